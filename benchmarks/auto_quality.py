@@ -19,14 +19,14 @@ from collections import Counter
 import numpy as np
 from machine import machine
 
-from hsdag.commands.workload import build_problem
+from hsdag.methods.incumbent import Status
+from hsdag.methods.registry import make_placer
 from hsdag.models import find_workload
-from hsdag.placers.incumbent import Status
-from hsdag.placers.registry import make_placer
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.search.options import SolveOptions
-from hsdag.search.solution import SolveResult
-from hsdag.search.solve import solve
+from hsdag.solving.solution import SolveResult
+from hsdag.solving.solve import solve
+from hsdag.sources.workload import build_problem
 
 WORKLOADS = ("chainmm", "ffnn", "llama-block", "llama-layer")
 NUM_DEVICES, UNIT, SENT_OVER_RUN = 4, 1e10, 4.0

@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hsdag.ir.graph import ComputationGraph, FloatArray
+from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray
 from hsdag.models.diviml import KERNEL, RandomWiring, random_wired
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 DEVICES = ("CPU", "T4", "A100")
 MODULES, NODES, SEED = 10, 10, 0

@@ -16,19 +16,19 @@ from pathlib import Path
 
 import numpy as np
 
-from hsdag.placers.exact.cpsat_model import IntervalModel
-from hsdag.placers.exact.formulation import Formulation, generous_horizon_s
-from hsdag.placers.exact.highs import solve_linear
-from hsdag.placers.exact.milp import MilpModel
-from hsdag.placers.exact.solving import solve_model
-from hsdag.placers.incumbent import Limits
-from hsdag.placers.registry import make_placer
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.methods.exact.cpsat_model import IntervalModel
+from hsdag.methods.exact.formulation import Formulation, generous_horizon_s
+from hsdag.methods.exact.highs import solve_linear
+from hsdag.methods.exact.milp import MilpModel
+from hsdag.methods.exact.solving import solve_model
+from hsdag.methods.incumbent import Limits
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.search.options import SolveOptions
-from hsdag.search.solve import solve
+from hsdag.solving.solve import solve
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.hsdag.placers.exact.exact_reference import BruteForce, random_problem
+from tests.hsdag.methods.exact.exact_reference import BruteForce, random_problem
 
 TOLERANCE = {"cpsat": 1e-6, "milp": 1e-5}
 METHODS = ("cpsat", "milp", "milp-split")

@@ -28,17 +28,16 @@ from machine import machine
 from mixed_network import mixed_model
 
 import hsdag
-from hsdag.commands.bench import placed_candidate
-from hsdag.commands.explaining.explaining import explain_run
-from hsdag.ir.build import read_graph
-from hsdag.ir.colocation import widened
-from hsdag.ir.placement import Placement
+from hsdag.explaining.explaining import explain_run
+from hsdag.ir.graph.build import read_graph
+from hsdag.ir.graph.colocation import widened
+from hsdag.ir.placement.placement import Placement
 from hsdag.models import save_model_files
+from hsdag.placing.kept_run import KeptRun
+from hsdag.placing.session import Session, placed_candidate
+from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.latency import Protocol, Ratio, compare
-from hsdag.runtime.platforms.devices import resolve_devices
-from hsdag.search.kept_run import KeptRun
 from hsdag.search.options import parse_duration
-from hsdag.search.session import Session
 
 NUM_MOVES, BAR, LEAST_MODELS = 5, 4, 2
 DEVICES = {

@@ -22,8 +22,8 @@ from concurrent.futures import ProcessPoolExecutor
 import numpy as np
 from machine import machine
 
+from hsdag.placing.final import family_ratios
 from hsdag.runtime.measuring.latency import Protocol, compare
-from hsdag.search.final import family_ratios
 
 FINALISTS = (1, 3, 5, 8)
 ROUNDS = (6, 8, 12, 30, 60)

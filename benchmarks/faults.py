@@ -31,13 +31,13 @@ from machine import machine
 from openvino import opset13
 
 import hsdag
-from hsdag.evaluators.measured import MeasuredEvaluator
-from hsdag.evaluators.recording import RecordingEvaluator
 from hsdag.ir.errors import ExecutionError
 from hsdag.models import save_model_files
-from hsdag.runtime.platforms.devices import resolve_devices
-from hsdag.runtime.problems.plan import Plan
-from hsdag.search.session import Session
+from hsdag.placing.session import Session
+from hsdag.runtime.machine.devices import resolve_devices
+from hsdag.runtime.problem.plan import Plan
+from hsdag.scoring.measured import MeasuredEvaluator
+from hsdag.scoring.recording import RecordingEvaluator
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.runtime.executor.placing import drawn

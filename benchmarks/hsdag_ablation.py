@@ -19,22 +19,22 @@ import numpy as np
 import torch
 from machine import machine
 
-from hsdag.commands.compare import half_width
-from hsdag.evaluators.base import Evaluator, Score, SearchStopped
-from hsdag.evaluators.schedule import ScheduleEvaluator
-from hsdag.ir.coarsen import CoarseGraph
-from hsdag.ir.graph import ComputationGraph, IntArray, graph_from_edges
-from hsdag.ir.partition import Partition
-from hsdag.learning.hsdag.network import HsdagConfig
-from hsdag.learning.options import Baseline
-from hsdag.placers.incumbent import Limits
-from hsdag.placers.learned.hsdag import HsdagPlacer
-from hsdag.placers.registry import make_placer
-from hsdag.runtime.problems.cost_model import CostModel, CostSource
-from hsdag.runtime.problems.plan import Plan
-from hsdag.runtime.problems.problem import Problem
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.comparing.compare import half_width
+from hsdag.ir.graph.coarsen import CoarseGraph
+from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray, graph_from_edges
+from hsdag.ir.graph.partition import Partition
+from hsdag.methods.incumbent import Limits
+from hsdag.methods.learned.hsdag.network import HsdagConfig
+from hsdag.methods.learned.hsdag.placer import HsdagPlacer
+from hsdag.methods.learned.options import Baseline
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.cost_model import CostModel, CostSource
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Semantics
+from hsdag.scoring.base import Evaluator, Score, SearchStopped
+from hsdag.scoring.schedule import ScheduleEvaluator
 
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)
 HEAD = "SIMULATED costs, sequential execution; ratios to the best single device."

@@ -32,10 +32,10 @@ from machine import machine
 from safetensors.numpy import load_file
 
 import hsdag
-from hsdag.commands.workload import build_problem
-from hsdag.evaluators.policy_file import StateFile
 from hsdag.models import save_model_files
-from hsdag.runtime.problems.problem_file import read_problem, write_problem
+from hsdag.runtime.problem.problem_file import read_problem, write_problem
+from hsdag.scoring.policy_file import StateFile
+from hsdag.sources.workload import build_problem
 
 DEVICES = "FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"
 END_LIMIT_S = 600.0

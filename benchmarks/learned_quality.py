@@ -24,24 +24,24 @@ import numpy as np
 from machine import machine
 from scipy import stats
 
-from hsdag.commands.families import find_family, list_families
-from hsdag.commands.train_rules import first_rule
-from hsdag.commands.workload import build_problem
-from hsdag.evaluators.policy_file import read_policy, write_policy
-from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.ir.errors import OptionError
-from hsdag.placers.lists.rules import METHOD as RULES
-from hsdag.placers.lists.rules import SPREAD, WEIGHTS, RulesOptions, RulesPlacer, changed, read_rules
-from hsdag.placers.memory_repair import repaired
-from hsdag.placers.portfolio.auto import LISTS
-from hsdag.placers.registry import make_placer
-from hsdag.policies import SHIPPED
-from hsdag.runtime.problems.plan import Plan
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.problems.units import problem_of
+from hsdag.methods.lists.rules import METHOD as RULES
+from hsdag.methods.lists.rules import SPREAD, WEIGHTS, RulesOptions, RulesPlacer, changed, read_rules
+from hsdag.methods.memory_repair import repaired
+from hsdag.methods.policies import SHIPPED
+from hsdag.methods.portfolio.auto import LISTS
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator import Semantics
+from hsdag.scoring.policy_file import read_policy, write_policy
+from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
-from hsdag.search.solve import solve
+from hsdag.solving.solve import solve
+from hsdag.sources.families import find_family, list_families
+from hsdag.sources.workload import build_problem
+from hsdag.training.rules import first_rule
 
 WORKLOADS = "chainmm,ffnn,llama-block,llama-layer"
 RIVALS = "critical-path,enumerative,placeto,gdp,rnn"

@@ -20,12 +20,12 @@ import openvino as ov
 from machine import machine
 
 import hsdag
-from hsdag.evaluators.memory import MemoryCheck
 from hsdag.ir.errors import SearchError
-from hsdag.ir.scenario import parse_scenarios
+from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.models import save_model_files
+from hsdag.placing.kept_run import KeptRun
 from hsdag.runtime.measuring.inferences import Course, make_courses
-from hsdag.search.kept_run import KeptRun
+from hsdag.scoring.memory import MemoryCheck
 
 WITH_MEMORY = ["tiny_resnet", "tiny_inception", "tiny_bert", "tiny_llama"]
 WITH_DIFFERENCE = [f"tiny_stateful_{kind}" for kind in ("llama_fp16", "llama_int8", "llama_int4", "moe_int4")]

@@ -25,39 +25,39 @@ import numpy as np
 from diviml_costs import SEED, Costs, network
 from machine import machine
 
-from hsdag.commands.batched import BatchOptions, solve_batched
-from hsdag.commands.families import find_family
-from hsdag.commands.profile import assumed_costs
-from hsdag.commands.runs import Run, run_once
-from hsdag.commands.train import UNSEEN, TrainOptions, run_train
-from hsdag.commands.workload import build_problem, cluster, with_devices, workload_problem
-from hsdag.evaluators.recording import RecordingEvaluator
-from hsdag.evaluators.schedule import ScheduleEvaluator
-from hsdag.ir.build import read_graph
-from hsdag.ir.coarsen import CoarseGraph, coarsen, placement_units
-from hsdag.ir.colocation import colocate
+from hsdag.benchmarking.profile import assumed_costs
 from hsdag.ir.errors import ModelError
-from hsdag.ir.graph import ComputationGraph, IntArray
-from hsdag.learning.policy import first_plans
+from hsdag.ir.graph.build import read_graph
+from hsdag.ir.graph.coarsen import CoarseGraph, coarsen, placement_units
+from hsdag.ir.graph.colocation import colocate
+from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
+from hsdag.methods.exact.batches import BatchTable
+from hsdag.methods.incumbent import Status
+from hsdag.methods.learned.policy import first_plans
+from hsdag.methods.registry import make_placer
 from hsdag.models import build_model, is_workload
 from hsdag.models.diviml import GptSizes, gpt3
-from hsdag.placers.exact.batches import BatchTable
-from hsdag.placers.incumbent import Status
-from hsdag.placers.registry import make_placer
+from hsdag.runtime.objectives import Objective
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives.throughput import THROUGHPUT
 from hsdag.runtime.platforms import load_platform
-from hsdag.runtime.problems.objectives import Objective
-from hsdag.runtime.problems.objectives.latency import LATENCY
-from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
-from hsdag.runtime.problems.plan import Plan
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.problems.units import problem_of
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator import Execution, Links, Semantics, simulate
+from hsdag.scoring.recording import RecordingEvaluator
+from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
-from hsdag.search.solve import solve
+from hsdag.solving.batched import BatchOptions, solve_batched
+from hsdag.solving.runs import Run, run_once
+from hsdag.solving.solve import solve
+from hsdag.sources.families import find_family
+from hsdag.sources.workload import build_problem, cluster, with_devices, workload_problem
+from hsdag.training.train import UNSEEN, TrainOptions, run_train
 
 if TYPE_CHECKING:
-    from hsdag.placers.learned.doppler import DopplerPlacer
+    from hsdag.methods.learned.doppler.placer import DopplerPlacer
 
 Figure = float | list[float] | str | None
 """A figure; one with its standard deviation; a word that stands in its place; or nothing."""

@@ -26,7 +26,7 @@ from machine import machine
 import hsdag
 from hsdag import Placement
 from hsdag.models import save_model_files
-from hsdag.runtime.platforms.devices import resolve_devices
+from hsdag.runtime.machine.devices import resolve_devices
 
 DEVICES = "FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"
 FIRST_BAR_S, NO_SLOWER = 10.0, 0.98

@@ -34,19 +34,19 @@ import openvino as ov
 from machine import machine
 from real_model_sources import Source, all_sources
 
-from hsdag.ir import HsdagError
-from hsdag.ir.build import graph_of
-from hsdag.ir.colocation import colocate
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.graph import ComputationGraph, IntArray
-from hsdag.ir.placement import DeviceRecord, ModelRecord, Placement
-from hsdag.ir.reader import load_model
-from hsdag.ir.submodels import SubmodelCollector
+from hsdag.ir.errors import HsdagError
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.colocation import colocate
+from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
+from hsdag.ir.graph.reader import load_model
+from hsdag.ir.hetero.submodels import SubmodelCollector
+from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
+from hsdag.placing.verifying import LARGEST_TOLERANCE, SLACK, TOLERANCE_FULL_PRECISION
 from hsdag.runtime.executor.compiling import compile_placed
+from hsdag.runtime.machine.inference import infer_checked
 from hsdag.runtime.measuring.differences import output_difference
 from hsdag.runtime.measuring.references import op_by_op
-from hsdag.runtime.platforms.inference import infer_checked
-from hsdag.search.verifying import LARGEST_TOLERANCE, SLACK, TOLERANCE_FULL_PRECISION
 
 FOLDER = Path("artifacts", "real-models")
 SINGLE = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}

@@ -24,20 +24,20 @@ from machine import machine
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra
 
-from hsdag.commands.workload import build_problem
-from hsdag.evaluators.recording import Budget, RecordingEvaluator
-from hsdag.evaluators.schedule import ScheduleEvaluator
 from hsdag.features import fractal_dimension
-from hsdag.ir import graph_from_edges
-from hsdag.ir.submodels import SubmodelCollector
-from hsdag.placers.cuts.cut_graph import BoundaryCosts, pair_cut
-from hsdag.placers.incumbent import Limits
-from hsdag.placers.lists.schedulers import HeftPlacer
-from hsdag.placers.local.sa import SaPlacer
-from hsdag.placers.registry import make_placer
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.problems.units import problem_of
+from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.ir.hetero.submodels import SubmodelCollector
+from hsdag.methods.cuts.cut_graph import BoundaryCosts, pair_cut
+from hsdag.methods.incumbent import Limits
+from hsdag.methods.lists.schedulers import HeftPlacer
+from hsdag.methods.local.sa import SaPlacer
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator import Execution, Links, Semantics, simulate_makespans
+from hsdag.scoring.recording import Budget, RecordingEvaluator
+from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.sources.workload import build_problem
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.runtime.simulator.reference_simulator import Reference

@@ -26,8 +26,7 @@ import torch
 from machine import machine
 from openvino import opset13
 
-from hsdag.commands.workload import workload_problem
-from hsdag.evaluators.torch import problem_graph, random_inputs
+from hsdag.methods.registry import make_placer
 from hsdag.models import ModelSpec, Workload, build_model, find_model, list_models
 from hsdag.models.sharded_workloads import (
     ChainSizes,
@@ -39,7 +38,6 @@ from hsdag.models.sharded_workloads import (
     llama_layer,
 )
 from hsdag.models.workload_numpy import values_of
-from hsdag.placers.registry import make_placer
 from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.torch import (
     Feed,
@@ -53,8 +51,10 @@ from hsdag.runtime.torch import (
     logical_devices,
     openvino_graph,
 )
+from hsdag.scoring.torch import problem_graph, random_inputs
 from hsdag.search.options import SolveOptions
-from hsdag.search.solve import solve
+from hsdag.solving.solve import solve
+from hsdag.sources.workload import workload_problem
 
 BAR, BAR_US = 1e-4, 15.0
 K, CHAINS, SIZES = 4, 16, (1_000, 10_000)

@@ -21,16 +21,16 @@ import numpy as np
 from machine import machine
 from scipy.stats import pearsonr, spearmanr
 
-from hsdag.commands.profile import random_placements
+from hsdag.benchmarking.profile import random_placements
 from hsdag.ir.processes import CandidateFailed
 from hsdag.models import save_model_files
+from hsdag.placing.session import Session
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.caches import ProfileCache
-from hsdag.runtime.platforms.devices import resolve_devices
-from hsdag.runtime.problems.plan import Plan
-from hsdag.runtime.problems.problem import Problem
-from hsdag.search.session import Session
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
 
 CORRELATION, MEDIAN_ERROR = 0.9, 0.1
 ONE = "INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32"

@@ -9,10 +9,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from hsdag.ir.coarsen import CoarseGraph
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
-from hsdag.ir.partition import Partition
+from hsdag.ir.graph.coarsen import CoarseGraph
+from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
+from hsdag.ir.graph.partition import Partition
 
 WAVELENGTH_BASE = 10_000.0  # HSDAG Eq. 5
 

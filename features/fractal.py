@@ -12,7 +12,7 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import reverse_cuthill_mckee
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
 
 Int32Array = NDArray[np.int32]
 Words = NDArray[np.uint64]

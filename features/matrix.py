@@ -23,9 +23,9 @@ from hsdag.features.columns import (
     positional_encoding,
 )
 from hsdag.features.fractal import fractal_dimension
-from hsdag.ir.coarsen import CoarseGraph
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph import ComputationGraph, FloatArray
+from hsdag.ir.graph.coarsen import CoarseGraph
+from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray
 
 GROUPS = ("op_type", "in_degree", "out_degree", "fractal", "positional", "output_shape")
 STRUCTURE_GROUPS = ("in_degree", "out_degree", "fractal")  # 'graph-structural features' of HSDAG Table 3

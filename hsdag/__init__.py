@@ -8,29 +8,29 @@ from hsdag.version import __version__
 
 if TYPE_CHECKING:
     from hsdag.api import compile_work_conserving, place, simulate, solve
-    from hsdag.commands.bench import BenchResult, bench
-    from hsdag.commands.explaining.explaining import explain
-    from hsdag.commands.export import ExportResult, export
-    from hsdag.commands.report import ReportResult, report
-    from hsdag.commands.simulate import SimulateResult
+    from hsdag.benchmarking.bench import BenchResult, bench
+    from hsdag.explaining.explaining import explain
+    from hsdag.explaining.explanation import Explanation
+    from hsdag.exports.base import ExportResult, export
     from hsdag.ir.errors import HsdagError
-    from hsdag.ir.placement import Placement
-    from hsdag.reports.explanation import Explanation
-    from hsdag.search.result import PlaceResult
-    from hsdag.search.solution import SolveResult
+    from hsdag.ir.placement.placement import Placement
+    from hsdag.placing.result import PlaceResult
+    from hsdag.reporting.report import ReportResult, report
+    from hsdag.solving.simulate import SimulateResult
+    from hsdag.solving.solution import SolveResult
 
 _HOMES = {
     "hsdag.api": ("compile_work_conserving", "place", "simulate", "solve"),
-    "hsdag.commands.bench": ("BenchResult", "bench"),
-    "hsdag.search.result": ("PlaceResult",),
-    "hsdag.commands.explaining.explaining": ("explain",),
-    "hsdag.commands.export": ("ExportResult", "export"),
-    "hsdag.commands.report": ("ReportResult", "report"),
-    "hsdag.commands.simulate": ("SimulateResult",),
+    "hsdag.benchmarking.bench": ("BenchResult", "bench"),
+    "hsdag.placing.result": ("PlaceResult",),
+    "hsdag.explaining.explaining": ("explain",),
+    "hsdag.exports.base": ("ExportResult", "export"),
+    "hsdag.reporting.report": ("ReportResult", "report"),
+    "hsdag.solving.simulate": ("SimulateResult",),
     "hsdag.ir.errors": ("HsdagError",),
-    "hsdag.ir.placement": ("Placement",),
-    "hsdag.reports.explanation": ("Explanation",),
-    "hsdag.search.solution": ("SolveResult",),
+    "hsdag.ir.placement.placement": ("Placement",),
+    "hsdag.explaining.explanation": ("Explanation",),
+    "hsdag.solving.solution": ("SolveResult",),
 }
 
 __all__ = [

@@ -8,21 +8,21 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hsdag.runtime.problems.objectives import find_objective
+from hsdag.runtime.objectives import find_objective
 
 if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
-    from hsdag.commands.simulate import SimulateResult
-    from hsdag.ir.placement import Placement
-    from hsdag.ir.reader import InputShapes
-    from hsdag.reports import CurvePoint
+    from hsdag.drawing import CurvePoint
+    from hsdag.ir.graph.reader import InputShapes
+    from hsdag.ir.placement.placement import Placement
+    from hsdag.placing.result import PlaceResult
     from hsdag.runtime.executor.requests import WorkConservingModel
-    from hsdag.runtime.problems.plan import Plan
-    from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+    from hsdag.runtime.problem.plan import Plan
+    from hsdag.runtime.problem.schedule_problem import ScheduleProblem
     from hsdag.runtime.simulator import Order
     from hsdag.search.driver import Watcher
     from hsdag.search.options import DataShape
-    from hsdag.search.result import PlaceResult
-    from hsdag.search.solution import SolveResult
+    from hsdag.solving.simulate import SimulateResult
+    from hsdag.solving.solution import SolveResult
 
 
 _UNSAID = ("model", "example_input", "budget", "run_folder", "resume", "watcher")
@@ -83,12 +83,12 @@ def place(
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
     """
     given = {name: value for name, value in locals().items() if name not in _UNSAID}
-    from hsdag.commands.place import run_place
-    from hsdag.ir.placement import Placement
-    from hsdag.ir.reader import load_model
+    from hsdag.ir.graph.reader import load_model
+    from hsdag.ir.placement.placement import Placement
     from hsdag.models import Workload
+    from hsdag.placing.place import run_place
+    from hsdag.runtime.machine.devices import PRECISION_OPTION, parse_values
     from hsdag.runtime.measuring.references import parse_reference
-    from hsdag.runtime.platforms.devices import PRECISION_OPTION, parse_values
     from hsdag.search.options import PlaceOptions, command_words, from_arguments, input_scenarios
 
     is_file = isinstance(model, str | Path)
@@ -141,9 +141,9 @@ def solve(
     Raises a ``hsdag.ir.HsdagError`` for what the caller can put right, before anything is evaluated.
     """
     given = dict(locals())
-    from hsdag.commands.simulate import parse_semantics
     from hsdag.search.options import SolveOptions, from_arguments
-    from hsdag.search.solve import solve as run_solve
+    from hsdag.solving.simulate import parse_semantics
+    from hsdag.solving.solve import solve as run_solve
 
     found = {
         "changes": _changes(method, settings, init),
@@ -153,7 +153,7 @@ def solve(
     options = SolveOptions(**from_arguments(given) | found)
     placer = options.placer()
     if on_update is not None:
-        from hsdag.commands.curves import tell_updates
+        from hsdag.training.curves import tell_updates
 
         tell_updates(placer, on_update)
     costs = _problem(problem)
@@ -179,7 +179,7 @@ def simulate(
     ``placement`` is a file, a device name for every op name, or a ``Placement``. Raises a ``hsdag.ir.HsdagError`` for
     what the caller can put right.
     """
-    from hsdag.commands.simulate import parse_semantics, simulate_placement
+    from hsdag.solving.simulate import parse_semantics, simulate_placement
 
     judged_by = find_objective(objective)
     semantics = parse_semantics(execution, order, links, noise_sigma=noise, seed=seed)
@@ -207,7 +207,7 @@ def compile_work_conserving(
     """
     import openvino as ov
 
-    from hsdag.ir.reader import load_model
+    from hsdag.ir.graph.reader import load_model
     from hsdag.runtime.executor.compiling import compile_placed
     from hsdag.runtime.executor.merging import CutOptions
 
@@ -220,7 +220,7 @@ def _changes(
     method: str, settings: Mapping[str, object] | Sequence[str] | None, init: str | Path | None
 ) -> dict[str, str]:
     """Hyper-parameters as text, with the policy to begin with."""
-    from hsdag.placers.registry import begun_with, parse_changes
+    from hsdag.methods.registry import begun_with, parse_changes
 
     named = settings if isinstance(settings, Mapping) else parse_changes(settings or ())
     changes = {name: str(value) for name, value in named.items()}
@@ -228,7 +228,7 @@ def _changes(
 
 
 def _placed(placement: str | Path | Mapping[str, str] | Placement, costs: ScheduleProblem, order: Order | None) -> Plan:
-    from hsdag.commands.simulate import plan_of, read_placement
+    from hsdag.solving.simulate import plan_of, read_placement
 
     if isinstance(placement, str | Path):
         return read_placement(Path(placement), costs, order)
@@ -236,6 +236,6 @@ def _placed(placement: str | Path | Mapping[str, str] | Placement, costs: Schedu
 
 
 def _problem(problem: str | Path | ScheduleProblem) -> ScheduleProblem:
-    from hsdag.runtime.problems.problem_file import read_problem
+    from hsdag.runtime.problem.problem_file import read_problem
 
     return read_problem(Path(problem)) if isinstance(problem, str | Path) else problem

@@ -11,8 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import openvino as ov
 
-from hsdag.ir.errors import DeviceError
-from hsdag.ir.reader import last_line
+from hsdag.ir.errors import DeviceError, last_line
 
 P = ParamSpec("P")
 R = TypeVar("R")

@@ -53,3 +53,10 @@ class SearchError(HsdagError):
 
 class ExecutionError(HsdagError):
     """An inference that failed, was cancelled, or took longer than its limit."""
+
+
+def last_line(error: BaseException) -> str:
+    """The sentence of an OpenVINO error that says what happened: its last line that names no source file."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    telling = [line for line in lines if not line.startswith(("Exception from", "Please, check", "[Error]"))]
+    return (telling or lines or [type(error).__name__])[-1]

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.flops import TRANSCENDENTAL_COST
+from hsdag.ir.graph.flops import TRANSCENDENTAL_COST
 from hsdag.models.workload import Workload, WorkloadBuilder
 
 LEAST_NODES = {"ws": 5, "er": 2, "ba": 6}

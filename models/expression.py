@@ -17,7 +17,7 @@ from math import prod
 
 import numpy as np
 
-from hsdag.ir.flops import op_flops
+from hsdag.ir.graph.flops import op_flops
 
 Shape = tuple[int, ...]
 
@@ -89,7 +89,7 @@ class Expression:
             raise ValueError(f"{self} cannot be applied to {[t.shape for t in types]}: {error}") from error
 
     def flops(self, inputs: Sequence[TensorType]) -> float:
-        """Operations of the outermost operation; assembling operands from parts counts as none (ir/flops.py)."""
+        """Operations of the outermost operation; assembling operands from parts counts as none (ir/graph/flops.py)."""
         types = self._operand_types(inputs)
         shapes, out = [t.shape for t in types], self.result(inputs)
         if self.name == "einsum":

@@ -11,7 +11,7 @@ from math import prod
 import numpy as np
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.flops import TRANSCENDENTAL_COST
+from hsdag.ir.graph.flops import TRANSCENDENTAL_COST
 from hsdag.models.workload import Workload, WorkloadBuilder
 
 BRANCHES = ("identity", "separable3", "separable5", "average", "maximum")

@@ -225,7 +225,7 @@ def save_model_files(name: str, path: str | Path, seed: int = 0) -> Path:
     target = Path(path)
     if target.suffix != ".xml":
         raise OptionError(f"the model's file must end in .xml (the weights go to .bin beside it), got {str(path)!r}")
-    from hsdag.ir.export.base import write_ir
+    from hsdag.ir.files import write_ir
     from hsdag.models.torch_networks import check_target, to_openvino
 
     check_target(target)

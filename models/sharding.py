@@ -13,7 +13,7 @@ from math import prod
 import numpy as np
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph import IntArray
+from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.models.expression import Expression, Shape, format_ranges
 from hsdag.models.workload import Workload, WorkloadBuilder
 

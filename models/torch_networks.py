@@ -20,7 +20,7 @@ from torch import nn
 from torch.nn import functional
 
 from hsdag.ir.errors import OutputError
-from hsdag.ir.reader import quiet_conversion
+from hsdag.ir.graph.reader import quiet_conversion
 from hsdag.models.networks import (
     NORM_EPS,
     ROTARY_BASE,

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.graph import ComputationGraph, graph_from_edges
+from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.models.expression import ELEMENT_BYTES, Expression, Shape, TensorType, format_ranges
 
 ROLES = ("", "shard", "reduce")

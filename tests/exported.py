@@ -14,7 +14,7 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
-from hsdag.ir import Placement
+from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.executor.cut import JOIN_TYPES
 
 Devices = dict[str, str]

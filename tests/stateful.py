@@ -10,8 +10,11 @@ import networkx as nx
 import numpy as np
 import openvino as ov
 
-from hsdag.ir import ComputationGraph, DeviceSpec, Placement, colocate, graph_of
-from hsdag.ir.placement import DeviceRecord, ExecutorName, ModelRecord
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.colocation import colocate
+from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.placement.placement import DeviceRecord, ExecutorName, ModelRecord, Placement
 
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 """With these properties a CPU computes the same however a model is cut."""

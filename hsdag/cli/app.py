@@ -17,7 +17,7 @@ import typer
 import hsdag
 import hsdag.cli
 from hsdag.ir.errors import HsdagError
-from hsdag.ir.model_guard import GUARD
+from hsdag.ir.graph.model_guard import GUARD
 
 app = typer.Typer(
     name="hsdag",
@@ -67,7 +67,7 @@ def _options(
 ) -> None:
     """Libraries go to the environment, from which the measuring process takes them too."""
     if extension:
-        from hsdag.ir.reader import EXTENSIONS_VARIABLE  # only here: it loads OpenVINO
+        from hsdag.ir.graph.reader import EXTENSIONS_VARIABLE  # only here: it loads OpenVINO
 
         given = os.environ.get(EXTENSIONS_VARIABLE, "").split(os.pathsep)
         libraries = [*filter(None, given), *(str(path.resolve()) for path in extension)]

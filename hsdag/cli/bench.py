@@ -14,8 +14,8 @@ from hsdag.cli.options import DataShape, Devices, Inputs, Json, Shape, Tokens
 from hsdag.cli.output import megabytes, milliseconds, print_json, print_table
 
 if TYPE_CHECKING:
-    from hsdag.commands.bench import BenchResult
-    from hsdag.ir import DeviceSpec
+    from hsdag.benchmarking.bench import BenchResult
+    from hsdag.ir.device import DeviceSpec
 
 _TARGET = re.compile("(AUTO|HETERO|MULTI|BATCH)(:|$)")
 
@@ -65,10 +65,11 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Measure latency and throughput of candidates that run in common rounds, in the manner of benchmark_app."""
-    from hsdag.commands.bench import bench as run_bench
-    from hsdag.commands.bench import runs_on_torch
-    from hsdag.commands.tuning import Tuning
-    from hsdag.ir import OptionError, Placement
+    from hsdag.benchmarking.bench import bench as run_bench
+    from hsdag.benchmarking.bench import runs_on_torch
+    from hsdag.benchmarking.tuning import Tuning
+    from hsdag.ir.errors import OptionError
+    from hsdag.ir.placement.placement import Placement
     from hsdag.search.options import parse_executor
 
     if (model is None) == (model_option is None):

@@ -11,7 +11,7 @@ from hsdag.cli.options import Inputs, Json, Model, Shape
 from hsdag.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from hsdag.commands.bisect import Bisection
+    from hsdag.diagnosis.bisect import Bisection
 
 
 def bisect(
@@ -29,10 +29,10 @@ def bisect(
     as_json: Json = False,
 ) -> None:
     """Find the first op of a model at which two devices part ways, by running it up to ever fewer ops."""
-    from hsdag.commands.bisect import bisect as run_bisect
+    from hsdag.diagnosis.bisect import bisect as run_bisect
     from hsdag.ir.device import parse_devices
-    from hsdag.ir.reader import input_shapes
-    from hsdag.runtime.platforms.devices import canonical
+    from hsdag.ir.graph.reader import input_shapes
+    from hsdag.runtime.machine.devices import canonical
 
     specs = tuple(canonical(spec) for spec in parse_devices(devices))
     given = {"max_difference": max_difference, "inputs": inputs, "seed": seed}

@@ -12,7 +12,7 @@ from hsdag.cli.files import check_files
 from hsdag.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from hsdag.commands.compare import Comparison
+    from hsdag.comparing.compare import Comparison
 
 
 def compare(
@@ -51,16 +51,16 @@ def compare(
 ) -> None:
     """Compare methods on a problem; every figure is simulated, a model's costs are profiled or a platform's."""
     from hsdag.cli.progress import SearchProgress
-    from hsdag.commands.compare import CompareOptions, Comparison
-    from hsdag.commands.compare import compare as run_compare
-    from hsdag.commands.compare_source import Source
-    from hsdag.commands.simulate import parse_semantics
+    from hsdag.comparing.compare import CompareOptions, Comparison
+    from hsdag.comparing.compare import compare as run_compare
+    from hsdag.comparing.source import Source
     from hsdag.ir.errors import OptionError
-    from hsdag.ir.reader import input_shapes
+    from hsdag.ir.graph.reader import input_shapes
+    from hsdag.methods.registry import parse_changes
     from hsdag.models.registry import parse_workload_options
-    from hsdag.placers.registry import parse_changes
-    from hsdag.runtime.problems.objectives import find_objective
+    from hsdag.runtime.objectives import find_objective
     from hsdag.search.options import SolveOptions, input_scenarios, parse_duration
+    from hsdag.solving.simulate import parse_semantics
 
     if markdown and as_json:
         raise OptionError("--markdown and --json exclude each other")

@@ -9,70 +9,70 @@ from typing import get_args
 
 def methods() -> list[str]:
     """Of ``--method``."""
-    from hsdag.placers.names import method_names
+    from hsdag.methods.names import method_names
 
     return list(method_names())
 
 
 def objectives() -> list[str]:
     """Of ``--objective``."""
-    from hsdag.runtime.problems.objectives import objective_names
+    from hsdag.runtime.objectives import objective_names
 
     return list(objective_names())
 
 
 def executors() -> list[str]:
     """Of ``--executor``."""
-    from hsdag.ir.placement import ExecutorName
+    from hsdag.ir.placement.placement import ExecutorName
 
     return list(get_args(ExecutorName))
 
 
 def executions() -> list[str]:
     """Of ``--execution``."""
-    from hsdag.runtime.problems.semantics import Execution
+    from hsdag.runtime.problem.semantics import Execution
 
     return [each.value for each in Execution]
 
 
 def orders() -> list[str]:
     """Of ``--order``."""
-    from hsdag.runtime.problems.semantics import Order
+    from hsdag.runtime.problem.semantics import Order
 
     return [each.value for each in Order]
 
 
 def links() -> list[str]:
     """Of ``--links``."""
-    from hsdag.runtime.problems.semantics import Links
+    from hsdag.runtime.problem.semantics import Links
 
     return [each.value for each in Links]
 
 
 def rewards() -> list[str]:
     """Of ``--reward``."""
-    from hsdag.placers.names import REWARDS
+    from hsdag.methods.names import REWARDS
 
     return list(REWARDS)
 
 
 def references() -> list[str]:
     """Of ``--reference``."""
-    from hsdag.ir.placement import ReferenceName
+    from hsdag.ir.placement.placement import ReferenceName
 
     return [name for name in get_args(ReferenceName) if name != "numpy"]
 
 
 def hints() -> list[str]:
     """Of ``bench --hint``."""
-    from hsdag.placers.names import HINTS
+    from hsdag.methods.names import HINTS
 
     return list(HINTS)
 
 
 def formats() -> list[str]:
     """Of ``export --format``; the modules are listed, not imported."""
-    folder = str(resources.files("hsdag.ir") / "export")
+    folder = str(resources.files("hsdag.exports"))
     return sorted(found.name for found in iter_modules([folder]) if found.name != "base")
 
 
@@ -99,7 +99,7 @@ def zoo() -> list[str]:
 
 def answering() -> list[str]:
     """Of ``schema``."""
-    from hsdag.commands.answers import answering_commands
+    from hsdag.schemas.answers import answering_commands
 
     return sorted({name.partition(" ")[0] for name in answering_commands()})
 

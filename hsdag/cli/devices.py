@@ -10,7 +10,7 @@ from hsdag.cli.output import print_json, print_table
 
 def devices(as_json: Json = False) -> None:
     """List the devices of this machine, and how the CPU can be divided."""
-    from hsdag.commands.inspect import present_devices
+    from hsdag.diagnosis.inspect import present_devices
 
     found = present_devices()
     if as_json:

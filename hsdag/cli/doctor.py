@@ -11,9 +11,9 @@ from hsdag.cli.options import DataShape, Devices, Json, PartitionCpu, Shape, Tok
 from hsdag.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from hsdag.commands.doctor.examination import Examination
-    from hsdag.commands.doctor.machine import Pair
-    from hsdag.commands.doctor.model import ModelReport
+    from hsdag.diagnosis.examination import Examination
+    from hsdag.diagnosis.machine import Pair
+    from hsdag.diagnosis.model import ModelReport
     from hsdag.runtime.measuring.messages import Transfer
 
 
@@ -46,11 +46,11 @@ def doctor(
 
 
 def _check_cuda(devices: str | None, others: list[str], *, as_json: bool) -> None:
-    from hsdag.ir import OptionError
+    from hsdag.ir.errors import OptionError
 
     if others:
         raise OptionError(f"--cuda checks the engine itself: leave out {', '.join(others)}")
-    from hsdag.commands.cuda_check import check_cuda
+    from hsdag.diagnosis.cuda_check import check_cuda
 
     report = check_cuda(devices, on_step=say)
     if as_json:
@@ -70,8 +70,8 @@ def _examine(
     *,
     as_json: bool,
 ) -> None:
-    from hsdag.commands.doctor.examination import examine
-    from hsdag.ir.reader import check_model_path, input_shapes
+    from hsdag.diagnosis.examination import examine
+    from hsdag.ir.graph.reader import check_model_path, input_shapes
     from hsdag.search.options import input_scenarios, parse_duration
 
     if model is not None:

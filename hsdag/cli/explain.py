@@ -12,7 +12,7 @@ from hsdag.cli.options import Json, Shape
 from hsdag.cli.output import megabytes, milliseconds, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from hsdag.reports.explanation import Explanation
+    from hsdag.explaining.explanation import Explanation
 
 MOST_NAMED = 2
 """Tensors of a boundary that the table names."""
@@ -34,7 +34,7 @@ def explain(
 
     Figures are simulated by the costs that the search ended with, but for those that say that they are measured.
     """
-    from hsdag.commands.explaining.explaining import explain as run_explain
+    from hsdag.explaining.explaining import explain as run_explain
 
     found = run_explain(placement, run=run, model=model, shape=shape, on_step=say)
     if as_json:

@@ -25,8 +25,8 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a placement as a deployable artefact."""
-    from hsdag.commands.export import export as run_export
-    from hsdag.ir.export import written_files
+    from hsdag.exports.base import export as run_export
+    from hsdag.exports.base import written_files
 
     if model is not None:
         check_not_model(written_files(format_, output), model)

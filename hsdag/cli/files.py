@@ -11,7 +11,7 @@ from hsdag.cli.output import say
 from hsdag.ir.errors import OutputError
 
 if TYPE_CHECKING:
-    from hsdag.reports import CurvePoint
+    from hsdag.drawing import CurvePoint
     from hsdag.runtime.timeline.timeline import Timeline
 
 
@@ -28,7 +28,7 @@ def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path], pictures
             raise OutputError(f"{path} would be written twice; name two files")
     for picture in pictures:
         if picture is not None:
-            from hsdag.reports import check_picture
+            from hsdag.drawing import check_picture
 
             check_picture(picture)
 
@@ -75,7 +75,7 @@ def write_timeline(timeline: Timeline | None, trace: Path | None, gantt: Path | 
 
         write_trace(timeline, trace)
     if timeline is not None and gantt is not None:
-        from hsdag.reports import write_gantt
+        from hsdag.drawing import write_gantt
 
         write_gantt(timeline, gantt)
 
@@ -83,7 +83,7 @@ def write_timeline(timeline: Timeline | None, trace: Path | None, gantt: Path | 
 def write_learning_curve(points: Sequence[CurvePoint], title: str, unit: str, path: Path | None) -> None:
     """Draw it where it was requested, and say so where there was no update."""
     if path is not None and points:
-        from hsdag.reports import write_curve
+        from hsdag.drawing import write_curve
 
         write_curve(points, title, unit, path)
     elif path is not None:

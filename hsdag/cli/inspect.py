@@ -17,8 +17,8 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Print a model's graph statistics: nodes, edges, op types, sizes after coarsening, unsupported ops."""
-    from hsdag.commands.inspect import ASK_DEVICES_UP_TO, inspect_model
-    from hsdag.ir.reader import input_shapes
+    from hsdag.diagnosis.inspect import ASK_DEVICES_UP_TO, inspect_model
+    from hsdag.ir.graph.reader import input_shapes
     from hsdag.search.options import input_scenarios
 
     found = inspect_model(model, input_shapes(shape), input_scenarios(data_shapes or (), tokens), devices)

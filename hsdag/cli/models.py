@@ -18,7 +18,7 @@ models = typer.Typer(help="The offline zoo of models and workloads to be placed.
 @models.command("list")
 def list_(as_json: Json = False) -> None:
     """List the models and workloads that can be built."""
-    from hsdag.commands.inspect import zoo
+    from hsdag.diagnosis.inspect import zoo
 
     found = zoo()
     if as_json:
@@ -54,7 +54,7 @@ def build(
     as_json: Json = False,
 ) -> None:
     """Build a model as OpenVINO IR with random fp16 weights, or a workload as a problem file with analytic costs."""
-    from hsdag.commands.inspect import BuiltModel
+    from hsdag.diagnosis.inspect import BuiltModel
     from hsdag.ir.errors import OptionError
     from hsdag.models import check_model_name, is_workload, save_model_files
 
@@ -80,10 +80,10 @@ def build(
 def _build_workload(
     name: str, output: Path, platform: str | None, options: dict[str, str | int], as_json: bool
 ) -> None:
-    from hsdag.commands.inspect import BuiltWorkload
-    from hsdag.commands.workload import build_problem
+    from hsdag.diagnosis.inspect import BuiltWorkload
     from hsdag.ir.errors import OptionError
-    from hsdag.runtime.problems.problem_file import write_problem
+    from hsdag.runtime.problem.problem_file import write_problem
+    from hsdag.sources.workload import build_problem
 
     if output.suffix != ".json":
         raise OptionError(f"a workload's problem file must end in .json, got {str(output)!r}")

@@ -12,9 +12,9 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hsdag.runtime.problems.objectives import Objective
+    from hsdag.placing.result import Member
+    from hsdag.runtime.objectives import Objective
     from hsdag.runtime.simulator import Semantics
-    from hsdag.search.result import Member
 
 ANSWER = " *"
 """What the first cell of a row ends in that is the answer; such a row stands out on a terminal, too."""

@@ -14,7 +14,7 @@ from hsdag.cli.files import check_not_model, check_writable, workload_path
 from hsdag.cli.output import print_json, print_members, print_table
 
 if TYPE_CHECKING:
-    from hsdag.search.result import PlaceResult
+    from hsdag.placing.result import PlaceResult
 
 
 @options.takes(api.place)
@@ -27,10 +27,10 @@ def place(
 ) -> None:
     """Find out which device should run which op, prove it by measurement, and write the placement."""
     from hsdag.cli.progress import SearchProgress
-    from hsdag.commands.place import comparison_s
-    from hsdag.ir import OutputError
-    from hsdag.ir.reader import check_model_path
-    from hsdag.runtime.problems.objectives import find_objective
+    from hsdag.ir.errors import OutputError
+    from hsdag.ir.graph.reader import check_model_path
+    from hsdag.placing.place import comparison_s
+    from hsdag.runtime.objectives import find_objective
     from hsdag.search.options import parse_duration
 
     budget_s, objective = parse_duration(given["budget"]), find_objective(given["objective"])
@@ -52,8 +52,8 @@ def place(
 
 
 def _show(outcome: PlaceResult, written: Path) -> None:
-    from hsdag.runtime.problems.objectives import find_objective
-    from hsdag.search.session import in_bytes
+    from hsdag.placing.session import in_bytes
+    from hsdag.runtime.objectives import find_objective
 
     objective = find_objective(outcome.objective)
     unit = objective.shown_unit

@@ -15,7 +15,7 @@ from hsdag.cli.options import DataShape, Devices, Inputs, Json, Model, Partition
 from hsdag.cli.output import megabytes, milliseconds, print_json, print_table
 
 if TYPE_CHECKING:
-    from hsdag.commands.profile import ProfiledLinks, ProfiledSubmodel, ProfileResult
+    from hsdag.benchmarking.profile import ProfiledLinks, ProfiledSubmodel, ProfileResult
 
 MOST_SUBMODELS = 8
 """How many submodels a table shows."""
@@ -43,14 +43,14 @@ def profile(
     as_json: Json = False,
 ) -> None:
     """Measure every op on every device, and launches and transfers between devices."""
+    from hsdag.benchmarking.profile import AssumedCosts, MeasuredCosts, assumed_costs, run_profile
     from hsdag.cli.progress import StepLog
-    from hsdag.commands.profile import AssumedCosts, MeasuredCosts, assumed_costs, run_profile
-    from hsdag.ir import OptionError
-    from hsdag.ir.reader import check_model_path, input_shapes
+    from hsdag.ir.errors import OptionError
+    from hsdag.ir.graph.reader import check_model_path, input_shapes
+    from hsdag.runtime.machine.devices import resolve_devices
     from hsdag.runtime.measuring.caches import ProfileCache
     from hsdag.runtime.platforms import load_platform
-    from hsdag.runtime.platforms.devices import resolve_devices
-    from hsdag.runtime.problems.problem_file import write_problem
+    from hsdag.runtime.problem.problem_file import write_problem
     from hsdag.search.options import input_scenarios
 
     check_model_path(model)

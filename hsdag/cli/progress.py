@@ -15,7 +15,7 @@ from hsdag.cli.output import console, milliseconds, say
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from hsdag.evaluators.recording import Event, RecordingEvaluator
+    from hsdag.scoring.recording import Event, RecordingEvaluator
     from hsdag.search.driver import Watcher
 
 LOG_EVERY_S = 5.0

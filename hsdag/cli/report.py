@@ -20,7 +20,7 @@ def report(
     as_json: Json = False,
 ) -> None:
     """Write what a search found, and why, as one HTML file that needs no network."""
-    from hsdag.commands.report import report as run_report
+    from hsdag.reporting.report import report as run_report
 
     if output is not None:
         check_writable(output)

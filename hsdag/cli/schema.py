@@ -17,7 +17,7 @@ def schema(
     ] = None,
 ) -> None:
     """Print the JSON schema of what a command prints with --json; without a command, list those that have one."""
-    from hsdag.commands.answers import answering_commands, schema_of
+    from hsdag.schemas.answers import answering_commands, schema_of
 
     if command:
         print_json(schema_of(" ".join(command)))

@@ -13,7 +13,7 @@ from hsdag.cli.files import check_files, write_timeline
 from hsdag.cli.output import milliseconds, print_json, print_table, show_semantics
 
 if TYPE_CHECKING:
-    from hsdag.commands.simulate import SimulateResult
+    from hsdag.solving.simulate import SimulateResult
 
 
 @options.takes(api.simulate)

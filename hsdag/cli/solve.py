@@ -17,10 +17,10 @@ from hsdag.cli.output import milliseconds, print_json, print_members, print_tabl
 from hsdag.ir.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
-    from hsdag.commands.batched import BatchSolution
-    from hsdag.reports import CurvePoint
+    from hsdag.drawing import CurvePoint
     from hsdag.runtime.simulator import Simulation
-    from hsdag.search.solution import Solution, SolveResult
+    from hsdag.solving.batched import BatchSolution
+    from hsdag.solving.solution import Solution, SolveResult
 
 BESIDE_BATCH = ("method", "objective", "budget", "seed")
 """What batches are searched with, too."""
@@ -43,7 +43,7 @@ def solve(
 ) -> None:
     """Search for a placement of a problem file; every figure is simulated."""
     from hsdag.cli.progress import SearchProgress
-    from hsdag.runtime.problems.objectives import find_objective
+    from hsdag.runtime.objectives import find_objective
     from hsdag.search.options import parse_duration
 
     if batch is not None or fixed_share:
@@ -103,9 +103,9 @@ def _refuse_beside_batch(batch: int | None, given: Mapping[str, Any], outputs: S
 
 def _solve_batch(problem: Path, batch: int, fixed_share: float, given: Mapping[str, Any], as_json: bool) -> None:
     from hsdag.cli.progress import SearchProgress
-    from hsdag.commands.batched import BatchOptions, solve_batched
-    from hsdag.runtime.problems.problem_file import read_problem
+    from hsdag.runtime.problem.problem_file import read_problem
     from hsdag.search.options import parse_duration
+    from hsdag.solving.batched import BatchOptions, solve_batched
 
     wanted = BatchOptions(given["method"], batch, fixed_share, parse_duration(given["budget"]), given["seed"])
     costs = read_problem(problem)

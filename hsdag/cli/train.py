@@ -12,7 +12,7 @@ from hsdag.cli.files import check_files, write_learning_curve
 from hsdag.cli.output import print_json, say
 
 if TYPE_CHECKING:
-    from hsdag.reports import CurvePoint
+    from hsdag.drawing import CurvePoint
 
 VALUES = {"rules": "mean logarithm of shares of all work", "doppler": "value over the best known"}
 """What the learning curves of trainings show."""
@@ -45,12 +45,12 @@ def train(
 ) -> None:
     """Train rules for list scheduling, or DOPPLER's networks, on many problems; every figure is simulated."""
     from hsdag.cli.progress import SearchProgress
-    from hsdag.commands.train import TrainOptions, run_train
-    from hsdag.evaluators.base import SearchStopped
+    from hsdag.drawing import TensorBoard
     from hsdag.ir.errors import OptionError
-    from hsdag.placers.registry import parse_changes
-    from hsdag.reports import TensorBoard
+    from hsdag.methods.registry import parse_changes
+    from hsdag.scoring.base import SearchStopped
     from hsdag.search.options import parse_duration
+    from hsdag.training.train import TrainOptions, run_train
 
     if output.suffix != ".safetensors":
         raise OptionError(f"a policy's file must end in .safetensors, got {str(output)!r}")

@@ -14,12 +14,12 @@ import openvino as ov
 from hsdag.api import compile_work_conserving
 from hsdag.api import place as place_model
 from hsdag.ir.errors import ModelError
-from hsdag.ir.placement import Placement
+from hsdag.ir.placement.placement import Placement
 
 if TYPE_CHECKING:
     from optimum.intel import OVModelForCausalLM
 
-    from hsdag.search.result import PlaceResult
+    from hsdag.placing.result import PlaceResult
 
 TOKENS = "128,1+128@4,1+1024@4"
 """What a model is placed for: a prompt of 128 tokens, and one more token behind 128 and behind 1,024."""

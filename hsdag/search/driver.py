@@ -10,17 +10,17 @@ from typing import Any
 import numpy as np
 from numba.core import event as numba_event
 
-from hsdag.evaluators.base import Checkpoint, Evaluator, SearchStopped
-from hsdag.evaluators.memory import MemoryCheck
-from hsdag.evaluators.recording import Budget, Event, Journal, RecordingEvaluator
-from hsdag.fleet.pool import Pool
 from hsdag.ir.kernels import compiling, is_interpreted
-from hsdag.placers.base import Placer
-from hsdag.placers.incumbent import Contribution, Limits, Result
-from hsdag.placers.portfolio.turns import search_with_restarts
-from hsdag.runtime.platforms.usable import usable_cpus
-from hsdag.runtime.problems.plan import Plan
-from hsdag.runtime.problems.problem import Problem
+from hsdag.methods.base import Placer
+from hsdag.methods.incumbent import Contribution, Limits, Result
+from hsdag.methods.portfolio.turns import search_with_restarts
+from hsdag.runtime.machine.usable import usable_cpus
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.scoring.base import Checkpoint, Evaluator, SearchStopped
+from hsdag.scoring.memory import MemoryCheck
+from hsdag.scoring.recording import Budget, Event, Journal, RecordingEvaluator
+from hsdag.workers.pool import Pool
 
 TELL_EVERY_S = 0.1
 """Between two events that a watcher hears of where evaluations are cheap: ten thousand a second may come."""

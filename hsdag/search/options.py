@@ -10,23 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hsdag.evaluators.recording import Budget
-from hsdag.fleet.pool import check_workers
 from hsdag.ir.errors import OptionError
-from hsdag.ir.placement import ExecutorName, Placement, ReferenceName
-from hsdag.placers.base import Placer, Preset
-from hsdag.placers.names import REWARDS
-from hsdag.placers.registry import find_preset, make_placer
+from hsdag.ir.placement.placement import ExecutorName, Placement, ReferenceName
+from hsdag.methods.base import Placer, Preset
+from hsdag.methods.names import REWARDS
+from hsdag.methods.registry import find_preset, make_placer
+from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.measuring.latency import Protocol
-from hsdag.runtime.platforms.usable import usable_cpus
-from hsdag.runtime.problems.objectives import Objective, find_objective
-from hsdag.runtime.problems.objectives.latency import LATENCY
-from hsdag.runtime.problems.pins import Pin, parse_pins
-from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.objectives import Objective, find_objective
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.problem.pins import Pin, parse_pins
+from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.simulator import Execution, Semantics
+from hsdag.scoring.recording import Budget
+from hsdag.workers.pool import check_workers
 
 if TYPE_CHECKING:  # not at run time: they load OpenVINO
-    from hsdag.ir.scenario import Scenario
+    from hsdag.ir.graph.scenario import Scenario
 
 EXECUTION: dict[ExecutorName, Execution] = {
     "hetero": Execution.SEQUENTIAL,
@@ -243,14 +243,14 @@ def check_seed(seed: int) -> None:
 
 
 def _shapes(given: Any) -> dict[str, tuple[int, ...]]:
-    from hsdag.ir.reader import input_shapes  # which loads OpenVINO
+    from hsdag.ir.graph.reader import input_shapes  # which loads OpenVINO
 
     return input_shapes(given)
 
 
 def input_scenarios(data_shape: DataShape, tokens: str | None) -> tuple[Scenario, ...]:
     """Scenarios as ``parse_scenarios`` reads them, which raises OptionError."""
-    from hsdag.ir.scenario import parse_scenarios
+    from hsdag.ir.graph.scenario import parse_scenarios
 
     return parse_scenarios((data_shape,) if isinstance(data_shape, str) else data_shape, tokens)
 

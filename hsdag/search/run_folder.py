@@ -13,16 +13,17 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 
-from hsdag.evaluators.base import Score
-from hsdag.evaluators.policy_file import StateFile
-from hsdag.evaluators.recording import Event
 from hsdag.ir.errors import FileFormatError, OutputError, SearchError
 from hsdag.ir.file_lock import FileLock
-from hsdag.ir.graph import ComputationGraph
-from hsdag.ir.graph_file import write_graph_file
-from hsdag.ir.placement import DeviceRecord, ModelRecord, first_problem, read_text, write_atomically
+from hsdag.ir.files import first_problem, read_text, write_atomically
+from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.graph.graph_file import write_graph_file
+from hsdag.ir.placement.placement import DeviceRecord, ModelRecord
 from hsdag.runtime.measuring.profile import ModelProfile, write_profile
-from hsdag.runtime.problems.plan import Plan
+from hsdag.runtime.problem.plan import Plan
+from hsdag.scoring.base import Score
+from hsdag.scoring.policy_file import StateFile
+from hsdag.scoring.recording import Event
 from hsdag.search.options import recorded_options
 
 if TYPE_CHECKING:

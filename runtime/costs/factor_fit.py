@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.optimize import nnls
 
-from hsdag.ir.graph import FloatArray
+from hsdag.ir.graph.computation_graph import FloatArray
 
 
 @dataclass(frozen=True)

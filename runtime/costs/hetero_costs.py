@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
-from hsdag.ir.submodels import SubmodelCollector
+from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
+from hsdag.ir.hetero.submodels import SubmodelCollector
 from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind
 from hsdag.runtime.costs.placement_costs import Ranks
-from hsdag.runtime.problems.cost_model import CostModel, CostSource, excess_of
+from hsdag.runtime.problem.cost_model import CostModel, CostSource, excess_of
 from hsdag.runtime.simulator.contended import busiest_s
 
 LEAST_LAUNCH_S, LEAST_LATENCY_S, MOST_BYTES_PER_S = 1e-5, 2e-6, 5e10

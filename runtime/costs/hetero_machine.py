@@ -18,9 +18,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.ir.compiled import bare, inlined, merged
-from hsdag.ir.graph import BoolArray, FloatArray, IntArray
-from hsdag.ir.submodel_rules import Workspace, cut_returns, join, open_rings
-from hsdag.ir.submodels import Nodes
+from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.hetero.rules import Workspace, cut_returns, join, open_rings
+from hsdag.ir.hetero.submodels import Nodes
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.simulator.heaps import Records
 

@@ -13,14 +13,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hsdag.ir.colocation import floating_ops
-from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
+from hsdag.ir.graph.colocation import floating_ops
+from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
 from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind, fit_factors
 from hsdag.runtime.costs.placement_costs import Ranks
-from hsdag.runtime.problems.cost_model import CostModel, CostSource
-from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.problems.semantics import Semantics
+from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problem.cost_model import CostModel, CostSource
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.simulator.simulation import simulate_makespans
 
 STEP = 1e-3

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsdag.ir.errors import PlacementError
-from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
-from hsdag.ir.partition import Partition
+from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
+from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.executor.cut import Instances
 from hsdag.runtime.executor.merging import CutOptions, plan_cut, tensors_of
-from hsdag.runtime.problems.objectives import Objective
-from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.objectives import Objective
+from hsdag.runtime.objectives.latency import LATENCY
 
 MOST_REMEMBERED = 1_000_000
 """Parts and edges of remembered placements; the oldest are forgotten. They take some 50 bytes each."""

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol, TypeAlias
 
-from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.runtime.problems.cost_model import CostModel
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.runtime.problem.cost_model import CostModel
 
 Ranks: TypeAlias = Sequence[IntArray | None]
 """Of placements, the ranks [N] of their ops, the smallest first; None where the order is left to the executor."""

@@ -18,15 +18,15 @@ from functools import cached_property
 import numba
 import numpy as np
 
-from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind, fit_factors
 from hsdag.runtime.costs.part_table import Parts, PartTable
 from hsdag.runtime.costs.placement_costs import Ranks
 from hsdag.runtime.executor.merging import ASSUMED_LAUNCH_S, CutCosts, list_schedule
-from hsdag.runtime.problems.cost_model import CostModel, CostSource, excess_of
-from hsdag.runtime.problems.objectives import Objective
-from hsdag.runtime.problems.objectives.latency import LATENCY
-from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import Objective
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problem.cost_model import CostModel, CostSource, excess_of
 from hsdag.runtime.simulator.contended import busiest_s
 
 MOST_BYTES_PER_S = 5e10

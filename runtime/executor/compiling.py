@@ -13,12 +13,11 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from hsdag.ir.build import graph_of
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import DeviceError
-from hsdag.ir.graph import ComputationGraph
-from hsdag.ir.placement import Placement
-from hsdag.ir.reader import last_line
+from hsdag.ir.errors import DeviceError, last_line
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.executor import Engine, Resource, TaskGraph
 from hsdag.runtime.executor.cut import Cut, Subgraph
 from hsdag.runtime.executor.merging import CutOptions, plan_cut
@@ -26,7 +25,7 @@ from hsdag.runtime.executor.openvino_backend import CompiledPart, OpenVinoBacken
 from hsdag.runtime.executor.requests import WorkConservingModel
 from hsdag.runtime.executor.shared_memory import SharedMemory
 from hsdag.runtime.executor.submodels import SubmodelBuilder
-from hsdag.runtime.problems.objectives import find_objective
+from hsdag.runtime.objectives import find_objective
 
 
 def compile_on(

@@ -18,11 +18,19 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from hsdag.ir.colocation import colocate, known_ops
-from hsdag.ir.graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray, inverse_of, ranked_order
+from hsdag.ir.graph.colocation import colocate, known_ops
+from hsdag.ir.graph.computation_graph import (
+    BoolArray,
+    ComputationGraph,
+    Csr,
+    FloatArray,
+    IntArray,
+    inverse_of,
+    ranked_order,
+)
+from hsdag.ir.graph.partition import Partition
+from hsdag.ir.graph.state import carried_by_repeated, read_by_repeated, repeated_ops, variable_of
 from hsdag.ir.kernels import kernel
-from hsdag.ir.partition import Partition
-from hsdag.ir.state import carried_by_repeated, read_by_repeated, repeated_ops, variable_of
 
 JOIN_TYPES = frozenset(
     "Concat Reshape Squeeze Unsqueeze Transpose Split VariadicSplit StridedSlice Slice Pad Relu Add Convert".split()

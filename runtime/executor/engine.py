@@ -22,7 +22,7 @@ from typing import TypeAlias, TypeVar
 import numpy as np
 
 from hsdag.ir.errors import ExecutionError
-from hsdag.ir.graph import FloatArray
+from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.executor.backend import Attempt, Backend, Inbox
 from hsdag.runtime.executor.run import Run, RunStatus
 from hsdag.runtime.executor.tasks import TaskGraph

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.ir.errors import OptionError, PlacementError
-from hsdag.ir.graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray
+from hsdag.ir.graph.partition import Partition
 from hsdag.ir.kernels import kernel
-from hsdag.ir.partition import Partition
 from hsdag.runtime.executor.cut import (
     Cut,
     Instances,
@@ -25,8 +25,8 @@ from hsdag.runtime.executor.cut import (
     items_of,
     running_order,
 )
-from hsdag.runtime.problems.objectives import Objective
-from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.objectives import Objective
+from hsdag.runtime.objectives.latency import LATENCY
 
 ASSUMED_FLOPS_PER_S, ASSUMED_BYTES_PER_S, ASSUMED_BOUNDARY_BYTES_PER_S, ASSUMED_LAUNCH_S = 1e11, 2e10, 3e9, 1e-4
 """What a device is taken for where nothing was measured: a core of a server, and the layout changes of a boundary."""

@@ -26,7 +26,7 @@ from hsdag.runtime.executor import Attempt, Backend, Inbox
 from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor
 from hsdag.runtime.executor.shared_memory import SharedMemory
 from hsdag.runtime.executor.submodels import Submodel
-from hsdag.runtime.platforms.inference import infer_checked, infer_unchecked, reason_of
+from hsdag.runtime.machine.inference import infer_checked, infer_unchecked, reason_of
 
 LEFT_BEHIND: list[Any] = []
 """Requests that failed in a thread of ours.

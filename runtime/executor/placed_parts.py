@@ -8,14 +8,14 @@ from collections.abc import Iterable
 import numpy as np
 import openvino as ov
 
-from hsdag.ir.build import graph_of, name_uniquely, ordered_ops
-from hsdag.ir.parts import Part, PlacedParts, TensorSource
-from hsdag.ir.placement import Placement
-from hsdag.ir.reader import input_name
+from hsdag.ir.graph.build import graph_of, name_uniquely, ordered_ops
+from hsdag.ir.graph.reader import input_name
+from hsdag.ir.placement.parts import Part, PlacedParts, TensorSource
+from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor
 from hsdag.runtime.executor.merging import CutOptions, plan_cut
 from hsdag.runtime.executor.submodels import Submodel, SubmodelBuilder
-from hsdag.runtime.problems.objectives import find_objective
+from hsdag.runtime.objectives import find_objective
 
 
 def placed_parts(model: ov.Model, placement: Placement) -> PlacedParts:

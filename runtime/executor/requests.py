@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from hsdag.ir.build import ordered_ops
 from hsdag.ir.errors import ExecutionError, OptionError
-from hsdag.ir.state import variable_of
+from hsdag.ir.graph.build import ordered_ops
+from hsdag.ir.graph.state import variable_of
 from hsdag.runtime.executor import Engine, Run, TaskTimes
 from hsdag.runtime.executor.cut import Cut
 from hsdag.runtime.executor.openvino_backend import OpenVinoBackend
-from hsdag.runtime.platforms.inference import array_of, reason_of
+from hsdag.runtime.machine.inference import array_of, reason_of
 from hsdag.runtime.timeline.timeline import Timeline
 
 

@@ -10,7 +10,7 @@ from enum import Enum
 import numpy as np
 
 from hsdag.ir.errors import ExecutionError
-from hsdag.ir.graph import FloatArray
+from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.executor.tasks import TaskGraph
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
 

@@ -8,11 +8,11 @@ import numpy as np
 import openvino as ov
 from openvino import opset13
 
-from hsdag.ir.build import ordered_ops
-from hsdag.ir.colocation import known_ops
 from hsdag.ir.errors import ModelError
-from hsdag.ir.prepared import folded_clone
-from hsdag.ir.state import repeated_ops
+from hsdag.ir.graph.build import ordered_ops
+from hsdag.ir.graph.colocation import known_ops
+from hsdag.ir.graph.state import repeated_ops
+from hsdag.ir.placement.prepared import folded_clone
 from hsdag.runtime.executor.cut import Cut, Subgraph, Tensor, incoming_ports
 
 

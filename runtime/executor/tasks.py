@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hsdag.ir.graph import Csr, FloatArray, IntArray, topological_order
-from hsdag.ir.paths import longest_before
+from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, topological_order
+from hsdag.ir.graph.paths import longest_before
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ import psutil
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OutputError
-from hsdag.ir.placement import write_atomically
-from hsdag.runtime.platforms.usable import usable_cpus
+from hsdag.ir.files import write_atomically
+from hsdag.runtime.machine.usable import usable_cpus
 
 SCHEMA = 3
 """Part of every key: raise it when the measurements or their meaning change."""

@@ -10,13 +10,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.placement import ExecutorName
+from hsdag.ir.graph.scenario import Scenario
+from hsdag.ir.placement.placement import ExecutorName
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, Request, WorkerClient
-from hsdag.ir.scenario import Scenario
+from hsdag.runtime.machine.energy_counters import EnergyCounters
 from hsdag.runtime.measuring.messages import Close, Difference, Opened, Run, Throughput
-from hsdag.runtime.platforms.energy_counters import EnergyCounters
-from hsdag.runtime.problems.objectives import Objective
-from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.objectives import Objective
+from hsdag.runtime.objectives.latency import LATENCY
 from hsdag.runtime.timeline.timeline import Timeline
 
 MAX_PERMUTED = 3

@@ -10,6 +10,8 @@ import openvino as ov
 import psutil
 
 from hsdag.ir.device import DeviceSpec
+from hsdag.runtime.machine.devices import make_core
+from hsdag.runtime.machine.inference import device_calls
 from hsdag.runtime.measuring.differences import output_difference, outputs_on
 from hsdag.runtime.measuring.inferences import make_courses
 from hsdag.runtime.measuring.messages import (
@@ -21,8 +23,6 @@ from hsdag.runtime.measuring.messages import (
     ProbePrecision,
 )
 from hsdag.runtime.measuring.probes import probe_model
-from hsdag.runtime.platforms.devices import make_core
-from hsdag.runtime.platforms.inference import device_calls
 
 DRIVER = re.compile(rb"\bdriver=([^;\]]+)")
 """What a model that the GPU plugin has compiled says of the driver it was compiled with, in its first bytes."""

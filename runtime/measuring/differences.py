@@ -14,14 +14,14 @@ import openvino as ov
 from numpy.typing import NDArray
 from openvino import opset13
 
-from hsdag.ir.build import ordered_ops
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError, ModelError
+from hsdag.ir.graph.build import ordered_ops
+from hsdag.runtime.machine.devices import make_core
+from hsdag.runtime.machine.inference import device_calls
 from hsdag.runtime.measuring.inferences import Course, CourseRunner
 from hsdag.runtime.measuring.messages import CPU_IN_SINGLE, CompareOutputs, CompareShrunk, LargestValues
 from hsdag.runtime.measuring.references import alone
-from hsdag.runtime.platforms.devices import make_core
-from hsdag.runtime.platforms.inference import device_calls
 
 
 def outputs_on(spec: DeviceSpec, model: ov.Model, courses: Sequence[Course]) -> list[NDArray[Any]]:

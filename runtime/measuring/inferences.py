@@ -21,9 +21,9 @@ import openvino as ov
 from numpy.typing import NDArray
 
 from hsdag.ir.errors import HsdagError
-from hsdag.ir.reader import Shapes, input_name
-from hsdag.ir.scenario import Scenario, shares
-from hsdag.runtime.platforms.inference import array_of, infer_checked
+from hsdag.ir.graph.reader import Shapes, input_name
+from hsdag.ir.graph.scenario import Scenario, shares
+from hsdag.runtime.machine.inference import array_of, infer_checked
 
 Tensors = tuple[ov.Tensor, ...]
 

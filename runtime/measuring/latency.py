@@ -13,7 +13,7 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
-from hsdag.ir.placement import LatencyRecord
+from hsdag.ir.placement.placement import LatencyRecord
 from hsdag.ir.processes import CandidateFailed
 
 Clock = Callable[[], float]

@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from hsdag.ir.device import DeviceSpec
+from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.processes import Request, WorkerClient
-from hsdag.ir.scenario import Scenario
-from hsdag.runtime.platforms.usable import usable_memory_bytes
+from hsdag.runtime.machine.usable import usable_memory_bytes
 
 WORKER_COMMAND = (sys.executable, "-m", "hsdag.runtime.measuring.worker")
 

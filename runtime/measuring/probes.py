@@ -17,9 +17,9 @@ import openvino as ov
 from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec, hetero_properties
+from hsdag.runtime.machine.devices import make_core
+from hsdag.runtime.machine.inference import device_calls, infer_checked, infer_unchecked
 from hsdag.runtime.measuring.messages import Probe, Probed, ProbeTransfer, Transfer
-from hsdag.runtime.platforms.devices import make_core
-from hsdag.runtime.platforms.inference import device_calls, infer_checked, infer_unchecked
 
 COUNTERS = {"PERF_COUNT": True}
 CHANNELS = 64

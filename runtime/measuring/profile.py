@@ -18,9 +18,10 @@ from scipy.stats import t as student_t
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import FileFormatError
-from hsdag.ir.graph import FloatArray
-from hsdag.ir.placement import DeviceRecord, first_problem, parse_document, read_text, write_atomically
-from hsdag.runtime.problems.cost_model import CostModel, CostSource
+from hsdag.ir.files import first_problem, parse_document, read_text, write_atomically
+from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.ir.placement.placement import DeviceRecord
+from hsdag.runtime.problem.cost_model import CostModel, CostSource
 
 MOST_LAUNCH_SHARE = 0.9
 """Of a model's latency at most this much is taken for its launch: small models are little else."""

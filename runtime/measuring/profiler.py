@@ -16,10 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import nnls
 
-from hsdag.ir.colocation import floating_ops
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
-from hsdag.ir.graph import ComputationGraph, FloatArray, IntArray
+from hsdag.ir.graph.colocation import floating_ops
+from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.measuring.caches import ProfileCache, identity
 from hsdag.runtime.measuring.candidate import Candidate

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from openvino import opset13
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.placement import ReferenceName
-from hsdag.runtime.platforms.inference import array_of, infer_checked
+from hsdag.ir.placement.placement import ReferenceName
+from hsdag.runtime.machine.inference import array_of, infer_checked
 
 REFERENCES: tuple[ReferenceName, ...] = tuple(name for name in get_args(ReferenceName) if name != "numpy")
 """Those that a user can choose."""

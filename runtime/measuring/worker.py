@@ -21,13 +21,15 @@ import openvino as ov
 import psutil
 from numpy.typing import NDArray
 
-from hsdag.ir.build import graph_of, name_uniquely
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.errors import DeviceError, ExecutionError, ModelError, PlacementError
-from hsdag.ir.graph import ComputationGraph
-from hsdag.ir.prepared import COPY_MARK, PreparedModel, prepare
+from hsdag.ir.graph.build import graph_of, name_uniquely
+from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.graph.reader import load_model
+from hsdag.ir.placement.prepared import COPY_MARK, PreparedModel, prepare
 from hsdag.ir.processes import Compiling, Request, main
-from hsdag.ir.reader import load_model
+from hsdag.runtime.machine.devices import execution_devices, make_core
+from hsdag.runtime.machine.inference import device_calls
 from hsdag.runtime.measuring.caches import CompiledModels
 from hsdag.runtime.measuring.candidate import Candidate, Open, TimelineOf
 from hsdag.runtime.measuring.device_facts import device_facts, device_memory_bytes, list_names, precision
@@ -55,8 +57,6 @@ from hsdag.runtime.measuring.messages import (
 )
 from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, probe_transfer, times_beside
 from hsdag.runtime.measuring.references import REFERENCES, onnxruntime_outputs, op_by_op
-from hsdag.runtime.platforms.devices import execution_devices, make_core
-from hsdag.runtime.platforms.inference import device_calls
 from hsdag.runtime.timeline.timeline import Timeline
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hsdag.ir.coarsen import CoarseGraph
-from hsdag.ir.colocation import floating_ops
-from hsdag.ir.graph import BoolArray, ComputationGraph, FloatArray, IntArray
+from hsdag.ir.graph.coarsen import CoarseGraph
+from hsdag.ir.graph.colocation import floating_ops
+from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.runtime.platforms.platform import OP_CLASSES, Platform, PlatformDevice, op_class
-from hsdag.runtime.problems.cost_model import CostModel, CostSource
+from hsdag.runtime.problem.cost_model import CostModel, CostSource
 
 FREE_TYPES = frozenset("Assign Constant Identity Parameter ReadValue Reshape Result ShapeOf Squeeze Unsqueeze".split())
 """Op types that run no kernel: they name, hold or re-label a tensor."""

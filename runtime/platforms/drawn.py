@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hsdag.ir.graph import FloatArray
+from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.platforms.platform import OP_CLASSES, OpClass, Platform, PlatformDevice
 
 MIN_DEVICES, MAX_DEVICES = 2, 8

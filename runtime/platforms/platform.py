@@ -15,8 +15,8 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 from pydantic_core import PydanticCustomError
 
-from hsdag.ir.flops import COMPUTES_PRODUCTS, MOVES_DATA
-from hsdag.ir.graph import FloatArray
+from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.ir.graph.flops import COMPUTES_PRODUCTS, MOVES_DATA
 
 
 class OpClass(Enum):

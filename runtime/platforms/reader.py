@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import Field, ValidationError
 
 from hsdag.ir.errors import FileFormatError
-from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.ir.placement import first_problem, read_text
+from hsdag.ir.files import first_problem, read_text
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.platforms.platform import (
     Amount,
     Calibration,

@@ -1,6 +1,6 @@
 """The scheduling simulator: the time of a placement under a cost model; every figure it gives is simulated."""
 
-from hsdag.runtime.problems.semantics import Execution, Links, Order, Semantics
+from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.simulation import Simulation, simulate, simulate_makespans
 from hsdag.runtime.simulator.throughput import period_s
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.ir.compiled import bare, inlined, inner
-from hsdag.ir.graph import FloatArray
+from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.simulator.independent import expect, send, take
 from hsdag.runtime.simulator.machine import Machine, is_late, note_op, op_s
 

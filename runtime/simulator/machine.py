@@ -14,10 +14,10 @@ from weakref import WeakKeyDictionary
 import numpy as np
 
 from hsdag.ir.compiled import bare, inlined, inner
-from hsdag.ir.graph import Csr, FloatArray, IntArray, inverse_of
-from hsdag.ir.paths import longest_before
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.problems.semantics import Links, Semantics
+from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, inverse_of
+from hsdag.ir.graph.paths import longest_before
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Links, Semantics
 from hsdag.runtime.simulator.heaps import ENTRY, Records
 
 INDEPENDENT, EGRESS, CHANNEL, BLOCKING = 0, 1, 2, 3  # as Links has them

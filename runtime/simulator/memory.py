@@ -10,8 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.ir.compiled import bare, inlined
-from hsdag.ir.graph import FloatArray
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator.heaps import ENTRY, Records, pop, push
 from hsdag.runtime.simulator.machine import Machine
 

@@ -12,11 +12,11 @@ from numpy.typing import ArrayLike
 
 from hsdag.ir.compiled import bare
 from hsdag.ir.errors import OptionError, PlacementError
-from hsdag.ir.graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.ir.kernels import run
-from hsdag.runtime.platforms.usable import in_parts, usable_cpus
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.problems.semantics import Execution, Links, Order, Semantics
+from hsdag.runtime.machine.usable import in_parts, usable_cpus
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.buses import run_buses
 from hsdag.runtime.simulator.contended import run_contended
 from hsdag.runtime.simulator.heaps import Records

@@ -11,9 +11,9 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hsdag.ir.compiled import bare, inlined, inner
-from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.problems.semantics import Execution, Links, Semantics
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.simulator.contended import drained_s
 from hsdag.runtime.simulator.machine import (
     BLOCKING,

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hsdag.ir.graph import FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 
 if TYPE_CHECKING:
-    from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+    from hsdag.runtime.problem.schedule_problem import ScheduleProblem
     from hsdag.runtime.simulator import Simulation
 
 

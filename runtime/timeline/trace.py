@@ -12,8 +12,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from hsdag.ir.graph import FloatArray, IntArray
-from hsdag.ir.placement import write_atomically
+from hsdag.ir.files import write_atomically
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.timeline.timeline import Timeline, lanes
 
 __all__ = ["Timeline", "trace_json", "write_trace"]

@@ -9,8 +9,8 @@ import torch
 
 from hsdag.ir.device import DeviceSpec, parse_devices, parse_properties
 from hsdag.ir.errors import DeviceError, OptionError
-from hsdag.runtime.platforms.devices import DeviceSet
-from hsdag.runtime.platforms.usable import usable_cpus
+from hsdag.runtime.machine.devices import DeviceSet
+from hsdag.runtime.machine.usable import usable_cpus
 
 NO_LIMIT = float("inf")
 _NAMED = re.compile(r"(?:([A-Za-z]\w*)=)?(cpu|cuda:\d+)(?:\[([^\[\]]*)\])?")

@@ -6,7 +6,7 @@ import itertools
 import threading
 
 from hsdag.ir.errors import ExecutionError
-from hsdag.ir.graph import FloatArray
+from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.executor import Attempt, Backend, Engine, Inbox, Run
 from hsdag.runtime.executor.engine import GRACE_S
 from hsdag.runtime.timeline.timeline import Timeline

@@ -11,9 +11,9 @@ import numpy as np
 import openvino as ov
 import torch
 
-from hsdag.ir.build import ordered_ops
-from hsdag.ir.graph import IntArray, topological_order
-from hsdag.ir.reader import input_name
+from hsdag.ir.graph.build import ordered_ops
+from hsdag.ir.graph.computation_graph import IntArray, topological_order
+from hsdag.ir.graph.reader import input_name
 from hsdag.runtime.torch.op import Op, Tensor, TensorFunction, UnsupportedOpError
 from hsdag.runtime.torch.ops import build_op
 

@@ -9,14 +9,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsdag.commands.train_rules import RuleTraining
-from hsdag.fleet.pool import Findings, Job, Pool, make_pool
 from hsdag.ir.errors import OptionError
-from hsdag.placers.incumbent import Status
+from hsdag.methods.incumbent import Status
+from hsdag.training.rules import RuleTraining
+from hsdag.workers.pool import Findings, Job, Pool, make_pool
 from tests.clusters.local_cluster import LocalCluster
-from tests.hsdag.commands.trainings import Nowhere, rule_problems
-from tests.hsdag.fleet.jobs import Add, Dies, Finds, Raises
-from tests.hsdag.placers.portfolio.searches import random_problem, searched
+from tests.hsdag.methods.portfolio.searches import random_problem, searched
+from tests.hsdag.training.trainings import Nowhere, rule_problems
+from tests.hsdag.workers.jobs import Add, Dies, Finds, Raises
 
 pytest.importorskip("ray", reason="Ray is not installed")
 pytestmark = pytest.mark.slow

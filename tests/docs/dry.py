@@ -14,12 +14,12 @@ from typing import Any
 import typer
 
 from hsdag.cli.app import app
+from hsdag.exports.base import export_formats
 from hsdag.ir.device import parse_devices
-from hsdag.ir.export import export_formats
-from hsdag.ir.reader import parse_shapes
-from hsdag.ir.scenario import parse_scenarios
-from hsdag.placers.names import method_names
-from hsdag.runtime.problems.objectives import find_objective
+from hsdag.ir.graph.reader import parse_shapes
+from hsdag.ir.graph.scenario import parse_scenarios
+from hsdag.methods.names import method_names
+from hsdag.runtime.objectives import find_objective
 from hsdag.search.options import parse_duration, parse_executor, parse_memory
 from tests.docs.snippets import ROOT
 

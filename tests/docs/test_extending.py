@@ -64,7 +64,7 @@ def ran(program: str, package: Path, given: str = "") -> str:
 
 def test_the_document_shows_all_five() -> None:
     folders = [str(Path(path).parent) for path in EXAMPLES]
-    assert folders == ["hsdag/cli", "ir/export", "runtime/problems/objectives", "hsdag/placers/learned", "runtime"]
+    assert folders == ["hsdag/cli", "hsdag/exports", "runtime/objectives", "hsdag/methods/learned", "runtime"]
 
 
 @pytest.mark.slow
@@ -89,8 +89,8 @@ def test_an_extension_is_one_new_file(path: str, tmp_path: Path) -> None:
 
 
 PLACED = {
-    "runtime/problems/objectives/blend.py": ["--objective", "blend", "--method", "sa"],
-    "hsdag/placers/learned/cross_entropy.py": ["--method", "cross-entropy", "--set", "rounds=2"],
+    "runtime/objectives/blend.py": ["--objective", "blend", "--method", "sa"],
+    "hsdag/methods/learned/cross_entropy.py": ["--method", "cross-entropy", "--set", "rounds=2"],
 }
 """Options of ``hsdag place`` that take an example; those of the other examples begin where it ends."""
 

@@ -21,8 +21,10 @@ from hsdag.features import (
     positional_encoding,
     t_levels,
 )
-from hsdag.ir import ComputationGraph, OptionError, Partition, graph_from_edges
-from hsdag.ir.coarsen import coarsen
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.coarsen import coarsen
+from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
+from hsdag.ir.graph.partition import Partition
 
 DIAMOND = graph_from_edges(
     ["A", "B", "B", "C"], [(0, 1), (0, 2), (1, 3), (2, 3), (2, 3)], shapes=[(1,), (2, 3), (4,), ()]

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.features import fractal_dimension
-from hsdag.ir import ComputationGraph, graph_from_edges
+from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 
 
 def random_graph(seed: int, density: float = 0.15) -> ComputationGraph:

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from hsdag.features import feature_matrix, fractal_dimension, op_type_one_hot, t_levels
-from hsdag.ir import OptionError, graph_from_edges
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.computation_graph import graph_from_edges
 
 
 @pytest.mark.parametrize("num_ops", [63, 64, 65, 128, 200])

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 from hsdag.features import GROUPS, STRUCTURE_GROUPS, feature_matrix, fractal_dimension, op_type_mean
-from hsdag.ir import OptionError, graph_from_edges, placement_units
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.coarsen import placement_units
+from hsdag.ir.graph.computation_graph import graph_from_edges
 
 GRAPH = graph_from_edges(
     ["Parameter", "Convolution", "Relu", "MatMul", "Add", "Result"],

@@ -37,7 +37,7 @@ def test_an_input_is_read_or_refused_in_one_line(name: str, tmp_path: Path, rand
 
 @pytest.mark.parametrize(("name", "each"), CORPUS)
 def test_what_once_did_harm_is_refused(name: str, each: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hsdag.ir.model_guard.LEAST_LIMIT_S", 1.0)  # one of them hangs
+    monkeypatch.setattr("hsdag.ir.graph.model_guard.LEAST_LIMIT_S", 1.0)  # one of them hangs
     write_files(corpus_of(name)[each], tmp_path)
     with pytest.raises(HsdagError, match=r"^[^\n]+$"):
         find_format(name).read(tmp_path)

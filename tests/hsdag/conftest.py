@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from hsdag.commands.place import run_place
+from hsdag.placing.place import run_place
+from hsdag.placing.result import PlaceResult
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.search.options import PlaceOptions
-from hsdag.search.result import PlaceResult
 
 
 @pytest.fixture(scope="session")

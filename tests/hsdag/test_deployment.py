@@ -11,9 +11,9 @@ import openvino as ov
 import pytest
 
 import hsdag
-from hsdag.ir.build import fingerprint, graph_of
-from hsdag.ir.placement import Placement
-from hsdag.ir.reader import load_model
+from hsdag.ir.graph.build import fingerprint, graph_of
+from hsdag.ir.graph.reader import load_model
+from hsdag.ir.placement.placement import Placement
 
 BLOCKED = """
 import sys

@@ -12,8 +12,9 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
-from hsdag.ir import graph_of, load_model
-from hsdag.reports.explorer import label_data
+from hsdag.drawing.explorer_document import label_data
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.reader import load_model
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the package under test
 REASON = "needs Model Explorer: pip install 'hsdag[explorer]'"
@@ -97,7 +98,7 @@ def test_node_data_are_what_model_explorer_itself_would_write(manager: Any, odd:
 
 def test_graphs_survive_model_explorers_own_classes(manager: Any, odd: Path) -> None:
     from hsdag.integrations.model_explorer.main import as_graph, graph_documents
-    from hsdag.ir.reader import read_model_file
+    from hsdag.ir.graph.reader import read_model_file
 
     for document in graph_documents(read_model_file(odd), "odd"):
         kept = asdict(as_graph(document))
@@ -106,7 +107,7 @@ def test_graphs_survive_model_explorers_own_classes(manager: Any, odd: Path) -> 
 
 
 def test_a_file_that_is_no_ir_is_answered_with_one_line(manager: Any, tmp_path: Path) -> None:
-    from hsdag.ir import ModelError
+    from hsdag.ir.errors import ModelError
 
     (tmp_path / "bad.xml").write_text("<html></html>")
     with pytest.raises(ModelError, match=r"bad\.xml is not an OpenVINO IR"):

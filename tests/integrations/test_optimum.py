@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 
-from hsdag.ir import graph_of
 from hsdag.ir.errors import ModelError
-from hsdag.ir.placement import ExecutorName
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.placement.placement import ExecutorName
 from tests.stateful import CPUS, EXACT, PROMPT, placement_of, split_after
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the packages under test

@@ -12,8 +12,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from openvino import opset13 as op
 
-from hsdag.ir import ComputationGraph, DeviceSpec, Placement, colocate, graph_from_edges, graph_of
-from hsdag.ir.placement import DeviceRecord, ModelRecord
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.colocation import colocate
+from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
+from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
 
 DEVICES = ("FAST=CPU[INFERENCE_NUM_THREADS=2]", "SLOW=CPU[INFERENCE_NUM_THREADS=1]")
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir import DeviceError, DeviceSpec, parse_devices
-from hsdag.ir.device import hetero_properties
+from hsdag.ir.device import DeviceSpec, hetero_properties, parse_devices
+from hsdag.ir.errors import DeviceError
 
 INDEPENDENT = {"ENABLE_CPU_PINNING": "NO", "EXCLUSIVE_ASYNC_REQUESTS": "NO"}
 """What added CPU devices have by default."""

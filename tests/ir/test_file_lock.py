@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hsdag.ir import OutputError, SearchError
+from hsdag.ir.errors import OutputError, SearchError
 from hsdag.ir.file_lock import FileLock
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hsdag.ir import FileFormatError
-from hsdag.ir.placement import DEEPEST_NESTING, parse_json, read_text
+from hsdag.ir.errors import FileFormatError
+from hsdag.ir.files import DEEPEST_NESTING, parse_json, read_text
 from hsdag.runtime.platforms import load_platform
 
 
@@ -20,7 +20,7 @@ def test_a_document_may_nest_to_the_limit_and_no_deeper(ends: tuple[str, str]) -
 
 
 def test_a_file_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hsdag.ir.placement.LARGEST_TEXT_BYTES", 10)
+    monkeypatch.setattr("hsdag.ir.files.LARGEST_TEXT_BYTES", 10)
     (tmp_path / "fits").write_text("x" * 10)
     (tmp_path / "large").write_text("x" * 11)
     assert read_text(tmp_path / "fits") == "x" * 10
@@ -29,7 +29,7 @@ def test_a_file_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_file_that_never_ends_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hsdag.ir.placement.LARGEST_TEXT_BYTES", 10_000)
+    monkeypatch.setattr("hsdag.ir.files.LARGEST_TEXT_BYTES", 10_000)
     with pytest.raises(FileFormatError, match="/dev/zero is larger than 10000 bytes"):
         read_text(Path("/dev/zero"))
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph import ComputationGraph
+from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.models import find_workload
 from hsdag.models.placeto import EnasSizes, NmtSizes, PtbSizes, enas, nmt, ptb
 

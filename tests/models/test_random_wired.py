@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph import ComputationGraph
+from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.models.diviml import RandomWiring, random_wired
 
 FAMILIES = ("ws", "er", "ba")

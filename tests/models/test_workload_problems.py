@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.commands.workload import build_problem, cluster, first_devices
 from hsdag.models import find_workload
 from hsdag.runtime.platforms import load_platform
-from hsdag.runtime.problems.cost_model import CostSource
-from hsdag.runtime.problems.problem_file import read_problem
+from hsdag.runtime.problem.cost_model import CostSource
+from hsdag.runtime.problem.problem_file import read_problem
+from hsdag.sources.workload import build_problem, cluster, first_devices
 
 BUILD = ("models", "build")
 

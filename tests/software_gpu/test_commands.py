@@ -16,7 +16,7 @@ import pytest
 
 from benchmarks.mixed_network import mixed_model
 from hsdag.cli.app import run
-from hsdag.ir import Placement
+from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.executor.compiling import compile_placed
 from tests.software_gpu.conftest import CPU, F32, GPU_0, GPU_1
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from hsdag.ir import parse_devices, read_graph
+from hsdag.ir.device import parse_devices
+from hsdag.ir.graph.build import read_graph
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
-from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.objectives.latency import LATENCY
 
 DEVICES = parse_devices("GPU.0[INFERENCE_PRECISION_HINT=f32],CPU")
 

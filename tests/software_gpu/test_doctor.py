@@ -9,9 +9,9 @@ import openvino as ov
 import pytest
 from openvino import opset15
 
-from hsdag.commands.doctor import machine
-from hsdag.commands.doctor.examination import Examination, examine
-from hsdag.commands.doctor.findings import Severity
+from hsdag.diagnosis import machine
+from hsdag.diagnosis.examination import Examination, examine
+from hsdag.diagnosis.findings import Severity
 from hsdag.models import save_model_files
 
 

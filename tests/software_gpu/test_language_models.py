@@ -9,7 +9,9 @@ import openvino as ov
 import pytest
 
 import hsdag
-from hsdag.ir import DeviceSpec, PlacementError, graph_of
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import PlacementError
+from hsdag.ir.graph.build import graph_of
 from hsdag.models import DecoderSizes
 from hsdag.models.networks import WeightPrecision
 from hsdag.models.stateful_graph import stateful_model

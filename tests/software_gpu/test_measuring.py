@@ -8,12 +8,13 @@ import numpy as np
 import pytest
 
 import hsdag
-from hsdag.ir import DeviceSpec, parse_devices, read_graph
-from hsdag.ir.placement import DeviceRecord, ModelRecord, Placement
+from hsdag.ir.device import DeviceSpec, parse_devices
+from hsdag.ir.graph.build import read_graph
+from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
+from hsdag.runtime.machine.devices import make_core, resolve_devices
 from hsdag.runtime.measuring.candidate import Candidate, Open
 from hsdag.runtime.measuring.messages import Probe, WorkerSetup, worker_client
 from hsdag.runtime.measuring.probes import handing_over, probe
-from hsdag.runtime.platforms.devices import make_core, resolve_devices
 from tests.software_gpu.conftest import GPUS
 
 F32 = "INFERENCE_PRECISION_HINT=f32"

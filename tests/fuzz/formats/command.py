@@ -68,10 +68,10 @@ _VALUES = (
     ),
 )
 _STARTS = (
-    "hsdag.search.session.worker_client",
-    "hsdag.commands.doctor.examination.worker_client",
-    "hsdag.commands.bisect.worker_client",
-    "hsdag.commands.train.run_train",
+    "hsdag.placing.session.worker_client",
+    "hsdag.diagnosis.examination.worker_client",
+    "hsdag.diagnosis.bisect.worker_client",
+    "hsdag.training.train.run_train",
 )
 
 

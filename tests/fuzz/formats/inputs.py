@@ -6,7 +6,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hsdag.ir.reader import load_model
+from hsdag.ir.graph.reader import load_model
 from hsdag.runtime.measuring.inferences import make_inputs
 from tests.fuzz.formats.base import HERE, Format
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hsdag.ir.build import graph_of
-from hsdag.ir.reader import load_model
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.reader import load_model
 from tests.fuzz.formats.base import Format
 
 

@@ -6,13 +6,14 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from hsdag.commands.simulate import read_placement
-from hsdag.ir import ComputationGraph, read_graph
+from hsdag.exports.base import export_placement
 from hsdag.ir.errors import HsdagError
-from hsdag.ir.export import export_placement
-from hsdag.ir.placement import Placement
-from hsdag.runtime.problems.problem_file import read_problem
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.ir.graph.build import read_graph
+from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.placement.placement import Placement
+from hsdag.runtime.problem.problem_file import read_problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.solving.simulate import read_placement
 from tests.fuzz.formats.base import HERE, Format
 
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from functools import cache
 from pathlib import Path
 
-from hsdag.ir import ComputationGraph, read_graph
+from hsdag.ir.graph.build import read_graph
+from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.reader import load_platform
-from hsdag.runtime.problems.problem_file import problem_from_json, problem_to_json
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from tests.fuzz.formats.base import HERE, Format
 
 

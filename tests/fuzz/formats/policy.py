@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
-from hsdag.evaluators.policy_file import StateFile, policy_method
 from hsdag.ir.errors import HsdagError
-from hsdag.learning.doppler.policy import stored_policy
-from hsdag.placers.lists.rules import read_rules
+from hsdag.methods.learned.doppler.policy import stored_policy
+from hsdag.methods.lists.rules import read_rules
+from hsdag.scoring.policy_file import StateFile, policy_method
 from tests.fuzz.formats.base import Format
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from hsdag import api
-from hsdag.runtime.problems.problem_file import problem_from_json, problem_to_json, read_problem
+from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json, read_problem
 from tests.fuzz.formats.base import Format
 
 

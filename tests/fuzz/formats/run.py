@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hsdag.commands.report import content_of
-from hsdag.search.kept_run import KeptRun
+from hsdag.placing.kept_run import KeptRun
+from hsdag.reporting.report import content_of
 from hsdag.search.run_folder import RunFolder, read_run_record
 from tests.fuzz.formats.base import Format
 

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.ir import Placement, load_model, read_graph
+from hsdag.ir.graph.build import read_graph
+from hsdag.ir.graph.reader import load_model
+from hsdag.ir.placement.placement import Placement
 
 Json = dict[str, Any]
 pytestmark = pytest.mark.usefixtures("short_comparisons")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.ir import Placement, read_graph
-from hsdag.ir.placement import DeviceRecord, ModelRecord
+from hsdag.ir.graph.build import read_graph
+from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
 
 pytestmark = pytest.mark.usefixtures("short_comparisons")
 

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.commands import cuda_check
-from hsdag.commands.doctor import machine
+from hsdag.diagnosis import cuda_check, machine
 
 
 @pytest.fixture(autouse=True)

@@ -12,8 +12,8 @@ import pytest
 from openvino import opset13
 
 from hsdag.cli.app import run
-from hsdag.ir import Placement, read_graph
-from hsdag.ir.build import fingerprint
+from hsdag.ir.graph.build import fingerprint, read_graph
+from hsdag.ir.placement.placement import Placement
 
 Complains = Callable[..., str]
 

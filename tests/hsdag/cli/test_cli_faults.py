@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from hsdag.cli.app import SHORTAGES, run
-from hsdag.ir import Placement
 from hsdag.ir.file_lock import FileLock
+from hsdag.ir.placement.placement import Placement
 from hsdag.models import save_model_files
 
 HSDAG = (sys.executable, "-m", "hsdag")

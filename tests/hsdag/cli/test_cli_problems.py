@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.ir import Placement
-from hsdag.placers.names import method_names
+from hsdag.ir.placement.placement import Placement
+from hsdag.methods.names import method_names
 
 Json = dict[str, Any]
 Complains = Callable[..., str]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.search.result import PlaceResult
+from hsdag.placing.result import PlaceResult
 
 
 @pytest.mark.slow

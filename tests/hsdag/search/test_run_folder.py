@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from hsdag.evaluators.base import Score
-from hsdag.evaluators.recording import Event
-from hsdag.ir import FileFormatError, OutputError, SearchError
-from hsdag.ir.placement import DeviceRecord, ModelRecord
-from hsdag.runtime.problems.plan import Plan
+from hsdag.ir.errors import FileFormatError, OutputError, SearchError
+from hsdag.ir.placement.placement import DeviceRecord, ModelRecord
+from hsdag.runtime.problem.plan import Plan
+from hsdag.scoring.base import Score
+from hsdag.scoring.recording import Event
 from hsdag.search import run_folder
 from hsdag.search.run_folder import RunFolder, RunRecord
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hsdag.ir.graph import ComputationGraph
-from hsdag.runtime.problems.cost_model import CostModel
+from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.runtime.problem.cost_model import CostModel
 
 
 def plain_latency_s(graph: ComputationGraph, submodel: np.ndarray, device: np.ndarray, c: CostModel) -> float:

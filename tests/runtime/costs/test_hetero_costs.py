@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir import graph_from_edges
-from hsdag.ir.build import graph_of
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
-from hsdag.runtime.problems.cost_model import CostModel, CostSource
-from hsdag.runtime.problems.objectives import find_objective
-from tests.ir.submodels.random_models import random_devices, random_model
+from hsdag.runtime.objectives import find_objective
+from hsdag.runtime.problem.cost_model import CostModel, CostSource
+from tests.ir.hetero.random_models import random_devices, random_model
 from tests.runtime.costs.plain_latency import plain_latency_s
 
 FREE = np.full((2, 2), np.inf)

@@ -7,13 +7,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir.build import graph_of
-from hsdag.ir.colocation import colocate
-from hsdag.ir.graph import ComputationGraph, IntArray, graph_from_edges
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.colocation import colocate
+from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray, graph_from_edges
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.hetero_machine import REFRESH, HeteroMachine, accept, hetero_machine, propose, reject
-from hsdag.runtime.problems.cost_model import CostModel, CostSource
-from tests.ir.submodels.random_models import random_model
+from hsdag.runtime.problem.cost_model import CostModel, CostSource
+from tests.ir.hetero.random_models import random_model
 
 
 class Walk:

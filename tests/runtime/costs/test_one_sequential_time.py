@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.ir.graph import ComputationGraph, graph_from_edges
-from hsdag.placers.cuts.cut_graph import BoundaryCosts, Launches
+from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
+from hsdag.methods.cuts.cut_graph import BoundaryCosts, Launches
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
-from hsdag.runtime.problems.cost_model import CostModel, CostSource
-from hsdag.runtime.problems.problem_file import problem_from_json, problem_to_json
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
-from hsdag.runtime.problems.units import problem_of
+from hsdag.runtime.problem.cost_model import CostModel, CostSource
+from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator import Execution, Links, Semantics, period_s, simulate, simulate_makespans
 
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hsdag.ir.graph import graph_from_edges
+from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.models.sharded_workloads import ChainSizes, chainmm
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
-from hsdag.runtime.problems.cost_model import CostModel, CostSource
-from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problem.cost_model import CostModel, CostSource
 
 NAMES = ("A", "B")
 

@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir import ComputationGraph, graph_from_edges
+from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.runtime.costs.part_table import PartTable
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor.merging import CutOptions, part_schedule, plan_cut
-from hsdag.runtime.problems.cost_model import CostModel, CostSource
-from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problem.cost_model import CostModel, CostSource
 
 DIAMOND = graph_from_edges(
     ["MatMul"] * 4, [(0, 1), (0, 2), (1, 3), (2, 3)], output_bytes=[100, 200, 400, 0], flops=[1e12] * 4

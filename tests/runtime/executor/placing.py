@@ -9,8 +9,10 @@ import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
-from hsdag.ir import DeviceSpec, Placement, colocate, graph_of
-from hsdag.ir.placement import DeviceRecord, ModelRecord
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.colocation import colocate
+from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
 
 Arrays = list[NDArray[Any]]
 

@@ -8,9 +8,8 @@ import networkx as nx
 import numpy as np
 from hypothesis import strategies as st
 
-from hsdag.ir import ComputationGraph, graph_from_edges
-from hsdag.ir.graph import IntArray
-from hsdag.ir.partition import Partition
+from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray, graph_from_edges
+from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.executor.cut import Cut, Instances, Tensor, initial_parts, instances_of
 
 MOST_OPS = 12

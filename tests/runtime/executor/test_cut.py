@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir import graph_from_edges
 from hsdag.ir.errors import PlacementError
-from hsdag.ir.partition import Partition
+from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.executor import merging
 from hsdag.runtime.executor.cut import JOIN_TYPES, cut_of, instances_of
 from hsdag.runtime.executor.merging import CutOptions, plan_cut

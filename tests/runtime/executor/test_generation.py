@@ -6,7 +6,7 @@ import openvino as ov
 import pytest
 
 import hsdag
-from hsdag.ir import graph_of
+from hsdag.ir.graph.build import graph_of
 from hsdag.models import StatefulSpec, list_language_models
 from tests.stateful import generate, placement_of, split_after, unsplit
 

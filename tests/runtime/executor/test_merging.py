@@ -7,15 +7,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir import graph_from_edges
-from hsdag.ir.partition import Partition
+from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.executor import merging
 from hsdag.runtime.executor.cut import Instances, initial_parts, instances_of
 from hsdag.runtime.executor.merging import CutCosts, merge_parts, part_schedule
-from hsdag.runtime.problems.objectives import Objective
-from hsdag.runtime.problems.objectives.latency import LATENCY
-from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.objectives import Objective
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Order, Semantics, simulate
 from tests.runtime.executor.random_cuts import Placed, assert_convex, placed_graphs
 

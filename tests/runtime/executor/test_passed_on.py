@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from openvino import opset13
 
-from hsdag.ir.prepared import prepare
+from hsdag.ir.placement.prepared import prepare
 from hsdag.runtime.executor.compiling import compile_placed
 from hsdag.runtime.executor.merging import CutOptions
 from hsdag.runtime.executor.openvino_backend import passed_on

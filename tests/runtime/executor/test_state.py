@@ -8,8 +8,11 @@ import pytest
 from openvino import opset13 as op
 
 import hsdag
-from hsdag.ir import ComputationGraph, Placement, colocate, graph_of
 from hsdag.ir.errors import ExecutionError
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.colocation import colocate
+from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.placement.placement import Placement
 from hsdag.models import DecoderSizes, build_model
 from hsdag.models.stateful_graph import stateful_model
 from hsdag.runtime.executor import openvino_backend

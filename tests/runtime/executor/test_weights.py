@@ -11,7 +11,7 @@ import pytest
 from openvino import opset13 as op
 
 import hsdag
-from hsdag.ir.prepared import prepare
+from hsdag.ir.placement.prepared import prepare
 from tests.runtime.executor.placing import RecordingCore, alternating, random_inputs
 
 SIZE, NUM_LAYERS = 96, 4

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.ir.paths import longest_before
+from hsdag.ir.graph.paths import longest_before
 from hsdag.runtime.executor import Attempt, Engine, Inbox, Resource, TaskGraph
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Order, Semantics, simulate
 from tests.runtime.executor.reference_engine import EIGHTH_S, Case, cases, reference_starts
 from tests.runtime.executor.virtual_backend import Span, VirtualBackend

@@ -6,7 +6,7 @@ import heapq
 import threading
 from dataclasses import dataclass
 
-from hsdag.ir.graph import FloatArray
+from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.executor import Attempt, Backend, Inbox
 
 

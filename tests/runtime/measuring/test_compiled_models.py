@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hsdag.ir import DeviceSpec
+from hsdag.ir.device import DeviceSpec
 from hsdag.runtime.measuring import caches
 from hsdag.runtime.measuring.caches import CompiledModels
 

@@ -13,15 +13,15 @@ from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError
-from hsdag.ir.scenario import parse_scenarios
+from hsdag.ir.graph.scenario import parse_scenarios
+from hsdag.runtime.machine.inference import device_calls
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.measuring.inferences import Course, CourseRunner, make_courses, make_inputs, steady_period_s
 from hsdag.runtime.measuring.messages import OpTimes, WorkerSetup, worker_client
 from hsdag.runtime.measuring.probes import times_beside
 from hsdag.runtime.measuring.references import op_by_op
 from hsdag.runtime.measuring.worker import Worker, op_times
-from hsdag.runtime.platforms.inference import device_calls
-from hsdag.runtime.problems.objectives.latency import LATENCY
+from hsdag.runtime.objectives.latency import LATENCY
 from tests.ir.growing import growing_model, saved
 
 TENSORS = tuple((ov.Tensor(np.full(1, k)),) for k in range(4))

@@ -10,9 +10,9 @@ import openvino as ov
 import pytest
 from openvino import opset13
 
-from hsdag.ir import DeviceSpec, ModelError
-from hsdag.ir.errors import DeviceError
-from hsdag.ir.scenario import Scenario
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import DeviceError, ModelError
+from hsdag.ir.graph.scenario import Scenario
 from hsdag.runtime.measuring.device_facts import DRIVER
 from hsdag.runtime.measuring.inferences import make_inputs
 from hsdag.runtime.measuring.messages import (

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsdag.ir import HsdagError
+from hsdag.ir.errors import HsdagError
 from hsdag.runtime.measuring.inferences import InputArrays
 
 

@@ -8,12 +8,12 @@ import numpy as np
 import openvino as ov
 import pytest
 
-from hsdag.ir import DeviceSpec, parse_devices
+from hsdag.ir.device import DeviceSpec, parse_devices
+from hsdag.runtime.machine.devices import make_core
 from hsdag.runtime.measuring.messages import Probe, Probed
 from hsdag.runtime.measuring.probes import handing_over
 from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.measuring.profiler import fit_link, measure_hand_overs
-from hsdag.runtime.platforms.devices import make_core
 
 DEVICES = (DeviceSpec("CPU", "CPU"), DeviceSpec("GPU.0", "GPU.0"))
 TRUTH = {"ordinary": (2e-4, 3e-5, 1 / 2e9), "shared": (1e-4, 2e-5, 1 / 8e9)}

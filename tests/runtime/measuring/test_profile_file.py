@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsdag.ir import FileFormatError
 from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import FileFormatError
 from hsdag.runtime.measuring.profile import (
     Contention,
     DeviceProfile,

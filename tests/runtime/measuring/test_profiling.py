@@ -13,17 +13,18 @@ import openvino as ov
 import pytest
 from openvino import opset13
 
-from hsdag.ir import DeviceError, DeviceSpec
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import DeviceError
 from hsdag.ir.processes import CandidateFailed
+from hsdag.placing.session import Session
+from hsdag.runtime.machine.devices import DeviceSet
+from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.candidate import Open
 from hsdag.runtime.measuring.messages import Opened, OpTimes, WorkerSetup
 from hsdag.runtime.measuring.profile import KINDS, Contention, DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.measuring.profiler import Effort, Profiler
 from hsdag.runtime.measuring.worker import Worker
-from hsdag.runtime.platforms.devices import DeviceSet
-from hsdag.runtime.platforms.usable import usable_cpus
-from hsdag.search.session import Session
 
 PARTS = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS={i + 1}]") for i in range(2))
 QUICK = Effort(runs=4, limit_s=0.5, probe_runs=5, probe_limit_s=0.05, pair_limit_s=0.05)

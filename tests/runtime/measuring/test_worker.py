@@ -16,15 +16,18 @@ import pytest
 from openvino import opset13, opset15
 
 from hsdag.cli.app import run
-from hsdag.ir import DeviceSpec, HsdagError, processes, read_graph
+from hsdag.ir import processes
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import HsdagError
+from hsdag.ir.graph.build import read_graph
 from hsdag.ir.processes import CandidateFailed, WorkerDefect
+from hsdag.placing import session
+from hsdag.placing.verifying import Check, Verifier
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.measuring.differences import output_difference
 from hsdag.runtime.measuring.inferences import make_inputs
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, Choices, WorkerSetup, worker_client
-from hsdag.runtime.problems.objectives.latency import LATENCY
-from hsdag.search import session
-from hsdag.search.verifying import Check, Verifier
+from hsdag.runtime.objectives.latency import LATENCY
 
 CPU = DeviceSpec("CPU", "CPU")
 FAULTY = Path(__file__).with_name("faulty_worker.py")

@@ -11,16 +11,18 @@ import openvino as ov
 import pytest
 from openvino import opset13
 
-from hsdag.ir import parse_devices, placement_units, read_graph
+from hsdag.ir.device import parse_devices
+from hsdag.ir.graph.build import read_graph
+from hsdag.ir.graph.coarsen import placement_units
+from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.processes import CandidateFailed, WorkerClient
-from hsdag.ir.scenario import parse_scenarios
 from hsdag.models import save_model_files
+from hsdag.placing.session import Session
+from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
 from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
-from hsdag.runtime.platforms.devices import DeviceSet
-from hsdag.runtime.problems.objectives.latency import LATENCY
-from hsdag.runtime.problems.objectives.throughput import THROUGHPUT
-from hsdag.search.session import Session
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives.throughput import THROUGHPUT
 from tests.stateful import CPUS, split_after
 
 ONE = "INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32"

@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir import ComputationGraph, graph_from_edges
-from hsdag.ir.build import read_graph
-from hsdag.ir.coarsen import coarsen
-from hsdag.ir.partition import Partition
+from hsdag.ir.graph.build import read_graph
+from hsdag.ir.graph.coarsen import coarsen
+from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
+from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.platforms import Calibration, DeviceCalibration, OpClass, Platform, PlatformDevice, load_platform
 from hsdag.runtime.platforms.analytic import analytic_costs
-from hsdag.runtime.problems.cost_model import CostSource
+from hsdag.runtime.problem.cost_model import CostSource
 
 FULL = dict.fromkeys(OpClass, 1.0)
 

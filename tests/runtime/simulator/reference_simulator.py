@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Order, Semantics, simulate
 
 Case = tuple[ScheduleProblem, np.ndarray, np.ndarray]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Order, Semantics, period_s, simulate, simulate_makespans
 from tests.runtime.simulator import reference_simulator
 

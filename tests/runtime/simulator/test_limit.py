@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.runtime.problems.semantics import Execution, Links, Semantics
+from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.simulator.machine import BY_RANK, SEQUENTIAL, Machine, load_placement, machine_for
 from hsdag.runtime.simulator.simulation import run_loaded, simulate
 from tests.runtime.simulator.reference_simulator import SIMULATED, random_case

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.ir import ComputationGraph, graph_from_edges
-from hsdag.runtime.problems.cost_model import CostModel, CostSource
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
+from hsdag.runtime.problem.cost_model import CostModel, CostSource
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import (
     Execution,
     Links,

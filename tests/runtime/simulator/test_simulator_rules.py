@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.ir import PlacementError
-from hsdag.ir.errors import OptionError
+from hsdag.ir.errors import OptionError, PlacementError
 from hsdag.ir.kernels import INTERPRETED_VARIABLE
-from hsdag.runtime.problems.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import (
     Execution,
     Links,

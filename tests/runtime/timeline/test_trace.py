@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir.errors import OutputError
-from hsdag.runtime.problems.schedule_problem import OpLabels, ScheduleProblem
+from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Semantics, simulate
 from hsdag.runtime.timeline.timeline import lanes
 from hsdag.runtime.timeline.trace import Timeline, trace_json, write_trace

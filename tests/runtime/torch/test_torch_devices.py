@@ -7,7 +7,7 @@ import torch
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
-from hsdag.runtime.platforms.usable import usable_cpus
+from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.torch.devices import logical_device, parse_torch_devices, resolve_torch_devices
 
 

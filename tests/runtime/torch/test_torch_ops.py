@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from openvino import opset1, opset2, opset3, opset8, opset10, opset11, opset14
 from openvino import opset13 as ops
 
-from hsdag.ir.reader import input_name
+from hsdag.ir.graph.reader import input_name
 from hsdag.models import build_model, list_models
 from hsdag.runtime.torch import TorchGraph, UnsupportedOpError, build_op, openvino_graph
 from hsdag.runtime.torch.op import constant_tensor

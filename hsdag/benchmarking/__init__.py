@@ -1,0 +1,1 @@
+"""hsdag bench and hsdag profile."""

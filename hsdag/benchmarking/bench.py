@@ -1,0 +1,328 @@
+"""Benchmarking: latency and throughput of several candidates in common rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
+
+from hsdag.benchmarking.tuning import Tuning, in_flight
+from hsdag.drawing.html_table import html_summary
+from hsdag.ir.device import DeviceSpec, split_devices
+from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.graph.reader import InputShapes, input_shapes
+from hsdag.ir.placement.placement import ExecutorName, Placement, Record
+from hsdag.ir.processes import CandidateFailed
+from hsdag.models.registry import names_workload
+from hsdag.placing.final import family_ratios
+from hsdag.placing.measured_trace import measured_timeline
+from hsdag.placing.session import Session, placed_candidate
+from hsdag.runtime.machine.devices import DeviceSet, canonical, make_core
+from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
+from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
+from hsdag.runtime.measuring.messages import Opened
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.search.options import DataShape, input_scenarios, parse_duration, parse_executor
+
+DEFAULT_TIME = "20s"
+"""How long all candidates together are measured."""
+
+
+class BenchRow(Record):
+    """A candidate: seconds of single requests, inferences per second with several in flight, what loading it took.
+
+    ``ratio`` is that of the medians to ``versus``, ``ci95`` its interval, without ends after too few rounds.
+    ``scenario_medians_s`` are those of several scenarios.
+    """
+
+    name: str
+    median_s: float
+    mean_s: float
+    p95_s: float
+    runs: int
+    measured: bool
+    min_s: float
+    max_s: float
+    ratio: float
+    ci95: list[float | None]
+    inferences_per_s: float | None
+    submodels: int
+    compile_s: float
+    first_s: float
+    resident_bytes: int
+    device_bytes: int | None
+    scenario_medians_s: tuple[float | None, ...] = ()
+
+    @property
+    def interval_text(self) -> str:
+        """The interval of the ratio as tables have it."""
+        low, high = self.ci95
+        return f"{low:.3f}..{high:.3f}" if low is not None else "too few rounds"
+
+
+class BenchScenario(Record):
+    """Shapes of typical data, their weight, and what ``--tokens`` said of them."""
+
+    data_shape: str
+    tokens: str | None
+    weight: float
+
+
+class BenchResult(Record):
+    """Candidates, fastest first, and why the others did not run; ratios are over ``versus``, the first one named.
+
+    With several scenarios, latencies are their weighted means. ``in_flight_failures`` says why candidates of the rows
+    have no throughput.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    versus: str
+    scenarios: list[BenchScenario]
+    rows: list[BenchRow]
+    failures: dict[str, str]
+    in_flight_failures: dict[str, str]
+    timeline: SkipJsonSchema[Timeline | None] = Field(default=None, exclude=True)
+    """When each part of the first candidate ran, where that was asked for; no part of the JSON answer."""
+
+    def _repr_html_(self) -> str:
+        """Candidates, the fastest first, as notebooks show them."""
+        columns = ["candidate", "median ms", "p95 ms", f"x {self.versus}", "95% interval", "inferences/s"]
+        cells = [
+            [
+                row.name,
+                *(f"{1e3 * seconds:.4g}" for seconds in (row.median_s, row.p95_s)),
+                f"{row.ratio:.3f}",
+                row.interval_text,
+                "-" if row.inferences_per_s is None else f"{row.inferences_per_s:.4g}",
+            ]
+            for row in self.rows
+        ]
+        failures = [f"{name} did not run: {reason}." for name, reason in self.failures.items()]
+        return html_summary(" ".join(["Measured in common rounds.", *failures]), columns, cells)
+
+
+def split_targets(
+    devices: Sequence[str | DeviceSpec], *, or_cpu: bool
+) -> tuple[tuple[DeviceSpec, ...], tuple[str, ...]]:
+    """Devices to measure alone, by the names that OpenVINO lists, and targets such as AUTO:CPU.
+
+    Raises DeviceError, and OptionError for repeated names.
+    """
+    texts = [device for device in devices if isinstance(device, str)]
+    targets = tuple(text for text in texts if ":" in text or text in ("AUTO", "HETERO"))
+    named = (device for device in devices if device not in targets)
+    specs = tuple(canonical(DeviceSpec.parse(device) if isinstance(device, str) else device) for device in named)
+    if len({spec.name for spec in specs}) < len(specs):
+        raise OptionError("a device is named twice")
+    return (specs if devices or not or_cpu else (DeviceSpec("CPU", "CPU"),)), targets
+
+
+def bench(
+    model: Any,
+    placements: Sequence[str | Path] | Mapping[str, Placement] = (),
+    devices: Sequence[str | DeviceSpec] = (),
+    *,
+    executor: str | None = None,
+    time: str | float | None = None,
+    tuning: Tuning | None = None,
+    seed: int = 0,
+    shape: InputShapes = None,
+    inputs: str | Path | None = None,
+    data_shape: DataShape = (),
+    tokens: str | None = None,
+    with_timeline: bool = False,
+) -> BenchResult:
+    """Measure a model's latency and throughput, all candidates in common rounds; what ``hsdag bench`` does.
+
+    Candidates are placements, as files or by a name of their own, and devices or targets such as ``"AUTO:CPU"``; the
+    CPU where none is given. A placement is run by the executor its file names, or by ``executor``. Under ``"cuda"``
+    devices are torch's, by default all CUDA devices, and ``model`` may be a workload. ``time`` is for all candidates, a
+    text such as ``"20s"`` or seconds: 20 s unless ``tuning`` gives a number of inferences. ``with_timeline`` adds when
+    each part of the first candidate ran.
+
+    Where the model's shapes are dynamic, scenarios come from ``data_shape`` or ``tokens``, as at the
+    command line, else from the first placement.
+
+    Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
+    """
+    placed = placements if isinstance(placements, Mapping) else {str(p): Placement.load(p) for p in placements}
+    tuning = tuning or Tuning()
+    if time is None and tuning.iterations is None:
+        time = DEFAULT_TIME
+    half_s = None if time is None else parse_duration(time, "--time") / 2
+    ran_by = parse_executor(executor) if executor is not None else None
+    on_torch = runs_on_torch(ran_by, placed)
+    named, targets = (_on_torch(devices, placed), ()) if on_torch else split_targets(devices, or_cpu=not placed)
+    if not on_torch:
+        named = tuning.of_devices(named, (*placed, *targets))
+    alone, specs = _with_placed(named, placed)
+    if not on_torch:
+        make_core(specs)
+    elif tuning != Tuning(iterations=tuning.iterations):
+        raise OptionError("OpenVINO's properties are for its devices: leave them out with --executor cuda")
+    spare = next((placement.model.input_shapes for placement in placed.values()), {})
+    known = next((placement.data_shapes or () for placement in placed.values()), ())
+    scenarios = input_scenarios(data_shape, tokens) or input_scenarios(known, None)
+    shapes, inputs = input_shapes(shape), Path(inputs) if inputs is not None else None
+    given: dict[str, Any] = {"shapes": shapes, "spare": spare, "inputs": inputs, "scenarios": scenarios, "seed": seed}
+    given["executor"] = "cuda" if on_torch else "hetero"
+    with Session(_source(model, placed) if on_torch else model, DeviceSet(specs, ()), **given) as session:
+        candidates = {spec.name: Candidate(spec.openvino_name) for spec in alone}
+        candidates |= {target: Candidate(target) for target in targets}
+        for name, placement in placed.items():
+            candidates[name] = placed_candidate(session, name, placement, ran_by or placement.executor)
+        properties = tuning.properties()
+        candidates = {
+            name: replace(each, properties={**each.properties, **properties}) for name, each in candidates.items()
+        }
+        latency, opened, scenario_s = _measure(session.runner, candidates, tuning.protocol(half_s), seed)
+        flight = CandidateRunner(session.client, THROUGHPUT, session.runner.limits, requests=tuning.requests)
+        throughput, _, _ = _measure(flight, candidates, in_flight(tuning.protocol(half_s)), seed)
+        timeline = measured_timeline(session, next(iter(candidates.values()))) if with_timeline else None
+        shown = [
+            BenchScenario(data_shape=each.text, tokens=each.tokens, weight=each.weight) for each in session.scenarios
+        ]
+        rows = _rows(candidates, latency, throughput, opened, scenario_s)
+        return BenchResult(
+            versus=next(name for name in candidates if name in latency.samples),
+            scenarios=shown,
+            rows=sorted(rows, key=lambda row: row.median_s),
+            failures=dict(latency.failures),
+            in_flight_failures={n: reason for n, reason in throughput.failures.items() if n in latency.samples},
+            timeline=timeline,
+        )
+
+
+def runs_on_torch(executor: ExecutorName | None, placements: Mapping[str, Placement]) -> bool:
+    """Whether candidates are run by the CUDA engine: by its name, or since placements are for it.
+
+    Raises OptionError where some are and some are not, PlacementError where another executor is to run one of these.
+    """
+    engines = {executor or placement.executor for placement in placements.values()} or {executor or "hetero"}
+    if engines == {"cuda"}:
+        return True
+    if "cuda" in engines:
+        raise OptionError(
+            "placements for the CUDA engine and for OpenVINO have no devices in common; measure them apart"
+        )
+    for placement in placements.values():
+        placement.check_openvino()
+    return False
+
+
+def _on_torch(devices: Sequence[str | DeviceSpec], placements: Mapping[str, Placement]) -> tuple[DeviceSpec, ...]:
+    """The devices to measure alone, also by names of placements; all CUDA devices where nothing at all is named."""
+    from hsdag.runtime.torch.devices import parse_torch_devices  # only here: it loads torch
+
+    known = {device.name for placement in placements.values() for device in placement.devices}
+    texts = [item for device in devices if isinstance(device, str) for item in split_devices(device)]
+    unknown = [text for text in texts if text not in known]
+    parsed = parse_torch_devices(",".join(unknown)) if unknown else ()
+    given = [device for device in devices if isinstance(device, DeviceSpec)]
+    named = (*given, *(DeviceSpec(text, text) for text in texts if text in known), *parsed)
+    return named or (() if placements else parse_torch_devices(None))
+
+
+def _source(model: Any, placements: Mapping[str, Placement]) -> Any:
+    """The model; a workload that is named without options is the one that a placement is for."""
+    names = (placement.model.name for placement in placements.values())
+    return next((name for name in names if name.partition("[")[0] == str(model) and names_workload(name)), model)
+
+
+def _with_placed(
+    named: Sequence[DeviceSpec], placements: Mapping[str, Placement]
+) -> tuple[tuple[DeviceSpec, ...], tuple[DeviceSpec, ...]]:
+    """The named devices, and all that are measured; a name alone means what a placement calls so, if one does.
+
+    Raises OptionError where two devices have the same name.
+    """
+    described: dict[str, DeviceSpec] = {}
+    used: list[tuple[str, DeviceSpec]] = []
+    for name, placement in placements.items():
+        for device in placement.devices:
+            spec = canonical(device.spec())
+            described.setdefault(spec.name, spec)
+            used += [(name, spec)] if device.name in placement.used_devices else []
+    alone = tuple(described.get(s.name, s) if s == DeviceSpec(s.name, s.name) else s for s in named)
+    found = {spec.name: spec for spec in alone}
+    for name, spec in used:
+        if found.setdefault(spec.name, spec) != spec:
+            raise OptionError(f"{name} has another device named {spec.name!r}; measure the two separately")
+    return alone, tuple(found.values())
+
+
+def _measure(
+    runner: CandidateRunner, candidates: Mapping[str, Candidate], protocol: Protocol, seed: int
+) -> tuple[Comparison, dict[str, Opened], dict[str, tuple[float | None, ...]]]:
+    """A comparison that takes all of its time; what opening each candidate took, and the medians of the scenarios.
+
+    These are measured in the second half of the time, in common rounds too, where the objective is latency.
+    """
+    several = len(runner.scenarios) if runner.objective is LATENCY else 0
+    if several > 1:
+        protocol = replace(protocol, limit_s=protocol.limit_s / 2)
+    opened: dict[str, Opened] = {}
+    failures: dict[str, str] = {}
+    for name, candidate in candidates.items():
+        try:
+            opened[name] = runner.open(name, candidate)
+        except CandidateFailed as failure:
+            failures[name] = failure.reason
+    comparison = compare(runner.run, list(opened), list(candidates), protocol, np.random.default_rng(seed))
+    scenario_s: dict[str, tuple[float | None, ...]] = {}
+    if several > 1:
+        keys = {f"{name}\n{k}": (name, k) for name in comparison.samples for k in range(several)}
+        each = compare(
+            lambda key, runs: runner.run_scenario(keys[key][0], runs, keys[key][1]),
+            list(keys),
+            list(keys),
+            protocol,
+            np.random.default_rng(seed),
+        )
+        for name in comparison.samples:
+            of = [f"{name}\n{k}" for k in range(several)]
+            scenario_s[name] = tuple(each.median_s(key) if key in each.samples else None for key in of)
+    for name in opened:
+        runner.close(name)
+    return Comparison(comparison.samples, {**failures, **comparison.failures}), opened, scenario_s
+
+
+def _rows(
+    candidates: Mapping[str, Candidate],
+    latency: Comparison,
+    throughput: Comparison,
+    opened: Mapping[str, Opened],
+    scenario_s: Mapping[str, tuple[float | None, ...]],
+) -> list[BenchRow]:
+    """What was measured of every candidate that ran. Raises SearchError where none did."""
+    alive = [name for name in candidates if name in latency.samples]
+    if not alive:
+        reasons = "; ".join(f"{name}: {reason}" for name, reason in latency.failures.items())
+        raise SearchError(f"no candidate ran the model; {reasons}")
+    ratios = {alive[0]: Ratio(1.0, 1.0, 1.0), **family_ratios(latency, alive[1:], alive[0])}
+    return [
+        BenchRow(
+            name=name,
+            **latency.samples[name].record().model_dump(),
+            min_s=float(latency.samples[name].all_s.min()),
+            max_s=float(latency.samples[name].all_s.max()),
+            ratio=ratios[name].value,
+            ci95=ratios[name].interval,
+            inferences_per_s=1.0 / throughput.median_s(name) if name in throughput.samples else None,
+            submodels=opened[name].submodels,
+            compile_s=opened[name].compile_s,
+            first_s=opened[name].first_s,
+            resident_bytes=opened[name].resident_bytes,
+            device_bytes=opened[name].device_bytes,
+            scenario_medians_s=scenario_s.get(name, ()),
+        )
+        for name in alive
+    ]

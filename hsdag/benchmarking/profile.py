@@ -1,0 +1,349 @@
+"""Profiling a model from end to end: ops, links, and cuts of it. Legend: U placement units, B placements."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from pydantic import ConfigDict, Field
+from pydantic.json_schema import SkipJsonSchema
+
+from hsdag.ir.graph.coarsen import CoarseGraph, placement_units
+from hsdag.ir.graph.colocation import floating_ops
+from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
+from hsdag.ir.graph.partition import Partition
+from hsdag.ir.graph.scenario import Scenario
+from hsdag.ir.graph.sizing import read_sized
+from hsdag.ir.placement.placement import ModelRecord, Record
+from hsdag.ir.processes import CandidateFailed
+from hsdag.placing.session import Session
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.machine.devices import DeviceSet
+from hsdag.runtime.measuring.caches import ProfileCache
+from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.measuring.profiler import WAYS
+from hsdag.runtime.platforms import Platform
+from hsdag.runtime.platforms.analytic import analytic_costs
+from hsdag.runtime.problem.cost_model import CostModel
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.scoring.measured import MeasuredEvaluator
+
+PARTS_LIMIT_S = 60.0
+"""Once cuts have been compiled part by part for so long, no other one is."""
+
+_PARTS = "part by part"
+
+
+Matrix = list[list[float | None]]
+"""From each device to each other one."""
+
+
+class ProfiledDevice(Record):
+    """A device that was profiled: all ops together, where it is the fastest for an op, and what that saves."""
+
+    name: str
+    latency_s: float | None
+    spread: float
+    runs: int
+    compile_s: float
+    first_s: float
+    resident_bytes: int
+    device_bytes: int | None
+    memory_bytes: float | None
+    launch_s: float
+    unsupported_ops: int
+    wins: int
+    saved_s: float
+
+
+class ProfiledLinks(Record):
+    """What a tensor takes between devices."""
+
+    latency_s: Matrix
+    bandwidth_bytes_per_s: Matrix
+
+
+class ProfiledSubmodel(Record):
+    """A submodel of a cut, and what compiling it took."""
+
+    cut: int
+    device: str
+    num_ops: int
+    first_op: str
+    last_op: str
+    compile_s: float
+    resident_bytes: int
+    device_bytes: int | None
+
+
+class HeavyOp(Record):
+    """Ops that some device computes as one, named after the heaviest of them.
+
+    ``time_s`` has devices that support it; ``best`` is None where several are equally fast. ``share`` is that in all
+    ops, each on its fastest device.
+    """
+
+    name: str
+    type: str
+    fused_ops: int
+    time_s: dict[str, float]
+    best: str | None
+    share: float
+
+
+class ProfileResult(Record):
+    """A measured profile, calibrated on cuts, and the problem of its ``costs``.
+
+    ``heaviest`` lists all ops that take time, the heaviest first.
+    """
+
+    model_config = ConfigDict(arbitrary_types_allowed=True)
+
+    source: str
+    devices: list[ProfiledDevice]
+    links: ProfiledLinks
+    hand_over: dict[str, ProfiledLinks | None]
+    slowdown: dict[str, Matrix]
+    ops: int
+    units: int
+    cuts_measured: int
+    submodels: list[ProfiledSubmodel]
+    heaviest: list[HeavyOp]
+    schedule: SkipJsonSchema[ScheduleProblem] = Field(exclude=True)
+
+
+class MeasuredCosts(ProfileResult):
+    """The answer of ``hsdag profile``; ``costs`` is the problem file."""
+
+    costs: str
+    schedule: SkipJsonSchema[ScheduleProblem | None] = Field(default=None, exclude=True)  # type: ignore[assignment]
+
+
+class AssumedCosts(Record):
+    """Costs of a platform; nothing was measured."""
+
+    costs: str
+    source: str
+    devices: list[str]
+    ops: int
+
+
+def heaviest_ops(graph: ComputationGraph, profile: ModelProfile) -> tuple[list[HeavyOp], IntArray, FloatArray]:
+    """Groups of ops, heaviest first, and for each device [D] how often it is the fastest, and seconds that this saves.
+
+    Ops that some device fuses are compared together on all.
+    """
+    pairs = np.asarray([(ops[0], v) for ops in profile.fused for v in ops[1:]], dtype=np.int64).reshape(-1, 2)
+    groups = Partition.from_pairs(graph.num_ops, pairs[:, 0], pairs[:, 1])
+    names, floating, num_devices = [spec.name for spec in profile.devices], floating_ops(graph), len(profile.devices)
+    time_s = np.stack(
+        [np.bincount(groups.labels, device.time_s, groups.num_groups) for device in profile.times], axis=1
+    )  # NaN where any op of the group is unsupported
+    ranked_s = np.sort(np.append(time_s, np.full((groups.num_groups, 1), np.nan), axis=1), axis=1)  # NaN comes last
+    best_s = np.nan_to_num(ranked_s[:, 0])
+    is_won = (best_s > 0) & (ranked_s[:, 0] != ranked_s[:, 1])
+    winner = np.where(is_won, np.where(np.isnan(time_s), np.inf, time_s).argmin(axis=1), -1)
+    gain_s = np.nan_to_num(ranked_s[:, 1] - ranked_s[:, 0])
+    rows = []
+    for g in np.argsort(-best_s, kind="stable")[: int((best_s > 0).sum())].tolist():
+        members = groups.members.of(g).tolist()
+        head = max(
+            [v for v in members if not floating[v]] or members, key=lambda v: (graph.flops[v], -graph.position[v])
+        )
+        known = {name: s for name, s in zip(names, time_s[g].tolist(), strict=True) if not np.isnan(s)}
+        rows.append(
+            HeavyOp(
+                name=graph.op_names[head],
+                type=graph.op_types[head],
+                fused_ops=sum(not floating[v] for v in members) or len(members),
+                time_s=known,
+                best=names[winner[g]] if is_won[g] else None,
+                share=float(best_s[g] / best_s.sum()),
+            )
+        )
+    wins = np.bincount(winner[is_won], minlength=num_devices)
+    saved_s = np.bincount(winner[is_won], gain_s[is_won], num_devices).astype(np.float64)
+    return rows, wins.astype(np.int64), saved_s
+
+
+def _links(latency_s: FloatArray, bandwidth: FloatArray) -> ProfiledLinks:
+    return ProfiledLinks(latency_s=_or_null(latency_s), bandwidth_bytes_per_s=_or_null(bandwidth))
+
+
+def _handed(table: FloatArray | None) -> ProfiledLinks | None:
+    """What one tensor costs, launch of the reader included, and bytes; null for pairs without a GPU."""
+    if table is None or np.isnan(table).all():
+        return None
+    launch_s, latency_s, s_per_byte = table
+    return _links(launch_s + latency_s, 1.0 / np.maximum(s_per_byte, 1e-12))
+
+
+def _or_null(table: FloatArray) -> Matrix:
+    return [[None if np.isnan(x) else x for x in row] for row in table.tolist()]
+
+
+def run_profile(
+    source: Any,
+    devices: DeviceSet,
+    *,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    inputs: Path | None = None,
+    scenarios: Sequence[Scenario] = (),
+    seed: int = 0,
+    cuts: int = 6,
+    cache: ProfileCache | None = None,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> ProfileResult:
+    """Profile a model, and calibrate links and launches on ``cuts`` random placements of it. Raises DeviceError."""
+    with Session(source, devices, shapes=shapes, inputs=inputs, scenarios=scenarios, seed=seed) as session:
+        profile = session.profile(cache, on_step=on_step, side_by_side=True)
+        problem = session.problem(profile=profile)
+        costs = HeteroCosts.of(session.graph, profile.costs())
+        num = cuts if len(devices.placed) > 1 else 0
+        placements = random_placements(problem, num, np.random.default_rng(seed))
+        measured_s = np.zeros(0)
+        if num:
+            on_step(f"measuring {num} cuts of the model")
+            evaluator = MeasuredEvaluator(problem, devices.placed, session.runner)
+            measured_s = np.full(num, np.nan)
+            for b, placement in enumerate(placements):
+                (score,) = evaluator.evaluate([Plan(placement)])
+                measured_s[b] = np.nan if score.failure is not None else score.value
+                on_step(f"measured cut {b + 1} of {num}")
+            costs = costs.calibrated(problem.expand(placements), measured_s)
+        parts = _compiled_parts(session, problem, placements, on_step)
+        return _result(session, problem, profile, costs.costs, int(np.isfinite(measured_s).sum()), parts)
+
+
+def _result(
+    session: Session,
+    problem: Problem,
+    profile: ModelProfile,
+    costs: CostModel,
+    cuts_measured: int,
+    parts: Sequence[ProfiledSubmodel],
+) -> ProfileResult:
+    names, own = problem.devices, {record.name: record for record in session.device_records}
+    by_op = ScheduleProblem.from_graph(session.graph, costs, names, profile.memory_bytes)
+    records = tuple(own[name] for name in names)
+    heaviest, wins, saved_s = heaviest_ops(session.graph, profile)
+    whole = ("latency_s", "spread", "runs", "compile_s", "first_s", "resident_bytes", "device_bytes", "memory_bytes")
+    devices = [
+        ProfiledDevice(
+            name=spec.name,
+            **{name: getattr(times, name) for name in whole},
+            launch_s=float(costs.launch_s[d]),
+            unsupported_ops=int(np.isnan(times.time_s).sum()),
+            wins=int(wins[d]),
+            saved_s=float(saved_s[d]),
+        )
+        for d, (spec, times) in enumerate(zip(profile.devices, profile.times, strict=True))
+    ]
+    slowdown = {} if profile.contention is None else profile.contention.factor
+    return ProfileResult(
+        source=costs.source.value,
+        devices=devices,
+        links=_links(costs.link_latency_s, costs.link_bandwidth_bytes_per_s),
+        hand_over={way: _handed(getattr(profile.links, way)) for way in WAYS},
+        slowdown={kind: _or_null(table) for kind, table in slowdown.items()},
+        ops=session.graph.num_ops,
+        units=problem.num_units,
+        cuts_measured=cuts_measured,
+        submodels=list(parts),
+        heaviest=heaviest,
+        schedule=replace(tied(by_op, problem.units), model=session.model_record, devices=records),
+    )
+
+
+def _compiled_parts(
+    session: Session, problem: Problem, placements: IntArray, on_step: Callable[[str], None]
+) -> list[ProfiledSubmodel]:
+    """Parts of placements [B, U], from 1 on, with what compiling each took; those that fail have none.
+
+    The work-conserving executor's, for HETERO compiles all of its submodels in one. Placements of fewest changes of
+    device come first, and none is begun after PARTS_LIMIT_S.
+    """
+    crossing = [int((np.diff(problem.expand(placement)) != 0).sum()) for placement in placements]
+    shown = {spec.openvino_name: spec.name for spec in session.devices.placed}
+    found: list[ProfiledSubmodel] = []
+    begin_s = time.monotonic()
+    for number, b in enumerate(np.argsort(crossing, kind="stable").tolist()):
+        if time.monotonic() - begin_s > PARTS_LIMIT_S:
+            on_step(f"{len(placements) - number} cuts were not compiled part by part: {PARTS_LIMIT_S:.0f} s are over")
+            break
+        candidate = session.placed(problem, Plan(placements[b]), "work-conserving")
+        with suppress(CandidateFailed):
+            found += [
+                ProfiledSubmodel(cut=b + 1, **{**asdict(part), "device": shown[part.device]})
+                for part in session.runner.open(_PARTS, candidate).parts
+            ]
+            session.runner.close(_PARTS)
+    return sorted(found, key=lambda each: -each.compile_s)
+
+
+def random_placements(problem: Problem, count: int, rng: np.random.Generator) -> IntArray:
+    """[B, U] legal placements, in turn contiguous and not, from few cuts to many.
+
+    Contiguous ones change device at random places of the topological order, their number drawn log-uniformly; the
+    others follow a random input's device and leave it with a probability drawn afresh for each placement.
+    """
+    placements = np.empty((count, problem.num_units), dtype=np.int64)
+    for b in range(count):
+        drawn = _contiguous(problem, rng) if b % 2 == 0 else _scattered(problem, rng)
+        legal = problem.supported[np.arange(problem.num_units), drawn]
+        placements[b] = np.where(legal, drawn, problem.supported.argmax(axis=1))
+    return placements
+
+
+def _contiguous(problem: Problem, rng: np.random.Generator) -> IntArray:
+    num, d = problem.num_units, problem.num_devices
+    most = max(num // 2, 2)
+    cuts = np.sort(rng.choice(np.arange(1, max(num, 2)), size=int(np.exp(rng.uniform(0, np.log(most)))), replace=False))
+    part = np.searchsorted(cuts, np.arange(num), side="right")
+    steps = rng.integers(1, max(d, 2), size=len(cuts) + 1)
+    return np.asarray((rng.integers(d) + np.cumsum(steps)[part]) % d, dtype=np.int64)
+
+
+def _scattered(problem: Problem, rng: np.random.Generator) -> IntArray:
+    graph, d = problem.units.graph, problem.num_devices
+    leave = float(np.exp(rng.uniform(np.log(0.02), np.log(0.5))))
+    device = np.zeros(problem.num_units, dtype=np.int64)
+    for v in graph.topological_order.tolist():
+        inputs = graph.predecessors.of(v)
+        near = int(device[rng.choice(inputs)]) if len(inputs) else int(rng.integers(d))
+        device[v] = (near + int(rng.integers(1, d))) % d if d > 1 and rng.random() < leave else near
+    return device
+
+
+def assumed_costs(
+    source: Any,
+    platform: Platform,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
+    name: str | None = None,
+    units_of: Callable[[ComputationGraph], CoarseGraph] = placement_units,
+    *,
+    scenarios: Sequence[Scenario] = (),
+) -> ScheduleProblem:
+    """A model's costs on a platform that is not here, by its figures; ``name`` is that of a model without a file.
+
+    Raises ModelError as reading does.
+    """
+    graph = read_sized(source, shapes, scenarios)
+    units = units_of(graph)
+    problem = ScheduleProblem.from_graph(
+        graph, analytic_costs(graph, platform), platform.device_names, platform.memory_bytes
+    )
+    return replace(tied(problem, units), model=ModelRecord.of(graph, name or Path(source).stem))
+
+
+def tied(problem: ScheduleProblem, units: CoarseGraph) -> ScheduleProblem:
+    """Every op of a problem tied to its unit, so that answers fit the model's own ops."""
+    names = tuple(units.graph.op_names[u] for u in units.partition.labels.tolist())
+    return replace(problem, labels=replace(problem.labels, colocate=names))

@@ -1,1 +1,0 @@
-"""Commands: the use case behind each command, shared by the command line and the API."""

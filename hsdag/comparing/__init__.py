@@ -1,0 +1,1 @@
+"""hsdag compare: methods side by side on one problem."""

@@ -1,0 +1,292 @@
+"""Comparing methods on one problem: one budget for each, several seeds; every figure is simulated. Legend: R runs."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import Field, ValidationError, computed_field
+from scipy.special import stdtrit
+
+from hsdag.drawing import markdown_table
+from hsdag.drawing.html_table import html_summary
+from hsdag.ir.errors import FileFormatError, OptionError, SearchError
+from hsdag.ir.files import first_problem, parse_document, read_text, write_atomically
+from hsdag.ir.placement.placement import Record
+from hsdag.methods.names import method_names
+from hsdag.methods.registry import find_method
+from hsdag.runtime.problem.problem_file import problem_to_json
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import problem_of
+from hsdag.search.driver import Watcher
+from hsdag.search.options import SolveOptions
+from hsdag.solving.runs import Run, runs_of
+from hsdag.solving.solution import relative_gap
+from hsdag.workers.pool import pool_of
+
+FORMAT_NAME: Literal["hsdag-comparison"] = "hsdag-comparison"
+LEAST_FOR_INTERVAL = 3
+"""Runs from which on the mean has an interval."""
+ONE_SIDED = 0.025
+"""Error on each side of an interval of 95%."""
+
+
+class Setup(Record):
+    """What is compared, and how. A comparison is resumed with the same."""
+
+    problem: str
+    problem_sha256: str
+    ops: int
+    devices: list[str]
+    costs: str
+    objective: str
+    execution: str
+    order: str
+    links: str
+    budget_s: float
+    max_evaluations: int | None
+    methods: list[str]
+    seeds: Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True)
+class CompareOptions:
+    """Methods, all that there are where none is named; seeds 0, 1, ...; and what each search may spend.
+
+    The method and the seed of ``search`` are replaced. Raises OptionError for a value out of range.
+    """
+
+    methods: tuple[str, ...] = ()
+    num_seeds: int = 5
+    search: SolveOptions = field(default_factory=SolveOptions)
+
+    def __post_init__(self) -> None:
+        if self.num_seeds < 1:
+            raise OptionError(f"--seeds must be at least 1, not {self.num_seeds}")
+        if len(set(self.methods)) < len(self.methods):
+            raise OptionError("--methods names a method twice")
+        for name in self.methods:
+            find_method(name)
+
+
+class Row(Record):
+    """A method over its runs; seconds throughout. ``ci95_s`` is the half width of the mean's interval."""
+
+    method: str
+    runs: int
+    mean_s: float
+    deviation_s: float
+    ci95_s: float | None
+    best_s: float
+    elapsed_s: float
+    evaluations: float
+    lower_bound_s: float
+    gap: float
+
+    @staticmethod
+    def of(method: str, runs: Sequence[Run], largest_bound_s: float) -> Row:
+        """From at least one run that has a value; the gap is the mean's, to the largest bound of the comparison."""
+        values_s = np.array([run.value_s for run in runs if run.value_s is not None])
+        num, mean_s = len(values_s), float(values_s.mean())
+        deviation_s = float(values_s.std(ddof=1)) if num > 1 else 0.0
+        return Row(
+            method=method,
+            runs=num,
+            mean_s=mean_s,
+            deviation_s=deviation_s,
+            ci95_s=half_width(deviation_s, num) if num >= LEAST_FOR_INTERVAL else None,
+            best_s=float(values_s.min()),
+            elapsed_s=float(np.mean([run.elapsed_s for run in runs])),
+            evaluations=float(np.mean([run.evaluations for run in runs])),
+            lower_bound_s=max(run.lower_bound_s for run in runs),
+            gap=relative_gap(mean_s, largest_bound_s),
+        )
+
+
+def half_width(deviation: float, num: int) -> float:
+    """Of the 95% interval of a mean of ``num`` values by Student's t."""
+    return float(stdtrit(num - 1, 1 - ONE_SIDED)) * deviation / float(np.sqrt(num))
+
+
+class Comparison(Record):
+    """A comparison as far as it came; its file, and the JSON answer of ``hsdag compare``."""
+
+    format: Literal["hsdag-comparison"] = FORMAT_NAME
+    version: Literal[1] = 1
+    simulated: Literal[True] = True
+    setup: Setup
+    refused: dict[str, str] = Field(default_factory=dict)
+    runs: tuple[Run, ...] = ()
+
+    @staticmethod
+    def load(path: Path) -> Comparison:
+        """The comparison in a file. Raises FileFormatError naming the place inside it."""
+        document: dict[str, Any] = dict(parse_document(read_text(path), str(path), FORMAT_NAME, (1,)))
+        document.pop("rows", None)  # they follow from the runs
+        document.pop("failures", None)
+        try:
+            return Comparison.model_validate(document)
+        except ValidationError as error:
+            raise FileFormatError(f"{path}: {first_problem(error)}") from error
+
+    def save(self, path: Path) -> None:
+        """Write the file atomically. Raises OutputError."""
+        write_atomically(path, (self.model_dump_json(indent=1) + "\n").encode())
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every method that can search the problem has run with every seed."""
+        setup = self.setup
+        return len(self.runs) == (len(setup.methods) - len(self.refused)) * setup.seeds
+
+    @property
+    def lower_bound_s(self) -> float:
+        """The largest that any run proved: it holds for all of them."""
+        return max((run.lower_bound_s for run in self.runs), default=0.0)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def rows(self) -> list[Row]:
+        """Every method that found something, the smallest mean first."""
+        found = [self._runs_of(method) for method in self.setup.methods]
+        rows = [Row.of(runs[0].method, runs, self.lower_bound_s) for runs in found if _have_value(runs)]
+        return sorted(rows, key=lambda row: row.mean_s)
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def failures(self) -> dict[str, str]:
+        """Why runs have no value, by method; with the number of those runs."""
+        reasons: dict[str, str] = {}
+        for method in self.setup.methods:
+            runs = self._runs_of(method)
+            failed = [run for run in runs if run.failure is not None]
+            if failed:
+                reasons[method] = f"{len(failed)} of {len(runs)} runs: {failed[0].failure}"
+        return reasons
+
+    def title(self) -> str:
+        """One line: the problem, how plans are judged, what each run may spend."""
+        setup = self.setup
+        most = "" if setup.max_evaluations is None else f", at most {setup.max_evaluations} evaluations"
+        return (
+            f"SIMULATED {setup.problem}: {setup.ops} ops on {len(setup.devices)} devices, {setup.costs} costs; "
+            f"{setup.objective}, {setup.execution}, order {setup.order}, links {setup.links}; "
+            f"{setup.budget_s:g} s a run{most}"
+        )
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Columns and cells of the table; times in ms but for those of searches."""
+        interval = any(row.ci95_s is not None for row in self.rows)
+        columns = ["method", "runs", "mean ms", "deviation", *(["95% of mean"] if interval else []), "best ms"]
+        cells = []
+        for row in self.rows:
+            within = [] if not interval else ["-" if row.ci95_s is None else f"±{1e3 * row.ci95_s:.3g}"]
+            figures = [str(row.runs), f"{1e3 * row.mean_s:.4g}", f"{1e3 * row.deviation_s:.3g}", *within]
+            spent = [f"{row.elapsed_s:.2f}", f"{row.evaluations:.0f}"]
+            bound = [f"{1e3 * row.lower_bound_s:.4g}", f"{100 * row.gap:.1f}%"]
+            cells.append([row.method, *figures, f"{1e3 * row.best_s:.4g}", *spent, *bound])
+        return [*columns, "seconds", "evaluations", "lower bound ms", "gap"], cells
+
+    def remarks(self) -> list[str]:
+        """What stands below the table."""
+        lines = [f"{method} failed in {reason}" for method, reason in self.failures.items()]
+        lines += [f"{method} cannot search this: {reason}" for method, reason in self.refused.items()]
+        bound = f"The gap is that of the mean to the largest lower bound, {1e3 * self.lower_bound_s:.4g} ms."
+        unfinished = [] if self.is_complete else ["The comparison is not complete; --resume goes on with its file."]
+        return [bound, *lines, *unfinished]
+
+    def markdown(self) -> str:
+        """Title, table and remarks."""
+        remarks = "".join(f"- {line}\n" for line in self.remarks())
+        return f"{self.title()}\n\n{markdown_table(*self.table())}\n{remarks}"
+
+    def _repr_html_(self) -> str:
+        """Title, table and remarks, as notebooks show them."""
+        return html_summary(" ".join([self.title() + ".", *self.remarks()]), *self.table())
+
+    def _runs_of(self, method: str) -> list[Run]:
+        return [run for run in self.runs if run.method == method]
+
+
+def _have_value(runs: Iterable[Run]) -> bool:
+    return any(run.value_s is not None for run in runs)
+
+
+def compare(
+    problem: ScheduleProblem,
+    options: CompareOptions,
+    watcher: Watcher | None = None,
+    *,
+    past: Comparison | None = None,
+    keep: Callable[[Comparison], None] = lambda _: None,
+) -> Comparison:
+    """Search with every method and seed, on workers where the options have some; ``keep`` gets the comparison so far
+    after every run.
+
+    Seeds are the outer loop, so that an interrupted comparison has something of every method; the run that was
+    interrupted is left out. Methods that fail have their reason in the table. Raises OptionError where the objective
+    does not know the semantics, SearchError where ``past`` is a comparison with another setup.
+    """
+    watcher, setup = watcher or Watcher(), setup_of(problem, options)
+    options.search.objective.check(options.search.semantics)
+    if options.search.objective.unit != "s":
+        raise OptionError(f"hsdag compare takes --objective latency or throughput, not {options.search.objective.name}")
+    if past is not None:
+        _check_same(past.setup, setup)
+    refused = _refusals(problem, options, setup.methods)
+    able = [method for method in setup.methods if method not in refused]
+    found = Comparison(setup=setup, refused=refused, runs=past.runs if past is not None else ())
+    done = {(run.method, run.seed) for run in found.runs}
+    wanted = [(method, seed) for seed in range(setup.seeds) for method in able if (method, seed) not in done]
+    searches = [replace(options.search, method=method, seed=seed) for method, seed in wanted]
+    with pool_of(options.search.workers, watcher.note) as pool:
+        for _, run in runs_of(problem, searches, watcher, pool):
+            found = found.model_copy(update={"runs": (*found.runs, run)})
+            keep(found)
+    return found
+
+
+def setup_of(problem: ScheduleProblem, options: CompareOptions) -> Setup:
+    """What a comparison of ``problem`` is about."""
+    search, how = options.search, options.search.semantics
+    return Setup(
+        problem=problem.name,
+        problem_sha256=hashlib.sha256(problem_to_json(problem).encode()).hexdigest(),
+        ops=problem.num_ops,
+        devices=list(problem.device_names),
+        costs=problem.source.value,
+        objective=search.objective.name,
+        execution=how.execution.value,
+        order="priority, else fifo" if how.order is None else how.order.value,
+        links=how.links.value,
+        budget_s=search.budget_s,
+        max_evaluations=search.max_evaluations,
+        methods=list(options.methods or method_names()),
+        seeds=options.num_seeds,
+    )
+
+
+def _refusals(problem: ScheduleProblem, options: CompareOptions, methods: Sequence[str]) -> dict[str, str]:
+    """Why methods cannot search the problem."""
+    units = problem_of(problem, options.search.objective, options.search.semantics)
+    refused: dict[str, str] = {}
+    for method in methods:
+        try:
+            find_method(method).check(units)
+        except OptionError as error:
+            refused[method] = str(error)
+    return refused
+
+
+def _check_same(past: Setup, now: Setup) -> None:
+    for name in Setup.model_fields:
+        if getattr(past, name) != getattr(now, name):
+            what = "the problem or its costs" if name == "problem_sha256" else name.replace("_", " ")
+            raise SearchError(
+                f"the comparison to resume has another setup: {what} differs; "
+                "resume it with the settings it was started with, or start again without --resume"
+            )

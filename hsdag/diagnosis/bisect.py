@@ -1,0 +1,253 @@
+"""Numeric bisection: the first op of a model at which two devices compute something else.
+
+The model is run up to an op on both devices, and as in ``git bisect`` the next op to look at is the one that divides
+what is left best: an op at which they agree clears all that it is computed from, one at which they differ accuses it.
+Rounding that vanishes again on the way is not found by that; so what the accused op reads is looked at by itself, and
+the op is named only if it differs and all that it reads agrees, or cannot be run.
+
+Legend: N ops.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from pydantic import computed_field
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.graph.build import graph_of, name_uniquely
+from hsdag.ir.graph.colocation import floating_ops
+from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph
+from hsdag.ir.graph.reader import Shapes, load_model, model_file
+from hsdag.ir.placement.placement import Record
+from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
+from hsdag.placing.verifying import Check
+from hsdag.runtime.machine.devices import make_core
+from hsdag.runtime.measuring.messages import WORKER_COMMAND, CompareOutputs, WorkerSetup, worker_client
+
+LIMIT_S = 120.0
+"""How long both devices may take to run a part of the model, compiling not counted."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What two devices gave for an op, the model cut behind it: their relative difference, None where not finite.
+
+    ``failure`` says why an op could not be run.
+    """
+
+    op: str
+    op_type: str
+    difference: float | None
+    differs: bool
+    failure: str | None = None
+
+    @property
+    def words(self) -> str:
+        """How far the two are apart."""
+        if self.failure is not None:
+            return f"not known ({self.failure})"
+        return "in values that are not finite" if self.difference is None else f"by {self.difference:.2g}"
+
+
+class Bisection(Record):
+    """What was found out of a model on two devices, of which the second one is the reference.
+
+    ``whole`` is the relative difference of the model's outputs, None where their values that are not finite differ.
+    ``first`` is the op that was found, None where none was; ``alone`` is the same op by itself, on equal inputs, and
+    ``reads`` are the ops that it reads. ``probes`` are all ops that were looked at, in turn.
+    """
+
+    model: str
+    devices: tuple[str, str]
+    tolerance: float
+    whole: Probe
+    num_ops: int
+    first: Probe | None = None
+    alone: Probe | None = None
+    reads: tuple[Probe, ...] = ()
+    probes: tuple[Probe, ...] = ()
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def is_own(self) -> bool | None:
+        """Whether the op that was found differs by itself; else it shows what came before. None where not known."""
+        if self.alone is None or self.alone.failure is not None:
+            return None
+        return self.alone.differs
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The whole in plain sentences."""
+        one, other = self.devices
+        allowed = f"{self.tolerance:.2g} is allowed"
+        if not self.whole.differs:
+            return (f"The outputs on {one} and {other} differ {self.whole.words}, and {allowed}: nothing to look for.",)
+        found = [f"The outputs on {one} and {other} differ {self.whole.words}, and {allowed}."]
+        if self.first is None:
+            return (*found, "Cut behind any op that was looked at, the model differs no more: only the whole shows it.")
+        found.append(f"{self.first.op} ({self.first.op_type}) is the first op that differs: {self.first.words}.")
+        if self.reads:
+            named = "; ".join(f"{read.op} {read.words}" for read in self.reads)
+            found.append(f"What it reads: {named}.")
+        found.append(self._cause())
+        failed = sum(probe.failure is not None for probe in self.probes)
+        found.append(
+            f"{len(self.probes)} of {self.num_ops} ops were looked at"
+            f"{f', of which {failed} did not run' if failed else ''}. The model was cut behind each, so that devices "
+            "fuse it otherwise than in the whole model; differences that come and go in between are not seen."
+        )
+        return tuple(found)
+
+    def _cause(self) -> str:
+        assert self.first is not None
+        if self.alone is None or self.alone.failure is not None:
+            why = "it reads nothing that could be given to it" if self.alone is None else self.alone.failure
+            return f"Whether the difference is its own is not known: {why}."
+        if self.alone.differs:
+            return f"The difference is its own: alone, on equal inputs, the two differ {self.alone.words}."
+        return (
+            f"The difference is not its own: alone, on equal inputs, the two differ {self.alone.words}. It shows "
+            "rounding of the ops before it, which is within the tolerance there."
+        )
+
+
+class Bisector:
+    """Looks at ops of a graph through ``look``, which gives the probe of an op; each is looked at once."""
+
+    def __init__(self, graph: ComputationGraph, look: Callable[[int], Probe]) -> None:
+        self._graph, self._look = graph, look
+        self.probes: dict[int, Probe] = {}
+        self.is_op: BoolArray = ~floating_ops(graph) & ~np.isin(graph.op_types, ("Parameter", "Result", "Assign"))
+
+    def first(self, suspects: Sequence[int]) -> int | None:
+        """An op that differs, while all that it reads agrees or fails to run; None where no suspect differs."""
+        accused = next((v for v in sorted(suspects, key=self._position) if self._at(v).differs), None)
+        while accused is not None:
+            accused = self._bisected(accused)
+            wrong = [u for u in self.reads(accused) if self._at(u).differs]
+            if not wrong:
+                return accused
+            accused = min(wrong, key=self._position)
+        return None
+
+    def reads(self, v: int) -> list[int]:
+        """The ops that op v reads, ops that do not depend on data left out."""
+        return [u for u in dict.fromkeys(self._graph.predecessors.of(v).tolist()) if self.is_op[u]]
+
+    def _bisected(self, accused: int) -> int:
+        left = self._before(accused)
+        while left:
+            middle = self._middle(left)
+            probe = self._at(middle)
+            if probe.failure is not None:
+                left.discard(middle)
+            elif probe.differs:
+                accused, left = middle, left & self._before(middle)
+            else:
+                left -= self._before(middle) | {middle}
+        return accused
+
+    def _middle(self, left: set[int]) -> int:
+        """The op before which closest to half of the ops ``left`` lie; those looked at already come first."""
+        counts: dict[int, int] = {}
+        ordered = sorted(left, key=self._position)
+        before: dict[int, int] = {}  # of each op those left that it is computed from, as bits
+        for k, v in enumerate(ordered):
+            bits = 1 << k
+            for u in self._graph.predecessors.of(v).tolist():
+                bits |= before.get(u, 0)
+            before[v] = bits
+            counts[v] = bits.bit_count()
+        return min(ordered, key=lambda v: abs(2 * counts[v] - len(ordered)))
+
+    def _before(self, v: int) -> set[int]:
+        """All ops that op v is computed from."""
+        found, to_do = set[int](), [v]
+        while to_do:
+            for u in self._graph.predecessors.of(to_do.pop()).tolist():
+                if u not in found:
+                    found.add(u)
+                    to_do.append(u)
+        return {u for u in found if self.is_op[u]}
+
+    def _at(self, v: int) -> Probe:
+        if v not in self.probes:
+            self.probes[v] = self._look(v)
+        return self.probes[v]
+
+    def _position(self, v: int) -> int:
+        return int(self._graph.position[v])
+
+
+def bisect(
+    source: Any,
+    devices: Sequence[DeviceSpec],
+    *,
+    max_difference: float | None = None,
+    shapes: Shapes | None = None,
+    inputs: Path | None = None,
+    seed: int = 0,
+    command: Sequence[str] = WORKER_COMMAND,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> Bisection:
+    """Find the first op of a model, a file or an ``ov.Model``, at which two devices differ by more than is allowed.
+
+    That is ``max_difference``, relative to the largest number of a tensor, by default what ``hsdag place`` allows.
+    Devices run in a process of their own. Raises OptionError for other than two devices, ModelError and DeviceError as
+    reading and loading do, and SearchError where a device does not run the whole model.
+    """
+    if len(devices) != 2:
+        raise OptionError(f"bisect compares two devices, not {len(devices)}: --devices CPU,GPU.0")
+    if max_difference is not None and not 0 <= max_difference < math.inf:
+        raise OptionError(f"--max-difference must be a number from 0 on, not {max_difference:g}")
+    make_core(tuple(devices))
+    pair = devices[0], devices[1]
+    tolerance = Check.over(pair, max_difference=max_difference).least
+    model = load_model(source.clone() if isinstance(source, ov.Model) else source, shapes)
+    name_uniquely(model)
+    graph = graph_of(model)
+    with ExitStack() as stack:
+        path = model_file(source, model, stack)
+        client = stack.enter_context(worker_client(WorkerSetup(path, (), dict(shapes or {}), seed, inputs), command))
+
+        def look(v: int | None, *, alone: bool = False) -> Probe:
+            name, kind = ("the outputs", "Model") if v is None else (graph.op_names[v], graph.op_types[v])
+            on_step(f"{'alone' if alone else 'up to'} {name}")
+            request = CompareOutputs(pair, None if v is None else name, alone)
+            try:
+                found = client.call(request, LIMIT_S, COMPILING_LIMIT_S)
+            except CandidateFailed as failure:
+                return Probe(name, kind, None, False, failure.reason)
+            return _probe(name, kind, found, tolerance)
+
+        whole = look(None)
+        if whole.failure is not None:
+            raise SearchError(f"{pair[0].name} and {pair[1].name} do not both run the model: {whole.failure}")
+        bisector = Bisector(graph, look)
+        names, num_ops = (pair[0].name, pair[1].name), int(bisector.is_op.sum())
+        seen = Bisection(model=graph.name, devices=names, tolerance=tolerance, whole=whole, num_ops=num_ops)
+        if not whole.differs:
+            return seen
+        ends = [u for v, kind in enumerate(graph.op_types) if kind == "Result" for u in bisector.reads(v)]
+        first = bisector.first(ends)
+        known: dict[str, Any] = {"probes": tuple(bisector.probes.values())}
+        if first is not None:
+            known["first"] = bisector.probes[first]
+            known["reads"] = tuple(bisector.probes[u] for u in bisector.reads(first))
+            known["alone"] = None if graph.op_types[first] == "ReadValue" else look(first, alone=True)
+        return seen.model_copy(update=known)
+
+
+def _probe(name: str, kind: str, found: Mapping[str, float | None], tolerance: float) -> Probe:
+    difference = found["max_relative"]
+    return Probe(name, kind, difference, difference is None or difference > tolerance)

@@ -1,0 +1,136 @@
+"""The examination of a machine, and of a model on it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import openvino as ov
+import psutil
+
+from hsdag.diagnosis.findings import Finding, Questions, Severity
+from hsdag.diagnosis.machine import Device, Pair, examined_device, examined_pairs, listed_devices
+from hsdag.diagnosis.model import ModelReport, examined_model
+from hsdag.ir.device import ADDED_DEFAULTS, DeviceSpec
+from hsdag.ir.graph.reader import Shapes, load_model, model_file
+from hsdag.ir.graph.scenario import Scenario
+from hsdag.ir.placement.placement import Record
+from hsdag.runtime.machine.devices import cpu_topology, named_devices
+from hsdag.runtime.machine.usable import usable_memory_bytes
+from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, worker_client
+
+
+class Host(Record):
+    """The machine."""
+
+    threads: int
+    memory_bytes: float
+    usable_memory_bytes: float
+
+
+class Examination(Record):
+    """All that was found out; the gravest findings come first, and ``next`` are commands to run."""
+
+    openvino: str
+    host: Host
+    devices: tuple[Device, ...]
+    pairs: tuple[Pair, ...]
+    model: ModelReport | None
+    findings: tuple[Finding, ...]
+    next: tuple[str, ...]
+
+
+def examine(
+    source: Any = None,
+    devices: str | None = None,
+    partition_cpu: int | None = None,
+    *,
+    shapes: Shapes | None = None,
+    scenarios: Sequence[Scenario] = (),
+    budget_s: float = 60.0,
+    command: Sequence[str] = WORKER_COMMAND,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> Examination:
+    """Find out what is true on this machine, and what HETERO would do with a model, a file or an ``ov.Model``.
+
+    Plugins run in a process of their own: one that crashes, hangs or fails is a finding. What compiles ends after
+    ``budget_s`` seconds in all. A model of dynamic shapes is run on those of the ``scenarios``. Raises ModelError for a
+    model that cannot be read, or does not take the shapes, DeviceError for a list of devices that is malformed.
+    """
+    own = source.clone() if isinstance(source, ov.Model) else source  # a caller's model is left as it is
+    model = None if source is None else load_model(own, shapes, dynamic=True)
+    typical = () if model is None else tuple(scenario.of(model) for scenario in scenarios)
+    with ExitStack() as stack:
+        path = None if model is None else model_file(source, model, stack)
+        setup = WorkerSetup(path, (), dict(shapes or {}), scenarios=typical)
+        client = stack.enter_context(worker_client(setup, command))
+        questions = Questions(client, budget_s, on_step)
+        listed = sorted(listed_devices(questions), key=lambda name: name.startswith("CPU"))  # HETERO stays on a CPU
+        named = named_devices(devices, partition_cpu, listed)
+        asked = tuple(examined_device(questions, spec) for spec in named.placed)
+        loaded = tuple(device for device in asked if device.facts is not None)
+        pairs = examined_pairs(questions, [device.spec() for device in loaded])
+        report = None if model is None else examined_model(questions, model, typical, loaded)
+    found = sorted(questions.findings, key=lambda finding: list(Severity).index(finding.severity))
+    threads, memory = cpu_topology().threads, float(psutil.virtual_memory().total)
+    given = shape_options(shapes or {}, scenarios)
+    file = path if isinstance(source, str | Path) or source is None else Path("MODEL")
+    return Examination(
+        openvino=ov.get_version(),
+        host=Host(threads=threads, memory_bytes=memory, usable_memory_bytes=usable_memory_bytes()),
+        devices=asked,
+        pairs=pairs,
+        model=report,
+        findings=tuple(found),
+        next=next_commands(file, report, [device.spec() for device in loaded], partition_cpu, threads, given),
+    )
+
+
+def next_commands(
+    model: Path | None,
+    report: ModelReport | None,
+    devices: Sequence[DeviceSpec],
+    parts: int | None,
+    threads: int,
+    shapes: Sequence[str],
+) -> tuple[str, ...]:
+    """Commands for devices, the most useful first; ``shapes`` are options that were given.
+
+    The CPU was divided into ``parts``; where it is the only device, its ``threads`` can be.
+    """
+    file = "MODEL" if model is None else str(model)
+    if parts is None and threads > 1 and [spec.name for spec in devices] == ["CPU"]:
+        parts = 2
+    in_f32 = report.overflowing if report is not None else ()
+    made = [f"CPU_{part}" for part in range(parts or 0)] + ["CPU"] * (parts is not None)
+    rest = [_listed(spec, in_f32=spec.name in in_f32) for spec in devices if spec.name not in made]
+    where = ["--devices", ",".join(rest)] if rest else []
+    where += [] if parts is None else ["--partition-cpu", str(parts)]
+    open_inputs = report.open_inputs if report is not None else ()
+    still = ["--data-shape", ",".join(f"{name}[...]" for name in open_inputs)] if open_inputs else []
+    commands = [["hsdag", "place", file, *where, *shapes, *still]]
+    if model is None:
+        commands.insert(0, ["hsdag", "doctor", file, *where])
+    return tuple(shlex.join(command) for command in commands) if devices else ()
+
+
+def shape_options(shapes: Shapes, scenarios: Sequence[Scenario]) -> list[str]:
+    """Shapes and scenarios as the options that gave them."""
+    fixed = ",".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in shapes.items())
+    options = ["--shape", fixed] if shapes else []
+    tokens = [scenario.tokens for scenario in scenarios if scenario.tokens is not None]
+    if tokens:
+        return [*options, "--tokens", ",".join(tokens)]
+    return [*options, *(part for scenario in scenarios for part in ("--data-shape", scenario.text))]
+
+
+def _listed(spec: DeviceSpec, *, in_f32: bool) -> str:
+    """A device as ``--devices`` takes it."""
+    implied = ADDED_DEFAULTS.get(spec.plugin, {}).items()
+    properties = dict(spec.properties.items() - implied) | ({"INFERENCE_PRECISION_HINT": "f32"} if in_f32 else {})
+    listed = ";".join(f"{key}={value}" for key, value in sorted(properties.items()))
+    own = f"{spec.name}={spec.plugin}" if spec.is_added else spec.name
+    return f"{own}[{listed}]" if listed else own

@@ -1,0 +1,161 @@
+"""What is here: devices, models and workloads that can be built, and the graph of a model, in figures."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.build import fingerprint, read_graph
+from hsdag.ir.graph.coarsen import chain_partition, coarsen, placement_units
+from hsdag.ir.graph.colocation import colocate
+from hsdag.ir.graph.reader import Shapes
+from hsdag.ir.graph.scenario import Scenario
+from hsdag.ir.graph.sizing import read_sized
+from hsdag.ir.placement.placement import Record
+from hsdag.models import list_language_models, list_models, list_workloads
+from hsdag.placing.session import Session
+from hsdag.runtime.machine.devices import CudaInfo, DeviceInfo, cpu_topology, list_cuda, list_devices, resolve_devices
+
+ASK_DEVICES_UP_TO = 20_000
+"""Ops up to which devices are queried unasked: OpenVINO takes a minute for a model of 100,000."""
+
+
+class CpuThreads(Record):
+    """Threads of the CPU; ``max_partitions`` is 0 where it cannot be divided."""
+
+    performance_threads: int
+    efficiency_threads: int
+    max_partitions: int
+
+
+class DevicesResult(Record):
+    """The devices of this machine."""
+
+    openvino: tuple[DeviceInfo, ...]
+    cuda: tuple[CudaInfo, ...]
+    cpu: CpuThreads
+
+
+class Entry(Record):
+    """A model or a workload."""
+
+    name: str
+    summary: str
+
+
+class ModelsResult(Record):
+    """What can be built."""
+
+    models: tuple[Entry, ...]
+    workloads: tuple[Entry, ...]
+
+
+class BuiltModel(Record):
+    """A model that was built."""
+
+    name: str
+    seed: int
+    path: Path
+
+
+class BuiltWorkload(Record):
+    """A problem file that was built; ``source`` says where its costs come from."""
+
+    name: str
+    path: Path
+    ops: int
+    edges: int
+    devices: int
+    source: str
+
+
+class Size(Record):
+    """Of a coarsened graph."""
+
+    nodes: int
+    edges: int
+
+
+class InspectResult(Record):
+    """A model's graph; ``unsupported`` has ops by device, and is None where devices were not asked."""
+
+    name: str
+    fingerprint: str
+    dynamic_inputs: tuple[str, ...]
+    nodes: int
+    edges: int
+    mean_degree: float
+    flops: float
+    weight_bytes: int
+    op_histogram: dict[str, int]
+    coarsening: dict[str, Size]
+    data_shapes: tuple[str, ...]
+    unsupported: dict[str, list[str]] | None
+
+
+def present_devices() -> DevicesResult:
+    """What OpenVINO and torch see, and how the CPU can be divided."""
+    topology = cpu_topology()
+    cpu = CpuThreads(
+        performance_threads=topology.performance,
+        efficiency_threads=topology.efficiency,
+        max_partitions=topology.threads if topology.threads > 1 else 0,
+    )
+    return DevicesResult(openvino=tuple(list_devices()), cuda=tuple(list_cuda()), cpu=cpu)
+
+
+def zoo() -> ModelsResult:
+    """The models and workloads that can be built."""
+    entries = [Entry(name=spec.name, summary=spec.summary) for spec in list_models()]
+    entries += [Entry(name=spec.name, summary=spec.summary) for spec in list_language_models()]
+    return ModelsResult(
+        models=tuple(entries),
+        workloads=tuple(Entry(name=spec.name, summary=spec.summary) for spec in list_workloads()),
+    )
+
+
+def inspect_model(
+    model: Path, shapes: Shapes, scenarios: Sequence[Scenario] = (), devices: str | None = None
+) -> InspectResult:
+    """A model's graph, and the ops that devices do not run: asked where sizes are known and the graph is small.
+
+    Devices that are named are asked however large it is. Raises ModelError and DeviceError as reading and loading do,
+    OptionError where devices are named for a model of open sizes.
+    """
+    graph = read_sized(model, shapes, scenarios) if scenarios else read_graph(model, shapes, dynamic=True)
+    inputs = [v for v, op_type in enumerate(graph.op_types) if op_type == "Parameter"]
+    dynamic = [graph.op_names[v] for v in inputs if graph.is_dynamic is not None and graph.is_dynamic[v]]
+    is_known = bool(scenarios) or not dynamic
+    if devices is not None and not is_known:
+        raise OptionError("--devices are asked about a model of known sizes: fix them with --shape or --data-shape")
+    constraints = colocate(graph)
+    stages = {
+        "chains": coarsen(graph, chain_partition(graph)),
+        "colocation_sets": coarsen(graph, constraints.sets, constraints.edge_kept),
+        "colocation_sets_and_chains": placement_units(graph, max_share=1.0),
+        "placement_units": placement_units(graph),
+    }
+    unsupported = None
+    if is_known and (devices is not None or graph.num_ops <= ASK_DEVICES_UP_TO):
+        found = resolve_devices(devices, None)
+        with Session(model, found, shapes=shapes, scenarios=scenarios) as session:
+            ops = {spec.name: session.unsupported_ops(spec).tolist() for spec in found.placed}
+            unsupported = {name: [session.graph.op_names[v] for v in missing] for name, missing in ops.items()}
+    return InspectResult(
+        name=graph.name,
+        fingerprint=fingerprint(graph),
+        dynamic_inputs=tuple(dynamic),
+        nodes=graph.num_ops,
+        edges=graph.num_edges,
+        mean_degree=graph.mean_degree,
+        flops=float(graph.flops.sum()),
+        weight_bytes=int(graph.weight_bytes.sum()),
+        op_histogram=dict(Counter(graph.op_types).most_common()),
+        coarsening={
+            name: Size(nodes=coarse.graph.num_ops, edges=coarse.graph.num_edges) for name, coarse in stages.items()
+        },
+        data_shapes=tuple(scenario.text for scenario in scenarios),
+        unsupported=unsupported,
+    )

@@ -1,0 +1,239 @@
+"""A model on the devices of a machine: what HETERO would do with it, and what reduced precision does to it.
+
+Legend: N ops of the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import openvino as ov
+
+from hsdag.diagnosis import findings
+from hsdag.diagnosis.findings import Finding, Questions
+from hsdag.diagnosis.machine import Device
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.graph.build import graph_of, name_uniquely, ordered_ops
+from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.graph.reader import input_name
+from hsdag.ir.graph.scenario import Scenario
+from hsdag.ir.placement.placement import Record
+from hsdag.runtime.measuring.messages import CPU_IN_SINGLE, Choices, CompareOutputs, CompareShrunk, LargestValues
+
+ENDS = ("Parameter", "Result", "Constant")
+"""Ops that go with others: a device that does not list them refuses nothing."""
+
+CHEAP_FLOPS, CHEAP_OPS = 2e10, 5000
+"""A model of up to this size is run once more to look at every number in it."""
+
+
+PIPELINE_PARALLEL = {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}
+
+
+class HeteroDevice(Record):
+    """What HETERO gives a device: ops, constants and Parameters counted, and bytes of the constants that they read."""
+
+    name: str
+    ops: int
+    weight_bytes: int
+
+
+class HeteroChoice(Record):
+    """Where HETERO runs a model's ops, by ``devices`` in the order of priority.
+
+    ``failure`` is why it would not compile the model. ``parted_variables`` are variables of the state that ops on
+    several devices read and write, which HETERO loses.
+    """
+
+    target: str
+    policy: str | None
+    failure: str | None
+    devices: tuple[HeteroDevice, ...]
+    parted_variables: dict[str, tuple[str, ...]]
+
+    @staticmethod
+    def of(
+        graph: ComputationGraph, devices: Sequence[str], chosen: Sequence[str], policy: str | None, failure: str | None
+    ) -> HeteroChoice:
+        """Of the device [N] of every op, "" for none; a Result is where its op is.
+
+        The GPU plugin names its own device where a further one over it was asked for: such names are added.
+        """
+        home = list(chosen)
+        for v in (v for v, op_type in enumerate(graph.op_types) if op_type == "Result"):
+            home[v] = home[graph.predecessors.of(v).tolist()[0]]
+        places: dict[str, dict[str, None]] = {}
+        for variable, name in zip(graph.variables, home, strict=True):
+            if variable:
+                places.setdefault(variable, {})[name or "no device"] = None
+        found = []
+        for name in dict.fromkeys((*devices, *filter(None, chosen))):
+            is_reader = np.array([home[v] == name for v in graph.edge_dst.tolist()], dtype=np.bool_)
+            weights = graph.weight_bytes[np.unique(graph.edge_src[is_reader])].sum()
+            found.append(HeteroDevice(name=name, ops=home.count(name), weight_bytes=int(weights)))
+        return HeteroChoice(
+            target="HETERO:" + ",".join(each.name for each in found),
+            policy=policy,
+            failure=failure,
+            devices=tuple(found),
+            parted_variables={key: tuple(names) for key, names in places.items() if len(names) > 1},
+        )
+
+
+class ModelReport(Record):
+    """A model, what HETERO would do with it, and distances of outputs from the CPU's in f32, by device."""
+
+    name: str
+    ops: int
+    weight_bytes: int
+    open_inputs: tuple[str, ...]
+    """Of dynamic shapes for which there is no typical data."""
+    unsupported: dict[str, list[str]]
+    """Ops by the devices that do not run them."""
+    variables: tuple[str, ...]
+    outputs: dict[str, dict[str, float | None] | None]
+    overflowing: tuple[str, ...]
+    """Devices that turn numbers of the model into infinity."""
+    hetero: tuple[HeteroChoice, ...]
+
+
+def examined_model(
+    questions: Questions, model: ov.Model, scenarios: Sequence[Scenario], devices: Sequence[Device]
+) -> ModelReport:
+    """A model, with findings on what HETERO would do with it and on its numbers."""
+    name_uniquely(model)
+    graph = graph_of(model)
+    specs = tuple(device.spec() for device in devices)
+    memory = {each.spec().openvino_name: each.facts.memory_bytes for each in devices if each.facts is not None}
+    refused = _refused(questions, graph, specs)
+    affinities = affinities_of(model)
+    hetero = [_given(graph, affinities)] if any(affinities) else _chosen(questions, graph, specs, refused)
+    for each in hetero:
+        questions.findings += findings_on(each, memory)
+    dynamic = [input_name(port) for port in model.inputs if port.get_partial_shape().is_dynamic]
+    open_inputs = () if scenarios else tuple(dynamic)
+    halves = tuple(each.name for each in devices if each.facts is not None and each.facts.precision == "f16")
+    largest = _largest_values(questions, graph, is_open=bool(open_inputs)) if halves else None
+    beyond = findings.beyond_half_precision(graph, largest)
+    if halves:
+        constants = _largest_constants(model)
+        questions.findings += findings.of_half_precision(graph, " and ".join(halves), constants, beyond)
+    outputs = {} if open_inputs else {spec.name: _outputs(questions, spec) for spec in specs}
+    if dynamic and scenarios and not any(graph.variables):
+        for spec in specs:
+            gap = questions.ask(spec.name, "running smaller inputs after larger ones", CompareShrunk(spec))
+            questions.findings += findings.of_shrinking(spec.name, gap)
+    overflowing = halves if beyond else ()
+    return ModelReport(
+        name=graph.name,
+        ops=graph.num_ops,
+        weight_bytes=int(graph.weight_bytes.sum()),
+        open_inputs=open_inputs,
+        unsupported=refused,
+        variables=tuple(sorted(set(filter(None, graph.variables)))),
+        outputs=outputs,
+        overflowing=overflowing,
+        hetero=tuple(hetero),
+    )
+
+
+def _refused(questions: Questions, graph: ComputationGraph, specs: Sequence[DeviceSpec]) -> dict[str, list[str]]:
+    """Ops by the devices that do not run them, which is a finding."""
+    refused = {}
+    for spec in specs:
+        chosen = questions.ask(spec.name, "asking which ops it runs", Choices(spec.openvino_name, (spec,)))
+        if chosen is not None:
+            ops = [v for v, name in enumerate(chosen) if not name and graph.op_types[v] not in ENDS]
+            refused[spec.name] = [graph.op_names[v] for v in ops]
+            questions.findings += findings.of_support(spec.name, [graph.op_types[v] for v in ops])
+    return refused
+
+
+def _given(graph: ComputationGraph, affinities: Sequence[str]) -> HeteroChoice:
+    """What HETERO makes of affinities [N] that a model has itself, "" for none. Some op has one."""
+    missing = [graph.op_names[v] for v, name in enumerate(affinities) if not name]
+    failure = f"{len(missing)} of {graph.num_ops} ops have no affinity, for example {missing[0]!r}" if missing else None
+    return HeteroChoice.of(graph, (), affinities, None, failure)
+
+
+def _chosen(
+    questions: Questions,
+    graph: ComputationGraph,
+    specs: tuple[DeviceSpec, ...],
+    refused: Mapping[str, Sequence[str]],
+) -> list[HeteroChoice]:
+    """What HETERO answers that it would do, without and with PIPELINE_PARALLEL."""
+    found: list[HeteroChoice] = []
+    names = [spec.openvino_name for spec in specs]
+    for policy in ({}, PIPELINE_PARALLEL) if len(specs) > 1 else ():
+        doing = " ".join(["distributing the model", *policy.values()])
+        chosen = questions.ask("HETERO", doing, Choices("HETERO:" + ",".join(names), specs, policy))
+        if chosen is None and any(graph.variables) and any(refused.values()):
+            text = "cannot distribute a model with state of which a device does not run every op"
+            questions.findings.append(findings.danger("HETERO", text))
+        if chosen is not None:
+            nowhere, failure = [v for v, name in enumerate(chosen) if not name], None
+            if nowhere:
+                op = f"{graph.op_names[nowhere[0]]!r} ({graph.op_types[nowhere[0]]})"
+                failure = (
+                    f"no device of {', '.join(names)} runs {len(nowhere)} of {graph.num_ops} ops, for example {op}"
+                )
+            found.append(HeteroChoice.of(graph, names, chosen, next(iter(policy.values()), None), failure))
+    return found
+
+
+def findings_on(choice: HeteroChoice, memory_bytes: Mapping[str, float | None]) -> list[Finding]:
+    """On what HETERO would do with the model."""
+    about = " ".join(filter(None, (choice.target, choice.policy)))
+    if choice.failure is not None:
+        return [findings.danger(about, f"does not compile the model: {choice.failure}")]
+    found = []
+    for variable, names in choice.parted_variables.items():
+        where = " and ".join(names)
+        text = f"loses variable {variable!r} of the model's state, or fails: it is on {where}"
+        found.append(findings.danger(about, text))
+    for each in choice.devices:
+        memory = memory_bytes.get(each.name)
+        if memory is not None and each.weight_bytes > memory:
+            sizes = f"{each.weight_bytes / 1e9:.3g} GB of weights, and {each.name} has {memory / 1e9:.3g} GB"
+            found.append(findings.danger(about, f"puts more on {each.name} than it holds: {sizes}"))
+    busy = [each.name for each in choice.devices if each.ops]
+    runs = f"{' and '.join(busy)} run{'s' * (len(busy) < 2)} every op"
+    return found + [
+        findings.warning(about, f"{each.name} will get nothing: {runs}") for each in choice.devices if not each.ops
+    ]
+
+
+def affinities_of(model: ov.Model) -> list[str]:
+    """[N] the affinity of every op, "" where it has none."""
+    infos = [node.get_rt_info() for _, node in ordered_ops(model)]
+    return [str(info["affinity"].value) if "affinity" in info else "" for info in infos]
+
+
+def _largest_values(questions: Questions, graph: ComputationGraph, *, is_open: bool) -> list[float] | None:
+    """[N] the largest magnitude of what every op gives; None where that is not known, which is a finding."""
+    if not is_open and graph.flops.sum() <= CHEAP_FLOPS and graph.num_ops <= CHEAP_OPS:
+        return questions.ask("model", "searching it for numbers beyond f16", LargestValues(findings.F16_MOST))
+    reason = "its inputs are of dynamic shapes: give --data-shape" if is_open else "it is large"
+    questions.findings.append(findings.note("model", f"was not searched for numbers beyond f16, for {reason}"))
+    return None
+
+
+def _largest_constants(model: ov.Model) -> dict[str, float]:
+    """The largest finite magnitudes of constants of a wider range than half precision, by name."""
+    found = {}
+    for name, node in ordered_ops(model):
+        kind = node.get_type_name() == "Constant" and node.get_output_element_type(0).get_type_name()
+        if kind in ("f32", "f64", "bf16"):
+            values = node.data if kind != "bf16" else node.get_data(dtype=np.float32)
+            found[name] = float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0))
+    return found
+
+
+def _outputs(questions: Questions, spec: DeviceSpec) -> dict[str, float | None] | None:
+    gap = questions.ask(spec.name, "comparing the model's outputs", CompareOutputs((spec, CPU_IN_SINGLE)))
+    if gap is None:
+        return None
+    questions.findings += findings.of_outputs(spec.name, gap)
+    return dict(gap)

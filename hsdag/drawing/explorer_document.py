@@ -1,0 +1,117 @@
+"""Documents that Model Explorer opens: a graph as nodes in layers, and values of its nodes by their ids.
+
+Their forms are those of ``graph_builder`` and ``node_data_builder`` of the package ai-edge-model-explorer, which is not
+needed to write them.
+
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
+from hsdag.runtime.measuring.profile import LinkProfile
+
+Document = dict[str, Any]
+
+FILLS = ("#a6cee3", "#fdbf6f", "#b2df8a", "#cab2d6", "#fb9a99", "#ffff99")
+"""One per device, in the order of the devices; they repeat after the sixth. Dark text can be read on each."""
+COLD, HOT = "#fff7ec", "#d7301f"
+"""The ends of the scale of times."""
+
+
+@dataclass(frozen=True)
+class NodeDetails:
+    """What a model says of an op beyond its graph: attributes, every output's type and shape, and ids of bodies."""
+
+    attributes: Mapping[str, str]
+    outputs: tuple[str, ...]
+    bodies: tuple[str, ...] = ()
+
+
+def graph_document(graph: ComputationGraph, name: str, details: Callable[[int], NodeDetails] | None = None) -> Document:
+    """The graph under an id; a node's id is the op's name, its layer what stands before the name's last ``/``.
+
+    ``details`` has more on an op; without it, the shape of its first output is all there is.
+    """
+    incoming: list[list[Document]] = [[] for _ in range(graph.num_ops)]
+    columns = (graph.edge_src, graph.edge_dst, graph.edge_src_port, graph.edge_dst_port)
+    for s, d, out, port in zip(*(column.tolist() for column in columns), strict=True):
+        edge = {"sourceNodeId": graph.op_names[s], "sourceNodeOutputId": str(out), "targetNodeInputId": str(port)}
+        incoming[d].append(edge)
+    return {"id": name, "nodes": [_node(graph, v, incoming[v], details) for v in range(graph.num_ops)]}
+
+
+def layer_of(name: str) -> str:
+    """The layers of an op by its name, ``a/b`` for ``a/b/c``; Model Explorer would split a layer's name at ``;``."""
+    return "/".join(filter(None, (part.strip() for part in name.replace(";", ",").split("/")[:-1])))
+
+
+def _node(
+    graph: ComputationGraph, v: int, incoming: list[Document], details: Callable[[int], NodeDetails] | None
+) -> Document:
+    kind, shape = graph.element_types[v], ",".join(map(str, graph.shape_of(v)))
+    more = details(v) if details is not None else NodeDetails({}, (f"{kind}[{shape}]",) if kind else ())
+    node: Document = {
+        "id": graph.op_names[v],
+        "label": graph.op_types[v],
+        "namespace": layer_of(graph.op_names[v]),
+        "attrs": [{"key": "name", "value": graph.op_names[v]}, *_pairs(more.attributes)],
+        "incomingEdges": incoming,
+        "outputsMetadata": [
+            {"id": str(k), "attrs": _pairs({"tensor_shape": tensor})} for k, tensor in enumerate(more.outputs)
+        ],
+    }
+    return {**node, "subgraphIds": list(more.bodies)} if more.bodies else node
+
+
+def _pairs(values: Mapping[str, str]) -> list[Document]:
+    return [{"key": key, "value": value} for key, value in values.items()]
+
+
+def label_data(graph: ComputationGraph, names: Sequence[str], label: IntArray) -> Document:
+    """Node data: the name of each op's label [N], none where it is negative, in a colour for each."""
+    results = {
+        graph.op_names[v]: {"value": names[k], "bgColor": FILLS[k % len(FILLS)], "textColor": "#000000"}
+        for v, k in enumerate(label.tolist())
+        if k >= 0
+    }
+    return {"results": results, "showExpandedSummaryOnGroupNode": True}
+
+
+def number_data(graph: ComputationGraph, values: FloatArray, known: BoolArray) -> Document:
+    """Node data: the number of each op [N] that is ``known`` [N], on a scale of colours."""
+    results = {graph.op_names[v]: {"value": float(values[v])} for v in np.flatnonzero(known).tolist()}
+    gradient = [
+        {"stop": 0, "bgColor": COLD, "textColor": "#000000"},
+        {"stop": 1, "bgColor": HOT, "textColor": "#000000"},
+    ]
+    return {"results": results, "gradient": gradient}
+
+
+def received(
+    graph: ComputationGraph, device: IntArray, kept: BoolArray, links: LinkProfile | None
+) -> tuple[FloatArray, BoolArray]:
+    """[N] what it takes to bring each op what it reads on other devices, and which ops [N] read there.
+
+    In seconds, or in bytes where no links were measured. ``device`` [N]; edges that are not ``kept`` [E] copy their
+    producer. A tensor counts once for an op that reads it twice.
+    """
+    total, reads = np.zeros(graph.num_ops), np.zeros(graph.num_ops, dtype=np.bool_)
+    seen: set[tuple[int, int, int]] = set()
+    for e in np.flatnonzero(kept & (device[graph.edge_src] != device[graph.edge_dst])).tolist():
+        s, d, size = int(graph.edge_src[e]), int(graph.edge_dst[e]), float(graph.edge_bytes[e])
+        if (s, int(graph.edge_src_port[e]), d) in seen:
+            continue
+        seen.add((s, int(graph.edge_src_port[e]), d))
+        reads[d] = True
+        if links is not None:
+            pair = device[s], device[d]
+            size = float(links.latency_s[pair] + size / links.bandwidth_bytes_per_s[pair])
+        total[d] += size
+    return total, reads

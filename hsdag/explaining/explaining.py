@@ -1,0 +1,209 @@
+"""Explaining: from a placement, its costs and what was measured to the ``Explanation`` of it. Legend: N ops."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hsdag.explaining.by_executor import HeteroPlacement, OpsPlacement, PartsPlacement
+from hsdag.explaining.costed import CostedPlacement, bound_of
+from hsdag.explaining.explanation import Explanation, Prediction
+from hsdag.explaining.moves import LIMIT_S, Moves, simulated_moves
+from hsdag.explaining.rivals import Rivals
+from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.graph.computation_graph import IntArray
+from hsdag.ir.graph.reader import InputShapes, Shapes, input_shapes
+from hsdag.ir.placement.placement import ExecutorName, Placement
+from hsdag.placing.kept_run import KeptRun
+from hsdag.placing.result import PlaceResult
+from hsdag.placing.session import Session
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
+from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.machine.devices import DeviceSet, make_core
+from hsdag.runtime.measuring.caches import ProfileCache
+from hsdag.runtime.objectives import find_objective
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.problem.cost_model import CostSource
+from hsdag.runtime.problem.problem import Problem
+from hsdag.scoring.recording import Event
+from hsdag.search.options import input_scenarios
+
+NO_COSTS = "Nothing was profiled, so gains, boundaries and limits are not known; --model MODEL has the model profiled."
+
+
+@dataclass(frozen=True, eq=False)
+class Case:
+    """A placement of a problem, its costs where they are known, and the search that it was measured in."""
+
+    problem: Problem
+    costs: PlacementCosts | None
+    placement: Placement
+    executor: ExecutorName
+    events: Sequence[Event] = ()
+    result: PlaceResult | None = None
+
+    def explained(self, limit_s: float = LIMIT_S) -> Explanation:
+        """The explanation, of which simulating all moves may take ``limit_s``."""
+        begin_s, problem = time.monotonic(), self.problem
+        named, objective = self.placement.devices_of(problem.units.fine), problem.objective
+        own, notes = self._by_index(named), list[str]()
+        if own is None:
+            used = " and ".join(dict.fromkeys(named))
+            notes.append(f"The placement is on {used}, and the search placed ops on {', '.join(problem.devices)}.")
+        elif self.costs is None:
+            notes.append(NO_COSTS)
+        if objective.unit != "s":
+            notes.append(f"Costs are in seconds: what they say is of latency, not of {objective.name}.")
+        costed = None if own is None or self.costs is None else self._costed(own)
+        if costed is not None and not np.isfinite(costed.value):
+            notes.append("The costs say that the placement cannot run: a device lacks one of its ops.")
+            costed = None
+        moves = None if costed is None else simulated_moves(costed, problem, limit_s)
+        if moves is not None and moves.num_unmoved:
+            notes.append(f"{moves.num_unmoved} units were not moved: simulating a move takes long, and time was over.")
+        rivals = Rivals(problem, self.placement, own, self.events, self.result, moves)
+        found = Explanation(
+            model=self.placement.model.name,
+            executor=self.executor,
+            objective=objective.name,
+            ops={name: named.count(name) for name in dict.fromkeys((*problem.devices, *named))},
+            value=self._prediction(costed),
+            next_best=rivals.best(split=False),
+            best_split=rivals.best(split=True) if len(set(named)) == 1 else None,
+            notes=tuple(notes),
+        )
+        if costed is not None and moves is not None:
+            found = _with_costs(found, costed, moves, problem)
+        return found.model_copy(update={"elapsed_s": time.monotonic() - begin_s})
+
+    def _by_index(self, named: list[str]) -> IntArray | None:
+        """[N] the device of every op; None where one is on a device that is not placed on."""
+        index = {name: d for d, name in enumerate(self.problem.devices)}
+        return np.array([index[name] for name in named], dtype=np.int64) if set(named) <= set(index) else None
+
+    def _costed(self, placement: IntArray) -> CostedPlacement:
+        graph, objective = self.problem.units.fine, self.problem.objective
+        ranks = self.placement.priority_of(graph)
+        known = None if ranks is None else [np.iinfo(np.int64).max if rank is None else rank for rank in ranks]
+        order = None if known is None else np.array(known, dtype=np.int64)
+        given = (graph, self.problem.devices, placement, order, objective if objective.unit == "s" else LATENCY)
+        if isinstance(self.costs, HeteroCosts):
+            return HeteroPlacement(*given, self.costs)
+        if isinstance(self.costs, WorkConservingCosts):
+            return PartsPlacement(*given, self.costs)
+        assert isinstance(self.costs, OpByOpCosts)
+        return OpsPlacement(*given, self.costs)
+
+    def _prediction(self, costed: CostedPlacement | None) -> Prediction:
+        latency = self.placement.latency
+        measured = latency.median_s if latency is not None and latency.measured else None
+        is_calibrated = costed is not None and costed.costs.costs.source is CostSource.CALIBRATED
+        return Prediction(None if costed is None else costed.value, measured, is_calibrated)
+
+
+def _with_costs(found: Explanation, costed: CostedPlacement, moves: Moves, problem: Problem) -> Explanation:
+    """The explanation with what the costs say."""
+    known = {
+        "gains": moves.gains(),
+        "num_unmoved": moves.num_unmoved,
+        "boundaries": costed.boundaries(),
+        "limits": costed.limits(),
+        "bottleneck": costed.bottleneck(),
+        "bound": bound_of(replace(problem, objective=costed.objective), costed.costs, costed.value),
+    }
+    return found.model_copy(update=known)
+
+
+def explain_run(kept: KeptRun, placement: Placement | None = None, *, limit_s: float = LIMIT_S) -> Explanation:
+    """Explain the answer of a kept run, or another placement of its model, by the costs that the search ended with.
+
+    Raises SearchError where the search did not end and no placement is given, PlacementError where that is for another
+    model.
+    """
+    chosen = placement or kept.placement
+    if chosen is None:
+        raise SearchError(f"the search in {kept.path} has not ended: finish it with --resume, or name a placement")
+    return Case(kept.problem, kept.costs, chosen, kept.executor, kept.events, kept.result).explained(limit_s)
+
+
+def explain_placement(
+    placement: Placement,
+    model: Any,
+    *,
+    shapes: Shapes | None = None,
+    limit_s: float = LIMIT_S,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> Explanation:
+    """Explain a placement of a model, a path or an ``ov.Model``, which is profiled, or found in the cache of profiles.
+
+    Raises ModelError, DeviceError and PlacementError as costed, loading and matching do.
+    """
+    objective = find_objective(placement.objective)
+    devices = _devices_of(placement)
+    if placement.executor != "cuda":
+        make_core(devices.all)
+    with Session(
+        model,
+        devices,
+        shapes=shapes,
+        spare=placement.model.input_shapes,
+        scenarios=input_scenarios(placement.data_shapes or (), None),
+        objective=objective,
+        executor=placement.executor,
+    ) as session:
+        placement.devices_of(session.graph)
+        overlaps = placement.executor != "hetero" or objective.is_steady
+        profile = session.profile(ProfileCache.default(), on_step=on_step, side_by_side=overlaps)
+        problem, costs = session.problem(profile=profile), session.costs(profile, placement.executor)
+    if isinstance(costs, HeteroCosts):
+        problem = replace(problem, hetero=costs)
+    return Case(problem, costs, placement, placement.executor).explained(limit_s)
+
+
+def _devices_of(placement: Placement) -> DeviceSet:
+    """The devices of a placement; a whole device beside parts of it, without ops of a split, is a rival of theirs."""
+    specs, used = [record.spec() for record in placement.devices], placement.used_devices
+    parted = {spec.plugin for spec in specs if spec.is_added}
+    rivals = [s for s in specs if not s.is_added and s.plugin in parted and (s.name not in used or len(used) == 1)]
+    placed = [spec for spec in specs if spec not in rivals or used == (spec.name,)]
+    return DeviceSet(tuple(placed), tuple(spec for spec in rivals if spec not in placed))
+
+
+def explain(
+    placement: str | Path | Placement,
+    *,
+    run: str | Path | None = None,
+    model: Any = None,
+    shape: InputShapes = None,
+    on_step: Callable[[str], None] = lambda _: None,
+) -> Explanation:
+    """Say why a placement is as it is; what ``hsdag explain`` does. Figures are simulated unless they say otherwise.
+
+    Costs are those that the search ended with, from ``run``, by default the run folder beside the placement file; or,
+    with ``model``, a path or an ``ov.Model``, those of its profile, which is measured where the cache does not hold it.
+
+    Raises a ``hsdag.ir.HsdagError`` for what the caller can put right: OptionError for both a run and a model, for a
+    ``shape`` without a model, and for a placement in memory with neither.
+    """
+    if run is not None and model is not None:
+        raise OptionError("costs come from --run or from --model, not from both; leave one out")
+    if shape and model is None:
+        raise OptionError("--shape is for the model that is profiled: name it with --model, or leave --shape out")
+    if not isinstance(placement, Placement) and Path(placement).is_dir():
+        if model is not None or run is not None:
+            raise OptionError(f"{placement} is a folder: name the placement file beside --run or --model")
+        return explain_run(KeptRun.load(placement))
+    chosen = placement if isinstance(placement, Placement) else Placement.load(placement)
+    if model is not None:
+        return explain_placement(chosen, model, shapes=input_shapes(shape), on_step=on_step)
+    if run is None and isinstance(placement, Placement):
+        raise OptionError("a placement in memory is explained by a run or a model: name one")
+    kept = KeptRun.load(run) if run is not None else KeptRun.beside(str(placement))
+    return explain_run(kept, chosen)

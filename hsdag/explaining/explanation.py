@@ -1,0 +1,291 @@
+"""Explanation: why a placement is as it is, in figures; ``hsdag.explain`` makes it.
+
+Every figure in seconds is simulated but for those that say that they are measured. Values are in the objective's unit,
+that of latency and throughput being seconds. An ``Explanation`` is the JSON answer of ``hsdag explain``, too, whose
+``sentences`` say the same to people.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import computed_field
+from pydantic.dataclasses import dataclass
+
+from hsdag.ir.placement.placement import Record
+
+MOST_NAMED = 3
+"""Ops that a sentence names."""
+
+
+@dataclass(frozen=True)
+class Gain:
+    """What a unit gains from where it is: the value after it alone has moved to the next best device.
+
+    ``op`` is its heaviest op, ``ops`` are all of those that move. ``gain`` is the value after the move less the value
+    of the placement, and less than 0 where the costs like the other device better.
+    """
+
+    op: str
+    op_type: str
+    ops: tuple[str, ...]
+    device: str
+    other: str
+    moved: float
+    gain: float
+
+
+@dataclass(frozen=True)
+class Crossing:
+    """A tensor that is sent to another submodel: output ``port`` of ``op``, and the device it comes from."""
+
+    op: str
+    port: int
+    source: str
+    size_bytes: int
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Boundary:
+    """What it takes to enter a submodel, a part, or, op by op, another device: tensors and a launch.
+
+    A tensor that several submodels of a device read stands at the first of them. ``submodel`` is its number in running
+    order, from 0, None where every op is started by itself; ``op`` is its first op.
+    """
+
+    submodel: int | None
+    op: str
+    device: str
+    sources: tuple[str, ...]
+    launches: int
+    launch_s: float
+    transfer_s: float
+    tensors: tuple[Crossing, ...]
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def seconds(self) -> float:
+        """Launch and transfers together."""
+        return self.launch_s + self.transfer_s
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def transfers(self) -> int:
+        """How many tensors are sent."""
+        return len(self.tensors)
+
+    @computed_field(alias="bytes")  # type: ignore[prop-decorator]
+    @property
+    def size_bytes(self) -> int:
+        """Of all tensors."""
+        return sum(tensor.size_bytes for tensor in self.tensors)
+
+
+@dataclass(frozen=True)
+class Limit:
+    """Something that takes time: seconds in all, and the share of the value that would go if it were free.
+
+    ``kind`` is work, launches, transfers or slow-downs. Devices that work side by side hide each other's work, so that
+    gains add up to less than 1, or to more.
+    """
+
+    name: str
+    kind: str
+    seconds: float
+    gain: float
+
+
+@dataclass(frozen=True)
+class Bottleneck:
+    """Of devices that work side by side: the longest chain of work that waits for itself, and the busiest device."""
+
+    path_s: float
+    load_s: float
+    device: str
+
+
+@dataclass(frozen=True)
+class Difference:
+    """An op that another plan has on another device."""
+
+    op: str
+    op_type: str
+    here: str
+    there: str
+
+
+@dataclass(frozen=True)
+class Rival:
+    """Another plan: how many times as long as this placement it takes, measured with an interval or else simulated.
+
+    ``differs`` lists the units whose device differs, the longest first, by their heaviest op; ``num_ops`` counts ops.
+    """
+
+    name: str
+    measured: bool
+    ratio: float
+    ci95: tuple[float, float] | None
+    value: float
+    differs: tuple[Difference, ...]
+    num_ops: int
+
+    @property
+    def words(self) -> str:
+        """How far it is."""
+        if not self.measured:
+            return f"takes {self.ratio:.3f} times as long (simulated)"
+        if self.ci95 is None:
+            return f"takes {self.ratio:.3f} times as long (measured in the search, without an interval)"
+        return f"takes {self.ratio:.3f} times as long (measured, 95% interval {self.ci95[0]:.3f} to {self.ci95[1]:.3f})"
+
+
+@dataclass(frozen=True)
+class BoundSaid:
+    """A value that no placement is below under the same costs, what proves it, and the share that it leaves open."""
+
+    value: float
+    argument: str
+    gap: float
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """The value of the placement: as costs say, and as measured; ``ratio`` is simulated over measured.
+
+    ``calibrated`` says whether the costs were fitted to measured plans, this one perhaps among them.
+    """
+
+    simulated: float | None
+    measured: float | None
+    calibrated: bool
+
+    @computed_field(alias="simulated_over_measured")  # type: ignore[prop-decorator]
+    @property
+    def ratio(self) -> float | None:
+        """How well the costs know this placement; 1 is best."""
+        if self.simulated is None or self.measured is None:
+            return None
+        return self.simulated / self.measured
+
+
+class Explanation(Record):
+    """Why a placement is as it is.
+
+    ``ops`` counts the ops on each device. ``gains`` are of all units, the largest first; ``num_unmoved`` more could not
+    be simulated in time. ``next_best`` is the best other plan; ``best_split`` is there where the placement is on a
+    single device, and is the split that came nearest. ``bound`` is None where nothing is proven. ``notes`` are
+    sentences on what is missing and why. Without costs there are no gains, boundaries, limits and bound.
+    """
+
+    model: str
+    executor: str
+    objective: str
+    simulated: Literal[True] = True
+    ops: dict[str, int]
+    value: Prediction
+    gains: tuple[Gain, ...] = ()
+    num_unmoved: int = 0
+    boundaries: tuple[Boundary, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    bottleneck: Bottleneck | None = None
+    next_best: Rival | None = None
+    best_split: Rival | None = None
+    bound: BoundSaid | None = None
+    notes: tuple[str, ...] = ()
+    elapsed_s: float = 0.0
+
+    @property
+    def is_split(self) -> bool:
+        """Whether ops are on more than one device."""
+        return sum(count > 0 for count in self.ops.values()) > 1
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The whole in plain sentences, the most important first."""
+        found = [self._value_sentence(), *self._gain_sentences(), *self._cost_sentences()]
+        return (*filter(None, found), *self._rival_sentences(), self._bound_sentence(), *self.notes)
+
+    def _value_sentence(self) -> str:
+        value, where = self.value, " and ".join(f"{count} ops on {name}" for name, count in self.ops.items() if count)
+        known = [f"{1e3 * value.measured:.4g} ms measured"] if value.measured is not None else []
+        if value.simulated is not None:
+            ratio = "" if value.ratio is None else f", {value.ratio:.2f} of what was measured"
+            known.append(f"{1e3 * value.simulated:.4g} ms simulated{ratio}")
+        return f"{where}: {'; '.join(known) or 'nothing is known of its time'}."
+
+    def _gain_sentences(self) -> list[str]:
+        found = []
+        gaining, wanting = [g for g in self.gains if g.gain > 0], [g for g in self.gains if g.gain < 0]
+        if gaining and self.value.simulated:
+            first = gaining[0]
+            share = 100 * first.gain / self.value.simulated
+            found.append(
+                f"{first.op} gains most from where it is: on {first.other} instead of {first.device}, the placement "
+                f"would take {1e3 * first.gain:.3g} ms longer, {share:.1f}% (simulated)."
+            )
+        if wanting:
+            best = wanting[-1]
+            found.append(
+                f"The costs would rather have {best.op} on {best.other}, for {-1e3 * best.gain:.3g} ms (simulated); no "
+                "measurement has borne that out."
+            )
+        return found
+
+    def _cost_sentences(self) -> list[str]:
+        found = []
+        if self.boundaries:
+            seconds, size = sum(each.seconds for each in self.boundaries), sum(e.size_bytes for e in self.boundaries)
+            num = sum(len(each.tensors) for each in self.boundaries)
+            found.append(
+                f"Boundaries: {sum(each.launches for each in self.boundaries)} launches and {num} tensors of "
+                f"{size / 1e6:.3g} MB take {1e3 * seconds:.3g} ms (simulated)."
+            )
+        if self.bottleneck is not None:
+            end = self.bottleneck
+            found.append(
+                f"The longest chain takes {1e3 * end.path_s:.4g} ms and the busiest device, {end.device}, works "
+                f"{1e3 * end.load_s:.4g} ms (simulated): the "
+                f"{'chain' if end.path_s >= end.load_s else f'load of {end.device}'} limits the placement."
+            )
+        found += [f"{_cause(each)} would gain at most {100 * each.gain:.1f}% (simulated)." for each in self.limits]
+        return found
+
+    def _rival_sentences(self) -> list[str]:
+        found = []
+        if self.best_split is not None:
+            found.append(f"No split won: the nearest one, {self.best_split.name}, {self.best_split.words}.")
+        if self.next_best is not None and self.next_best != self.best_split:
+            rival = self.next_best
+            found.append(f"The next best plan, {rival.name}, {rival.words}{self._where(rival)}.")
+        return found
+
+    def _where(self, rival: Rival) -> str:
+        """In which ops a rival differs, as the end of a sentence."""
+        if not rival.differs:
+            return ""
+        if rival.num_ops == sum(self.ops.values()):
+            return f"; all {rival.num_ops} ops differ"
+        named = ", ".join(f"{each.op} is on {each.there}" for each in rival.differs[:MOST_NAMED])
+        more = ", and others elsewhere" if len(rival.differs) > MOST_NAMED else ""
+        return f"; {rival.num_ops} ops differ: {named}{more}"
+
+    def _bound_sentence(self) -> str:
+        if self.bound is None:
+            return "No lower bound is known: how much better another placement could be is open."
+        return (
+            f"No placement takes less than {1e3 * self.bound.value:.4g} ms under these costs (simulated), proven by "
+            f"{self.bound.argument}: at most {100 * self.bound.gap:.1f}% is left to gain."
+        )
+
+
+def _cause(limit: Limit) -> str:
+    """What would make a cost free."""
+    if limit.kind == "work":
+        return f"If {limit.name} took no time for its work, that"
+    if limit.kind == "launches":
+        return "Free launches"
+    if limit.kind == "slow-downs":
+        return "Devices that did not slow each other down"
+    return f"A link from {limit.name} without cost" if limit.name else "Transfers without cost"

@@ -1,0 +1,102 @@
+"""Format dot: the ops as a Graphviz drawing, coloured by device and framed by submodel.
+
+Legend: N ops, S submodels.
+"""
+
+from __future__ import annotations
+
+from itertools import cycle
+from typing import final
+
+import numpy as np
+import openvino as ov
+
+from hsdag.exports.base import DocumentExporter
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.colocation import Colocation, colocate
+from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.graph.partition import Partition
+from hsdag.ir.hetero.submodels import SubmodelCollector
+from hsdag.ir.placement.placement import Placement
+
+FILL_COLOURS = "#a6cee3 #fdbf6f #b2df8a #cab2d6 #fb9a99 #ffff99 #1f78b4 #ff7f00 #33a02c #6a3d9a #e31a1c #b15928".split()
+"""One per device, in the order of the placement's devices; they repeat after the twelfth."""
+
+
+@final
+class DotExporter(DocumentExporter):
+    """One frame per submodel; bold edges between frames carry a tensor, dashed ones mark a copy."""
+
+    needs_model = True
+
+    def text(self, placement: Placement, model: ov.Model | None) -> str:
+        """A drawing for ``dot -Tsvg``."""
+        assert model is not None
+        graph = graph_of(model)
+        constraints = colocate(graph)
+        parts = submodels(placement, graph)
+        lines = [
+            f"digraph {quoted(graph.name)} {{",
+            'graph [compound=true, fontname="sans-serif"];',
+            'node [shape=box, style=filled, fontname="sans-serif", fontsize=10];',
+            'edge [fontname="sans-serif", fontsize=9];',
+            *_frames(placement, graph, constraints, parts),
+            *_edges(graph, constraints, parts),
+            "}",
+        ]
+        return "\n".join(lines) + "\n"
+
+
+def submodels(placement: Placement, graph: ComputationGraph) -> Partition:
+    """The submodels that HETERO makes, [N] -> [S]; a constant or shape computation counts to its first reader."""
+    ids = {device.name: d for d, device in enumerate(placement.devices)}
+    devices = np.asarray([ids[name] for name in placement.devices_of(graph)], dtype=np.int64)
+    labels = SubmodelCollector(graph).submodel_of(devices)
+    for v in graph.topological_order[::-1].tolist():
+        if labels[v] < 0:
+            readers = graph.successors.of(v)
+            labels[v] = labels[readers[np.argmin(graph.position[readers])]]
+    return Partition.from_labels(labels)
+
+
+def quoted(text: str) -> str:
+    """A Graphviz string that shows ``text`` as it is: quotes, backslashes, entities and line ends escaped."""
+    shown = text.replace("&", "&amp;").replace("\\", "\\\\").replace('"', '\\"')
+    return '"' + shown.replace("\r", "").replace("\n", "\\n") + '"'
+
+
+def _frames(placement: Placement, graph: ComputationGraph, constraints: Colocation, parts: Partition) -> list[str]:
+    fills = dict(zip((device.name for device in placement.devices), cycle(FILL_COLOURS), strict=False))
+    devices = placement.devices_of(graph)
+    lines = []
+    for s in range(parts.num_groups):
+        members = parts.members.of(s).tolist()
+        device = next(devices[v] for v in members if not constraints.floating[v])
+        label = quoted(f"submodel {s} on {device}, {len(members)} ops")
+        lines.append(f'subgraph cluster_{s} {{ label={label}; color="black"; penwidth=2;')
+        lines += (_node(graph, v, fills[device], small=bool(constraints.floating[v])) for v in members)
+        lines.append("}")
+    return lines
+
+
+def _node(graph: ComputationGraph, v: int, fill: str, *, small: bool) -> str:
+    shape = "x".join(map(str, graph.shape_of(v))) or "scalar"
+    label = quoted(f"{graph.op_names[v]}\n{graph.op_types[v]} {shape}")
+    if small:
+        return f'n{v} [shape=point, width=0.1, label="", tooltip={label}, color="{fill}"];'
+    return f'n{v} [label={label}, fillcolor="{fill}"];'
+
+
+def _edges(graph: ComputationGraph, constraints: Colocation, parts: Partition) -> list[str]:
+    lines = []
+    for e in range(graph.num_edges):
+        s, d = int(graph.edge_src[e]), int(graph.edge_dst[e])
+        style = ""
+        if parts.labels[s] != parts.labels[d]:
+            tensor = f' [style=bold, color="red", label="{int(graph.edge_bytes[e])} B"]'
+            style = tensor if constraints.edge_kept[e] else ' [style=dashed, color="gray"]'
+        lines.append(f"n{s} -> n{d}{style};")
+    return lines
+
+
+EXPORTER = DotExporter()

@@ -1,0 +1,146 @@
+"""Format ort: the ONNX model that was placed, its nodes annotated for ONNX Runtime's partitioner.
+
+ONNX Runtime reads ``layer_ann`` in the metadata of a node, and the session option
+``session.layer_assignment_settings`` says which device takes which annotation.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, final
+
+from hsdag.exports.base import Exporter, ModelSource, unplaced_clone
+from hsdag.ir.errors import ModelError, OptionError
+from hsdag.ir.files import new_files
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.placement.placement import DeviceRecord, Placement
+
+ANNOTATION = "layer_ann"
+SETTING = "session.layer_assignment_settings"
+DESIGNATORS = {"CPU": "cpu", "GPU": "gpu", "NPU": "npu", "cpu": "cpu", "cuda": "gpu"}
+"""By OpenVINO's plugin or torch's device: how ONNX Runtime calls such a device."""
+
+MOST_NAMED = 5
+
+
+@final
+class OrtExporter(Exporter):
+    """FILE.onnx, and FILE.json with the session option that turns the annotations into devices."""
+
+    needs_model = True
+    suffixes = (".onnx",)
+    beside = (".json", ".onnx.data")
+
+    def write(self, placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
+        """Write two files, three where the model keeps its weights outside. ``source.path`` is the ONNX model.
+
+        Raises OptionError for another model than ONNX and for names of devices that ONNX Runtime cannot read.
+        """
+        setting = layer_assignment(placement)
+        path = _onnx_path(source)
+        network = _loaded(path)
+        devices = device_by_tensor(placement, source)
+        unmapped = annotate(network.graph, devices)
+        if unmapped:
+            named = ", ".join(repr(name) for name in unmapped[:MOST_NAMED]) + ", ..." * (len(unmapped) > MOST_NAMED)
+            source.tell(
+                f"{len(unmapped)} of {len(network.graph.node)} ONNX nodes have no op in OpenVINO's model ({named}): "
+                "they go with the nodes around them"
+            )
+        return _write(network, {SETTING: setting, "not_mapped": unmapped}, path, out_path)
+
+
+def layer_assignment(placement: Placement) -> str:
+    """The value of the session option: an annotation is the name of a device, and is compared as a whole."""
+    annotations: dict[str, list[str]] = {}
+    for device in placement.devices:
+        if device.name in placement.used_devices:
+            if re.search(r"[(),;=]|^\s|\s$", device.name):
+                raise OptionError(f"ONNX Runtime cannot read a device's name with any of '(),;=': {device.name!r}")
+            annotations.setdefault(_designator(device), []).append(f"={device.name}")
+    return "; ".join(f"{designator}({', '.join(names)})" for designator, names in annotations.items())
+
+
+def _designator(device: DeviceRecord) -> str:
+    """``gpu:1`` for GPU.1 and cuda:1, ``npu`` for NPU."""
+    kind, _, number = device.plugin.replace(":", ".").partition(".")
+    if kind not in DESIGNATORS:
+        raise OptionError(f"ONNX Runtime has no name for device {device.name!r} over {device.plugin!r}")
+    return f"{DESIGNATORS[kind]}:{number}" if number and DESIGNATORS[kind] == "gpu" else DESIGNATORS[kind]
+
+
+def device_by_tensor(placement: Placement, source: ModelSource) -> dict[str, str]:
+    """By the name of a tensor: the device of the op that makes it. OpenVINO keeps ONNX's names of tensors."""
+    assert source.model is not None
+    model = unplaced_clone(placement, source.model)
+    ops = zip(model.get_ordered_ops(), placement.devices_of(graph_of(model)), strict=True)
+    made = [(node, device) for node, device in ops if node.get_type_name() != "Result"]
+    return {name: device for node, device in made for port in node.outputs() for name in port.get_names()}
+
+
+def annotate(graph: Any, devices: dict[str, str]) -> list[str]:
+    """Annotate the nodes of an ONNX graph; the names of those whose outputs OpenVINO's model does not have.
+
+    Such a node gets the device of a node that it reads, else of one that reads it, where there is one.
+    """
+    device_of = [next((devices[name] for name in node.output if name in devices), None) for node in graph.node]
+    unmapped = [k for k, device in enumerate(device_of) if device is None]
+    made_on = {name: device_of[k] for k, node in enumerate(graph.node) for name in node.output}
+    read_on: dict[str, str] = {}
+    for k in unmapped:  # in topological order, as ONNX lists nodes
+        node = graph.node[k]
+        device_of[k] = next((made_on[name] for name in node.input if made_on.get(name)), None)
+        made_on.update(dict.fromkeys(node.output, device_of[k]))
+    for node, device in zip(reversed(graph.node), reversed(device_of), strict=True):
+        found = device or next((read_on[name] for name in node.output if name in read_on), None)
+        if found is not None:
+            read_on.update(dict.fromkeys(node.input, found))
+            _set_annotation(node, found)
+    return [graph.node[k].name or next(iter(graph.node[k].output), graph.node[k].op_type) for k in unmapped]
+
+
+def _set_annotation(node: Any, device: str) -> None:
+    entry = next((entry for entry in node.metadata_props if entry.key == ANNOTATION), None)
+    if entry is None:
+        entry = node.metadata_props.add()
+        entry.key = ANNOTATION
+    entry.value = device
+
+
+def _onnx_path(source: ModelSource) -> Path:
+    """The file of the model. Raises OptionError where it is not ONNX."""
+    if source.path is None or source.path.suffix != ".onnx":
+        given = source.path or "a model in memory"
+        raise OptionError(f"--format ort annotates an ONNX model: name the .onnx file that was placed, not {given}")
+    return source.path
+
+
+def _loaded(path: Path) -> Any:
+    """The ONNX model in a file, with its weights. Raises ModelError where these are missing."""
+    try:
+        import onnx
+    except ImportError as error:
+        raise OptionError("--format ort needs the package onnx: pip install hsdag[onnx]") from error
+    try:
+        return onnx.load(path)
+    except (OSError, ValueError, onnx.checker.ValidationError) as error:
+        raise ModelError(f"{path} cannot be read as ONNX: {error}") from error
+
+
+def _write(network: Any, document: dict[str, Any], source: Path, out_path: Path) -> list[Path]:
+    """Write all files or none. Raises OutputError."""
+    import onnx
+
+    skeleton = onnx.load(source, load_external_data=False)
+    is_outside = any(onnx.external_data_helper.uses_external_data(tensor) for tensor in skeleton.graph.initializer)
+    data = f"{out_path.stem}.onnx.data"
+    with new_files(out_path) as folder:
+        onnx.save(network, folder / out_path.name, save_as_external_data=is_outside, location=data)
+        (folder / f"{out_path.stem}.json").write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
+        written = sorted(folder.iterdir(), key=lambda path: path.suffix != ".onnx")
+    return [out_path.with_name(path.name) for path in written]
+
+
+EXPORTER = OrtExporter()

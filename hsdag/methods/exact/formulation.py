@@ -1,0 +1,209 @@
+"""What the exact models share: rules of memory, precedence, transfer times, and identical devices.
+
+Legend: N ops, E edges, D devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hsdag.ir.graph.computation_graph import BoolArray, Csr, FloatArray, IntArray, inverse_of
+from hsdag.ir.graph.paths import longest_before
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+
+MOST_HELD = 2.0**56
+"""Bytes that solvers count one by one at most; more are counted in a power of two of them, to stay within 64 bits."""
+
+
+class MemoryRule(Enum):
+    """What a device's memory has to hold.
+
+    PEAK is what the simulator measures. RUNNING asks less than that, so that its bounds hold. RESERVED is
+    DiviML's (6), which reserves inputs and outputs of every op from the beginning: it asks more.
+    """
+
+    PEAK = "peak"  # weights, and results from the start of their op to their last use
+    RUNNING = "running"  # weights, and what any one op reads and writes
+    RESERVED = "reserved"  # weights, and the inputs and outputs of all ops
+
+
+@dataclass(frozen=True, eq=False)
+class Room:
+    """The memory of a device in whole units; all is rounded down, so that what fits still fits."""
+
+    size: int
+    weights: IntArray  # [N]
+    results: IntArray  # [N] what an op reads and writes for each input; 0 where the rule does not reserve that
+    running: IntArray  # [N] and while it runs; 0 where the rule does not ask for that
+    unit_bytes: float
+
+
+@dataclass(frozen=True, eq=False)
+class Formulation:
+    """A scheduling problem with what the models need to know of it."""
+
+    problem: ScheduleProblem
+    memory: MemoryRule = MemoryRule.RUNNING
+
+    @cached_property
+    def edges(self) -> dict[tuple[int, int], float]:
+        """Bytes by (producer, consumer), in one transfer: of parallel edges the largest, of several results the sum."""
+        p = self.problem.with_single_results
+        return dict(zip(zip(p.edge_src.tolist(), p.edge_dst.tolist(), strict=True), p.edge_bytes.tolist(), strict=True))
+
+    @cached_property
+    def consumers(self) -> list[dict[int, float]]:
+        """[N] bytes by consumer."""
+        found: list[dict[int, float]] = [{} for _ in range(self.problem.num_ops)]
+        for (u, v), size in self.edges.items():
+            found[u][v] = size
+        return found
+
+    @cached_property
+    def reach(self) -> BoolArray:
+        """[N, N] whether a path leads from the first op to the second, in O(N E)."""
+        p = self.problem
+        reach = np.zeros((p.num_ops, p.num_ops), dtype=np.bool_)
+        for u in p.topological_order[::-1].tolist():
+            for v in self.consumers[u]:
+                reach[u] |= reach[v]
+                reach[u, v] = True
+        return reach
+
+    @cached_property
+    def allowed(self) -> BoolArray:
+        """[N, D] whether an op could run on a device that held nothing else. Raises nothing; a row may be empty."""
+        p = self.problem
+        alone = self.running_bytes + p.weight_bytes[:, None]
+        return np.asarray(p.supported & (alone <= p.memory_bytes * (1 + 1e-9)), dtype=np.bool_)
+
+    @cached_property
+    def running_bytes(self) -> FloatArray:
+        """[N, D] least bytes that an op's own result and its inputs take while it runs; 0 where it takes no time."""
+        p = self.problem.with_single_results
+        read = np.bincount(p.edge_dst, np.minimum(p.edge_bytes, p.output_bytes[p.edge_src]), p.num_ops)
+        return np.where(p.time_s > 0, (p.output_bytes + read)[:, None], 0.0)
+
+    @cached_property
+    def reserved_bytes(self) -> FloatArray:
+        """[N] inputs and outputs of each op: im + om of (6)."""
+        p = self.problem.with_single_results
+        return np.asarray(p.output_bytes + np.bincount(p.edge_dst, p.edge_bytes, p.num_ops), dtype=np.float64)
+
+    def room(self, d: int, there: list[int], num_inputs: int = 1) -> Room | None:
+        """The memory of device d for the ops ``there`` under the memory rule; None where they cannot exceed it."""
+        p, results_bytes, running_bytes = self.problem, np.zeros(self.problem.num_ops), self.running_bytes[:, d]
+        if self.memory is MemoryRule.RESERVED:
+            results_bytes, running_bytes = self.reserved_bytes, results_bytes
+        most_bytes = float((p.weight_bytes + num_inputs * results_bytes)[there].sum())
+        beside_bytes = float(running_bytes[there].max(initial=0.0))
+        if self.memory is MemoryRule.PEAK:
+            copies = sum(max(consumers.values(), default=0.0) for consumers in self.consumers)
+            beside_bytes = max(float(p.output_bytes.sum()) + copies, beside_bytes)
+        most_bytes, room_bytes = most_bytes + beside_bytes, float(p.memory_bytes[d]) * (1 + 1e-9)
+        if most_bytes <= room_bytes:
+            return None
+        unit = float(2.0 ** max(np.ceil(np.log2(most_bytes / MOST_HELD)), 0.0))
+        in_units = [np.floor(size / unit).astype(np.int64) for size in (p.weight_bytes, results_bytes, running_bytes)]
+        weights, results, running = in_units
+        return Room(int(room_bytes / unit), weights, results, running, unit)
+
+    def transfer_s(self, size_bytes: float) -> FloatArray:
+        """[D, D] seconds that a result takes from device to device; 0 on the diagonal."""
+        p, own = self.problem, np.eye(self.problem.num_devices, dtype=np.bool_)
+        return np.where(own, 0.0, p.link_latency_s + size_bytes / p.link_bandwidth_bytes_per_s)
+
+    @property
+    def durations_s(self) -> list[ArrayLike]:
+        """All durations that a schedule of the problem has."""
+        p = self.problem
+        transfers = [self.transfer_s(size) for size in sorted(set(self.edges.values()))]
+        return [p.time_s, [p.op_overhead_s, p.transfer_overhead_s], p.launch_s, *transfers]
+
+    @cached_property
+    def twins(self) -> list[tuple[int, int]]:
+        """Pairs of neighbours in groups of identical devices: exchanging any two of a group changes nothing."""
+        last: dict[int, int] = {}  # of each group, by its first device
+        found = []
+        for d in range(self.problem.num_devices):
+            first = next((each for each in last if are_identical(self.problem, each, d)), d)
+            if first in last:
+                found.append((last[first], d))
+            last[first] = d
+        return found
+
+    @cached_property
+    def heads_s(self) -> FloatArray:
+        """[N] earliest start of every op: the longest way to it, all at their best."""
+        p = self.problem
+        return self._longest_s(p.topological_order, Csr.build(p.num_ops, p.edge_dst, p.edge_src))
+
+    @cached_property
+    def tails_s(self) -> FloatArray:
+        """[N] least time between the end of an op and the end of all."""
+        p = self.problem
+        return self._longest_s(p.topological_order[::-1], Csr.build(p.num_ops, p.edge_src, p.edge_dst))
+
+    def _longest_s(self, order: IntArray, inputs: Csr) -> FloatArray:
+        return longest_before(order, inputs, np.nanmin(self.problem.time_s, axis=1), np.zeros(len(inputs.edges)))
+
+
+def generous_horizon_s(problem: ScheduleProblem) -> float:
+    """Seconds in which ops, launches and transfers fit one after another, at their slowest."""
+    off = ~np.eye(problem.num_devices, dtype=np.bool_)
+    each_s = problem.op_overhead_s + float(problem.launch_s.max())
+    ops_s = float(np.nanmax(problem.time_s, axis=1).sum()) + each_s * problem.num_ops
+    sent_s = problem.transfer_overhead_s * len(problem.edge_bytes)
+    latency_s, bandwidth = problem.link_latency_s[off], problem.link_bandwidth_bytes_per_s[off]
+    for size, count in zip(*np.unique(problem.edge_bytes, return_counts=True), strict=True):
+        slowest_s = latency_s + size / bandwidth
+        sent_s += count * float(slowest_s[np.isfinite(slowest_s)].max(initial=0.0))
+    return max(ops_s + sent_s, 1e-12)
+
+
+def are_identical(problem: ScheduleProblem, a: int, b: int) -> bool:
+    """Whether exchanging devices ``a`` and ``b`` leaves the problem as it is."""
+    swap = np.arange(problem.num_devices)
+    swap[[a, b]] = [b, a]
+    off = ~np.eye(problem.num_devices, dtype=np.bool_)
+    links = problem.link_latency_s, problem.link_bandwidth_bytes_per_s
+    return all(
+        np.array_equal(table, table[..., swap], equal_nan=True)
+        for table in (problem.time_s, problem.memory_bytes, problem.launch_s)
+    ) and all(np.array_equal(table[off], table[np.ix_(swap, swap)][off]) for table in links)
+
+
+def memory_can_bind(problem: ScheduleProblem) -> bool:
+    """Whether some device could be overfilled by all weights, results and copies together."""
+    everything = problem.weight_bytes.sum() + problem.output_bytes.sum() + problem.edge_bytes.sum()
+    return bool(np.any(everything > problem.memory_bytes))
+
+
+def induced(problem: ScheduleProblem, ops: IntArray) -> ScheduleProblem:
+    """The problem of the ops ``ops`` [M] alone, in this order, with the edges among them."""
+    place = np.full(problem.num_ops, -1, dtype=np.int64)
+    place[ops] = np.arange(len(ops))
+    inside = (place[problem.edge_src] >= 0) & (place[problem.edge_dst] >= 0)
+    position = inverse_of(problem.topological_order)
+    return ScheduleProblem.from_arrays(
+        problem.time_s[ops],
+        np.stack([place[problem.edge_src[inside]], place[problem.edge_dst[inside]]], axis=1),
+        output_bytes=problem.output_bytes[ops],
+        edge_bytes=problem.edge_bytes[inside],
+        edge_port=problem.edge_port[inside],
+        link_latency_s=problem.link_latency_s,
+        link_bandwidth_bytes_per_s=problem.link_bandwidth_bytes_per_s,
+        weight_bytes=problem.weight_bytes[ops],
+        memory_bytes=problem.memory_bytes,
+        launch_s=problem.launch_s,
+        op_overhead_s=problem.op_overhead_s,
+        transfer_overhead_s=problem.transfer_overhead_s,
+        name=problem.name,
+        device_names=problem.device_names,
+        order=np.argsort(position[ops], kind="stable"),
+    )

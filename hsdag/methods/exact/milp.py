@@ -1,0 +1,182 @@
+"""MilpPlacer: DiviML's mixed-integer program (1)-(7) for one input, solved by HiGHS; the reference for CP-SAT.
+
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+
+from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
+from hsdag.methods.base import NoOptions
+from hsdag.methods.exact.assignment import AssignmentModel, LinearModel
+from hsdag.methods.exact.base import ExactPlacer, Judge, OutOfTime
+from hsdag.methods.exact.batches import BatchSchedule
+from hsdag.methods.exact.formulation import Formulation, MemoryRule
+from hsdag.methods.exact.highs import TOLERANCE, highs_program
+from hsdag.methods.exact.solving import Program
+
+MOST_OPS, MOST_ENTRIES, ENTRIES_PER_S = 20_000, 10_000_000, 500_000
+"""Of a program that is begun: in all, and for each second that there is, for it has to be made and sent to HiGHS."""
+
+
+class MilpPlacer(ExactPlacer[NoOptions]):
+    """Work-conserving latency by big-M constraints and order variables; the other objectives without an order.
+
+    Where the program is too large to be made within the budget, the warm start is the answer.
+    """
+
+    name = "milp"
+    argument = "the integer program"
+
+    def _latency(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:
+        most = min(MOST_ENTRIES, ENTRIES_PER_S * judge.left_s(deadline))
+        if formulation.problem.num_ops > MOST_OPS or num_entries(formulation) > most:
+            raise OutOfTime
+        model = MilpModel(formulation, horizon_s * (1 + TOLERANCE), check=lambda: judge.left_s(deadline))
+        hint = None if judge.best is None else model.hint(judge.best.placement)
+        return highs_program(model.linear, model.unit_s, lambda x: judge.consider_schedule(model.read(x)), hint)
+
+    def _assignment(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:  # noqa: ARG002
+        unit_s = max(horizon_s, 1e-12) / 1000
+        model = AssignmentModel(formulation, judge.problem, lambda seconds: np.asarray(seconds) / unit_s)
+
+        def on_solution(values: FloatArray) -> None:
+            judge.incumbent.consider(model.placement(values[model.wanted]))
+
+        hint = None
+        if judge.best is not None:
+            hint = model.wanted, [float(value) for value in model.chosen(judge.best.placement)]
+        return highs_program(model.linear, unit_s, on_solution, hint)
+
+
+class MilpModel:
+    """The program of a problem; minimises C, the end of all ops.
+
+    ``horizon_s`` is a time in which some schedule ends: the big M. Departures from the paper: edges of one result may
+    differ in size, and the largest that leads to a device counts; memory may ask for less than (6). PEAK memory is not
+    linear here, and is refused. While the rows of ops are made, ``check`` is called for every op, and its exceptions
+    reach the caller.
+    """
+
+    def __init__(self, f: Formulation, horizon_s: float, check: Callable[[], object] = lambda: None) -> None:
+        p = f.problem
+        if f.memory is MemoryRule.PEAK and np.isfinite(p.memory_bytes).any():
+            raise ValueError("the MILP knows the memory rules 'running' and 'reserved', not 'peak'")
+        self._f, self._p, self._check = f, p, check
+        self.unit_s = horizon_s / 1000 if horizon_s > 0 else 1.0
+        self._big = horizon_s / self.unit_s * (1 + 1e-9)
+        self._time, self._overhead = p.time_s / self.unit_s, p.op_overhead_s / self.unit_s
+        self.linear = LinearModel()
+        self.on = self.linear.choices(f)
+        self.start = [self.linear.variable(min(float(s), self._big), self._big) for s in f.heads_s / self.unit_s]
+        self._end_after_every_op()
+        self._wait_for_inputs()
+        self._let_no_ops_overlap()
+        self._keep_within_memory()
+        self.linear.order_twins(f, self.on)
+
+    def _taken(self, i: int) -> list[tuple[int, float]]:
+        return [(x, float(self._time[i, d])) for d, x in self.on[i].items()]
+
+    def _end_after_every_op(self) -> None:
+        """(2); and redundant, the load of each device."""
+        self.makespan = self.linear.variable(0, self._big, cost=1.0)
+        for i, start in enumerate(self.start):
+            self.linear.row([(start, 1.0), *self._taken(i), (self.makespan, -1.0)], high=0)
+        for d in range(self._p.num_devices):
+            load = [(on[d], float(self._time[i, d])) for i, on in enumerate(self.on) if d in on]
+            self.linear.row([*load, (self.makespan, -1.0)], high=0)
+
+    def _wait_for_inputs(self) -> None:
+        """(3)."""
+        for u, consumers in enumerate(self._f.consumers):
+            self._check()
+            for v, size in consumers.items():
+                self.linear.row([(self.start[u], 1.0), *self._taken(u), (self.start[v], -1.0)], high=0)
+                self._wait(u, v, size, None)
+                for w, larger in consumers.items():
+                    if larger > size:
+                        self._wait(u, v, larger, w)
+
+    def _wait(self, u: int, v: int, size: float, beside: int | None) -> None:
+        """v starts when u has ended and ``size`` bytes have come, where w, if any, is on the device of v too."""
+        cost = np.minimum(self._f.transfer_s(size) / self.unit_s, 2 * self._big)  # a longer one fits nowhere either
+        ends = [(self.start[u], 1.0), *self._taken(u), (self.start[v], -1.0)]
+        for a, from_a in self.on[u].items():
+            for b, at_b in self.on[v].items():
+                if a == b or (beside is not None and b not in self.on[beside]):
+                    continue
+                literals = [from_a, at_b] if beside is None else [from_a, at_b, self.on[beside][b]]
+                gap = float(cost[a, b])  # big enough, since the order itself holds anyway
+                self.linear.row([*ends, *((x, gap) for x in literals)], high=gap * (len(literals) - 1))
+
+    def _let_no_ops_overlap(self) -> None:
+        """(7), for pairs that no path orders; with overheads for all."""
+        apart = unordered(self._f) if not self._overhead else np.ones((self._p.num_ops,) * 2, dtype=np.bool_)
+        on = np.full(self._time.shape, -1, dtype=np.int64)
+        for i, choices in enumerate(self.on):
+            on[i, list(choices)] = list(choices.values())
+        start = np.asarray(self.start, dtype=np.int64)
+        for i in range(self._p.num_ops - 1):
+            self._check()
+            others = i + 1 + np.flatnonzero(apart[i, i + 1 :])
+            which, device = np.nonzero((on[i] >= 0) & (on[others] >= 0))
+            first = len(self.linear.low)
+            pairs, order = np.unique(which, return_inverse=True)
+            for _ in pairs:
+                self.linear.binary()
+            same, j, before = np.full_like(which, i), others[which], first + order
+            self._precede(start, on, same, j, device, before, 1.0)
+            self._precede(start, on, j, same, device, before, -1.0)
+
+    def _precede(
+        self, start: IntArray, on: IntArray, i: IntArray, j: IntArray, d: IntArray, order: IntArray, sign: float
+    ) -> None:
+        """Op i ends before j starts, if both are on d and ``order`` is 1, or 0 where ``sign`` is -1; all are [K]."""
+        one, big = np.ones(len(i)), self._big + self._overhead
+        hold = self._time[i, d] + self._overhead
+        index = np.stack([start[i], on[i, d], start[j], on[j, d], order], axis=1)
+        value = np.stack([one, hold + big, -one, big * one, sign * big * one], axis=1)
+        self.linear.rows(index, value, big * (3.0 if sign > 0 else 2.0))
+
+    def _keep_within_memory(self) -> None:
+        """(6), or what RUNNING asks for, where it can bind."""
+        for d in range(self._p.num_devices):
+            there = [i for i, on in enumerate(self.on) if d in on]
+            room = self._f.room(d, there)
+            if room is None:
+                continue
+            unit = float(max(room.size, 1))
+            held = [(self.on[i][d], float(room.weights[i] + room.results[i]) / unit) for i in there]
+            self.linear.row(held, high=room.size / unit)
+            for i in there:
+                self._check()
+                if room.running[i]:
+                    self.linear.row([*held, (self.on[i][d], float(room.running[i]) / unit)], high=room.size / unit)
+
+    def read(self, values: FloatArray) -> BatchSchedule:
+        """The schedule that a solution describes."""
+        device = np.array([max(on, key=lambda d, on=on: float(values[on[d]])) for on in self.on])  # type: ignore[misc]
+        return BatchSchedule.single(device, values[self.start] * self.unit_s, self._p.num_devices)
+
+    def hint(self, placement: IntArray) -> tuple[list[int], list[float]]:
+        """Variables and values of a placement [N] to begin with."""
+        chosen = {x: float(placement[i] == d) for i, on in enumerate(self.on) for d, x in on.items()}
+        return list(chosen), list(chosen.values())
+
+
+def unordered(f: Formulation) -> BoolArray:
+    """[N, N] whether no path leads from one op to the other; an op is ordered with itself."""
+    return ~(f.reach | f.reach.T | np.eye(f.problem.num_ops, dtype=np.bool_))
+
+
+def num_entries(f: Formulation) -> int:
+    """Entries of the rows of (3), (6) and (7) at most: nearly all of the program; in O(N^2)."""
+    n, d = f.problem.num_ops, f.problem.num_devices
+    num_pairs = n * (n - 1) // 2 if f.problem.op_overhead_s else int(unordered(f).sum()) // 2
+    num_waits = sum(len(consumers) * (1 + len(set(consumers.values()))) // 2 for consumers in f.consumers)
+    num_bound = sum(f.room(each, list(range(n))) is not None for each in range(d))
+    return 10 * num_pairs * d + 5 * num_waits * d * d + num_bound * n * n

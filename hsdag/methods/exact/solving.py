@@ -1,0 +1,227 @@
+"""Running CP-SAT: incumbents reported as they come, a time limit, an early end on request; and time in whole ticks.
+
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any, Generic, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import ArrayLike
+from ortools.sat.python import cp_model
+
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.methods.incumbent import Limits, Status
+
+MOST_TICKS = 2**30
+"""In a horizon: the presolve of OR-Tools 9.15 errs where products of two times leave 64 bits."""
+MOST_COUNTED = 2**62
+ONE_ROUNDING, ROUNDINGS = 1e-14, 1e-12
+"""Shares of a number of ticks that are the rounding of one double, and of a sum of many."""
+BEYOND = 1e-9
+"""Share of the horizon by which a duration has to exceed it: sums of many round."""
+
+
+@dataclass(frozen=True)
+class Ticks:
+    """Durations as whole numbers of ``length_s``, rounded down: what a schedule takes in ticks bounds it from below.
+
+    For starts and durations of any schedule, floor(s + d) >= floor(s) + floor(d), so that every schedule in seconds
+    is one in ticks. ``is_exact`` says that no duration had to be rounded. What takes longer than ``most`` ticks counts
+    as that: no schedule within the horizon has room for it.
+    """
+
+    length_s: float
+    is_exact: bool = False
+    most: int = MOST_COUNTED
+
+    def __post_init__(self) -> None:
+        if not 0 < self.length_s < float("inf"):
+            raise ValueError(f"a tick must be a positive number of seconds, not {self.length_s}")
+
+    @staticmethod
+    def choose(durations_s: Iterable[ArrayLike], horizon_s: float) -> Ticks:
+        """The longest power of ten that divides all of ``durations_s``, else a fine share of the horizon.
+
+        Durations beyond the horizon are part of no schedule within it, and do not count. NaN stands for what does not
+        exist.
+        """
+        values = np.concatenate([np.ravel(np.asarray(table, dtype=np.float64)) for table in durations_s])
+        values = np.unique(values[values <= horizon_s * (1 + BEYOND)])
+        if horizon_s <= 0:
+            return Ticks(1.0, True)
+        for power in range(3, -16, -1):
+            length_s = 10.0**power
+            if horizon_s / length_s > MOST_TICKS:
+                break
+            counts = values / length_s
+            if np.all(np.abs(counts - np.rint(counts)) <= ONE_ROUNDING * np.maximum(np.rint(counts), 0.5)):
+                return Ticks(length_s, True, _beyond(horizon_s / length_s))
+        return Ticks(horizon_s / MOST_TICKS, most=_beyond(MOST_TICKS))
+
+    def down(self, seconds: ArrayLike) -> IntArray:
+        """Whole ticks within ``seconds``, ``most`` at most; 0 where there is no number."""
+        counts = np.minimum(np.nan_to_num(np.asarray(seconds, dtype=np.float64) / self.length_s, nan=0.0), self.most)
+        nearest = np.rint(counts)
+        near = np.abs(counts - nearest) <= ROUNDINGS * np.maximum(nearest, 0.5)
+        return np.where(near, nearest, np.floor(counts)).astype(np.int64)
+
+    def seconds(self, ticks: ArrayLike) -> FloatArray:
+        """Ticks in seconds."""
+        return np.asarray(np.asarray(ticks, dtype=np.float64) * self.length_s, dtype=np.float64)
+
+
+def _beyond(horizon_ticks: float) -> int:
+    """More ticks than any model with this horizon has: one for rounding, and what durations may exceed it by."""
+    return int(np.ceil(horizon_ticks * (1 + BEYOND))) + 2
+
+
+LARGEST_BOUND = 2**62
+POLL_S = 0.05
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Readable(Protocol[T_co]):
+    """A CP-SAT model that knows what its solutions mean."""
+
+    @property
+    def model(self) -> cp_model.CpModel:
+        """The model, which minimises."""
+
+    def read(self, value: Callable[[cp_model.IntVar], int]) -> T_co:
+        """The solution that the values of the variables describe."""
+
+
+def solver_of(limits: Limits) -> cp_model.CpSolver:
+    """A CP-SAT solver; the same limits and seed give the same answer unless time runs out."""
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = max(min(limits.seconds, 1e9), 1e-3)
+    solver.parameters.num_workers = limits.num_workers
+    solver.parameters.random_seed = limits.seed % 2**31
+    solver.parameters.catch_sigint_signal = False
+    return solver
+
+
+@dataclass(frozen=True, eq=False)
+class Answer(Generic[T]):
+    """What a solver knows at its end: the best solution, its value and the proven bound, in the program's own unit.
+
+    The bound is infinite where there is no solution. FEASIBLE and TIME_LIMIT say that the time was over, the latter
+    that nothing was found.
+    """
+
+    ending: Status
+    bound: float
+    value: float | None = None
+    solution: T | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A model that is ready to be solved, with who hears of its solutions.
+
+    ``solve`` reports bounds every so often, in units of ``unit_s`` and too high by a share ``tolerance`` at most.
+    """
+
+    solve: Callable[[Limits, Callable[[float], None]], Answer[Any]]
+    unit_s: float
+    tolerance: float = 0.0
+
+    def follow(self, limits: Limits, prove: Callable[[float], None], wake: Callable[[], None], best_s: float) -> Status:
+        """Solve and ``prove`` bounds in seconds; every so often ``wake``.
+
+        Where there is no solution, none is better than ``best_s``, the best known before.
+        """
+
+        def on_wait(bound: float) -> None:
+            prove(bound * self.unit_s * (1 - self.tolerance))
+            wake()
+
+        answer = self.solve(limits, on_wait)
+        prove(min(answer.bound * self.unit_s, best_s) * (1 - self.tolerance))
+        return answer.ending
+
+
+def cpsat_program(model: Readable[T], ticks: Ticks, on_solution: Callable[[T], None]) -> Program:
+    """A model for CP-SAT."""
+    return Program(lambda limits, on_wait: solve_aloud(model, limits, on_solution, on_wait), ticks.length_s)
+
+
+def solve_model(model: Readable[T], limits: Limits) -> Answer[T]:
+    """Solve without a word until the end."""
+    solver = solver_of(limits)
+    return _answer(model, solver, solver.solve(model.model))
+
+
+def solve_aloud(
+    model: Readable[T],
+    limits: Limits,
+    on_solution: Callable[[T], None],
+    on_wait: Callable[[float], None] = lambda _: None,
+) -> Answer[T]:
+    """Solve and hand every better solution to ``on_solution``, and the bound in ticks to ``on_wait`` every so often.
+
+    Both are called in the calling thread; exceptions of theirs end the solver and reach the caller.
+    """
+    solver, found = solver_of(limits), _Found(model)
+    ended: list[cp_model.CpSolverStatus] = []
+    bounds = [0.0]
+    solver.best_bound_callback = bounds.append
+    thread = threading.Thread(target=lambda: ended.append(solver.solve(model.model, found)), daemon=True)
+    thread.start()
+    deadline = time.monotonic() + limits.seconds
+    try:
+        while thread.is_alive() or not found.queue.empty():
+            try:
+                on_solution(found.queue.get(timeout=POLL_S))
+            except queue.Empty:
+                on_wait(whole_bound(bounds[-1]))
+            if time.monotonic() > deadline:
+                found.is_over = True
+                solver.stop_search()
+    finally:
+        found.is_over = True
+        while thread.is_alive():  # a stop that comes before the search begins is not heard
+            solver.stop_search()
+            thread.join(POLL_S)
+    return _answer(model, solver, ended[0])
+
+
+class _Found(cp_model.CpSolverSolutionCallback, Generic[T]):
+    """Puts solutions into a queue; runs in threads of the solver."""
+
+    def __init__(self, model: Readable[T]) -> None:
+        super().__init__()
+        self.queue: queue.Queue[T] = queue.Queue()
+        self.is_over = False
+        self._model = model
+
+    def on_solution_callback(self) -> None:
+        self.queue.put(self._model.read(self.value))
+        if self.is_over:
+            self.stop_search()
+
+
+def _answer(model: Readable[T], solver: cp_model.CpSolver, status: cp_model.CpSolverStatus) -> Answer[T]:
+    if status == cp_model.INFEASIBLE:
+        return Answer(Status.INFEASIBLE, np.inf)
+    if status == cp_model.MODEL_INVALID:
+        raise ValueError(f"CP-SAT refuses the model: {model.model.validate()}")
+    bound = whole_bound(solver.best_objective_bound)
+    if status == cp_model.UNKNOWN:
+        return Answer(Status.TIME_LIMIT, bound)
+    ending = Status.OPTIMAL if status == cp_model.OPTIMAL else Status.FEASIBLE
+    return Answer(ending, bound, round(solver.objective_value), model.read(solver.value))
+
+
+def whole_bound(bound: float) -> int:
+    """A bound as a whole number of ticks, rounded down."""
+    return int(min(max(np.ceil(bound - 1e-6 * max(1.0, abs(bound) * 1e-9)), 0.0), LARGEST_BOUND))

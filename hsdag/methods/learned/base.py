@@ -1,0 +1,160 @@
+"""LearnedPlacer: the base of methods that train a policy. Legend: U placement units, D devices."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from typing import ClassVar, TypeVar, cast
+
+import numpy as np
+import torch
+
+from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.graph.computation_graph import IntArray
+from hsdag.methods.base import Placer, Preset
+from hsdag.methods.incumbent import GaveUp, Incumbent, Limits, Status
+from hsdag.methods.learned.options import TrainingOptions
+from hsdag.methods.learned.policy import Policy, Rollout
+from hsdag.methods.learned.training import Progress, Trainer
+from hsdag.methods.lists.schedulers import CriticalPathPlacer
+from hsdag.methods.local.sa import SaPlacer
+from hsdag.runtime.machine.usable import usable_memory_bytes
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.scoring.measurement import SearchMeasurement
+
+T = TypeVar("T", bound=TrainingOptions)
+
+EXPERT_S = 0.5
+"""Seconds of annealing that an expert has for a plan."""
+
+
+class LearnedPlacer(Placer[T]):
+    """A method that trains a policy on the problem; the same options, seed and evaluations give the same plans.
+
+    Plans that are known, such as the one that serves at present, are evaluated first and imitated with the elites.
+    Torch uses one thread: the networks are small, and on a busy machine more threads make them ten times slower.
+    """
+
+    learns = True
+    is_seeded = True
+    on_update: Callable[[Progress], None] = staticmethod(lambda _: None)
+    is_trained = False
+    """Whether the policy comes from a file: what it answers at once is evaluated first."""
+    options_type: ClassVar[type[TrainingOptions]]
+    paper_reward: ClassVar[str] = "hybrid"
+    """The default reward of the paper's preset."""
+    _policy: Policy | None = None
+    _trainer: Trainer | None = None
+
+    def __init__(self, options: T | None = None) -> None:
+        super().__init__(options)
+        if self.options.updates != 0:  # the first Adam loads torch's compiler, which is not to count as search
+            torch.optim.Adam([torch.nn.Parameter(torch.zeros(()))])
+
+    @classmethod
+    def presets(cls, *, is_cheap: bool) -> Mapping[str, Preset[T]]:
+        """Ours, and the paper's: units of any share of the work, plans timed as in HSDAG's Table 2."""
+        ours, paper = cls.options_type.default(is_cheap=is_cheap), cls.options_type.paper()
+        as_in_paper = Preset(paper, cls.paper_reward, max_share=1.0, measurement=SearchMeasurement.paper())
+        return cast("dict[str, Preset[T]]", {"default": Preset(ours), "paper": as_in_paper})
+
+    @abstractmethod
+    def policy(self, problem: Problem, generator: torch.Generator) -> Policy:
+        """An untrained policy for a problem."""
+
+    def teacher(self, policy: Policy, problem: Problem) -> Callable[[int, torch.Generator], list[Rollout]] | None:
+        """What the first updates imitate, if any: CRITICAL PATH's plan. Raises OptionError where costs are unknown."""
+        if not self.options.teacher_updates:
+            return None
+        if problem.costs is None:
+            raise OptionError(f"option teacher_updates of {self.name} needs the costs of ops, which are unknown here")
+        plan = next(CriticalPathPlacer().proposals(problem, 0))
+        return lambda _, generator: policy.replay([plan.unordered], generator)  # once: all would be the same
+
+    def learns_before(self, policy: Policy, incumbent: Incumbent, generator: torch.Generator) -> bool:  # noqa: ARG002
+        """Whether the policy has learned, here or in the search that is resumed, before plans are asked for."""
+        return False
+
+    def penalty(self, problem: Problem) -> Callable[[Plan], float] | None:  # noqa: ARG002
+        """What values plans that failed have; None where they count as in ``TrainingOptions.failure_factor``."""
+        return None
+
+    def needed_bytes(self, problem: Problem) -> float:  # noqa: ARG002
+        """About the memory that training takes, where it grows faster than the problem."""
+        return 0.0
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        needed, usable = self.needed_bytes(incumbent.problem), usable_memory_bytes()
+        if needed > usable:
+            amounts = f"about {needed / 1e9:.3g} GB, and {usable / 1e9:.3g} GB are usable"
+            raise GaveUp(f"{self._out_of_memory(incumbent.problem)}: training takes {amounts}")
+        try:
+            return self._train(incumbent)
+        except (MemoryError, RuntimeError) as error:
+            if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
+                raise
+            raise GaveUp(self._out_of_memory(incumbent.problem)) from error
+
+    def _out_of_memory(self, problem: Problem) -> str:
+        return f"method {self.name!r} is out of memory for {problem.num_units} units"
+
+    def _train(self, incumbent: Incumbent) -> Status:
+        problem, limits = incumbent.problem, incumbent.limits
+        generator = torch.Generator().manual_seed(limits.seed)
+        with one_thread():
+            self._policy = policy = self.policy(problem, generator)
+            is_trained = self.is_trained or self.learns_before(policy, incumbent, generator)
+            self._trainer = Trainer(
+                self.name,
+                policy,
+                incumbent,
+                self.options,
+                generator,
+                singles=singles_of(problem),
+                teacher=None if is_trained else self.teacher(policy, problem),
+                improve=self._expert(incumbent) if self.options.expert_every else None,
+                penalty=self.penalty(problem),
+                progress=None if self.options.updates else lambda: incumbent.progress,
+                is_trained=is_trained,
+                on_update=self.on_update,
+            )
+            if limits.known:
+                self._trainer.buffer.add(limits.known, incumbent.evaluate(limits.known))
+            self._trainer.run(incumbent.checkpoint)
+        return Status.FEASIBLE
+
+    def most_probable(self, seed: int = 0) -> IntArray:
+        """The placement [U] that the policy believes in, evaluated or not. Raises SearchError before a search."""
+        if self._policy is None:
+            raise SearchError("there is no policy before a search")
+        return self._policy.best(torch.Generator().manual_seed(seed)).plan.placement
+
+    def _expert(self, incumbent: Incumbent) -> Callable[[Plan], Plan]:
+        """Annealing from a plan, whose proposals count as evaluations like any others."""
+
+        def improve(plan: Plan) -> Plan:
+            seconds = min(EXPERT_S, incumbent.left_s)
+            limits = Limits(seconds, incumbent.limits.num_workers, incumbent.limits.seed, (plan,))
+            found = SaPlacer().search(incumbent.problem, incumbent, limits).plan
+            return found or plan
+
+        return improve
+
+
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """Torch computes on one thread inside, and on as many as before afterwards."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def singles_of(problem: Problem) -> list[IntArray]:
+    """[D] placements [U] of each device alone, units that it does not support on their first device that does."""
+    first = problem.supported.argmax(axis=1)
+    return [np.where(problem.supported[:, d], d, first) for d in range(problem.num_devices)]

@@ -1,0 +1,354 @@
+"""HSDAG's options, and its encoder, graph parsing network (Alg. 2) and placer as one network (paper §2.4, §2.5).
+
+Legend: U placement units, F features, D devices, N nodes, E undirected edges, K nominated edges, B parses, G distinct
+groups of them, H hidden width.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Self
+
+import numpy as np
+import torch
+from torch import nn
+
+from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
+from hsdag.methods.learned.hsdag.groups import Groups, Parse, Topology
+from hsdag.methods.learned.networks import Edges, Mlp, make_rounds, unit_rows
+from hsdag.methods.learned.options import Baseline, Ranges, Reward, TrainingOptions
+
+OWN = "hsdag"
+"""The encoder of the paper."""
+
+
+@dataclass(frozen=True)
+class HsdagConfig(TrainingOptions):
+    """Hyper-parameters, made for 40 to 300 evaluations (docs/hsdag-method.md). Raises OptionError for wrong ones."""
+
+    plans_per_update: int = 10
+    epochs: int = 4
+    learning_rate: float = 3e-3
+    last_learning_rate: float = 3e-3
+    entropy: float = 0.03
+    elites: int = 4
+    greedy_every: int = 2
+    resample_tries: int = 12
+    patience: int = 25
+    advantage_floor: float = 0.01
+    hidden: int = 128
+    """Width of all hidden layers (Table 6: hidden_channel)."""
+    input_layers: int = 2
+    """Layers of the MLP on the node features (Table 6: layer_trans)."""
+    encoder: str = OWN
+    """How messages are passed: hsdag (Eq. 6), messages, both-ways, sage-pool, gcn, gat, gin or sage."""
+    gnn_layers: int = 2
+    """Graph convolutions, or rounds of messages (Table 6: layer_gnn)."""
+    parsing_layers: int = 2
+    """Layers of the edge-score MLP (Table 6: layer_parsingnet)."""
+    dropout: float = 0.0
+    """Share of hidden units dropped in the encoder (Table 6: 0.2)."""
+    residual: bool = True
+    """Add a convolution's input to its output, so that neighbours stay distinguishable; not in the paper."""
+    sampled_parsing: bool = True
+    """Keep a nominated edge with probability equal to its score, so that groupings are explored and learned."""
+    normalise: bool = True
+    """Scale embeddings and states to unit mean square per unit; without, sums over steps and products of
+    embeddings grow by orders of magnitude and higher learning rates diverge. Not in the paper."""
+    output_shape: bool = True
+    """Use the output-shape features (Table 3)."""
+    node_id: bool = True
+    """Use the positional features (Table 3: node ID)."""
+    structure: bool = True
+    """Use fractal dimension and degrees (Table 3: graph structural features)."""
+    costs: bool = True
+    """Use the times of units on every device, their transfers and levels where they are known; not in the paper."""
+    steps: int = 1
+    """Plans that follow one another in an episode, each changing the state (Alg. 1; Table 6: update_timestep)."""
+    logit_range: float | None = 3.0
+    """Device logits are squashed into plus or minus this range, so that a policy never stops exploring; None:
+    unbounded, as in the paper."""
+    score_bias: float = -2.0
+    """Logit of all edge scores before training; below 0, groups begin small."""
+    score_range: float | None = 3.0
+    """The same for the logits of edge scores."""
+
+    ranges: ClassVar[Ranges] = (
+        *TrainingOptions.ranges,
+        ("at least 1", lambda x: x >= 1, "hidden input_layers gnn_layers parsing_layers steps"),
+        ("above 0 or None", lambda x: x > 0, "logit_range score_range"),
+        ("in [0, 1)", lambda x: 0 <= x < 1, "dropout"),
+    )
+
+    @classmethod
+    def paper(cls) -> Self:
+        """The paper to the letter: §2.4, §2.5, Alg. 1, Table 6; gamma, which it does not give, is 0.99."""
+        return cls(
+            updates=100,
+            plans_per_update=20,
+            steps=20,
+            epochs=4,
+            learning_rate=1e-4,
+            last_learning_rate=1e-4,
+            entropy=0.0,
+            reward=Reward.INVERSE,
+            baseline=Baseline.NONE,
+            discount=0.99,
+            clip=None,
+            elites=0,
+            greedy_every=0,
+            resample_tries=1,
+            single_devices_first=False,
+            max_grad_norm=0.0,
+            patience=0,
+            dropout=0.2,
+            residual=False,
+            sampled_parsing=False,
+            normalise=False,
+            costs=False,
+            logit_range=None,
+            score_bias=0.0,
+            score_range=None,
+        )
+
+    @classmethod
+    def default(cls, *, is_cheap: bool) -> Self:
+        """For simulated plans, which cost less than an epoch, batches that grow, and a smaller network.
+
+        No self-imitation, which is worth its haste only where a hundred plans are all that can be had.
+        """
+        return cls(elites=0, growth=0.03, hidden=64) if is_cheap else cls()
+
+
+NEUTRAL_SCORE = 0.5  # sigmoid(0), the untrained score
+
+
+def nominate(topology: Topology, scores: FloatArray) -> IntArray:
+    """[K] the highest-scored incident edge of every node (Eq. 9), ascending, each once; ties by rank.
+
+    Scores and ranks order the edges strictly, so the nominated edges form a forest.
+    """
+    order = np.lexsort((topology.rank, scores))
+    place = inverse_of(order)
+    best = np.full(topology.num_nodes, -1, dtype=np.int64)
+    np.maximum.at(best, topology.left, place)
+    np.maximum.at(best, topology.right, place)
+    return np.asarray(np.sort(order[np.unique(best[best >= 0])]), dtype=np.int64)
+
+
+def parse_of(topology: Topology, nominated: IntArray, scores: FloatArray, kept: BoolArray) -> Parse:
+    """Groups from edge scores [E] and which of the nominated edges [K] are kept.
+
+    A departure from the paper: where the kept edges would join a connected graph into one group, the weakest
+    of them is dropped unless its score exceeds 0.5. One group, hence one device, has to be learned.
+    """
+    if topology.num_nodes > 1 and int(kept.sum()) == topology.num_nodes - 1:  # the forest is a tree
+        weakest = np.lexsort((topology.rank[nominated], scores[nominated]))[0]
+        if scores[nominated[weakest]] <= NEUTRAL_SCORE:
+            kept = kept & (np.arange(len(kept)) != weakest)
+    return Parse(topology, nominated, kept)
+
+
+class ParsingNetwork(nn.Module):
+    """Edge scores sigmoid(MLP(z_u * z_v)) (Eq. 7) and what follows from them; untrained, all scores are 0.5."""
+
+    def __init__(self, config: HsdagConfig, generator: torch.Generator) -> None:
+        super().__init__()
+        self._sampled, self._range, self._bias = config.sampled_parsing, config.score_range, config.score_bias
+        widths = [config.hidden] * config.parsing_layers + [1]
+        self.edge_mlp = Mlp(widths, generator, zero_output=True)
+
+    def score_logits(self, z: torch.Tensor, topology: Topology) -> torch.Tensor:
+        """[E] logits of the edge scores for embeddings [N, H]."""
+        product = z.index_select(0, topology.left_index) * z.index_select(0, topology.right_index)
+        logits = torch.as_tensor(self.edge_mlp(product)).squeeze(-1) + self._bias
+        return logits if self._range is None else self._range * torch.tanh(logits / self._range)
+
+    @torch.no_grad()
+    def parse(
+        self,
+        z: torch.Tensor,
+        topology: Topology,
+        count: int = 1,
+        generator: torch.Generator | None = None,
+        devices: Sequence[IntArray] | None = None,
+    ) -> list[Parse]:
+        """``count`` groupings of embeddings [N, H].
+
+        Where parsings are sampled, nominated edges are kept by their probability; without a generator, where that is at
+        least one half. ``devices`` are placements [N] that the groupings must allow: edges across devices are dropped.
+        """
+        scores = np.asarray(torch.sigmoid(self.score_logits(z, topology)).double().numpy())
+        nominated = nominate(topology, scores)
+        kept = self._kept(scores[nominated], count, generator)
+        if devices is not None:
+            homes = np.stack(devices)
+            kept = kept & (homes[:, topology.left[nominated]] == homes[:, topology.right[nominated]])
+        return [parse_of(topology, nominated, scores, each) for each in kept]
+
+    def _kept(self, scores: FloatArray, count: int, generator: torch.Generator | None) -> BoolArray:
+        """[count, K] which nominated edges of scores [K] are kept."""
+        if not self._sampled:
+            return np.ones((count, len(scores)), dtype=np.bool_)
+        if generator is None:
+            return np.broadcast_to(scores >= NEUTRAL_SCORE, (count, len(scores)))
+        return torch.rand((count, len(scores)), generator=generator, dtype=torch.float64).numpy() < scores
+
+    def embed(
+        self, z: torch.Tensor, groups: Groups, logits: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Pooled embeddings [G, H] of distinct groups, by the score logits [E] of edges; where parsings are sampled,
+        log-probabilities [B K] of the nominated edges' fates and their entropies [B K], else none of either.
+        """
+        log_p = entropy = z.new_zeros(0)
+        if self._sampled:
+            fates = nn.functional.logsigmoid(torch.cat([-logits, logits]))
+            log_p = fates.gather(0, groups.nominated + len(logits) * groups.kept)
+            entropy = nn.functional.softplus(logits) - logits * torch.sigmoid(logits)
+            entropy = entropy.gather(0, groups.nominated)
+        return pool(z, torch.sigmoid(logits), groups), log_p, entropy
+
+
+def pool(z: torch.Tensor, scores: torch.Tensor, groups: Groups) -> torch.Tensor:
+    """[G, H] mean embedding of every distinct group times the mean score of its kept edges (0.5 where it has none)."""
+    score = z.new_zeros(groups.num_distinct).index_add(0, groups.edge_group, scores.gather(0, groups.edge))
+    count = groups.size - 1  # nominated edges form a forest, and groups are its trees
+    weight = torch.where(count > 0, score / count.clamp(min=1), NEUTRAL_SCORE)
+    return groups.sums(z) * (weight / groups.size)[:, None]
+
+
+class Dropout:
+    """Dropout masks from a seed, so that stored steps can be recomputed; without a seed, none."""
+
+    def __init__(self, share: float, seed: int | None) -> None:
+        self._share = share if seed is not None else 0.0
+        self._generator = torch.Generator().manual_seed(seed or 0)
+
+    def __call__(self, x: torch.Tensor) -> torch.Tensor:
+        """``x`` with a share of its entries set to 0 and the rest scaled up."""
+        if self._share == 0.0:
+            return x
+        kept = torch.rand(x.shape, generator=self._generator) >= self._share
+        return x * kept / (1.0 - self._share)
+
+
+class GroupEncoder(nn.Module):
+    """Z = GNN(MLP(X) + state, A): an input MLP, then graph convolutions on the symmetrised graph (Eq. 6).
+
+    Another encoder passes messages along ``edges``.
+    """
+
+    def __init__(
+        self, num_features: int, config: HsdagConfig, generator: torch.Generator, edges: Edges | None = None
+    ) -> None:
+        super().__init__()
+        h = config.hidden
+        self._config, self._edges = config, edges
+        self.input = Mlp([num_features] + [h] * config.input_layers, generator)
+        if config.encoder == OWN:
+            self.convolutions = Mlp([h] * (config.gnn_layers + 1), generator).layers
+        else:
+            self.convolutions = make_rounds(config.encoder, h, config.gnn_layers, generator)
+
+    def forward(
+        self, x: torch.Tensor, state: torch.Tensor | None, topology: Topology, dropout_seed: int | None
+    ) -> torch.Tensor:
+        """[N, H] embeddings of standardised features [N, F] and a state [N, H]."""
+        dropout = Dropout(self._config.dropout, dropout_seed)
+        z = dropout(torch.relu(self.input(x)))
+        if state is not None:
+            z = z + state
+        for layer in self.convolutions:
+            update = dropout(torch.relu(self._told(layer, z, topology)))
+            z = z + update if self._config.residual else update
+        return unit_rows(z) if self._config.normalise else z
+
+    def _told(self, layer: nn.Module, z: torch.Tensor, topology: Topology) -> torch.Tensor:
+        """[N, H] what a round makes of embeddings [N, H]."""
+        if self._config.encoder != OWN:
+            return torch.as_tensor(layer(z, self._edges))
+        index, weight = topology.convolution
+        around = torch.zeros_like(z).index_add(0, index[1], weight[:, None] * z.index_select(0, index[0]))
+        return torch.as_tensor(layer(around))
+
+
+SLOWNESS_UNIT = 30.0
+"""By how much the weight of slowness grows where its parameter grows by 1: a few updates are to be enough."""
+
+
+@dataclass(frozen=True, eq=False)
+class Situation:
+    """Where plans are drawn: the state [U, H] (None at the start of an episode) and the dropout seed."""
+
+    state: torch.Tensor | None
+    dropout_seed: int | None
+
+    @cached_property
+    def key(self) -> tuple[bytes, int | None]:
+        """Equal for situations of equal content."""
+        data = b"" if self.state is None else self.state.numpy().tobytes()
+        return hashlib.blake2b(data, digest_size=16).digest(), self.dropout_seed
+
+
+@dataclass(frozen=True, eq=False)
+class View:
+    """What one forward pass of a situation gives: embeddings [U, H] and edge-score logits [E]."""
+
+    z: torch.Tensor
+    score_logits: torch.Tensor
+
+
+class GroupNetwork(nn.Module):
+    """Embeddings, edge scores and device logits of one problem; untrained, all edges and devices are equally likely.
+
+    ``x`` [U, F] are standardised features, ``supported`` [U, D]. ``groupable`` joins only units that the same devices
+    support, which alone may share a group. Where ``time_s`` [U, D] is known, a learned multiple of the logarithm of
+    what a group takes on a device goes straight to its logit; not in the paper.
+    """
+
+    def __init__(
+        self,
+        x: torch.Tensor,
+        topology: Topology,
+        supported: BoolArray,
+        config: HsdagConfig,
+        generator: torch.Generator,
+        time_s: torch.Tensor | None = None,
+        edges: Edges | None = None,
+    ) -> None:
+        super().__init__()
+        self._config, self._x, self._topology, self._time_s = config, x, topology, time_s
+        self.slowness = nn.Parameter(torch.zeros(()), requires_grad=time_s is not None)
+        alike = (supported[topology.left] == supported[topology.right]).all(axis=1)
+        self.groupable = Topology.from_edges(topology.num_nodes, topology.left[alike], topology.right[alike])
+        self.supported = torch.tensor(supported)
+        self.encoder = GroupEncoder(x.shape[1], config, generator, edges)
+        self.parsing = ParsingNetwork(config, generator)
+        self.placer = Mlp([config.hidden, config.hidden, supported.shape[1]], generator, zero_output=True)
+
+    def view(self, situation: Situation) -> View:
+        """Encode a situation under the current weights."""
+        z = self.encoder(self._x, situation.state, self._topology, situation.dropout_seed)
+        return View(z, self.parsing.score_logits(z, self.groupable))
+
+    @torch.no_grad()
+    def next_state(self, view: View, parse: Parse) -> torch.Tensor:
+        """[U, H] Z_v + Z_{v'}, v' being the group of v (Alg. 1, line 10), cut from the gradient history."""
+        groups = Groups.of([parse])
+        pooled, _, _ = self.parsing.embed(view.z, groups, view.score_logits)
+        state = view.z + pooled[groups.distinct[parse.labels]]
+        return unit_rows(state) if self._config.normalise else state
+
+    def logits(self, pooled: torch.Tensor, groups: Groups) -> torch.Tensor:
+        """[G, D] device logits of the embeddings [G, H] of distinct groups; -inf where a device lacks an op."""
+        logits = self.placer(pooled)
+        if self._time_s is not None:
+            total_s = groups.sums(self._time_s)
+            slowness = torch.log(total_s / total_s.min(dim=1, keepdim=True).values)
+            logits = logits - SLOWNESS_UNIT * self.slowness * slowness
+        if self._config.logit_range is not None:
+            logits = self._config.logit_range * torch.tanh(logits / self._config.logit_range)
+        return torch.as_tensor(logits.masked_fill(~self.supported[groups.representative], -torch.inf))

@@ -1,0 +1,197 @@
+"""Policy: a distribution over plans of one problem that can be drawn from, replayed and differentiated.
+
+Legend: B plans, M decisions, U placement units, S units of a step, D devices; any number of dimensions before these.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from hsdag.ir.graph.computation_graph import BoolArray
+from hsdag.runtime.problem.plan import Plan
+
+
+@dataclass(frozen=True, eq=False)
+class Rollout:
+    """A plan and the decisions that led to it, in ``record``, with the probabilities that they were drawn with.
+
+    ``step`` counts the plans of an episode from 1 where they follow one another. ``trail`` are the plans before
+    each step of decisions, where every step is rewarded for what it gains.
+    """
+
+    plan: Plan
+    record: Any
+    step: int = 1
+    trail: tuple[Plan, ...] = ()
+
+
+class Likelihood(NamedTuple):
+    """What a policy says now of decisions; ``drawn`` are the log-probabilities they were drawn with."""
+
+    log_p: torch.Tensor  # [M]
+    drawn: torch.Tensor  # [M]
+    owner: torch.Tensor  # [M] the rollout of each decision
+    entropy: torch.Tensor  # of the distributions that decisions are drawn from, in any order
+    step: torch.Tensor | None = None  # [M] the place of each decision in the trail of its rollout
+
+
+@dataclass(frozen=True)
+class Exploring:
+    """How far draws depart from the policy: a share of uniform decisions, and the temperature of the others."""
+
+    share: float = 0.0
+    heat: float = 1.0
+
+
+class Policy(ABC):
+    """A network bound to a problem. The same generator state gives the same draws."""
+
+    network: nn.Module
+
+    @abstractmethod
+    def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
+        """``count`` plans drawn at random."""
+
+    @abstractmethod
+    def best(self, generator: torch.Generator) -> Rollout:
+        """The plan that the policy believes in; ties are broken at random."""
+
+    @abstractmethod
+    def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:
+        """Decisions that lead to ``plans``, to be imitated."""
+
+    @abstractmethod
+    def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
+        """Log-probabilities of decisions under the present weights, without exploration."""
+
+
+@torch.no_grad()
+def first_plans(policy: Policy, count: int, generator: torch.Generator) -> list[Plan]:
+    """What a policy answers without training: the plan that it believes in, and draws, ``count`` in all."""
+    best = policy.best(generator)
+    draws = policy.draw(count - 1, Exploring(), generator) if count > 1 else []
+    return [rollout.plan for rollout in (best, *draws)]
+
+
+def seeds_from(generator: torch.Generator, count: int) -> torch.Tensor:
+    """[count] seeds of independent streams."""
+    return torch.randint(2**62, (count,), generator=generator)
+
+
+def drawn(logits: torch.Tensor, exploring: Exploring, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
+    """[...] devices drawn at random by logits [..., D], minus infinity where none may be; their log-probabilities."""
+    p = torch.softmax(logits / exploring.heat, dim=-1)
+    able = torch.isfinite(logits)
+    p = (1.0 - exploring.share) * p + exploring.share * able / able.sum(dim=-1, keepdim=True)
+    device = torch.multinomial(p.reshape(-1, p.shape[-1]), 1, generator=generator).reshape(p.shape[:-1])
+    return device, p.gather(-1, device[..., None]).squeeze(-1).log()
+
+
+def likeliest(logits: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """[...] the devices of the largest logits [..., D]; ties are broken at random."""
+    is_best = logits == logits.max(dim=-1, keepdim=True).values
+    return torch.where(is_best, torch.rand(logits.shape, generator=generator), -1.0).argmax(dim=-1)
+
+
+def log_p_of(logits: torch.Tensor, device: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """[...] log-probabilities of devices [...] by logits [..., D], and the entropies of their distributions."""
+    log_p, entropy = log_probabilities(logits)
+    return log_p.gather(-1, device[..., None]).squeeze(-1), entropy
+
+
+def log_probabilities(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """[..., D] log-probabilities of all devices by logits [..., D], and the entropies [...] of their distributions."""
+    log_p = torch.log_softmax(logits, dim=-1)
+    return log_p, -(log_p.exp() * log_p.masked_fill(torch.isinf(log_p), 0.0)).sum(dim=-1)
+
+
+Choose = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""From logits [B, S, D] of the units [S] of a step to their devices [B, S]."""
+
+
+class StepwiseNetwork(nn.Module):
+    """A network that asks for the devices of some units at a time, every unit once."""
+
+    @abstractmethod
+    def decode(self, count: int, choose: Choose) -> None:
+        """Have ``count`` plans decided; the steps and their units are the same for all, whatever is chosen."""
+
+    def told(self, devices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """[B, U, D] logits of the decisions that lead to ``devices`` [B, U], and the units [U] in their order."""
+        logits: list[torch.Tensor] = []
+        order: list[torch.Tensor] = []
+
+        def follow(of_step: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
+            logits.append(of_step)
+            order.append(units)
+            return devices[:, units]
+
+        self.decode(len(devices), follow)
+        return torch.cat(logits, dim=1), torch.cat(order)
+
+
+@dataclass(frozen=True, eq=False)
+class Decisions:
+    """The device of every unit; the log-probabilities that they were drawn with, in the order of decisions."""
+
+    device: torch.Tensor  # [U]
+    log_p: torch.Tensor | None = None  # [U]
+
+
+class StepwisePolicy(Policy):
+    """A policy over placements, whose decisions are the devices of units."""
+
+    network: StepwiseNetwork
+
+    def __init__(self, network: StepwiseNetwork, supported: BoolArray) -> None:
+        self.network, self._supported = network, torch.from_numpy(supported.copy())
+
+    @torch.no_grad()
+    def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
+        """``count`` plans, drawn side by side."""
+        log_ps: list[torch.Tensor] = []
+
+        def choose(logits: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+            device, log_p = drawn(logits, exploring, generator)
+            log_ps.append(log_p)
+            return device
+
+        devices = self._decode(count, choose)
+        columns = zip(devices, torch.cat(log_ps, dim=1), strict=True)
+        return [Rollout(Plan(device.numpy()), Decisions(device, log_p)) for device, log_p in columns]
+
+    @torch.no_grad()
+    def best(self, generator: torch.Generator) -> Rollout:
+        """The likeliest device at every step."""
+        device = self._decode(1, lambda logits, _: likeliest(logits, generator))[0]
+        return Rollout(Plan(device.numpy()), Decisions(device))
+
+    def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:  # noqa: ARG002
+        """The devices of plans are the decisions that lead to them."""
+        return [Rollout(plan.unordered, Decisions(torch.tensor(plan.placement))) for plan in plans]
+
+    def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
+        """All plans side by side, as they were drawn."""
+        devices = torch.stack([rollout.record.device for rollout in rollouts])
+        logits, units = self.network.told(devices)
+        log_p, entropy = log_p_of(logits.masked_fill(~self._supported[units], -torch.inf), devices[:, units])
+        drawn_ones = [rollout.record.log_p for rollout in rollouts if rollout.record.log_p is not None]
+        owner = torch.arange(len(rollouts)).repeat_interleave(devices.shape[1])
+        return Likelihood(log_p.reshape(-1), torch.cat([*drawn_ones, torch.zeros(0)]), owner, entropy.reshape(-1))
+
+    def _decode(self, count: int, choose: Choose) -> torch.Tensor:
+        """[B, U] devices; those that do not support a unit are no choice for it."""
+        found = torch.zeros((count, len(self._supported)), dtype=torch.int64)
+
+        def masked(logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
+            found[:, units] = choose(logits.masked_fill(~self._supported[units], -torch.inf), units)
+            return found[:, units]
+
+        self.network.decode(count, masked)
+        return found

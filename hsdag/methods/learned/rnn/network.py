@@ -1,0 +1,176 @@
+"""The RNN-based method: an LSTM reads units, one with attention writes their devices; and its options.
+
+Mirhoseini et al. 2017, §3. Legend: N units, E edges, F features, H width, D devices, B plans.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import ClassVar, Self
+
+import torch
+from torch import nn
+
+from hsdag.methods.learned.networks import Mlp, linear
+from hsdag.methods.learned.options import Baseline, Ranges, Reward, TrainingOptions
+from hsdag.methods.learned.policy import Choose, StepwiseNetwork
+
+
+class Scoring(Enum):
+    """How attention compares the decoder's state with what was read."""
+
+    ADDITIVE = "additive"  # v . tanh(W s + U h) (Bahdanau et al. 2015)
+    DOT = "dot"  # W s . U h, whose memory does not grow with the width
+
+
+@dataclass(frozen=True)
+class RnnConfig(TrainingOptions):
+    """Hyper-parameters of the RNN-based method. Raises OptionError for wrong ones."""
+
+    plans_per_update: int = 16
+    epochs: int = 2
+    learning_rate: float = 1e-2
+    last_learning_rate: float = 3e-4
+    elites: int = 1
+    imitation_weight: float = 0.3
+    patience: int = 25
+    width: int = 64
+    """Units of the LSTM in either direction of the encoder, and in the decoder."""
+    scoring: Scoring = Scoring.DOT
+    """How attention compares: additive or dot."""
+    reads_own: bool = True
+    """The decoder is given what was read of the unit that it places; the paper leaves finding it to attention."""
+    feeds_context: bool = False
+    """The decoder is given what attention found, as by Bahdanau et al.; steps then follow one another."""
+    costs: bool = True
+    """Use the times of units on every device, their transfers and levels where they are known; not in the paper."""
+
+    ranges: ClassVar[Ranges] = (*TrainingOptions.ranges, ("at least 1", lambda x: x >= 1, "width"))
+
+    @classmethod
+    def paper(cls) -> Self:
+        """The paper's policy and reward: §3, square root of the time, REINFORCE with a moving average."""
+        return cls(
+            plans_per_update=8,
+            epochs=1,
+            learning_rate=1e-3,
+            last_learning_rate=1e-3,
+            entropy=0.0,
+            reward=Reward.SQUARE_ROOT,
+            baseline=Baseline.RECENT,
+            clip=None,
+            elites=0,
+            patience=0,
+            width=512,
+            scoring=Scoring.ADDITIVE,
+            reads_own=False,
+            feeds_context=True,
+            costs=False,
+        )
+
+
+class SequenceNetwork(StepwiseNetwork):
+    """One device per step, in topological order, given the devices before it; untrained, all are equally likely."""
+
+    def __init__(
+        self,
+        x: torch.Tensor,
+        edges: torch.Tensor,
+        order: torch.Tensor,
+        num_devices: int,
+        config: RnnConfig,
+        generator: torch.Generator,
+    ) -> None:
+        """``x`` [N, F] are features, ``edges`` [2, E] producers and consumers, ``order`` [N] is topological."""
+        super().__init__()
+        self._x, self._edges, self._order, self._config = x, edges, order, config
+        num, width = len(x), config.width
+        self.features = linear(x.shape[1], width, generator)
+        self.neighbours = nn.Parameter(torch.empty(2, num, width).uniform_(-0.1, 0.1, generator=generator))
+        self.encoder = _within(nn.LSTM(width, width, bidirectional=True), width, generator)
+        self.first = linear(2 * width, width, generator)
+        given = 1 + 2 * config.feeds_context + 2 * config.reads_own
+        self.decoder = _within(nn.LSTM(width * given, width), width, generator)
+        self.device = nn.Parameter(torch.empty(num_devices + 1, width).uniform_(-0.1, 0.1, generator=generator))
+        self.query, self.key = (linear(n * width, width, generator, bias=False) for n in (1, 2))
+        self.score = nn.Parameter(torch.empty(width).uniform_(-(width**-0.5), width**-0.5, generator=generator))
+        if config.scoring is Scoring.DOT:
+            nn.init.ones_(self.score)  # drawn weights would leave all units about equally suitable
+        self.out = Mlp([3 * width, width, num_devices], generator, zero_output=True)
+
+    def read(self) -> torch.Tensor:
+        """[N, 2 H] what was read of every unit, in topological order.
+
+        A token is an embedding of type and shape plus one of the adjacency: of each producer and each consumer.
+        """
+        tokens = self.features(self._x)
+        for way, table in enumerate(self.neighbours):
+            tokens = tokens.index_add(0, self._edges[1 - way], table[self._edges[way]])
+        return torch.as_tensor(self.encoder(torch.relu(tokens)[self._order])[0])
+
+    def decode(self, count: int, choose: Choose) -> None:
+        """Write ``count`` devices at a time."""
+        read = self.read()
+        keys, weights = self.key(read), tuple(self.decoder.parameters())
+        state, cell = (each[0] for each in self._before_all(read, count))
+        before = self.device[-1].expand(count, -1)
+        for step in range(len(read)):
+            given = self._given(before, read[step].expand(count, -1), state, keys, read)
+            state, cell = torch.lstm_cell(given, (state, cell), *weights)
+            logits = self._logits(state, given, keys, read)
+            before = self.device[choose(logits[:, None], self._order[step : step + 1]).squeeze(1)]
+
+    def told(self, devices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """All steps in one pass, where no step is given what attention found."""
+        if self._config.feeds_context:
+            return super().told(devices)
+        read, before = self.read(), self.device[devices[:, self._order[:-1]].t()]
+        before = torch.cat([self.device[-1].expand(1, len(devices), -1), before])  # [N, B, H]
+        keys, memory = self.key(read), self._before_all(read, len(devices))
+        given = self._given(before, read[:, None].expand(-1, len(devices), -1), before, keys, read)
+        return self._logits(self.decoder(given, memory)[0], given, keys, read).transpose(0, 1), self._order
+
+    def _before_all(self, read: torch.Tensor, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """Two of [1, B, H]: the decoder's state and its cell before the first step."""
+        state = torch.tanh(self.first(read.mean(dim=0))).expand(1, count, -1).contiguous()
+        return state, torch.zeros_like(state)
+
+    def _given(
+        self, before: torch.Tensor, own: torch.Tensor, state: torch.Tensor, keys: torch.Tensor, read: torch.Tensor
+    ) -> torch.Tensor:
+        """[..., H] to [..., 5 H] what the decoder is given: the device before; context and own unit if asked."""
+        parts = [before]
+        parts += [self._attended(state, keys, read)] if self._config.feeds_context else []
+        return torch.cat([*parts, own] if self._config.reads_own else parts, dim=-1)
+
+    def _logits(self, state: torch.Tensor, given: torch.Tensor, keys: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
+        """[..., D] from states [..., H] and the context: what was given, else what the state finds."""
+        width = state.shape[-1]
+        fed = self._config.feeds_context
+        context = given[..., width : 3 * width] if fed else self._attended(state, keys, read)
+        return torch.as_tensor(self.out(torch.cat([state, context], dim=-1)))
+
+    def _attended(self, state: torch.Tensor, keys: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
+        """[..., 2 H] the mean of what was read [N, 2 H], weighted by how it suits the states [..., H]."""
+        query = self.query(state)
+        if self._config.scoring is Scoring.ADDITIVE:
+            scores = torch.tanh(query[..., None, :] + keys) @ self.score
+        else:
+            scores = (query * self.score) @ keys.t()
+        return torch.softmax(scores, dim=-1) @ read
+
+
+def _within(module: nn.Module, width: int, generator: torch.Generator) -> nn.Module:
+    """The module with all weights drawn uniformly within 1 / sqrt(width)."""
+    for parameter in module.parameters():
+        nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=generator)
+    return module
+
+
+def needed_bytes(num_units: int, config: RnnConfig) -> float:
+    """About what an update holds at once: all steps of all plans, for the gradient, and the weights."""
+    plans, width = config.plans_per_update + config.elites, config.width
+    compared = width if config.scoring is Scoring.ADDITIVE else 0
+    of_steps = plans * num_units * (num_units * (3 + compared) + 25 * width)
+    return 4.0 * (of_steps + 4 * (40 * width**2 + 2 * num_units * width))

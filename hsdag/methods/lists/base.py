@@ -1,0 +1,88 @@
+"""ListPlacer: the base of all placers that schedule ops one by one. Legend: U placement units."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.methods.base import NoOptions, O, Placer
+from hsdag.methods.incumbent import Incumbent, Status
+from hsdag.methods.lists.load_balance import balanced_placement
+from hsdag.methods.lists.schedule import ListSchedule, list_schedule
+from hsdag.methods.memory_repair import fastest_devices, repaired
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.tables import Tables, tables_of
+from hsdag.runtime.problem.units import problem_of
+from hsdag.scoring.schedule import ScheduleEvaluator
+
+
+def search_two_ops(placer: Placer[Any], problem: Problem) -> None:
+    """Search two ops by the objective of a problem: that calls the same kernels."""
+    ops = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [(0, 1)])
+    with suppress(OptionError):  # not for this objective
+        evaluator = ScheduleEvaluator(ops, problem.semantics, problem.objective)
+        placer.search(problem_of(ops, problem.objective, problem.semantics), evaluator)
+
+
+class ListPlacer(Placer[O]):
+    """A placer that makes one or a few plans from costs alone, and has them evaluated.
+
+    The warm start, every unit on its fastest device, is evaluated first; the result is the best of the method's own
+    plans. Placements that exceed a memory are repaired; where no repair is found, they are evaluated as they are. For
+    latency the schedules assume that devices work side by side and that links are independent: under sequential
+    execution they still optimise that makespan, and only the choice among several plans follows the evaluator.
+    """
+
+    objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput")
+    gives_order = True
+    tries_few = True
+
+    def prepare(self, problem: Problem, *, takes_order: bool) -> None:  # noqa: ARG002
+        search_two_ops(self, problem)
+
+    @abstractmethod
+    def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:
+        """The plans of the method; at least one."""
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        problem, costs, semantics = incumbent.problem, incumbent.costs, incumbent.problem.semantics
+        incumbent.evaluator.evaluate([Plan(repaired(costs, fastest_devices(costs), semantics))])
+        for plan in self.proposals(problem, incumbent.limits.seed):
+            incumbent.consider(repaired(costs, plan.placement, semantics), plan.order)
+        return Status.FEASIBLE
+
+
+class SchedulePlacer(ListPlacer[NoOptions]):
+    """A method of one schedule for latency, and of one placement that balances loads for throughput.
+
+    ``insertion`` is of the schedule, as in ``list_schedule``; ``by_start`` of loads, as in ``balanced_placement``.
+    """
+
+    insertion: ClassVar[bool] = False
+    by_start: ClassVar[bool] = False
+
+    @abstractmethod
+    def priority(self, tables: Tables) -> FloatArray:
+        """[U] what ops are taken by, largest first; ties go by op index, then device index."""
+
+    def schedule(self, costs: ScheduleProblem) -> ListSchedule:
+        """Ops by priority, each on the device where it ends first."""
+        tables = tables_of(costs)
+        return list_schedule(tables, self.priority(tables), insertion=self.insertion)
+
+    def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:  # noqa: ARG002
+        """One plan."""
+        costs, links = problem.costs, problem.semantics.links
+        assert costs is not None
+        if problem.objective.is_steady:
+            tables = tables_of(costs)
+            yield Plan(balanced_placement(tables, self.priority(tables), links, by_start=self.by_start))
+        else:
+            schedule = self.schedule(costs)
+            yield Plan(schedule.device, schedule.ranks)

@@ -1,0 +1,122 @@
+"""Load balancing: list scheduling for throughput, where the load of the busiest resource counts instead of time.
+
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hsdag.ir.compiled import bare, inlined
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.methods.lists.schedule import Room, first_ready, has_room, release, settle
+from hsdag.runtime.problem.tables import Tables
+from hsdag.runtime.simulator import Links
+from hsdag.runtime.simulator.heaps import pop
+from hsdag.runtime.simulator.machine import BLOCKING, EGRESS, INDEPENDENT
+
+
+class Loads(NamedTuple):
+    """Loads of devices, then of the bus of each ordered pair; a device's one egress bus is that to itself."""
+
+    load_s: FloatArray  # [D + D * D]
+    extra_s: FloatArray  # [D + D * D] what the op in hand would add, 0 between ops
+    busiest_s: FloatArray  # [1] the largest load
+    sent_s: FloatArray  # [N, D] the transfer of a result to a device, or all of it at home for egress; -1 for none
+    links: int
+
+
+def balanced_placement(tables: Tables, priority: FloatArray, links: Links, *, by_start: bool = False) -> IntArray:
+    """The placement [N] of ops by ``priority`` [N], each where the busiest resource of all is least loaded.
+
+    Loads are counted as by ``period_s``, those of an op being its time on a device and the transfers of its inputs.
+    Ties, as where no resource becomes the busiest, go to the shorter time of the op, then by device index.
+    ``by_start`` instead takes the device that is least loaded without the op's own time. Devices that are full with
+    weights are left out while there is another. O((N + E) D + N log N).
+    """
+    n, d = tables.time_s.shape
+    size = d + d * d
+    loads = Loads(np.zeros(size), np.zeros(size), np.zeros(1), np.full((n, d), -1.0), tuple(Links).index(links))
+    room = Room.of(tables)
+    _run(tables, room, loads, priority, by_start)
+    return room.device
+
+
+@bare
+def _run(t: Tables, room: Room, loads: Loads, priority: FloatArray, by_start: bool) -> None:
+    num_ready = first_ready(room, priority)
+    while num_ready > 0:
+        v = pop(room.ready, 0, num_ready)
+        num_ready -= 1
+        d = _least_loaded(t, room, loads, v, by_start, True)
+        if d < 0:
+            d = _least_loaded(t, room, loads, v, by_start, False)
+        _load(t, room, loads, v, d)
+        settle(t, room, v, d, 0.0)
+        num_ready = release(t, room, priority, v, num_ready)
+
+
+@bare
+def _least_loaded(t: Tables, room: Room, loads: Loads, v: int, by_start: bool, limited: bool) -> int:
+    best, best_s, best_time_s = -1, np.inf, np.inf
+    for d in range(len(room.free_s)):
+        time_s = t.time_s[v, d]
+        if time_s == np.inf or (limited and not has_room(t, room, v, d)):
+            continue
+        if not by_start:
+            loads.extra_s[d] += time_s + t.op_overhead_s
+        for k in range(t.in_first[v], t.in_first[v + 1]):
+            _bring(t, room, loads, t.in_op[k], d, t.in_bytes[k], loads.extra_s, False)
+        busiest_s = loads.load_s[d] + loads.extra_s[d]
+        if not by_start:
+            busiest_s = max(busiest_s, loads.busiest_s[0])
+        loads.extra_s[d] = 0.0
+        for k in range(t.in_first[v], t.in_first[v + 1]):
+            home = room.device[t.in_op[k]]
+            for r in (home, _bus(loads, len(room.free_s), home, d)):
+                busiest_s = max(busiest_s, loads.load_s[r] + loads.extra_s[r]) if loads.extra_s[r] > 0.0 else busiest_s
+                loads.extra_s[r] = 0.0
+        if best < 0 or busiest_s < best_s or (busiest_s == best_s and time_s < best_time_s):
+            best, best_s, best_time_s = d, busiest_s, time_s
+    return best
+
+
+@inlined
+def _load(t: Tables, room: Room, loads: Loads, v: int, d: int) -> None:
+    """Put v on d for good."""
+    loads.load_s[d] += t.time_s[v, d] + t.op_overhead_s
+    for k in range(t.in_first[v], t.in_first[v + 1]):
+        _bring(t, room, loads, t.in_op[k], d, t.in_bytes[k], loads.load_s, True)
+        home = room.device[t.in_op[k]]
+        for r in (home, _bus(loads, len(room.free_s), home, d)):
+            loads.busiest_s[0] = max(loads.busiest_s[0], loads.load_s[r])
+    loads.busiest_s[0] = max(loads.busiest_s[0], loads.load_s[d])
+
+
+@inlined
+def _bus(loads: Loads, num_devices: int, home: int, away: int) -> int:
+    to = home if loads.links == EGRESS else away
+    return num_devices * (1 + home) + to
+
+
+@inlined
+def _bring(
+    t: Tables, room: Room, loads: Loads, u: int, d: int, size_bytes: float, to_s: FloatArray, keep: bool
+) -> None:
+    """Add to ``to_s`` what it takes to have the result of u on device d, beyond what was sent already."""
+    home = room.device[u]
+    if home == d or loads.links == INDEPENDENT:
+        return
+    column = home if loads.links == EGRESS else d
+    cost_s = t.latency_s[home, d] + size_bytes / t.bandwidth_bytes_per_s[home, d]
+    sent_s = loads.sent_s[u, column]
+    added_s = max(0.0, cost_s - sent_s) if sent_s >= 0.0 else cost_s + t.transfer_overhead_s
+    if loads.links == BLOCKING:
+        to_s[home] += added_s
+        to_s[d] += added_s
+    else:
+        to_s[_bus(loads, len(room.free_s), home, d)] += added_s
+    if keep:
+        loads.sent_s[u, column] = max(sent_s, cost_s)

@@ -1,0 +1,371 @@
+"""RulesPlacer: list scheduling by rules that were learned on other problems.
+
+A rule is a linear function of features of ops, of the moment and of devices. A set of rules is trained together, so
+that the best of their schedules is good on most problems (hsdag.training.train): one rule stays on few devices where
+links are slow, another one spreads ops. Legend: N ops, D devices, R rules, W weights.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from hsdag.ir.compiled import bare, inlined
+from hsdag.ir.errors import FileFormatError, OptionError
+from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
+from hsdag.methods.lists.base import ListPlacer
+from hsdag.methods.lists.idle_time import IdleTime, earliest, occupy
+from hsdag.methods.lists.schedule import ListSchedule, Room, settle
+from hsdag.methods.policies import SHIPPED
+from hsdag.runtime.problem.op_features import OP_FEATURES, PATH_THROUGH, STATIC_WAY, op_features
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.tables import Tables, arrival_s, lengths_of, levels_of, tables_of
+from hsdag.scoring.policy_file import read_policy
+
+MOMENT_FEATURES = (
+    "earliest start, later than that of the first candidate",
+    "earliest end, later than that of the first candidate",
+    "end on the second best device, later than on the best",
+)
+"""Of an op among the candidates, as they change while ops are placed; in units of the mean op, cut at ``MOST``."""
+DEVICE_FEATURES = (
+    "start, later than on the best device",
+    "end, later than on the best device",
+    "way to the end, longer than by the best device",
+    "time of the op, longer than on the fastest device",
+    "time of transfers to the device",
+    "share of the op's input that is on the device",
+    "end of the device's last op, later than the first device to be free",
+    "work on the device, in units of a balanced schedule",
+    "share of memory that is taken with the op",
+    "how long the device would wait for the op's inputs",
+)
+"""Of a device for the op at hand; times in units of the mean op, cut at ``MOST``."""
+MOST = 10.0
+NUM_WEIGHED = 5
+"""The first features of a device count with three weights: by themselves, and times two features of the op, which are
+the longest path through it and the longest way to the end without transfers."""
+PARTS = (len(OP_FEATURES), len(MOMENT_FEATURES), len(DEVICE_FEATURES), NUM_WEIGHED, NUM_WEIGHED, 1)
+"""Weights of a rule: of an op, of the moment, of a device, of a device by the op, and the share of memory it fills."""
+NUM_WEIGHTS = sum(PARTS)
+METHOD, WEIGHTS = "rules", "rules"
+SPREAD = 0.2
+"""Standard deviation by which the rules of all rounds but the first are changed, in steps of each weight."""
+LUCK = 0.02
+"""In these rounds, scores of ops are multiplied by a random factor between 1 - LUCK and 1 + LUCK, too."""
+STEP = np.repeat((4.0, 1.0, 0.7, 0.7, 0.7, 0.1), PARTS)
+"""[W] how far a weight is changed for a difference that shows."""
+
+
+@dataclass(frozen=True)
+class RulesOptions:
+    """Raises OptionError for a value out of range."""
+
+    rounds: int = 4
+    """Rounds of schedules, one by every rule; in all but the first, rules are changed and ties broken at random."""
+    spread: float = SPREAD
+    """Standard deviation of these changes, in steps of each weight."""
+    initial: str | None = None
+    """Policy file of 'hsdag train --method rules'; None: the one that comes with this release."""
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1 or not 0 <= self.spread < math.inf:
+            raise OptionError("rules takes rounds of at least 1 and a finite spread of at least 0")
+
+
+class RulesPlacer(ListPlacer[RulesOptions]):
+    """List scheduling by learned rules: no training on the problem at hand, about a millisecond a schedule.
+
+    An op may go to a device that is busy while another is idle, so that devices may wait. Idle time between ops is
+    used, as the work-conserving machine will.
+    """
+
+    tries_few = False
+    name = "rules"
+    options_type = RulesOptions
+    objectives = ("latency",)
+
+    def __init__(self, options: RulesOptions | None = None) -> None:
+        super().__init__(options)
+        self._rules = read_rules(Path(self.options.initial or SHIPPED))
+
+    def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:
+        """Rounds times rules plans; the same seed gives the same ones."""
+        assert problem.costs is not None
+        scheduler, rng = RuleScheduler(tables_of(problem.costs)), np.random.default_rng(seed)
+        yield from (scheduler.plan(rule) for rule in self._rules)
+        for _ in range(1, self.options.rounds):
+            for rule in changed(self._rules, self.options.spread, rng):
+                yield scheduler.plan(rule, rng)
+
+
+class RuleScheduler:
+    """Schedules one problem by any rule; what does not depend on the rule is computed once."""
+
+    def __init__(self, tables: Tables) -> None:
+        n, d = tables.time_s.shape
+        self._tables = tables
+        self._x = op_features(tables, levels_of(tables))
+        self._factor = np.ascontiguousarray(self._x[:, [PATH_THROUGH, STATIC_WAY]])
+        self._tail_s = np.zeros((n, d))
+        fill_tails(tables, self._tail_s)
+        self._length_s, self._op_s = lengths_of(tables)
+
+    def plan(self, weights: FloatArray, luck: np.random.Generator | None = None) -> Plan:
+        """The plan by a rule's weights [W]; ops by start, as ``list_schedule`` ranks them."""
+        schedule = self.schedule(weights, luck)
+        return Plan(schedule.device, schedule.ranks)
+
+    def schedule(self, weights: FloatArray, luck: np.random.Generator | None = None) -> ListSchedule:
+        """The schedule by a rule's weights [W].
+
+        With ``luck``, devices of equal scores are taken in random order, and so are ops whose scores hardly differ.
+        """
+        of_op, moment, device, by_path, by_way, memory = np.split(weights, np.cumsum(PARTS)[:-1])
+        of_device = np.zeros((3, len(device)))
+        of_device[0], of_device[1, : len(by_path)], of_device[2, : len(by_way)] = device, by_path, by_way
+        room, (n, d) = Room.of(self._tables), self._tables.time_s.shape
+        score, device_order = self._x @ of_op, np.arange(d)
+        if luck is not None:
+            score, device_order = score * luck.uniform(1 - LUCK, 1 + LUCK, n), luck.permutation(d)
+        rule = Rule(
+            score,
+            np.ascontiguousarray(moment),
+            of_device,
+            self._factor,
+            self._tail_s,
+            self._op_s,
+            self._length_s,
+            float(memory[0]),
+            device_order,
+        )
+        schedule_by_rule(self._tables, rule, room, IdleTime.of(d, n), Work.of(self._tables))
+        return room.schedule()
+
+
+def changed(rules: FloatArray, spread: float, rng: np.random.Generator) -> FloatArray:
+    """[R, W] rules, each with all its weights changed at random, by ``spread`` steps in the standard deviation."""
+    return np.asarray(rules + spread * STEP * rng.standard_normal(rules.shape))
+
+
+def read_rules(path: Path) -> FloatArray:
+    """[R, W] the rules of a policy file. Raises FileFormatError for any other file."""
+    rules = read_policy(path, METHOD).weights.get(WEIGHTS)
+    if rules is None or rules.ndim != 2 or rules.shape[1] != NUM_WEIGHTS or not len(rules):
+        raise FileFormatError(f"{path} does not hold rules of {NUM_WEIGHTS} weights; write one with 'hsdag train'")
+    return np.asarray(rules, dtype=np.float64)
+
+
+class Rule(NamedTuple):
+    """A rule as the kernel reads it for one problem."""
+
+    score: FloatArray  # [N] of ops, without the moment
+    moment: FloatArray  # [3]
+    device: FloatArray  # [3, 10] by themselves, and times two features of the op
+    factor: FloatArray  # [N, 2] those features
+    tail_s: FloatArray  # [N, D] what comes at least behind an op on a device, transfers included
+    op_s: float  # the mean op
+    length_s: float  # of a balanced schedule
+    most_memory: float  # share of a device's memory that ops may fill
+    device_order: IntArray  # [D] by which devices of equal scores are taken
+
+
+class Work(NamedTuple):
+    """Room for what a rule looks at, beside that of every list scheduler."""
+
+    candidate: IntArray  # [N]
+    readers: IntArray  # [N] consumers that are not placed yet, edge by edge
+    ready_s: FloatArray  # [N, D] when the inputs of a candidate are there
+    work_s: FloatArray  # [D]
+    start_s: FloatArray  # [D] of the op at hand
+    input_bytes: FloatArray  # [D] of the op at hand
+    sent_s: FloatArray  # [D]
+    share: FloatArray  # [D] of memory, with the op at hand
+    gap: IntArray  # [D] the idle time that the op at hand would take
+    able: BoolArray  # [D]
+
+    @staticmethod
+    def of(tables: Tables) -> Work:
+        """Room for one schedule."""
+        n, d = tables.time_s.shape
+        return Work(
+            candidate=np.zeros(n, np.int64),
+            readers=np.diff(tables.out_first),
+            ready_s=np.zeros((n, d)),
+            work_s=np.zeros(d),
+            start_s=np.zeros(d),
+            input_bytes=np.zeros(d),
+            sent_s=np.zeros(d),
+            share=np.zeros(d),
+            gap=np.zeros(d, np.int64),
+            able=np.zeros(d, np.bool_),
+        )
+
+
+@bare
+def schedule_by_rule(t: Tables, rule: Rule, room: Room, idle: IdleTime, w: Work) -> None:
+    """Take the candidate of the largest score and place it on the device of the largest score, until all are placed.
+
+    Near O(N (C + D) + E D) for C candidates at a time.
+    """
+    count = 0
+    for v in range(len(room.device)):
+        if room.waiting[v] == 0:
+            w.candidate[count] = v
+            count += 1
+    for turn in range(len(room.device)):
+        v = _select(t, rule, room, w, count)
+        count -= 1
+        _look(t, room, idle, w, v)
+        _permit(t, rule, w, v)
+        d = _place(t, rule, room, w, v)
+        occupy(idle, d, w.gap[d], w.start_s[d], w.start_s[d] + t.time_s[v, d] + t.op_overhead_s)
+        _settle(t, room, w, v, d)
+        room.sequence[turn] = v
+        for k in range(t.out_first[v], t.out_first[v + 1]):
+            u = t.out_op[k]
+            room.waiting[u] -= 1
+            if room.waiting[u] == 0:
+                for i in range(len(room.free_s)):
+                    w.ready_s[u, i] = arrival_s(t, u, i, room.device, room.end_s)
+                w.candidate[count] = u
+                count += 1
+
+
+@inlined
+def _select(t: Tables, rule: Rule, room: Room, w: Work, count: int) -> int:
+    """Take the candidate of the largest score off the list; ties by op index."""
+    first_s, first_end_s, at, highest = np.inf, np.inf, 0, -np.inf
+    for i in range(count):
+        start_s, end_s, _ = _soonest(t, room, w, w.candidate[i])
+        first_s, first_end_s = min(first_s, start_s), min(first_end_s, end_s)
+    for i in range(count):
+        v = w.candidate[i]
+        start_s, end_s, second_s = _soonest(t, room, w, v)
+        score = rule.score[v]
+        score += rule.moment[0] * min((start_s - first_s) / rule.op_s, MOST)
+        score += rule.moment[1] * min((end_s - first_end_s) / rule.op_s, MOST)
+        score += rule.moment[2] * (min((second_s - end_s) / rule.op_s, MOST) if second_s < np.inf else MOST)
+        if score > highest or (score == highest and v < w.candidate[at]):
+            at, highest = i, score
+    chosen: int = w.candidate[at]
+    w.candidate[at] = w.candidate[count - 1]
+    return chosen
+
+
+@inlined
+def _soonest(t: Tables, room: Room, w: Work, v: int) -> tuple[float, float, float]:
+    """Earliest start of v behind all that devices have, its earliest end, and that on the second best device."""
+    start_s, end_s, second_s = np.inf, np.inf, np.inf
+    for d in range(len(room.free_s)):
+        if t.time_s[v, d] < np.inf:
+            here_s = max(room.free_s[d], w.ready_s[v, d])
+            start_s = min(start_s, here_s)
+            second_s = min(second_s, max(end_s, here_s + t.time_s[v, d]))
+            end_s = min(end_s, here_s + t.time_s[v, d])
+    return start_s, end_s, second_s
+
+
+@inlined
+def _look(t: Tables, room: Room, idle: IdleTime, w: Work, v: int) -> None:
+    """When devices could start v, what they hold of its inputs and of their memory."""
+    received = 0.0
+    for d in range(len(room.free_s)):
+        w.input_bytes[d] = w.sent_s[d] = 0.0
+        if t.time_s[v, d] < np.inf:
+            w.start_s[d], w.gap[d] = earliest(idle, d, w.ready_s[v, d], t.time_s[v, d], t.op_overhead_s)
+    for k in range(t.in_first[v], t.in_first[v + 1]):
+        home = room.device[t.in_op[k]]
+        received += t.in_bytes[k]
+        w.input_bytes[home] += t.in_bytes[k]
+        for d in range(len(room.free_s)):
+            w.sent_s[d] += t.latency_s[home, d] + t.in_bytes[k] / t.bandwidth_bytes_per_s[home, d]
+    for d in range(len(room.free_s)):
+        held = room.held_bytes[d] + received - w.input_bytes[d] + t.weight_bytes[v] + t.output_bytes[v]
+        w.share[d] = held / max(t.memory_bytes[d], 1.0)
+        w.input_bytes[d] = w.input_bytes[d] / received if received > 0.0 else 0.0
+
+
+@inlined
+def _permit(t: Tables, rule: Rule, w: Work, v: int) -> None:
+    """Mark the devices that support v and have room for it; where none has, the one that v would overfill least."""
+    roomiest, is_able = -1, False
+    for d in range(len(w.able)):
+        w.able[d] = t.time_s[v, d] < np.inf and w.share[d] <= rule.most_memory
+        is_able = is_able or w.able[d]
+        if t.time_s[v, d] < np.inf and (roomiest < 0 or w.share[d] < w.share[roomiest]):
+            roomiest = d
+    if not is_able:
+        w.able[roomiest] = True
+
+
+@inlined
+def _place(t: Tables, rule: Rule, room: Room, w: Work, v: int) -> int:
+    """The device of the largest score; ties by ``device_order``."""
+    first_s, end_s, way_s, least_s, free_s = np.inf, np.inf, np.inf, np.inf, np.inf
+    for d in range(len(w.able)):
+        free_s = min(free_s, room.free_s[d])
+        if w.able[d]:
+            first_s, least_s = min(first_s, w.start_s[d]), min(least_s, t.time_s[v, d])
+            end_s = min(end_s, w.start_s[d] + t.time_s[v, d])
+            way_s = min(way_s, w.start_s[d] + t.time_s[v, d] + rule.tail_s[v, d])
+    best, highest = -1, -np.inf
+    for d in rule.device_order:
+        if not w.able[d]:
+            continue
+        here_s, unit_s = w.start_s[d] + t.time_s[v, d], rule.op_s
+        score = _weighed(rule, v, 0, min((w.start_s[d] - first_s) / unit_s, MOST))
+        score += _weighed(rule, v, 1, min((here_s - end_s) / unit_s, MOST))
+        score += _weighed(rule, v, 2, min((here_s + rule.tail_s[v, d] - way_s) / unit_s, MOST))
+        score += _weighed(rule, v, 3, min((t.time_s[v, d] - least_s) / unit_s, MOST))
+        score += _weighed(rule, v, 4, min(w.sent_s[d] / unit_s, MOST))
+        score += rule.device[0, 5] * w.input_bytes[d]
+        score += rule.device[0, 6] * min((room.free_s[d] - free_s) / unit_s, MOST)
+        score += rule.device[0, 7] * w.work_s[d] / rule.length_s
+        score += rule.device[0, 8] * min(w.share[d], MOST)
+        score += rule.device[0, 9] * max(min((w.ready_s[v, d] - room.free_s[d]) / unit_s, MOST), -MOST)
+        if best < 0 or score > highest:
+            best, highest = d, score
+    return best
+
+
+@inlined
+def _weighed(rule: Rule, v: int, f: int, value: float) -> float:
+    weight: float = rule.device[0, f] + rule.device[1, f] * rule.factor[v, 0] + rule.device[2, f] * rule.factor[v, 1]
+    return weight * value
+
+
+@inlined
+def _settle(t: Tables, room: Room, w: Work, v: int, d: int) -> None:
+    """v runs on its device; results that nothing waits for any more are freed."""
+    settle(t, room, v, d, w.start_s[d])
+    w.work_s[d] += t.time_s[v, d]
+    if w.readers[v] > 0:
+        room.held_bytes[d] += t.output_bytes[v]
+    for k in range(t.in_first[v], t.in_first[v + 1]):
+        u = t.in_op[k]
+        w.readers[u] -= 1
+        if w.readers[u] == 0:
+            room.held_bytes[room.device[u]] -= t.output_bytes[u]
+
+
+@bare
+def fill_tails(t: Tables, tail_s: FloatArray) -> None:
+    """The optimistic cost table of PEFT (Arabnejad and Barbosa 2014, eq. 1) into ``tail_s`` [N, D], in O(E D^2)."""
+    for i in range(len(t.order) - 1, -1, -1):
+        v = t.order[i]
+        for d in range(tail_s.shape[1]):
+            longest_s = 0.0
+            for k in range(t.out_first[v], t.out_first[v + 1]):
+                u, least_s = t.out_op[k], np.inf
+                for other in range(tail_s.shape[1]):
+                    sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
+                    least_s = min(least_s, sent_s + t.time_s[u, other] + tail_s[u, other])
+                longest_s = max(longest_s, least_s)
+            tail_s[v, d] = longest_s

@@ -1,0 +1,202 @@
+"""List scheduling: ops by priority, each on the device where it ends or starts first.
+
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from hsdag.ir.compiled import bare, inlined, inner
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
+from hsdag.ir.kernels import run
+from hsdag.methods.lists.idle_time import IdleTime, earliest, occupy
+from hsdag.runtime.problem.tables import Tables, arrival_s
+from hsdag.runtime.simulator.heaps import ENTRY, Records, pop, push
+from hsdag.scoring.memory import MEMORY_TOLERANCE
+
+
+@dataclass(frozen=True, eq=False)
+class ListSchedule:
+    """Where and when a list scheduler puts each op, and ``sequence``, in which it did so (a topological order).
+
+    Transfers take latency + bytes / bandwidth, each edge at its own size, and wait for nothing; devices run one op
+    at a time with the op overhead after it. Simulated, as every schedule.
+    """
+
+    device: IntArray  # [N]
+    start_s: FloatArray  # [N]
+    end_s: FloatArray  # [N]
+    sequence: IntArray  # [N]
+
+    @property
+    def makespan_s(self) -> float:
+        """The end of the last op."""
+        return float(self.end_s.max())
+
+    @property
+    def ranks(self) -> IntArray:
+        """[N] the place of each op by start, then end, then sequence."""
+        turn = inverse_of(self.sequence)
+        return inverse_of(np.lexsort((turn, self.end_s, self.start_s)))
+
+
+class Room(NamedTuple):
+    """What a compiled list scheduler writes."""
+
+    device: IntArray  # [N], -1 before an op is placed
+    start_s: FloatArray  # [N]
+    end_s: FloatArray  # [N]
+    sequence: IntArray  # [N]
+    waiting: IntArray  # [N] inputs that are not placed yet
+    held_bytes: FloatArray  # [D] weights
+    limit_bytes: FloatArray  # [D]
+    free_s: FloatArray  # [D] when a device is over with the last op it was given
+    ready: Records  # [N + 1] ENTRY, a heap of ops whose inputs are placed
+
+    @staticmethod
+    def of(tables: Tables) -> Room:
+        """Room for one schedule."""
+        n, d = tables.time_s.shape
+        return Room(
+            device=np.full(n, -1, dtype=np.int64),
+            start_s=np.zeros(n),
+            end_s=np.zeros(n),
+            sequence=np.zeros(n, dtype=np.int64),
+            waiting=np.diff(tables.in_first),
+            held_bytes=np.zeros(d),
+            limit_bytes=tables.memory_bytes * (1 + MEMORY_TOLERANCE),
+            free_s=np.zeros(d),
+            ready=np.zeros(n + 1, ENTRY),
+        )
+
+    def schedule(self) -> ListSchedule:
+        """What was written, when all ops are placed."""
+        return ListSchedule(self.device, self.start_s, self.end_s, self.sequence)
+
+
+def list_schedule(
+    tables: Tables,
+    priority: FloatArray,
+    *,
+    insertion: bool = False,
+    by_start: bool = False,
+    pinned: IntArray | None = None,
+    device_order: IntArray | None = None,
+) -> ListSchedule:
+    """The schedule of ops by ``priority`` [N], largest first, among those whose inputs are placed; ties by op index.
+
+    An op goes to the device where it ends first or, ``by_start``, starts first (then ends first); remaining ties
+    go by ``device_order`` [D], by default by index. ``insertion`` lets it use the first idle time that is long
+    enough; else it runs after all that its device has. ``pinned`` [N] gives the device of an op, -1 to choose.
+    Devices that are full with weights are left out, and so are pins, while there is another.
+    Near O((N + E) D log N); insertion also passes over the gaps behind an op's inputs that are too short.
+    """
+    n, d = tables.time_s.shape
+    room = Room.of(tables)
+    pins = np.full(n, -1, dtype=np.int64) if pinned is None else pinned
+    ties = np.arange(d) if device_order is None else device_order
+    idle, steps = IdleTime.of(d, n if insertion else 0), d * (n + len(tables.in_op))
+    run(_run, steps, tables, room, idle, priority, pins, ties, insertion, by_start)
+    return room.schedule()
+
+
+@bare
+def _run(
+    t: Tables,
+    room: Room,
+    idle: IdleTime,
+    priority: FloatArray,
+    pinned: IntArray,
+    device_order: IntArray,
+    insertion: bool,
+    by_start: bool,
+) -> None:
+    num_ready = first_ready(room, priority)
+    for turn in range(len(room.device)):
+        v = pop(room.ready, 0, num_ready)
+        num_ready -= 1
+        pin, within = pinned[v], True
+        while not _place(t, room, idle, v, pin, device_order, insertion, by_start, within):
+            pin, within = -1, pin >= 0
+        room.sequence[turn] = v
+        num_ready = release(t, room, priority, v, num_ready)
+
+
+@inlined
+def first_ready(room: Room, priority: FloatArray) -> int:
+    """Put the ops without inputs into the heap; how many there are."""
+    count = 0
+    for v in range(len(room.device)):
+        if room.waiting[v] == 0:
+            push(room.ready, 0, count, -priority[v], v)
+            count += 1
+    return count
+
+
+@inlined
+def release(t: Tables, room: Room, priority: FloatArray, v: int, count: int) -> int:
+    """v is placed: put the ops that waited for it alone into the heap of ``count`` ops; how many are there then."""
+    for k in range(t.out_first[v], t.out_first[v + 1]):
+        u = t.out_op[k]
+        room.waiting[u] -= 1
+        if room.waiting[u] == 0:
+            push(room.ready, 0, count, -priority[u], u)
+            count += 1
+    return count
+
+
+@inner
+def _place(
+    t: Tables,
+    room: Room,
+    idle: IdleTime,
+    v: int,
+    pin: int,
+    device_order: IntArray,
+    insertion: bool,
+    by_start: bool,
+    limited: bool,
+) -> bool:
+    """Put v on its best device; False where none may take it."""
+    best, best_start_s, best_end_s, slot = -1, np.inf, np.inf, -1
+    for i in range(len(device_order)):
+        d = device_order[i]
+        if t.time_s[v, d] == np.inf or (pin >= 0 and d != pin) or (limited and not has_room(t, room, v, d)):
+            continue
+        ready_s, gap = arrival_s(t, v, d, room.device, room.end_s), -1
+        start_s = max(ready_s, room.free_s[d])
+        if insertion:
+            start_s, gap = earliest(idle, d, ready_s, t.time_s[v, d], t.op_overhead_s)
+        end_s = start_s + t.time_s[v, d]
+        sooner = end_s < best_end_s
+        if by_start:
+            sooner = start_s < best_start_s or (start_s == best_start_s and sooner)
+        if best < 0 or sooner:
+            best, best_start_s, best_end_s, slot = d, start_s, end_s, gap
+    if best < 0:
+        return False
+    if insertion:
+        occupy(idle, best, slot, best_start_s, best_end_s + t.op_overhead_s)
+    settle(t, room, v, best, best_start_s)
+    return True
+
+
+@inlined
+def has_room(t: Tables, room: Room, v: int, d: int) -> bool:
+    """Whether device d can hold the weights of v beside those it has."""
+    fits: bool = room.held_bytes[d] + t.weight_bytes[v] <= room.limit_bytes[d]
+    return fits
+
+
+@inlined
+def settle(t: Tables, room: Room, v: int, d: int, start_s: float) -> None:
+    """Note that v starts on device d at ``start_s``."""
+    room.device[v] = d
+    room.start_s[v] = start_s
+    room.end_s[v] = start_s + t.time_s[v, d]
+    room.held_bytes[d] += t.weight_bytes[v]
+    room.free_s[d] = max(room.free_s[d], room.end_s[v] + t.op_overhead_s)

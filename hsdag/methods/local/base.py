@@ -1,0 +1,265 @@
+"""LocalPlacer: the base of methods that change a plan by small random moves, by chains side by side on threads.
+
+Legend: U placement units, K kinds of moves.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from dataclasses import dataclass
+from threading import Event
+from typing import ClassVar
+
+import numpy as np
+
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
+from hsdag.methods.base import O, Placer
+from hsdag.methods.incumbent import Incumbent, Status
+from hsdag.methods.local.chain import (
+    Move,
+    Values,
+    chain_for,
+    draw_move,
+    places_of,
+    restore,
+    settle,
+    shares_of,
+    start,
+)
+from hsdag.methods.local.values import Listed, schedule, values_of
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.simulator import simulate
+from hsdag.scoring.base import SearchStopped
+
+SLICE_S = 0.01
+"""What a thread computes without looking whether it has to stop."""
+LOOK_EVERY_S = 0.02
+"""How often it is looked whether the search has to end, and what was found."""
+LONGEST_SLICE = 1 << 20
+
+
+@dataclass(frozen=True)
+class Heat:
+    """The temperature of a chain in one round, in units of the objective, at its beginning and its end."""
+
+    first: float
+    last: float
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What chains of one kind draw moves by, ``share`` [K], and what makes that which their values come from."""
+
+    share: FloatArray
+    values: Callable[[], Values]
+    has_pins: bool = False
+    takes_order: bool = False
+
+
+class Annealing:
+    """Chains that search side by side; with the same seed and number of proposals, on any number of threads, alike.
+
+    ``sources`` are those of the chains. Use as a context manager, which ends the threads.
+    """
+
+    def __init__(self, incumbent: Incumbent, sources: Sequence[Source]) -> None:
+        problem, seeds = incumbent.problem, np.random.SeedSequence(incumbent.limits.seed).generate_state
+        self._incumbent, self._sources = incumbent, tuple(sources)
+        each = zip(sources, seeds(len(sources), np.uint64).tolist(), strict=True)
+        self.chains = [chain_for(problem, source.share, seed, has_pins=source.has_pins) for source, seed in each]
+        self._values = [source.values() for source in sources]
+        self._found: list[Plan | None] = [None] * len(sources)
+        self._reported = list(self._found)
+        self._stop = Event()
+        self._pool = ThreadPoolExecutor(max(1, min(incumbent.limits.num_workers, len(sources))))
+
+    def __enter__(self) -> Annealing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._pool.shutdown()
+
+    @property
+    def value(self) -> float:
+        """The least value of any chain's present plan, with its penalty where it does not fit into memory."""
+        return min(float(chain.state["value"][0]) for chain in self.chains)
+
+    @property
+    def num_idle(self) -> int:
+        """Proposals of the chain that found a better plan of its own last, since then."""
+        return min(int(chain.state["num_proposals"][0] - chain.state["gained_at"][0]) for chain in self.chains)
+
+    def begin(self, plans: Sequence[tuple[IntArray, FloatArray] | None]) -> None:
+        """Give every chain a placement [U] with ranks [U]; those that get None keep what they have."""
+        for chain, values, plan in zip(self.chains, self._values, plans, strict=True):
+            if plan is not None:
+                chain.device[:], chain.rank[:] = plan
+                start(values, chain)
+
+    @property
+    def num_with_pins(self) -> int:
+        """Chains that search over list schedules; they come first."""
+        return sum(source.has_pins for source in self._sources)
+
+    def share_best(self, which: Sequence[int]) -> None:
+        """Let some chains go on from the best that any of those with pins has found."""
+        best = min(self.chains[: self.num_with_pins], key=lambda chain: float(chain.state["best"][0]), default=None)
+        if which and best is not None and np.isfinite(best.state["best"][0]):
+            plan = best.best_device.copy(), best.best_rank.copy()
+            self.begin([plan if i in which else None for i in range(len(self.chains))])
+
+    def run(self, heats: Sequence[Heat], num: int) -> None:
+        """Let every chain make ``num`` proposals, and report the best plans. Raises SearchStopped in between."""
+        num = int(min(num, self._incumbent.evaluations_left // len(self.chains)))
+        if num < 1:
+            raise SearchStopped
+        for chain, heat in zip(self.chains, heats, strict=True):
+            chain.state["temperature"] = heat.first
+            chain.state["cooling"] = (heat.last / heat.first) ** (1.0 / num) if heat.first > 0 else 1.0
+        before = self._num_proposals
+        tasks = [self._pool.submit(self._run_chain, i, num) for i in range(len(self.chains))]
+        limits = self._incumbent.limits
+        is_timed = np.isfinite(limits.seconds) and not np.isfinite(self._incumbent.evaluations_left)
+        try:
+            waiting = set(tasks)
+            while waiting:
+                waiting = wait(waiting, LOOK_EVERY_S).not_done
+                self._incumbent.check()
+                if is_timed:  # else what is reported must not depend on when
+                    self._report()
+        finally:
+            self._stop.set()
+            wait(tasks)
+            self._stop.clear()
+            self._incumbent.spend(self._num_proposals - before)
+            self._report()
+        for task in tasks:
+            task.result()
+
+    @property
+    def _num_proposals(self) -> int:
+        return sum(int(chain.state["num_proposals"][0]) for chain in self.chains)
+
+    def _run_chain(self, i: int, num: int) -> None:
+        """Make proposals in slices that are neither long nor many; keep the best plan where the caller sees it."""
+        chain, values, size = self.chains[i], self._values[i], 1
+        end = int(chain.state["num_proposals"][0]) + num
+        while (left := end - int(chain.state["num_proposals"][0])) > 0 and not self._stop.is_set():
+            best, begin_s = float(chain.state["best"][0]), time.monotonic()
+            values.propose(chain, min(size, left))
+            if chain.state["best"][0] < best:
+                self._found[i] = self._best_plan(i)
+            is_quick = time.monotonic() - begin_s < SLICE_S / 2
+            size = min(2 * size, LONGEST_SLICE) if is_quick else max(size // 2, 1)
+
+    def _report(self) -> None:
+        """Have the plans evaluated, whatever the budget, that chains have found since."""
+        new = [plan for plan, old in zip(self._found, self._reported, strict=True) if plan is not old]
+        self._reported = list(self._found)
+        self._incumbent.report([plan for plan in new if plan is not None])
+
+    def _best_plan(self, i: int) -> Plan:
+        """The best plan of a chain, its ranks counted from 0."""
+        chain, values = self.chains[i], self._values[i]
+        device, rank = chain.best_device, chain.best_rank
+        if isinstance(values, Listed):
+            schedule(values, device, rank)
+            device, rank = values.device, values.rank
+        order = places_of(rank) if self._sources[i].takes_order else None
+        return Plan(device, order)
+
+
+SIMULATED = (LATENCY, THROUGHPUT)
+"""The objectives whose values are computed inside the compiled loop."""
+
+
+class LocalPlacer(Placer[O]):
+    """A search from the best of a few plans.
+
+    Where plans are simulated, chains of compiled moves and simulations go side by side on threads, and the evaluator
+    hears of what they find; elsewhere, every proposal of one chain is evaluated. ``moves`` are the kinds of moves and
+    how often they come.
+    """
+
+    is_seeded = True
+    moves: ClassVar[Mapping[Move, float]]
+
+    @abstractmethod
+    def starts(self, incumbent: Incumbent) -> list[Plan]:
+        """Where the search may start; it does at the best of them."""
+
+    @abstractmethod
+    def rounds(self, chains: Annealing, incumbent: Incumbent, start: Plan) -> None:
+        """Let the chains search from ``start`` until nothing better is found."""
+
+    @abstractmethod
+    def heat(self, incumbent: Incumbent) -> float:
+        """The temperature of single proposals, in units of the objective."""
+
+    @abstractmethod
+    def patience(self, incumbent: Incumbent) -> float:
+        """Single proposals in a row without a better plan after which the search ends."""
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        problem, takes_order = incumbent.problem, incumbent.takes_order and self.gives_order
+        starts = list(incumbent.limits.known) or self.starts(incumbent)
+        incumbent.evaluate(starts)
+        share = shares_of(problem, self.moves, takes_order=takes_order)
+        if share.any() and incumbent.is_cheap and problem.objective in SIMULATED and problem.costs is not None:
+            with Annealing(incumbent, self.sources(problem, share, takes_order)) as chains:
+                self.rounds(chains, incumbent, incumbent.best or starts[0])
+        elif share.any():
+            self._step_by_step(incumbent, share, takes_order)
+        return Status.FEASIBLE
+
+    def prepare(self, problem: Problem, *, takes_order: bool) -> None:
+        takes_order = takes_order and self.gives_order
+        share = shares_of(problem, self.moves, takes_order=takes_order)
+        if not share.any() or problem.objective not in SIMULATED or problem.costs is None:
+            return
+        for source in dict.fromkeys(self.sources(problem, share, takes_order)):
+            chain, values = chain_for(problem, source.share, seed=0, has_pins=source.has_pins), source.values()
+            chain.device[:] = problem.supported.argmax(axis=1)
+            start(values, chain)
+            values.propose(chain, 1)
+
+    def sources(self, problem: Problem, share: FloatArray, takes_order: bool) -> list[Source]:
+        """What each chain draws its moves by, and where its values come from."""
+        return [Source(share, lambda: values_of(problem, takes_order), takes_order=takes_order)]
+
+    def _step_by_step(self, incumbent: Incumbent, share: FloatArray, takes_order: bool) -> None:
+        """One chain, whose every proposal is evaluated."""
+        chain, idle = chain_for(incumbent.problem, share, incumbent.limits.seed), 0
+        rng, best, value = np.random.default_rng(incumbent.limits.seed), incumbent.best, incumbent.best_score
+        if best is None:
+            return
+        chain.device[:], chain.rank[:] = placed_and_ranked(incumbent, best)
+        while idle < self.patience(incumbent):
+            draw_move(chain)
+            before = incumbent.best_score
+            if chain.state["num_changed"][0]:
+                order = places_of(chain.rank) if takes_order else None
+                other = incumbent.evaluate([Plan(chain.device, order)])[0].value
+                if other <= value - self.heat(incumbent) * np.log(1.0 - rng.random()):
+                    value = other
+                else:
+                    restore(chain)
+                settle(chain)
+            idle = 0 if incumbent.best_score < before else idle + 1
+
+
+def placed_and_ranked(incumbent: Incumbent, plan: Plan) -> tuple[IntArray, FloatArray]:
+    """[U] the placement and the ranks of a plan; without an order, by the times when units start, where known."""
+    position = inverse_of(incumbent.problem.units.graph.topological_order)
+    order = position if plan.order is None else plan.order
+    if plan.order is None and incumbent.takes_order and incumbent.problem.costs is not None:
+        start_s = simulate(incumbent.costs, plan.placement).start_s
+        order = inverse_of(np.lexsort((position, start_s)))
+    return plan.placement, order.astype(np.float64)

@@ -1,0 +1,371 @@
+"""Chain: a plan that changes by small random moves, one at a time, and the best that it has been.
+
+Metropolis' rule at a temperature that falls geometrically decides what is kept; at temperature 0, what is not worse is.
+Every move leaves units on devices that support them. Some draws change nothing.
+
+Legend: U placement units, D devices, G groups, K kinds of moves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from hsdag.ir.compiled import bare, inlined
+from hsdag.ir.graph.computation_graph import BoolArray, Csr, FloatArray, IntArray, inverse_of
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.simulator.heaps import Records
+
+STATE = np.dtype(
+    [
+        ("random", "u8"),
+        ("value", "f8"),  # of the plan; with a penalty where it does not fit into memory
+        ("best", "f8"),  # of the best plan that fits
+        ("temperature", "f8"),
+        ("cooling", "f8"),  # what every proposal multiplies the temperature with
+        ("excess", "f8"),  # share of memory by which the plan proposed last exceeds what there is
+        ("num_changed", "i8"),  # units of the present proposal
+        ("num_proposals", "i8"),
+        ("gained_at", "i8"),  # the proposal that found the best
+    ],
+    align=True,
+)
+
+
+class Chain(NamedTuple):
+    """A plan, the room for one proposal, and what proposals are drawn from; ranks are any numbers, smallest first."""
+
+    device: IntArray  # [U]
+    rank: FloatArray  # [U]
+    best_device: IntArray  # [U]
+    best_rank: FloatArray  # [U]
+    changed: IntArray  # [U] units of the present proposal, each once
+    old_device: IntArray  # [U] where they were
+    old_rank: FloatArray  # [U]
+    is_changed: BoolArray  # [U]
+    able: IntArray  # [U, D] devices, those first that support the unit
+    num_able: IntArray  # [U]
+    supported: BoolArray  # [U, D]
+    movable: IntArray  # units that more than one device supports
+    near_first: IntArray  # [U + 1] the neighbours of u are near[near_first[u]:near_first[u + 1]]
+    near: IntArray
+    group_first: IntArray  # [G + 1]
+    group: IntArray  # units by group
+    order: IntArray  # [U] a topological order
+    share: FloatArray  # [K] cumulative shares of the kinds of moves
+    state: Records  # [1] STATE
+
+
+def chain_for(problem: Problem, share: FloatArray, seed: int, *, has_pins: bool = False) -> Chain:
+    """A chain over the units of a problem, without a plan; ``share`` [K] is how often each kind of move is drawn.
+
+    With ``has_pins`` its devices are pins, and one more, D, says that a unit has none.
+    """
+    num, graph, supported = problem.num_units, problem.units.graph, problem.supported
+    if has_pins:
+        supported = np.pad(supported, ((0, 0), (0, 1)), constant_values=True)
+    near = Csr.build(num, np.append(graph.edge_src, graph.edge_dst), np.append(graph.edge_dst, graph.edge_src))
+    groups = groups_of(problem)
+    state = np.zeros(1, STATE)
+    state["random"], state["best"], state["value"] = seed, np.inf, np.inf
+    count = supported.sum(axis=1)
+    return Chain(
+        device=np.zeros(num, dtype=np.int64),
+        rank=np.zeros(num),
+        best_device=np.zeros(num, dtype=np.int64),
+        best_rank=np.zeros(num),
+        changed=np.zeros(num, dtype=np.int64),
+        old_device=np.zeros(num, dtype=np.int64),
+        old_rank=np.zeros(num),
+        is_changed=np.zeros(num, dtype=np.bool_),
+        able=np.argsort(~supported, axis=1, kind="stable"),
+        num_able=count,
+        supported=supported.copy(),
+        movable=np.flatnonzero(count > 1),
+        near_first=near.indptr,
+        near=near.indices,
+        group_first=groups.indptr,
+        group=groups.indices,
+        order=graph.topological_order.copy(),
+        share=np.cumsum(share) / np.cumsum(share)[-1],
+        state=state,
+    )
+
+
+def groups_of(problem: Problem) -> Csr:
+    """Units by the op that they are shards of, as far as that is known."""
+    names = () if problem.costs is None else problem.costs.labels.meta_ops
+    named = np.array([v for v, name in enumerate(names) if name], dtype=np.int64)
+    number = np.unique([names[v] for v in named.tolist()], return_inverse=True)[1]
+    return Csr.build(int(number.max(initial=-1)) + 1, number.astype(np.int64), named)
+
+
+def places_of(rank: FloatArray) -> IntArray:
+    """[U] the place of each unit by ``rank`` [U], ties by index."""
+    return inverse_of(np.argsort(rank, kind="stable"))
+
+
+@inlined
+def uniform(c: Chain) -> float:
+    """A number in [0, 1) by SplitMix64 (Steele, Lea and Flood 2014), whose state is the chain's own."""
+    c.state[0].random += np.uint64(0x9E3779B97F4A7C15)
+    z = c.state[0].random
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    z = (z ^ (z >> np.uint64(31))) >> np.uint64(11)
+    number: float = np.float64(z) * 2.0**-53
+    return number
+
+
+@inlined
+def below(c: Chain, count: int) -> int:
+    """A whole number in [0, count)."""
+    return int(uniform(c) * count)
+
+
+@bare
+def change(c: Chain, u: int, device: int, rank: float) -> None:
+    """In this proposal unit u is on ``device``, if that supports it, at ``rank``."""
+    if not c.supported[u, device] or (c.device[u] == device and c.rank[u] == rank):
+        return
+    if not c.is_changed[u]:
+        k = c.state[0].num_changed
+        c.changed[k] = u
+        c.old_device[k] = c.device[u]
+        c.old_rank[k] = c.rank[u]
+        c.is_changed[u] = True
+        c.state[0].num_changed = k + 1
+    c.device[u] = device
+    c.rank[u] = rank
+
+
+@bare
+def settle(c: Chain) -> None:
+    """The proposal is over, and the next one begins with nothing."""
+    for k in range(c.state[0].num_changed):
+        c.is_changed[c.changed[k]] = False
+    c.state[0].num_changed = 0
+
+
+@bare
+def restore(c: Chain) -> None:
+    """Put back what the proposal has changed."""
+    for k in range(c.state[0].num_changed):
+        u = c.changed[k]
+        c.device[u] = c.old_device[k]
+        c.rank[u] = c.old_rank[k]
+
+
+@bare
+def note_best(c: Chain) -> None:
+    """The plan is the best so far."""
+    c.state[0].best = c.state[0].value
+    c.state[0].gained_at = c.state[0].num_proposals
+    for u in range(len(c.device)):
+        c.best_device[u] = c.device[u]
+        c.best_rank[u] = c.rank[u]
+
+
+LONGEST_STRETCH = 0.5
+"""Share of all units that one move may put on one device."""
+FARTHEST = 0.05
+"""Share of all ranks that a unit may go up or down."""
+
+
+class Move(IntEnum):
+    """The kinds of moves."""
+
+    UNIT = 0  # a unit goes to another device
+    JOIN = 1  # a unit goes to the device of a neighbour
+    SWAP = 2  # two units change devices
+    TWINS = 3  # two units of a group change devices
+    GROUP = 4  # a group goes to one device
+    CLUSTER = 5  # a unit and about half of its neighbours go to one device
+    STRETCH = 6  # a stretch of the topological order goes to one device, short stretches as often as long ones
+    EXCHANGE = 7  # two devices exchange a stretch of the topological order
+    SHIFT = 8  # a unit goes up or down in the order
+    BESIDE = 9  # a unit goes next to another one in the order
+    TURN = 10  # two units change their places in the order
+    FLIPS = 11  # each unit goes to another device with probability one by their number; at least one does
+
+
+OF_ORDER = (Move.SHIFT, Move.BESIDE, Move.TURN)
+OF_GROUPS = (Move.TWINS, Move.GROUP)
+
+
+def shares_of(problem: Problem, often: Mapping[Move, float], *, takes_order: bool) -> FloatArray:
+    """[K] how often each kind of move is drawn, none where it can change nothing in this problem."""
+    can_move, has_groups = bool((problem.supported.sum(axis=1) > 1).any()), len(groups_of(problem).indices) > 0
+    share = np.zeros(len(Move))
+    for move, weight in often.items():
+        applies = takes_order and problem.num_units > 1 if move in OF_ORDER else can_move
+        share[move] = weight * (applies and (has_groups or move not in OF_GROUPS))
+    return share
+
+
+@bare
+def draw_move(c: Chain) -> None:
+    """Change the plan by a move of a kind drawn by the chain's shares."""
+    at, kind = uniform(c), 0
+    while at >= c.share[kind]:
+        kind += 1
+    if kind == Move.SHIFT or kind == Move.BESIDE or kind == Move.TURN:
+        _reorder(c, kind)
+        return
+    u = c.movable[below(c, len(c.movable))]
+    if kind == Move.UNIT:
+        change(c, u, _other_device(c, u), c.rank[u])
+    elif kind == Move.JOIN:
+        _join(c, u)
+    elif kind == Move.SWAP:
+        _swap_devices(c, u, c.movable[below(c, len(c.movable))])
+    elif kind == Move.TWINS:
+        _twins(c)
+    elif kind == Move.GROUP:
+        _move_group(c)
+    elif kind == Move.CLUSTER:
+        _move_cluster(c, u)
+    elif kind == Move.STRETCH or kind == Move.EXCHANGE:
+        _move_stretch(c, kind == Move.EXCHANGE)
+    else:
+        _flip(c)
+
+
+@inlined
+def _other_device(c: Chain, u: int) -> int:
+    """Another device that supports u, uniformly."""
+    device = c.able[u, below(c, c.num_able[u] - 1)]
+    return c.able[u, c.num_able[u] - 1] if device == c.device[u] else device  # type: ignore[no-any-return]
+
+
+@inlined
+def _join(c: Chain, u: int) -> None:
+    """To the device of a neighbour; to any other where that changes nothing."""
+    count = c.near_first[u + 1] - c.near_first[u]
+    if count > 0:
+        change(c, u, c.device[c.near[c.near_first[u] + below(c, count)]], c.rank[u])
+    if c.state[0].num_changed == 0:
+        change(c, u, _other_device(c, u), c.rank[u])
+
+
+@inlined
+def _swap_devices(c: Chain, u: int, w: int) -> None:
+    """Where both devices support both."""
+    a, b = c.device[u], c.device[w]
+    if c.supported[u, b] and c.supported[w, a]:
+        change(c, u, b, c.rank[u])
+        change(c, w, a, c.rank[w])
+
+
+@inlined
+def _twins(c: Chain) -> None:
+    g = below(c, len(c.group_first) - 1)
+    first, count = c.group_first[g], c.group_first[g + 1] - c.group_first[g]
+    _swap_devices(c, c.group[first + below(c, count)], c.group[first + below(c, count)])
+
+
+@inlined
+def _move_group(c: Chain) -> None:
+    g, device = below(c, len(c.group_first) - 1), below(c, c.able.shape[1])
+    for k in range(c.group_first[g], c.group_first[g + 1]):
+        change(c, c.group[k], device, c.rank[c.group[k]])
+
+
+@inlined
+def _move_cluster(c: Chain, u: int) -> None:
+    device = c.able[u, below(c, c.num_able[u])]
+    change(c, u, device, c.rank[u])
+    for k in range(c.near_first[u], c.near_first[u + 1]):
+        if uniform(c) < 0.5:
+            change(c, c.near[k], device, c.rank[c.near[k]])
+
+
+@inlined
+def _move_stretch(c: Chain, exchanges: bool) -> None:
+    """All of a stretch goes to one device; or what is there on one goes to another, and the other way round."""
+    num, num_devices = len(c.order), c.able.shape[1]
+    length = 1 + int(np.exp(uniform(c) * np.log(max(1.0, LONGEST_STRETCH * num))))
+    first = below(c, num + length - 1) - length + 1
+    a, b = below(c, num_devices), below(c, num_devices)
+    for i in range(max(first, 0), min(first + length, num)):
+        u = c.order[i]
+        if not exchanges or c.device[u] == b:
+            change(c, u, a, c.rank[u])
+        elif c.device[u] == a:
+            change(c, u, b, c.rank[u])
+
+
+@inlined
+def _flip(c: Chain) -> None:
+    """Units are skipped by a geometric number at a time."""
+    num = len(c.movable)
+    stays = np.log(1.0 - 1.0 / num) if num > 1 else -np.inf
+    while c.state[0].num_changed == 0:
+        i = int(np.log(1.0 - uniform(c)) / stays) if num > 1 else 0
+        while i < num:
+            u = c.movable[i]
+            change(c, u, _other_device(c, u), c.rank[u])
+            i += 1 + int(np.log(1.0 - uniform(c)) / stays) if num > 1 else 1
+
+
+@inlined
+def _reorder(c: Chain, kind: int) -> None:
+    """Ranks are those of all units, movable or not."""
+    num = len(c.rank)
+    u, w = below(c, num), below(c, num)
+    if kind == Move.SHIFT:
+        change(c, u, c.device[u], c.rank[u] + FARTHEST * num * (2.0 * uniform(c) - 1.0))
+    elif kind == Move.BESIDE:
+        change(c, u, c.device[u], c.rank[w] + uniform(c) - 0.5)
+    else:
+        rank = c.rank[u]
+        change(c, u, c.device[u], c.rank[w])
+        change(c, w, c.device[w], rank)
+
+
+ROUNDING = 1e-12
+"""Share by which a value may exceed what can be accepted before its computation is cut off."""
+
+
+class Values(Protocol):
+    """What the values of a chain come from; each has a loop of its own, compiled around its values."""
+
+    def propose(self, c: Chain, num: int) -> None:
+        """Make ``num`` proposals."""
+
+    def value(self, c: Chain) -> float:
+        """The value of the chain's plan, as it is; the excess of memory goes into the chain's state."""
+
+
+def start(values: Values, c: Chain) -> None:
+    """Compute the value of the chain's plan, which may be a new one."""
+    c.state["value"] = values.value(c)
+    if c.state["value"][0] < c.state["best"][0] and c.state["excess"][0] == 0.0:
+        note_best(c)
+
+
+@inlined
+def draw(c: Chain) -> float:
+    """Draw a proposal, which may change nothing; the largest value at which it would be kept."""
+    c.state[0].num_proposals += 1
+    c.state[0].temperature *= c.state[0].cooling
+    draw_move(c)
+    if c.state[0].num_changed == 0:
+        return 0.0
+    limit: float = c.state[0].value - c.state[0].temperature * np.log(1.0 - uniform(c))
+    return limit
+
+
+@inlined
+def is_kept(c: Chain, value: float, limit: float) -> bool:
+    """Keep a proposal up to ``limit``, and else put back the chain's plan."""
+    if value > limit:
+        restore(c)
+        return False
+    c.state[0].value = value
+    if value < c.state[0].best and c.state[0].excess == 0.0:
+        note_best(c)
+    return True

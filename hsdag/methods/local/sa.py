@@ -1,0 +1,206 @@
+"""SaPlacer and EaPlacer: simulated annealing, and the (1+1) evolutionary algorithm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.methods.incumbent import LEAST_GAIN, Incumbent
+from hsdag.methods.lists.schedulers import HeftPlacer
+from hsdag.methods.local.base import Annealing, Heat, LocalPlacer, Source, placed_and_ranked
+from hsdag.methods.local.chain import Move, places_of, shares_of
+from hsdag.methods.local.values import Listed, Scheduled, listed, values_of
+from hsdag.methods.memory_repair import fastest_devices, repaired
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.semantics import Execution
+from hsdag.runtime.problem.tables import levels_of, tables_of
+
+
+@dataclass(frozen=True)
+class SaOptions:
+    """Raises OptionError for a value out of range."""
+
+    num_chains: int = 8
+    """Chains that search side by side, each at its own temperature."""
+    hottest: float = 0.005
+    """The temperature at which the hottest chain begins a round, as a share of the best value,"""
+    coldest: float = 0.0005
+    """and that of the coldest one; the others are spread evenly between these two, by ratio."""
+    cooling: float = 0.05
+    """A round ends at this share of the temperature it began with."""
+    first_round: int = 1000
+    """Proposals of a chain in the first round; the next ones are longer,"""
+    growth: float = 2.0
+    """by this factor each."""
+    most_idle_rounds: int = 3
+    """Rounds in a row without a better plan after which the search ends,"""
+    patience_per_unit: int = 500
+    """not counting those of fewer proposals for each unit. Where every proposal is evaluated by itself, the search ends
+    after so many in a row without a better plan."""
+    lists: float = 0.75
+    """Share of the chains that search over list schedules, where plans have orders."""
+    kept: float = 0.5
+    """Share of the chains, the hottest, that go on from their own plans in the next round, the others from the best."""
+    restarted: int = 1
+    """Chains over list schedules, the hottest, that begin every round anew."""
+
+    def __post_init__(self) -> None:
+        counts = (self.num_chains, self.first_round, self.most_idle_rounds, self.growth)
+        is_share = 0 <= self.lists <= 1 and 0 <= self.kept <= 1 and 0 < self.cooling <= 1
+        is_finite = np.isfinite([self.growth, self.hottest]).all()
+        if min(counts) < 1 or self.restarted < 0 or not (is_share and is_finite and 0 < self.coldest <= self.hottest):
+            raise OptionError(
+                "sa takes counts and a finite growth of at least 1, shares between 0 and 1, and finite "
+                "0 < coldest <= hottest"
+            )
+
+
+MOVES_OF_LISTS = {
+    Move.UNIT: 3, Move.JOIN: 1, Move.SWAP: 0.5, Move.GROUP: 0.3, Move.CLUSTER: 0.3, Move.STRETCH: 0.3,
+    Move.SHIFT: 2, Move.BESIDE: 2, Move.TURN: 1,
+}  # fmt: skip
+"""How often the moves come where a chain's devices are pins."""
+
+
+class SaPlacer(LocalPlacer[SaOptions]):
+    """Simulated annealing (Kirkpatrick et al. 1983) in rounds that grow, by chains at different temperatures.
+
+    Where plans have orders, some chains search over list schedules: from HEFT's priorities, without pins. The others
+    search over placements and orders, from the best plan known. After a round the hottest chains of each kind go on
+    from where they are, but for the first one, which begins anew, and the others from the best. The last round before a
+    limit of seconds lasts until then. The same seed and number of proposals give the same search on any number of
+    threads; where plans are measured one by one, one chain cools with the budget.
+    """
+
+    name = "sa"
+    options_type = SaOptions
+    needs_costs = False
+    gives_order = True
+    moves = {  # noqa: RUF012 - a class variable of the base
+        Move.UNIT: 3, Move.JOIN: 3, Move.SWAP: 1, Move.TWINS: 0.5, Move.GROUP: 0.5, Move.CLUSTER: 0.3,
+        Move.STRETCH: 0.5, Move.EXCHANGE: 0.3, Move.SHIFT: 1, Move.BESIDE: 1, Move.TURN: 0.5,
+    }  # fmt: skip
+
+    def sources(self, problem: Problem, share: FloatArray, takes_order: bool) -> list[Source]:
+        o = self.options
+        direct = Source(share, lambda: values_of(problem, takes_order), takes_order=takes_order)
+        if not takes_order or problem.semantics.execution is not Execution.WORK_CONSERVING:
+            return [direct] * o.num_chains
+        of_pins = shares_of(problem, MOVES_OF_LISTS, takes_order=True)
+        lists = Source(of_pins, lambda: _lists(problem), has_pins=True, takes_order=True)
+        num_lists = round(o.lists * o.num_chains)
+        return [lists] * num_lists + [direct] * (o.num_chains - num_lists)
+
+    def rounds(self, chains: Annealing, incumbent: Incumbent, start: Plan) -> None:
+        o, num = self.options, len(chains.chains)
+        num_lists = chains.num_with_pins
+        ladder = np.concatenate([_ladder(o, num_lists), _ladder(o, num - num_lists)])
+        unpinned, num_new = _unpinned(incumbent), min(num_lists, o.restarted)
+        chains.begin([unpinned] * num_lists + [None] * (num - num_lists))
+        length, idle, kept = float(o.first_round), 0, 0.0
+        while idle < o.most_idle_rounds:
+            best = placed_and_ranked(incumbent, incumbent.best or start)
+            first = num_lists + int(kept * (num - num_lists))
+            chains.begin([unpinned] * num_new + [None] * (first - num_new) + [best] * (num - first))
+            scale, before = min(incumbent.best_score, chains.value), incumbent.best_score
+            began_s, made = incumbent.elapsed_s, length * num
+            chains.run([Heat(scale * t, scale * t * o.cooling) for t in ladder], int(length))
+            kept = o.kept
+            chains.share_best(range(int(kept * num_lists), num_lists))
+            rest = length * incumbent.left_s / max(incumbent.elapsed_s - began_s, 1e-9)
+            length *= o.growth
+            if rest < (1.0 + o.growth) * length:  # not enough for this round and another one
+                length = max(rest, 1.0)
+            if incumbent.best_score < before * (1 - LEAST_GAIN):
+                idle = 0
+            elif made >= self.patience(incumbent):
+                idle += 1
+
+    def heat(self, incumbent: Incumbent) -> float:
+        return float(incumbent.best_score * self.options.hottest * self.options.cooling**incumbent.progress)
+
+    def patience(self, incumbent: Incumbent) -> float:
+        return self.options.patience_per_unit * incumbent.problem.num_units
+
+    def starts(self, incumbent: Incumbent) -> list[Plan]:
+        problem = incumbent.problem
+        costs, able = problem.costs, np.flatnonzero(problem.supported.all(axis=0))
+        alone = [Plan(np.full(problem.num_units, d)) for d in able]
+        if costs is None:
+            return alone or [Plan(np.argmax(problem.supported, axis=1))]
+        spread = [Plan(fastest_devices(costs))]
+        if problem.objective.name in HeftPlacer.objectives:
+            spread += HeftPlacer().proposals(problem, incumbent.limits.seed)
+        return [*(Plan(repaired(costs, p.placement, problem.semantics), p.order) for p in spread), *alone]
+
+
+def _ladder(options: SaOptions, count: int) -> FloatArray:
+    """[count] the temperatures of chains at the beginning of a round, as shares of the best value, hottest first."""
+    ratio = options.coldest / options.hottest
+    return np.asarray(options.hottest * ratio ** (np.arange(count) / max(count - 1, 1)), dtype=np.float64)
+
+
+def _lists(problem: Problem) -> Listed:
+    """List schedules of the units, simulated as plans are."""
+    values = values_of(problem, takes_order=True)
+    assert isinstance(values, Scheduled)
+    assert problem.costs is not None
+    return listed(values, problem.costs)
+
+
+def _unpinned(incumbent: Incumbent) -> tuple[IntArray, FloatArray]:
+    """[U] no pins, and ranks by HEFT's priority."""
+    num, upward_s = incumbent.problem.num_units, levels_of(tables_of(incumbent.costs)).upward_s
+    rank = places_of(-upward_s)
+    return np.full(num, incumbent.problem.num_devices), rank.astype(np.float64)
+
+
+LOOK_EVERY = 1000
+"""Proposals between two looks at whether the search has come to its end."""
+
+
+@dataclass(frozen=True)
+class EaOptions:
+    """Raises OptionError for a value out of range."""
+
+    patience: int = 2000
+    """The search ends after this many neighbours in a row without a gain,"""
+    patience_per_unit: int = 50
+    """and this many more for each unit that can move."""
+
+    def __post_init__(self) -> None:
+        if self.patience < 1 or self.patience_per_unit < 0:
+            raise OptionError("ea takes a patience of at least 1 and a patience_per_unit of at least 0")
+
+
+class EaPlacer(LocalPlacer[EaOptions]):
+    """DiviML's biased (1+1) EA (section V-A), for whatever objective the evaluator has.
+
+    A neighbour moves each unit with probability one by their number, and replaces the placement when it is not
+    worse. The order is the executor's. The same seed and evaluations give the same search.
+    """
+
+    name = "ea"
+    options_type = EaOptions
+    gives_order = False
+    moves = {Move.FLIPS: 1}  # noqa: RUF012 - a class variable of the base
+
+    def starts(self, incumbent: Incumbent) -> list[Plan]:
+        costs = incumbent.costs
+        return [Plan(repaired(costs, fastest_devices(costs), incumbent.problem.semantics))]
+
+    def rounds(self, chains: Annealing, incumbent: Incumbent, start: Plan) -> None:
+        chains.begin([placed_and_ranked(incumbent, start)])
+        while chains.num_idle < self.patience(incumbent):
+            chains.run([Heat(0.0, 0.0)], LOOK_EVERY)
+
+    def heat(self, incumbent: Incumbent) -> float:  # noqa: ARG002
+        return 0.0
+
+    def patience(self, incumbent: Incumbent) -> float:
+        num_movable = int((incumbent.problem.supported.sum(axis=1) > 1).sum())
+        return self.options.patience + self.options.patience_per_unit * num_movable

@@ -1,0 +1,359 @@
+"""Values of a chain's proposals, compiled: the simulator, list schedules, and HETERO followed move by move.
+
+Legend: U placement units, E edges between them, D devices, N ops.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from hsdag.ir.compiled import bare, inlined, inner
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
+from hsdag.methods.local.chain import ROUNDING, Chain, draw, is_kept, settle
+from hsdag.runtime.costs import hetero_machine
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.costs.hetero_machine import HeteroMachine
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution, Links, Order
+from hsdag.runtime.simulator.heaps import ENTRY, Records, pop, push
+from hsdag.runtime.simulator.machine import Machine, machine_for, rewind
+from hsdag.runtime.simulator.memory import Room, find_peaks, room_for
+from hsdag.runtime.simulator.sequential import run_sequential
+from hsdag.runtime.simulator.simulation import mode_and_ranks, run_loaded
+from hsdag.runtime.simulator.throughput import period_of_loaded
+from hsdag.scoring.memory import MEMORY_TOLERANCE, one_inference
+
+PRICE_OF_MEMORY = 10.0
+
+SETTING = np.dtype(
+    [
+        ("is_steady", "i8"),  # whether the period is the value, not the makespan
+        ("sets_ranks", "i8"),  # whether ops run by the chain's ranks
+        ("has_memory", "i8"),  # whether any device has a limit
+        ("links_of_one", "i8"),  # the links of one inference, whose memory counts
+        ("links_of_many", "i8"),  # the links of a period
+        ("price", "f8"),  # of an excess as large as the memory, in shares of the value
+    ],
+    align=True,
+)
+
+
+class Scheduled(NamedTuple):
+    """A simulated machine, and what a chain's units are on it."""
+
+    machine: Machine
+    first: IntArray  # [U + 1] the ops of unit u are member[first[u]:first[u + 1]], as places in the topological order
+    member: IntArray  # [N]
+    load_s: FloatArray  # [D + D * D] room for the loads of a period
+    memory_bytes: FloatArray  # [D]
+    room: Room
+    setting: Records  # [1] SETTING
+
+    def propose(self, c: Chain, num: int) -> None:
+        """See ``Values``."""
+        _propose_scheduled(self, c, num)
+
+    def value(self, c: Chain) -> float:
+        """See ``Values``."""
+        return value_of_plan(self, c, c.device, c.rank)
+
+
+def scheduled(problem: Problem, costs: ScheduleProblem, unit_of_op: IntArray, *, takes_order: bool) -> Scheduled:
+    """Simulated values of plans under ``costs`` of ops, ``unit_of_op`` [N] being their units."""
+    semantics, d = problem.semantics, problem.num_devices
+    is_steady = problem.objective.is_steady and semantics.execution is Execution.WORK_CONSERVING
+    has_memory, place = bool(np.isfinite(costs.memory_bytes).any()), inverse_of(costs.topological_order)
+    by_rank = takes_order or semantics.order is Order.PRIORITY
+    mode, ranks = mode_and_ranks(semantics, place.astype(np.float64) if by_rank else None, costs.num_ops)
+    machine = machine_for(costs, one_inference(semantics), mode, ranks, keep=has_memory)
+    if takes_order:  # ops of one unit go by their topological order
+        machine.ops["key"][:-1] = np.arange(costs.num_ops) * ((1 << 32) + 1)
+    setting = np.zeros(1, SETTING)
+    setting["is_steady"], setting["sets_ranks"], setting["has_memory"] = is_steady, takes_order, has_memory
+    setting["links_of_one"], setting["links_of_many"] = machine.run["links"], tuple(Links).index(semantics.links)
+    setting["price"] = PRICE_OF_MEMORY
+    by_unit = np.lexsort((place, unit_of_op))
+    return Scheduled(
+        machine=machine,
+        first=np.searchsorted(unit_of_op[by_unit], np.arange(problem.num_units + 1)).astype(np.int64),
+        member=place[by_unit],
+        load_s=np.zeros(d * (1 + d)),
+        memory_bytes=costs.memory_bytes * (1 + MEMORY_TOLERANCE),
+        room=room_for(costs),
+        setting=setting,
+    )
+
+
+@inlined
+def put(g: Scheduled, device: IntArray, rank: FloatArray, u: int) -> None:
+    for i in range(g.first[u], g.first[u + 1]):
+        g.machine.ops[g.member[i]].device = device[u]
+        if g.setting[0].sets_ranks:
+            g.machine.ops[g.member[i]].value = rank[u]
+
+
+@inlined
+def _put_changed(g: Scheduled, c: Chain) -> None:
+    for k in range(c.state[0].num_changed):
+        put(g, c.device, c.rank, c.changed[k])
+
+
+@bare
+def simulated(g: Scheduled, c: Chain, limit: float) -> float:
+    """The value of what is on the machine, with the penalty."""
+    m, setting = g.machine, g.setting[0]
+    rewind(m)
+    m.run[0].limit_s = limit
+    c.state[0].excess = 0.0
+    value = 0.0
+    if setting.is_steady:
+        m.run[0].links = setting.links_of_many
+        value = period_of_loaded(m, g.load_s)
+        m.run[0].links = setting.links_of_one
+        if value > limit or not setting.has_memory or surely_fits(g):
+            return value
+        rewind(m)
+        m.run[0].limit_s = np.inf
+        run_loaded(m)
+    else:
+        value = run_loaded(m)
+        if value == np.inf or not setting.has_memory or surely_fits(g):
+            return value
+    return with_penalty(g, c, value)
+
+
+@inner
+def with_penalty(g: Scheduled, c: Chain, value: float) -> float:
+    """The value, and more where the run that the machine has recorded exceeds a memory."""
+    find_peaks(g.machine, g.room)
+    for d in range(len(g.memory_bytes)):
+        if g.room.peak_bytes[d] > g.memory_bytes[d]:
+            c.state[0].excess += g.room.peak_bytes[d] / max(g.memory_bytes[d], 1.0) - 1.0
+    penalty: float = g.setting[0].price * c.state[0].excess
+    return value * (1.0 + penalty)
+
+
+@inlined
+def surely_fits(g: Scheduled) -> bool:
+    """Whether all that a device ever holds fits into its memory at once."""
+    m, held = g.machine, g.room.held_bytes
+    for d in range(len(held)):
+        held[d] = 0.0
+    for v in range(len(m.order)):
+        home = m.ops[v].device
+        held[home] += g.room.weight_bytes[v] + g.room.output_bytes[v]
+        for k in range(m.ops[v].first, m.ops[v + 1].first):
+            away = m.ops[m.edges[k].consumer].device
+            if away != home:
+                held[away] += m.edges[k].size_bytes
+    fits = True
+    for d in range(len(held)):
+        fits = fits and held[d] <= g.memory_bytes[d]
+    return fits
+
+
+@bare
+def _propose_scheduled(g: Scheduled, c: Chain, num: int) -> None:
+    for _ in range(num):
+        limit = draw(c)
+        if c.state[0].num_changed > 0:
+            _put_changed(g, c)
+            if not is_kept(c, simulated(g, c, limit * (1.0 + ROUNDING)), limit):
+                _put_changed(g, c)
+            settle(c)
+
+
+def value_of_plan(g: Scheduled, c: Chain, device: IntArray, rank: FloatArray) -> float:
+    """The value of a placement [U] with ranks [U]; its excess of memory goes into the state of ``c``."""
+    unit = np.repeat(np.arange(len(device)), np.diff(g.first))
+    g.machine.ops["device"][g.member] = device[unit]
+    if g.setting["sets_ranks"][0]:
+        g.machine.ops["value"][g.member] = rank[unit]
+    return float(simulated(g, c, np.inf))
+
+
+class Listed(NamedTuple):
+    """Costs of units, and room for one list schedule; what is simulated is the plan that it makes."""
+
+    scheduled: Scheduled
+    time_s: FloatArray  # [U, D] infinite where a device lacks the unit
+    num_inputs: IntArray  # [U]
+    first: IntArray  # [U + 1] the edges that leave u are first[u]:first[u + 1]
+    reader: IntArray  # [E]
+    size_bytes: FloatArray  # [E]
+    latency_s: FloatArray  # [D, D], 0 on the diagonal
+    s_per_byte: FloatArray  # [D, D], 0 on the diagonal
+    arrival_s: FloatArray  # [U, D] when all that u reads is on a device
+    free_s: FloatArray  # [D]
+    waiting: IntArray  # [U] inputs that are not scheduled yet
+    ready: Records  # [U] ENTRY, a heap by rank
+    device: IntArray  # [U] the placement
+    rank: FloatArray  # [U] the order
+
+    def propose(self, c: Chain, num: int) -> None:
+        """See ``Values``."""
+        _propose_lists(self, c, num)
+
+    def value(self, c: Chain) -> float:
+        """The simulated value of the schedule of a chain's pins and ranks."""
+        schedule(self, c.device, c.rank)
+        return value_of_plan(self.scheduled, c, self.device, self.rank)
+
+
+def listed(scheduled: Scheduled, costs: ScheduleProblem) -> Listed:
+    """List schedules on ``costs`` of units, which ``scheduled`` simulates."""
+    num, d = costs.time_s.shape
+    by_src, off = np.argsort(costs.edge_src, kind="stable"), ~np.eye(d, dtype=np.bool_)
+    return Listed(
+        scheduled=scheduled,
+        time_s=np.where(costs.supported, costs.time_s, np.inf) + costs.op_overhead_s,
+        num_inputs=np.bincount(costs.edge_dst, minlength=num).astype(np.int64),
+        first=np.searchsorted(costs.edge_src[by_src], np.arange(num + 1)).astype(np.int64),
+        reader=costs.edge_dst[by_src],
+        size_bytes=costs.edge_bytes[by_src],
+        latency_s=np.where(off, costs.link_latency_s, 0.0),
+        s_per_byte=np.where(off, 1.0 / costs.link_bandwidth_bytes_per_s, 0.0),
+        arrival_s=np.zeros((num, d)),
+        free_s=np.zeros(d),
+        waiting=np.zeros(num, dtype=np.int64),
+        ready=np.zeros(num, ENTRY),
+        device=np.zeros(num, dtype=np.int64),
+        rank=np.zeros(num),
+    )
+
+
+@bare
+def schedule(g: Listed, pin: IntArray, rank: FloatArray) -> None:
+    """Fill ``device`` and ``rank``: ready units by ``rank`` [U], each on its pin [U] or, where that is D, where it ends
+    first without being put into a gap. Ties go by device index."""
+    num, num_devices = g.time_s.shape
+    size = 0
+    for d in range(num_devices):
+        g.free_s[d] = 0.0
+    for u in range(num):
+        g.waiting[u] = g.num_inputs[u]
+        for d in range(num_devices):
+            g.arrival_s[u, d] = 0.0
+        if g.waiting[u] == 0:
+            push(g.ready, 0, size, rank[u], u)
+            size += 1
+    place = 0
+    while size > 0:
+        u = pop(g.ready, 0, size)
+        size -= 1
+        home, end_s = _earliest(g, u, pin[u])
+        g.device[u] = home
+        g.rank[u] = place
+        g.free_s[home] = end_s
+        place += 1
+        for k in range(g.first[u], g.first[u + 1]):
+            v = g.reader[k]
+            for d in range(num_devices):
+                at_s = end_s + g.latency_s[home, d] + g.size_bytes[k] * g.s_per_byte[home, d]
+                g.arrival_s[v, d] = max(g.arrival_s[v, d], at_s)
+            g.waiting[v] -= 1
+            if g.waiting[v] == 0:
+                push(g.ready, 0, size, rank[v], v)
+                size += 1
+
+
+@inlined
+def _earliest(g: Listed, u: int, pin: int) -> tuple[int, float]:
+    """Where u ends first, or its pin, and when."""
+    num_devices = len(g.free_s)
+    home, end_s = pin, np.inf
+    for d in range(num_devices):
+        if pin in (num_devices, d):
+            at_s = max(g.free_s[d], g.arrival_s[u, d]) + g.time_s[u, d]
+            if at_s < end_s:
+                home, end_s = d, at_s
+    return home, end_s
+
+
+@bare
+def _propose_lists(g: Listed, c: Chain, num: int) -> None:
+    for _ in range(num):
+        limit = draw(c)
+        if c.state[0].num_changed > 0:
+            schedule(g, c.device, c.rank)
+            for u in range(len(g.device)):
+                put(g.scheduled, g.device, g.rank, u)
+            is_kept(c, simulated(g.scheduled, c, limit * (1.0 + ROUNDING)), limit)
+            settle(c)
+
+
+class UnderHetero(NamedTuple):
+    """What placements take under HETERO; the simulated machine tells whether they fit into memory."""
+
+    machine: HeteroMachine
+    scheduled: Scheduled
+    to: IntArray  # [U] where the units of a proposal go
+
+    def propose(self, c: Chain, num: int) -> None:
+        """See ``Values``."""
+        _propose_under_hetero(self, c, num)
+
+    def value(self, c: Chain) -> float:
+        """The value of a chain's plan, as it is: every unit is proposed at once."""
+        every = np.arange(len(c.device))
+        value = float(hetero_machine.propose(self.machine, every, c.device, len(every), np.inf))
+        hetero_machine.accept(self.machine)
+        return float(_penalised(self.scheduled, c, value))
+
+
+def under_hetero(problem: Problem, costs: HeteroCosts, scheduled: Scheduled) -> UnderHetero:
+    """Values of placements of a model's units."""
+    first = problem.supported.argmax(axis=1)
+    machine = hetero_machine.hetero_machine(costs, problem.units.partition.labels, first, problem.objective.is_steady)
+    return UnderHetero(machine, scheduled, np.zeros(problem.num_units, dtype=np.int64))
+
+
+@bare
+def _penalised(g: Scheduled, c: Chain, value: float) -> float:
+    """The value of a chain's plan, with the penalty of what the plan holds."""
+    c.state[0].excess = 0.0
+    if not g.setting[0].has_memory:
+        return value
+    for u in range(len(c.device)):
+        put(g, c.device, c.rank, u)
+    rewind(g.machine)
+    if surely_fits(g):
+        return value
+    g.machine.run[0].limit_s = np.inf
+    run_sequential(g.machine)
+    return with_penalty(g, c, value)
+
+
+@bare
+def _propose_under_hetero(g: UnderHetero, c: Chain, num: int) -> None:
+    for _ in range(num):
+        limit = draw(c)
+        count = c.state[0].num_changed
+        if count > 0:
+            for k in range(count):
+                g.to[k] = c.device[c.changed[k]]
+            most = limit * (1.0 + ROUNDING)
+            value = hetero_machine.propose(g.machine, c.changed, g.to, count, most)
+            if is_kept(c, value if value > most else _penalised(g.scheduled, c, value), limit):
+                hetero_machine.accept(g.machine)
+            else:
+                hetero_machine.reject(g.machine)
+            settle(c)
+
+
+def values_of(problem: Problem, takes_order: bool) -> Scheduled | UnderHetero:
+    """What the values of a chain come from: HETERO, the ops, where they are what is simulated, else the units.
+
+    Raises ValueError for a problem without costs.
+    """
+    if problem.costs is None:
+        raise ValueError("a problem without costs cannot be simulated")
+    if problem.ops is not None:
+        return scheduled(problem, problem.ops, problem.units.partition.labels, takes_order=takes_order)
+    of_units = scheduled(problem, problem.costs, np.arange(problem.num_units), takes_order=takes_order)
+    if isinstance(problem.hetero, HeteroCosts):
+        return under_hetero(problem, problem.hetero, of_units)
+    return of_units

@@ -1,0 +1,184 @@
+"""AutoPlacer: a portfolio of the other methods under one budget; the default."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hsdag.ir.errors import OptionError
+from hsdag.methods.base import Placer
+from hsdag.methods.incumbent import LEAST_GAIN, Contribution, Incumbent, Status
+from hsdag.methods.lists.base import search_two_ops
+from hsdag.methods.names import method_names
+from hsdag.methods.portfolio.turns import SideBySide, Turn
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.bounds import Bound
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.semantics import Execution
+from hsdag.scoring.memory import is_split_forced
+from hsdag.scoring.policy_file import policy_method
+
+LISTS = ("met", "heft", "cpop", "etf", "m-etf", "critical-path", "enumerative", "greedy", "pipeline")
+MOST_UNITS_FOR_ALL_LISTS = 5000
+"""Units beyond which only HEFT and the greedy method are asked: the others grow faster than the graph."""
+QUICK_LISTS = ("met", "heft", "greedy")
+MOST_CHOICES_TO_PROVE = 250
+"""Units times devices up to which an exact solver may prove an optimum in seconds."""
+MOST_CHOICES_TO_SPLIT = 20_000
+"""Units times devices up to which MILP-SPLIT's windows find something in seconds."""
+MOST_IDLE_TURNS = 3
+"""Turns of annealing in a row without a better plan after which a search without a limit of seconds ends."""
+FEW_EVALUATIONS = 32
+"""Fewer than so many are not worth a turn."""
+AT_ONCE = {"updates": "0"}
+"""A given policy of networks answers without being trained further: its most probable plan and 15 draws."""
+POLICY_SHARE = 0.3
+LEAST_S = 0.1
+"""A method gets no less time; where less is left, the search ends."""
+
+
+@dataclass(frozen=True)
+class AutoOptions:
+    """Raises OptionError for a name that is no method."""
+
+    without: str = ""
+    """Methods to leave out, by name, with commas between them."""
+    initial: str | None = None
+    """Policy file whose plans annealing may begin with, which --init gives; None: the rules of this release."""
+
+    def __post_init__(self) -> None:
+        unknown = [name for name in self.left_out if name not in method_names()]
+        if unknown:
+            raise OptionError(f"auto cannot do without {unknown[0]!r}, which is no method; choose from {LISTS}")
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """The names."""
+        return tuple(name.strip() for name in self.without.split(",") if name.strip())
+
+
+class AutoPlacer(Placer[AutoOptions]):
+    """List schedulers first, learned rules among them, then what a given policy answers at once, a minimum cut where
+    ops run one after another, and annealing from the best plan, in turns with an exact solver: CP-SAT where a problem
+    is small enough to be proven, windows of MILP-SPLIT where it is not.
+
+    All share the best plan and the largest bound, and the search ends when these meet. A method that fails is reported
+    and the others go on. Where every plan is measured, annealing follows the plans of the quick methods. Raises
+    FileFormatError where ``initial`` is no policy.
+    """
+
+    name = "auto"
+    options_type = AutoOptions
+    needs_costs = False
+    gives_order = True
+
+    def __init__(self, options: AutoOptions | None = None) -> None:
+        super().__init__(options)
+        self._given: tuple[Turn, Placer[Any]] | None = None
+        if self.options.initial is not None:
+            of_rules = policy_method(Path(self.options.initial)) == "rules"
+            method, at_once = ("rules", {}) if of_rules else ("doppler", AT_ONCE)
+            changes = {"initial": self.options.initial, **at_once}
+            placer = make_placer(method, changes=changes, is_cheap=True)
+            self._given = Turn(method, POLICY_SHARE, changes=changes), placer
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        if self._given is not None:
+            self._given[1].check(incumbent.problem)
+        idle, known = 0, incumbent.limits.known
+        if known:
+            incumbent.evaluate(known)
+        pool, copy = incumbent.limits.pool, incumbent.for_workers
+        if pool is not None and copy is not None:
+            turns = (turn for turn in self._turns(incumbent) if turn.method not in self.options.left_out)
+            if incumbent.best is None and incumbent.problem.costs is not None:
+                for turn in itertools.islice(turns, 1):
+                    self._take(turn, incumbent)  # whatever becomes of the workers, there is an answer
+            return SideBySide(incumbent, pool, copy, MOST_IDLE_TURNS).search(turns)
+        for turn in self._turns(incumbent):
+            incumbent.check()
+            if incumbent.left_s < LEAST_S:
+                return Status.TIME_LIMIT
+            before = incumbent.best_score
+            status = None if turn.method in self.options.left_out else self._take(turn, incumbent)
+            if status in (Status.OPTIMAL, Status.INFEASIBLE):
+                return status
+            if status is Status.TIME_LIMIT and incumbent.evaluations_left < FEW_EVALUATIONS:
+                return status
+            gained = incumbent.best_score < before * (1 - LEAST_GAIN)
+            idle = 0 if gained or not turn.round else idle + 1
+            if idle >= MOST_IDLE_TURNS and not np.isfinite(incumbent.left_s):
+                break
+        return Status.FEASIBLE
+
+    def prepare(self, problem: Problem, *, takes_order: bool) -> None:
+        is_sequential = problem.semantics.execution is Execution.SEQUENTIAL
+        others = ("mincut",) if is_sequential or problem.objective.is_steady else ("rules",)
+        for method in [m for m in (*_lists(problem), *others) if m not in self.options.left_out]:
+            search_two_ops(make_placer(method, is_cheap=True), problem)
+        if self._given is not None:
+            self._given[1].prepare(problem, takes_order=takes_order)
+        if "sa" not in self.options.left_out:
+            make_placer("sa", is_cheap=True).prepare(problem, takes_order=takes_order)
+
+    def _turns(self, incumbent: Incumbent) -> Iterator[Turn]:
+        """Who comes when; annealing goes on to the end. In a search that goes on, only the quick lists come again."""
+        problem, is_again = incumbent.problem, incumbent.limits.is_again
+        size, costs = problem.num_units * problem.num_devices, problem.costs
+        if costs is not None:
+            is_large = problem.num_units > MOST_UNITS_FOR_ALL_LISTS
+            yield from (Turn(method, 0.1) for method in (QUICK_LISTS if is_large or is_again else _lists(problem)))
+            is_like_learned = incumbent.is_cheap and problem.semantics.execution is Execution.WORK_CONSERVING
+            if is_like_learned and not (is_large or is_again):
+                yield Turn("rules", 0.1)
+            if self._given is not None and not is_again:
+                yield self._given[0]
+            if problem.semantics.execution is Execution.SEQUENTIAL or problem.objective.is_steady:
+                yield Turn("mincut", 0.3)
+        if not incumbent.is_cheap or costs is None:
+            yield Turn("sa", 1.0)
+            return
+        if size <= MOST_CHOICES_TO_PROVE:
+            yield Turn("cpsat", 0.2)
+        yield Turn("sa", 0.15)
+        if size <= MOST_CHOICES_TO_PROVE:
+            yield Turn("cpsat", 0.8, 1)
+        elif size <= MOST_CHOICES_TO_SPLIT:
+            yield Turn("milp-split", 0.4 if problem.objective.is_steady else 0.15)
+        for number in range(1, 1000):
+            yield Turn("sa", 1.0, number)
+
+    def _take(self, turn: Turn, incumbent: Incumbent) -> Status | None:
+        """Let a method search from the best plan; how it ended, None where it cannot search this problem."""
+        limits, before, began_s = incumbent.limits, incumbent.best_score, incumbent.elapsed_s
+        known = () if incumbent.best is None else (incumbent.best,)
+        limits = replace(
+            limits, seconds=turn.share * incumbent.left_s, seed=limits.seed + turn.round, known=known, is_again=False
+        )
+        failure: str | None = None
+        status: Status | None = None
+        bound: Bound | None = None
+        try:
+            placer = turn.placer(incumbent.problem)  # which may load torch first
+            result = placer.search(incumbent.problem, incumbent, limits)
+            status, bound = result.status, result.lower_bound
+        except OptionError:  # not for this problem
+            return None
+        except Exception as error:  # noqa: BLE001 - the others go on
+            failure = f"{type(error).__name__}: {error}"
+        found = Contribution(
+            turn.method, began_s, incumbent.elapsed_s, before, incumbent.best_score, bound, status, failure
+        )
+        incumbent.contributions.append(found)
+        return status
+
+
+def _lists(problem: Problem) -> tuple[str, ...]:
+    """LISTS without stages where these run in turn and nothing forces a split: mincut finds the best one then."""
+    forced = problem.objective.is_steady or (problem.costs is not None and is_split_forced(problem.costs))
+    return tuple(method for method in LISTS if forced or method != "pipeline")

@@ -1,0 +1,276 @@
+"""Turns of a portfolio: which method comes when, here or side by side on workers; and one method with several seeds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, wait
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from hsdag.ir.errors import ExecutionError, OptionError
+from hsdag.methods.base import Placer
+from hsdag.methods.incumbent import LEAST_GAIN, Contribution, Incumbent, Limits, Result, Status
+from hsdag.methods.registry import find_method, make_placer
+from hsdag.runtime.problem.bounds import Bound
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.scoring.base import Checkpoint, Evaluator
+from hsdag.scoring.recording import Budget, RecordingEvaluator
+from hsdag.workers.pool import Exchange, Findings, Job, Pool
+
+EXCHANGE_S = 0.25
+"""How often a turn on a worker tells the others what it has found."""
+
+
+@dataclass(frozen=True)
+class Turn:
+    """A method's turn: the share of what is left of the budget that it may use, which seed of how many, and changes of
+    its hyper-parameters, or all of them."""
+
+    method: str
+    share: float
+    round: int = 0
+    changes: Mapping[str, str] = field(default_factory=dict)
+    options: Any = None
+
+    def placer(self, problem: Problem) -> Placer[Any]:
+        """The method. Raises OptionError where it cannot search the problem."""
+        if self.options is not None:
+            placer = find_method(self.method)(self.options)
+        else:
+            placer = make_placer(self.method, changes=self.changes, is_cheap=True)
+        placer.check(problem)
+        return placer
+
+
+@dataclass(frozen=True)
+class TurnEnd:
+    """How a turn ended: its status, or why it has none; its bound, its best plan, and the plans that it simulated."""
+
+    status: Status | None = None
+    failure: str | None = None
+    bound: Bound | None = None
+    plan: Plan | None = None
+    num_plans: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class TurnJob(Job[TurnEnd | None]):
+    """A turn on a worker; None where the method cannot search the problem."""
+
+    turn: Turn
+    problem: Problem
+    evaluator: Evaluator
+    limits: Limits
+    evaluations: float
+
+    def run(self, exchange: Exchange) -> TurnEnd | None:
+        """Search, and tell others of better plans and bounds; ends when no better plan can be found."""
+        problem, limits = self.problem, self.limits
+        recorder = recorded(self.evaluator, limits, self.evaluations, exchange)
+        try:
+            result = self.turn.placer(problem).search(problem, recorder, limits)
+        except OptionError:  # not for this problem
+            return None
+        except Exception as error:  # noqa: BLE001 - the other turns go on
+            best = next(iter(recorder.best()), None)
+            plan = None if best is None else best.plan
+            return TurnEnd(None, f"{type(error).__name__}: {error}", recorder.bound, plan, recorder.num_evaluations)
+        return TurnEnd(result.status, None, result.lower_bound, result.plan, recorder.num_evaluations)
+
+
+def recorded(evaluator: Evaluator, limits: Limits, evaluations: float, exchange: Exchange) -> RecordingEvaluator:
+    """The evaluator with a budget, whose findings are exchanged; a search through it ends when its proof is there."""
+    told_s = time.monotonic()
+
+    def is_over() -> bool:
+        nonlocal told_s
+        if time.monotonic() - told_s < EXCHANGE_S:
+            return False
+        best, told_s = next(iter(recorder.best()), None), time.monotonic()
+        own = Findings(bound=recorder.bound) if best is None else Findings(best.plan, best.score.value, recorder.bound)
+        known = exchange(own)
+        return known.is_over or is_proven(known)
+
+    recorder = RecordingEvaluator(evaluator, Budget(limits.seconds, evaluations), should_stop=is_over)
+    return recorder
+
+
+def is_proven(findings: Findings) -> bool:
+    """Whether the best plan meets the bound, but for rounding."""
+    bound = findings.bound
+    return bound is not None and np.isfinite(findings.value) and findings.value <= bound.value_s * (1 + LEAST_GAIN)
+
+
+MOST_SHARE, LEAST_S = 0.25, 0.5
+"""Of what is left of the budget, what one turn on a worker may take, and seconds that it gets in any case: the next one
+begins with the best plan of all."""
+LOOK_EVERY_S, GRACE_S = 0.1, 1.0
+"""How often it is looked what workers have found, and how long they have to end when the search does."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Running:
+    """A turn that a worker has, since when, and the best value then."""
+
+    turn: Turn
+    began_s: float
+    before: float
+
+
+class SideBySide:
+    """Hands out turns to as many workers as there are; all hear of the best plan and the largest bound.
+
+    ``most_idle`` turns of annealing in a row that find nothing better end a search without a limit of seconds.
+    """
+
+    def __init__(
+        self, incumbent: Incumbent, pool: Pool, evaluator: Evaluator, most_idle: float, most_share: float = MOST_SHARE
+    ) -> None:
+        self._incumbent, self._pool, self._most_idle, self._idle = incumbent, pool, most_idle, 0
+        self._most_share = most_share
+        self._evaluator = evaluator
+        self._running: dict[Future[TurnEnd | None], _Running] = {}
+        pool.begin(Findings(incumbent.best, incumbent.best_score, incumbent.lower_bound))
+
+    def search(self, turns: Iterable[Turn]) -> Status:
+        """Take the turns; how the search ended. Raises SearchStopped when the evaluator does."""
+        try:
+            for turn in turns:
+                status = self._wait_for_room()
+                if status is not None:
+                    return status
+                if self._incumbent.left_s < LEAST_S or self._is_idle:
+                    break
+                self._submit(turn)
+            while self._running:
+                status = self._collect()
+                if status is not None:
+                    return status
+            return Status.FEASIBLE if self._is_idle or self._incumbent.left_s >= LEAST_S else Status.TIME_LIMIT
+        finally:
+            self._end()
+
+    @property
+    def _is_idle(self) -> bool:
+        return self._idle >= self._most_idle and not np.isfinite(self._incumbent.left_s)
+
+    def _submit(self, turn: Turn) -> None:
+        incumbent = self._incumbent
+        known = () if incumbent.best is None else (incumbent.best,)
+        seconds = max(min(turn.share, self._most_share) * incumbent.left_s, LEAST_S)
+        limits = replace(
+            incumbent.limits,
+            seconds=min(seconds, incumbent.left_s),
+            num_workers=1,
+            seed=incumbent.limits.seed + turn.round,
+            known=known,
+            is_again=False,
+            pool=None,
+        )
+        share = incumbent.evaluations_left / self._pool.num_workers
+        job = TurnJob(turn, incumbent.problem, self._evaluator, limits, max(share, 1.0))
+        self._running[self._pool.submit(job)] = _Running(turn, incumbent.elapsed_s, incumbent.best_score)
+
+    def _wait_for_room(self) -> Status | None:
+        """Wait until a worker is free; how the search ended, if it did."""
+        while len(self._running) >= self._pool.num_workers:
+            status = self._collect()
+            if status is not None:
+                return status
+        return None
+
+    def _collect(self) -> Status | None:
+        """Wait for a turn to end, or for news of the others; how the search ended, if it did."""
+        done = wait(self._running, LOOK_EVERY_S, FIRST_COMPLETED).done
+        self._take_over()
+        ended = [self._ended(future, self._running.pop(future)) for future in done]
+        self._incumbent.check()
+        proofs = [status for status in ended if status in (Status.OPTIMAL, Status.INFEASIBLE)]
+        return Status.OPTIMAL if is_proven(self._pool.findings) else next(iter(proofs), None)
+
+    def _take_over(self) -> None:
+        """Have the best plan of any worker evaluated here, whatever the budget, and keep the bound."""
+        found = self._pool.findings
+        if found.plan is not None and found.value < self._incumbent.best_score:
+            self._incumbent.report([found.plan])
+        if found.bound is not None and found.bound != self._incumbent.lower_bound:
+            self._incumbent.prove(found.bound)
+
+    def _ended(self, future: Future[TurnEnd | None], running: _Running) -> Status | None:
+        """Take note of the end of a turn; its status, None where it has none."""
+        incumbent, turn = self._incumbent, running.turn
+        try:
+            end = future.result()
+        except ExecutionError as error:
+            end = TurnEnd(failure=str(error))
+        if end is None:  # not for this problem
+            return None
+        incumbent.spend(end.num_plans)
+        if end.plan is not None:
+            incumbent.report([end.plan])
+        if end.bound is not None:
+            incumbent.prove(end.bound)
+            self._pool.exchange(Findings(bound=end.bound))
+        after = incumbent.best_score
+        self._pool.exchange(Findings(incumbent.best, after))
+        if turn.round:
+            self._idle = 0 if after < running.before * (1 - LEAST_GAIN) else self._idle + 1
+        found = Contribution(
+            turn.method, running.began_s, incumbent.elapsed_s, running.before, after, end.bound, end.status, end.failure
+        )
+        incumbent.contributions.append(found)
+        return end.status
+
+    def _end(self) -> None:
+        """Have the workers end, and keep what they have found."""
+        self._pool.exchange(Findings(is_over=True))
+        done = wait(self._running, GRACE_S).done
+        self._take_over()
+        for future, running in self._running.items():
+            if future in done:
+                self._ended(future, running)
+            else:
+                future.cancel()
+        self._running.clear()
+        self._pool.rest()  # what is measured next has the machine to itself
+
+
+ROLLOUT_SHARE, LEAST_ROLLOUT_S = 0.25, 5.0
+"""Of the budget of a learned method that measures, what workers get to search in simulation first; and the seconds that
+this has to be, since they need some of them to start."""
+
+
+def search_with_restarts(
+    placer: Placer[Any], problem: Problem, evaluator: Evaluator, limits: Limits, checkpoint: Checkpoint | None = None
+) -> Result:
+    """What ``placer.search`` does; a seeded method searches once on each worker, with seeds from the given one on.
+
+    All hear of the largest bound. A learned method that measures searches here as it does without workers, from the
+    best plan that they have found in simulation before; they rest while it measures. Raises as ``placer.search`` does.
+    """
+    pool, copy = limits.pool, evaluator.for_workers
+    if pool is None or copy is None or not placer.is_seeded:
+        return placer.search(problem, evaluator, limits, checkpoint)
+    placer.check(problem)
+    if not (placer.learns and evaluator.measures):
+        return _restarted(placer, Incumbent(problem, evaluator, limits, checkpoint), copy, pool, 0)
+    rollouts_s = ROLLOUT_SHARE * limits.seconds
+    is_resumed = checkpoint is not None and checkpoint.load() is not None
+    if rollouts_s < LEAST_ROLLOUT_S or is_resumed:
+        return placer.search(problem, evaluator, limits, checkpoint)
+    first = Incumbent(problem, evaluator, replace(limits, seconds=rollouts_s))
+    before = _restarted(placer, first, copy, pool, 1)
+    known = limits.known if before.plan is None else (*limits.known, before.plan)
+    limits = replace(limits, seconds=limits.seconds - before.spent.seconds, known=known)
+    result = placer.search(problem, evaluator, limits, checkpoint)
+    return replace(result, contributions=before.contributions + result.contributions)
+
+
+def _restarted(placer: Placer[Any], incumbent: Incumbent, copy: Evaluator, pool: Pool, first: int) -> Result:
+    """The best of searches with as many seeds as there are workers."""
+    turns = [Turn(placer.name, 1.0, first + k, options=placer.options) for k in range(pool.num_workers)]
+    return incumbent.concluded(lambda each: SideBySide(each, pool, copy, float("inf"), 1.0).search(turns))

@@ -1,0 +1,1 @@
+"""hsdag place: from a model to its answer."""

@@ -1,0 +1,185 @@
+"""Limits of the answer: what pins, memory and a largest difference of outputs rule out.
+
+Legend: N ops, U placement units, D devices.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+import numpy as np
+
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.colocation import held_bytes
+from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.placement.placement import Placement
+from hsdag.placing.final import FinalResult
+from hsdag.placing.session import Session, in_bytes
+from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.problem.pins import NOT_PINNED, restricted
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.scoring.memory import MEMORY_TOLERANCE, MemoryCheck
+from hsdag.search.options import PlaceOptions
+
+MARGIN = 0.8
+"""Share of the largest difference that is admitted: other placements of the same units round at other places."""
+
+SMALLEST_SHARE = 1 / 16
+"""Of the units that are in question: fewer are not tried by themselves."""
+
+
+def disallowed_devices(session: Session, options: PlaceOptions, profile: ModelProfile | None) -> dict[str, str]:
+    """Why single devices can be no answer: they break a pin, or a whole inference takes more memory than they have."""
+    found = {}
+    for spec in session.devices.all:
+        broken = next((pin for pin in options.pins if pin.device != spec.name), None)
+        if broken is not None:
+            found[spec.name] = f"it breaks {broken}"
+    return (_overfull(session, profile) if profile is not None else {}) | found
+
+
+def _overfull(session: Session, profile: ModelProfile) -> dict[str, str]:
+    """Devices on which the simulated peak of an inference exceeds the memory; the same ops peak alike anywhere."""
+    problem = session.problem(profile=profile, is_free=True)
+    if problem.costs is None:
+        return {}
+    judge = MemoryCheck(problem.costs, problem.semantics)
+    able = np.flatnonzero(problem.supported.all(axis=0))
+    limits = session.memory_limits(profile)
+    if not len(able) or not limits:
+        return {}
+    peak = float(judge.peak_bytes(np.full(problem.num_units, able[0])).max())
+    over = {name: limit for name, limit in limits.items() if peak > limit * (1 + MEMORY_TOLERANCE)}
+    return {
+        name: f"an inference peaks at {in_bytes(peak)}, and it has {in_bytes(limit)}" for name, limit in over.items()
+    }
+
+
+def disallowed_start(session: Session, start: Placement, profile: ModelProfile) -> str | None:
+    """Why the placement to start with can be no answer: it takes more memory than its devices have; None if not."""
+    limits, problem = session.memory_limits(profile), session.problem(profile=profile, is_free=True)
+    names = {device.name: device.spec().openvino_name for device in start.devices}
+    chosen = start.devices_of(session.graph)
+    index = {spec.name: d for d, spec in enumerate(session.devices.placed)}
+    if not limits or not set(chosen) <= set(index):
+        return None
+    units = session.of_units(problem, [names[device] for device in chosen])
+    device = np.array([index[name] for name in chosen])
+    taken = held_bytes(session.graph, device, session.widens)
+    if units is not None and problem.costs is not None:
+        taken = np.maximum(taken, MemoryCheck(problem.costs, problem.semantics).peak_bytes(units))
+    for name, size in zip(problem.devices, taken.tolist(), strict=True):
+        if size > limits.get(name, np.inf) * (1 + MEMORY_TOLERANCE):
+            return f"it takes {in_bytes(size)} on {name}, which has {in_bytes(limits[name])}"
+    return None
+
+
+def faster_but_disallowed(result: FinalResult) -> dict[str, str]:
+    """Why candidates that were measured to be faster than the answer are none; the best single device in any case."""
+    compared = result.comparison
+    return {
+        name: why
+        for name, why in result.disallowed.items()
+        if name == result.best_single
+        or (name in compared.samples and compared.median_s(name) < compared.median_s(result.answer))
+    }
+
+
+def ignored(options: PlaceOptions) -> str | None:
+    """What OpenVINO's own choices are made without."""
+    limits = {
+        "--pin": bool(options.pins),
+        "--memory": bool(options.memory_bytes),
+        "--max-difference": options.max_difference is not None,
+    }
+    given = [name for name, is_given in limits.items() if is_given]
+    return f"without {' and '.join(given)}" if given else None
+
+
+def check_start(session: Session, start: Placement) -> None:
+    """Raise OptionError where the placement to start with has a pinned op on another device."""
+    placed, graph = start.devices_of(session.graph), session.graph
+    names = [spec.name for spec in session.devices.placed]
+    for v in np.flatnonzero(session.pinned != NOT_PINNED).tolist():
+        if placed[v] != names[session.pinned[v]]:
+            raise OptionError(
+                f"the placement to start with has op {graph.op_names[v]!r} on {placed[v]}, and --pin puts it on "
+                f"{names[session.pinned[v]]}; leave one of them out"
+            )
+
+
+def within_difference(
+    problem: Problem, limit: float, difference: Callable[[Plan], float], is_over: Callable[[], bool] = lambda: False
+) -> tuple[Problem, tuple[str, ...]]:
+    """The problem with what may run where, and a sentence on each device that does not keep the limit by itself.
+
+    ``difference`` runs a plan. Where a device differs by more than ``limit``, the units that others may take stay
+    there, but for those that were measured to differ by less, all of them together: stretches of the model are tried,
+    the longest first, and those that differ too much are halved until ``is_over``. So every method searches among plans
+    that mostly keep the limit, without knowing of it. Where no device keeps it by itself, nothing is known, and every
+    plan has to be judged by its own outputs.
+    """
+    alone = [problem.nearest(np.full(problem.num_units, d)) for d in range(problem.num_devices)]
+    apart = np.array([difference(plan) for plan in alone])
+    close: BoolArray = np.asarray(apart <= limit, dtype=np.bool_)
+    if close.all() or not close.any():
+        return problem, ()
+    work = _work(problem)
+    has_close: BoolArray = np.asarray(problem.supported[:, close].any(axis=1), dtype=np.bool_)
+    ranked = np.where(problem.supported & close[None, :], work, np.inf)
+    placement = np.where(has_close, ranked.argmin(axis=1), problem.supported.argmax(axis=1))
+    allowed = problem.supported & (close[None, :] | ~has_close[:, None])
+    sentences = []
+    for d in np.flatnonzero(~close).tolist():
+        movable = problem.units.graph.topological_order
+        movable = movable[(problem.supported[:, d] & has_close)[movable]]
+        admitted = _admitted(placement, movable, d, work[:, d], MARGIN * limit, difference, is_over)
+        placement[admitted] = d
+        allowed[admitted, d] = True
+        how = f"differ by {apart[d]:.2g}" if np.isfinite(apart[d]) else "are not comparable"
+        sentences.append(
+            f"with the whole model on {problem.devices[d]} outputs {how}, and {limit:g} is allowed; "
+            f"{len(admitted)} of {len(movable)} units may run there"
+        )
+    return restricted(problem, allowed), tuple(sentences)
+
+
+def _admitted(
+    placement: IntArray,
+    movable: IntArray,
+    device: int,
+    work: FloatArray,
+    limit: float,
+    difference: Callable[[Plan], float],
+    is_over: Callable[[], bool],
+) -> IntArray:
+    """Units among ``movable``, in topological order, that keep the limit together when they leave ``placement`` [U]."""
+    found = np.empty(0, dtype=np.int64)
+    waiting = deque(_halves(movable, work))
+    while waiting and not is_over():
+        stretch = waiting.popleft()
+        trial = placement.copy()
+        trial[np.concatenate([found, stretch])] = device
+        if difference(Plan(trial)) <= limit:
+            found = np.concatenate([found, stretch])
+        elif len(stretch) > max(SMALLEST_SHARE * len(movable), 1):
+            waiting.extend(_halves(stretch, work))
+    return found
+
+
+def _halves(units: IntArray, work: FloatArray) -> list[IntArray]:
+    """Two parts of a stretch of about equal work, none of them empty; nothing of nothing."""
+    if len(units) < 2:
+        return [units] if len(units) else []
+    done = np.cumsum(work[units])
+    cut = min(max(int(np.searchsorted(done, done[-1] / 2)), 1), len(units) - 1)
+    return [units[:cut], units[cut:]]
+
+
+def _work(problem: Problem) -> FloatArray:
+    """[U, D] what units take, in seconds where that is known, else in FLOPs."""
+    if problem.costs is not None:
+        return np.nan_to_num(problem.costs.time_s)
+    return np.repeat(problem.units.graph.flops[:, None], problem.num_devices, axis=1)

@@ -1,0 +1,372 @@
+"""PlaceResult: how ``hsdag place`` ended: its Python object, its JSON answer and ``result.json`` of its run folder."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from hsdag.drawing.html_table import html_summary
+from hsdag.ir.errors import FileFormatError, OptionError
+from hsdag.ir.files import first_problem, parse_document, read_text, write_atomically
+from hsdag.ir.placement.placement import Placement, ReferenceName
+from hsdag.methods.incumbent import Contribution
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.measuring.latency import Comparison, Ratio, Samples
+from hsdag.runtime.measuring.profile import LARGEST, Figure, Table, figures, numbers
+from hsdag.runtime.objectives import find_objective
+from hsdag.runtime.problem.cost_model import CostModel, CostSource
+from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
+from hsdag.scoring.recording import Event
+from hsdag.search.run_folder import PlanRecord
+
+FORMAT_NAME: Literal["hsdag-result"] = "hsdag-result"
+FORMAT_VERSION: Literal[2] = 2
+
+SHOWN_REASONS = 3
+"""Number of reasons that a count of failures names; the run folder has all."""
+
+IN_FILE = {"samples", "costs", "timeline"}
+"""Fields that the run folder alone keeps: a JSON answer of thousands of figures helps nobody."""
+
+_Index = Annotated[int, Field(ge=-1, lt=2**31)]
+_Entry = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
+
+
+class _Record(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class CostsRecord(_Record):
+    """What measurements made of the profile's costs: of HETERO all figures by op and link, else ``parameters``."""
+
+    time_s: Table | None = None
+    launch_s: list[Figure] | None = None
+    link_latency_s: Table | None = None
+    link_bandwidth_bytes_per_s: Table | None = None
+    parameters: list[float] | None = None
+
+    @staticmethod
+    def of(costs: PlacementCosts | None) -> CostsRecord | None:
+        """The record of calibrated costs; None where the executor's costs are those of the profile."""
+        if isinstance(costs, HeteroCosts):
+            names = ("time_s", "launch_s", "link_latency_s", "link_bandwidth_bytes_per_s")
+            return CostsRecord(**{name: figures(getattr(costs.costs, name)) for name in names})
+        if isinstance(costs, WorkConservingCosts):
+            return CostsRecord(parameters=costs.parameters.tolist())
+        return None
+
+    def applied(self, costs: PlacementCosts) -> PlacementCosts:
+        """The profile's costs with the figures of the record. Raises ValueError where these do not fit."""
+        if isinstance(costs, HeteroCosts) and self.time_s is not None:
+            links = numbers(self.link_latency_s), numbers(self.link_bandwidth_bytes_per_s, np.inf)
+            found = numbers(self.time_s), numbers(self.launch_s), *links
+            if found[0].shape != costs.costs.time_s.shape:
+                raise ValueError("the costs are for another model, or for other devices")
+            return HeteroCosts(costs.collector, CostModel(*found, CostSource.CALIBRATED, costs.costs.slowdown))
+        if isinstance(costs, WorkConservingCosts) and self.parameters is not None:
+            if len(self.parameters) != len(costs.parameters):
+                raise ValueError("the costs are for other devices")
+            return WorkConservingCosts(costs.table, np.array(self.parameters), CostSource.CALIBRATED, costs.slowdown)
+        raise ValueError("the costs are for another executor")
+
+
+class TimelineRecord(_Record):
+    """A ``Timeline``; of ``ops`` the columns op, device, start_s and end_s, of ``transfers`` those of its intervals."""
+
+    name: str
+    op_names: list[str]
+    op_types: list[str]
+    device_names: list[str]
+    ops: dict[str, list[_Entry]]
+    transfers: dict[str, list[_Entry]]
+    edges: list[tuple[_Index, _Index]]
+    simulated: bool
+
+    @staticmethod
+    def of(timeline: Timeline) -> TimelineRecord:
+        """The record of a timeline."""
+        return TimelineRecord(
+            name=timeline.name,
+            op_names=list(timeline.op_names),
+            op_types=list(timeline.op_types),
+            device_names=list(timeline.device_names),
+            ops={name: column.tolist() for name, column in vars(timeline.ops).items()},
+            transfers={name: column.tolist() for name, column in vars(timeline.transfers).items()},
+            edges=timeline.edges.tolist(),
+            simulated=timeline.simulated,
+        )
+
+    def timeline(self) -> Timeline:
+        """The timeline. Raises ValueError where its columns do not fit together."""
+        return Timeline(
+            name=self.name,
+            op_names=tuple(self.op_names),
+            op_types=tuple(self.op_types),
+            device_names=tuple(self.device_names),
+            ops=OpIntervals(**_columns(self.ops, OpIntervals)),
+            transfers=TransferIntervals(**_columns(self.transfers, TransferIntervals)),
+            edges=np.array(self.edges, dtype=np.int64).reshape(-1, 2),
+            simulated=self.simulated,
+        )
+
+
+class Member(_Record):
+    """One turn of a method of a portfolio; values in the objective's unit, None where there is none yet."""
+
+    method: str
+    began_s: float
+    ended_s: float
+    before: float | None
+    after: float | None
+    bound: float | None
+    status: str | None
+    failure: str | None
+
+    @property
+    def has_gained(self) -> bool:
+        """Whether it left a better plan than it began with."""
+        return self.after is not None and (self.before is None or self.after < self.before)
+
+    @staticmethod
+    def of(turn: Contribution) -> Member:
+        """The record of a turn."""
+        return Member(
+            method=turn.method,
+            began_s=turn.began_s,
+            ended_s=turn.ended_s,
+            before=turn.before if np.isfinite(turn.before) else None,
+            after=turn.after if np.isfinite(turn.after) else None,
+            bound=None if turn.bound is None else turn.bound.value_s,
+            status=None if turn.status is None else turn.status.value,
+            failure=turn.failure,
+        )
+
+
+class Row(_Record):
+    """A measured candidate: values in the objective's unit, the ratio to the best single device, ops by device.
+
+    ``ci95`` is the interval of the ratio, without ends where too few ``rounds`` were run.
+    """
+
+    name: str
+    median: float
+    p95: float
+    runs: int
+    ratio: float
+    ci95: tuple[float | None, float | None]
+    rounds: int
+    submodels: int
+    ops: dict[str, int]
+    is_answer: bool
+
+    @property
+    def interval_text(self) -> str:
+        """The interval as tables have it, or that there were too few rounds."""
+        low, high = self.ci95
+        return Ratio(self.ratio, low or 0.0, np.inf if high is None else high, self.rounds).interval_text
+
+
+class Tally(_Record):
+    """How many placements a search ran, or tried to, and simulated; ``failures`` counts those that failed by reason."""
+
+    tried: int = 0
+    failures: dict[str, int] = {}
+    simulated: int = 0
+
+    @staticmethod
+    def of(events: Sequence[Event], simulated: int = 0) -> Tally:
+        """Of a search's events."""
+        failed = Counter(e.score.failure for e in events if e.score.failure is not None)
+        return Tally(tried=len(events), failures=dict(failed.most_common()), simulated=simulated)
+
+    @property
+    def num_failed(self) -> int:
+        """Placements that were tried and have no figure."""
+        return sum(self.failures.values())
+
+    @property
+    def words(self) -> str:
+        """The count in words; failed placements are not called measured."""
+        simulated = f", {self.simulated} simulated" if self.simulated else ""
+        if not self.failures:
+            return f"{_placements(self.tried)} measured{simulated}"
+        reasons = "; ".join([*list(self.failures)[:SHOWN_REASONS], *["..."] * (len(self.failures) > SHOWN_REASONS)])
+        measured = self.tried - self.num_failed
+        left = f"{measured} measured" if measured else "none was measured"
+        return f"{_placements(self.tried)} tried; {self.num_failed} failed ({reasons}), {left}{simulated}"
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How the outputs of a candidate compare with those of ``versus``; ``reason`` why it is rejected, if it is.
+
+    ``difference`` has their distances by name, None where one is not finite; it is None where they were not compared.
+    """
+
+    versus: ReferenceName
+    tolerance: float
+    difference: Mapping[str, float | None] | None = None
+    reason: str | None = None
+    ran: bool = True  # whether the candidate ran at all
+
+
+class PlaceResult(_Record):
+    """A finished search, which can be used like its placement; every value is in ``unit``, that of the objective.
+
+    ``value`` is the answer's median; ``rows`` have every candidate of the final comparison, the fastest first;
+    ``failures`` say why others are missing, and ``turned_down`` why faster ones are not the answer. ``verdict`` is on
+    the answer's outputs, ``weight_bytes`` its weights and state by device, and ``placement_file`` where it was written.
+    ``finalists`` are the plans of the search that were compared, by name. ``samples`` are the values of every inference
+    of the comparison, by candidate and round; ``costs`` what the measurements made of the profile, ``timeline`` a
+    measured run of the answer, where there was time for one; ``environment`` the versions and the hardware by their
+    names, and ``finished`` the time in UTC (ISO 8601).
+    """
+
+    format: Literal["hsdag-result"] = FORMAT_NAME
+    version: Literal[2] = FORMAT_VERSION
+    sentence: str
+    objective: str
+    unit: str
+    value: float
+    placement: Placement
+    placement_file: str | None = None
+    rows: tuple[Row, ...]
+    failures: dict[str, str] = {}
+    turned_down: dict[str, str] = {}
+    verdict: Verdict
+    finalists: dict[str, PlanRecord] = {}
+    tally: Tally = Tally()
+    members: tuple[Member, ...] = ()
+    search_s: float = 0.0
+    budget_s: float
+    interrupted: bool = False
+    warnings: tuple[str, ...] = ()
+    weight_bytes: dict[str, float] = {}
+    run_folder: Path | None = None
+    model_path: str | None = None
+    environment: dict[str, str] = {}
+    finished: str
+    samples: dict[str, list[list[float]]] = {}
+    costs: CostsRecord | None = None
+    timeline: TimelineRecord | None = None
+
+    @model_validator(mode="after")
+    def _has_one_answer(self) -> PlaceResult:
+        if sum(row.is_answer for row in self.rows) != 1:
+            raise ValueError("one of the 'rows' has to be the answer")
+        return self
+
+    def __getattr__(self, name: str) -> Any:
+        """All other attributes are the placement's: ``affinity``, ``save``, ``apply``, ``compile``, ..."""
+        if name.startswith("_") or "placement" not in self.__dict__:
+            raise AttributeError(name)
+        return getattr(self.placement, name)
+
+    @property
+    def answer(self) -> Row:
+        """The row of the candidate that is the answer."""
+        return next(row for row in self.rows if row.is_answer)
+
+    @property
+    def comparison(self) -> Comparison:
+        """The final comparison, of the candidates that ran."""
+        rounds = {name: tuple(map(tuple, each)) for name, each in self.samples.items()}
+        return Comparison({name: Samples(each) for name, each in rounds.items()}, {})
+
+    def document(self) -> dict[str, Any]:
+        """The JSON answer of ``hsdag place``."""
+        return self.model_dump(mode="json", exclude=IN_FILE)
+
+    def _repr_html_(self) -> str:
+        """The sentence and the comparison, as notebooks show it."""
+        objective = find_objective(self.objective)
+        unit = objective.shown_unit
+        columns = ["candidate", f"median {unit}", f"p95 {unit}", "x best device", "95% interval", "submodels"]
+        cells = [
+            [
+                row.name,
+                *(objective.figure(value) for value in (row.median, row.p95)),
+                f"{row.ratio:.3f}",
+                row.interval_text,
+                str(row.submodels),
+            ]
+            for row in self.rows
+        ]
+        chosen = next((i for i, row in enumerate(self.rows) if row.is_answer), None)
+        return html_summary(self.sentence, columns, cells, chosen)
+
+
+def write_result(result: PlaceResult, path: Path) -> None:
+    """Write the document atomically. Raises OutputError."""
+    write_atomically(path, (result.model_dump_json() + "\n").encode())
+
+
+def read_result(path: Path) -> PlaceResult:
+    """Read the document, also of version 1. Raises FileFormatError when it is missing, or is none."""
+    document = parse_document(read_text(path), str(path), FORMAT_NAME, (1, FORMAT_VERSION))
+    try:
+        return PlaceResult.model_validate(_of_version_1(document) if document["version"] == 1 else document)
+    except (KeyError, TypeError, AttributeError, OptionError) as error:
+        raise FileFormatError(f"{path}: answer: not that of a search, or figures are missing: {error}") from error
+    except ValidationError as error:
+        raise FileFormatError(f"{path}: {first_problem(error)}") from error
+
+
+def _of_version_1(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A document whose answer had the unit in its names, as one of today. Raises KeyError, TypeError."""
+    old = document["answer"]
+    objective = find_objective(str(old["objective"]))
+    rows = [
+        {
+            **{name: row[name] for name in ("name", "runs", "ci95", "rounds", "submodels", "ops")},
+            "median": row[f"median_{objective.suffix}"],
+            "p95": row[f"p95_{objective.suffix}"],
+            "ratio": row["ratio_to_best_single"],
+            "is_answer": row["answer"],
+        }
+        for row in old["rows"]
+    ]
+    same = ("sentence", "failures", "turned_down", "members", "search_s", "interrupted", "warnings", "run_folder")
+    verdict = {"versus": old["reference"], "reason": old["objection"]}
+    verdict |= {name: old[name] for name in ("tolerance", "difference")}
+    tally = {"tried": old["evaluations"], "failures": old["evaluation_failures"]}
+    kept = ("placement", "model_path", "costs", "timeline", "environment", "budget_s", "finished")
+    return {
+        "objective": objective.name,
+        "unit": objective.unit,
+        "value": next((row["median"] for row in rows if row["is_answer"]), None),
+        "rows": rows,
+        "verdict": verdict,
+        "tally": {**tally, "simulated": old["simulated_evaluations"]},
+        "weight_bytes": old["held_bytes"],
+        "samples": document["samples_s"],
+        **{name: old[name] for name in same if name in old},
+        **{name: document[name] for name in kept if name in document},
+    }
+
+
+def _placements(count: int) -> str:
+    return "1 placement was" if count == 1 else f"{count} placements were"
+
+
+def _columns(written: Mapping[str, list[float]], kind: type[OpIntervals | TransferIntervals]) -> dict[str, Any]:
+    """The columns of intervals by name: seconds and bytes are floats, all others indices. Raises ValueError."""
+    names = {each.name for each in fields(kind)}
+    if set(written) != names:
+        raise ValueError(f"intervals need the columns {', '.join(sorted(names))}")
+    floats = ("_s", "_bytes")
+    try:
+        return {
+            name: np.array(column, dtype=np.float64 if name.endswith(floats) else np.int64)
+            for name, column in written.items()
+        }
+    except OverflowError as error:
+        raise ValueError("an index of the intervals is beyond 64 bits") from error

@@ -1,0 +1,330 @@
+"""Session: a model, its devices and a worker, ready to be searched over or measured."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import DeviceError, OptionError, PlacementError
+from hsdag.ir.graph.colocation import floating_ops, half_constants, widened
+from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
+from hsdag.ir.graph.reader import Shapes
+from hsdag.ir.graph.scenario import Scenario
+from hsdag.ir.placement.placement import DeviceRecord, ExecutorName, ModelRecord, Placement
+from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
+from hsdag.placing.placed_model import PlacedModel
+from hsdag.placing.subject import read_for_torch, read_model
+from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.machine.devices import DeviceSet, canonical, reduces_precision
+from hsdag.runtime.measuring.caches import ProfileCache
+from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
+from hsdag.runtime.measuring.messages import WORKER_COMMAND, Choices, WorkerSetup, worker_client
+from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.measuring.profiler import Effort, Profiler
+from hsdag.runtime.objectives import Objective, find_objective
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.problem.pins import Pin, pinned_devices
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.scoring.measured import candidate_of
+from hsdag.scoring.memory import MemoryCheck
+from hsdag.scoring.schedule import model_values
+
+SCHEDULING = ("AFFINITY", "ENABLE_CPU_PINNING", "EXCLUSIVE_ASYNC_REQUESTS", "INFERENCE_NUM_THREADS", "NUM_STREAMS")
+"""Properties that say when and where ops run: two devices that differ in nothing else run the same ops."""
+
+TORCH_WORKER_COMMAND = (sys.executable, "-m", "hsdag.scoring.torch.worker")
+
+
+class Session:
+    """The model read once here and once in the worker. Use as a context manager, which ends the worker.
+
+    ``source`` is a path, an ``ov.Model`` or a torch module; what is not a file is written to a temporary IR, so that
+    both number ops equally. For the executor "cuda", whose ``devices`` are torch's, it may be a workload, too.
+    ``shapes`` fixes inputs, ``spare`` those that are dynamic otherwise. With ``scenarios`` inputs may stay dynamic:
+    these are what the model is profiled and measured on, and ``graph`` has their sizes. ``memory_bytes`` are limits by
+    device; ``pins`` hold ops on devices that are placed on. Raises ModelError and DeviceError as reading and loading
+    do, OptionError for a limit of a device that is not there, for pins that cannot be kept, and for scenarios of the
+    executor "cuda".
+    """
+
+    def __init__(
+        self,
+        source: Any,
+        devices: DeviceSet,
+        *,
+        shapes: Shapes | None = None,
+        spare: Shapes | None = None,
+        seed: int = 0,
+        inputs: Path | None = None,
+        scenarios: Sequence[Scenario] = (),
+        memory_bytes: Mapping[str, float] | None = None,
+        pins: Sequence[Pin] = (),
+        objective: Objective = LATENCY,
+        candidate_limit_s: float = 120.0,
+        worker_command: Sequence[str] | None = None,
+        executor: ExecutorName = "hetero",
+    ) -> None:
+        self.devices = devices
+        self.objective = objective
+        self.is_on_torch = executor == "cuda"
+        self._limits = dict(memory_bytes or {})
+        known = [spec.name for spec in devices.all]
+        for limited in self._limits:
+            if limited not in known:
+                raise OptionError(f"--memory names device {limited!r}; the devices are {', '.join(known)}")
+        self._stack = ExitStack()
+        self._unsupported: dict[tuple[str, str], IntArray] = {}
+        with self._stack:
+            folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hsdag-")))
+            if self.is_on_torch:
+                self.subject = read_for_torch(source, shapes, spare, folder, scenarios, len(devices.placed))
+            else:
+                self.subject = read_model(source, shapes, spare, folder, scenarios)
+            graph, names = self.subject.graph, known[: len(devices.placed)]
+            self.pinned = pinned_devices(graph.op_names, pins, names, floating_ops(graph))
+            self.scenarios = self.subject.scenarios
+            in_half = not self.is_on_torch and bool(half_constants(graph).any())
+            widens = np.array([in_half and not reduces_precision((spec,)) for spec in devices.placed], dtype=np.bool_)
+            self.graph: ComputationGraph = widened(graph) if widens.all() else graph
+            self.widens = widens & (not widens.all())  # [D] devices that hold halves as singles, which graph has not
+            self.model_record = ModelRecord.of(self.graph, self.subject.name)
+            kinds = [self.model_record.fingerprint, *(each.text for each in self.scenarios)]
+            self._digest = _digest(self.subject.path, inputs, kinds)
+            setup = WorkerSetup(self.subject.path, devices.all, self.subject.shapes, seed, inputs, self.scenarios)
+            command = worker_command or (TORCH_WORKER_COMMAND if self.is_on_torch else WORKER_COMMAND)
+            self.client = self._stack.enter_context(worker_client(setup, command))
+            limits = Limits(compile_s=candidate_limit_s, run_s=max(candidate_limit_s / 2, 1.0))
+            self.runner = CandidateRunner(self.client, objective, limits, self.scenarios)
+            self._stack = self._stack.pop_all()
+
+    def __enter__(self) -> Session:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def open_until_end(self, resource: AbstractContextManager[object]) -> None:
+        """Close a resource, such as a run folder, when the session ends."""
+        self._stack.enter_context(resource)
+
+    @property
+    def device_records(self) -> list[DeviceRecord]:
+        """Every device that may hold the whole model, as a placement file lists them."""
+        return [DeviceRecord.of(spec) for spec in self.devices.all]
+
+    def unsupported_ops(self, spec: DeviceSpec) -> IntArray:
+        """Indices of the ops a device does not run; devices that run the same are asked once, since it takes as long
+        as compiling. Raises DeviceError when it cannot be asked."""
+        key = spec.plugin, str(sorted((k, v) for k, v in spec.properties.items() if k not in SCHEDULING))
+        if key not in self._unsupported:
+            try:
+                chosen = self.client.call(Choices(spec.openvino_name), 300.0, COMPILING_LIMIT_S)
+            except CandidateFailed as failure:
+                reason = f"device {spec.name!r} cannot tell which ops it supports: {failure.reason}"
+                raise DeviceError(reason) from failure
+            self._unsupported[key] = np.flatnonzero([not device for device in chosen])
+        return self._unsupported[key]
+
+    def profile(
+        self,
+        cache: ProfileCache | None = None,
+        effort: Effort | None = None,
+        on_step: Callable[[str], None] = lambda _: None,
+        should_stop: Callable[[], bool] = lambda: False,
+        *,
+        side_by_side: bool = False,
+    ) -> ModelProfile:
+        """Times of ops on ``devices.placed`` and of going between them, measured or from the cache.
+
+        ``side_by_side`` adds how much devices slow each other down, which only what runs them at once must know.
+
+        Raises DeviceError when a device cannot be profiled, an op runs on none of them, or ``should_stop`` says so.
+        """
+        problem = self.problem(is_free=True)
+        first = problem.supported.argmax(axis=1)
+        each = np.arange(problem.num_devices)
+        carriers = np.where(problem.supported, each[None, :], first[:, None])[problem.units.partition.labels]
+        stored = cache if cache is not None else ProfileCache.default()
+        profiler = Profiler(
+            self.client,
+            self.graph,
+            self._digest,
+            stored,
+            effort=effort,
+            on_step=on_step,
+            should_stop=should_stop,
+        )
+        stages = _stages(problem, self.graph) if self.subject.labels is None else None
+        return profiler.profile(self.devices.placed, carriers, stages, side_by_side=side_by_side)
+
+    def problem(
+        self, *, max_share: float | None = None, profile: ModelProfile | None = None, is_free: bool = False
+    ) -> Problem:
+        """The placement problem over ``devices.placed``; with a profile, fused ops stay together and costs are known.
+
+        Units that hold a pinned op have its device alone, unless the problem ``is_free``. Raises DeviceError when an op
+        runs on none of the devices, OptionError for pins that cannot be kept.
+        """
+        refused = tuple(self.unsupported_ops(spec) for spec in self.devices.placed)
+        memory_bytes = None if profile is None else self._placed_model.memory_bytes(profile, self._limits)
+        model = replace(self._placed_model, pinned=None) if is_free else self._placed_model
+        return model.problem(refused, profile, memory_bytes, max_share=max_share, by_op=self.is_on_torch)
+
+    def costs(self, profile: ModelProfile, executor: ExecutorName) -> PlacementCosts:
+        """What placements take under an executor, by the profile."""
+        return self._placed_model.costs(profile, executor)
+
+    @property
+    def _placed_model(self) -> PlacedModel:
+        subject = self.subject
+        return PlacedModel(self.graph, self.devices.placed, self.objective, subject.units, subject.labels, self.pinned)
+
+    def memory_limits(self, profile: ModelProfile | None) -> dict[str, float]:
+        """Bytes by device: what was asked for, else what the device has, where that is known."""
+        limits = dict(self._limits)
+        for times in zip(profile.devices, profile.times, strict=True) if profile is not None else ():
+            if times[1].memory_bytes is not None:
+                limits.setdefault(times[0].name, times[1].memory_bytes)
+        return limits
+
+    def too_large(self, profile: ModelProfile | None) -> dict[str, str]:
+        """Why devices do not hold the whole model, by name: its weights and state exceed their memory."""
+        limits = self.memory_limits(profile)
+        held = float(self.graph.weight_bytes.sum())
+        return {
+            name: f"the model's weights and state take {in_bytes(held)}, and it has {in_bytes(limit)}"
+            for name, limit in limits.items()
+            if held > limit
+        }
+
+    def automatic(self, problem: Problem, target: str) -> IntArray | None:
+        """OpenVINO's own choice for a HETERO target as a placement [U]; None where it has none."""
+        return self.of_units(problem, self.automatic_ops(target))
+
+    def of_units(self, problem: Problem, chosen: Sequence[str]) -> IntArray | None:
+        """A device for every op [N], by OpenVINO's names, as a placement [U]; None where that is not legal.
+
+        The heaviest op of a unit decides.
+        """
+        index = {spec.openvino_name: d for d, spec in enumerate(self.devices.placed)}
+        placement = np.full(problem.num_units, -1, dtype=np.int64)
+        labels = problem.units.partition.labels
+        for v in np.argsort(self.graph.flops, kind="stable").tolist():  # the heaviest op of a unit speaks last
+            if chosen and chosen[v] in index:
+                placement[labels[v]] = index[chosen[v]]
+        return placement if (placement >= 0).all() and problem.is_legal(placement) else None
+
+    def automatic_ops(self, target: str) -> list[str]:
+        """[N] OpenVINO's own choice of device for every op, by its names; empty where it has none.
+
+        HETERO gives an op to the first device that runs it, and is asked only where that is not the first of all.
+        """
+        first = target.removeprefix("HETERO:").partition(",")[0]
+        if any(spec.openvino_name == first and not len(self.unsupported_ops(spec)) for spec in self.devices.placed):
+            return [first] * self.graph.num_ops
+        try:
+            return self.client.call(Choices(target), 300.0, COMPILING_LIMIT_S)
+        except CandidateFailed:
+            return []
+
+    def placed(self, problem: Problem, plan: Plan, executor: ExecutorName = "hetero") -> Candidate:
+        """A plan as something to compile for an executor."""
+        return candidate_of(problem, self.devices.placed, plan, executor)
+
+
+def _stages(problem: Problem, graph: ComputationGraph) -> IntArray:
+    """[N] as many contiguous stages as there are devices, of about equal weights."""
+    labels, order = problem.units.partition.labels, problem.units.graph.topological_order
+    held = np.bincount(labels, graph.weight_bytes + graph.output_bytes, problem.num_units)[order]
+    stage = np.empty(problem.num_units, dtype=np.int64)
+    stage[order] = problem.num_devices * (np.cumsum(held) - held / 2) // max(held.sum(), 1.0)
+    return stage[labels]
+
+
+def in_bytes(size: float) -> str:
+    """A size in words."""
+    power = min(int(np.log10(max(size, 1.0)) // 3), 4)
+    return f"{size / 1000**power:.3g} {('B', 'kB', 'MB', 'GB', 'TB')[power]}"
+
+
+def _digest(model: Path, inputs: Path | None, known: Sequence[str]) -> str:
+    """What a model's times depend on beside the device.
+
+    That is the file itself, without the weights of an IR, since a fingerprint knows neither bodies of If and Loop nor
+    attributes; what is ``known``: the fingerprint, which has the fixed shapes, and the scenarios; and the inputs.
+    """
+    digest = hashlib.sha256("\n".join(known).encode())
+    parts = sorted(path for path in model.rglob("*") if path.is_file()) if model.is_dir() else [model]
+    for path in [*parts, *filter(None, [inputs])]:
+        with path.open("rb") as file:
+            digest.update(hashlib.file_digest(file, "sha256").digest())
+    return digest.hexdigest()
+
+
+def normalize_objective(session: Session, problem: Problem, costs: PlacementCosts) -> Problem:
+    """The problem with an objective that knows what the best single device has, which the session measures from now on.
+
+    Peaks of memory are simulated by the problem, for whatever is measured too. Under HETERO's own costs methods compute
+    times alone, so they do without these where memory counts.
+    """
+    objective = problem.objective
+    alone = [problem.nearest(np.full(problem.num_units, d)) for d in range(problem.num_devices)]
+
+    def best_single(term: Objective) -> float:
+        values = model_values(replace(problem, objective=term), costs, alone)
+        return float(np.min(values, initial=np.inf, where=np.isfinite(values)))
+
+    found = replace(problem, objective=objective.settled(best_single))
+    session.objective = session.runner.objective = found.objective
+    if objective.counts_memory:
+        if problem.costs is None:
+            raise OptionError(f"--objective {objective.name} needs a profile of the model, which there is none of")
+        session.runner.peak_of = lambda candidate: peak_of(session, problem, candidate)
+        found = replace(found, hetero=None)
+    return found
+
+
+def peak_of(session: Session, problem: Problem, candidate: Candidate) -> float:
+    """Bytes of the fullest device of a candidate at its fullest moment, simulated.
+
+    A device that is not placed on peaks as any other one that has all ops does. Raises CandidateFailed where it is not
+    known which op is where.
+    """
+    assert problem.costs is not None
+    names = [spec.openvino_name for spec in session.devices.placed]
+    able = np.flatnonzero(problem.supported.all(axis=0)).tolist()
+    whole = [names.index(candidate.target)] if candidate.target in names else able
+    units = None
+    if candidate.devices is not None:
+        units = session.of_units(problem, candidate.devices)
+    elif candidate.target.startswith("HETERO:"):
+        units = session.automatic(problem, candidate.target)
+    elif candidate.target in [spec.openvino_name for spec in session.devices.all] and whole:
+        units = np.full(problem.num_units, whole[0])
+    if units is None:
+        raise CandidateFailed("its peak of memory is not known, since nothing says which op is where")
+    return float(MemoryCheck(problem.costs, problem.semantics).peak_bytes(units).max())
+
+
+def placed_candidate(session: Session, name: str, placement: Placement, executor: ExecutorName) -> Candidate:
+    """A placement file as something to measure. Raises PlacementError when it is for another model."""
+    names = {device.name: canonical(device.spec()).openvino_name for device in placement.devices}
+    try:
+        devices = [names[device] for device in placement.devices_of(session.graph)]
+    except PlacementError as error:
+        raise PlacementError(f"{name}: {error}") from error
+    if executor == "hetero":
+        return Candidate.placed(devices)
+    priority = placement.priority_of(session.graph)
+    order = [names[device.name] for device in placement.devices]
+    return Candidate.side_by_side(devices, order, priority, find_objective(placement.objective), executor)

@@ -1,0 +1,1 @@
+"""hsdag report: a run folder as a page."""

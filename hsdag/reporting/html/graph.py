@@ -1,0 +1,246 @@
+"""The placed graph: ops in layers, coloured by device, group or cost, with a search that goes to what it finds;
+and the profile as a table to sort and to filter, of which a row that is selected is shown in the graph, too.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.reporting.html.content import PlacedGraph
+from hsdag.reporting.html.figures import BARE, KNOWN_SIZE, OP_SIZE, colour_of, hatch_of, new_figure
+
+if TYPE_CHECKING:
+    from bokeh.models import ColumnDataSource, CustomJS, UIElement
+
+HERE = Path(__file__).parent
+HEIGHT_PX, TABLE_PX, LEAST_TABLE_PX = 560, 420, 760
+SEARCHED = ["name", "type", "device"]
+SHOWN = [*SEARCHED, "shape", "output_bytes", "weight_bytes"]
+SHOW_IN_GRAPH = "graph.selected.indices = cb_obj.indices"
+LOOK = {
+    "fill_color": "by_device",
+    "line_color": None,
+    "hatch_color": "black",
+    "hatch_alpha": 0.4,
+    "hatch_scale": 6,
+    "nonselection_fill_alpha": 0.15,
+    "nonselection_hatch_alpha": 0.1,
+    "selection_line_color": "black",
+    "selection_line_width": 2,
+}
+
+LEAST_REACH = 8.0
+"""Layers, or rows, on both sides of the middle that are shown at least."""
+
+BAR_TITLE = "ms on its device; grey: no time of its own, or less than a thousandth of the longest"
+
+LAYERS_SHOWN = 24
+"""Layers on both sides of an op that was searched for, at most."""
+
+
+def op_source(placed: PlacedGraph) -> ColumnDataSource:
+    """The ops, those that take longest first, as the table of the profile has them, too."""
+    from bokeh.models import ColumnDataSource
+
+    graph, drawing = placed.graph, placed.drawing
+    order = np.argsort(-placed.cost_s, kind="stable")
+    ops = order.tolist()
+    sizes = np.where(drawing.is_known[order, None], KNOWN_SIZE, OP_SIZE)
+    columns: dict[str, Any] = {
+        "x": drawing.x[order],
+        "y": drawing.y[order],
+        "w": sizes[:, 0],
+        "h": sizes[:, 1],
+        "name": [graph.op_names[v] for v in ops],
+        "type": [graph.op_types[v] for v in ops],
+        "device": [placed.name_of(int(placed.device[v])) for v in ops],
+        "shape": [f"{'×'.join(map(str, graph.shape_of(v))) or 'scalar'} {graph.element_types[v]}" for v in ops],
+        "group": [str(placed.group[v]) if placed.group[v] >= 0 else "none" for v in ops],
+        "times": [_times(placed, v) for v in ops],
+        "output_bytes": graph.output_bytes[order],
+        "weight_bytes": graph.weight_bytes[order],
+        "by_device": [colour_of(int(placed.device[v])) for v in ops],
+        "by_group": [colour_of(int(placed.group[v])) for v in ops],
+        "cost_ms": 1e3 * placed.cost_s[order],
+    }
+    return ColumnDataSource(columns)
+
+
+def graph_figure(placed: PlacedGraph, source: ColumnDataSource) -> list[UIElement]:
+    """The controls above the graph, and the graph itself."""
+    from bokeh.layouts import row
+    from bokeh.models import Range1d, Select
+
+    made = new_figure(
+        "graph",
+        HEIGHT_PX,
+        x_range=Range1d(*_extent(placed.drawing.x)),
+        y_range=Range1d(*_extent(placed.drawing.y)[::-1]),
+        x_axis_location=None,
+        y_axis_location=None,
+    )
+    made.grid.visible = False
+    made.toolbar.autohide, made.min_border_left = False, 5
+    _draw_edges(made, placed)
+    ops = _draw_ops(made, placed, source)
+    legend, bar = _add_keys(made, placed, ops)
+    _draw_labels(made, source)
+    choices = [("device", "device"), ("group", f"group: {placed.group_kind}"), ("cost", "cost")]
+    colouring = Select(title="Colour by", value="device", options=choices, width=190)
+    known = {"ops": ops, "hatch": LOOK["hatch_alpha"], "legend": legend, "bar": bar, "mapper": bar.color_mapper}
+    colouring.js_on_change("value", _script("colour.js", **known))
+    return [row([colouring, *_search(made, source)], sizing_mode="stretch_width", css_classes=["controls"]), made]
+
+
+def _search(made: Any, source: ColumnDataSource) -> list[UIElement]:
+    """A field that looks for ops while one types, two buttons that go from one to the next, and how many there are."""
+    from bokeh.models import Button, Div, TextInput
+
+    search = TextInput(title="Search by name or type", placeholder="such as Convolution", width=260, tags=[0])
+    count = Div(text="", width=90, align="end", css_classes=["count"])
+    known = {"search": search, "count": count, "source": source, "figure": made, "layers": LAYERS_SHOWN}
+    search.js_on_change("value_input", _script("search.js", step=0, **known))
+    buttons = []
+    for label, step in (("Previous", -1), ("Next", 1)):
+        button = Button(label=label, width=80, align="end")
+        button.js_on_click(_script("search.js", step=step, **known))
+        buttons.append(button)
+    return [search, *buttons, count]
+
+
+def _script(file: str, **known: object) -> CustomJS:
+    from bokeh.models import CustomJS
+
+    return CustomJS(args=known, code=(HERE / file).read_text())
+
+
+def _extent(places: FloatArray) -> tuple[float, float]:
+    """What an axis shows at first; a small graph does not fill it."""
+    middle = (places.min() + places.max()) / 2
+    reach = max(0.52 * float(np.ptp(places)) + 1, LEAST_REACH)
+    return middle - reach, middle + reach
+
+
+def device_names(placed: PlacedGraph) -> list[tuple[int, str]]:
+    """Devices that have ops, by index; -1 for ops that are not placed."""
+    return [(d, placed.name_of(d)) for d in np.unique(placed.device).tolist()]
+
+
+def _times(placed: PlacedGraph, v: int) -> str:
+    times = zip(placed.devices, placed.time_s[v].tolist(), strict=True)
+    return ", ".join(f"{name} {1e3 * seconds:.4g} ms" for name, seconds in times if np.isfinite(seconds)) or "not known"
+
+
+def _draw_edges(made: Any, placed: PlacedGraph) -> None:
+    """Edges as two lines with gaps: thin within a device, thick between devices."""
+    drawing, crosses = placed.drawing, placed.crosses
+    made.line(*drawing.routes(~crosses), line_color="#8c8c8c", line_width=0.8, line_alpha=0.7)
+    made.line(*drawing.routes(crosses), line_color="#d4572f", line_width=2.0)
+
+
+def _draw_ops(made: Any, placed: PlacedGraph, source: ColumnDataSource) -> list[Any]:
+    """A layer of the figure for each device, because a hatch for each op would take seconds to draw."""
+    from bokeh.models import CDSView, GroupFilter, HoverTool
+
+    drawn = []
+    for d, name in device_names(placed):
+        view = CDSView(filter=GroupFilter(column_name="device", group=name))
+        ops = made.rect("x", "y", "w", "h", source=source, view=view, name=name, **LOOK, hatch_pattern=hatch_of(d))
+        drawn.append(ops)
+    tooltips = [
+        ("op", "@name"),
+        ("type", "@type"),
+        ("device", "@device"),
+        ("time", "@times"),
+        ("shape", "@shape"),
+        ("output", "@output_bytes{0,0} bytes"),
+        ("weights", "@weight_bytes{0,0} bytes"),
+        (placed.group_kind, "@group"),
+    ]
+    made.add_tools(HoverTool(renderers=drawn, tooltips=tooltips))
+    return drawn
+
+
+def _draw_labels(made: Any, ops: ColumnDataSource) -> None:
+    """Types on the ops in view once they are wide enough; thousands of texts would be slow to draw."""
+    from bokeh.models import ColumnDataSource
+
+    labels = ColumnDataSource({"x": [], "y": [], "type": []})
+    made.text("x", "y", text="type", source=labels, text_align="center", text_baseline="middle", text_font_size="10px")
+    script = _script("labels.js", figure=made, ops=ops, labels=labels)
+    for axis in (made.x_range, made.y_range):
+        axis.js_on_change("end", script)
+
+
+def _add_keys(made: Any, placed: PlacedGraph, ops: list[Any]) -> tuple[Any, Any]:
+    """What colours mean: a legend of devices, and a bar of times, of which one is shown."""
+    from bokeh.models import ColorBar, Legend, LegendItem, LogColorMapper
+
+    items = [LegendItem(label=each.name, renderers=[each]) for each in ops]
+    legend = Legend(items=items, orientation="horizontal", padding=4, **BARE)
+    made.add_layout(legend, "above")
+    costs_ms = 1e3 * placed.cost_s[placed.cost_s > 0]
+    low, high = (float(costs_ms.min()), float(costs_ms.max())) if len(costs_ms) else (0.1, 1.0)
+    mapper = LogColorMapper("Cividis256", low=max(low, high / 1e3), high=max(high, 1e-9), low_color="#cfcfcf")
+    look = {"orientation": "horizontal", "height": 10, "visible": False, **BARE}
+    bar = ColorBar(color_mapper=mapper, title=BAR_TITLE, **look)
+    made.add_layout(bar, "above")
+    return legend, bar
+
+
+def profile_table(placed: PlacedGraph, graph: ColumnDataSource) -> list[UIElement]:
+    """A field to filter with, and the table of ops in the order of ``graph``, the source of the drawn ones.
+
+    It has a source of its own, because a table takes the keyboard from a search field whenever its selection changes.
+    """
+    from bokeh.models import (
+        CDSView,
+        ColumnDataSource,
+        CustomJS,
+        DataTable,
+        IndexFilter,
+        NumberFormatter,
+        StringFormatter,
+        TableColumn,
+        TextInput,
+    )
+
+    order = np.argsort(-placed.cost_s, kind="stable")
+    times_ms = {f"ms_{d}": 1e3 * placed.time_s[order, d] for d in range(len(placed.devices))}
+    source = ColumnDataSource({name: graph.data[name] for name in SHOWN} | times_ms)
+    source.selected.js_on_change("indices", CustomJS(args={"graph": graph}, code=SHOW_IN_GRAPH))
+    rows = IndexFilter(indices=list(range(placed.graph.num_ops)))
+    times = NumberFormatter(format="0,0.0000", text_align="right", nan_format="-")
+    sizes = NumberFormatter(format="0,0", text_align="right")
+    columns = [
+        TableColumn(field="name", title="op", width=260, formatter=StringFormatter()),
+        TableColumn(field="type", title="type", width=110),
+        TableColumn(field="device", title="device", width=80),
+        *(
+            TableColumn(field=f"ms_{d}", title=f"{escape(name)}, ms", width=90, formatter=times)
+            for d, name in enumerate(placed.devices)
+        ),
+        TableColumn(field="shape", title="shape", width=130),
+        TableColumn(field="output_bytes", title="output, bytes", width=100, formatter=sizes),
+        TableColumn(field="weight_bytes", title="weights, bytes", width=100, formatter=sizes),
+    ]
+    table = DataTable(
+        source=source,
+        view=CDSView(filter=rows),
+        columns=columns,
+        height=TABLE_PX,
+        sizing_mode="stretch_width",
+        min_width=LEAST_TABLE_PX,
+        index_position=None,
+        reorderable=False,  # would need jquery-ui
+        name="profile",
+    )
+    script = CustomJS(args={"source": source, "filter": rows, "names": SEARCHED}, code=(HERE / "filter.js").read_text())
+    field = TextInput(title="Filter by name, type or device", placeholder="such as MatMul", width=260, name="filter")
+    field.js_on_change("value_input", script)
+    return [field, table]

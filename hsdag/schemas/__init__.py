@@ -1,0 +1,1 @@
+"""JSON schemas of files and answers."""

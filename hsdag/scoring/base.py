@@ -1,0 +1,93 @@
+"""Evaluators: scores of plans under an objective, simulated or measured. Legend: U placement units."""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from hsdag.runtime.problem.bounds import Bound
+from hsdag.runtime.problem.plan import Plan
+
+if TYPE_CHECKING:
+    import torch
+
+
+class SearchStopped(Exception):  # noqa: N818 - an ending we expect, not an error
+    """Raised inside a search when its budget is spent or the user interrupts it; all results are kept."""
+
+
+@dataclass(frozen=True)
+class Score:
+    """The value of one plan in the objective's unit, or infinity and why there is none."""
+
+    value: float = math.inf
+    failure: str | None = None
+
+    def __post_init__(self) -> None:
+        if math.isfinite(self.value) == (self.failure is not None):
+            raise ValueError("a score has either a finite value or a failure")
+
+    @staticmethod
+    def failed(reason: str) -> Score:
+        """The score of a plan that has no value."""
+        return Score(failure=reason)
+
+
+class Evaluator(ABC):
+    """Scores plans of placement units.
+
+    ``is_cheap`` says that plans are simulated, so that thousands can be had and are best evaluated many at a time;
+    else each takes long and is worth keeping by itself. ``takes_order`` says that the order of a plan matters.
+    ``measures`` says that some of the plans that are asked about are measured, ``version`` changes when costs are
+    recalibrated: holders of scores request them again.
+    """
+
+    is_cheap: bool = False
+    measures: bool = False
+    takes_order: bool = False
+    version: int = 0
+
+    @property
+    def progress(self) -> float:
+        """The share of the budget that is spent, 0 where there is none."""
+        return 0.0
+
+    @property
+    def evaluations_left(self) -> float:
+        """Evaluations that the budget leaves, infinite where it does not count them."""
+        return math.inf
+
+    @property
+    def for_workers(self) -> Evaluator | None:
+        """What gives the same simulated scores in another process, without a budget; None where plans are measured."""
+        return None
+
+    def spend(self, count: int) -> None:  # noqa: B027 - most evaluators count nothing
+        """Take note of ``count`` plans that a method has simulated by itself."""
+
+    def prove(self, bound: Bound) -> None:  # noqa: B027 - most evaluators end when they are told to
+        """Take note that no plan of the units costs less."""
+
+    def report(self, plans: Sequence[Plan]) -> list[Score]:
+        """``evaluate`` whatever the budget: plans that were counted by ``spend`` already, and would be lost."""
+        return self.evaluate(plans)
+
+    def check(self) -> None:  # noqa: B027 - most evaluators have no end of their own
+        """Raise SearchStopped when the search has to end; methods that compute for long ask now and then."""
+
+    @abstractmethod
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        """One score per plan, in order. Raises SearchStopped when the search has to end."""
+
+
+class Checkpoint(Protocol):
+    """Keeps the one state of a method, tensors by name and a JSON-able mapping, so that a search can be resumed."""
+
+    def save(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
+        """Replace the stored state."""
+
+    def load(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
+        """The stored state, or None when nothing was stored yet."""

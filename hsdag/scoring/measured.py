@@ -1,0 +1,79 @@
+"""Measured evaluation: every placement is compiled and run by its executor in the worker process."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeAlias
+
+import numpy as np
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.placement.placement import ExecutorName
+from hsdag.ir.processes import CandidateFailed
+from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.semantics import Execution
+from hsdag.scoring.base import Evaluator, Score
+from hsdag.scoring.measurement import SearchMeasurement
+from hsdag.scoring.schedule import UNSUPPORTED
+
+Objection: TypeAlias = Callable[[str], str | None]
+"""Says of an open candidate why it must not be used, and then it is not timed."""
+_KEY = "search"
+
+
+def candidate_of(problem: Problem, devices: Sequence[DeviceSpec], plan: Plan, executor: ExecutorName) -> Candidate:
+    """A plan over ``devices`` as something to compile for an executor; HETERO takes no order."""
+    names = [spec.openvino_name for spec in devices]
+    of_ops = [names[d] for d in problem.expand(plan.placement).tolist()]
+    if executor == "hetero":
+        return Candidate.placed(of_ops)
+    ranks = None if plan.order is None else problem.expand(plan.order).tolist()
+    return Candidate.side_by_side(of_ops, names, ranks, problem.objective, executor)
+
+
+class MeasuredEvaluator(Evaluator):
+    """Latency (or period) of plans, which ``runner`` opens and runs one at a time in its worker process."""
+
+    def __init__(
+        self,
+        problem: Problem,
+        devices: Sequence[DeviceSpec],
+        runner: CandidateRunner,
+        measurement: SearchMeasurement | None = None,
+        executor: ExecutorName = "hetero",
+        *,
+        objection: Objection | None = None,
+    ) -> None:
+        self.problem, self._runner, self._measurement = problem, runner, measurement or SearchMeasurement()
+        self._objection = objection or (lambda _: None)
+        self._devices, self._executor = tuple(devices), executor
+        self.takes_order = executor != "hetero" and problem.objective.uses_order(Execution.WORK_CONSERVING)
+        self._best_s = np.inf
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        """Compile and time each placement; those that fail, crash or hang say why."""
+        return [self._evaluate(plan) for plan in plans]
+
+    def _evaluate(self, plan: Plan) -> Score:
+        if not self.problem.is_legal(plan.placement):
+            return Score.failed(UNSUPPORTED)
+        try:
+            value = self._measured(candidate_of(self.problem, self._devices, plan, self._executor))
+        except CandidateFailed as failure:
+            return Score.failed(failure.reason)
+        self._best_s = min(self._best_s, value)
+        return Score(value)
+
+    def _measured(self, candidate: Candidate) -> float:
+        """Compile and time a candidate. Raises CandidateFailed, also with what ``objection`` says."""
+        self._runner.open(_KEY, candidate)
+        reason = self._objection(_KEY)
+        value = math.inf if reason else self._measurement.seconds(partial(self._runner.run, _KEY), self._best_s)
+        self._runner.close(_KEY)
+        if reason is not None:
+            raise CandidateFailed(reason)
+        return value

@@ -1,0 +1,83 @@
+"""Memory: which devices a placement overfills. Legend: N ops, D devices."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import Links, Order, Semantics, simulate
+
+MEMORY_TOLERANCE = 1e-9
+"""A peak this share above a limit is rounding, not excess."""
+
+
+@dataclass(frozen=True, eq=False)
+class MemoryCheck:
+    """Which devices a placement of ops overfills: the peak of one simulated inference is what counts."""
+
+    problem: ScheduleProblem
+    semantics: Semantics
+
+    @cached_property
+    def has_limits(self) -> bool:
+        """Whether any device has a limit."""
+        return bool(np.isfinite(self.problem.memory_bytes).any())
+
+    @property
+    def held_bytes(self) -> FloatArray:
+        """[N] what an op may hold: its weights and its result."""
+        return self.problem.weight_bytes + self.problem.output_bytes
+
+    def fits(self, device: IntArray) -> bool:
+        """Whether a placement [N] overfills no device."""
+        return not self.overfull(device).any()
+
+    def reason(self, device: IntArray, ranks: IntArray | None = None) -> str | None:
+        """Why a placement [N] with ranks [N] does not fit; None where it does."""
+        full = self.overfull(device, ranks)
+        if not full.any():
+            return None
+        names = ", ".join(self.problem.device_names[d] for d in np.flatnonzero(full))
+        return f"the memory of {names} is exceeded"
+
+    def overfull(self, device: IntArray, ranks: IntArray | None = None) -> BoolArray:
+        """[D] which devices a placement [N] overfills; simulated only where sums do not tell."""
+        problem = self.problem
+        nothing = np.zeros(problem.num_devices, dtype=np.bool_)
+        if not self.has_limits:
+            return nothing
+        src, dst, d = problem.edge_src, problem.edge_dst, problem.num_devices
+        weights = np.bincount(device, problem.weight_bytes, d)
+        if over_memory(problem, weights).any():
+            return over_memory(problem, weights)
+        away = device[src] != device[dst]
+        copies = np.bincount(device[dst][away], problem.edge_bytes[away], d)
+        if not over_memory(problem, weights + np.bincount(device, problem.output_bytes, d) + copies).any():
+            return nothing
+        return over_memory(problem, self.peak_bytes(device, ranks))
+
+    def peak_bytes(self, device: IntArray, ranks: IntArray | None = None) -> FloatArray:
+        """[D] simulated peaks of one inference; without ranks, in the order that devices take ops by themselves."""
+        order = None if ranks is None and self.semantics.order is Order.PRIORITY else self.semantics.order
+        semantics = one_inference(replace(self.semantics, order=order))
+        return simulate(self.problem, device, semantics, ranks).peak_memory_bytes
+
+
+def over_memory(problem: ScheduleProblem, held_bytes: ArrayLike) -> BoolArray:
+    """[D] which devices have less memory than ``held_bytes`` [D]."""
+    return np.asarray(np.asarray(held_bytes) > problem.memory_bytes * (1 + MEMORY_TOLERANCE), dtype=np.bool_)
+
+
+def is_split_forced(problem: ScheduleProblem) -> bool:
+    """Whether no device has the memory for all weights."""
+    return bool(over_memory(problem, problem.weight_bytes.sum()).all())
+
+
+def one_inference(semantics: Semantics) -> Semantics:
+    """The semantics of a single run: blocking links, which only a stream of runs has, become independent."""
+    return replace(semantics, links=Links.INDEPENDENT) if semantics.links is Links.BLOCKING else semantics

@@ -1,0 +1,162 @@
+"""Recording: caches scores, records each one, keeps the best, and ends a search in time."""
+
+from __future__ import annotations
+
+import heapq
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from hsdag.runtime.problem.bounds import Bound, largest
+from hsdag.runtime.problem.plan import Plan
+from hsdag.scoring.base import Evaluator, Score, SearchStopped
+
+
+@dataclass(frozen=True, eq=False)
+class Event:
+    """One evaluated plan: its score, and how many seconds into the search it was known."""
+
+    plan: Plan
+    score: Score
+    elapsed_s: float
+
+
+class Journal(Protocol):
+    """Where events are kept."""
+
+    def append(self, event: Event) -> None:
+        """Keep an event, durably."""
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What a search may spend: seconds in all, counted over resumed parts, and evaluations."""
+
+    seconds: float = float("inf")
+    evaluations: float = float("inf")
+
+
+class RecordingEvaluator(Evaluator):
+    """Wraps an evaluator: no plan is evaluated twice, and nothing found is lost.
+
+    ``past`` are events of an earlier part of the same search; they answer from the cache and their time
+    counts against the budget. Where the order of plans does not matter, it is left out.
+    """
+
+    def __init__(
+        self,
+        inner: Evaluator,
+        budget: Budget | None = None,
+        journal: Journal | None = None,
+        past: Sequence[Event] = (),
+        *,
+        should_stop: Callable[[], bool] = lambda: False,
+        on_event: Callable[[Event], None] = lambda _: None,
+    ) -> None:
+        self.budget = budget or Budget()
+        self.events: list[Event] = list(past)
+        self.is_cheap, self.takes_order = inner.is_cheap, inner.takes_order
+        self._inner = inner
+        self._best: Event | None = None
+        self._num_spent = 0
+        self.bound: Bound | None = None
+        for event in self.events:
+            self._note(event)
+        self._journal = journal
+        self._cache = {event.plan: event.score for event in past}
+        self._spent_s = max((event.elapsed_s for event in past), default=0.0)
+        self._begin = time.monotonic()
+        self._should_stop = should_stop
+        self._on_event = on_event
+
+    @property
+    def elapsed_s(self) -> float:
+        """Seconds of search so far, earlier parts included."""
+        return self._spent_s + time.monotonic() - self._begin
+
+    @property
+    def num_evaluations(self) -> int:
+        """Distinct plans evaluated, earlier parts included, and those that methods have simulated by themselves."""
+        return len(self.events) + self._num_spent
+
+    @property
+    def evaluations_left(self) -> float:
+        """Evaluations that the budget leaves."""
+        return max(self.budget.evaluations - self.num_evaluations, 0)
+
+    @property
+    def for_workers(self) -> Evaluator | None:
+        """Of the inner evaluator."""
+        return self._inner.for_workers
+
+    def prove(self, bound: Bound) -> None:
+        """Keep the largest bound."""
+        self.bound = largest(self.bound, bound)
+
+    def spend(self, count: int) -> None:
+        """Count plans that a method has simulated by itself."""
+        self._num_spent += count
+
+    @property
+    def progress(self) -> float:
+        """The share of the evaluations that is spent; where each takes long, that of the seconds if it is more."""
+        of_evaluations = self.num_evaluations / self.budget.evaluations
+        return of_evaluations if self.is_cheap else max(of_evaluations, self.elapsed_s / self.budget.seconds)
+
+    def check(self) -> None:
+        """Raise SearchStopped when the search has to end."""
+        if self._should_stop() or self.elapsed_s >= self.budget.seconds:
+            raise SearchStopped
+
+    def best(self, count: int = 1) -> list[Event]:
+        """The events of the least values, least first; fewer where fewer succeeded."""
+        if count == 1:  # asked after every event
+            return [] if self._best is None else [self._best]
+        done = [event for event in self.events if event.score.failure is None]
+        return heapq.nsmallest(count, done, key=lambda event: event.score.value)
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        """Evaluate those plans that are new. Raises SearchStopped at the end of the budget."""
+        return self._evaluate(plans, self.check, self.budget.evaluations)
+
+    def evaluate_all(self, plans: Sequence[Plan]) -> list[Score]:
+        """The same whatever the budget."""
+        return self._evaluate(plans, lambda: None, np.inf)
+
+    def report(self, plans: Sequence[Plan]) -> list[Score]:
+        """The same whatever the budget, and without counting again."""
+        before = len(self.events)
+        scores = self.evaluate_all(plans)
+        self._num_spent -= len(self.events) - before
+        return scores
+
+    def _evaluate(self, plans: Sequence[Plan], check: Callable[[], None], most: float) -> list[Score]:
+        plans = plans if self.takes_order else [plan.unordered for plan in plans]
+        check()
+        waiting = list(dict.fromkeys(plan for plan in plans if plan not in self._cache))
+        while waiting:
+            check()
+            room = min(most - self.num_evaluations, len(waiting) if self.is_cheap else 1)
+            if room < 1:
+                raise SearchStopped
+            self._keep(waiting[: int(room)])
+            waiting = waiting[int(room) :]
+        return [self._cache[plan] for plan in plans]
+
+    def _keep(self, plans: Sequence[Plan]) -> None:
+        """Evaluate and write down."""
+        for plan, score in zip(plans, self._inner.evaluate(plans), strict=True):
+            event = Event(plan, score, self.elapsed_s)
+            if self._journal is not None:
+                self._journal.append(event)
+            self._cache[plan] = score
+            self.events.append(event)
+            self._note(event)
+            self._on_event(event)
+
+    def _note(self, event: Event) -> None:
+        if event.score.value < (np.inf if self._best is None else self._best.score.value):
+            self._best = event

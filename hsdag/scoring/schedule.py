@@ -1,0 +1,156 @@
+"""Simulated evaluation: schedules of ops, or a model under given costs; what exceeds a memory limit fails.
+
+Legend: N ops, B plans, U placement units.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.runtime.objectives import Objective
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import op_ranks
+from hsdag.runtime.simulator import Order, Semantics
+from hsdag.scoring.base import Evaluator, Score
+from hsdag.scoring.memory import MemoryCheck
+
+if TYPE_CHECKING:
+    from hsdag.runtime.costs.placement_costs import PlacementCosts
+
+UNSUPPORTED = "an op is on a device that does not support it"
+
+
+@dataclass(frozen=True, eq=False)
+class ScheduleEvaluator(Evaluator):
+    """Simulated values of an objective.
+
+    Plans are of ops, or of units where ``unit_of_op`` gives the unit of each op. The memory of a plan is that of one
+    inference. With --order priority, a plan without an order runs in topological order.
+    """
+
+    problem: ScheduleProblem
+    semantics: Semantics
+    objective: Objective = LATENCY
+    unit_of_op: IntArray | None = None  # [N]
+    is_cheap = True
+
+    @property
+    def takes_order(self) -> bool:  # type: ignore[override]
+        """Whether the objective depends on the order and none is prescribed."""
+        of_plan = self.semantics.order in (None, Order.PRIORITY)
+        return of_plan and self.objective.uses_order(self.semantics.execution)
+
+    @property
+    def for_workers(self) -> Evaluator:
+        """Itself."""
+        return self
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        """One simulated score per plan; those over memory or on a device that lacks an op fail."""
+        if not plans:
+            return []
+        ops = np.stack([self.devices(plan) for plan in plans])
+        ranks = [self.ranks(plan) for plan in plans]
+        values, simulated = np.empty(len(plans)), self.objective.simulated
+        alike = np.array([each is None for each in ranks], dtype=np.bool_)
+        if alike.any():
+            values[alike] = simulated(self.problem, ops[alike], self.semantics, None)
+        for i in np.flatnonzero(~alike).tolist():
+            values[i] = simulated(self.problem, ops[i][None], self.semantics, ranks[i])[0]
+        return [self._scored(float(v), *each) for v, *each in zip(values, ops, ranks, strict=True)]
+
+    def devices(self, plan: Plan) -> IntArray:
+        """[N] the device of every op."""
+        return plan.placement if self.unit_of_op is None else plan.placement[self.unit_of_op]
+
+    def ranks(self, plan: Plan) -> IntArray | None:
+        """[N] the ranks that ops run by, smallest first; None where they run by another order."""
+        if plan.order is not None and self.takes_order:
+            return plan.order if self.unit_of_op is None else op_ranks(self.problem, self.unit_of_op, plan.order)
+        return np.argsort(self.problem.topological_order) if self.semantics.order is Order.PRIORITY else None
+
+    def _scored(self, value: float, device: IntArray, ranks: IntArray | None) -> Score:
+        if not np.isfinite(value):
+            return Score.failed(UNSUPPORTED)
+        reason = self._memory.reason(device, ranks)
+        return Score(value) if reason is None else Score.failed(reason)
+
+    @cached_property
+    def _memory(self) -> MemoryCheck:
+        return MemoryCheck(self.problem, self.semantics)
+
+
+@dataclass(frozen=True, eq=False)
+class ModelEvaluator(Evaluator):
+    """What plans of a problem take by the costs of its model, times ``scale``; those that exceed a memory fail."""
+
+    problem: Problem
+    costs: PlacementCosts
+    takes_order: bool
+    scale: float = 1.0
+    is_cheap = True
+
+    @property
+    def for_workers(self) -> Evaluator:
+        """Itself."""
+        return self
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        """One simulated score per plan."""
+        return [score_of(value) for value in self.values(plans).tolist()]
+
+    def values(self, plans: Sequence[Plan]) -> FloatArray:
+        """[B] simulated values; infinite where a plan is illegal or too large for a device's memory."""
+        plans = plans if self.takes_order else [plan.unordered for plan in plans]
+        if not plans:
+            return np.zeros(0)
+        values = self.scale * model_values(self.problem, self.costs, plans)
+        units = placements_of(plans, self.problem.num_units)
+        values[~self.problem.supported[np.arange(self.problem.num_units), units].all(axis=1)] = np.inf
+        if self._memory is not None and self._memory.has_limits:
+            legal = np.flatnonzero(np.isfinite(values)).tolist()
+            values[[i for i in legal if self._memory.overfull(units[i], plans[i].order).any()]] = np.inf
+        return np.asarray(values, dtype=np.float64)
+
+    @cached_property
+    def _memory(self) -> MemoryCheck | None:
+        return None if self.problem.costs is None else MemoryCheck(self.problem.costs, self.problem.semantics)
+
+
+def score_of(value: float) -> Score:
+    """The score of a simulated value."""
+    return Score(float(value)) if np.isfinite(value) else Score.failed(f"{UNSUPPORTED}, or lacks memory for it")
+
+
+def placements_of(plans: Sequence[Plan], num_units: int) -> IntArray:
+    """[B, U] of plans."""
+    return np.array([plan.placement for plan in plans], dtype=np.int64).reshape(-1, num_units)
+
+
+def ranks_of(problem: Problem, plans: Sequence[Plan]) -> list[IntArray | None]:
+    """[B] of [N], None where a plan has no order."""
+    return [None if plan.order is None else problem.expand(plan.order) for plan in plans]
+
+
+def model_values(problem: Problem, costs: PlacementCosts, plans: Sequence[Plan]) -> FloatArray:
+    """[B] simulated values of a model's plans for the problem's objective; infinite where one is illegal."""
+    units = placements_of(plans, problem.num_units)
+    values_of, on, ranks = problem.objective.of_model, problem.expand(units), ranks_of(problem, plans)
+    if problem.objective.counts_memory:
+        assert problem.costs is not None, "a profile has the sizes, too"
+        check, legal = MemoryCheck(problem.costs, problem.semantics), [problem.is_legal(each) for each in units]
+        peaks = [
+            check.peak_bytes(plan.placement, plan.order).max() if is_legal else np.inf
+            for plan, is_legal in zip(plans, legal, strict=True)
+        ]
+        return values_of(costs, on, ranks, np.array(peaks, dtype=np.float64))
+    return values_of(costs, on, ranks)  # most objectives know nothing of memory

@@ -1,0 +1,326 @@
+"""The worker process of the CUDA engine: answers what the OpenVINO worker answers, of placements on torch devices.
+
+Legend: N nodes, D devices, R results.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from hsdag.ir.errors import HsdagError
+from hsdag.ir.graph.computation_graph import Csr
+from hsdag.ir.graph.reader import input_name
+from hsdag.ir.processes import Request, main
+from hsdag.models.workload_numpy import values_of
+from hsdag.runtime.machine.inference import array_of
+from hsdag.runtime.measuring.candidate import Candidate, Open, TimelineOf
+from hsdag.runtime.measuring.differences import output_difference
+from hsdag.runtime.measuring.inferences import InputArrays, steady_period_s
+from hsdag.runtime.measuring.messages import (
+    Choices,
+    Close,
+    Difference,
+    LeftToOpenVino,
+    Opened,
+    OpTimes,
+    Probe,
+    Probed,
+    Run,
+    SideBySide,
+    Throughput,
+    WorkerSetup,
+)
+from hsdag.runtime.measuring.probes import median_error_s, probe_model, times_beside
+from hsdag.runtime.measuring.worker import Worker
+from hsdag.runtime.problem.problem_file import read_problem
+from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.runtime.torch import (
+    Feed,
+    LogicalDevice,
+    Program,
+    TorchExecutor,
+    TorchGraph,
+    TorchNode,
+    TorchRequest,
+    allow_tf32,
+    build_program,
+    openvino_graph,
+)
+from hsdag.runtime.torch.buffers import Inputs
+from hsdag.runtime.torch.devices import NO_LIMIT, logical_device
+from hsdag.scoring.torch.workload_graph import problem_graph, random_inputs
+
+Arrays = list[NDArray[Any]]
+
+WARM_UPS, LEAST_RUNS = 2, 5
+BARRIER = "barrier"
+"""The property of a candidate that runs level by level."""
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """A graph, its inputs, and what a reference [R] computes from them."""
+
+    graph: TorchGraph
+    inputs: Inputs
+    reference: Callable[[Open, Inputs], Arrays]
+
+
+def of_model(setup: WorkerSetup) -> Source:
+    """An OpenVINO model. References are OpenVINO's: compiled for the CPU, or op by op; or ONNX Runtime's.
+
+    Raises UnsupportedOpError for an op that runs neither in torch nor by itself, and as reading models and inputs does.
+    """
+    worker = Worker(replace(setup, devices=()))
+
+    def reference(request: Open, _: Inputs) -> Arrays:
+        worker.open(request)
+        found = worker.outputs(request.key)
+        worker.close(Close(request.key))
+        return found
+
+    named = zip(worker.model.inputs, worker.courses[0].inferences[0], strict=True)
+    inputs = {input_name(port): array_of(tensor) for port, tensor in named}
+    return Source(openvino_graph(worker.model), inputs, reference)
+
+
+def of_problem(setup: WorkerSetup) -> Source:
+    """A problem file whose ops have expressions; the reference is what NumPy makes of them in double precision.
+
+    Raises ModelError for an op without an expression, HsdagError for a file of inputs that lacks one.
+    """
+    assert setup.model is not None
+    problem = read_problem(setup.model)
+    graph = problem_graph(problem)
+
+    def reference(_: Open, inputs: Inputs) -> Arrays:
+        before = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
+        sources = [before.of(v).tolist() for v in range(problem.num_ops)]
+        wide = {name: _widened(torch.as_tensor(x)) for name, x in inputs.items()}
+        wanted = [v for v, _ in graph.outputs.values()]
+        order = problem.topological_order.tolist()
+        values = values_of(problem.labels.expressions, sources, order, wide, set(wanted))
+        return [values[v] for v in wanted]
+
+    inputs = random_inputs(graph, setup.seed)
+    if setup.inputs is not None:
+        arrays = InputArrays(setup.inputs)
+        lacking = [name for name in inputs if name not in arrays.names]
+        if lacking:
+            raise HsdagError(f"{setup.inputs} needs an array {lacking[0]!r}; the inputs are {', '.join(inputs)}")
+        given = {name: torch.as_tensor(arrays.read(name, tuple(x.shape))) for name, x in inputs.items()}
+        inputs = {name: x.to(inputs[name].dtype) for name, x in given.items()}
+    return Source(graph, inputs, reference)
+
+
+def _widened(x: torch.Tensor) -> NDArray[Any]:
+    return x.to(torch.complex128 if x.is_complex() else torch.float64).numpy()
+
+
+class TorchWorker:
+    """Placed graphs by key, over one source and one set of devices. Products in f32 are not rounded to TF32."""
+
+    def __init__(self, setup: WorkerSetup) -> None:
+        allow_tf32(False)
+        self._devices = {spec.openvino_name: logical_device(spec) for spec in setup.devices}
+        assert setup.model is not None
+        self._source = (of_problem if setup.model.suffix == ".json" else of_model)(setup)
+        self._executors: dict[str, TorchExecutor] = {}
+        self._requests: dict[str, TorchRequest] = {}
+        self._references: dict[str, Arrays] = {}
+
+    def handle(self, request: Request[Any]) -> Any:
+        """The answer to a request, by its type."""
+        actions: dict[type[Request[Any]], Callable[[Any], Any]] = {
+            Open: self.open,
+            Run: self.run,
+            Throughput: self.throughput,
+            Close: self.close,
+            Difference: lambda asked: output_difference(self.outputs(asked.key), self.outputs(asked.reference)),
+            Choices: lambda asked: [asked.target] * self._source.graph.num_nodes,
+            LeftToOpenVino: lambda _: sorted({node.op_type for node in self._source.graph.nodes if not node.in_torch}),
+            OpTimes: self.op_times,
+            Probe: self.probe,
+            SideBySide: self.contention,
+            TimelineOf: self.timeline,
+        }
+        return actions[type(request)](request)
+
+    def open(self, request: Open) -> Opened:
+        """Place the graph, put constants and inputs on their devices, and see that an inference goes through.
+
+        The answer counts tasks in place of submodels. A candidate that names no device of ours is a reference.
+        """
+        self.close(Close(request.key))
+        candidate, begin_s = request.candidate, time.perf_counter()
+        if candidate.devices is None and candidate.target not in self._devices:
+            self._references[request.key] = self._source.reference(request, self._source.inputs)
+            return Opened(time.perf_counter() - begin_s, 0, ())
+        executor = self._placed(self._source.graph, candidate)
+        self._executors[request.key] = executor
+        self._requests[request.key] = TorchRequest(executor, request.inference_limit_s)
+        try:
+            executor.load(self._source.inputs)
+            self._requests[request.key].infer()
+        except BaseException:
+            self.close(Close(request.key))
+            raise
+        program = executor.program
+        used = [name for d, name in enumerate(_names(candidate)) if (program.device_of == d).any()]
+        return Opened(time.perf_counter() - begin_s, program.tasks.num_tasks, tuple(used))
+
+    def run(self, request: Run) -> list[float]:
+        """Makespans, ending early after ``stop_after_s``."""
+        times_s: list[float] = []
+        end_s = time.perf_counter() + request.stop_after_s
+        while len(times_s) < request.runs and (not times_s or time.perf_counter() < end_s):
+            self._requests[request.key].infer()
+            times_s.append(self._requests[request.key].latency)
+        return times_s
+
+    def throughput(self, request: Throughput) -> float:
+        """Several inferences of one executor in flight."""
+        executor = self._executors[request.key]
+        requests = [TorchRequest(executor) for _ in range(request.requests)]
+        return steady_period_s(requests, max(request.runs, request.requests))
+
+    def close(self, request: Close) -> None:
+        """Forget a candidate; nothing where there is none."""
+        self._references.pop(request.key, None)
+        self._requests.pop(request.key, None)
+        executor = self._executors.pop(request.key, None)
+        if executor is not None:
+            executor.close()
+
+    def outputs(self, key: str) -> Arrays:
+        """[R] what a candidate computes."""
+        if key in self._references:
+            return self._references[key]
+        self._requests[key].start_async()
+        return [_array_of(tensor) for tensor in self._requests[key].wait().values()]
+
+    def timeline(self, request: TimelineOf) -> Timeline:
+        """That of the median of ``runs`` inferences."""
+        self.open(request.opening)
+        try:
+            found = timed(self._executors[request.opening.key], request.runs)
+        finally:
+            self.close(Close(request.opening.key))
+        return sorted(found, key=lambda run: run[0])[(request.runs - 1) // 2][1]
+
+    def op_times(self, request: OpTimes) -> dict[str, Any]:
+        """Medians of ops in an executor that has one device; what constants and inputs take is what is resident."""
+        device = replace(self._devices[request.of], memory_bytes=NO_LIMIT)
+        graph, begin_s = self._source.graph, time.perf_counter()
+        program = build_program(graph, [0] * graph.num_nodes, [device])
+        with TorchExecutor(program) as executor:
+            executor.load(self._source.inputs)
+            compile_s = time.perf_counter() - begin_s
+            found = timed(executor, request.runs, request.for_s)
+            resident_bytes = executor.resident_bytes
+        taken_s = np.zeros((len(found), graph.num_nodes))
+        for k, (_, timeline) in enumerate(found):
+            taken_s[k, program.node_of[timeline.ops.op]] = timeline.ops.end_s - timeline.ops.start_s
+        low, middle, high = np.quantile([latency_s for latency_s, _ in found], [0.25, 0.5, 0.75])
+        types, median_s = [node.op_type for node in graph.nodes], np.median(taken_s, axis=0).tolist()
+        return {
+            "primitives": [[[v], s, 0, types[v]] for v, s in enumerate(median_s) if s > 0],
+            "latency_s": float(middle),
+            "spread": float((high - low) / middle),
+            "runs": len(found),
+            "resident_bytes": resident_bytes,
+            "memory_bytes": self._memory_bytes(request.of),
+            "compile_s": compile_s,
+        }
+
+    def probe(self, request: Probe) -> Probed:
+        """Seconds that tensors take from one device to another, beside the ops at both ends; their median."""
+        devices = [replace(self._devices[name], memory_bytes=NO_LIMIT) for name in request.devices]
+        with TorchExecutor(probe_program(devices, request.tensors, request.size_bytes)) as executor:
+            executor.load({"sent": np.zeros(request.size_bytes, dtype=np.uint8)})
+            found = timed(executor, request.runs, request.for_s)
+        rest_s = [latency_s - float((each.ops.end_s - each.ops.start_s).sum()) for latency_s, each in found]
+        return Probed(float(np.median(rest_s)), median_error_s(rest_s), request.size_bytes)
+
+    def contention(self, request: SideBySide) -> list[list[list[tuple[float, float]]]]:
+        """Times of devices alone and side by side, each with the graph or a small model of its own."""
+        graph, inputs = self._source.graph, self._source.inputs
+        if request.kind != "model":
+            graph = openvino_graph(probe_model(request.kind))
+            inputs = random_inputs(graph)
+        with ExitStack() as stack:
+            executors = [
+                stack.enter_context(self._placed(graph, Candidate(spec.openvino_name))) for spec in request.devices
+            ]
+            for executor in executors:
+                executor.load(inputs)
+            return times_beside([TorchRequest(executor) for executor in executors], request.for_s)
+
+    def _placed(self, graph: TorchGraph, candidate: Candidate) -> TorchExecutor:
+        """A graph on the devices of a candidate, with the order and the mode that it wants."""
+        names = _names(candidate)
+        home = {name: d for d, name in enumerate(names)}
+        placement = [0] * graph.num_nodes if candidate.devices is None else [home[name] for name in candidate.devices]
+        program = build_program(graph, placement, [self._devices[name] for name in names])
+        given = candidate.priority
+        last = len(given) if given else 0  # what has no rank comes behind the others
+        ranks = None if given is None else np.array([last if r is None else r for r in given], dtype=np.float64)
+        return TorchExecutor(program, ranks=ranks, barrier=bool(candidate.properties.get(BARRIER)))
+
+    def _memory_bytes(self, name: str) -> float | None:
+        """The limit of a device, else its share of a GPU's memory; None on the CPU."""
+        device = self._devices[name]
+        if device.memory_bytes != NO_LIMIT or not device.is_cuda:
+            return device.memory_bytes if device.memory_bytes != NO_LIMIT else None
+        sharing = sum(other.torch_device == device.torch_device for other in self._devices.values())
+        return float(torch.cuda.get_device_properties(device.physical).total_memory) / sharing
+
+
+def probe_program(devices: Sequence[LogicalDevice], tensors: int, size_bytes: int) -> Program:
+    """An op on the first device that makes ``tensors`` tensors, and one on the last that reads them all."""
+    given = TorchNode("sent", feed=Feed("sent", torch.uint8, (size_bytes,)))
+    near = TorchNode(
+        "near",
+        "Split",
+        ((0, 0),),
+        lambda xs: tuple(xs[0].clone() for _ in range(tensors)),
+        output_bytes=(float(size_bytes),) * tensors,
+    )
+    far = TorchNode("far", "Concat", tuple((1, k) for k in range(tensors)), lambda xs: (xs[0][:1].clone(),))
+    return build_program(TorchGraph("probe", (given, near, far), {"y": (2, 0)}), [0, 0, len(devices) - 1], devices)
+
+
+def timed(executor: TorchExecutor, runs: int, for_s: float = math.inf) -> list[tuple[float, Timeline]]:
+    """Seconds and timelines of ``runs`` inferences, ending early after ``for_s`` but not before the fifth."""
+    request = TorchRequest(executor)
+    for _ in range(WARM_UPS):
+        request.infer()
+    found: list[tuple[float, Timeline]] = []
+    end_s = time.perf_counter() + for_s
+    while len(found) < runs and (len(found) < LEAST_RUNS or time.perf_counter() < end_s):
+        request.infer()
+        found.append((request.latency, request.timeline))
+    return found
+
+
+def _names(candidate: Candidate) -> Sequence[str]:
+    """The devices of a candidate in their order."""
+    return candidate.target.split(",")
+
+
+def _array_of(tensor: torch.Tensor) -> NDArray[Any]:
+    plain = tensor.detach().cpu()
+    return np.asarray((plain.float() if plain.dtype is torch.bfloat16 else plain).numpy())
+
+
+if __name__ == "__main__":
+    main(lambda setup, _: TorchWorker(setup))

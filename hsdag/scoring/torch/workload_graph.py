@@ -1,0 +1,173 @@
+"""Problem files whose ops carry expressions, as those of workloads do, as torch graphs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from functools import cache, reduce
+from math import prod
+
+import numpy as np
+import torch
+
+from hsdag.ir.errors import FileFormatError, ModelError
+from hsdag.ir.graph.computation_graph import Csr
+from hsdag.models.expression import ELEMENT_BYTES, Expression, parse_expression, parse_ranges, parse_settings
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.torch import Feed, TorchGraph, TorchNode
+
+Tensor = torch.Tensor
+TorchExpression = Callable[[Sequence[Tensor]], Tensor]
+"""From the tensors of an op's inputs, in the order of its edges, to its result, which may share their memory."""
+
+TORCH_ELEMENTS = {"f16": torch.float16, "f32": torch.float32, "c64": torch.complex64}
+"""Torch's element type for each name in an expression, narrow to wide."""
+
+_INPUT = re.compile(r"input:([^\[\]]+)\[([\d:,]*)\]")
+_WIDTHS = tuple(TORCH_ELEMENTS.values())
+
+
+def build_expression(text: str, num_inputs: int) -> TorchExpression:
+    """What computes an expression on tensors of the device of its inputs, neither reading values nor branching on them.
+
+    What has no operands (a causal mask) is the same tensor at every call, on the device of the inputs. Raises
+    FileFormatError where the text breaks the grammar, and for an input's part, which is fed and not computed.
+    """
+    try:
+        return _built(parse_expression(text, num_inputs))
+    except (ValueError, KeyError, IndexError) as error:
+        reason = error.args[0] if isinstance(error, ValueError) else f"{error} is missing in it"
+        raise FileFormatError(
+            f"cannot run the expression {text!r}: {reason}; see docs/models.md for the names"
+        ) from error
+
+
+def _built(expression: Expression | int) -> TorchExpression:
+    if isinstance(expression, int):
+        port = expression
+        return lambda xs: xs[port]
+    if expression.name == "causal":
+        on = cache(_causal(expression.argument).to)  # copied once to each device
+        return lambda xs: on(xs[0].device if xs else torch.device("cpu"))
+    function = _function(expression.name, expression.argument)
+    operands = [_built(x) for x in expression.operands]
+    return lambda xs: function(*(operand(xs) for operand in operands))
+
+
+def _function(name: str, argument: str) -> Callable[..., Tensor]:
+    if name in _PLAIN:
+        return _PLAIN[name]
+    match name:
+        case "einsum":
+            return lambda *xs: torch.einsum(argument, *_widened(xs))
+        case "slice":
+            index = tuple(slice(first, last) for first, last in parse_ranges(argument))
+            return lambda x: x[index]
+        case "reshape":
+            shape = tuple(int(size) for size in argument.split("x"))
+            return lambda x: x.reshape(shape)
+        case "convert":
+            dtype = TORCH_ELEMENTS[argument]
+            return lambda x: x.to(dtype)
+        case "affine":
+            factor, offset = (float(parse_settings(argument)[key]) for key in ("factor", "offset"))
+            return lambda x: x * factor + offset
+        case "concat":
+            axis = int(parse_settings(argument)["axis"])
+            return lambda *xs: torch.cat(_widened(xs), axis)
+        case "max" | "sum":
+            reduction: Callable[..., Tensor] = torch.amax if name == "max" else torch.sum
+            axis = int(parse_settings(argument)["axis"])
+            return lambda x: reduction(x, axis, keepdim=True)
+        case _:
+            raise ValueError(f"{name!r} is an input, not computed")
+
+
+def _causal(argument: str) -> Tensor:
+    """[rows, columns] of f32: 0 where column j <= row i + first_row, else minus infinity."""
+    settings = {key: int(value) for key, value in parse_settings(argument).items()}
+    hidden = torch.ones(settings["rows"], settings["columns"], dtype=torch.bool).triu(settings["first_row"] + 1)
+    return torch.zeros(hidden.shape).masked_fill(hidden, -torch.inf)
+
+
+def _widened(xs: Sequence[Tensor]) -> list[Tensor]:
+    """All operands in the widest of their element types."""
+    wide = max((x.dtype for x in xs), key=_WIDTHS.index)
+    return [x.to(wide) for x in xs]
+
+
+_PLAIN: dict[str, Callable[..., Tensor]] = {
+    "add": lambda *xs: reduce(torch.add, xs),
+    "sub": torch.sub,
+    "mul": torch.mul,
+    "div": torch.div,
+    "maximum": lambda *xs: reduce(torch.maximum, xs),
+    "relu": torch.relu,
+    "silu": torch.nn.functional.silu,
+    "exp": torch.exp,
+    "square": torch.square,
+    "rsqrt": torch.rsqrt,
+    "identity": lambda x: x,
+    "complex": lambda x: torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2)),  # real and imaginary parts in turn
+    "real": lambda x: torch.view_as_real(x).flatten(-2),
+}
+
+
+def problem_graph(problem: ScheduleProblem) -> TorchGraph:
+    """The torch graph of a problem whose ops carry expressions: node v is op v, results are those that no op reads.
+
+    Raises ModelError for an op without an expression.
+    """
+    predecessors = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
+    nodes: list[TorchNode] = []
+    for v, (name, text) in enumerate(zip(problem.op_names, problem.labels.expressions, strict=True)):
+        if not text:
+            raise ModelError(f"op {name!r} of {problem.name!r} has no expression, so it cannot be run")
+        size_bytes, op_type = float(problem.output_bytes[v]), problem.labels.types[v]
+        reads = tuple((u, 0) for u in predecessors.of(v).tolist())
+        part = _INPUT.fullmatch(text)
+        if part is not None:
+            feed = _feed(name, part[1], part[2], size_bytes)
+            nodes.append(TorchNode(name, op_type, feed=feed, output_bytes=(size_bytes,)))
+            continue
+        compute = build_expression(text, len(reads))
+        if reads:
+            run = _with_one_result(compute)
+            nodes.append(TorchNode(name, op_type, reads, run, output_bytes=(size_bytes,)))
+        else:  # what is made from nothing is the same in every inference
+            nodes.append(TorchNode(name, op_type, constants=(compute(()),), output_bytes=(size_bytes,)))
+    last = np.setdiff1d(np.arange(problem.num_ops), problem.edge_src).tolist()
+    return TorchGraph(problem.name, tuple(nodes), {nodes[v].name: (v, 0) for v in last})
+
+
+def _with_one_result(compute: TorchExpression) -> Callable[[Sequence[Tensor]], tuple[Tensor]]:
+    return lambda xs: (compute(xs),)
+
+
+def _feed(name: str, tensor: str, ranges_text: str, size_bytes: float) -> Feed:
+    """The part of an input that an op holds; its element type follows from the bytes that it takes."""
+    ranges = parse_ranges(ranges_text) if ranges_text else ()
+    shape = tuple(last - first for first, last in ranges)
+    width = size_bytes / max(1, prod(shape))
+    element_type = next((kind for kind, size in ELEMENT_BYTES.items() if size == width), None)
+    if element_type is None:
+        known = ", ".join(f"{size} ({kind})" for kind, size in ELEMENT_BYTES.items())
+        raise ModelError(f"op {name!r}: {width:g} bytes per element match none of {known}; correct its output_bytes")
+    return Feed(tensor, TORCH_ELEMENTS[element_type], shape, ranges)
+
+
+def random_inputs(graph: TorchGraph, seed: int = 0) -> dict[str, Tensor]:
+    """Normal numbers on the CPU, divided by the root of the first of several axes: products keep their size."""
+    shapes: dict[str, tuple[int, ...]] = {}
+    types: dict[str, torch.dtype] = {}
+    for feed in (node.feed for node in graph.nodes if node.feed is not None):
+        ends = feed.shape if feed.ranges is None else tuple(last for _, last in feed.ranges)
+        shapes[feed.tensor] = tuple(map(max, ends, shapes.get(feed.tensor, ends)))
+        types[feed.tensor] = feed.dtype
+    generator = torch.Generator().manual_seed(seed)
+    found = {}
+    for name, shape in shapes.items():
+        scale = shape[0] ** -0.5 if len(shape) > 1 else 1.0
+        kind = torch.complex64 if types[name].is_complex else torch.float32
+        found[name] = (scale * torch.randn(shape, generator=generator, dtype=kind)).to(types[name])
+    return found

@@ -1,0 +1,1 @@
+"""hsdag solve and hsdag simulate: problem files."""

@@ -1,0 +1,221 @@
+"""Simulation of one placement of a problem file, with the options and files of the command line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from enum import Enum
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+from pydantic import Field
+
+from hsdag.drawing.html_table import html_summary
+from hsdag.ir.errors import FileFormatError, OptionError, PlacementError
+from hsdag.ir.files import parse_json, read_text
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.ir.placement.placement import FORMAT_NAME, Placement
+from hsdag.runtime.objectives import Objective
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import Execution, Links, Order, Semantics, Simulation, simulate
+from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.scoring.memory import one_inference, over_memory
+from hsdag.search.options import check_seed
+from hsdag.solving.solution import InMemory, Simulated
+from hsdag.solving.solve import settled
+
+MAX_NOISE = 10.0
+_Choice = TypeVar("_Choice", bound=Enum)
+
+
+class SimulateResult(Simulated):
+    """What a placement would take; every figure is simulated.
+
+    ``run`` is one inference, and the first of the noisy runs whose values are ``samples_s``, empty without noise;
+    ``noise`` are their statistics, in the objective's unit. ``over_memory`` are devices whose peak exceeds their
+    memory.
+    """
+
+    problem: InMemory[ScheduleProblem]
+    judged_by: InMemory[Objective]
+    meant: InMemory[Semantics]
+    run: InMemory[Simulation]
+    samples_s: InMemory[FloatArray]
+    value_s: float = Field(serialization_alias="value")
+    busy_s: dict[str, float]
+    peak_memory_bytes: dict[str, float]
+    over_memory: tuple[str, ...]
+    transfers: int
+    transfer_bytes: float
+    noise_sigma: float
+    noise: dict[str, float] | None
+
+    @property
+    def semantics(self) -> Semantics:
+        """What was simulated."""
+        return self.meant
+
+    @property
+    def objective(self) -> Objective:
+        """What the value is."""
+        return self.judged_by
+
+    @property
+    def timeline(self) -> Timeline:
+        """The timeline of ``run``."""
+        return Timeline.of(self.run, self.problem)
+
+    def _repr_html_(self) -> str:
+        """The value and what devices do, as notebooks show it."""
+        run, objective = self.run, self.objective
+        figures = zip(self.problem.device_names, run.busy_s.tolist(), run.peak_memory_bytes.tolist(), strict=True)
+        cells = [[name, f"{1e3 * busy_s:.4g}", f"{size:,.0f}"] for name, busy_s, size in figures]
+        value = f"{objective.label} {objective.text(self.value_s)}"
+        sentence = f"SIMULATED {self.problem.name}: {value}, {run.num_transfers} transfers."
+        return html_summary(sentence, ["device", "busy ms", "peak memory, bytes"], cells)
+
+
+def simulate_placement(
+    problem: ScheduleProblem, plan: Plan, semantics: Semantics, objective: Objective = LATENCY, num_runs: int = 1
+) -> SimulateResult:
+    """Simulate a plan of ops; with noise ``num_runs`` times, with seeds from ``semantics.seed`` on.
+
+    Raises PlacementError for an op on a device that does not support it, OptionError for an order without the
+    priorities it needs, for ``num_runs`` below 1, and for more than one run without noise.
+    """
+    objective.check(semantics)
+    objective = settled(objective, problem, semantics)
+    if num_runs < 1 or (num_runs > 1 and semantics.noise_sigma == 0):
+        raise OptionError(f"--runs must be 1, or more together with --noise, not {num_runs}")
+    semantics = replace(semantics, order=semantics.order or (Order.FIFO if plan.order is None else Order.PRIORITY))
+    priority = plan.order if semantics.order is Order.PRIORITY else None
+    run = simulate(problem, plan.placement, one_inference(semantics), priority)
+    seeds = range(semantics.seed, semantics.seed + num_runs)
+    values_s = np.concatenate(
+        [objective.simulated(problem, plan.placement[None], replace(semantics, seed=s), priority) for s in seeds]
+    )
+    samples_s = values_s if semantics.noise_sigma > 0 else np.zeros(0)
+    names = problem.device_names
+    return SimulateResult(
+        problem=problem,
+        judged_by=objective,
+        meant=semantics,
+        run=run,
+        samples_s=samples_s,
+        value_s=float(values_s[0]),
+        busy_s=dict(zip(names, run.busy_s.tolist(), strict=True)),
+        peak_memory_bytes=dict(zip(names, run.peak_memory_bytes.tolist(), strict=True)),
+        over_memory=tuple(names[d] for d in np.flatnonzero(over_memory(problem, run.peak_memory_bytes))),
+        transfers=run.num_transfers,
+        transfer_bytes=run.transfer_bytes,
+        noise_sigma=semantics.noise_sigma,
+        seed=semantics.seed,
+        noise=_statistics(samples_s) if len(samples_s) else None,
+    )
+
+
+def _statistics(samples: FloatArray) -> dict[str, float]:
+    """Statistics of noisy runs, in the objective's unit; the standard deviation is that of the sample."""
+    figures = {
+        "mean": samples.mean(),
+        "std": samples.std(ddof=1) if len(samples) > 1 else 0.0,
+        "min": samples.min(),
+        "median": np.median(samples),
+        "p95": np.quantile(samples, 0.95),
+        "max": samples.max(),
+    }
+    return {"runs": len(samples), **{name: float(figure) for name, figure in figures.items()}}
+
+
+def parse_semantics(
+    execution: str, order: str | None, links: str, *, noise_sigma: float = 0.0, seed: int = 0
+) -> Semantics:
+    """Semantics from options. Raises OptionError that lists the choices, or for noise or seed out of range."""
+    if not 0 <= noise_sigma <= MAX_NOISE:
+        raise OptionError(f"--noise must be between 0 and {MAX_NOISE:g}, not {noise_sigma:g}")
+    check_seed(seed)
+    return Semantics(
+        execution=_choice(Execution, "execution", execution),
+        order=_choice(Order, "order", order) if order is not None else None,
+        links=_choice(Links, "links", links),
+        noise_sigma=noise_sigma,
+        seed=seed,
+    )
+
+
+def _choice(choices: type[_Choice], what: str, text: str) -> _Choice:
+    try:
+        return choices(text)
+    except ValueError as error:
+        names = ", ".join(choice.value for choice in choices)
+        raise OptionError(f"unknown {what} {text!r}; choose one of {names}") from error
+
+
+def read_placement(path: Path, problem: ScheduleProblem, order: Order | None = None) -> Plan:
+    """The placement in a file: ``{op name: device name}``, or a whole placement with its priorities.
+
+    Priorities are read where ``order`` is PRIORITY, or None and the file has some. Raises FileFormatError when
+    it is missing or neither of these, PlacementError when it is for another model, or when ops, devices and
+    priorities are not those of ``problem``.
+    """
+    text = read_text(path)
+    document = parse_json(text, str(path), lambda pairs: _without_repeats(pairs, path))
+    if not isinstance(document, dict) or not document:
+        raise FileFormatError(f"{path}: a placement must be a non-empty object of op names and device names")
+    if document.get("format") == FORMAT_NAME:
+        return plan_of(Placement.from_json(text, str(path)), problem, order, str(path))
+    for op, device in document.items():
+        if not isinstance(device, str):
+            raise FileFormatError(f"{path}: {op!r}: a device name is expected, not {json.dumps(device)[:40]}")
+    return plan_of(document, problem, order, str(path))
+
+
+def plan_of(placement: Placement | Mapping[str, str], problem: ScheduleProblem, order: Order | None, path: str) -> Plan:
+    """A placement, or a device name for every op name, by index; messages call it ``path``. Raises PlacementError."""
+    if not isinstance(placement, Placement):
+        return Plan(_devices(placement, path, problem))
+    known, found = problem.model, placement.model
+    if placement.version > 1 and known is not None and known.fingerprint != found.fingerprint:
+        raise PlacementError(f"{path} is for model {found.name!r}, but the problem is of model {known.name!r}")
+    names = dict(zip(problem.canonical_names, problem.op_names, strict=True)) if placement.version > 1 else {}
+    device = _devices({names.get(op, op): device for op, device in placement.affinity.items()}, path, problem)
+    if order not in (None, Order.PRIORITY) or placement.priority is None:
+        return Plan(device)
+    priority = {names.get(op, op): rank for op, rank in placement.priority.items()}
+    _check_names(priority, f"{path}: 'priority'", problem)
+    return Plan(device, np.asarray([priority[op] for op in problem.op_names]))
+
+
+def _without_repeats(pairs: list[tuple[str, object]], path: Path) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise FileFormatError(f"{path}: {name!r} occurs twice")
+        found[name] = value
+    return found
+
+
+def _devices(affinity: Mapping[str, str], path: str, problem: ScheduleProblem) -> IntArray:
+    _check_names(affinity, path, problem)
+    index = {name: d for d, name in enumerate(problem.device_names)}
+    for op, name in affinity.items():
+        if name not in index:
+            choices = ", ".join(problem.device_names)
+            raise PlacementError(f"{path}: op {op!r} is on unknown device {name!r}; the problem has {choices}")
+        if not problem.supported[problem.index_of[op], index[name]]:
+            raise PlacementError(f"{path}: op {op!r} is on device {name!r}, which does not support it")
+    return np.asarray([index[affinity[op]] for op in problem.op_names], dtype=np.int64)
+
+
+def _check_names(table: Mapping[str, object], where: str, problem: ScheduleProblem) -> None:
+    unknown = [op for op in table if op not in problem.index_of]
+    if unknown:
+        raise PlacementError(f"{where} names op {unknown[0]!r}, which problem {problem.name!r} does not have")
+    missing = [op for op in problem.op_names if op not in table]
+    if missing:
+        more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        raise PlacementError(f"{where} has no entry for op {missing[0]!r}{more}; every op needs one")

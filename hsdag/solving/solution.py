@@ -1,0 +1,249 @@
+"""Solutions: how a search over costs ended, as values, in JSON and as a placement file. Legend: N ops."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, computed_field
+from pydantic_core import CoreSchema, core_schema
+from typing_extensions import TypedDict
+
+from hsdag.drawing.html_table import html_summary
+from hsdag.ir.errors import SearchError
+from hsdag.ir.graph.build import fingerprint
+from hsdag.ir.graph.computation_graph import IntArray
+from hsdag.ir.placement.placement import LatencyRecord, ModelRecord, Placement
+from hsdag.methods.incumbent import Status
+from hsdag.placing.result import Member
+from hsdag.runtime.objectives import Objective
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.problem.bounds import Bound
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import graph_of_problem
+from hsdag.runtime.simulator import Execution, Order, Semantics, Simulation
+from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.search.options import SolveOptions
+from hsdag.version import __version__
+
+ROUNDING = 1e-9
+"""A gap up to which there is none, and any answer is optimal. Exact methods that come to their end say theirs."""
+
+
+class _AsItIs:
+    """Marks a field that is an object of this process: nothing checks it."""
+
+    def __get_pydantic_core_schema__(self, _source: Any, _handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.any_schema()
+
+
+_T = TypeVar("_T")
+InMemory: TypeAlias = Annotated[_T, _AsItIs(), Field(exclude=True)]
+"""The type of a field that JSON answers leave out."""
+
+
+class Simulated(BaseModel):
+    """An answer in the simulator's figures: what they are, and what was simulated, in the keys of its JSON form."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    simulated: Literal[True] = True
+    seed: int
+
+    @property
+    def semantics(self) -> Semantics:
+        """What was simulated."""
+        return Semantics()
+
+    @property
+    def objective(self) -> Objective:
+        """What the value is; latency where nothing else is said."""
+        return LATENCY
+
+    @computed_field(alias="objective")  # type: ignore[prop-decorator]
+    @property
+    def objective_name(self) -> str:
+        return self.objective.name
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def unit(self) -> str:
+        """Of the value and its bound."""
+        return self.objective.unit
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def execution(self) -> str:
+        return self.semantics.execution.value
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def order(self) -> str:
+        return (self.semantics.order or Order.FIFO).value
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def links(self) -> str:
+        return self.semantics.links.value
+
+    def document(self) -> dict[str, Any]:
+        """The JSON answer of the command."""
+        return self.model_dump(mode="json", by_alias=True)
+
+
+class Solution(Simulated):
+    """How a search over costs ended: ``value_s`` is None where nothing legal was found. All figures are simulated."""
+
+    status: Status
+    value_s: float | None = Field(serialization_alias="value")
+    best_after_s: float
+    bound: InMemory[Bound]
+    num_evaluations: int = Field(serialization_alias="evaluations")
+    elapsed_s: float
+    interrupted: bool
+
+    @computed_field(alias="lower_bound")  # type: ignore[prop-decorator]
+    @property
+    def lower_bound_s(self) -> float:
+        """What no plan is below."""
+        return self.bound.value_s
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def bound_by(self) -> str:
+        """What the bound is proven by."""
+        return self.bound.argument
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def gap(self) -> float | None:
+        """The share of the value that the lower bound leaves open."""
+        return None if self.value_s is None else relative_gap(self.value_s, self.lower_bound_s)
+
+
+class OpRun(TypedDict):
+    """When an op ran where, in seconds."""
+
+    op: str
+    device: str
+    start_s: float
+    end_s: float
+
+
+class SolveResult(Solution):
+    """The end of a search; ``value_s`` is the makespan, the period for throughput, else in the objective's unit.
+
+    ``note`` says why the method gave up, where it did; the answer is then one of those that every search begins with,
+    or what the method had before. ``breaking`` are single devices that break a pin: figures to compare with, but no
+    answers.
+    """
+
+    problem: InMemory[ScheduleProblem]
+    options: InMemory[SolveOptions]
+    device: InMemory[IntArray | None]  # [N]
+    priority: InMemory[IntArray | None]  # [N]
+    run: InMemory[Simulation | None]  # one inference
+    single_s: dict[str, float] = Field(serialization_alias="single_devices")
+    members: tuple[Member, ...]
+    note: str
+    breaking: tuple[str, ...] = Field((), serialization_alias="breaking_pins")
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def method(self) -> str:
+        """That searched."""
+        return self.options.method
+
+    @property
+    def objective(self) -> Objective:
+        """What was searched for."""
+        return self.options.objective
+
+    @property
+    def semantics(self) -> Semantics:
+        """The semantics of the answer, with the order that was meant."""
+        given = self.options.semantics
+        return replace(given, order=given.order or (Order.FIFO if self.priority is None else Order.PRIORITY))
+
+    @computed_field(alias="placement")  # type: ignore[prop-decorator]
+    @property
+    def affinity(self) -> dict[str, str] | None:
+        """Device name by op name."""
+        if self.device is None:
+            return None
+        names = self.problem.device_names
+        return {op: names[d] for op, d in zip(self.problem.op_names, self.device.tolist(), strict=True)}
+
+    @computed_field(alias="priority")  # type: ignore[prop-decorator]
+    @property
+    def ranks(self) -> dict[str, int] | None:
+        """Rank by op name, where the answer has priorities."""
+        if self.priority is None:
+            return None
+        return dict(zip(self.problem.op_names, self.priority.tolist(), strict=True))
+
+    @property
+    def timeline(self) -> Timeline | None:
+        """That of ``run``."""
+        return Timeline.of(self.run, self.problem) if self.run is not None else None
+
+    @computed_field  # type: ignore[prop-decorator]
+    @property
+    def schedule(self) -> list[OpRun]:
+        """When each op of ``run`` is where, by start."""
+        if self.run is None:
+            return []
+        names, ops = self.problem.device_names, self.problem.op_names
+        begin, end, device = self.run.start_s.tolist(), self.run.end_s.tolist(), self.run.device.tolist()
+        return [
+            {"op": ops[v], "device": names[device[v]], "start_s": begin[v], "end_s": end[v]}
+            for v in np.lexsort((self.run.end_s, self.run.start_s)).tolist()
+        ]
+
+    def _repr_html_(self) -> str:
+        """The value, its bound and the single devices, as notebooks show them."""
+        objective, value = self.objective, self.objective.label
+        found = "no placement" if self.value_s is None else f"{value} {objective.text(self.value_s)}"
+        bound = f"lower bound {objective.text(self.lower_bound_s)} by {self.bound.argument}"
+        cells = [[f"all on {name}", objective.figure(single)] for name, single in self.single_s.items()]
+        sentence = f"SIMULATED {self.problem.name}: {found}; {bound}. {self.status.sentence}"
+        return html_summary(sentence, ["placement", ", ".join(filter(None, [value, objective.shown_unit]))], cells)
+
+    def placement(self) -> Placement:
+        """The placement file of the answer. Raises SearchError where there is none."""
+        if self.affinity is None or self.value_s is None:
+            raise SearchError("the search found no placement to write")
+        problem, options = self.problem, self.options
+        names, sequential = problem.canonical_names, options.semantics.execution is Execution.SEQUENTIAL
+        in_seconds, simulated = self.objective.unit == "s", dict[str, LatencyRecord]()
+        if in_seconds:
+            simulated = {name: record for name, s in self.single_s.items() if (record := _record(s)) is not None}
+        one_s = self.value_s if in_seconds or self.run is None else self.run.makespan_s
+        return Placement(
+            model=problem.model or ModelRecord(name=problem.name, fingerprint=fingerprint(graph_of_problem(problem))),
+            devices=list(problem.device_records),
+            affinity=dict(zip(names, self.affinity.values(), strict=True)),
+            names=dict(zip(names, problem.op_names, strict=True)),
+            method=options.method,
+            seed=options.seed,
+            objective=options.objective.name,
+            executor="hetero" if sequential else "work-conserving",
+            latency=_record(one_s),
+            baselines=simulated,
+            priority=None if self.priority is None else dict(zip(names, self.priority.tolist(), strict=True)),
+            created_with={"hsdag": __version__, "problem": problem.name},
+        )
+
+
+def relative_gap(value_s: float, bound_s: float) -> float:
+    """(value - bound) / value, 0 where rounding may account for the difference."""
+    gap = (value_s - bound_s) / value_s if value_s > 0 else 0.0
+    return gap if gap > ROUNDING else 0.0
+
+
+def _record(seconds: float) -> LatencyRecord | None:
+    """A simulated figure; None for 0, which no latency can be."""
+    if seconds <= 0:
+        return None
+    return LatencyRecord(median_s=seconds, mean_s=seconds, p95_s=seconds, runs=1, measured=False)

@@ -1,0 +1,318 @@
+"""Solving problem files: a search over simulated plans, whose answer comes with a bound. Legend: N ops."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hsdag.ir.errors import OptionError, PlacementError, SearchError
+from hsdag.methods.base import Placer
+from hsdag.methods.incumbent import Result, Status
+from hsdag.placing.result import Member
+from hsdag.runtime.objectives import Objective
+from hsdag.runtime.problem.bounds import Bound, largest
+from hsdag.runtime.problem.packing import TIME_LIMIT_S, Packing, pack_weights, running_bytes
+from hsdag.runtime.problem.pins import with_pinned_ops
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import problem_of, unit_ranks
+from hsdag.runtime.simulator import Order, Semantics, simulate
+from hsdag.scoring.memory import one_inference, over_memory
+from hsdag.scoring.recording import Event
+from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.driver import Driver, Watcher, compile_search
+from hsdag.search.options import SolveOptions
+from hsdag.solving.solution import SolveResult, relative_gap
+from hsdag.workers.pool import Pool, pool_of
+
+OUT_OF_ORDER = (
+    "no placement fits into memory in the order that devices take ops by themselves; "
+    "try --method cpsat, which looks for an order that does"
+)
+
+TELL_EVERY_S, TELLING_SHARE = 1.0, 0.05
+"""Between two answers that are told while the search goes on; and the share of the time that telling may take."""
+
+MAX_ENUMERATED = 4096
+"""Placements up to which all are tried before it is said that none is legal."""
+
+
+def solve(
+    problem: ScheduleProblem,
+    placer: Placer[Any],
+    options: SolveOptions,
+    watcher: Watcher | None = None,
+    on_better: Callable[[SolveResult], None] | None = None,
+) -> SolveResult:
+    """Search with ``placer``; the answer is never worse than the best single device, which are all simulated first, nor
+    than the options' start, where these keep to pins and fit into memory.
+
+    ``on_better`` hears of the best so far while the search goes on, every second at most.
+
+    Raises SearchError when the method ended and found nothing legal, PlacementError for a start that splits a
+    co-location set or breaks a pin, OptionError before anything is evaluated for what the objective or the method
+    cannot do, and for limits that cannot be kept.
+    """
+    watcher = watcher or Watcher()
+    telling = None if on_better is None else _Telling(on_better, watcher.should_stop)
+    if telling is not None:
+        watcher = replace(watcher, should_stop=telling.should_stop)
+    with pool_of(options.workers, watcher.note) as pool:
+        search = _Search(problem, placer, options, watcher, pool)
+        if telling is not None:
+            telling.search = search
+        return search.run()
+
+
+class _Telling:
+    """Tells of the best so far whenever a method asks whether to stop, which all do again and again."""
+
+    def __init__(self, on_better: Callable[[SolveResult], None], should_stop: Callable[[], bool]) -> None:
+        self.search: _Search | None = None
+        self._on_better, self._should_stop = on_better, should_stop
+        self._told: Event | None = None
+        self._next_s = time.monotonic() + TELL_EVERY_S
+
+    def should_stop(self) -> bool:
+        """Whether the caller wants the search to end."""
+        begin_s = time.monotonic()
+        if self.search is not None and begin_s >= self._next_s:
+            best = self.search.best
+            if best is not None and best is not self._told:
+                self._next_s, self._told = float("inf"), best  # telling simulates, which may ask as well
+                self._on_better(self.search.answer(best, Status.FEASIBLE))
+            end_s = time.monotonic()
+            self._next_s = end_s + max(TELL_EVERY_S, (end_s - begin_s) / TELLING_SHARE)
+        return self._should_stop()
+
+
+class _Search:
+    """One search, from the single devices to the answer."""
+
+    def __init__(
+        self,
+        problem: ScheduleProblem,
+        placer: Placer[Any],
+        options: SolveOptions,
+        watcher: Watcher,
+        pool: Pool | None = None,
+    ) -> None:
+        problem = with_memory(problem, options.memory_bytes)
+        self._free = problem  # of pins
+        problem = with_pinned_ops(problem, options.pins)
+        options.objective.check(options.semantics)
+        options = replace(options, objective=settled(options.objective, self._free, options.semantics))
+        self._problem, self._options, self._watcher = problem, options, watcher
+        objective, semantics = options.objective, options.semantics
+        self._begin = time.monotonic()
+        self._units = problem_of(problem, objective, semantics)
+        self._evaluator = ScheduleEvaluator(problem, semantics, objective, self._units.units.partition.labels)
+        self._begin += compile_search(
+            placer,
+            self._units,
+            self._evaluate_first,
+            takes_order=self._evaluator.takes_order,
+            say=watcher.on_phase,
+            once=self._compute_bound,
+        )
+        self._driver = Driver(
+            placer,
+            self._units,
+            self._evaluator,
+            options.budget,
+            watcher,
+            seed=options.seed,
+            known=self._start(),
+            is_done=self._is_proven,
+            pool=pool,
+            num_threads=options.num_threads,
+        )
+        self._alone: list[Event] = []
+        self._note = ""
+        # of units of several ops nothing is proven, and exact methods send all results of an op as one
+        self._is_proof = self._units.num_units == problem.num_ops and not problem.has_ports
+
+    def _evaluate_first(self) -> None:
+        """Evaluate and simulate some plan, as the search will."""
+        some, semantics = Plan(self._units.supported.argmax(axis=1)), self._options.semantics
+        self._evaluator.evaluate([some])
+        simulate(self._problem, self._evaluator.devices(some), one_inference(semantics), self._evaluator.ranks(some))
+
+    def _compute_bound(self) -> None:
+        self._bound = self._options.objective.lower_bound(self._problem, self._options.semantics.execution)
+
+    def _start(self) -> list[Plan]:
+        if self._options.start is None:
+            return []
+        plan = _of_units(self._units, self._options.start)
+        if not self._units.is_legal(plan.placement):
+            wrong = np.flatnonzero(~self._units.supported[np.arange(self._units.num_units), plan.placement])
+            op, name = self._units.units.graph.op_names[wrong[0]], self._units.devices[plan.placement[wrong[0]]]
+            why = (
+                "which --pin forbids or which does not support it"
+                if self._options.pins
+                else "which does not support it"
+            )
+            raise PlacementError(f"the placement to start with has op {op!r} on {name}, {why}")
+        return [plan]
+
+    def run(self) -> SolveResult:
+        self._watcher.on_phase("simulating every single device")
+        packing = pack_weights(self._problem, self._units, min(TIME_LIMIT_S, self._options.budget_s))
+        if packing.status is Packing.IMPOSSIBLE:
+            return self._conclude(None, Status.INFEASIBLE)
+        self._alone = self._driver.guess()
+        if packing.placement is not None and not self._driver.recorder.best():
+            self._driver.recorder.evaluate_all([Plan(packing.placement)])
+        self._watcher.on_phase("searching")
+        result = self._driver.search()
+        self._note = result.note if result is not None else ""
+        if self._note:
+            self._watcher.note(self._note)
+        is_cut_off = result is None or result.status is Status.TIME_LIMIT
+        ended = Status.TIME_LIMIT if is_cut_off and not self._watcher.should_stop() else Status.FEASIBLE
+        is_proof = self._is_proof
+        best = self.best
+        if best is None:
+            return self._without_answer(ended, result, is_proof=is_proof)
+        if self._is_proven(best.score.value) or (result is not None and is_proof and result.status is Status.OPTIMAL):
+            ended = Status.OPTIMAL
+        return self._conclude(best, ended)
+
+    def _is_proven(self, value: float) -> bool:
+        """Whether nothing better can be found."""
+        return relative_gap(value, self._proven.value_s) == 0.0
+
+    @property
+    def _proven(self) -> Bound:
+        """The largest bound that holds for the ops."""
+        return largest(self._bound, self._driver.recorder.bound if self._is_proof else None)
+
+    def _without_answer(self, ended: Status, result: Result | None, *, is_proof: bool) -> SolveResult:
+        """Where there are few placements, all are tried before an answer is given up."""
+        is_infeasible = result is not None and is_proof and result.status is Status.INFEASIBLE
+        reason = result.note if result is not None else ""
+        is_small = self._units.num_units * np.log(self._units.num_devices) <= np.log(MAX_ENUMERATED)
+        if is_small:
+            every = itertools.product(range(self._units.num_devices), repeat=self._units.num_units)
+            table = [Plan(np.asarray(choice)) for choice in every]
+            scores = self._evaluator.evaluate(table)
+            best = int(np.argmin([score.value for score in scores]))
+            if scores[best].failure is None:
+                return self._conclude(Event(table[best], scores[best], 0.0), ended)
+            is_infeasible = is_infeasible or self._fits_in_no_order(table)
+            reason = reason or OUT_OF_ORDER
+        if is_infeasible or (ended is Status.TIME_LIMIT and not is_small):
+            return self._conclude(None, Status.INFEASIBLE if is_infeasible else ended)
+        num, method = self._driver.recorder.num_evaluations, self._options.method
+        found_none = f"method {method!r} found no placement that fits into memory, in {num} evaluations"
+        raise SearchError(reason or f"{found_none}; try another method or a larger budget")
+
+    def _fits_in_no_order(self, table: Sequence[Plan]) -> bool:
+        """Whether every plan needs too much memory for some op alone, or the order does not matter."""
+        if not self._evaluator.takes_order:
+            return True
+        supported, ops = self._problem.supported, np.arange(self._problem.num_ops)
+        devices = [self._evaluator.devices(plan) for plan in table]
+        return all(
+            not supported[ops, device].all() or over_memory(self._problem, running_bytes(self._problem, device)).any()
+            for device in devices
+        )
+
+    def _singles(self) -> tuple[dict[str, float], tuple[str, ...]]:
+        """Values of single devices, those that break a pin among them; and the names of these."""
+        names = self._problem.device_names
+        ran = [event for event in self._alone if event.score.failure is None]
+        values = {names[event.plan.placement[0]]: event.score.value for event in ran}
+        if not self._options.pins:
+            return values, ()
+        alone = [Plan(np.full(self._free.num_ops, d)) for d in range(self._free.num_devices)]
+        free = ScheduleEvaluator(self._free, self._options.semantics, self._options.objective)
+        scores = dict(zip(names, free.evaluate(alone), strict=True))
+        others = {name: score.value for name, score in scores.items() if score.failure is None and name not in values}
+        return {name: (values | others)[name] for name in names if name in values | others}, tuple(others)
+
+    @property
+    def best(self) -> Event | None:
+        """The best plan so far."""
+        return next(iter(self._driver.recorder.best()), None)
+
+    def _conclude(self, found: Event | None, status: Status) -> SolveResult:
+        self._watcher.on_phase("done")
+        return self.answer(found, status)
+
+    def answer(self, found: Event | None, status: Status) -> SolveResult:
+        """What a plan amounts to as the search's answer; None where there is no plan."""
+        device = ranks = run = None
+        single_s, breaking = self._singles()
+        if found is not None:
+            device, ranks = self._evaluator.devices(found.plan), self._evaluator.ranks(found.plan)
+            order = self._options.semantics.order if ranks is None else Order.PRIORITY
+            semantics = one_inference(replace(self._options.semantics, order=order))
+            run = simulate(self._problem, device, semantics, ranks)
+        return SolveResult(
+            problem=self._problem,
+            options=self._options,
+            seed=self._options.seed,
+            status=status,
+            bound=self._proven,
+            members=tuple(Member.of(each) for each in self._driver.contributions),
+            note=self._note,
+            device=device,
+            priority=ranks,
+            value_s=None if found is None else found.score.value,
+            run=run,
+            single_s=single_s,
+            breaking=breaking,
+            num_evaluations=self._driver.recorder.num_evaluations,
+            elapsed_s=time.monotonic() - self._begin,
+            interrupted=self._watcher.should_stop(),
+            best_after_s=0.0 if found is None else found.elapsed_s,
+        )
+
+
+def with_memory(problem: ScheduleProblem, memory_bytes: Mapping[str, float]) -> ScheduleProblem:
+    """The problem with limits by device in place of its own. Raises OptionError for a device that is not there."""
+    limits = problem.memory_bytes.copy()
+    for name, size in memory_bytes.items():
+        if name not in problem.device_names:
+            raise OptionError(f"--memory names device {name!r}; the devices are {', '.join(problem.device_names)}")
+        limits[problem.device_names.index(name)] = size
+    return replace(problem, memory_bytes=limits)
+
+
+def settled(objective: Objective, problem: ScheduleProblem, semantics: Semantics) -> Objective:
+    """The objective, which knows what the best single device of a problem has.
+
+    Where none supports all ops, that is what they have with each op where it is fastest. Raises OptionError where the
+    problem lacks figures.
+    """
+    objective.check_problem(problem)
+
+    def best_single(term: Objective) -> float:
+        alone = np.repeat(np.arange(problem.num_devices)[:, None], problem.num_ops, axis=1)
+        fastest = np.nanargmin(problem.time_s, axis=1)[None]
+        free = replace(semantics, order=None, noise_sigma=0.0)
+        values = [term.simulated(problem, each.astype(np.int64), free) for each in (alone, fastest)]
+        return float(min(values[0]) if np.isfinite(values[0]).any() else values[1][0])
+
+    return objective.settled(best_single)
+
+
+def _of_units(problem: Problem, plan: Plan) -> Plan:
+    """A plan over ops as one over co-location sets, each at the rank of its first op."""
+    labels, placement = problem.units.partition.labels, np.empty(problem.num_units, dtype=np.int64)
+    placement[labels] = plan.placement
+    apart = np.flatnonzero(placement[labels] != plan.placement)
+    if len(apart):
+        op = problem.units.fine.op_names[apart[0]]
+        raise PlacementError(f"the placement to start with has op {op!r} on another device than the rest of its set")
+    if plan.order is None:
+        return Plan(placement)
+    return Plan(placement, unit_ranks(labels, plan.order))

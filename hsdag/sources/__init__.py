@@ -1,0 +1,1 @@
+"""Where problems come from: workloads, models of the zoo, families."""

@@ -1,0 +1,117 @@
+"""Problems of workloads: a graph from the models folder, a platform, and analytic costs. Legend: D devices."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.models import Workload, find_workload
+from hsdag.runtime.platforms import Calibration, Platform, load_platform
+from hsdag.runtime.platforms.analytic import analytic_costs
+from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
+from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
+
+MAX_SERVERS = 64
+TWINS = 2
+"""GPUs of each kind in a server of a cluster: DiviML's symmetry factor of 4 per server (§VI) is two pairs."""
+
+NETWORK_LATENCY_S = 3e-5
+NETWORK_BANDWIDTH_BYTES_PER_S = 12.5e9
+"""Between servers: 100 Gbit/s Ethernet; assumed, for DiviML's text does not name its network."""
+
+
+def workload_problem(workload: Workload, platform: Platform) -> ScheduleProblem:
+    """The problem of placing ``workload`` on ``platform``, with the labels of its ops and analytic costs."""
+    graph = workload.graph
+    costs = analytic_costs(graph, platform)
+    problem = ScheduleProblem.from_graph(graph, costs, platform.device_names, platform.memory_bytes)
+    nothing = ("",) * graph.num_ops
+    labels = OpLabels(graph.op_types, nothing, workload.meta_ops, workload.roles, workload.expressions)
+    return replace(problem, name=f"{graph.name} on {platform.name}", labels=labels)
+
+
+def build_problem(
+    name: str, platform: str | None = None, options: Mapping[str, str | int] | None = None
+) -> ScheduleProblem:
+    """The problem of the workload called ``name``, under its ``options``, of which ``devices`` takes the first ones.
+
+    ``platform`` is a name or the path of a .toml file, by default the workload's own. Raises ModelError for an unknown
+    workload, OptionError for options that do not fit, FileFormatError for a platform on which no placement can fit.
+    """
+    spec, given = find_workload(name), dict(options or {})
+    spec.check_options(given)
+    where = load_platform(platform or spec.platform)
+    if "devices" in given:
+        where = first_devices(where, int(given.pop("devices")))
+    servers = int(given.pop("servers", spec.servers))
+    if servers != 1 or spec.servers != 1:
+        where = cluster(where, servers)
+    problem = workload_problem(spec.build(where.num_devices, given), where)
+    return problem_from_json(problem_to_json(problem), f"{name} on {where.name}")
+
+
+def first_devices(platform: Platform, num_devices: int) -> Platform:
+    """The platform with its first devices alone. Raises OptionError when it has fewer, or the number is 0."""
+    if not 1 <= num_devices <= platform.num_devices:
+        raise OptionError(
+            f"--devices must lie in 1..{platform.num_devices}, the devices of platform {platform.name}, "
+            f"not {num_devices}; name a larger platform with --platform"
+        )
+    return with_devices(platform, platform.device_names[:num_devices])
+
+
+def with_devices(platform: Platform, names: Sequence[str]) -> Platform:
+    """The platform with the devices of these names alone, which it has, in its own order."""
+    idx = np.flatnonzero(np.isin(platform.device_names, names))
+    kept = tuple(platform.devices[d] for d in idx.tolist())
+    fitted = platform.calibration
+    if fitted is not None:
+        known = {name: figures for name, figures in fitted.devices.items() if name in names}
+        fitted = Calibration(provenance=fitted.provenance, devices=known) if known else None
+    return replace(
+        platform,
+        devices=kept,
+        link_latency_s=platform.link_latency_s[np.ix_(idx, idx)],
+        link_bandwidth_bytes_per_s=platform.link_bandwidth_bytes_per_s[np.ix_(idx, idx)],
+        calibration=fitted,
+    )
+
+
+def cluster(platform: Platform, servers: int) -> Platform:
+    """So many servers over a network, each with the platform's devices and every GPU of it twice (DiviML, Fig. 8).
+
+    Twins are linked as the device is with its slowest neighbour. Raises OptionError for fewer than one server
+    or more than MAX_SERVERS.
+    """
+    if not 1 <= servers <= MAX_SERVERS:
+        raise OptionError(f"--servers must lie in 1..{MAX_SERVERS}, not {servers}")
+    copies = [range(TWINS) if device.kind == "gpu" else range(1) for device in platform.devices]
+    rows = [(s, d, i) for s in range(servers) for d, twins in enumerate(copies) for i in twins]
+    names = [f"s{s}.{platform.devices[d].name}" + (f".{i}" if len(copies[d]) > 1 else "") for s, d, i in rows]
+    devices = tuple(
+        platform.devices[d].model_copy(update={"name": name}) for name, (_, d, _) in zip(names, rows, strict=True)
+    )
+    kind, home = np.array([d for _, d, _ in rows]), np.array([s for s, _, _ in rows])
+    near = home[:, None] == home[None, :]
+    latency_s = _with_twins(platform.link_latency_s, np.max, NETWORK_LATENCY_S)
+    bandwidth = _with_twins(platform.link_bandwidth_bytes_per_s, np.min, NETWORK_BANDWIDTH_BYTES_PER_S)
+    return Platform(
+        name=f"{servers}x-{platform.name}",
+        description=f"{servers} servers over a network, each with the GPUs of {platform.name} twice.",
+        devices=devices,
+        link_latency_s=np.where(near, latency_s[np.ix_(kind, kind)], NETWORK_LATENCY_S),
+        link_bandwidth_bytes_per_s=np.where(near, bandwidth[np.ix_(kind, kind)], NETWORK_BANDWIDTH_BYTES_PER_S),
+    )
+
+
+def _with_twins(table: FloatArray, worst: Callable[[FloatArray], float], alone: float) -> FloatArray:
+    """[D, D] a link table whose diagonal holds the worst entry of its row, ``alone`` where there is no other."""
+    whole = table.copy()
+    for d in range(len(table)):
+        others = np.delete(table[d], d)
+        whole[d, d] = worst(others) if len(others) else alone
+    return whole

@@ -1,0 +1,1 @@
+"""hsdag train: policies for reuse."""

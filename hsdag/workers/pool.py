@@ -1,0 +1,300 @@
+"""Pool: hands jobs to workers, and again where one is lost; jobs tell each other meanwhile what they have found.
+
+Workers are processes of this machine, or on a cluster of Ray.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import sys
+import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from importlib.util import find_spec
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Any, TypeAlias, TypeVar
+
+from hsdag.ir.errors import DeviceError, ExecutionError, HsdagError, OptionError
+from hsdag.ir.processes import CandidateFailed, Request, WorkerClient
+from hsdag.runtime.machine.usable import usable_cpus, usable_memory_bytes
+from hsdag.runtime.problem.bounds import Bound, largest
+from hsdag.runtime.problem.plan import Plan
+
+A = TypeVar("A")
+
+
+@dataclass(frozen=True)
+class Findings:
+    """The best plan of a search so far with its value, and the largest bound; ``is_over`` where nobody needs more."""
+
+    plan: Plan | None = None
+    value: float = float("inf")
+    bound: Bound | None = None
+    is_over: bool = False
+
+    def joined(self, other: Findings) -> Findings:
+        """What both know; of plans of equal value one's own."""
+        better = other if other.value < self.value else self
+        bound = None if self.bound is None and other.bound is None else largest(self.bound, other.bound)
+        return Findings(better.plan, better.value, bound, self.is_over or other.is_over)
+
+
+Exchange: TypeAlias = Callable[[Findings], Findings]
+"""Tells what a job has found, and gives what all jobs have."""
+
+
+class Job(Request[A], ABC):
+    """Something to compute that depends on its own fields alone; a dataclass that can be pickled.
+
+    It may be computed more than once, where a worker is lost.
+    """
+
+    @abstractmethod
+    def run(self, exchange: Exchange) -> A:
+        """The answer. Raises HsdagError for a user's mistake."""
+
+
+class JobLost(Exception):  # noqa: N818 - an ending we expect, not an error
+    """The worker ended before its job did; ``is_gone`` where the host will have no other worker."""
+
+    def __init__(self, reason: str, *, is_gone: bool = False) -> None:
+        super().__init__(reason)
+        self.is_gone = is_gone
+
+
+MOST_LOSSES = 3
+"""Workers that one job may cost; it is then taken to be what ends them."""
+LOOK_EVERY_S = 0.1
+WORKER = (sys.executable, "-m", "hsdag.workers.worker")
+LONGEST_S = 30 * 24 * 3600.0
+"""Jobs have limits of their own."""
+
+
+class Host(ABC):
+    """Where one job at a time is computed. ``name`` says on which machine, for people."""
+
+    name: str
+
+    @abstractmethod
+    def call(self, job: Job[A], exchange: Exchange, is_over: Callable[[], bool]) -> A:
+        """The answer. Raises JobLost when the worker ended before, or ``is_over`` came true; else what the job does."""
+
+    def close(self) -> None:  # noqa: B027 - some hold nothing
+        """End the worker."""
+
+
+class LocalHost(Host):
+    """A process of this machine that is started for the first job, and again after it was lost."""
+
+    name = "this machine"
+
+    def __init__(self) -> None:
+        self._client = WorkerClient(Request[None](), WORKER, usable_memory_bytes)
+
+    def call(self, job: Job[A], exchange: Exchange, is_over: Callable[[], bool]) -> A:
+        """As Host says."""
+        self._client.on_question, self._client.should_abandon = exchange, is_over
+        try:
+            return self._client.call(job, LONGEST_S)
+        except CandidateFailed as failure:
+            if failure.lost_worker:
+                raise JobLost(failure.reason) from failure
+            raise ExecutionError(failure.reason) from failure
+        except HsdagError as error:
+            if self._client.is_running:
+                raise
+            raise JobLost(str(error)) from error  # the process was lost as it started
+
+    def close(self) -> None:
+        """End the process."""
+        self._client.close()
+
+
+class Pool:
+    """Computes jobs on hosts, one thread for each. Use as a context manager, which ends the workers.
+
+    When the last host is gone for good, the search goes on with a process of this machine. ``say`` hears of losses.
+    """
+
+    def __init__(
+        self,
+        hosts: Sequence[Host],
+        say: Callable[[str], None] = lambda _: None,
+        on_close: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._say, self._on_close = say, on_close
+        self._hosts, self._threads = list(hosts), ThreadPoolExecutor(len(hosts))
+        self._free: SimpleQueue[Host] = SimpleQueue()
+        for host in hosts:
+            self._free.put(host)
+        self._changed = threading.Condition()
+        self._open: set[Future[Any]] = set()
+        self._findings = Findings()
+
+    def __enter__(self) -> Pool:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the workers; jobs without an answer are cancelled."""
+        with self._changed:
+            for answer in self._open:
+                answer.cancel()
+        self._threads.shutdown()
+        for host in self._hosts:
+            host.close()
+        self._on_close()
+
+    @property
+    def num_workers(self) -> int:
+        """How many jobs are computed at a time."""
+        return len(self._hosts)
+
+    def submit(self, job: Job[A]) -> Future[A]:
+        """Have a job computed; its worker is killed, if need be, where the answer is cancelled.
+
+        The answer raises ExecutionError where the job cost MOST_LOSSES workers whose machines are still there.
+        """
+        answer: Future[A] = Future()
+        with self._changed:
+            self._open.add(answer)
+        self._threads.submit(self._compute, job, answer)
+        return answer
+
+    def rest(self) -> None:
+        """Wait until no worker computes; cancelled jobs end within seconds, or their workers are killed."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._open)
+
+    def answers(self, jobs: Iterable[Job[A]], check: Callable[[], None] = lambda: None) -> list[A]:
+        """All answers, in the order of the jobs. What ``check`` raises, called every so often, cancels the rest."""
+        futures = [self.submit(job) for job in jobs]
+        try:
+            while wait(futures, LOOK_EVERY_S).not_done:
+                check()
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+
+    @property
+    def findings(self) -> Findings:
+        """What all jobs have found since ``begin``."""
+        return self._findings
+
+    def begin(self, known: Findings | None = None) -> None:
+        """Forget what jobs have found, as another search begins."""
+        with self._changed:
+            self._findings = known or Findings()
+
+    def exchange(self, own: Findings) -> Findings:
+        """Add what is known elsewhere; what is known by now."""
+        with self._changed:
+            self._findings = self._findings.joined(own)
+            return self._findings
+
+    def _compute(self, job: Job[A], answer: Future[A]) -> None:
+        """Have a job computed and deliver its answer, unless it has been cancelled."""
+        result, error = None, None
+        try:
+            result = self._result(job, answer)
+        except Exception as raised:  # noqa: BLE001 - raised again where the answer is waited for
+            error = raised
+        with self._changed:
+            self._open.discard(answer)
+            self._changed.notify_all()
+        if not answer.set_running_or_notify_cancel():
+            return
+        if error is not None:
+            answer.set_exception(error)
+        else:
+            answer.set_result(result)  # type: ignore[arg-type]
+
+    def _result(self, job: Job[A], answer: Future[A]) -> A | None:
+        """The answer of the next free host, or of another one where its worker is lost; None for a cancelled job."""
+        num_losses = 0
+        while not answer.done():
+            host, is_gone = self._free.get(), False
+            try:
+                return host.call(job, self.exchange, answer.done)
+            except JobLost as loss:
+                if answer.done():
+                    return None
+                is_gone = loss.is_gone
+                num_losses += not is_gone  # a machine that is gone is no fault of the job
+                self._say(f"lost a worker on {host.name} ({loss})")
+                if num_losses == MOST_LOSSES:
+                    reason = f"{type(job).__name__} ended {num_losses} workers, the last one on {host.name}: {loss}"
+                    raise ExecutionError(reason) from loss
+            finally:
+                self._give_back(host, is_gone=is_gone)
+        return None
+
+    def _give_back(self, host: Host, *, is_gone: bool) -> None:
+        """Let another job have the host; one that is gone is left out, and replaced if it was the last."""
+        if not is_gone:
+            self._free.put(host)
+            return
+        host.close()
+        with self._changed:
+            self._hosts.remove(host)
+            if not self._hosts:
+                self._say(f"{host.name} was the last worker; the search goes on with a process on this machine")
+                self._hosts.append(LocalHost())
+                self._free.put(self._hosts[0])
+
+
+CHOICES = "local:N, ray or ray://HOST:PORT"
+MOST_LOCAL = 1024
+KNOCK_LIMIT_S = 10.0
+
+
+def make_pool(workers: str, say: Callable[[str], None] = lambda _: None) -> Pool:
+    """The workers of ``local:N`` (``local`` for one on each processor), of the cluster that this machine belongs to
+    (``ray``), or of another one by its address.
+
+    Raises OptionError for what is none of these and where Ray is not installed, DeviceError where no cluster answers.
+    """
+    check_workers(workers)
+    if workers.startswith("local"):
+        count = int(workers.removeprefix("local:")) if ":" in workers else usable_cpus()
+        return Pool([LocalHost() for _ in range(count)], say)
+    if workers != "ray":
+        _knock(workers)
+    from hsdag.workers.cluster import connect, disconnect  # which needs Ray
+
+    return Pool(connect("auto" if workers == "ray" else workers), say, disconnect)
+
+
+def _knock(address: str) -> None:
+    """Raise DeviceError where nothing listens, which Ray itself finds out after half a minute."""
+    host, _, port = address.removeprefix("ray://").rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), KNOCK_LIMIT_S).close()
+    except (OSError, OverflowError) as error:
+        raise DeviceError(
+            f"no Ray cluster answers at {address} ({error}); `ray start --head` on {host} opens port 10001 for it"
+        ) from None
+
+
+def pool_of(workers: str | None, say: Callable[[str], None] = lambda _: None) -> AbstractContextManager[Pool | None]:
+    """``make_pool`` where workers are asked for, for a with statement."""
+    return nullcontext() if workers is None else make_pool(workers, say)
+
+
+def check_workers(workers: str) -> None:
+    """Raise OptionError for what names no workers, or none that are installed."""
+    local = re.fullmatch(r"local(:[0-9]{1,9})?", workers)
+    if local is None and workers != "ray" and re.fullmatch(r"ray://[^/\s]+:[0-9]{1,9}", workers) is None:
+        raise OptionError(f"--workers {workers!r} is none of {CHOICES}")
+    if local is not None and local[1] is not None and not 1 <= int(local[1][1:]) <= MOST_LOCAL:
+        raise OptionError(f"--workers local:N takes 1 to {MOST_LOCAL} workers, not {local[1][1:]}")
+    if local is None and find_spec("ray") is None:
+        raise OptionError("--workers ray needs Ray: pip install hsdag[ray]")

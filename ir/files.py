@@ -1,0 +1,205 @@
+"""Files: read with limits, checked, and written so that they are there as a whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import ValidationError
+
+from hsdag.ir.errors import FileFormatError, OutputError
+
+if TYPE_CHECKING:
+    import openvino as ov
+
+LARGEST_TEXT_BYTES = 500_000_000
+"""Of a JSON or TOML file; the problem of a graph of 100,000 ops takes about 30 million."""
+
+DEEPEST_NESTING = 100
+"""Objects and lists inside one another; what hsdag writes nests less than 15 deep."""
+
+
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+def read_limited(path: Path) -> bytes:
+    """The content of a file, which may be a pipe. Raises FileFormatError where it is too large, and OSError."""
+    with path.open("rb") as file:
+        content = file.read(LARGEST_TEXT_BYTES + 1)
+    if len(content) > LARGEST_TEXT_BYTES:
+        raise FileFormatError(f"{path} is larger than {LARGEST_TEXT_BYTES} bytes, the most that hsdag reads of a text")
+    return content
+
+
+def check_json(value: Any, text: str, origin: str) -> None:
+    """Raise FileFormatError, naming ``origin``, for a JSON value that nests too deep, or whose texts are none.
+
+    ``text`` is the document that it was read from.
+    """
+    _check_nesting(value, origin)
+    if _SURROGATE.search(text):
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            half = f"\\u{ord(error.object[error.start]):x}"
+            raise FileFormatError(f"{origin}: {half} is half of a character, which no text can have") from error
+
+
+def _check_nesting(value: Any, origin: str) -> None:
+    level = [value]
+    for _ in range(DEEPEST_NESTING):
+        inner = (each.values() if isinstance(each, dict) else each for each in level if isinstance(each, dict | list))
+        level = [each for values in inner for each in values if isinstance(each, dict | list)]
+        if not level:
+            return
+    raise FileFormatError(f"{origin}: objects and lists are nested more than {DEEPEST_NESTING} deep")
+
+
+def parse_document(text: str, origin: str, format_name: str, versions: Collection[int]) -> Mapping[str, Any]:
+    """The JSON object in a text that is of a format ``hsdag-KIND`` and one of the versions.
+
+    Raises FileFormatError that names ``origin`` when it is not.
+    """
+    kind = format_name.removeprefix("hsdag-")
+    try:
+        document = parse_json(text, origin)
+    except FileFormatError as error:
+        raise FileFormatError(f"{error}; a {kind} file is expected") from error
+    if not isinstance(document, Mapping) or document.get("format") != format_name:
+        raise FileFormatError(f"{origin}: 'format' is not {format_name!r}; this is not a {kind} file")
+    if document.get("version") not in versions:
+        found, known = document.get("version"), " and ".join(map(str, versions))
+        raise FileFormatError(f"{origin}: 'version' is {found!r}, but this hsdag reads {known}")
+    return document
+
+
+def parse_json(text: str, origin: str, as_object: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
+    """The value of a JSON text; ``as_object`` makes its objects. Raises FileFormatError that names ``origin``."""
+    try:
+        found = json.loads(text, object_pairs_hook=as_object)
+    except json.JSONDecodeError as error:
+        raise FileFormatError(f"{origin}: not JSON ({error.msg} in line {error.lineno})") from error
+    except (ValueError, RecursionError) as error:  # a number of thousands of digits, or endless nesting
+        raise FileFormatError(f"{origin}: Python cannot read this document ({error})") from error
+    check_json(found, text, origin)
+    return found
+
+
+def first_problem(error: ValidationError) -> str:
+    """The first complaint of a schema error as ``path.inside[3].document: message``."""
+    detail = error.errors()[0]
+    path = ""
+    for part in (part for part in detail["loc"] if part != "[key]"):  # which stands behind a wrong key
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    message = detail["msg"].removeprefix("Value error, ")
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{path or 'document'}: {message}{more}"
+
+
+def read_text(path: Path) -> str:
+    """The text of a file. Raises FileFormatError when it is missing or not text."""
+    try:
+        return read_limited(path).decode()
+    except FileNotFoundError as error:
+        raise FileFormatError(f"no such file: {path}") from error
+    except (OSError, ValueError) as error:
+        raise FileFormatError(f"{path} cannot be read: {error}") from error
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those around it, where it is missing. Raises OutputError."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{path} cannot be made: {error.strerror or error}") from error
+
+
+def write_atomically(path: Path, content: bytes) -> None:
+    """Write a file so that it is there as a whole or not at all: temporary file, fsync, rename.
+
+    Raises OutputError when the folder is missing or not writable.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+    try:
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            temporary.replace(path)
+        except BaseException:
+            temporary.unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+@contextmanager
+def new_folder(out_path: Path, format: str) -> Iterator[Path]:  # noqa: A002
+    """A folder to fill, which becomes ``out_path`` as a whole in the end, or not at all.
+
+    Raises OutputError where there is something already, and where files cannot be written.
+    """
+    if out_path.is_file() or (out_path.is_dir() and any(out_path.iterdir())):
+        raise OutputError(f"{out_path} is there already; --format {format} writes a folder: name a new one")
+    with _filled(out_path) as folder:
+        yield folder
+        _sync(folder)
+        folder.chmod(0o755)  # temporary folders are for their owner alone
+        folder.replace(out_path)
+
+
+@contextmanager
+def new_files(out_path: Path) -> Iterator[Path]:
+    """A folder to fill, whose files go where ``out_path`` is to be, that one last.
+
+    Raises OutputError when the files cannot be written; what was there before stays then.
+    """
+    with _filled(out_path) as folder:
+        yield folder
+        _sync(folder)
+        for path in sorted(folder.iterdir(), key=lambda path: path.name == out_path.name):
+            path.replace(out_path.with_name(path.name))
+
+
+@contextmanager
+def _filled(out_path: Path) -> Iterator[Path]:
+    """A temporary folder beside ``out_path``; failures to write are OutputErrors that name ``out_path``."""
+    try:
+        folder = Path(tempfile.mkdtemp(dir=out_path.parent, prefix=f".{out_path.name}."))
+        try:
+            yield folder
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    except (OSError, RuntimeError) as error:  # OpenVINO reports an unwritable file as RuntimeError
+        raise OutputError(
+            f"{out_path} cannot be written: {_reason(error)}; check the folder's rights and space"
+        ) from error
+
+
+def _sync(folder: Path) -> None:
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+
+
+def write_ir(model: ov.Model, xml_path: Path, *, compress_to_fp16: bool = False) -> list[Path]:
+    """Write ``xml_path`` and the .bin beside it, both or none. Raises OutputError."""
+    import openvino as ov
+
+    with new_files(xml_path) as folder:
+        ov.save_model(model, folder / xml_path.name, compress_to_fp16=compress_to_fp16)
+    return [xml_path, xml_path.with_suffix(".bin")]
+
+
+def _reason(error: OSError | RuntimeError) -> str:
+    return error.strerror if isinstance(error, OSError) and error.strerror else str(error).strip().splitlines()[-1]

@@ -1,0 +1,1 @@
+"""Models as computation graphs: reading, shapes, co-location, coarsening."""

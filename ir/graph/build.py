@@ -1,0 +1,207 @@
+"""Building a ComputationGraph from an ov.Model in O(V + E)."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import replace
+from math import prod
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+
+from hsdag.ir.errors import ModelError
+from hsdag.ir.graph.computation_graph import ComputationGraph, Csr
+from hsdag.ir.graph.flops import Shape, op_flops
+from hsdag.ir.graph.reader import Shapes, load_model
+
+ATTRIBUTE_TYPES = frozenset(
+    "MatMul MaxPool AvgPool LSTMCell LSTMSequence GRUCell GRUSequence RNNCell RNNSequence ReadValue Assign".split()
+)
+"""Op types whose attributes are needed; reading attributes of every op would be slow."""
+
+
+def read_graph(
+    source: Any, shapes: Shapes | None = None, *, example_input: Any = None, dynamic: bool = False
+) -> ComputationGraph:
+    """The computation graph of a model: a path, an ``ov.Model`` or a torch module; that of a file has the file's name.
+
+    Raises ModelError as ``load_model`` does.
+    """
+    graph = graph_of(load_model(source, shapes, example_input=example_input, dynamic=dynamic).clone())
+    return replace(graph, name=Path(source).stem) if isinstance(source, str | Path) else graph
+
+
+def twins_of(model: ov.Model, clone: ov.Model) -> list[ov.Node]:
+    """[N] the nodes of OpenVINO's clone of a model that correspond to its ops, in topological order.
+
+    The clone has a constant more for every Pad that comes without its optional value.
+    """
+    computing = [[n for n in both.get_ordered_ops() if n.get_type_name() != "Constant"] for both in (model, clone)]
+    twins = {node.get_name(): twin for node, twin in zip(*computing, strict=True)}
+    for node, twin in zip(*computing, strict=True):
+        for value, copy in zip(node.input_values(), twin.input_values(), strict=False):
+            twins[value.get_node().get_name()] = copy.get_node()
+    return [twins[node.get_name()] for node in model.get_ordered_ops()]
+
+
+def name_uniquely(model: ov.Model) -> None:
+    """Rename every op to its unique name where another bears the same."""
+    for name, node in ordered_ops(model):
+        if node.get_friendly_name() != name:
+            node.set_friendly_name(name)
+
+
+def ordered_ops(model: ov.Model) -> list[tuple[str, ov.Node]]:
+    """All ops in topological order under names that are unique: a name's k-th repetition gets ``#k``."""
+    seen: Counter[str] = Counter()
+    taken = {node.get_friendly_name() for node in model.get_ordered_ops()}
+    result = []
+    for node in model.get_ordered_ops():
+        base = node.get_friendly_name()
+        name = base
+        while seen[base] and (name == base or name in taken):
+            seen[base] += 1
+            name = f"{base}#{seen[base]}"
+        seen[base] += not seen[base]
+        taken.add(name)
+        result.append((name, node))
+    return result
+
+
+def graph_of(model: ov.Model) -> ComputationGraph:
+    """The computation graph of an ``ov.Model``: every op is a node, every connected input port an edge.
+
+    A dimension that depends on the data counts with its upper bound, or as 1 where it has none. Raises ModelError for
+    tensors of more than 2^63 bytes and for names that are no text.
+    """
+    try:
+        return _graph_of(model)
+    except OverflowError as error:
+        raise ModelError("the model has tensors of more than 2^63 bytes, which no device can hold") from error
+    except UnicodeDecodeError as error:
+        raise ModelError(f"the model has a name that is no text ({error}); export it again") from error
+
+
+def _graph_of(model: ov.Model) -> ComputationGraph:
+    named = ordered_ops(model)
+    index = {node.get_name(): v for v, (_, node) in enumerate(named)}
+    output_shapes = [[sizes_of(port) for port in node.outputs()] for _, node in named]
+    output_bytes = [
+        [bytes_of(port, sizes) for port, sizes in zip(node.outputs(), shapes, strict=True)]
+        for (_, node), shapes in zip(named, output_shapes, strict=True)
+    ]
+    edges: list[tuple[int, int, int, int, int]] = []
+    flops = np.zeros(len(named))
+    variables = []
+    for v, (_, node) in enumerate(named):
+        input_shapes: list[Shape] = []
+        for port_idx, source in enumerate(node.input_values()):
+            u, out = index[source.get_node().get_name()], source.get_index()
+            edges.append((u, v, out, port_idx, output_bytes[u][out]))
+            input_shapes.append(output_shapes[u][out])
+        op_type = node.get_type_name()
+        attributes = node.get_attributes() if op_type in ATTRIBUTE_TYPES else {}
+        flops[v] = op_flops(op_type, input_shapes, output_shapes[v][0] if output_shapes[v] else (), attributes)
+        variables.append(str(attributes.get("variable_id", "")))
+    sinks = sorted((index[node.get_name()] for node in model.get_sinks()), key=variables.__getitem__)
+    roots = [*(index[node.get_name()] for node in model.get_results()), *sinks]
+    return _assemble(model, named, output_shapes, output_bytes, edges, flops, variables, roots)
+
+
+def fingerprint(graph: ComputationGraph) -> str:
+    """SHA-256 over types, shapes, element types and edges under canonical names; weights are left out."""
+    names = graph.canonical_names
+    lines = [
+        f"op\t{name}\t{graph.op_types[v]}\t{graph.shape_of(v)}\t{graph.element_types[v]}"
+        for v, name in enumerate(names)
+    ]
+    columns = (graph.edge_src, graph.edge_src_port, graph.edge_dst, graph.edge_dst_port)
+    for s, sp, d, dp in zip(*(column.tolist() for column in columns), strict=True):
+        lines.append(f"edge\t{names[s]}\t{sp}\t{names[d]}\t{dp}")
+    return "sha256:" + hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
+
+
+def canonical_names(op_types: Sequence[str], predecessors: Csr, roots: Sequence[int]) -> tuple[str, ...]:
+    """[N] ``TYPE:k`` for the k-th op of its type on a walk that visits inputs before the ops that read them.
+
+    ``predecessors`` lists the producers of an op in the order of its input ports. The walk starts at the ``roots`` in
+    their order, and goes on with ops that none of them depends on. It looks at nothing but types, ports and roots, so
+    that models of one structure get the same names, whatever their nodes are called. O(V + E).
+    """
+    indptr, indices = predecessors.indptr.tolist(), predecessors.indices.tolist()
+    names = [""] * len(op_types)
+    counts: Counter[str] = Counter()
+    met: set[int] = set()
+    pending = [*range(len(op_types) - 1, -1, -1), *reversed(roots)]
+    while pending:
+        v = pending.pop()
+        if v < 0:  # all its inputs have names
+            names[~v] = f"{op_types[~v]}:{counts[op_types[~v]]}"
+            counts[op_types[~v]] += 1
+        elif v not in met:
+            met.add(v)
+            pending.append(~v)
+            pending.extend(reversed(indices[indptr[v] : indptr[v + 1]]))
+    return tuple(names)
+
+
+def _assemble(
+    model: ov.Model,
+    named: list[tuple[str, ov.Node]],
+    output_shapes: list[list[Shape]],
+    output_bytes: list[list[int]],
+    edges: list[tuple[int, int, int, int, int]],
+    flops: np.ndarray[Any, np.dtype[np.float64]],
+    variables: list[str],
+    roots: list[int],
+) -> ComputationGraph:
+    nodes = [node for _, node in named]
+    ranks = np.asarray([len(shapes[0]) if shapes else 0 for shapes in output_shapes], dtype=np.int64)
+    shapes = np.zeros((len(nodes), int(ranks.max(initial=0))), dtype=np.int64)
+    for v, of_outputs in enumerate(output_shapes):
+        shapes[v, : ranks[v]] = of_outputs[0] if of_outputs else ()
+    src, dst, src_port, dst_port, edge_bytes = np.asarray(edges, dtype=np.int64).reshape(-1, 5).T.copy()
+    total = np.asarray([sum(sizes) for sizes in output_bytes], dtype=np.int64)
+    types = tuple(node.get_type_name() for node in nodes)
+    return ComputationGraph(
+        name=model.get_friendly_name(),
+        op_names=tuple(name for name, _ in named),
+        op_types=types,
+        element_types=tuple(
+            node.get_output_element_type(0).get_type_name() if node.get_output_size() else "" for node in nodes
+        ),
+        shapes=shapes,
+        ranks=ranks,
+        output_bytes=total,
+        weight_bytes=np.where(np.isin(types, "Constant"), total, 0),
+        flops=flops,
+        edge_src=src,
+        edge_dst=dst,
+        edge_src_port=src_port,
+        edge_dst_port=dst_port,
+        edge_bytes=edge_bytes,
+        topological_order=np.arange(len(nodes), dtype=np.int64),
+        variables=tuple(variables),
+        is_dynamic=np.asarray([any(p.get_partial_shape().is_dynamic for p in n.outputs()) for n in nodes]),
+        canonical_names=canonical_names(types, Csr.build(len(nodes), dst, src), roots),
+    )
+
+
+def sizes_of(port: Any) -> Shape:
+    """The shape of a port; a dynamic dimension counts with its upper bound, or as 1 where it has none."""
+    shape = port.get_partial_shape()
+    if shape.is_static:
+        return tuple(shape.to_shape())
+    if shape.rank.is_dynamic:
+        return ()
+    return tuple(d.get_max_length() if d.get_max_length() > 0 else 1 for d in shape)
+
+
+def bytes_of(port: Any, sizes: Shape) -> int:
+    """Bytes of a tensor of these sizes at a port."""
+    element_type = port.get_element_type()
+    return 0 if element_type.is_dynamic() else (prod(sizes) * int(element_type.bitwidth) + 7) // 8

@@ -1,0 +1,222 @@
+"""Co-location constraints: which ops must share a device, and which may be copied to several.
+
+A placement assigns a device to every co-location set. Ops whose value does not depend on the data (constants,
+arithmetic on constants, arithmetic on shapes) *float*: they belong to the set of their first consumer, and
+are copied for consumers on other devices when an affinity map is applied, so they never tie two sets
+together and never cut a chain of weight decompression from its MatMul, Convolution or Gather. In models that keep
+state, so do the cheap ops between the model's inputs and its layers (``state.repeated_ops``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hsdag.ir.errors import PlacementError
+from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray, inverse_of, ranked_order
+from hsdag.ir.graph.partition import Partition
+from hsdag.ir.graph.state import (
+    SHAPE_OF_TYPES,
+    STATE_TYPES,
+    carried_by_repeated,
+    repeated_ops,
+    tied_by_state,
+)
+
+NEVER_FLOATING_TYPES = STATE_TYPES | {"Result", "RandomUniform", "Multinomial", "If", "Loop", "TensorIterator"}
+"""Ops that are not copied even if all they read is constant: they hold state, draw random numbers, or have a body."""
+QUANTISING_TYPES = frozenset({"FakeQuantize", "FakeConvert"})
+QUANTISED = frozenset("i8 u8 i4 u4 i2 u2 u1 u3 u6 nf4 f4e2m1 f8e4m3 f8e5m2 f8e8m0".split())
+HALF = frozenset({"f16", "bf16"})
+REAL = HALF | {"f32", "f64"}
+WORTH_KEEPING_BYTES = 4096
+"""A half-precision constant that takes at most this much in full precision is folded: keeping it saves nothing."""
+
+
+@dataclass(frozen=True, eq=False)
+class Colocation:
+    """The constraints of one graph.
+
+    ``sets`` maps ops to co-location sets; ``floating`` [N] marks the ops that are copied where their
+    consumers differ; ``edge_kept`` [E] marks the edges that carry data between sets when consumers differ
+    (an edge that leaves a floating op carries none: the op is copied instead). The quotient of ``sets``
+    over the kept edges is acyclic.
+    """
+
+    sets: Partition
+    floating: BoolArray
+    edge_kept: BoolArray
+
+    def joined(self, graph: ComputationGraph, together: Sequence[Sequence[int]]) -> Partition:
+        """The sets with those that share a member of ``together`` joined, and cycles that arise closed."""
+        if not together:
+            return self.sets
+        first = np.concatenate([[ops[0]] * (len(ops) - 1) for ops in together]).astype(np.int64)
+        others = np.concatenate([ops[1:] for ops in together]).astype(np.int64)
+        labels = self.sets.labels
+        wider = Partition.from_pairs(self.sets.num_groups, labels[first], labels[others]).refine(self.sets)
+        cycles = wider.cycles(graph.edge_src[self.edge_kept], graph.edge_dst[self.edge_kept])
+        return Partition.from_labels(cycles[wider.labels])
+
+
+def colocate(graph: ComputationGraph) -> Colocation:
+    """Co-location constraints of a graph, in near-linear time.
+
+    - Constants, constant-only and shape-computing subgraphs belong to their first consumer's set.
+    - A Parameter joins its first consumer, a Result its producer.
+    - Sets that would wait for each other (a cycle of the quotient graph) become one.
+    - ReadValue and Assign of a variable, the attention that reads it, and what lies between are one set.
+    - The shape of a tensor that depends on data joins that tensor; arithmetic on it is repeated on every device.
+
+    Bodies of If, Loop and TensorIterator are inside their op and need no constraint.
+    """
+    known = known_ops(graph)
+    repeated = repeated_ops(graph, known)
+    floating = known | repeated
+    edge_kept = ~floating[graph.edge_src]
+    ops = np.arange(graph.num_ops, dtype=np.int64)
+    tied = np.asarray(tied_by_state(graph, floating), dtype=np.int64).reshape(-1, 2)
+    by_repeated = carried_by_repeated(graph, repeated, known)
+    src, dst = (
+        np.append(of[edge_kept], more) for of, more in zip((graph.edge_src, graph.edge_dst), by_repeated, strict=True)
+    )
+    rank = graph.position
+    if len(tied):
+        on_data = np.asarray(graph.op_types)[src] != "Parameter"
+        rank = _set_ranks(graph, Partition.from_pairs(graph.num_ops, *tied.T), src[on_data], dst[on_data])
+    others = _owners(graph, floating, rank)
+    for v, op_type in enumerate(graph.op_types):
+        if op_type == "Parameter":
+            others[v] = _first_reader(graph, v, known, others, rank)
+        elif op_type == "Result":
+            others[v] = graph.predecessors.of(v)[0]
+    sets = Partition.from_pairs(graph.num_ops, np.append(ops, tied[:, 0]), np.append(others, tied[:, 1]))
+    return Colocation(Partition.from_labels(sets.cycles(src, dst)[sets.labels]), floating, edge_kept)
+
+
+def check_colocation(graph: ComputationGraph, devices: list[str]) -> None:
+    """Raise PlacementError where ops that must share a device do not; floating ops follow their readers."""
+    constraints = colocate(graph)
+    first: dict[int, int] = {}
+    for v, group in enumerate(constraints.sets.labels.tolist()):
+        if not constraints.floating[v]:
+            u = first.setdefault(group, v)
+            if devices[u] != devices[v]:
+                raise PlacementError(
+                    f"ops {graph.op_names[u]!r} and {graph.op_names[v]!r} must share a device"
+                    f"{_for_variable(graph, constraints.sets.members.of(group))}, but the affinity map puts them on "
+                    f"{devices[u]} and {devices[v]}"
+                )
+
+
+def _for_variable(graph: ComputationGraph, ops: IntArray) -> str:
+    """Words for the variable that a set of ops keeps, if it keeps one."""
+    variable = next((graph.variables[v] for v in ops.tolist() if graph.variables[v]), None)
+    return f", for they keep variable {variable!r} between inferences" if variable else ""
+
+
+def floating_ops(graph: ComputationGraph) -> BoolArray:
+    """[N] ops that are copied where their consumers differ: those known before any data, and repeated ones."""
+    known = known_ops(graph)
+    return known | repeated_ops(graph, known)
+
+
+def known_ops(graph: ComputationGraph) -> BoolArray:
+    """[N] ops whose value is known from constants and static shapes alone, and that have a consumer."""
+    types = graph.op_types
+    predecessors = graph.predecessors
+    indptr, indices = predecessors.indptr.tolist(), predecessors.indices.tolist()
+    floating = [False] * graph.num_ops
+    for v in graph.topological_order.tolist():
+        if types[v] == "Constant":
+            floating[v] = True
+        elif types[v] in SHAPE_OF_TYPES:
+            floating[v] = graph.is_dynamic is None or not graph.is_dynamic[indices[indptr[v]]]
+        elif indptr[v] < indptr[v + 1] and types[v] not in NEVER_FLOATING_TYPES:
+            floating[v] = all(floating[u] for u in indices[indptr[v] : indptr[v + 1]])
+    has_consumer = np.diff(graph.successors.indptr) > 0
+    return np.asarray(floating, dtype=np.bool_) & has_consumer
+
+
+def kept_compressed(graph: ComputationGraph) -> BoolArray:
+    """[N] known ops whose value is a weight that takes less memory compressed, or is quantised."""
+    known = known_ops(graph).tolist()
+    kept = np.zeros(graph.num_ops, dtype=np.bool_)
+    for v in graph.topological_order.tolist():
+        if known[v] and graph.op_types[v] != "Constant":
+            producers = graph.predecessors.of(v)
+            kept[v] = kept[producers].any() or _is_decompression(graph, v, producers)
+    return kept
+
+
+def _is_decompression(graph: ComputationGraph, v: int, producers: IntArray) -> bool:
+    """Whether a known op widens or quantises its input."""
+    if graph.op_types[v] in QUANTISING_TYPES:
+        return True
+    if graph.op_types[v] != "Convert" or graph.element_types[v] not in REAL:
+        return False
+    stored = graph.element_types[int(producers[0])]
+    is_wider = graph.output_bytes[v] > max(graph.output_bytes[producers[0]], WORTH_KEEPING_BYTES)
+    return stored in QUANTISED or (stored in HALF and bool(is_wider))
+
+
+def _set_ranks(graph: ComputationGraph, sets: Partition, src: IntArray, dst: IntArray) -> IntArray:
+    """[N] the place of each op's set in an order in which sets can run; those that wait for each other share one."""
+    sets = Partition.from_labels(sets.cycles(src, dst)[sets.labels])
+    first = np.full(sets.num_groups, graph.num_ops)
+    np.minimum.at(first, sets.labels, graph.position)
+    order = ranked_order(sets.num_groups, *sets.quotient_edges(src, dst), first)
+    return inverse_of(order)[sets.labels]
+
+
+def _owners(graph: ComputationGraph, floating: BoolArray, rank: IntArray) -> IntArray:
+    """[N] for a floating op the op of the least ``rank`` [N] that consumes it and does not float."""
+    ranks = rank.tolist()
+    successors = graph.successors
+    indptr, indices = successors.indptr.tolist(), successors.indices.tolist()
+    owner = list(range(graph.num_ops))
+    for v in graph.topological_order[::-1].tolist():
+        if floating[v]:
+            owner[v] = min((owner[u] for u in indices[indptr[v] : indptr[v + 1]]), key=ranks.__getitem__)
+    return np.asarray(owner, dtype=np.int64)
+
+
+def _first_reader(graph: ComputationGraph, v: int, known: BoolArray, owner: IntArray, rank: IntArray) -> int:
+    """The reader of op v of the least ``rank`` [N] that depends on data, or any reader, or v itself."""
+    readers = graph.successors.of(v)
+    on_data = readers[~known[readers]]
+    candidates = owner[on_data if len(on_data) else readers]
+    return int(candidates[np.argmin(rank[candidates])]) if len(candidates) else v
+
+
+def half_constants(graph: ComputationGraph) -> BoolArray:
+    """[N] constants in half precision, which a device that computes in single precision holds in that."""
+    types = zip(graph.op_types, graph.element_types, strict=True)
+    return np.array([kind == "Constant" and element in HALF for kind, element in types], dtype=np.bool_)
+
+
+def widened(graph: ComputationGraph) -> ComputationGraph:
+    """The graph with ``weight_bytes`` as a device holds them that computes in single precision."""
+    return replace(graph, weight_bytes=graph.weight_bytes * np.where(half_constants(graph), 2, 1))
+
+
+def held_bytes(graph: ComputationGraph, device: IntArray, widens: BoolArray) -> FloatArray:
+    """[D] ``weight_bytes`` on each device under a placement [N]; those of an op that floats on all that read it.
+
+    ``widens`` [D] says which devices hold twice the bytes of constants in half precision.
+    """
+    floating, successors = floating_ops(graph), graph.successors
+    factor = np.where(half_constants(graph)[:, None] & widens, 2.0, 1.0)
+    readers = [1 << d for d in device.tolist()]  # of each op, the bits of the devices that it is on
+    held = np.zeros(len(widens))
+    for v in graph.topological_order[::-1].tolist():
+        if floating[v]:
+            readers[v] = 0
+            for u in successors.of(v).tolist():
+                readers[v] |= readers[u]
+        if graph.weight_bytes[v]:
+            on = [d for d in range(len(widens)) if readers[v] >> d & 1]
+            held[on] += graph.weight_bytes[v] * factor[v, on]
+    return held

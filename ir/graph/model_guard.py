@@ -1,0 +1,125 @@
+"""ModelGuard: has another process read a model first, since OpenVINO crashes, hangs or fills the memory on some files.
+
+A model file that is damaged, or made to do harm, then costs a process of hsdag's and never the user's own.
+"""
+
+from __future__ import annotations
+
+import atexit
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import TypeAlias
+
+from hsdag.ir.errors import HsdagError, ModelError
+from hsdag.ir.processes import CandidateFailed, Request, WorkerClient, WorkerDefect
+
+Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
+
+READER_COMMAND = (sys.executable, "-m", "hsdag.ir.graph.guarded_reading")
+
+LEAST_LIMIT_S, SLOWEST_BYTES_PER_S = 4.0, 2_000_000
+"""What reading may take: this much, and more for files of more bytes than are read meanwhile at this speed."""
+
+IDLE_S = 5.0
+"""How long the process waits for another model before it ends; after most of that it is asked no more."""
+
+
+@dataclass(frozen=True)
+class ReadModel(Request[None]):
+    """Read a model under variables of an ``environment``, give it shapes, and forget it.
+
+    ``beside_bytes`` are the bytes of all files beside it; the process ends by itself soon after ``limit_s``.
+    """
+
+    path: Path
+    shapes: Shapes
+    spare: Shapes
+    environment: Mapping[str, str]
+    beside_bytes: int
+    limit_s: float
+
+
+class ModelGuard:
+    """The process, started when it is needed, and again after it has ended; calls take turns."""
+
+    def __init__(self) -> None:
+        self._client: WorkerClient | None = None
+        self._owner, self._ends_s = 0, math.inf
+        self._turn = threading.Lock()
+        atexit.register(self.close)
+
+    def check(
+        self, path: Path, shapes: Shapes, spare: Shapes, environment: Mapping[str, str] = MappingProxyType({})
+    ) -> None:
+        """Raise ModelError unless the process can read the model, give it these shapes, and lives on, all in time."""
+        own_bytes, beside_bytes = _sizes_bytes(path)
+        limit_s = LEAST_LIMIT_S + own_bytes / SLOWEST_BYTES_PER_S
+        given = {name: tuple(map(int, shape)) for name, shape in shapes.items()}
+        request = ReadModel(path.absolute(), given, dict(spare), dict(environment), beside_bytes, limit_s)
+        with self._turn:
+            try:
+                self.begin().call(request, limit_s)
+            except CandidateFailed as failure:
+                what = "could not be read" if failure.is_late else "is not a model that OpenVINO can read"
+                raise ModelError(f"{path} {what}: {failure.reason}; export the model again") from failure
+            except WorkerDefect as defect:
+                raise ModelError(f"{path} is not a model that OpenVINO can read: {defect}") from defect
+            except HsdagError as refusal:
+                raise ModelError(str(refusal).replace(_stem(path.absolute()), _stem(path))) from refusal
+            finally:
+                self._ends_s = time.monotonic() + 0.8 * IDLE_S
+
+    def close(self) -> None:
+        """End the process."""
+        client, self._client = self._client, None
+        if client is not None and self._owner == os.getpid():
+            client.close()
+
+    def begin(self) -> WorkerClient:
+        """Start the process without waiting for it; a fork of this one has its own."""
+        if self._client is None or self._owner != os.getpid():
+            self._client = WorkerClient(Request[None](), READER_COMMAND, name="reader")
+            self._owner = os.getpid()
+        if time.monotonic() > self._ends_s:  # by itself, since there was nothing to do
+            self._client.restart()
+            self._ends_s = math.inf
+        self._client.begin()
+        return self._client
+
+
+def _stem(path: Path) -> str:
+    """A path without its suffix; the present folder, which has no name, as it is."""
+    return str(path.with_suffix("") if path.name else path)
+
+
+def _sizes_bytes(path: Path) -> tuple[int, int]:
+    """Of a model's own files; and of all files beside it, where its weights may lie.
+
+    Its own have its name with another suffix (``m.bin``, ``m.onnx_data``), or with one more (``m.onnx.data``).
+    """
+    try:
+        beside = list(path.rglob("*") if path.is_dir() else path.parent.iterdir())
+    except PermissionError:  # of a folder whose files may be read, but not listed
+        beside = [path, Path(f"{_stem(path)}.bin")]
+    size_bytes = {file: _size_bytes(file) for file in beside}
+    own = [size for file, size in size_bytes.items() if path.is_dir() or path.stem in (file.stem, Path(file.stem).stem)]
+    return sum(own), sum(size_bytes.values())
+
+
+def _size_bytes(file: Path) -> int:
+    """Of a file; others come and go in its folder, and a folder counts as nothing."""
+    try:
+        return file.stat().st_size if file.is_file() else 0
+    except OSError:
+        return 0
+
+
+GUARD = ModelGuard()
+"""Of this process."""

@@ -1,0 +1,136 @@
+"""Scenarios: representative inferences of a model with dynamic shapes. Legend: S scenarios."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import openvino as ov
+
+from hsdag.ir.errors import ModelError, OptionError
+from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.ir.graph.reader import Shapes, input_name, parse_shapes
+
+OPTION = "--data-shape"
+TOKENS = re.compile(r"(\d+)(?:\+(\d+))?(?:@([^@]+))?")
+TOKEN_INPUTS = ("input_ids", "attention_mask", "position_ids", "beam_idx")
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """Inferences one after another from an empty state; the last one is timed.
+
+    Each has a shape per input name, where the empty name means the only input. ``weight`` is relative to that of the
+    other scenarios. ``tokens`` is what ``--tokens`` says of it, if it does: the model need not have all inputs then.
+    """
+
+    inferences: tuple[Shapes, ...]
+    weight: float = 1.0
+    tokens: str | None = None
+
+    @staticmethod
+    def parse(text: str) -> Scenario:
+        """A scenario from ``[BEFORE>]TIMED[@WEIGHT]``, each inference as ``parse_shapes`` reads it.
+
+        Raises OptionError when the text has another form.
+        """
+        shapes, at, weight = _split_weight(text)
+        parts = re.split(r"(?<=\])\s*>\s*", shapes) if "[" in shapes else shapes.split(">")
+        if parts[0].startswith(">"):
+            raise OptionError(f"{OPTION} {text!r} has nothing before the first >")
+        inferences = tuple(parse_shapes(part, OPTION, least=0) for part in parts)
+        return Scenario(inferences, _weight(weight, f"{OPTION} {text!r}") if at else 1.0)
+
+    @property
+    def text(self) -> str:
+        """The scenario as ``parse`` reads it."""
+        shown = ">".join(_shown(shapes) for shapes in self.inferences)
+        return shown if self.weight == 1.0 else f"{shown}@{self.weight:.17g}"
+
+    def of(self, model: ov.Model) -> Scenario:
+        """The same with a shape for every input of a model, by ``input_name``.
+
+        Raises ModelError for a shape of an input that is not there or that it does not take, and for inputs of dynamic
+        shapes without one.
+        """
+        return replace(self, inferences=tuple(self._of_inference(model, shapes) for shapes in self.inferences))
+
+    def _of_inference(self, model: ov.Model, shapes: Shapes) -> Shapes:
+        found: dict[str, tuple[int, ...]] = {}
+        left = dict(shapes)
+        for port in model.inputs:
+            names = [*sorted(port.get_names()), port.get_node().get_friendly_name(), *[""] * (len(model.inputs) == 1)]
+            given = next((left.pop(name) for name in names if name in left), None)
+            taken, name = port.get_partial_shape(), input_name(port)
+            if given is None and taken.is_dynamic:
+                raise ModelError(f"{OPTION} gives no shape for input {name!r}, which takes {taken}: {_shown(shapes)}")
+            found[name] = tuple(taken.to_shape()) if given is None else given
+            if not taken.compatible(ov.PartialShape(list(found[name]))):
+                raise ModelError(f"{OPTION} {_shown({name: found[name]})}: the model's input takes {taken}")
+        if left and self.tokens is None:
+            inputs = ", ".join(input_name(port) for port in model.inputs)
+            raise ModelError(f"{OPTION} gives a shape for input {next(iter(left))!r}, but the model's are {inputs}")
+        return found
+
+
+def parse_scenarios(data_shapes: Sequence[str], tokens: str | None) -> tuple[Scenario, ...]:
+    """Scenarios from the values of ``--data-shape`` and that of ``--tokens``. Raises OptionError for both, or either.
+
+    ``tokens`` has an item for each scenario of a language model, ``NEW[+PAST][@WEIGHT]``: NEW tokens after PAST ones.
+    """
+    if data_shapes and tokens is not None:
+        raise OptionError(f"--tokens is short for {OPTION}: give one of the two")
+    if tokens is not None:
+        return tuple(_of_tokens(item.strip(), tokens) for item in tokens.split(","))
+    return tuple(Scenario.parse(text) for text in data_shapes)
+
+
+def shares(scenarios: Sequence[Scenario]) -> FloatArray:
+    """[S] the weights of scenarios, which add up to 1."""
+    weights = np.array([scenario.weight for scenario in scenarios])
+    found: FloatArray = weights / weights.sum()
+    return found
+
+
+def _split_weight(text: str) -> tuple[str, str, str]:
+    """What stands before the weight, and the weight: what follows an @ behind the last bracket."""
+    end = text.rfind("]") + 1
+    before, at, weight = text[end:].partition("@")
+    return text[:end] + before, at, weight
+
+
+def _weight(text: str, where: str) -> float:
+    try:
+        weight = float(text)
+    except ValueError:
+        weight = math.nan
+    if not 0 < weight < math.inf:
+        raise OptionError(f"{where}: a weight is a number above 0, not {text!r}")
+    return weight
+
+
+def _of_tokens(item: str, option: str) -> Scenario:
+    """A scenario of a language model with a batch of one.
+
+    The last of the PAST tokens are an inference of NEW ones where they suffice, since the first inference of another
+    length takes longer: plugins prepare themselves for it.
+    """
+    match = TOKENS.fullmatch(item)
+    if match is None:
+        raise OptionError(f"--tokens {option!r}: {item!r} is not of the form NEW[+PAST][@WEIGHT], such as 1+1024@4")
+    new, past = int(match[1]), int(match[2] or 0)
+    if not 0 < new < 2**31 or not past < 2**31:
+        raise OptionError(f"--tokens {option!r}: {item!r} has no new token, or too many")
+    steps = [past - new, new, new] if past > new else [past, new] if past else [new]
+    shapes = [((1, n), (1, end), (1, n), (1,)) for n, end in zip(steps, np.cumsum(steps).tolist(), strict=True)]
+    inferences = tuple(dict(zip(TOKEN_INPUTS, each, strict=True)) for each in shapes)
+    weight = _weight(match[3], f"--tokens {option!r}") if match[3] else 1.0
+    return Scenario(inferences, weight, item)
+
+
+def _shown(shapes: Shapes) -> str:
+    """Shapes as ``parse_shapes`` reads them."""
+    return ",".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in shapes.items())

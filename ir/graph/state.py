@@ -1,0 +1,114 @@
+"""What a model that keeps state between inferences asks of a placement.
+
+A variable lives where its ReadValue, its Assign and the attention that reads it run; HETERO and plugins lose it, or
+their fusion of attention and cache, where these are parted. What all layers of such a model read besides the residual
+stream, attention mask, rotary tables, beam numbers and shapes, comes from the model's inputs through a few cheap ops:
+every device computes it for itself (*repeated* ops), so that nothing but the residual stream has to cross.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, IntArray
+
+SHAPE_OF_TYPES = frozenset({"ShapeOf"})
+STATE_TYPES = frozenset({"ReadValue", "Assign"})
+ATTENTION_TYPE = "ScaledDotProductAttention"
+MOVING_TYPES = frozenset("Gather Concat Unsqueeze Squeeze Broadcast Reshape Convert Transpose Tile Slice".split())
+"""Ops between a cache and the attention that reads it: they move numbers and compute none."""
+CHEAP_TYPES = MOVING_TYPES | frozenset(
+    "Add Subtract Multiply Divide Mod FloorMod Negative Abs Minimum Maximum Power Sqrt Cos Sin Exp Range Select MatMul "
+    "Equal NotEqual Less LessEqual Greater GreaterEqual LogicalAnd LogicalOr LogicalNot LogicalXor BitwiseAnd "
+    "BitwiseOr BitwiseNot ConvertLike Split VariadicSplit StridedSlice GatherElements GatherND CumSum ReduceProd "
+    "ReduceSum ReduceMin ReduceMax Floor Ceiling Clamp Trilu Eye".split()
+)
+"""Ops that are repeated on every device, where all that they read is known there; tables of weights never are."""
+
+
+def variable_of(graph: ComputationGraph) -> str | None:
+    """A variable in which the model keeps state between inferences, None where it has none."""
+    return next(filter(None, graph.variables), None)
+
+
+def repeated_ops(graph: ComputationGraph, known: BoolArray) -> BoolArray:
+    """[N] ops of a model with state that every device computes for itself; ``known`` [N] depend on no data at all.
+
+    They are cheap, and read nothing but the model's inputs, shapes, and constants that are no tables (at most one axis
+    is longer than 1).
+    """
+    repeated = np.zeros(graph.num_ops, dtype=np.bool_)
+    if variable_of(graph) is None:
+        return repeated
+    types, sources = graph.op_types, graph.predecessors
+    has_reader = np.diff(graph.successors.indptr) > 0
+    is_table = (graph.shapes > 1).sum(axis=1) > 1
+    for v in graph.topological_order.tolist():
+        read = sources.of(v)
+        if known[v] or not has_reader[v] or not len(read):
+            continue
+        is_there = known[read] | repeated[read] | np.isin([types[u] for u in read.tolist()], ["Parameter"])
+        if types[v] in SHAPE_OF_TYPES:
+            repeated[v] = is_there.all()
+        elif types[v] in CHEAP_TYPES and not (known[read] & is_table[read]).any():
+            is_shape = np.asarray([types[u] in SHAPE_OF_TYPES for u in read.tolist()])
+            repeated[v] = (is_there | is_shape).all()
+    return repeated
+
+
+def read_by_repeated(graph: ComputationGraph, repeated: BoolArray, known: BoolArray) -> list[list[int]]:
+    """[N] edges from ops that run, or from Parameters, by which op v reads data through repeated ops, one a tensor."""
+    sources = graph.predecessors
+    tensor = list(zip(graph.edge_src.tolist(), graph.edge_src_port.tolist(), strict=True))
+    found: list[list[int]] = [[]] * graph.num_ops
+    for v in graph.topological_order.tolist() if repeated.any() else ():
+        edges = {}
+        for u, e in zip(sources.of(v).tolist(), sources.edges[sources.indptr[v] :].tolist(), strict=False):
+            if repeated[u]:
+                edges.update({tensor[i]: i for i in found[u]})
+            elif repeated[v] and not known[u]:
+                edges[tensor[e]] = e
+        found[v] = list(edges.values())
+    return found
+
+
+def tied_by_state(graph: ComputationGraph, floating: BoolArray) -> list[tuple[int, int]]:
+    """Pairs of ops that must share a device: a variable's ReadValue, Assign and attention, and a shape with its tensor.
+
+    ``floating`` [N] are ops that are copied where their readers differ. What lies on a path between the ops of a pair
+    has to join them, too.
+    """
+    pairs: list[tuple[int, int]] = []
+    first: dict[str, int] = {}
+    for v, variable in enumerate(graph.variables):
+        if variable:
+            pairs.append((first.setdefault(variable, v), v))
+            stored = int(graph.predecessors.of(v)[0]) if graph.op_types[v] == "Assign" else v
+            pairs += [(u, v) for u in _attention_behind(graph, stored, floating)]
+        elif graph.op_types[v] in SHAPE_OF_TYPES and not floating[v]:
+            pairs.append((int(graph.predecessors.of(v)[0]), v))
+    return pairs
+
+
+def _attention_behind(graph: ComputationGraph, stored: int, floating: BoolArray) -> list[int]:
+    """The attention that reads a cache, as one op or as products of data, behind ops that move it."""
+    found, met, to_do = [], {stored}, [stored]
+    while to_do:
+        for u in graph.successors.of(to_do.pop()).tolist():
+            if u in met:
+                continue
+            met.add(u)
+            is_product = graph.op_types[u] == "MatMul" and not floating[graph.predecessors.of(u)].any()
+            if graph.op_types[u] == ATTENTION_TYPE or is_product:
+                found.append(u)
+            elif graph.op_types[u] in MOVING_TYPES and not floating[u]:
+                to_do.append(u)
+    return found
+
+
+def carried_by_repeated(graph: ComputationGraph, repeated: BoolArray, known: BoolArray) -> tuple[IntArray, IntArray]:
+    """Edges from ops that run, or from Parameters, to ops that run, which repeated ops stand for."""
+    read = read_by_repeated(graph, repeated, known)
+    runs = np.flatnonzero(~(repeated | known)).tolist()
+    table = np.asarray([(graph.edge_src[e], v) for v in runs for e in read[v]], dtype=np.int64).reshape(-1, 2)
+    return table[:, 0].copy(), table[:, 1].copy()

@@ -1,0 +1,1 @@
+"""The submodels that HETERO makes of a placed model."""

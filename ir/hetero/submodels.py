@@ -1,0 +1,230 @@
+"""The submodels that HETERO makes of a placed model, and what crosses between them; no device is asked.
+
+HETERO joins neighbouring ops of one device to a submodel and cuts submodels again where they would wait for each
+other; ``submodel_rules`` has the rules. A submodel costs a launch, and every tensor that leaves one, also to another
+on the same device, costs a conversion.
+
+Legend: N ops of the graph, M nodes of the placed model that run on data, K edges into them, T tensors that they read,
+D devices, B placements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from hsdag.ir.compiled import bare
+from hsdag.ir.graph.colocation import kept_compressed, known_ops
+from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray, inverse_of
+from hsdag.ir.graph.state import SHAPE_OF_TYPES, read_by_repeated, repeated_ops
+from hsdag.ir.hetero.rules import Net, Workspace, split
+
+
+@dataclass(frozen=True, eq=False)
+class Crossings:
+    """What placements make HETERO do.
+
+    A tensor crosses once to every other device that reads it, and, on the diagonal, once to other submodels on its
+    own device if it goes nowhere else: to leave a submodel is what costs, as measured on CPU devices.
+    """
+
+    launches: IntArray  # [B, D] submodels on each device
+    num: IntArray  # [B, D, D]
+    size_bytes: FloatArray  # [B, D, D]
+
+
+class SubmodelCollector:
+    """Splits placements of one graph as HETERO does.
+
+    What HETERO gets is the clone that ``ir.prepared`` makes: an op that runs on data has constants and decompressions
+    of its own. They do not join submodels, but they count where HETERO chooses what to cut. Ops that every device
+    repeats are left out: their readers read what those read. A graph that ``is_placed`` has such copies as its ops.
+    """
+
+    def __init__(self, graph: ComputationGraph, *, is_placed: bool = False) -> None:
+        self.num_ops = graph.num_ops
+        self.nodes = _expanded(graph, is_placed)
+
+    def submodel_of(self, devices: IntArray) -> IntArray:
+        """[N] submodel of every op under the placement [N] of ops; -1 for ops that float.
+
+        Submodels are numbered by their first op in topological order.
+        """
+        nodes, work = self.nodes, Workspace.of(self.nodes.net)
+        split(nodes.net, work, devices[nodes.op])
+        submodels = np.full(self.num_ops, -1, dtype=np.int64)
+        submodels[nodes.op] = np.unique(work.parts.label, return_inverse=True)[1].reshape(-1)
+        return submodels
+
+    def crossings(self, devices: IntArray, num_devices: int) -> Crossings:
+        """Launches and crossings of placements [B, N] of ops."""
+        found = Crossings(
+            np.zeros((len(devices), num_devices), dtype=np.int64),
+            np.zeros((len(devices), num_devices, num_devices), dtype=np.int64),
+            np.zeros((len(devices), num_devices, num_devices)),
+        )
+        table = np.ascontiguousarray(devices[:, self.nodes.op], dtype=np.int64)
+        reached = np.zeros(num_devices, dtype=np.int64)
+        _count_all(
+            self.nodes, Workspace.of(self.nodes.net), table, reached, found.launches, found.num, found.size_bytes
+        )
+        return found
+
+
+class Tensors(NamedTuple):
+    """The tensors that nodes read, in the order of the nodes that give them.
+
+    Those that node v gives are ``of_node[v]:of_node[v + 1]``; tensor t is carried by ``edge[start[t]:start[t + 1]]``.
+    """
+
+    of_node: IntArray  # [M + 1]
+    start: IntArray  # [T + 1]
+    edge: IntArray  # [K]
+    size_bytes: FloatArray  # [T]
+
+
+class Nodes(NamedTuple):
+    """The nodes of a placed model that run on data."""
+
+    net: Net
+    tensors: Tensors
+    op: IntArray  # [M] the op that each node is
+
+
+@bare
+def _count_all(
+    nodes: Nodes,
+    work: Workspace,
+    placements: IntArray,
+    reached: IntArray,
+    launches: IntArray,
+    num: IntArray,
+    size_bytes: FloatArray,
+) -> None:
+    """Fill the tables of ``Crossings`` for placements [B, M] of nodes; ``reached`` [D] is scratch."""
+    for b in range(len(placements)):
+        device = placements[b]
+        split(nodes.net, work, device)
+        for v in range(len(device)):
+            launches[b, device[v]] += work.parts.label[v] == v
+        _cross(nodes, device, work.parts.label, reached, num[b], size_bytes[b])
+
+
+@bare
+def _cross(
+    nodes: Nodes, device: IntArray, label: IntArray, reached: IntArray, count: IntArray, size_bytes: FloatArray
+) -> None:
+    """Fill the last two tables [D, D] with what crosses between submodels."""
+    tensors = nodes.tensors
+    reached[:] = -1  # the last tensor that crossed to a device
+    for v in range(len(device)):
+        home = device[v]
+        for t in range(tensors.of_node[v], tensors.of_node[v + 1]):
+            stays, goes = False, False
+            for e in tensors.edge[tensors.start[t] : tensors.start[t + 1]]:
+                u = nodes.net.dst[e]
+                away = device[u]
+                if away == home:
+                    stays = stays or label[u] != label[v]
+                elif reached[away] != t:
+                    reached[away], goes = t, True
+                    count[home, away] += 1
+                    size_bytes[home, away] += tensors.size_bytes[t]
+            if stays and not goes:
+                count[home, home] += 1
+                size_bytes[home, home] += tensors.size_bytes[t]
+
+
+def _expanded(graph: ComputationGraph, is_placed: bool) -> Nodes:
+    """Ops in topological order, each after the copies that it reads, then numbered anew: copies last."""
+    floats, kept, sources = known_ops(graph), kept_compressed(graph), graph.predecessors
+    repeated = np.zeros(graph.num_ops, np.bool_) if is_placed else repeated_ops(graph, floats)
+    by_repeated = read_by_repeated(graph, repeated, floats)
+    is_known = np.isin(graph.op_types, ["Constant", *SHAPE_OF_TYPES]) & floats
+    node_of: dict[int, int] = {}  # the latest node of an op
+    op: list[int] = []
+    is_input: list[bool] = []
+    edges: list[tuple[int, int, int]] = []  # the node that is read, the one that reads, the edge of the graph
+    for v in graph.topological_order[~(floats | repeated)[graph.topological_order]].tolist():
+        read = [u for u in sources.of(v).tolist() if floats[u]]
+        known = {u for u in read if not kept[u]}
+        copied = _with_what_they_read(read, sources, known, is_known)
+        for u in [*sorted(copied, key=graph.position.__getitem__), v]:
+            is_input.append(u in known or bool(is_known[u]) or graph.op_types[u] == "Parameter")
+            into = slice(sources.indptr[u], sources.indptr[u] if is_input[-1] else sources.indptr[u + 1])
+            pairs = list(zip(sources.indices[into].tolist(), sources.edges[into].tolist(), strict=True))
+            pairs += [(int(graph.edge_src[e]), e) for e in by_repeated[u]]
+            edges += [(node_of[w], len(op), e) for w, e in pairs if not repeated[w]]
+            node_of[u] = len(op)
+            op.append(u)
+    ops, table = np.array(op, dtype=np.int64), np.array(edges, dtype=np.int64).reshape(-1, 3)
+    order = np.argsort(floats[ops], kind="stable")
+    ends = inverse_of(order)[table[:, :2]]
+    own, is_result = int(np.sum(~floats[ops])), np.isin(graph.op_types, ["Result"])[ops[order]]
+    net, edge = net_of(ends, table[:, 2], graph.edge_src_port, own, np.array(is_input, np.bool_)[order], is_result)
+    return Nodes(net, _tensors(net, edge, graph), ops[order[:own]])
+
+
+def _with_what_they_read(ops: list[int], sources: Csr, known: set[int], is_known: BoolArray) -> set[int]:
+    """Floating ops and everything they are computed from, except what is folded to a constant."""
+    found: set[int] = set()
+    to_do = list(ops)
+    while to_do:
+        u = to_do.pop()
+        if u not in found:
+            found.add(u)
+            if u not in known and not is_known[u]:
+                to_do += sources.of(u).tolist()
+    return found
+
+
+def net_of(
+    ends: IntArray, edge: IntArray, ports: IntArray, own: int, is_input: BoolArray, is_result: BoolArray
+) -> tuple[Net, IntArray]:
+    """The net of nodes of which the first ``own`` run on data, and the edges of the graph that its edges are.
+
+    ``ends`` are those of all edges between nodes, ``edge`` the edges of the graph that they are, ``ports`` by edge of
+    the graph.
+    """
+    count, (src, dst) = len(is_input), ends.T
+    tensor = np.unique(np.stack((src, ports[edge])), axis=1, return_inverse=True)[1].reshape(-1)
+    is_alone = np.bincount(tensor)[tensor] == 1
+    num_readers = np.bincount(src[~is_result[dst]], minlength=count).astype(np.int64)
+    num_read = np.bincount(dst[~is_input[src]], minlength=count)
+    kept = np.lexsort((src >= own, dst))
+    kept = kept[dst[kept] < own]
+    src, dst = src[kept].copy(), dst[kept].copy()
+    on_data = np.flatnonzero(src < own)
+    first = np.searchsorted(dst, np.arange(own + 1)).astype(np.int64)
+    constant = first[:-1] + np.bincount(dst[on_data], minlength=own)
+    net = Net(
+        first=first,
+        constant=constant,
+        src=src,
+        dst=dst,
+        out_first=np.searchsorted(np.sort(src[on_data]), np.arange(own + 1)).astype(np.int64),
+        out_edge=on_data[np.argsort(src[on_data], kind="stable")].astype(np.int64),
+        is_alone=is_alone[kept],
+        is_input=is_input,
+        num_readers=num_readers,
+        is_leaf=~is_input & (num_readers == 1) & (num_read == 0),
+        is_source=(constant == first[:-1]) & (is_input[:own] | (first[:-1] < first[1:])),
+    )
+    return net, edge[kept]
+
+
+def _tensors(net: Net, edge: IntArray, graph: ComputationGraph) -> Tensors:
+    """What the edges between nodes carry; ``edge`` are the edges of the graph that those of the net are."""
+    src, port = net.src[net.out_edge], graph.edge_src_port[edge[net.out_edge]]
+    by_tensor = np.lexsort((port, src))
+    src, port, edges = src[by_tensor], port[by_tensor], net.out_edge[by_tensor]
+    is_first = np.append(True, (src[1:] != src[:-1]) | (port[1:] != port[:-1]))[: len(src)]
+    start = np.flatnonzero(is_first)
+    return Tensors(
+        np.searchsorted(src[start], np.arange(len(net.constant) + 1)).astype(np.int64),
+        np.append(start, len(src)).astype(np.int64),
+        edges,
+        graph.edge_bytes[edge[edges[start]]].astype(np.float64),
+    )

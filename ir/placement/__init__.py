@@ -1,0 +1,1 @@
+"""Placements: the artefact, and the models that are compiled for it."""

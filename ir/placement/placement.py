@@ -1,0 +1,315 @@
+"""Placement: a device for every op of one model, as an artefact on disk."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from hsdag.ir.errors import DeviceError, FileFormatError, OptionError, PlacementError
+from hsdag.ir.files import first_problem, parse_document, parse_json, read_text, write_atomically
+from hsdag.ir.graph.colocation import check_colocation
+from hsdag.ir.graph.computation_graph import ComputationGraph
+
+if TYPE_CHECKING:  # what loads OpenVINO is imported where it is used: simulators read placements too
+    import openvino as ov
+
+    from hsdag.ir.device import DeviceSpec
+
+FORMAT_NAME: Literal["hsdag-placement"] = "hsdag-placement"
+FORMAT_VERSION: Literal[2] = 2
+
+RT_INFO_PATH = ["hsdag", "placement"]
+"""Where an exported IR carries its placement: rt_info of the model itself survives serialisation."""
+
+ExecutorName: TypeAlias = Literal["hetero", "work-conserving", "cuda"]
+"""What runs a placed model.
+
+OpenVINO's HETERO, one submodel after another; our own executor, with submodels side by side; or that executor with ops
+on CUDA GPUs.
+"""
+ReferenceName: TypeAlias = Literal["cpu", "onnxruntime", "op-by-op", "numpy"]
+"""What computes the outputs that those of a placement are compared with; NumPy does for workloads alone."""
+
+
+class Record(BaseModel):
+    """What a file or an answer holds: checked when it is read, and never changed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+class ModelRecord(Record):
+    """Which model a placement is for, and the shapes that its inputs had."""
+
+    name: str
+    fingerprint: str = Field(pattern=r"^sha256:[0-9a-f]{64}$")
+    input_shapes: dict[str, tuple[int, ...]] = {}
+
+    @staticmethod
+    def of(graph: ComputationGraph, name: str | None = None) -> ModelRecord:
+        """The record of the model that a graph is of."""
+        from hsdag.ir.graph.build import fingerprint
+
+        fixed = np.ones(graph.num_ops, dtype=np.bool_) if graph.is_dynamic is None else ~graph.is_dynamic
+        parameters = (v for v, op_type in enumerate(graph.op_types) if op_type == "Parameter" and fixed[v])
+        inputs = {graph.op_names[v]: graph.shape_of(v) for v in parameters}
+        return ModelRecord(name=name or graph.name, fingerprint=fingerprint(graph), input_shapes=inputs)
+
+    @property
+    def inputs_text(self) -> str:
+        """The inputs as ``--shape`` takes them."""
+        return ",".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in self.input_shapes.items())
+
+
+class DeviceRecord(Record):
+    """A device a placement may name."""
+
+    name: str = Field(min_length=1)
+    plugin: str = Field(min_length=1)
+    properties: dict[str, str] = {}
+
+    @staticmethod
+    def of(spec: DeviceSpec) -> DeviceRecord:
+        """The record of a device."""
+        return DeviceRecord(name=spec.name, plugin=spec.plugin, properties=dict(spec.properties))
+
+    def spec(self) -> DeviceSpec:
+        """The device to register."""
+        from hsdag.ir.device import DeviceSpec
+
+        return DeviceSpec(self.name, self.plugin, self.properties)
+
+
+class LatencyRecord(Record):
+    """Seconds per inference; ``measured`` is false for simulated figures."""
+
+    median_s: float = Field(gt=0)
+    mean_s: float = Field(gt=0)
+    p95_s: float = Field(gt=0)
+    runs: int = Field(ge=1)
+    measured: bool
+
+
+class SpeedupRecord(Record):
+    """Latency of the best single device over the placement's, with its 95% bootstrap interval."""
+
+    versus: str
+    ratio: float = Field(gt=0)
+    ci95: tuple[float, float]
+
+
+class Placement(Record):
+    """A device per op, complete by construction.
+
+    ``data_shapes`` are the scenarios on which a model with dynamic shapes was measured, as ``--data-shape`` takes them.
+
+    ``affinity`` and ``priority`` name the ops by ``ComputationGraph.canonical_names``, in files of version 1 by
+    OpenVINO's friendly names; ``names`` gives the friendly name of each op. Raises FileFormatError (``load``) or a
+    pydantic error when an affinity names a device that ``devices`` does not list.
+    """
+
+    format: Literal["hsdag-placement"] = FORMAT_NAME
+    version: Literal[1, 2] = FORMAT_VERSION
+    model: ModelRecord
+    devices: list[DeviceRecord] = Field(min_length=1)
+    affinity: dict[str, str] = Field(min_length=1)
+    names: dict[str, str] = {}
+    method: str
+    seed: int
+    objective: str = Field(min_length=1)
+    executor: ExecutorName
+    latency: LatencyRecord | None = None
+    baselines: dict[str, LatencyRecord] = {}
+    speedup: SpeedupRecord | None = None
+    priority: dict[str, int] | None = None
+    created_with: dict[str, str] = {}
+    data_shapes: tuple[str, ...] | None = None
+
+    @model_validator(mode="after")
+    def _devices_are_listed(self) -> Placement:
+        names = [device.name for device in self.devices]
+        if len(set(names)) != len(names):
+            raise ValueError("two devices have the same name")
+        for op, device in self.affinity.items():
+            if device not in names:
+                raise ValueError(f"affinity of op {op!r} names device {device!r}, which 'devices' does not list")
+        return self
+
+    @field_validator("data_shapes")
+    @classmethod
+    def _data_shapes_are_readable(cls, texts: tuple[str, ...] | None) -> tuple[str, ...] | None:
+        if texts:
+            from hsdag.ir.graph.scenario import parse_scenarios
+
+            try:
+                parse_scenarios(texts, None)
+            except OptionError as error:
+                raise ValueError(str(error)) from error
+        return texts
+
+    @property
+    def used_devices(self) -> tuple[str, ...]:
+        """Devices that hold at least one op, in the order of ``devices``."""
+        used = set(self.affinity.values())
+        return tuple(device.name for device in self.devices if device.name in used)
+
+    def to_json(self) -> str:
+        """The document as text."""
+        return self.model_dump_json(indent=1, exclude_none=True) + "\n"
+
+    @staticmethod
+    def from_json(text: str, origin: str = "placement") -> Placement:
+        """Parse a document. Raises FileFormatError that names ``origin`` and the path inside the document."""
+        try:
+            document = parse_document(text, origin, FORMAT_NAME, (1, FORMAT_VERSION))
+        except FileFormatError as error:
+            if not _is_bare_map(text):
+                raise
+            raise FileFormatError(
+                f"{origin} only maps names to devices, which is enough for 'hsdag solve' and 'hsdag simulate'; "
+                "here a placement file is expected, which says what it is for, as 'hsdag place' and 'hsdag solve -o' "
+                "write it"
+            ) from error
+        try:
+            return Placement.model_validate(document)
+        except ValidationError as error:
+            raise FileFormatError(f"{origin}: {first_problem(error)}") from error
+
+    def save(self, path: str | Path) -> None:
+        """Write the file atomically. Raises OutputError."""
+        write_atomically(Path(path), self.to_json().encode())
+
+    @staticmethod
+    def load(path: str | Path) -> Placement:
+        """Read a file. Raises FileFormatError when it is missing, or no placement."""
+        return Placement.from_json(read_text(Path(path)), str(path))
+
+    @staticmethod
+    def from_model(model: ov.Model) -> Placement:
+        """The placement an exported IR carries. Raises PlacementError when it carries none."""
+        if not model.has_rt_info(RT_INFO_PATH):
+            raise PlacementError("the model carries no placement; it was not written by 'hsdag export --format ir'")
+        return Placement.from_json(str(model.get_rt_info(RT_INFO_PATH).astype(str)), "placement inside the model")
+
+    def devices_of(self, graph: ComputationGraph) -> list[str]:
+        """[N] the device of each op of a graph.
+
+        Raises PlacementError when the placement is not for the model of this graph: by the names of its ops and, from
+        version 2 on, by its fingerprint.
+        """
+        from hsdag.ir.graph.build import fingerprint
+
+        keys = self._keys(graph)
+        if self.version > 1 and fingerprint(graph) != self.model.fingerprint:
+            raise PlacementError(self._mismatch(graph))
+        if set(self.affinity) != set(keys):
+            odd = sorted(set(self.affinity) ^ set(keys))
+            raise PlacementError(f"the affinity map and the model disagree on {len(odd)} ops, the first is {odd[0]!r}")
+        devices = [self.affinity[key] for key in keys]
+        if self.executor != "cuda":  # which copies whatever is read on another device
+            check_colocation(graph, devices)
+        return devices
+
+    def priority_of(self, graph: ComputationGraph) -> list[int | None] | None:
+        """[N] the rank of each op of a graph, None where it has none; None where no op has one."""
+        return [self.priority.get(key) for key in self._keys(graph)] if self.priority else None
+
+    def check_openvino(self) -> None:
+        """Raise PlacementError where the devices are none of OpenVINO's."""
+        if self.executor == "cuda":
+            raise PlacementError(
+                "the placement is for the CUDA engine (executor 'cuda'), whose devices OpenVINO does not have; "
+                "run it with 'hsdag bench MODEL --placement FILE', or place the model again for another executor"
+            )
+
+    def name_of(self, op: str) -> str:
+        """The friendly name of an op of the affinity map."""
+        return self.names.get(op, op)
+
+    def _keys(self, graph: ComputationGraph) -> tuple[str, ...]:
+        return graph.canonical_names if self.version > 1 else graph.op_names
+
+    def _mismatch(self, graph: ComputationGraph) -> str:
+        found = ModelRecord.of(graph)
+        if set(self.affinity) == set(graph.canonical_names) and found.input_shapes != self.model.input_shapes:
+            return (
+                f"the placement is for model {self.model.name!r} with the input shapes {self.model.inputs_text}, and "
+                f"this model has {found.inputs_text}: reshape the model or place it again"
+            )
+        return (
+            f"the placement is for model {self.model.name!r} and this is another model (named {graph.name!r}): "
+            "their ops, shapes or edges differ; place this model again"
+        )
+
+    def apply(self, model: ov.Model) -> ov.Model:
+        """Set the affinity of every op of ``model``, and return a copy of it that is prepared for HETERO.
+
+        The copy is what should be compiled. In it, whatever is known before any data is a constant of the op that
+        reads it, and inputs without a fixed shape have the shape that the placement was made with (``prepare``).
+        Raises PlacementError when the model is another one or its ops and the map disagree.
+        """
+        from hsdag.ir.graph.build import twins_of
+        from hsdag.ir.placement.prepared import prepare
+
+        fixed, devices = self._openvino_devices(model)
+        device_of = {node.get_name(): name for node, name in zip(fixed.get_ordered_ops(), devices, strict=True)}
+        for node, twin in zip(model.get_ordered_ops(), twins_of(model, fixed), strict=True):
+            node.get_rt_info()["affinity"] = device_of[twin.get_name()]
+        return prepare(fixed).place(devices)
+
+    def compile(self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None = None) -> Any:
+        """Compile ``model`` with this placement: for HETERO, or for the device alone where one holds all ops.
+
+        ``model`` is left as it is; inputs without a fixed shape get the shape that the placement was made with.
+        Devices that OpenVINO does not have by itself are registered on ``core``. Raises PlacementError as ``apply``
+        does, ModelError where the model does not take that shape, and DeviceError when a device is absent here or
+        fails to load.
+        """
+        from hsdag.ir.device import hetero_properties
+        from hsdag.ir.errors import last_line
+        from hsdag.ir.placement.prepared import prepare
+
+        fixed, devices = self._openvino_devices(model)
+        specs = [device.spec() for device in self.devices if device.name in self.used_devices]
+        placed, target, given = fixed, specs[0].openvino_name, dict(properties or {})
+        if len(specs) > 1:
+            placed, given = prepare(fixed).place(devices), hetero_properties(specs, properties)
+            target = "HETERO:" + ",".join(spec.openvino_name for spec in specs)
+        for spec in specs:
+            spec.register(core)
+        try:
+            return core.compile_model(placed, target, given)
+        except RuntimeError as error:
+            raise DeviceError(f"{target} cannot compile the placed model: {last_line(error)}") from error
+
+    def _openvino_devices(self, model: ov.Model) -> tuple[ov.Model, list[str]]:
+        """``fixed(model)``, and OpenVINO's name of the device of each of its ops [N]."""
+        from hsdag.ir.graph.build import graph_of
+
+        self.check_openvino()
+        fixed = self.fixed(model)
+        names = {device.name: device.spec().openvino_name for device in self.devices}
+        return fixed, [names[device] for device in self.devices_of(graph_of(fixed))]
+
+    def fixed(self, model: ov.Model) -> ov.Model:
+        """A copy of ``model`` whose inputs without a fixed shape have the shape that the placement was made with.
+
+        Inputs for which it holds none stay as they are. Raises ModelError where the model does not take a shape.
+        """
+        from hsdag.ir.graph.reader import fix_shapes
+
+        clone = model.clone()
+        fix_shapes(clone, {}, self.model.input_shapes, dynamic=True)
+        return clone
+
+
+def _is_bare_map(text: str) -> bool:
+    """Whether a text is a JSON object of texts that tells no format, such as a device by the name of every op."""
+    try:
+        found = parse_json(text, "")
+    except FileFormatError:
+        return False
+    return isinstance(found, dict) and "format" not in found and {type(value) for value in found.values()} == {str}

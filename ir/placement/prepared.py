@@ -1,0 +1,265 @@
+"""What is compiled for placements of a model: a clone in which every op reads constants of its own.
+
+HETERO hands what one submodel gives to another over as an input, and cuts wherever it has to, also between a chain of
+constants and the op that reads it. A shape, axis or pad that arrives as an input makes tensors dynamic, which the next
+submodel refuses; a weight that arrives as an input is no longer compressed. Constants stay constants: HETERO never
+cuts it off. Therefore whatever is known before any data is folded to a constant, but for large weights that are stored
+compressed: they keep their decompression.
+
+In a model that keeps state every device has a copy of the ops between the model's inputs and its layers.
+
+Legend: N ops of the model, M nodes of the clone.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import openvino as ov
+from openvino import opset13
+from openvino.passes import ConstantFolding, Manager
+
+from hsdag.ir.errors import PlacementError
+from hsdag.ir.graph.build import graph_of, twins_of
+from hsdag.ir.graph.colocation import kept_compressed, known_ops
+from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, IntArray
+from hsdag.ir.graph.state import SHAPE_OF_TYPES, repeated_ops, tied_by_state, variable_of
+
+COPY_MARK = "/hsdag-copy@"
+"""Between an op's name and its reader's: the name of a copy."""
+
+
+@dataclass(frozen=True, eq=False)
+class PreparedModel:
+    """A model to be compiled with any placement, and what its nodes have to do with the ops of the original.
+
+    ``nodes`` [M] are the ops of ``model`` in topological order, under names that are unique. Node k corresponds to op
+    ``op[k]`` of ``graph``: it is that op, a copy of it, or a constant that holds what it gives. It runs where op
+    ``home[k]`` is placed: a constant or decompression where it is read, any other node where its own op is. Ops whose
+    value is folded into another constant, or that nothing reads any more, have no node.
+    """
+
+    model: ov.Model
+    graph: ComputationGraph
+    nodes: tuple[ov.Node, ...]
+    op: IntArray
+    home: IntArray
+
+    def place(self, devices: Sequence[str]) -> ov.Model:
+        """The model, every node with its affinity; ``devices`` [N] are OpenVINO's names. Replaces other affinities.
+
+        A model that keeps state is a copy. Raises PlacementError where HETERO would lose what a variable holds.
+        """
+        for node, home in zip(self.nodes, self.home.tolist(), strict=True):
+            node.get_rt_info()["affinity"] = devices[home]
+        if variable_of(self.graph) is None or len(set(devices)) == 1:
+            return self.model
+        model = self.model.clone()
+        twins = list(zip(twins_of(self.model, model), self.op.tolist(), strict=True))
+        known = known_ops(self.graph)
+        repeated = repeated_ops(self.graph, known)
+        _repeat(model, *({node.get_name() for node, v in twins if which[v]} for which in (repeated, known)))
+        _check_state(model)
+        return model
+
+
+def prepare(model: ov.Model, graph: ComputationGraph | None = None) -> PreparedModel:
+    """A clone of a model to be compiled with any placement; ``model`` is left as it is, ``graph`` is its graph.
+
+    Every op that runs on data has instances of its own of the constants and decompressions that it reads.
+    """
+    graph = graph or graph_of(model)
+    clone, _ = folded_clone(model, graph)
+    known = known_ops(graph)
+    _give_own_instances(clone, known)
+    return _named(clone, graph, known)
+
+
+def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, list[ov.Node]]:
+    """A clone in which everything known before any data is folded, and its nodes for the ops [N], named by index.
+
+    An op that reads folded values reads one constant for each. Decompressions of weights are kept. Nodes of folded
+    ops are returned too, but are no longer part of the clone.
+    """
+    clone = model.clone()
+    nodes = twins_of(model, clone)
+    for v, node in enumerate(nodes):
+        node.set_friendly_name(str(v))
+        for added in node.input_values()[len(graph.predecessors.of(v)) :]:
+            added.get_node().set_friendly_name(str(v))
+    known, kept = known_ops(graph), kept_compressed(graph)
+    for v in np.flatnonzero(known).tolist():
+        if graph.op_types[v] in SHAPE_OF_TYPES:
+            _replace_by_shape(nodes[v])
+    ports = [
+        port
+        for v in np.flatnonzero(~known).tolist()
+        for port in nodes[v].inputs()
+        if (source := port.get_source_output().get_node()).get_type_name() != "Constant"
+        and known[_op_of(source)]
+        and not kept[_op_of(source)]
+    ]
+    sources = {(s.get_node().get_name(), s.get_index()): s for s in (port.get_source_output() for port in ports)}
+    values = dict(zip(sources, _folded(list(sources.values())), strict=True))
+    for port in ports:
+        source = port.get_source_output()
+        port.replace_source_output(values[source.get_node().get_name(), source.get_index()])
+    return clone, nodes
+
+
+def _replace_by_shape(node: ov.Node) -> None:
+    """Have those that read a ShapeOf of a static shape read a constant."""
+    shape = np.asarray(tuple(node.input_value(0).get_shape()))
+    constant = opset13.constant(shape.astype(node.get_output_element_type(0).to_dtype()))
+    constant.set_friendly_name(node.get_friendly_name())
+    for reader in node.output(0).get_target_inputs():
+        reader.replace_source_output(constant.output(0))
+
+
+def _op_of(node: ov.Node) -> int:
+    """The op that a node named by ``folded_clone`` corresponds to; output k of an op folds into a constant ``op.k``."""
+    return int(node.get_friendly_name().partition(".")[0])
+
+
+def _folded(values: Sequence[ov.Output]) -> list[ov.Output]:
+    """Constants in place of values that depend on constants alone; what OpenVINO cannot fold is a copy."""
+    if not values:
+        return []
+    donor = _copy(values)
+    manager = Manager()
+    manager.register_pass(ConstantFolding())
+    manager.run_passes(donor)
+    return [result.input_value(0) for result in donor.get_results()]
+
+
+def _copy(values: Sequence[ov.Output]) -> ov.Model:
+    """A model of nothing but results for values that depend on constants alone; it shares the constants' memory."""
+    return ov.Model([opset13.result(value) for value in values], [], "constants").clone()
+
+
+def _give_own_instances(model: ov.Model, known: BoolArray) -> None:
+    """Have every op that runs read copies that no other op reads; the first one keeps the originals.
+
+    In every round one clone serves all the readers whose constants were copied as often before.
+    """
+    num_readers: Counter[str] = Counter()
+    rounds: defaultdict[int, list[ov.Input]] = defaultdict(list)
+    for node in model.get_ordered_ops():
+        if known[_op_of(node)]:
+            continue
+        ports = [port for port in node.inputs() if known[_op_of(port.get_source_output().get_node())]]
+        behind = _ancestors([port.get_source_output().get_node() for port in ports])
+        nth = max((num_readers[name] for name in behind), default=0)
+        for name in behind:
+            num_readers[name] = nth + 1
+        rounds[nth].extend(ports)
+    for nth in sorted(rounds)[1:]:
+        copies = _copy([port.get_source_output() for port in rounds[nth]]).get_results()
+        for port, copy in zip(rounds[nth], copies, strict=True):
+            port.replace_source_output(copy.input_value(0))
+
+
+def _ancestors(nodes: list[ov.Node]) -> set[str]:
+    """What ``get_name`` gives for nodes and all that they depend on."""
+    found: set[str] = set()
+    while nodes:
+        node = nodes.pop()
+        if node.get_name() not in found:
+            found.add(node.get_name())
+            nodes.extend(value.get_node() for value in node.input_values())
+    return found
+
+
+def _named(model: ov.Model, graph: ComputationGraph, known: BoolArray) -> PreparedModel:
+    """The finished clone, its nodes under unique names that begin with the name of their op."""
+    nodes = model.get_ordered_ops()
+    op = np.asarray([_op_of(node) for node in nodes], dtype=np.int64)
+    home = op.copy()
+    reader: dict[str, int] = {}
+    for k in reversed(range(len(nodes))):
+        if known[op[k]]:
+            home[k] = reader[nodes[k].get_name()]
+        reader.update((value.get_node().get_name(), int(home[k])) for value in nodes[k].input_values())
+    _keep_converts_with_producers(nodes, home)
+    taken: Counter[str] = Counter()
+    for k, node in enumerate(nodes):
+        name = graph.op_names[op[k]]
+        if known[op[k]] or node.get_type_name() != graph.op_types[op[k]]:
+            name += f"{COPY_MARK}{graph.op_names[home[k]]}"
+        taken[name] += 1
+        node.set_friendly_name(name if taken[name] == 1 else f"{name}#{taken[name]}")
+    return PreparedModel(model, graph, tuple(nodes), op, home)
+
+
+def _keep_converts_with_producers(nodes: Sequence[ov.Node], home: IntArray) -> None:
+    """Have a Convert of unknown size run where what it reads is made, but for an input of the model.
+
+    The CPU plugin (2026.4.1) gives zeros for a submodel of nothing but a Convert to the type it reads, when its input
+    has shrunk since the last inference.
+    """
+    index = {node.get_name(): k for k, node in enumerate(nodes)}
+    for k, node in enumerate(nodes):
+        if node.get_type_name() in ("Convert", "ConvertLike") and node.get_output_partial_shape(0).is_dynamic:
+            producer = node.input_value(0).get_node()
+            if producer.get_type_name() != "Parameter":
+                home[k] = home[index[producer.get_name()]]
+
+
+def _repeat(model: ov.Model, repeated: set[str], known: set[str]) -> None:
+    """Have ops of every device read copies of their own of ``repeated`` nodes; nodes are given by ``get_name``."""
+    read: defaultdict[str, list[ov.Input]] = defaultdict(list)
+    frontier: list[ov.Input] = []
+    for node in model.get_ordered_ops():
+        is_repeated = node.get_name() in repeated
+        for port in node.inputs():
+            source = port.get_source_output().get_node().get_name()
+            if source in repeated and not is_repeated:
+                read[_affinity_of(node)].append(port)
+            elif is_repeated and source not in repeated | known:
+                frontier.append(port)
+    copies = {device: _device_copy(ports, frontier, device) for device, ports in read.items()}
+    for device, ports in read.items():
+        for port, value in zip(ports, copies[device], strict=True):
+            port.replace_source_output(value)
+
+
+def _device_copy(ports: Sequence[ov.Input], frontier: Sequence[ov.Input], device: str) -> list[ov.Output]:
+    """What ``ports`` read, computed by nodes for ``device`` from what the inputs in ``frontier`` read."""
+    sources = [port.get_source_output() for port in frontier]
+    stand_ins = [opset13.parameter(source.get_partial_shape(), source.get_element_type()) for source in sources]
+    for port, stand_in in zip(frontier, stand_ins, strict=True):
+        port.replace_source_output(stand_in.output(0))
+    copy = ov.Model([opset13.result(port.get_source_output()) for port in ports], stand_ins, "copy").clone()
+    for port, source in zip(frontier, sources, strict=True):
+        port.replace_source_output(source)
+    for node in copy.get_ordered_ops():
+        node.set_friendly_name(f"{node.get_friendly_name()}{COPY_MARK}{device}")
+        node.get_rt_info()["affinity"] = device
+    for parameter, source in zip(copy.get_parameters(), sources, strict=True):
+        for reader in parameter.output(0).get_target_inputs():
+            reader.replace_source_output(source)
+    return [result.input_value(0) for result in copy.get_results()]
+
+
+def _affinity_of(node: ov.Node) -> str:
+    return str(node.get_rt_info()["affinity"].astype(str))
+
+
+def _check_state(model: ov.Model) -> None:
+    """Raise PlacementError where HETERO parts ops of a placed model that share a variable."""
+    from hsdag.ir.hetero.submodels import SubmodelCollector  # not at the top: most models keep no state
+
+    graph = graph_of(model)
+    names = [_affinity_of(node) for node in model.get_ordered_ops()]
+    devices = np.unique(names, return_inverse=True)[1].reshape(-1).astype(np.int64)
+    submodel = SubmodelCollector(graph, is_placed=True).submodel_of(devices)
+    for u, v in tied_by_state(graph, known_ops(graph)):
+        if graph.variables[v] and submodel[u] != submodel[v]:
+            raise PlacementError(
+                f"HETERO would lose what variable {graph.variables[v]!r} holds: where submodels wait for each other it "
+                f"cuts them, here on {names[v]} between {graph.op_names[u]!r} and {graph.op_names[v]!r}; give every "
+                "device ops that follow each other, or use the work-conserving executor"
+            )

@@ -1,0 +1,1 @@
+"""The machine: its devices, processors, memory and energy counters."""

@@ -1,0 +1,295 @@
+"""Devices: those of this machine, those that the user names, and shares of the CPU as devices of their own."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import openvino as ov
+
+from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec, loads_plugins, parse_devices
+from hsdag.ir.errors import DeviceError, OptionError, last_line
+
+CPU_LISTS = Path("/sys/devices")
+"""Where Linux lists the processors of either kind of core of a hybrid CPU."""
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """A device OpenVINO lists here; ``failure`` says why it does not load, if it does not."""
+
+    name: str
+    full_name: str
+    capabilities: tuple[str, ...]
+    failure: str | None = None
+
+
+@dataclass(frozen=True)
+class CudaInfo:
+    """A CUDA device: its torch name, its full name, and its memory."""
+
+    name: str
+    full_name: str
+    memory_bytes: int
+
+
+@dataclass(frozen=True)
+class CpuTopology:
+    """Logical processors this process may use, by kind of core; ``efficiency`` is 0 where all cores are equal."""
+
+    performance: int
+    efficiency: int
+
+    @property
+    def threads(self) -> int:
+        """All logical processors."""
+        return self.performance + self.efficiency
+
+
+@dataclass(frozen=True)
+class DeviceSet:
+    """Devices to place on, and the whole devices that their parts compete with.
+
+    ``placed`` are searched over; ``rivals`` are physical devices of which some of ``placed`` are parts.
+    """
+
+    placed: tuple[DeviceSpec, ...]
+    rivals: tuple[DeviceSpec, ...]
+
+    @property
+    def all(self) -> tuple[DeviceSpec, ...]:
+        """Every device that may hold the whole model."""
+        return self.placed + self.rivals
+
+
+def list_devices() -> tuple[DeviceInfo, ...]:
+    """Every device OpenVINO finds here."""
+    core = ov.Core()
+    infos = []
+    for name in core.available_devices:
+        try:
+            full_name = str(core.get_property(name, "FULL_DEVICE_NAME"))
+            capabilities = tuple(str(c) for c in core.get_property(name, "OPTIMIZATION_CAPABILITIES"))
+            infos.append(DeviceInfo(name, full_name, capabilities))
+        except RuntimeError as error:
+            infos.append(DeviceInfo(name, "", (), last_line(error)))
+    return tuple(infos)
+
+
+@cache
+def listed_names() -> tuple[str, ...]:
+    """OpenVINO's names of the devices here."""
+    return tuple(ov.Core().available_devices)
+
+
+def canonical(spec: DeviceSpec, known: Sequence[str] | None = None) -> DeviceSpec:
+    """The device by the name that OpenVINO lists: GPU is GPU.0 where there are several, and GPU.0 is GPU otherwise.
+
+    ``known`` are the names listed, by default those here; what is not among them keeps its name.
+    """
+    plugin = _listed(spec.plugin, listed_names() if known is None else known)
+    return replace(spec, name=spec.name if spec.is_added else plugin, plugin=plugin)
+
+
+def execution_devices(compiled: Any, specs: Sequence[DeviceSpec]) -> tuple[str, ...]:
+    """OpenVINO's names of the devices that a compiled model runs on; ``specs`` are those that it was compiled for.
+
+    The GPU plugin tells the name under which a process loaded a GPU first, whatever the model was compiled for.
+    """
+    found: list[str] = []
+    for told in compiled.get_property("EXECUTION_DEVICES"):
+        name = str(told).strip("()")
+        if name.startswith("GPU"):
+            gpu = DeviceSpec.parse(f"GPU.{name.partition('.')[2] or 0}")
+            own = [spec.openvino_name for spec in specs if canonical(spec).plugin == canonical(gpu).plugin]
+            found += own or [canonical(gpu).name]
+        else:
+            found.append(name)
+    return tuple(dict.fromkeys(found))
+
+
+def list_cuda() -> tuple[CudaInfo, ...]:
+    """CUDA devices torch can use here; none where torch was built without CUDA."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return ()
+    found = []
+    for idx in range(torch.cuda.device_count()):
+        properties = torch.cuda.get_device_properties(idx)
+        found.append(CudaInfo(f"cuda:{idx}", str(properties.name), int(properties.total_memory)))
+    return tuple(found)
+
+
+def cpu_topology(lists: Path = CPU_LISTS) -> CpuTopology:
+    """Logical processors by kind of core; Linux lists both kinds on hybrid Intel processors."""
+    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    efficiency = _cpu_list(lists / "cpu_atom" / "cpus") & usable
+    performance = usable - efficiency
+    if not performance or not _cpu_list(lists / "cpu_core" / "cpus"):
+        return CpuTopology(len(usable), 0)
+    return CpuTopology(len(performance), len(efficiency))
+
+
+def partition_cpu(num_parts: int, topology: CpuTopology) -> tuple[DeviceSpec, ...]:
+    """CPU_0..CPU_{n-1} with disjoint shares of the threads.
+
+    On a hybrid CPU no part mixes performance and efficiency cores: parts are dealt to the two kinds in
+    proportion to their threads, at least one each. Raises DeviceError when there are fewer threads than
+    parts, or fewer than two parts are requested.
+    """
+    if num_parts < 2:
+        raise DeviceError(f"--partition-cpu {num_parts}: a CPU is divided into at least 2 devices")
+    if topology.threads < num_parts:
+        raise DeviceError(f"--partition-cpu {num_parts}: the CPU has only {topology.threads} threads to share")
+    kinds = [("", topology.threads, num_parts)]
+    if topology.efficiency:
+        share = round(num_parts * topology.performance / topology.threads)
+        fast = min(max(share, 1, num_parts - topology.efficiency), num_parts - 1, topology.performance)
+        kinds = [("PCORE_ONLY", topology.performance, fast), ("ECORE_ONLY", topology.efficiency, num_parts - fast)]
+    specs: list[DeviceSpec] = []
+    for core_type, threads, parts in kinds:
+        for part in range(parts):
+            properties = dict(ADDED_DEFAULTS["CPU"])
+            properties["INFERENCE_NUM_THREADS"] = str(threads // parts + (part < threads % parts))
+            if core_type:
+                properties["SCHEDULING_CORE_TYPE"] = core_type
+            specs.append(DeviceSpec(f"CPU_{len(specs)}", "CPU", properties))
+    return tuple(specs)
+
+
+def resolve_devices(devices: str | None, num_cpu_parts: int | None) -> DeviceSet:
+    """The devices that a user named, each loaded once to check that it works.
+
+    ``devices`` is a list as ``--devices`` takes it (None: all that load here); with ``num_cpu_parts``, the
+    parts take the place of CPU. Raises DeviceError when one is unknown or fails to load.
+    """
+    loading = [info.name for info in list_devices() if info.failure is None] if devices is None else listed_names()
+    found = named_devices(devices, num_cpu_parts, loading)
+    make_core(found.all)
+    return found
+
+
+def named_devices(devices: str | None, num_cpu_parts: int | None, known: Sequence[str]) -> DeviceSet:
+    """The same, but no plugin is loaded: ``known`` are the names listed here, and all that is used by default."""
+    if devices is not None:
+        specs = tuple(canonical(spec, known) for spec in parse_devices(devices))
+    else:
+        specs = tuple(DeviceSpec(name, name) for name in known)
+    if num_cpu_parts is not None:
+        parts = partition_cpu(num_cpu_parts, cpu_topology())
+        rest = tuple(spec for spec in specs if spec.name != "CPU")
+        specs = parts + rest
+        if len({spec.openvino_name for spec in specs}) != len(specs):
+            raise DeviceError("--devices names a device that --partition-cpu makes; give it another name")
+    if len({spec.name for spec in specs}) < len(specs):
+        raise DeviceError(f"a device occurs twice in {devices!r}: without a number, a name means number 0")
+    names = {spec.name for spec in specs}
+    wholes = dict.fromkeys(spec.plugin for spec in specs if spec.is_added and spec.plugin not in names)
+    return DeviceSet(specs, tuple(DeviceSpec(plugin, plugin) for plugin in wholes))
+
+
+@loads_plugins
+def make_core(specs: tuple[DeviceSpec, ...]) -> Any:
+    """An ``ov.Core`` that knows the devices. Raises DeviceError when one is unknown or fails to load."""
+    core = ov.Core()
+    known = core.available_devices if specs else []  # it loads plugins
+    for spec in specs:
+        if not spec.is_added and _listed(spec.name, known) not in known:
+            raise DeviceError(
+                f"unknown device {spec.name!r}: OpenVINO finds {', '.join(known) or 'none'} here; a further one is "
+                f"added as {spec.name}=PLUGIN[KEY=VALUE;...] with PLUGIN one of {', '.join(PLUGIN_LIBRARIES)}"
+            )
+        spec.register(core)
+    return core
+
+
+def reduces_precision(specs: tuple[DeviceSpec, ...]) -> bool:
+    """Whether a device computes in less than single precision unless its INFERENCE_PRECISION_HINT forbids it.
+
+    Devices that do not say count as reduced. Raises DeviceError as ``make_core`` does.
+    """
+    core = make_core(specs)
+    for spec in specs:
+        try:
+            hint = core.get_property(spec.openvino_name, "INFERENCE_PRECISION_HINT")
+        except RuntimeError:
+            return True
+        if hint != ov.Type.f32:
+            return True
+    return False
+
+
+def _listed(name: str, known: Sequence[str]) -> str:
+    """The name under which a device is listed, where it is: GPU means GPU.0 where there are several."""
+    return next((own for own in (name, f"{name}.0", name.removesuffix(".0")) if own in known), name)
+
+
+def _cpu_list(path: Path) -> set[int]:
+    """Processor numbers from a Linux list such as 0-7,16; empty where the file is missing."""
+    if not path.exists():
+        return set()
+    numbers: set[int] = set()
+    for item in path.read_text().strip().split(","):
+        first, _, last = item.partition("-")
+        numbers.update(range(int(first), int(last or first) + 1))
+    return numbers
+
+
+PRECISION, PRECISION_OPTION = "INFERENCE_PRECISION_HINT", "infer-precision"
+"""OpenVINO's property for the precision that a device computes in, and the option that gives it."""
+
+EVERY = ""
+"""Stands for all devices among the names of values."""
+
+
+def parse_values(option: str, text: str | None) -> dict[str, str]:
+    """Values by device from ``CPU:bf16,GPU.0:f32``; one alone, ``f32``, is for EVERY device that is not named.
+
+    Raises OptionError for a text of another form, and for a device that is named twice.
+    """
+    found: dict[str, str] = {}
+    for item in text.split(",") if text is not None else ():
+        name, colon, value = (part.strip() for part in item.rpartition(":"))
+        if not value or bool(name) != bool(colon):
+            raise OptionError(
+                f"--{option} {text!r}: {item.strip()!r} is neither of the form DEVICE:VALUE nor one value for every "
+                "device"
+            )
+        if name in found:
+            raise OptionError(f"--{option} {text!r} gives {f'device {name!r}' if name else 'every device'} two values")
+        found[name] = value
+    return found
+
+
+def with_values(
+    specs: Sequence[DeviceSpec], option: str, key: str, values: Mapping[str, str]
+) -> tuple[DeviceSpec, ...]:
+    """The devices with the property ``key``: what is said of a device, else of its plugin, else of every device.
+
+    Raises OptionError for a name that is no device here, and where a device was given another value of its own.
+    """
+    wanted = {canonical(DeviceSpec(name, name)).name if name else name: value for name, value in values.items()}
+    known = {name for spec in specs for name in (spec.name, spec.plugin)} | {EVERY}
+    for name in sorted(wanted.keys() - known):
+        listed = ", ".join(spec.name for spec in specs) or "none"
+        raise OptionError(f"--{option} names device {name!r}; the devices are {listed}")
+    return tuple(_with_value(spec, option, key, wanted) for spec in specs)
+
+
+def _with_value(spec: DeviceSpec, option: str, key: str, wanted: Mapping[str, str]) -> DeviceSpec:
+    value = next((wanted[name] for name in (spec.name, spec.plugin, EVERY) if name in wanted), None)
+    if value is None:
+        return spec
+    default = ADDED_DEFAULTS.get(spec.plugin, {}).get(key) if spec.is_added else None
+    own = spec.properties.get(key, value)
+    if own not in (value, default):
+        raise OptionError(
+            f"device {spec.name!r} has {key}={own} among its properties, and --{option} says {value}; "
+            "leave one of them out"
+        )
+    return replace(spec, properties={**spec.properties, key: value})

@@ -1,0 +1,50 @@
+"""The bound on a work-conserving makespan: the largest of all arguments. Legend: M ops with source and sink."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.runtime.problem.bounds.between import between_all, heads_and_tails
+from hsdag.runtime.problem.bounds.bound import Bound, largest
+from hsdag.runtime.problem.bounds.energy import largest_refuted_s
+from hsdag.runtime.problem.bounds.prices import ROUNDING
+from hsdag.runtime.problem.bounds.relaxation import Relaxation
+from hsdag.runtime.problem.bounds.simple import CRITICAL_PATH, LOAD, critical_path_s, shared_load
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+
+PATHS, WINDOWS = "paths that pay for transfers", "work that windows of time must hold"
+PAIRS_EFFORT, LOADS_EFFORT = 3e6, 1.5e8
+"""Ops times edges times kinds of devices up to which every two ops are bounded; ops cubed, for the load between."""
+
+
+def makespan_bound(problem: ScheduleProblem) -> Bound:
+    """Seconds of a work-conserving makespan at least, whatever the order of ops and the links, without noise.
+
+    Links that make transfers wait make no schedule shorter, so all of it is argued for independent ones. An argument
+    that is larger by rounding alone does not count.
+    """
+    load_s, prices = shared_load(problem)
+    found = largest(
+        Bound(load_s - problem.op_overhead_s, LOAD),  # the last op of a device delays nothing by its overhead
+        Bound(critical_path_s(problem), CRITICAL_PATH),
+    )
+    if problem.num_devices == 1:
+        return found
+    relaxed = Relaxation.of(problem)
+    prices = relaxed.cheapest(prices)
+    head_s, tail_s = _heads_and_tails(relaxed, prices)
+    found = _larger(found, float((head_s + relaxed.time_s.min(axis=1) + tail_s).max()), PATHS)
+    return _larger(found, largest_refuted_s(relaxed, head_s, tail_s, prices, found.value_s), WINDOWS)
+
+
+def _larger(found: Bound, value_s: float, argument: str) -> Bound:
+    return Bound(value_s, argument) if value_s > found.value_s * (1 + ROUNDING) else found
+
+
+def _heads_and_tails(relaxed: Relaxation, prices: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """[M] least seconds before each op, and [M] behind it; 0 at the source and at the sink."""
+    if relaxed.num_ops * relaxed.inputs.sent_s.size > PAIRS_EFFORT:
+        return heads_and_tails(relaxed)
+    between_s = between_all(relaxed, prices, with_loads=relaxed.num_ops**3 <= LOADS_EFFORT)
+    return np.maximum(between_s[0], 0.0), np.maximum(between_s[:, -1], 0.0)

@@ -1,0 +1,50 @@
+"""Bounds in one line each: loads and the critical path. Legend: N ops, D devices."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hsdag.ir.graph.computation_graph import Csr, FloatArray
+from hsdag.ir.graph.paths import longest_before
+from hsdag.runtime.problem.bounds.bound import Bound, largest
+from hsdag.runtime.problem.bounds.prices import dual_load, loads_of_ops
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+
+LOAD, LONGEST_OP, CRITICAL_PATH = "the load shared by all devices", "the longest op", "the critical path"
+MOST_ROUNDS, ROUNDS_OF_OPS = 300, 1e7
+"""Steps towards the best prices of devices: at most, and times ops and devices."""
+
+
+def sequential_bound(problem: ScheduleProblem) -> Bound:
+    """Seconds of sequential execution at least: the best-case load, one launch, and the overheads between ops."""
+    overheads_s = problem.op_overhead_s * (problem.num_ops - 1)
+    load_s = float(_best_s(problem).sum()) + float(problem.launch_s.min()) + overheads_s
+    return Bound(load_s, "the best-case load and one launch")
+
+
+def period_bound(problem: ScheduleProblem) -> Bound:
+    """Seconds of a work-conserving period at least: the load of the busiest device, or the longest op."""
+    longest_s = float(_best_s(problem).max()) + problem.op_overhead_s
+    return largest(Bound(shared_load(problem)[0], LOAD), Bound(longest_s, LONGEST_OP))
+
+
+def shared_load(problem: ScheduleProblem) -> tuple[float, FloatArray]:
+    """Seconds, overheads included, that the busiest device runs at least, and the prices [D] that show it."""
+    busy_s = np.where(problem.supported, problem.time_s, np.inf) + problem.op_overhead_s
+    are_alike = bool((busy_s == busy_s[:, :1]).all())
+    rounds = 1 if are_alike else int(np.clip(ROUNDS_OF_OPS / busy_s.size, 10, MOST_ROUNDS))
+    equal = np.full(problem.num_devices, 1.0 / problem.num_devices)
+    return dual_load(lambda prices: loads_of_ops(busy_s, prices), equal, rounds)
+
+
+def critical_path_s(problem: ScheduleProblem) -> float:
+    """Seconds of the longest path, every op on its best device and every transfer free, in O(N D + E)."""
+    best_s, inputs = _best_s(problem), Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
+    before_s = longest_before(problem.topological_order, inputs, best_s, np.zeros(len(problem.edge_src)))
+    return float((before_s + best_s).max())
+
+
+def _best_s(problem: ScheduleProblem) -> FloatArray:
+    """[N] seconds of every op on its best device."""
+    best_s: FloatArray = np.nanmin(problem.time_s, axis=1)
+    return best_s

@@ -1,0 +1,55 @@
+"""Plan: a placement and, optionally, an order. Legend: U placement units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hsdag.ir.graph.computation_graph import IntArray
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Plan:
+    """The device of every unit and, where a method chooses it, the order in which devices take ready units.
+
+    ``placement`` [U] holds device indices, ``order`` [U] ranks, the smallest first. Arrays are copied and cannot be
+    written to; plans are equal where both are, and can be keys. Raises ValueError for shapes other than [U].
+    """
+
+    placement: IntArray  # [U]
+    order: IntArray | None = None  # [U]
+
+    def __post_init__(self) -> None:
+        for name in ("placement", "order") if self.order is not None else ("placement",):
+            array = np.array(getattr(self, name), dtype=np.int64)
+            array.flags.writeable = False
+            object.__setattr__(self, name, array)
+        if self.placement.ndim != 1 or (self.order is not None and self.order.shape != self.placement.shape):
+            raise ValueError("a plan is one device per unit, and one rank per unit or none")
+
+    @cached_property
+    def key(self) -> bytes:
+        """Equal for equal plans."""
+        return self.placement.tobytes() + (b"" if self.order is None else self.order.tobytes())
+
+    @cached_property
+    def unordered(self) -> Plan:
+        """The same placement, whose order is left to the executor."""
+        return self if self.order is None else Plan(self.placement)
+
+    @cached_property
+    def is_split(self) -> bool:
+        """Whether units are on more than one device."""
+        return bool((self.placement != self.placement[0]).any())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and self.key == other.key
+
+    def __hash__(self) -> int:
+        return hash(self.key)
+
+    def __repr__(self) -> str:
+        order = "" if self.order is None else f", {self.order.tolist()}"
+        return f"Plan({self.placement.tolist()}{order})"

@@ -1,0 +1,71 @@
+"""Problem: all that a placer sees. Legend: U placement units, D devices, N ops."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hsdag.ir.graph.coarsen import CoarseGraph
+from hsdag.ir.graph.computation_graph import BoolArray, IntArray
+from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.objectives import Objective
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Semantics
+
+
+@dataclass(frozen=True, eq=False)
+class Problem:
+    """A graph of placement units to be spread over devices.
+
+    A candidate is an array [U] of device indices, one per unit; ``units.partition`` expands it to ops.
+    ``supported[u, d]`` says whether every op of unit u runs on device d. ``costs`` are what units and transfers
+    take, where that is known: its ops are the units, in the same order. ``semantics`` is how plans are executed.
+    ``hetero`` says what placements of ops take under HETERO, where a model is placed for it; of launches and of tensors
+    that stay on their device, ``costs`` are then an estimate. ``ops`` are the costs of the ops themselves, where plans
+    are judged by simulating these.
+    Raises ValueError when a table has another shape than [U, D] or a unit runs nowhere.
+    """
+
+    units: CoarseGraph
+    devices: tuple[str, ...]
+    supported: BoolArray  # [U, D]
+    objective: Objective = LATENCY
+    costs: ScheduleProblem | None = None
+    semantics: Semantics = Semantics()  # noqa: RUF009 - frozen
+    hetero: PlacementCosts | None = None
+    ops: ScheduleProblem | None = None
+
+    def __post_init__(self) -> None:
+        if self.supported.shape != (self.num_units, self.num_devices):
+            raise ValueError(f"supported must be [{self.num_units}, {self.num_devices}], not {self.supported.shape}")
+        if not self.supported.any(axis=1).all():
+            unit = int(np.argmin(self.supported.any(axis=1)))
+            raise ValueError(f"unit {unit} ({self.units.graph.op_names[unit]}) runs on no device")
+        if self.costs is not None and self.costs.time_s.shape != self.supported.shape:
+            raise ValueError(f"costs must be {self.supported.shape}, not {self.costs.time_s.shape}")
+
+    @property
+    def num_units(self) -> int:
+        """U, the number of placement units."""
+        return self.units.graph.num_ops
+
+    @property
+    def num_devices(self) -> int:
+        """D, the number of devices."""
+        return len(self.devices)
+
+    def expand(self, unit_devices: IntArray) -> IntArray:
+        """[..., N] device index per op from [..., U] device index per unit."""
+        return unit_devices[..., self.units.partition.labels]
+
+    def nearest(self, unit_devices: IntArray) -> Plan:
+        """The plan with every unit where it is in ``unit_devices`` [U] if it may be there, else on its first device."""
+        is_able = self.supported[np.arange(self.num_units), unit_devices]
+        return Plan(np.where(is_able, unit_devices, self.supported.argmax(axis=1)))
+
+    def is_legal(self, unit_devices: IntArray) -> bool:
+        """Whether every unit is on a device that supports it."""
+        return bool(self.supported[np.arange(self.num_units), unit_devices].all())

@@ -1,0 +1,306 @@
+"""ScheduleProblem: all that a simulated schedule depends on, in struct-of-arrays form.
+
+Legend: N ops, E edges, D devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from hsdag.ir.graph.computation_graph import (
+    BoolArray,
+    ComputationGraph,
+    FloatArray,
+    IntArray,
+    inverse_of,
+    topological_order,
+)
+from hsdag.ir.placement.placement import DeviceRecord, ModelRecord
+from hsdag.runtime.problem.cost_model import CostModel, CostSource, excess_of
+
+FREE = float("inf")
+"""Bandwidth of a link that costs nothing but its latency, and memory of a device without a limit."""
+
+
+@dataclass(frozen=True)
+class OpLabels:
+    """What is known of each op beside its costs; every column is [N], with "" where nothing is known."""
+
+    types: tuple[str, ...]
+    colocate: tuple[str, ...]  # name of the set of ops that must share a device
+    meta_ops: tuple[str, ...]  # the op that this one is a shard of
+    roles: tuple[str, ...]  # "shard", "reduce" or ""
+    expressions: tuple[str, ...]  # what the op computes
+    canonical: tuple[str, ...] = ()  # the op's name in placement files; by default its name
+
+    @staticmethod
+    def empty(num_ops: int, types: Sequence[str] | None = None) -> OpLabels:
+        """Labels of ops of which at most the types are known."""
+        nothing = ("",) * num_ops
+        return OpLabels(tuple(types) if types is not None else nothing, nothing, nothing, nothing, nothing)
+
+
+@dataclass(frozen=True, eq=False)
+class ScheduleProblem:
+    """Ops with a duration per device, edges with sizes, and the links between devices.
+
+    ``time_s`` is NaN where a device does not support an op. Diagonals of the link tables are ignored; an
+    infinite bandwidth means a link that costs its latency alone. ``launch_s`` is what sequential execution
+    pays at the start of each subgraph. ``slowdown[a, b]`` is how many times as long an op takes on device a while
+    device b runs one too, by which the factors of several devices add up, less 1 each; None where devices do not slow
+    each other down, and its diagonal is ignored. ``topological_order`` is the order of sequential execution. ``source``
+    says where the figures come from, ``model`` which model they are of, where that is known, and ``devices`` what
+    OpenVINO devices the names stand for, or nothing. ``power_w`` is what devices take while they compute, NaN where
+    that is not known; None where nothing is.
+
+    Raises ValueError when a table has the wrong shape or an entry outside its range, an edge leaves the
+    graph, or the order is not topological.
+    """
+
+    name: str
+    device_names: tuple[str, ...]
+    op_names: tuple[str, ...]
+    time_s: FloatArray  # [N, D]
+    output_bytes: FloatArray  # [N]
+    weight_bytes: FloatArray  # [N]
+    edge_src: IntArray  # [E]
+    edge_dst: IntArray  # [E]
+    edge_bytes: FloatArray  # [E]
+    edge_port: IntArray  # [E] which result of its producer an edge carries
+    link_latency_s: FloatArray  # [D, D]
+    link_bandwidth_bytes_per_s: FloatArray  # [D, D]
+    memory_bytes: FloatArray  # [D], infinite without a limit
+    launch_s: FloatArray  # [D]
+    op_overhead_s: float
+    transfer_overhead_s: float
+    topological_order: IntArray  # [N]
+    labels: OpLabels
+    source: CostSource = CostSource.FILE
+    model: ModelRecord | None = None
+    devices: tuple[DeviceRecord, ...] = ()
+    slowdown: FloatArray | None = None  # [D, D]
+    power_w: FloatArray | None = None  # [D]
+
+    def __post_init__(self) -> None:
+        self._check_shapes()
+        self._check_ranges()
+        if not np.array_equal(np.sort(self.topological_order), np.arange(self.num_ops)):
+            raise ValueError(f"the topological order of problem {self.name!r} is not a permutation of its ops")
+        position = inverse_of(self.topological_order)
+        if np.any(position[self.edge_src] >= position[self.edge_dst]):
+            raise ValueError(f"the topological order of problem {self.name!r} puts a consumer before its producer")
+        for array in vars(self).values():
+            if isinstance(array, np.ndarray):
+                array.flags.writeable = False
+
+    def _check_shapes(self) -> None:
+        n, e, d = self.num_ops, len(self.edge_src), self.num_devices
+        shapes = {
+            "time_s": (n, d),
+            "output_bytes": (n,),
+            "weight_bytes": (n,),
+            "edge_dst": (e,),
+            "edge_bytes": (e,),
+            "edge_port": (e,),
+            "link_latency_s": (d, d),
+            "link_bandwidth_bytes_per_s": (d, d),
+            "memory_bytes": (d,),
+            "launch_s": (d,),
+            "topological_order": (n,),
+        }
+        shapes |= {} if self.power_w is None else {"power_w": (d,)}
+        for field, shape in shapes.items():
+            if getattr(self, field).shape != shape:
+                raise ValueError(f"{field} of problem {self.name!r} must be {shape}, not {getattr(self, field).shape}")
+        if self.devices and tuple(device.name for device in self.devices) != self.device_names:
+            raise ValueError(f"the devices of problem {self.name!r} must be those of its device names, in order")
+        if n == 0 or d == 0:
+            raise ValueError(f"problem {self.name!r} needs at least one op and one device")
+        if e and (
+            min(self.edge_src.min(), self.edge_dst.min()) < 0 or max(self.edge_src.max(), self.edge_dst.max()) >= n
+        ):
+            raise ValueError(f"an edge of problem {self.name!r} leaves the graph")
+
+    def _check_ranges(self) -> None:
+        off = ~np.eye(self.num_devices, dtype=np.bool_)
+        finite = {
+            "time_s": self.time_s[self.supported],
+            "output_bytes": self.output_bytes,
+            "weight_bytes": self.weight_bytes,
+            "edge_bytes": self.edge_bytes,
+            "edge_port": self.edge_port,
+            "link_latency_s": self.link_latency_s[off],
+            "launch_s": self.launch_s,
+            "overheads": np.array([self.op_overhead_s, self.transfer_overhead_s]),
+            "power_w": np.zeros(0) if self.power_w is None else np.nan_to_num(self.power_w, posinf=-1.0),
+        }
+        for field, values in finite.items():
+            if not np.all(np.isfinite(values) & (values >= 0)):
+                raise ValueError(f"{field} of problem {self.name!r} must be finite and not negative")
+        if not np.all(self.link_bandwidth_bytes_per_s[off] > 0):
+            raise ValueError(f"link_bandwidth_bytes_per_s of problem {self.name!r} must be positive")
+        if not np.all(self.memory_bytes >= 0):
+            raise ValueError(f"memory_bytes of problem {self.name!r} must not be negative")
+        try:
+            excess_of(self.slowdown, self.num_devices)
+        except ValueError as error:
+            raise ValueError(f"in problem {self.name!r}, {error}") from error
+        if not self.supported.any(axis=1).all():
+            op = self.op_names[int(np.argmin(self.supported.any(axis=1)))]
+            raise ValueError(f"op {op!r} of problem {self.name!r} runs on no device")
+
+    @property
+    def num_ops(self) -> int:
+        """N."""
+        return len(self.op_names)
+
+    @cached_property
+    def has_ports(self) -> bool:
+        """Whether some op has several results that others read."""
+        return bool(self.edge_port.any())
+
+    @cached_property
+    def with_single_results(self) -> ScheduleProblem:
+        """The same with all results that one op reads of another sent as one: the sum of their largest edges."""
+        pairs = np.stack([self.edge_src, self.edge_dst, self.edge_port])
+        read, of_read = np.unique(pairs, axis=1, return_inverse=True)
+        largest = np.zeros(read.shape[1])
+        np.maximum.at(largest, of_read.reshape(-1), self.edge_bytes)
+        ends, of_ends = np.unique(read[:2], axis=1, return_inverse=True)
+        size = np.bincount(of_ends.reshape(-1), largest, ends.shape[1]).astype(np.float64)
+        nothing = np.zeros_like(ends[0])
+        return replace(self, edge_src=ends[0].copy(), edge_dst=ends[1].copy(), edge_bytes=size, edge_port=nothing)
+
+    @property
+    def canonical_names(self) -> tuple[str, ...]:
+        """[N] the names of the ops in placement files."""
+        return self.labels.canonical or self.op_names
+
+    @property
+    def excess(self) -> FloatArray:
+        """[D, D] what slow-downs exceed 1 by; [0, 0] where devices do not slow each other down."""
+        return excess_of(self.slowdown, self.num_devices)
+
+    @property
+    def num_devices(self) -> int:
+        """D."""
+        return len(self.device_names)
+
+    @property
+    def device_records(self) -> tuple[DeviceRecord, ...]:
+        """[D] the devices as a placement file lists them; where nothing else is known, each is its own plugin."""
+        return self.devices or tuple(DeviceRecord(name=name, plugin=name) for name in self.device_names)
+
+    @cached_property
+    def supported(self) -> BoolArray:
+        """[N, D] whether a device runs an op."""
+        return ~np.isnan(self.time_s)
+
+    @cached_property
+    def index_of(self) -> dict[str, int]:
+        """Op index by name."""
+        return {name: v for v, name in enumerate(self.op_names)}
+
+    @staticmethod
+    def from_arrays(
+        time_s: ArrayLike,
+        edges: Sequence[tuple[int, int]] | IntArray,
+        *,
+        output_bytes: ArrayLike = 0.0,
+        edge_bytes: ArrayLike | None = None,
+        edge_port: ArrayLike = 0,
+        link_latency_s: ArrayLike = 0.0,
+        link_bandwidth_bytes_per_s: ArrayLike = FREE,
+        weight_bytes: ArrayLike = 0.0,
+        memory_bytes: ArrayLike = FREE,
+        launch_s: ArrayLike = 0.0,
+        op_overhead_s: float = 0.0,
+        transfer_overhead_s: float = 0.0,
+        name: str = "problem",
+        op_names: Sequence[str] | None = None,
+        device_names: Sequence[str] | None = None,
+        labels: OpLabels | None = None,
+        order: IntArray | None = None,
+        source: CostSource = CostSource.FILE,
+        model: ModelRecord | None = None,
+        devices: tuple[DeviceRecord, ...] = (),
+        slowdown: ArrayLike | None = None,
+        power_w: ArrayLike | None = None,
+    ) -> ScheduleProblem:
+        """A problem from plain tables; a single number fills a table.
+
+        ``edges`` are pairs of op indices, or [E, 2]; ``edge_bytes`` defaults to the producer's output.
+        An edge carries the first result of its producer unless ``edge_port`` says otherwise.
+        Raises ValueError as the class does, and when the edges form a cycle.
+        """
+        times = np.array(time_s, dtype=np.float64)
+        if times.ndim != 2:
+            raise ValueError(f"time_s of problem {name!r} must be a table of ops by devices, not {times.shape}")
+        n, d = times.shape
+        pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
+        src, dst = pairs[:, 0].copy(), pairs[:, 1].copy()
+        outputs = _table(output_bytes, (n,))
+        return ScheduleProblem(
+            name=name,
+            device_names=tuple(device_names) if device_names is not None else tuple(f"d{i}" for i in range(d)),
+            op_names=tuple(op_names) if op_names is not None else tuple(f"op{v}" for v in range(n)),
+            time_s=times,
+            output_bytes=outputs,
+            weight_bytes=_table(weight_bytes, (n,)),
+            edge_src=src,
+            edge_dst=dst,
+            edge_bytes=outputs[src] if edge_bytes is None else _table(edge_bytes, (len(src),)),
+            edge_port=_table(edge_port, (len(src),)).astype(np.int64),
+            link_latency_s=_table(link_latency_s, (d, d)),
+            link_bandwidth_bytes_per_s=_table(link_bandwidth_bytes_per_s, (d, d)),
+            memory_bytes=_table(memory_bytes, (d,)),
+            launch_s=_table(launch_s, (d,)),
+            op_overhead_s=op_overhead_s,
+            transfer_overhead_s=transfer_overhead_s,
+            topological_order=topological_order(n, src, dst) if order is None else order.copy(),
+            labels=labels if labels is not None else OpLabels.empty(n),
+            source=source,
+            model=model,
+            devices=devices,
+            slowdown=None if slowdown is None else _table(slowdown, (d, d)),
+            power_w=None if power_w is None else _table(power_w, (d,)),
+        )
+
+    @staticmethod
+    def from_graph(
+        graph: ComputationGraph, costs: CostModel, device_names: Sequence[str], memory_bytes: ArrayLike = FREE
+    ) -> ScheduleProblem:
+        """The problem of placing ``graph`` under ``costs``; sequential execution keeps the graph's order.
+
+        Raises ValueError when graph, costs and device names disagree in size, or an op runs nowhere.
+        """
+        return ScheduleProblem.from_arrays(
+            costs.time_s,
+            np.stack([graph.edge_src, graph.edge_dst], axis=1),
+            output_bytes=graph.output_bytes,
+            edge_bytes=graph.edge_bytes,
+            edge_port=graph.edge_src_port,
+            link_latency_s=costs.link_latency_s,
+            link_bandwidth_bytes_per_s=costs.link_bandwidth_bytes_per_s,
+            weight_bytes=graph.weight_bytes,
+            memory_bytes=memory_bytes,
+            launch_s=costs.launch_s,
+            name=graph.name,
+            op_names=graph.op_names,
+            device_names=device_names,
+            labels=replace(OpLabels.empty(graph.num_ops, graph.op_types), canonical=graph.canonical_names),
+            order=graph.topological_order,
+            source=costs.source,
+            slowdown=costs.slowdown,
+        )
+
+
+def _table(values: ArrayLike, shape: tuple[int, ...]) -> FloatArray:
+    """A table of its own: filled where one number is given, else as it came."""
+    given = np.asarray(values, dtype=np.float64)
+    return np.full(shape, float(given)) if given.ndim == 0 else given.copy()

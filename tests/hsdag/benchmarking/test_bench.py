@@ -1,0 +1,71 @@
+"""What bench measures: devices by name, those that placements describe, and what each candidate costs."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import hsdag
+from hsdag.benchmarking.bench import split_targets
+from hsdag.cli.app import run
+from hsdag.ir.device import parse_devices
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.build import read_graph
+from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
+
+PARTS = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1],C=CPU[INFERENCE_NUM_THREADS=2]"
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: Any) -> dict[str, Any]:
+    assert run([*map(str, arguments), "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+@pytest.fixture(scope="module")
+def on_a(tiny_resnet: Path) -> Placement:
+    """All of tiny_resnet on A, with B and C described but not used."""
+    graph = read_graph(tiny_resnet)
+    return Placement(
+        model=ModelRecord.of(graph),
+        devices=[DeviceRecord.of(spec) for spec in parse_devices(PARTS)],
+        affinity=dict.fromkeys(graph.canonical_names, "A"),
+        method="by hand",
+        seed=0,
+        objective="latency",
+        executor="hetero",
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("devices", [("A", "C"), tuple(PARTS.split(",")[::2])])
+def test_devices_of_a_placement_are_measured_by_their_names_or_as_it_describes_them(
+    tiny_resnet: Path, on_a: Placement, devices: tuple[str, ...]
+) -> None:
+    result = hsdag.bench(tiny_resnet, {"p": on_a}, devices, time="0.2s")
+    assert {row.name for row in result.rows} == {"p", "A", "C"}
+
+
+def test_another_device_of_the_same_name_is_refused(tiny_resnet: Path, on_a: Placement) -> None:
+    with pytest.raises(OptionError, match="p has another device named 'A'"):
+        hsdag.bench(tiny_resnet, {"p": on_a}, ["A=CPU[INFERENCE_NUM_THREADS=2]"], time="0.2s")
+
+
+def test_a_row_says_what_loading_the_candidate_took(tiny_resnet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    document = answer(capsys, "bench", tiny_resnet, "--device", "CPU", "--time", "0.2s")
+    (row,) = document["rows"]
+    assert row["compile_s"] > 0
+    assert row["first_s"] > 0
+    assert row["resident_bytes"] > 0
+    assert row["device_bytes"] is None  # the CPU's memory is the machine's
+    assert run(["bench", str(tiny_resnet), "--device", "CPU", "--time", "0.2s"]) == 0
+    table = capsys.readouterr().out
+    assert all(column in table for column in ("compile s", "first ms", "process MB", "GPU MB"))
+
+
+def test_two_names_of_one_device_are_one_device_named_twice() -> None:
+    with pytest.raises(OptionError, match="named twice"):
+        split_targets(["CPU", "CPU.0"], or_cpu=False)

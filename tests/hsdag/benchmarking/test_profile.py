@@ -1,0 +1,212 @@
+"""``hsdag profile`` and the reports made of it."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hsdag.benchmarking.profile import MeasuredCosts, heaviest_ops, random_placements
+from hsdag.cli.app import run
+from hsdag.cli.profile import show_profile
+from hsdag.ir.device import DeviceSpec, parse_devices
+from hsdag.ir.graph.build import fingerprint, read_graph
+from hsdag.ir.graph.coarsen import placement_units
+from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
+from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
+from hsdag.runtime.problem.cost_model import CostSource
+from hsdag.runtime.problem.problem_file import read_problem
+from hsdag.runtime.problem.units import problem_of
+
+pytestmark = pytest.mark.usefixtures("short_comparisons")
+
+
+def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
+    capsys.readouterr()
+    assert run([*(str(a) for a in arguments), "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+@pytest.fixture(scope="module")
+def told(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The JSON answer of a profile."""
+    written = tmp_path_factory.mktemp("costs") / "costs.json"
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        asked = ["--partition-cpu", "2", "--cuts", "2", "-o", str(written), "--json"]
+        assert run(["profile", str(tiny_resnet), *asked]) == 0
+    document: dict[str, Any] = json.loads(printed.getvalue())
+    return document
+
+
+@pytest.fixture(scope="module")
+def costs(told: dict[str, Any]) -> Path:
+    return Path(told["costs"])
+
+
+@pytest.mark.slow
+def test_the_costs_are_a_problem_file_of_the_models_own_ops(costs: Path, tiny_resnet: Path) -> None:
+    problem = read_problem(costs)
+    assert problem.device_names == ("CPU_0", "CPU_1")
+    assert problem.source is CostSource.CALIBRATED
+    assert set(problem.op_names) == set(read_graph(tiny_resnet).op_names)
+    assert problem_of(problem).num_units < problem.num_ops
+
+
+def test_the_costs_say_how_much_devices_slow_each_other_down(costs: Path) -> None:
+    slowdown = read_problem(costs).slowdown
+    assert slowdown is not None
+    assert slowdown.shape == (2, 2)
+    assert slowdown.min() >= 1.0
+
+
+def test_what_compiling_the_cuts_took_is_said_of_every_submodel(told: dict[str, Any], tiny_resnet: Path) -> None:
+    submodels = told["submodels"]
+    assert {part["cut"] for part in submodels} == {1, 2}
+    assert {part["device"] for part in submodels} == {"CPU_0", "CPU_1"}
+    names = set(read_graph(tiny_resnet).op_names)
+    assert all({part["first_op"], part["last_op"]} <= names and part["num_ops"] > 0 for part in submodels)
+    compile_s = [part["compile_s"] for part in submodels]
+    assert compile_s == sorted(compile_s, reverse=True)
+    assert compile_s[-1] > 0
+    assert all(part["resident_bytes"] >= 0 and part["device_bytes"] is None for part in submodels)
+
+
+def test_tables_show_what_loading_took_and_how_tensors_are_handed_over(
+    told: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    nothing, some = [[None, None], [None, None]], [[None, 2e-6], [None, None]]
+    shared = {"latency_s": some, "bandwidth_bytes_per_s": [[None, 5e9], [None, None]]}
+    ordinary = {"latency_s": nothing, "bandwidth_bytes_per_s": nothing}
+    show_profile(MeasuredCosts(**{**told, "hand_over": {"ordinary": ordinary, "shared": shared}}), 3)
+    table = capsys.readouterr().out
+    assert all(
+        words in table for words in ("compile s", "first ms", "process MB", "GPU MB", "slowest of", "heaviest of")
+    )
+    rows = [" ".join(line.split()) for line in table.splitlines()]
+    assert "CPU_0 -> CPU_1 - - 2 5" in rows
+    assert sum(row.startswith("CPU_1 -> CPU_0") for row in rows) == 1  # among HETERO's alone
+
+
+def test_a_solution_of_the_costs_is_a_placement_that_runs_the_model(
+    costs: Path, tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    solved = tmp_path / "solved.json"
+    asked = ["--method", "hsdag", "--max-evaluations", "30", "-o", str(solved)]
+    assert run(["solve", str(costs), *asked]) == 0
+    document = answer(capsys, "bench", tiny_resnet, "-p", solved, "--time", "0.3s")
+    assert document["failures"] == {}
+
+
+def test_a_platform_that_is_not_here_gives_costs_that_say_they_are_not_measured(
+    tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    document = answer(capsys, "profile", tiny_resnet, "--platform", "t4-a100", "-o", tmp_path / "c.json")
+    assert document["source"] == "analytic"
+    problem = read_problem(tmp_path / "c.json")
+    assert list(problem.device_names) == document["devices"]
+    assert len(set(problem.labels.colocate)) == placement_units(read_graph(tiny_resnet)).graph.num_ops
+
+
+def test_a_platform_and_devices_of_this_machine_exclude_each_other(
+    tiny_resnet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["profile", str(tiny_resnet), "--platform", "t4-a100", "--partition-cpu", "2"]) == 2
+    assert "--platform brings its own devices" in capsys.readouterr().err
+
+
+def two_devices() -> ModelProfile:
+    """Ops 1 and 2 are one primitive on the first device; op 3 runs on the second alone."""
+    links = LinkProfile(np.zeros(2), np.zeros((2, 2)), np.ones((2, 2)))
+    first = DeviceProfile(np.array([1.0, 4.0, 0.0, np.nan]), ((1, 2),), None, 0.0, 1, 0, None)
+    second = DeviceProfile(np.array([3.0, 1.0, 2.0, 5.0]), (), 11.0, 0.0, 1, 0, None)
+    return ModelProfile((DeviceSpec("A", "A"), DeviceSpec("B", "B")), (first, second), links)
+
+
+def test_devices_are_compared_over_ops_that_one_of_them_computes_as_one() -> None:
+    graph = graph_from_edges(["Relu", "Convolution", "Add", "Sin"], [(0, 1), (1, 2), (2, 3)], flops=[1, 9, 1, 1])
+    rows, wins, saved_s = heaviest_ops(graph, two_devices())
+    assert [(row.type, row.fused_ops, row.time_s, row.best) for row in rows] == [
+        ("Sin", 1, {"B": 5.0}, "B"),
+        ("Convolution", 2, {"A": 4.0, "B": 3.0}, "B"),
+        ("Relu", 1, {"A": 1.0, "B": 3.0}, "A"),
+    ]
+    assert (wins.tolist(), saved_s.tolist()) == ([1, 2], [2.0, 1.0])
+
+
+def test_what_two_devices_do_equally_fast_is_won_by_neither() -> None:
+    graph = graph_from_edges(["Relu"], [])
+    same = DeviceProfile(np.array([2.0]), (), 2.0, 0.0, 1, 0, None)
+    links = LinkProfile(np.zeros(2), np.zeros((2, 2)), np.ones((2, 2)))
+    rows, wins, _ = heaviest_ops(graph, ModelProfile((DeviceSpec("A", "A"), DeviceSpec("B", "B")), (same, same), links))
+    assert rows[0].best is None
+    assert wins.tolist() == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (("bench", "--device", "CPU", "--trace", "{weights}"), "is read by this command"),
+        (("profile", "--devices", "CPU", "-o", "{weights}"), "is the model itself"),
+        (("profile", "--devices", "CPU", "-i", "{inputs}", "-o", "{inputs}"), "holds the model's inputs"),
+        (("place", "--devices", "CPU", "-i", "{inputs}", "-o", "{inputs}"), "holds the model's inputs"),
+        (("bench", "--device", "CPU", "--device", "AUTO:CPU", "--trace", "{other}"), "show one run"),
+    ],
+)
+def test_nothing_a_user_has_is_overwritten_and_what_cannot_be_done_is_said(
+    arguments: tuple[str, ...], reason: str, tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = tmp_path / "m.xml"
+    for suffix in (".xml", ".bin"):
+        model.with_suffix(suffix).write_bytes(tiny_resnet.with_suffix(suffix).read_bytes())
+    inputs = tmp_path / "in.npz"
+    np.savez(inputs, images=np.zeros(1))
+    named = {"weights": model.with_suffix(".bin"), "inputs": inputs, "other": tmp_path / "t.json"}
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    command, *options = (argument.format(**named) for argument in arguments)
+    assert run([command, str(model), *options]) == 2
+    assert reason in capsys.readouterr().err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_random_placements_are_legal_and_both_contiguous_and_not(costs: Path) -> None:
+    problem = problem_of(read_problem(costs))
+    drawn = random_placements(problem, 20, np.random.default_rng(0))
+    assert all(problem.is_legal(placement) for placement in drawn)
+    changes = (np.diff(drawn, axis=1) != 0).sum(axis=1)
+    assert changes.min() <= 1
+    assert changes.max() >= 3
+
+
+def test_a_measured_trace_holds_the_ops_of_every_device_and_says_measured(
+    tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    graph, parts = read_graph(tiny_resnet), "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]"
+    units = placement_units(graph)
+    devices = ["AB"[int(u >= units.graph.num_ops // 2)] for u in units.partition.labels.tolist()]
+    placement = Placement(
+        model=ModelRecord(name="tiny", fingerprint=fingerprint(graph)),
+        devices=[DeviceRecord.of(spec) for spec in parse_devices(parts)],
+        affinity=dict(zip(graph.canonical_names, devices, strict=True)),
+        method="by hand",
+        seed=0,
+        objective="latency",
+        executor="hetero",
+    )
+    placement.save(tmp_path / "p.json")
+    answer(capsys, "bench", tiny_resnet, "-p", tmp_path / "p.json", "--time", "0.3s", "--trace", tmp_path / "t.json")
+    document = json.loads((tmp_path / "t.json").read_text())
+    assert document["otherData"]["times"] == "measured"
+    threads = {e["tid"]: e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"}
+    ran = {event["name"]: event for event in document["traceEvents"] if event["ph"] == "X"}
+    convolutions = {name for name, t in zip(graph.op_names, graph.op_types, strict=True) if t == "Convolution"}
+    shown = {name: threads[ran[name]["tid"]] for name in convolutions & set(ran)}
+    assert len(shown) >= len(convolutions) // 2
+    placed = dict(zip(graph.op_names, placement.devices_of(graph), strict=True))
+    assert shown == {name: placed[name] for name in shown}

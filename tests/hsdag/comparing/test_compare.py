@@ -1,0 +1,185 @@
+"""Comparisons: every method has a row or a reason, means have intervals, and what was interrupted goes on."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from scipy.stats import t as student
+
+from hsdag.comparing.compare import CompareOptions, Comparison, Row, compare
+from hsdag.comparing.source import Source
+from hsdag.ir.errors import FileFormatError, ModelError, OptionError, SearchError
+from hsdag.methods.incumbent import GaveUp, Incumbent, Status
+from hsdag.methods.lists.baselines import RandomPlacer
+from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.search.driver import Watcher
+from hsdag.search.options import SolveOptions
+from hsdag.solving.runs import Run
+from tests.hsdag.methods.exact.exact_reference import random_problem
+
+
+@pytest.fixture(scope="module")
+def problem() -> ScheduleProblem:
+    """Twelve ops on three devices, none of which runs all of them."""
+    drawn = random_problem(1, 12, 3)
+    time_s = drawn.time_s.copy()
+    time_s[:3] = 4.0
+    time_s[np.arange(3), np.arange(3)] = np.nan
+    return replace(drawn, time_s=time_s)
+
+
+def options(*methods: str, seeds: int = 3, evaluations: int = 40) -> CompareOptions:
+    return CompareOptions(methods, seeds, SolveOptions(budget_s=600.0, max_evaluations=evaluations))
+
+
+def test_every_method_has_a_row_or_the_reason_why_it_has_none(problem: ScheduleProblem) -> None:
+    found = compare(problem, options("heft", "random", "best-device"))
+    assert {row.method for row in found.rows} == {"heft", "random"}
+    assert set(found.refused) == {"best-device"}
+    assert [row.mean_s for row in found.rows] == sorted(row.mean_s for row in found.rows)
+    bound_s = max(run.lower_bound_s for run in found.runs)
+    assert bound_s > 0
+    assert [row.gap for row in found.rows] == [pytest.approx(1 - bound_s / row.mean_s) for row in found.rows]
+    assert found.is_complete
+    assert len(found.runs) == 6
+
+
+def test_each_seed_is_a_search_of_its_own_within_the_budget() -> None:
+    apart = ScheduleProblem.from_arrays(np.random.default_rng(0).uniform(1, 2, (20, 3)), [])
+    found = compare(apart, options("random"))
+    assert [run.seed for run in found.runs] == [0, 1, 2]
+    assert len({run.value_s for run in found.runs}) > 1
+    assert all(run.evaluations <= 40 for run in found.runs)
+
+
+def test_a_row_has_the_mean_its_interval_and_the_gap_to_the_largest_bound() -> None:
+    values = [3.0, 4.0, 8.0]
+    runs = [
+        Run(method="a", seed=s, value_s=v, lower_bound_s=b, elapsed_s=1.0 + s, evaluations=10 * s)
+        for s, (v, b) in enumerate(zip(values, [1.0, 2.0, 1.5], strict=True))
+    ]
+    row = Row.of("a", runs, 2.5)
+    low, high = student.interval(0.95, 2, loc=5.0, scale=np.std(values, ddof=1) / np.sqrt(3))
+    assert (row.mean_s, row.best_s, row.lower_bound_s, row.runs) == (5.0, 3.0, 2.0, 3)
+    assert row.deviation_s == pytest.approx(np.std(values, ddof=1))
+    assert row.ci95_s == pytest.approx((high - low) / 2)
+    assert (row.gap, row.elapsed_s, row.evaluations) == (0.5, 2.0, 10.0)
+    assert Row.of("a", runs[:2], 2.5).ci95_s is None
+
+
+def test_an_interrupted_comparison_goes_on_to_what_it_would_have_been(problem: ScheduleProblem, tmp_path: Path) -> None:
+    wanted, kept = options("heft", "random", seeds=2), tmp_path / "comparison.json"
+    begun: list[str] = []
+    stopping = Watcher(on_phase=begun.append, should_stop=lambda: len(begun) == 4)
+    part = compare(problem, wanted, stopping, keep=lambda found: found.save(kept))
+    assert (len(part.runs), part.is_complete) == (3, False)
+    assert {row.method for row in part.rows} == {"heft", "random"}
+    begun.clear()
+    whole = compare(problem, wanted, Watcher(on_phase=begun.append), past=Comparison.load(kept))
+    assert len(begun) == 1
+    at_once = compare(problem, wanted)
+    assert [(run.method, run.seed, run.value_s) for run in whole.runs] == [
+        (run.method, run.seed, run.value_s) for run in at_once.runs
+    ]
+
+
+def test_a_comparison_is_resumed_with_the_same_settings_only(problem: ScheduleProblem) -> None:
+    past = compare(problem, options("heft", seeds=1))
+    with pytest.raises(SearchError, match="max evaluations differs"):
+        compare(problem, options("heft", seeds=1, evaluations=41), past=past)
+    with pytest.raises(SearchError, match="the problem or its costs differs"):
+        compare(replace(random_problem(3, 12, 3), name=problem.name), options("heft", seeds=1), past=past)
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (MemoryError(), "out of memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), "out of memory"),
+        (SearchError("no plan at all"), "no plan at all"),
+    ],
+)
+def test_a_method_that_fails_does_not_end_the_comparison(
+    problem: ScheduleProblem, monkeypatch: pytest.MonkeyPatch, error: Exception, reason: str
+) -> None:
+    def failing(_: RandomPlacer, __: Incumbent) -> Status:
+        raise error
+
+    monkeypatch.setattr(RandomPlacer, "_search", failing)
+    found = compare(problem, options("random", "heft", seeds=2))
+    assert found.failures == {"random": f"2 of 2 runs: {reason}"}
+    assert [row.method for row in found.rows] == ["heft"]
+    assert f"random failed in 2 of 2 runs: {reason}" in found.markdown()
+
+
+def test_a_method_that_gives_up_has_no_value_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    def giving_up(_: RandomPlacer, __: Incumbent) -> Status:
+        raise GaveUp("out of memory for 4 units")
+
+    monkeypatch.setattr(RandomPlacer, "_search", giving_up)
+    able = ScheduleProblem.from_arrays(np.ones((4, 2)), [(0, 1), (0, 2), (0, 3)])
+    found = compare(able, options("random", "best-device", seeds=1))
+    assert found.failures == {"random": "1 of 1 runs: out of memory for 4 units"}
+    assert [row.method for row in found.rows] == ["best-device"]
+
+
+def test_a_defect_of_a_method_is_not_taken_for_a_failure(
+    problem: ScheduleProblem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: RandomPlacer, __: Incumbent) -> Status:
+        raise RuntimeError("shapes do not match")
+
+    monkeypatch.setattr(RandomPlacer, "_search", broken)
+    with pytest.raises(RuntimeError, match="shapes do not match"):
+        compare(problem, options("random"))
+
+
+def test_the_file_holds_rows_and_is_refused_where_it_is_no_comparison(problem: ScheduleProblem, tmp_path: Path) -> None:
+    path = tmp_path / "comparison.json"
+    found = compare(problem, options("heft", seeds=1))
+    found.save(path)
+    assert Comparison.load(path) == found
+    assert '"rows"' in path.read_text()
+    path.write_text('{"format": "hsdag-comparison", "version": 1, "setup": {}}')
+    with pytest.raises(FileFormatError, match=r"setup\.problem: Field required"):
+        Comparison.load(path)
+
+
+def test_for_throughput_methods_of_throughput_are_compared(problem: ScheduleProblem) -> None:
+    search = SolveOptions(objective=THROUGHPUT, budget_s=600.0, max_evaluations=20)
+    found = compare(problem, CompareOptions(("pipeline", "heft"), 1, search))
+    assert {row.method for row in found.rows} == {"pipeline", "heft"}
+
+
+def test_wrong_options_are_named() -> None:
+    with pytest.raises(OptionError, match="--seeds must be at least 1, not 0"):
+        CompareOptions(num_seeds=0)
+    with pytest.raises(OptionError, match="names a method twice"):
+        CompareOptions(("heft", "heft"))
+    with pytest.raises(OptionError, match="unknown method 'luck'"):
+        CompareOptions(("luck",))
+
+
+def test_a_workload_and_a_model_are_problems_by_name(tiny_resnet: Path) -> None:
+    wired = Source("random-wired", workload={"family": "er", "nodes": 5, "modules": 1}).problem()
+    assert (wired.num_ops > 5, wired.num_devices) == (True, 3)
+    model = Source(str(tiny_resnet), "p100x4").problem()
+    assert (model.model is not None, model.num_devices) == (True, 4)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        (Source("chainmn"), "'chainmn' is no file, and no workload; workloads are chainmm"),
+        (Source("chainmm", devices="CPU"), "--devices does not go with a workload"),
+        (Source("chainmm", workload={"modules": 2}), "chainmm does not take --modules"),
+        (Source("pyproject.toml", workload={"modules": 2}), "--option does not go with a model"),
+    ],
+)
+def test_what_does_not_go_with_a_source_is_refused(source: Source, message: str) -> None:
+    with pytest.raises((ModelError, OptionError), match=message):
+        source.problem()

@@ -1,0 +1,181 @@
+"""Numeric bisection: the op it names, on random graphs and on two devices that treat denormal numbers unlike.
+
+One CPU device flushes numbers below 1.2e-38 to zero and the other does not: an op that gives such numbers differs.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openvino import opset13
+
+from hsdag.cli.app import run
+from hsdag.diagnosis.bisect import Bisection, Bisector, Probe, bisect
+from hsdag.ir.device import parse_devices
+from hsdag.ir.errors import HsdagError, OptionError, SearchError
+from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
+
+DEVICES = "FLUSHED=CPU[CPU_DENORMALS_OPTIMIZATION=YES],EXACT=CPU[CPU_DENORMALS_OPTIMIZATION=NO]"
+SMALL = np.float32(1e-39)
+
+
+def looked(differs: set[int], failing: set[int] = frozenset()) -> object:  # type: ignore[assignment]
+    def look(v: int) -> Probe:
+        failure = "crashed" if v in failing else None
+        return Probe(str(v), "MatMul", 1.0, v in differs and failure is None, failure)
+
+    return look
+
+
+@st.composite
+def graphs(draw: st.DrawFn) -> ComputationGraph:
+    num = draw(st.integers(2, 24))
+    edges = {(draw(st.integers(0, v - 1)), v) for v in range(1, num) for _ in range(draw(st.integers(1, 3)))}
+    return graph_from_edges(["MatMul"] * num, sorted(edges))
+
+
+def behind(graph: ComputationGraph, v: int) -> set[int]:
+    found = {v}
+    for u in graph.topological_order.tolist():
+        if found & set(graph.predecessors.of(u).tolist()):
+            found.add(u)
+    return found
+
+
+@given(graphs(), st.data())
+def test_a_difference_that_stays_is_found_where_it_begins(graph: ComputationGraph, data: st.DataObject) -> None:
+    planted = data.draw(st.integers(0, graph.num_ops - 1))
+    differs = behind(graph, planted)
+    ends = [v for v in range(graph.num_ops) if not len(graph.successors.of(v))]
+    assert Bisector(graph, looked(differs)).first(ends) == planted  # type: ignore[arg-type]
+
+
+@given(graphs(), st.data())
+def test_whatever_differs_all_that_the_named_op_reads_agrees_or_fails(
+    graph: ComputationGraph, data: st.DataObject
+) -> None:
+    ops = st.sets(st.integers(0, graph.num_ops - 1))
+    differs, failing = data.draw(ops), data.draw(ops)
+    ends = [v for v in range(graph.num_ops) if not len(graph.successors.of(v))]
+    first = Bisector(graph, looked(differs, failing)).first(ends)  # type: ignore[arg-type]
+    if first is None:
+        assert not (differs - failing) & set(ends)
+    else:
+        assert first in differs - failing
+        assert not (differs - failing) & set(graph.predecessors.of(first).tolist())
+
+
+def test_what_the_accused_op_reads_is_looked_at_though_an_op_behind_it_agrees() -> None:
+    graph = graph_from_edges(["MatMul"] * 9, [*((v, v + 1) for v in range(8)), (1, 8)])
+    bisector = Bisector(graph, looked({1, 8}))  # type: ignore[arg-type]
+    assert bisector.first([8]) == 1
+    assert not bisector.probes[3].differs
+
+
+def test_a_chain_takes_about_as_many_probes_as_its_length_has_bits() -> None:
+    graph = graph_from_edges(["MatMul"] * 1000, [(v, v + 1) for v in range(999)])
+    bisector = Bisector(graph, looked(set(range(617, 1000))))  # type: ignore[arg-type]
+    assert bisector.first([999]) == 617
+    assert len(bisector.probes) <= 13
+
+
+def small_model(*, hidden: bool) -> ov.Model:
+    """Products, then one that makes numbers denormal; ``hidden`` ones are beside ordinary ones until a slice."""
+    rng = np.random.default_rng(0)
+    x, scale = opset13.parameter([1, 8], np.float32, name="x"), opset13.parameter([1, 8], np.float32, name="scale")
+    node = x
+    for k in range(3):
+        weight = opset13.constant(rng.standard_normal((8, 8)).astype(np.float32))
+        node = opset13.tanh(opset13.matmul(node, weight, False, False), name=f"before{k}")
+    node = opset13.multiply(node, scale, name="planted")
+    if hidden:
+        cut = [opset13.constant(np.array(ends)) for ends in ([0, 0], [1, 4], [1, 1])]
+        node = opset13.slice(node, *cut, name="shown")
+    for k in range(3):
+        node = opset13.abs(opset13.negative(node), name=f"after{k}")
+    return ov.Model([opset13.result(node)], [x, scale], "small")
+
+
+def bisected(tmp_path: Path, scale: np.ndarray, *, hidden: bool = False) -> Bisection:
+    inputs = tmp_path / "inputs.npz"
+    np.savez(inputs, x=np.linspace(-1, 1, 8, dtype=np.float32)[None], scale=scale.astype(np.float32)[None])
+    return bisect(small_model(hidden=hidden), parse_devices(DEVICES), inputs=inputs)
+
+
+def test_the_op_that_two_devices_compute_unlike_is_named_as_the_cause(tmp_path: Path) -> None:
+    found = bisected(tmp_path, np.full(8, SMALL))
+    assert found.first is not None
+    assert found.first.op == "planted"
+    assert found.is_own
+    assert [(read.op, read.differs) for read in found.reads] == [("before2", False)]
+    assert "planted (Multiply) is the first op that differs" in " ".join(found.sentences)
+
+
+@pytest.mark.slow
+def test_an_op_that_only_shows_what_came_before_is_told_from_the_cause(tmp_path: Path) -> None:
+    found = bisected(tmp_path, np.array([SMALL] * 4 + [1.0] * 4), hidden=True)
+    assert found.first is not None
+    assert found.first.op == "shown"
+    assert found.is_own is False
+    assert "The difference is not its own" in " ".join(found.sentences)
+
+
+def test_where_nothing_differs_there_is_nothing_to_look_for(tmp_path: Path) -> None:
+    found = bisected(tmp_path, np.ones(8))
+    assert (found.first, found.probes, found.whole.differs) == (None, (), False)
+    assert "nothing to look for" in found.sentences[0]
+
+
+def test_numbers_that_are_not_finite_on_one_device_alone_differ(tmp_path: Path) -> None:
+    x, y = opset13.parameter([4], np.float32, name="x"), opset13.parameter([4], np.float32, name="y")
+    both = opset13.add(x, y, name="sum")
+    model = ov.Model([opset13.result(opset13.relu(opset13.divide(x, y, name="ratio"))), opset13.result(both)], [x, y])
+    np.savez(tmp_path / "i.npz", x=np.full(4, SMALL), y=np.full(4, SMALL))  # 0 / 0 where they are flushed
+    found = bisect(model, parse_devices(DEVICES), inputs=tmp_path / "i.npz")
+    assert found.whole.difference is None
+    assert found.first is not None
+    assert found.first.op in ("ratio", "sum")
+    found.model_dump_json()
+
+
+@pytest.mark.slow
+def test_the_command_prints_the_op_and_one_document(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    ov.save_model(small_model(hidden=False), tmp_path / "m.xml", compress_to_fp16=False)
+    np.savez(tmp_path / "i.npz", x=np.ones((1, 8), np.float32), scale=np.full((1, 8), SMALL))
+    given_options = ["-d", DEVICES, "-i", str(tmp_path / "i.npz")]
+    assert run(["bisect", str(tmp_path / "m.xml"), *given_options, "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["first"]["op"], document["is_own"], document["devices"]) == ("planted", True, ["FLUSHED", "EXACT"])
+
+
+def test_other_than_two_devices_is_a_users_error(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="compares two devices, not 1"):
+        bisect(small_model(hidden=False), parse_devices("CPU"))
+
+
+DIES = """
+import os
+from hsdag.ir.processes import main
+
+class Dies:
+    def handle(self, request): os._exit(3)
+
+main(lambda setup, channel: Dies())
+"""
+
+
+def test_a_process_that_ends_is_said() -> None:
+    with pytest.raises(SearchError, match="do not both run the model: the worker exited with code 3"):
+        bisect(small_model(hidden=False), parse_devices(DEVICES), command=(sys.executable, "-c", DIES))
+
+
+def test_inputs_that_are_not_there_are_a_mistake_of_the_user(tmp_path: Path) -> None:
+    with pytest.raises(HsdagError, match=r"no such file: .*absent\.npz"):
+        bisect(small_model(hidden=False), parse_devices(DEVICES), inputs=tmp_path / "absent.npz")

@@ -1,0 +1,123 @@
+"""Examinations of this machine: what they find, and that no plugin that fails ends one."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13
+
+from hsdag.diagnosis import findings, machine
+from hsdag.diagnosis.examination import Examination, examine
+from hsdag.diagnosis.findings import Severity
+from hsdag.ir.errors import DeviceError, ModelError
+from hsdag.ir.graph.scenario import Scenario
+
+pytestmark = pytest.mark.slow
+
+TWO = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]"
+
+
+def faulty(*faults: str) -> tuple[str, ...]:
+    return sys.executable, "-m", "tests.hsdag.diagnosis.faulty_examiner", *faults
+
+
+def texts(found: Examination, severity: Severity) -> list[str]:
+    return [f"{each.about}: {each.text}" for each in found.findings if each.severity is severity]
+
+
+@pytest.fixture(scope="module")
+def found(tiny_resnet: Path) -> Iterator[Examination]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(machine, "PAIR_S", 0.0)
+        yield examine(tiny_resnet, TWO)
+
+
+def test_every_question_about_a_sound_machine_is_answered(found: Examination) -> None:
+    assert texts(found, Severity.DANGER) == []
+    assert all(device.facts is not None and device.outputs_of_a_small_network is not None for device in found.devices)
+    (pair,) = found.pairs
+    assert pair.names == ("A", "B")
+    assert pair.there is not None
+    assert pair.back is not None
+    assert set(pair.gains) == {"compute", "memory"}
+    assert all(0.5 < gain < 4 for gain in pair.gains.values())
+
+
+def test_the_second_cpu_gets_nothing(found: Examination) -> None:
+    assert found.model is not None
+    assert [each.policy for each in found.model.hetero] == [None, "PIPELINE_PARALLEL"]
+    (first, second), again = ([each.ops for each in choice.devices] for choice in found.model.hetero)
+    assert [first, second] == again == [found.model.ops, 0]
+    assert any("CPU_B will get nothing: CPU_A runs every op" in text for text in texts(found, Severity.WARNING))
+
+
+def test_the_next_command_takes_the_same_devices(found: Examination, tiny_resnet: Path) -> None:
+    assert found.next == (f"hsdag place {tiny_resnet} --devices '{TWO}'",)
+
+
+def test_a_document_has_what_was_found(found: Examination) -> None:
+    document = found.model_dump(mode="json")
+    assert document["openvino"] == ov.get_version()
+    assert [device["name"] for device in document["devices"]] == ["A", "B"]
+    assert document["model"]["hetero"][0]["devices"][0]["ops"] == document["model"]["ops"]
+    assert document["model"]["unsupported"] == {"A": [], "B": []}
+    assert len(document["findings"]) == len(found.findings)
+
+
+def test_plugins_that_crash_hang_or_are_absent_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(findings, "ANSWER_S", 1.0)
+    command = faulty("crash AskDevice 'A'", "hang AskDevice 'B'")
+    found = examine(None, f"{TWO},GPU.7", command=command)
+    crashed, hung, absent = texts(found, Severity.DANGER)
+    assert crashed.startswith("A: loading failed: the worker was ended by SIGSEGV")
+    assert hung == "B: loading failed: the worker gave no answer within 1 s and was killed"
+    assert absent.startswith("GPU.7: loading failed: unknown device 'GPU.7'")
+    assert [device.facts for device in found.devices] == [None, None, None]
+    assert found.next == ()
+
+
+def test_where_openvino_crashes_over_its_devices_each_plugin_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What compiles is given up with the budget, and is not said to hang."""
+    monkeypatch.setattr(findings, "LEAST_S", 1.0)
+    found = examine(budget_s=1e-3, command=faulty("crash ListDevices plugin=None", "hang ProbePrecision 'CPU'"))
+    (text,) = texts(found, Severity.DANGER)
+    assert text.startswith("OpenVINO: listing devices failed: the worker was ended by SIGSEGV")
+    (text,) = texts(found, Severity.WARNING)
+    assert text.startswith("CPU: a small network was not finished in the 1 s that were left")
+    (device,) = found.devices
+    assert (device.name, device.outputs_of_a_small_network) == ("CPU", None)
+    assert device.facts is not None
+
+
+def test_affinities_of_a_model_in_memory_are_examined() -> None:
+    given = opset13.parameter([2], np.float32, name="x")
+    node = opset13.relu(given, name="r")
+    node.get_rt_info()["affinity"] = "CPU"
+    model = ov.Model([opset13.result(node, name="y")], [given], "m")
+    node.set_friendly_name("x")
+    found = examine(model, "CPU")
+    assert node.get_friendly_name() == "x"
+    (text,) = texts(found, Severity.DANGER)
+    assert text == "HETERO:CPU: does not compile the model: 2 of 3 ops have no affinity, for example 'x'"
+
+
+def test_a_model_that_is_none_and_a_malformed_list_are_the_users_mistakes(tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match="no such file"):
+        examine(tmp_path / "none.xml")
+    with pytest.raises(DeviceError, match="neither a name"):
+        examine(None, "GPU 0")
+
+
+@pytest.mark.parametrize("is_faulty", [True, False])
+def test_outputs_that_are_wrong_once_inputs_shrink_are_a_danger(is_faulty: bool) -> None:
+    given = opset13.parameter([-1], np.float32, name="x")
+    node = opset13.convert(given, "f32") if is_faulty else opset13.tanh(given)
+    model = ov.Model([opset13.result(node, name="y")], [given], "m")
+    found = examine(model, "CPU", scenarios=[Scenario.parse("x[72]")])
+    wrong = [text for text in texts(found, Severity.DANGER) if "once its inputs shrink" in text]
+    assert len(wrong) == is_faulty

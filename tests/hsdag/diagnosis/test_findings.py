@@ -1,0 +1,112 @@
+"""What is worth saying, and how grave it is."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hsdag.diagnosis import findings
+from hsdag.diagnosis.findings import Severity
+from hsdag.diagnosis.model import HeteroChoice, findings_on
+from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.runtime.measuring.messages import DeviceFacts, Precision, Transfer
+
+FACTS = DeviceFacts("a GPU", "discrete", "2026.4", 1e9, (), "f16")
+GRAPH = replace(
+    graph_from_edges(["Parameter", "Constant", "A", "Result"], [(0, 2), (1, 2), (2, 3)], op_names=["x", "w", "a", "r"]),
+    weight_bytes=np.array([0, 2_000_000_000, 0, 0]),
+)
+
+
+def gaps(by_default: float | None, in_f32: float | None) -> Precision:
+    return Precision({"max_relative": by_default}, {"max_relative": in_f32})
+
+
+@pytest.mark.parametrize(
+    ("precision", "found", "severity"),
+    [
+        ("f16", gaps(1e-3, 1e-7), Severity.NOTE),
+        ("f32", gaps(1e-7, 1e-7), None),
+        ("f16", gaps(0.3, 1e-7), Severity.DANGER),
+        ("f32", gaps(None, 1e-7), Severity.DANGER),
+        ("f16", gaps(1e-3, 0.2), Severity.DANGER),
+    ],
+)
+def test_a_precision_is_noted_and_wrong_outputs_are_a_danger(
+    precision: str, found: Precision, severity: Severity | None
+) -> None:
+    said = findings.of_precision("GPU.0", replace(FACTS, precision=precision), found)
+    assert [finding.severity for finding in said] == ([] if severity is None else [severity])
+
+
+def test_devices_that_take_turns_are_warned_of() -> None:
+    (said,) = findings.of_overlap("A and B", {"compute": 1.02, "memory": 1.1})
+    assert said.severity is Severity.WARNING
+    assert "1.02 times (compute) and 1.10 times (memory)" in said.text
+    assert findings.of_overlap("A and B", {"compute": 1.9, "memory": 1.1}) == []
+    assert findings.of_overlap("A and B", {}) == []
+
+
+def test_a_tensor_that_arrives_wrong_is_a_danger() -> None:
+    (said,) = findings.of_transfer("A -> B", Transfer("host", (), 1.0, 1.0, is_right=False))
+    assert said.severity is Severity.DANGER
+    assert findings.of_transfer("A -> B", Transfer("host", (), 1.0, 1.0, is_right=True)) == []
+
+
+def choice(chosen: list[str], variables: tuple[str, ...] = (), failure: str | None = None) -> HeteroChoice:
+    graph = replace(GRAPH, variables=variables or ("",) * 4)
+    return HeteroChoice.of(graph, ("GPU.0", "CPU"), chosen, None, failure)
+
+
+def test_ops_and_weights_are_counted_by_device_and_a_result_goes_with_its_op() -> None:
+    found = choice(["GPU.0", "GPU.0", "CPU", "GPU.0"])
+    counted = [(each.name, each.ops, each.weight_bytes) for each in found.devices]
+    assert counted == [("GPU.0", 2, 0), ("CPU", 2, 2_000_000_000)]
+    assert found.target == "HETERO:GPU.0,CPU"
+    named_otherwise = HeteroChoice.of(GRAPH, ("FAST.0", "CPU"), ["GPU.0"] * 4, None, None)
+    assert [(each.name, each.ops) for each in named_otherwise.devices] == [("FAST.0", 0), ("CPU", 0), ("GPU.0", 4)]
+
+
+def test_weights_beyond_a_devices_memory_are_a_danger_and_a_device_without_ops_is_warned_of() -> None:
+    said = findings_on(choice(["GPU.0"] * 4), {"GPU.0": 1.5e9, "CPU": 64e9})
+    assert [finding.severity for finding in said] == [Severity.DANGER, Severity.WARNING]
+    assert "2 GB of weights, and GPU.0 has 1.5 GB" in said[0].text
+    assert said[1].text == "CPU will get nothing: GPU.0 runs every op"
+
+
+def test_state_that_hetero_loses_is_a_danger() -> None:
+    (said,) = findings_on(choice(["GPU.0", "GPU.0", "CPU", "CPU"], ("s", "", "s", "")), {})
+    assert said.severity is Severity.DANGER
+    assert "'s' of the model's state, or fails: it is on GPU.0 and CPU" in said.text
+    assert findings_on(choice(["GPU.0", "CPU", "GPU.0", "GPU.0"], ("s", "", "s", "")), {}) == []
+
+
+def test_a_model_that_hetero_refuses_is_a_danger() -> None:
+    (said,) = findings_on(choice(["CPU", "CPU", "", ""], failure="2 of 4 ops have no affinity"), {})
+    assert said.severity is Severity.DANGER
+    assert said.text == "does not compile the model: 2 of 4 ops have no affinity"
+
+
+def test_numbers_beyond_half_precision_are_told_apart_from_those_that_are_cut_off() -> None:
+    beyond = findings.beyond_half_precision(GRAPH, [0.0, 1e9, 65520.0, 65519.0])
+    assert beyond == {2: 65520.0}  # a constant is cut off, and what is less rounds to 65504
+    constants, computed = findings.of_half_precision(GRAPH, "GPU.0", {"w": 1e9, "v": 65504.0}, beyond)
+    assert constants.severity is Severity.WARNING
+    assert "'w' (1e+09)" in constants.text
+    assert computed.severity is Severity.DANGER
+    assert "'a' (A, 6.55e+04)" in computed.text
+    assert findings.of_half_precision(GRAPH, "GPU.0", {"v": 65504.0}, {}) == []
+
+
+@pytest.mark.parametrize(("gap", "severity"), [(1e-3, "note"), (0.2, "warning"), (None, "danger")])
+def test_outputs_that_are_off_are_told_by_how_much(gap: float | None, severity: str) -> None:
+    (said,) = findings.of_outputs("GPU.0", {"max_relative": gap})
+    assert said.severity.value == severity
+
+
+def test_ops_that_a_device_does_not_run_are_named_once_by_type() -> None:
+    (said,) = findings.of_support("GPU.0", ["Inverse", "Abs", "Inverse"])
+    assert said.text == "does not run 3 of the model's ops: Abs, Inverse"
+    assert findings.of_support("GPU.0", []) == []

@@ -1,0 +1,84 @@
+"""Explaining what a search kept: by its run folder, by its model, and at the command line."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+import hsdag
+from hsdag.cli.app import run
+from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.graph.build import read_graph
+from hsdag.ir.graph.coarsen import placement_units
+from hsdag.ir.placement.placement import Placement
+
+pytestmark = pytest.mark.usefixtures("short_comparisons")
+
+
+@pytest.fixture(scope="module")
+def kept(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory, short_comparisons: None) -> Path:
+    """The placement file of a short search, its run beside it."""
+    file = tmp_path_factory.mktemp("explained") / "resnet.placement.json"
+    given = {"method": "mincut", "budget": "6s", "max_evaluations": 4, "run_folder": file.with_suffix(".run")}
+    hsdag.place(tiny_resnet, partition_cpu=2, **given).save(file)  # type: ignore[arg-type]
+    return file
+
+
+@pytest.fixture(scope="module")
+def split(kept: Path, tiny_resnet: Path) -> Placement:
+    """The same model in two halves."""
+    graph, answer = read_graph(tiny_resnet), Placement.load(kept)
+    units = placement_units(graph).partition.labels
+    devices = [f"CPU_{int(unit > units.max() // 2)}" for unit in units]
+    return answer.model_copy(
+        update={"affinity": dict(zip(graph.canonical_names, devices, strict=True)), "executor": "hetero"}
+    )
+
+
+def test_the_run_beside_a_placement_explains_it(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", str(kept), "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    answer = Placement.load(kept)
+    assert document["value"]["measured"] == (answer.latency and answer.latency.median_s)
+    assert document["ops"][answer.used_devices[0]] > 0
+    assert document["next_best"]["measured"] is True
+
+
+def test_any_placement_of_the_model_is_explained_by_the_costs_of_a_run(kept: Path, split: Placement) -> None:
+    found = hsdag.explain(split, run=kept.with_suffix(".run"))
+    assert found.is_split
+    assert found.boundaries
+    assert len(found.gains) > 3
+    assert found.bound is not None
+
+
+@pytest.mark.slow
+def test_a_model_is_profiled_where_there_is_no_run(split: Placement, tiny_resnet: Path) -> None:
+    found = hsdag.explain(split, model=tiny_resnet)
+    assert found.value.simulated is not None
+    assert not found.value.calibrated
+    assert sum(len(gain.ops) for gain in found.gains) == read_graph(tiny_resnet).num_ops
+
+
+def test_people_get_tables_and_sentences(
+    kept: Path, split: Placement, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    split.save(tmp_path / "split.json")
+    assert run(["explain", str(tmp_path / "split.json"), "--run", str(kept.with_suffix(".run")), "--top", "2"]) == 0
+    text = capsys.readouterr().out
+    assert "SIMULATED: what units gain from where they are" in text
+    assert "gains most from where it is" in text
+
+
+def test_a_placement_without_a_run_or_a_model_is_a_users_error(kept: Path, split: Placement, tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="a run or a model"):
+        hsdag.explain(split)
+    with pytest.raises(OptionError, match="not from both"):
+        hsdag.explain(kept, run=tmp_path, model=kept)
+    with pytest.raises(OptionError, match="--shape is for the model"):
+        hsdag.explain(kept, shape="1,3,64,64")
+    split.save(tmp_path / "alone.json")
+    with pytest.raises(SearchError, match="no run folder"):
+        hsdag.explain(tmp_path / "alone.json")

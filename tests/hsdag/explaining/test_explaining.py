@@ -1,0 +1,275 @@
+"""Explanations of placements whose costs are known: closed forms, brute force, and sums that must agree.
+
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hsdag.explaining.explaining import Case
+from hsdag.explaining.explanation import Explanation
+from hsdag.ir.graph.coarsen import placement_units
+from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
+from hsdag.ir.placement.placement import DeviceRecord, ExecutorName, LatencyRecord, ModelRecord, Placement
+from hsdag.placing.placed_model import with_costs
+from hsdag.placing.result import PlaceResult, Row
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
+from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.problem.cost_model import CostModel, CostSource
+from hsdag.runtime.problem.pins import NOT_PINNED, with_pins
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.simulator import simulate
+from hsdag.scoring.base import Score
+from hsdag.scoring.recording import Event
+from hsdag.search.run_folder import PlanRecord
+
+LAUNCH_S, LATENCY_S, BYTES_PER_S = 0.5, 0.25, 100.0
+CHAIN = graph_from_edges(
+    ["Parameter", "MatMul", "MatMul", "MatMul", "MatMul", "Result"],
+    [(0, 1), (1, 2), (2, 3), (3, 4), (4, 5)],
+    output_bytes=[0, 10, 20, 30, 0, 0],
+    flops=[0, 1, 1, 1, 1, 0],
+)
+CHAIN_S = np.array([[0, 0], [1, 3], [1, 3], [3, 1], [3, 1], [0, 0]], dtype=np.float64)
+FORK = graph_from_edges(
+    ["Parameter", "MatMul", "MatMul", "MatMul", "Add", "Result"],
+    [(0, 1), (1, 2), (1, 3), (2, 4), (3, 4), (4, 5)],
+    output_bytes=[0, 10, 20, 30, 0, 0],
+    flops=[0, 1, 1, 1, 1, 0],
+)
+
+
+def cost_model(time_s: np.ndarray) -> CostModel:
+    """Between submodels on one device tensors take 0.7 of the time."""
+    d = time_s.shape[1]
+    scale = np.where(np.eye(d, dtype=np.bool_), 0.7, 1.0)
+    return CostModel(time_s, np.full(d, LAUNCH_S), LATENCY_S * scale, BYTES_PER_S / scale, CostSource.MEASURED)
+
+
+def problem_of(graph: ComputationGraph, time_s: np.ndarray) -> Problem:
+    units, d = placement_units(graph), time_s.shape[1]
+    supported = np.ones((units.graph.num_ops, d), dtype=np.bool_)
+    return with_costs(Problem(units, tuple("ABC"[:d]), supported), cost_model(time_s), np.full(d, np.inf))
+
+
+def case_of(graph: ComputationGraph, devices: str, time_s: np.ndarray, executor: ExecutorName = "hetero") -> Case:
+    placement = Placement(
+        model=ModelRecord.of(graph),
+        devices=[DeviceRecord(name=name, plugin="CPU") for name in "ABC"],
+        affinity=dict(zip(graph.canonical_names, devices, strict=True)),
+        method="auto",
+        seed=0,
+        objective="latency",
+        executor=executor,
+        latency=LatencyRecord(median_s=10.0, mean_s=10.0, p95_s=10.0, runs=6, measured=True),
+    )
+    costs: PlacementCosts = HeteroCosts.of(graph, cost_model(time_s))
+    if executor == "work-conserving":
+        costs = WorkConservingCosts.of(graph, cost_model(time_s))
+    elif executor == "cuda":
+        costs = OpByOpCosts.of(graph, cost_model(time_s), ("A", "B"))
+    return Case(problem_of(graph, time_s), costs, placement, executor)
+
+
+def test_the_value_and_each_move_are_what_the_sums_say() -> None:
+    found = case_of(CHAIN, "AAABBB", CHAIN_S).explained()
+    crossing_s = LATENCY_S + 20 / BYTES_PER_S
+    assert found.value.simulated is not None
+    assert found.value.simulated == pytest.approx(4 + 2 * LAUNCH_S + crossing_s)
+    moved = {gain.op: gain.moved for gain in found.gains}
+    assert moved["op2"] == pytest.approx(6 + 2 * LAUNCH_S + LATENCY_S + 10 / BYTES_PER_S)
+    assert moved["op3"] == pytest.approx(6 + 2 * LAUNCH_S + LATENCY_S + 30 / BYTES_PER_S)
+    assert all(gain.gain == pytest.approx(gain.moved - found.value.simulated) for gain in found.gains)
+
+
+def test_gains_come_largest_first_and_name_both_devices() -> None:
+    gains = case_of(CHAIN, "AAABBB", CHAIN_S).explained().gains
+    assert [gain.gain for gain in gains] == sorted((gain.gain for gain in gains), reverse=True)
+    assert {(gain.device, gain.other) for gain in gains} == {("A", "B"), ("B", "A")}
+    assert sorted(op for gain in gains for op in gain.ops) == sorted(CHAIN.op_names)
+
+
+def test_the_other_device_of_a_unit_is_the_next_best_of_all() -> None:
+    gains = case_of(CHAIN, "AAAAAA", np.array([[1.0, 5.0, 3.0]] * 6)).explained().gains
+    assert {gain.other for gain in gains} == {"C"}
+
+
+def test_a_boundary_of_hetero_has_the_tensor_its_bytes_and_a_launch() -> None:
+    (boundary,) = case_of(CHAIN, "AAABBB", CHAIN_S).explained().boundaries
+    assert (boundary.op, boundary.device, boundary.sources, boundary.launches) == ("op3", "B", ("A",), 1)
+    assert [(tensor.op, tensor.size_bytes) for tensor in boundary.tensors] == [("op2", 20)]
+    assert boundary.seconds == pytest.approx(LAUNCH_S + LATENCY_S + 20 / BYTES_PER_S)
+
+
+def test_what_limits_a_placement_in_turn_adds_up_to_all_of_it() -> None:
+    found = case_of(CHAIN, "AABABB", CHAIN_S).explained()
+    whole = [limit for limit in found.limits if limit.kind != "transfers" or not limit.name]
+    assert sum(limit.gain for limit in whole) == pytest.approx(1.0)
+    assert sum(limit.seconds for limit in whole) == pytest.approx(found.value.simulated)
+    pairs = {limit.name: limit.gain for limit in found.limits if limit.kind == "transfers"}
+    assert pairs[""] == pytest.approx(pairs["A to B"] + pairs["B to A"])
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_boundaries_hold_every_crossing_that_the_costs_count(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    edges = [(v, v + step) for v in range(14) for step in (1, 2, 3) if v + step < 15 and rng.random() < 0.7]
+    edges += [(v, v + 1) for v in range(14) if (v, v + 1) not in edges]
+    graph = graph_from_edges(["MatMul"] * 15, edges, output_bytes=rng.integers(1, 90, 15).tolist(), flops=[1.0] * 15)
+    devices = "".join(rng.choice(["A", "B"], 15))
+    found = case_of(graph, devices, np.ones((15, 2))).explained()
+    sent_s = next((each.seconds for each in found.limits if each.kind == "transfers" and not each.name), 0.0)
+    assert sum(boundary.transfer_s for boundary in found.boundaries) == pytest.approx(sent_s)
+
+
+def test_no_placement_is_below_the_bound_of_a_chain() -> None:
+    case = case_of(CHAIN, "AAAABB", CHAIN_S)
+    found = case.explained()
+    assert found.bound is not None
+    units = [np.array(each) for each in itertools.product((0, 1), repeat=case.problem.num_units)]
+    assert case.costs is not None
+    best_s = min(case.costs.latency_s(case.problem.expand(np.stack(units))))
+    assert found.bound.value <= best_s * (1 + 1e-9)
+    assert found.bound.value > 0.8 * best_s
+    assert found.bound.gap == pytest.approx(1 - found.bound.value / (found.value.simulated or 0.0))
+
+
+def test_parts_that_run_side_by_side_wait_for_the_chain_or_the_busiest_device() -> None:
+    time_s = np.array([[0, 0], [1, 1], [4, 4], [4, 4], [1, 1], [0, 0]], dtype=np.float64)
+    found = case_of(FORK, "AAABAA", time_s, "work-conserving").explained()
+    assert found.bottleneck is not None
+    assert found.value.simulated is not None
+    assert found.bottleneck.device == "A"
+    assert max(found.bottleneck.path_s, found.bottleneck.load_s) <= found.value.simulated * (1 + 1e-9)
+    assert found.bottleneck.load_s >= 6
+    assert {limit.kind for limit in found.limits} == {"work", "launches", "transfers"}
+    moved = next(gain for gain in found.gains if gain.op == "op3")
+    assert moved.moved >= 10  # all work on one device
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_all_that_parts_read_and_write_stands_at_boundaries(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    edges = sorted({(int(rng.integers(max(0, v - 4), v)), v) for v in range(1, 15) for _ in range(2)})
+    sizes = np.where([any(u == v for u, _ in edges) for v in range(15)], rng.integers(1, 90, 15), 0)
+    graph = graph_from_edges(["MatMul"] * 15, edges, output_bytes=sizes.tolist(), flops=[1.0] * 15)
+    found = case_of(graph, "".join(rng.choice(["A", "B"], 15)), np.ones((15, 2)), "work-conserving").explained()
+    sent_s = next(each.seconds for each in found.limits if each.kind == "transfers")
+    assert sum(boundary.transfer_s for boundary in found.boundaries) == pytest.approx(sent_s)
+
+
+def test_a_tensor_between_parts_is_sent_once_to_each_part_that_reads_it() -> None:
+    found = case_of(FORK, "AAABAA", np.ones((6, 2)), "work-conserving").explained()
+    tensors = [(tensor.op, each.device) for each in found.boundaries for tensor in each.tensors]
+    assert ("op1", "B") in tensors
+    assert ("op3", "A") in tensors
+    assert len(tensors) == len(set(tensors))
+
+
+@pytest.mark.parametrize("devices", ["AAABAA", "AABBAA", "ABAABB"])
+def test_op_by_op_every_transfer_of_the_simulator_is_a_crossing(devices: str) -> None:
+    case = case_of(FORK, devices, np.ones((6, 2)), "cuda")
+    found = case.explained()
+    assert isinstance(case.costs, OpByOpCosts)
+    run = simulate(case.costs.problem, np.array(["AB".index(device) for device in devices]))
+    assert sum(len(each.tensors) for each in found.boundaries) == run.num_transfers
+    assert sum(each.size_bytes for each in found.boundaries) == run.transfer_bytes
+    assert found.value.simulated == pytest.approx(run.makespan_s)
+
+
+def test_the_longest_chain_has_its_transfers() -> None:
+    found = case_of(FORK, "AAABAA", np.ones((6, 2)), "cuda").explained()
+    assert found.bottleneck is not None
+    assert found.bottleneck.path_s == pytest.approx(5 + 2 * LATENCY_S + (10 + 30) / BYTES_PER_S)
+
+
+def test_moves_that_time_is_not_enough_for_are_said() -> None:
+    found = case_of(CHAIN, "AAABBB", CHAIN_S).explained(limit_s=-1.0)
+    assert not found.gains
+    assert found.num_unmoved > 0
+    assert any("time was over" in note for note in found.notes)
+
+
+def measured_case(
+    devices: str, answer: str, samples_s: dict[str, float], *, turned_down: str = "", pinned: bool = False
+) -> Explanation:
+    """The search over it, in which the first product was ``pinned`` to A where that is said."""
+    case = case_of(CHAIN, devices, CHAIN_S)
+    if pinned:
+        of_a = np.where(np.arange(CHAIN.num_ops) == 1, 0, NOT_PINNED)
+        case = replace(case, problem=with_pins(case.problem, of_a))
+    labels = case.problem.units.partition.labels
+
+    def event(text: str, value: float) -> Event:
+        units = np.zeros(case.problem.num_units, dtype=np.int64)
+        units[labels] = ["AB".index(device) for device in text]
+        return Event(Plan(units), Score(value), 1.5)
+
+    events = [event("AAABBB", 5.0), event("AABBBB", 6.0), event("AAAAAA", 8.0), event("BBBBBB", 9.0)]
+    result = PlaceResult.model_construct(  # of its answer, only what it is compared with
+        placement=case.placement,
+        rows=(Row.model_construct(name=answer, is_answer=True),),
+        finalists={f"placement {k + 1}": PlanRecord.of(events[k].plan, 2) for k in range(2)},
+        samples={name: [[seconds * (1 + r / 100)] for r in range(6)] for name, seconds in samples_s.items()},
+        turned_down={turned_down: "its outputs differ"} if turned_down else {},
+    )
+    return replace(case, events=events, result=result).explained()
+
+
+def test_the_next_best_plan_is_the_fastest_other_one_of_the_comparison() -> None:
+    found = measured_case("AAABBB", "placement 1", {"placement 1": 5.0, "placement 2": 6.0, "A": 8.0, "B": 9.0})
+    assert found.best_split is None
+    assert found.next_best is not None
+    assert (found.next_best.name, found.next_best.measured) == ("placement 2", True)
+    assert found.next_best.ratio == pytest.approx(1.2)
+    assert found.next_best.ci95 is not None
+    assert [(each.op, each.here, each.there) for each in found.next_best.differs] == [("op2", "A", "B")]
+
+
+def test_what_could_be_no_answer_is_not_the_next_best_plan() -> None:
+    samples_s = {"placement 1": 5.0, "placement 2": 6.0, "A": 8.0, "B": 4.0}
+    pinned = measured_case("AAABBB", "placement 1", samples_s, pinned=True)
+    assert pinned.next_best is not None
+    assert pinned.next_best.name == "placement 2"
+    rejected = measured_case("AAABBB", "placement 1", samples_s, turned_down="placement 2", pinned=True)
+    assert rejected.next_best is not None
+    assert rejected.next_best.name == "A"
+
+
+def test_of_a_placement_on_one_device_the_nearest_split_is_named() -> None:
+    found = measured_case("AAAAAA", "A", {"placement 1": 8.8, "placement 2": 9.6, "A": 8.0, "B": 8.4})
+    assert found.next_best is not None
+    assert found.next_best.name == "B"
+    assert found.best_split is not None
+    assert (found.best_split.name, found.best_split.num_ops) == ("placement 1", 3)
+    assert found.best_split.ratio == pytest.approx(1.1)
+
+
+def test_without_a_comparison_the_next_best_plan_of_the_search_has_no_interval() -> None:
+    found = measured_case("AAABBB", "placement 1", {})
+    assert found.next_best is not None
+    assert found.next_best.ratio == pytest.approx(1.2)
+    assert found.next_best.ci95 is None
+
+
+def test_without_measurements_the_next_best_plan_is_the_best_move_and_is_called_simulated() -> None:
+    found = case_of(CHAIN, "AAABBB", CHAIN_S).explained()
+    assert found.next_best is not None
+    assert not found.next_best.measured
+    assert found.next_best.value == min(gain.moved for gain in found.gains)
+    assert found.next_best.ratio == pytest.approx(found.next_best.value / (found.value.simulated or 0.0))
+
+
+def test_without_a_profile_the_explanation_says_what_is_missing() -> None:
+    found = replace(case_of(CHAIN, "AAABBB", CHAIN_S), costs=None).explained()
+    assert found.value.simulated is None
+    assert not found.gains
+    assert any("Nothing was profiled" in note for note in found.notes)

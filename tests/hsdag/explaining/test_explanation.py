@@ -1,0 +1,72 @@
+"""Explanations in words and as JSON: what is measured, what is simulated, and what is not known."""
+
+from __future__ import annotations
+
+import pytest
+
+from hsdag.explaining.explanation import (
+    Boundary,
+    BoundSaid,
+    Crossing,
+    Difference,
+    Explanation,
+    Gain,
+    Limit,
+    Prediction,
+    Rival,
+)
+
+CROSSING = Crossing("stem", 0, "A", 4_000_000, 0.002)
+FOUND = Explanation(
+    model="m",
+    executor="hetero",
+    objective="latency",
+    ops={"A": 3, "B": 2, "C": 0},
+    value=Prediction(simulated=0.009, measured=0.010, calibrated=False),
+    gains=(Gain("conv", "Convolution", ("conv", "relu"), "A", "B", 0.012, 0.003),),
+    boundaries=(Boundary(1, "tail", "B", ("A",), 1, 0.001, 0.002, (CROSSING,)),),
+    limits=(Limit("A", "work", 0.006, 0.6), Limit("", "transfers", 0.002, 0.2)),
+    next_best=Rival("placement 2", True, 1.25, (1.2, 1.3), 0.0125, (Difference("conv", "Convolution", "A", "B"),), 2),
+    bound=BoundSaid(0.0081, "the minimum cut", 0.1),
+)
+
+
+def said(found: Explanation) -> str:
+    return "\n".join(found.sentences)
+
+
+def test_the_document_is_json_and_sums_up_boundaries() -> None:
+    document = FOUND.model_dump(mode="json", by_alias=True)
+    assert document["boundaries"][0]["bytes"] == 4_000_000
+    assert document["boundaries"][0]["seconds"] == pytest.approx(0.003)
+    assert document["value"]["simulated_over_measured"] == pytest.approx(0.9)
+    assert document["next_best"]["ci95"] == [1.2, 1.3]
+
+
+def test_simulated_figures_are_called_so_and_measured_ones_have_their_interval() -> None:
+    text = said(FOUND)
+    assert "3 ops on A and 2 ops on B: 10 ms measured; 9 ms simulated, 0.90 of what was measured." in text
+    assert "would take 3 ms longer, 33.3% (simulated)" in text
+    assert "Transfers without cost would gain at most 20.0% (simulated)" in text
+    assert "placement 2, takes 1.250 times as long (measured, 95% interval 1.200 to 1.300); 2 ops differ: conv" in text
+    assert all("simulated" in line for line in FOUND.sentences if "would" in line)
+
+
+def test_a_missing_bound_is_said() -> None:
+    assert "proven by the minimum cut: at most 10.0% is left to gain" in said(FOUND)
+    assert "No lower bound is known" in said(FOUND.model_copy(update={"bound": None}))
+
+
+def test_where_no_split_won_the_nearest_one_is_named_with_what_it_loses() -> None:
+    split = Rival("placement 1", True, 1.07, None, 0.0107, (), 2)
+    text = said(FOUND.model_copy(update={"ops": {"A": 5, "B": 0}, "best_split": split, "next_best": split}))
+    assert "No split won: the nearest one, placement 1, takes 1.070 times as long" in text
+    assert "without an interval" in text
+    assert "next best" not in text
+
+
+def test_a_move_that_the_costs_would_rather_have_is_no_gain() -> None:
+    wish = Gain("pool", "MaxPool", ("pool",), "B", "A", 0.0085, -0.0005)
+    text = said(FOUND.model_copy(update={"gains": (*FOUND.gains, wish)}))
+    assert "conv gains most" in text
+    assert "would rather have pool on A, for 0.5 ms (simulated)" in text

@@ -1,0 +1,188 @@
+"""Applying and compiling placements with the real HETERO over two added CPU devices."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from hypothesis import Phase, given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+from openvino import opset13 as op
+
+from hsdag.ir.errors import DeviceError, PlacementError
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.colocation import colocate
+from hsdag.ir.placement.placement import DeviceRecord, Placement
+from tests.runtime.executor.random_models import models
+
+Place = Callable[[ov.Model, Callable[[int], str]], Placement]
+Alternating = Callable[[ov.Model], Placement]
+Run = Callable[[Any, ov.Model], list[NDArray[np.float32]]]
+
+
+def affinities(model: ov.Model) -> dict[str, str]:
+    return {node.get_friendly_name(): node.get_rt_info()["affinity"].astype(str) for node in model.get_ops()}
+
+
+def assert_agrees(core: ov.Core, placement: Placement, model: ov.Model, run: Run) -> None:
+    """The placed model computes what plain CPU computes, within 1e-4 of the largest value."""
+    expected = run(core.compile_model(model.clone(), "CPU"), model)
+    found = run(placement.compile(core, model), model)
+    for one, other in zip(found, expected, strict=True):
+        assert one.shape == other.shape
+        assert np.abs(one - other).max() <= 1e-4 * max(1.0, float(np.abs(other).max()))
+
+
+def test_a_model_over_two_devices_computes_what_the_cpu_computes(
+    core: ov.Core, model: ov.Model, alternating: Alternating, run: Run
+) -> None:
+    assert_agrees(core, alternating(model), model, run)
+
+
+def test_every_op_gets_openvinos_name_of_its_device(model: ov.Model, alternating: Alternating) -> None:
+    placement = alternating(model)
+    constraints = colocate(graph_of(model))
+    names, devices = graph_of(model).op_names, placement.devices_of(graph_of(model))
+    found = affinities(placement.apply(model))
+    for v in np.flatnonzero(~constraints.floating).tolist():
+        assert found[names[v]] == f"CPU_{devices[v]}"
+
+
+@pytest.mark.parametrize("device", ["FAST", "SLOW"])
+def test_one_device_for_all_compiles_plainly(core: ov.Core, model: ov.Model, place: Place, device: str) -> None:
+    placement = place(model, lambda _: device)
+    assert placement.compile(core, model).get_property("EXECUTION_DEVICES") == [f"CPU_{device}"]
+    assert set(affinities(placement.apply(model)).values()) == {f"CPU_{device}"}
+
+
+def test_a_callers_properties_of_a_device_leave_its_others_as_they_are(
+    core: ov.Core, model: ov.Model, alternating: Alternating
+) -> None:
+    given = {"DEVICE_PROPERTIES": {"CPU_SLOW": {"PERF_COUNT": "YES"}}}
+    found = alternating(model).compile(core, model, given).get_property("DEVICE_PROPERTIES")
+    assert (found["CPU_SLOW"]["PERF_COUNT"], found["CPU_FAST"]["PERF_COUNT"]) == ("YES", "NO")
+    assert (found["CPU_SLOW"]["INFERENCE_NUM_THREADS"], found["CPU_FAST"]["INFERENCE_NUM_THREADS"]) == (1, 2)
+
+
+def test_a_shape_read_behind_another_device_is_no_input_of_its_submodel(core: ov.Core, place: Place, run: Run) -> None:
+    x = op.parameter([2, 4], np.float32, name="x")
+    flat = op.tanh(op.reshape(x, op.constant([8]), special_zero=False, name="flat"), name="tanh")
+    back = op.reshape(flat, op.shape_of(x), special_zero=False, name="back")
+    model = ov.Model([op.relu(back, name="relu")], [x], "m")
+    names = graph_of(model).op_names
+    sets = colocate(graph_of(model)).sets.labels
+    slow = {int(sets[names.index(name)]) for name in ("tanh", "relu")}
+    assert_agrees(core, place(model, lambda s: "SLOW" if s in slow else "FAST"), model, run)
+
+
+def test_a_compiled_model_can_be_reshaped_by_its_owner(core: ov.Core, place: Place) -> None:
+    x = op.parameter([2, 3], np.float32, name="x")
+    size = op.convert(op.reduce_prod(op.shape_of(x), op.constant([0])), "f32", name="size")
+    model = ov.Model([op.result(op.multiply(op.tanh(op.relu(x)), size))], [x], "m")
+    before = [(node.get_friendly_name(), node.get_type_name()) for node in model.get_ordered_ops()]
+    placement = place(model, lambda s: ("FAST", "SLOW")[s % 2])
+    placement.compile(core, model)
+    assert [(node.get_friendly_name(), node.get_type_name()) for node in model.get_ordered_ops()] == before
+    model.reshape([4, 3])
+    found = core.compile_model(model, "CPU")([np.full((4, 3), 100, np.float32)])[0]
+    assert np.allclose(found, 12)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_computed_shapes_and_axes_are_no_inputs_of_submodels(core: ov.Core, place: Place, run: Run, seed: int) -> None:
+    """They come from the shape of an op that is read for nothing else."""
+    x = op.parameter([2, 3, 4], np.float32, name="x")
+    first = op.relu(x)
+    last = op.gather(op.shape_of(op.transpose(first, op.constant([2, 0, 1]))), op.constant([0]), op.constant(0))
+    target = op.concat([op.constant([-1]), last], 0)
+    flat = op.sigmoid(op.reshape(op.tanh(first), target, False))
+    total = op.add(flat, op.reshape(first, target, False))
+    model = ov.Model([op.result(op.reduce_max(total, op.subtract(last, op.constant([3])), True))], [x], "m")
+    drawn = np.random.default_rng(seed).choice(["FAST", "SLOW"], 20)
+    assert_agrees(core, place(model, lambda s: str(drawn[s % 20])), model, run)
+
+
+def test_a_pad_without_its_value_runs_under_hetero(core: ov.Core, place: Place, run: Run) -> None:
+    x = op.parameter([2, 3], np.float32, name="x")
+    ends = op.constant([1, 1])
+    model = ov.Model([op.result(op.relu(op.pad(op.tanh(x), ends, ends, "constant")))], [x], "m")
+    assert_agrees(core, place(model, lambda s: ("FAST", "SLOW")[s % 2]), model, run)
+
+
+def test_another_model_is_refused(model: ov.Model, alternating: Alternating) -> None:
+    placement = alternating(model)
+    x = op.parameter([2], np.float32, name="x")
+    with pytest.raises(PlacementError, match="the placement is for model 'sample' and this is another model"):
+        placement.apply(ov.Model([op.relu(x)], [x], "other"))
+
+
+@pytest.mark.parametrize("change", ["missing", "unknown"])
+def test_a_map_that_is_not_the_models_is_refused(model: ov.Model, alternating: Alternating, change: str) -> None:
+    placement = alternating(model)
+    affinity = dict(placement.affinity)
+    if change == "missing":
+        del affinity["Relu:0"]
+    else:
+        affinity["stranger"] = "FAST"
+    odd = "Relu:0" if change == "missing" else "stranger"
+    with pytest.raises(PlacementError, match=f"disagree on 1 ops, the first is '{odd}'"):
+        placement.model_copy(update={"affinity": affinity}).apply(model)
+
+
+def test_a_parameter_away_from_its_consumer_is_refused(model: ov.Model, place: Place) -> None:
+    placement = place(model, lambda _: "FAST")
+    broken = placement.model_copy(update={"affinity": {**placement.affinity, "Parameter:0": "SLOW"}})
+    with pytest.raises(PlacementError, match=r"ops 'x' and 'conv1' must share a device, .* on SLOW and FAST"):
+        broken.apply(model)
+
+
+def test_the_device_a_map_gives_a_floating_op_does_not_matter(
+    core: ov.Core, model: ov.Model, alternating: Alternating, run: Run
+) -> None:
+    placement = alternating(model)
+    floating = {op for op, name in placement.names.items() if name in ("shared", "first", "shape")}
+    moved = {**placement.affinity, **dict.fromkeys(floating, "SLOW")}
+    straight = affinities(placement.apply(model))
+    assert affinities(placement.model_copy(update={"affinity": moved}).apply(model)) == straight
+
+
+def test_a_device_that_is_absent_is_named(core: ov.Core, model: ov.Model, place: Place) -> None:
+    placement = place(model, lambda _: "FAST")
+    devices = [DeviceRecord(name="FAST", plugin="CPU", properties={"NO_SUCH_KEY": "1"})]
+    with pytest.raises(DeviceError, match="device 'FAST'"):
+        placement.model_copy(update={"devices": devices}).compile(ov.Core(), model)
+
+
+@pytest.mark.slow
+@settings(phases=(Phase.explicit, Phase.reuse, Phase.generate))
+@given(model=models, devices=st.lists(st.sampled_from(["FAST", "SLOW"]), min_size=40, max_size=40))
+def test_random_models_run_alike_under_random_placements(
+    core: ov.Core, place: Place, run: Run, model: ov.Model, devices: list[str]
+) -> None:
+    assert_agrees(core, place(model, lambda s: devices[s % 40]), model, run)
+
+
+@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one processor cannot tell one thread from two")
+def test_a_one_thread_device_keeps_to_one_thread_in_a_split_model(core: ov.Core, place: Place) -> None:
+    x = op.parameter([512, 512], np.float32, name="x")
+    y = x
+    for seed in range(8):
+        weight = np.random.default_rng(seed).standard_normal((512, 512)).astype(np.float32) / 20
+        y = op.relu(op.matmul(y, op.constant(weight), False, False))
+    model = ov.Model([y], [x], "chain")
+    graph = graph_of(model)
+    heavy = colocate(graph).sets.labels[[v for v, t in enumerate(graph.op_types) if t == "MatMul"]]
+    compiled = place(model, lambda s: "SLOW" if s != heavy[-1] else "FAST").compile(core, model)
+    assert int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")) > 1
+    request = compiled.create_infer_request()
+    request.infer()
+    wall_s, busy_s = time.perf_counter(), time.process_time()
+    for _ in range(20):
+        request.infer()
+    assert time.process_time() - busy_s < 1.6 * (time.perf_counter() - wall_s)

@@ -1,0 +1,249 @@
+"""Export to json, csv and dot, and what every format refuses."""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as op
+
+from hsdag.exports.base import export_formats, export_placement
+from hsdag.exports.dot import quoted, submodels
+from hsdag.ir.errors import OptionError, OutputError, PlacementError
+from hsdag.ir.graph.build import fingerprint, graph_of
+from hsdag.ir.graph.colocation import colocate
+from hsdag.ir.placement.placement import Placement
+from hsdag.runtime.executor.placed_parts import placed_parts
+from tests.exported import placed_by, read_back
+
+Place = Callable[[ov.Model, Callable[[int], str]], Placement]
+Alternating = Callable[[ov.Model], Placement]
+
+SUFFIX = {
+    "json": ".json", "csv": ".csv", "ir": ".xml", "python": ".py", "cpp": ".cpp", "dot": ".dot",
+    "affinity": ".json", "parts": "", "ovms": "",
+}  # fmt: skip
+FORMATS = ("affinity", "cpp", "csv", "dot", "ir", "json", "ort", "ovms", "parts", "python")
+
+
+@pytest.mark.parametrize("kind", ["csv", "dot", "ir", "json"])
+def test_a_model_exports_after_it_was_compiled_whose_shapes_are_read_through_shapes(
+    tmp_path: Path, core: ov.Core, alternating: Alternating, kind: str
+) -> None:
+    x = op.parameter([2, 3, 4], np.float32, name="x")
+    rank = op.shape_of(op.shape_of(x, name="shape"), name="rank")
+    sizes = op.broadcast(op.constant(2), rank, name="sizes")
+    model = ov.Model([op.result(op.relu(op.tile(op.tanh(x), sizes), name="r"))], [x], "m")
+    placement = alternating(model)
+    placement.compile(core, model)
+    assert export_placement(placement, kind, tmp_path / "m.xml", model)
+    placement.compile(core, model)
+
+
+def test_an_unknown_format_is_answered_with_the_choices(
+    tmp_path: Path, model: ov.Model, alternating: Alternating
+) -> None:
+    assert export_formats() == FORMATS == tuple(sorted({*SUFFIX, "ort"}))  # which takes ONNX alone
+    for name in ("yaml", "base", "_placed", ""):
+        with pytest.raises(OptionError, match="choose one of " + ", ".join(FORMATS)):
+            export_placement(alternating(model), name, tmp_path / "f")
+
+
+@pytest.mark.parametrize("name", ["ir", "dot", "parts", "ovms"])
+def test_formats_that_need_the_model_ask_for_it(
+    tmp_path: Path, model: ov.Model, alternating: Alternating, name: str
+) -> None:
+    with pytest.raises(OptionError, match=f"--format {name} needs the model .*--model"):
+        export_placement(alternating(model), name, tmp_path / f"f{SUFFIX[name]}")
+
+
+@pytest.mark.parametrize("name", ["ir", "python", "cpp"])
+def test_a_name_with_another_ending_is_refused(
+    tmp_path: Path, model: ov.Model, alternating: Alternating, name: str
+) -> None:
+    with pytest.raises(OptionError, match=rf"end the output's name in \{SUFFIX[name]}, not .*f.txt"):
+        export_placement(alternating(model), name, tmp_path / "f.txt", model)
+
+
+@pytest.mark.parametrize("name", list(SUFFIX))
+def test_no_format_writes_another_model_or_where_there_is_no_folder_or_no_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: ov.Model, alternating: Alternating, name: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    placement, file, x = alternating(model), f"f{SUFFIX[name]}", op.parameter([2], np.float32, name="x")
+    with pytest.raises(PlacementError, match="this is another model"):
+        export_placement(placement, name, tmp_path / file, ov.Model([op.relu(x)], [x], "other"), cut=placed_parts)
+    with pytest.raises(OutputError, match="cannot be written: No such file or directory"):
+        export_placement(placement, name, tmp_path / "absent" / file, model, cut=placed_parts)
+    for path in ("", "."):
+        with pytest.raises(OutputError, match=r"^\. is a folder; name the file to write"):
+            export_placement(placement, name, path, model, cut=placed_parts)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", list(SUFFIX))
+def test_export_leaves_the_model_and_no_other_files(
+    tmp_path: Path, model: ov.Model, alternating: Alternating, name: str
+) -> None:
+    before = fingerprint(graph_of(model))
+    files = export_placement(alternating(model), name, tmp_path / f"f{SUFFIX[name]}", model, cut=placed_parts)
+    assert files[0].is_relative_to(tmp_path / f"f{SUFFIX[name]}")
+    assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(files)
+    assert {path.name.split(".")[0] for path in tmp_path.iterdir()} == {"f"}
+    assert fingerprint(graph_of(model)) == before
+    assert not any("affinity" in node.get_rt_info() for node in model.get_ops())
+
+
+@pytest.mark.parametrize("name", list(SUFFIX))
+def test_every_format_reads_back_to_the_same_placement(
+    tmp_path: Path, model: ov.Model, alternating: Alternating, name: str
+) -> None:
+    placement = alternating(model)
+    files = export_placement(placement, name, tmp_path / f"f{SUFFIX[name]}", model, cut=placed_parts)
+    found, placed = read_back(name, files[0], placement), placed_by(placement)
+    assert found.items() <= placed.items()
+    runs = {"relu", "conv1", "conv2", "conv3", "tanh", "flat2", "flat3", "sum"}
+    assert set(found) >= (runs if name in ("cpp", "dot", "python") else set(placed))  # which copy what floats
+
+
+def test_a_map_of_affinities_is_what_hetero_takes(
+    tmp_path: Path, core: ov.Core, place: Place, run: Callable[..., list[object]]
+) -> None:
+    """As OpenVINO's page on heterogeneous execution does with the answer of query_model."""
+    x = op.parameter([1, 8], np.float32, name="x")
+    model = ov.Model([op.tanh(op.add(op.relu(x, name="a/b;c"), op.constant(np.ones((1, 8), np.float32))))], [x], "m")
+    placement = place(model, lambda s: ("FAST", "SLOW")[s // 2 % 2])
+    (path,) = export_placement(placement, "affinity", tmp_path / "a.json", model)
+    affinity = json.loads(path.read_text())
+    assert set(affinity) == set(core.query_model(model, "CPU"))
+    assert set(affinity.values()) == {"CPU_FAST", "CPU_SLOW"}
+    for node in model.get_ops():
+        node.get_rt_info()["affinity"] = affinity[node.get_friendly_name()]
+    placement.compile(core, model)  # which registers the devices
+    compiled = core.compile_model(model, "HETERO:CPU_FAST,CPU_SLOW")
+    assert int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")) == 2
+
+
+def test_a_map_of_affinities_refuses_ops_of_one_name_on_two_devices(tmp_path: Path, place: Place) -> None:
+    x = op.parameter([4], np.float32, name="x")
+    model = ov.Model([op.tanh(op.relu(x, name="same"), name="same")], [x], "m")
+    placement = place(model, lambda s: ("FAST", "SLOW")[s % 2])
+    with pytest.raises(OptionError, match="ops named 'same' are on CPU_FAST and on CPU_SLOW"):
+        export_placement(placement, "affinity", tmp_path / "a.json", model)
+
+
+@pytest.mark.parametrize("with_model", [True, False])
+@pytest.mark.parametrize("has_odd_names", [True, False])
+def test_csv_has_a_row_per_op(
+    tmp_path: Path, model: ov.Model, alternating: Alternating, *, with_model: bool, has_odd_names: bool
+) -> None:
+    model = diamond() if has_odd_names else model
+    placement = alternating(model)
+    (path,) = export_placement(placement, "csv", tmp_path / "p.csv", model if with_model else None)
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert {row["op"]: row["device"] for row in rows} == {
+        placement.names[op]: device for op, device in placement.affinity.items()
+    }
+    assert {row["openvino_device"] for row in rows} == {"CPU_FAST", "CPU_SLOW"}
+    types = {node.get_friendly_name(): node.get_type_name() if with_model else "" for node in model.get_ops()}
+    assert {row["op"]: row["type"] for row in rows} == types
+
+
+def drawn(tmp_path: Path, placement: Placement, model: ov.Model) -> str:
+    return export_placement(placement, "dot", tmp_path / "g.dot", model)[0].read_text()
+
+
+def test_dot_has_every_op_and_every_edge_once(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
+    text, graph = drawn(tmp_path, alternating(model), model), graph_of(model)
+    nodes = [int(v) for v in re.findall(r"^n(\d+) \[", text, re.MULTILINE)]
+    assert sorted(nodes) == list(range(graph.num_ops))
+    edges = [(int(s), int(d)) for s, d in re.findall(r"^n(\d+) -> n(\d+)", text, re.MULTILINE)]
+    assert edges == list(zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), strict=True))
+    assert text.count("{") == text.count("}")
+
+
+def chain() -> ov.Model:
+    y = x = op.parameter([4], np.float32, name="x")
+    for _ in range(8):
+        y = op.tanh(y)
+    return ov.Model([y], [x], 'ch"ai,\nn')
+
+
+def diamond() -> ov.Model:
+    """tanh feeds both branches of a diamond; the branch on its own device has a submodel apart from the join's."""
+    x = op.parameter([4], np.float32, name='a,"b"\nc')
+    t = op.tanh(x)
+    return ov.Model([op.add(op.sin(t), op.multiply(op.cos(op.exp(t)), t))], [x], "diamond")
+
+
+@pytest.mark.parametrize(("build", "slow"), [(chain, {3, 4, 5}), (diamond, {1})])
+def test_dot_frames_the_submodels_that_hetero_makes(
+    tmp_path: Path, core: ov.Core, place: Place, build: Callable[[], ov.Model], slow: set[int]
+) -> None:
+    model = build()
+    placement = place(model, lambda s: ("FAST", "SLOW")[s in slow])
+    text = drawn(tmp_path, placement, model)
+    compiled = placement.compile(core, model)
+    assert text.count("subgraph cluster_") == int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")) > 2
+
+
+def test_dot_marks_exactly_the_tensors_between_submodels(
+    tmp_path: Path, model: ov.Model, alternating: Alternating
+) -> None:
+    placement, graph = alternating(model), graph_of(model)
+    constraints = colocate(graph)
+    label = submodels(placement, graph).labels
+    crossing = int(((label[graph.edge_src] != label[graph.edge_dst]) & constraints.edge_kept).sum())
+    assert drawn(tmp_path, placement, model).count("style=bold") == crossing > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [('a"b', r'"a\"b"'), ("a\\N", r'"a\\N"'), ("a\nb", r'"a\nb"'), ("&lt;", '"&amp;lt;"'), ("ü", '"ü"')],
+)
+def test_dot_escapes_names(text: str, shown: str) -> None:
+    assert quoted(text) == shown
+
+
+def detector() -> ov.Model:
+    """As many boxes as the data has: their shape is read by constants' arithmetic, and a static one beside it."""
+    scores = op.parameter([1, 2, 16], np.float32, name="scores")
+    boxes = op.parameter([1, 16, 4], np.float32, name="boxes")
+    kept = op.non_max_suppression(boxes, scores, op.constant(8), *(op.constant(np.float32(v)) for v in (0.5, 0.0)))
+    found = op.gather(kept.output(0), op.constant([2]), op.constant(1))
+    count = op.gather(op.shape_of(found), op.constant([0]), op.constant(0))
+    size = op.gather(op.shape_of(boxes), op.constant([2]), op.constant(0))
+    rows = op.gather(op.squeeze(boxes, op.constant([0])), op.squeeze(found, op.constant([1])), op.constant(0))
+    flat = op.reshape(op.relu(rows), op.concat([count, size], 0), special_zero=False)
+    return ov.Model([op.result(op.tanh(flat)), op.result(kept.output(2))], [scores, boxes], "detector")
+
+
+def with_cache() -> ov.Model:
+    """An attention step that appends to past keys, and takes shapes of the past and of their sum."""
+    x = op.parameter([1, 1, 8], np.float32, name="x")
+    past = op.parameter([1, 2, 4, 4], np.float32, name="past")
+    heads = op.reshape(x, op.constant([1, 1, 2, 4]), special_zero=False)
+    keys = op.concat([past, op.transpose(heads, op.constant([0, 2, 1, 3]))], 2)
+    length = op.gather(op.shape_of(keys), op.constant([2]), op.constant(0))
+    before = op.gather(op.shape_of(past), op.constant([2]), op.constant(0))
+    last = op.slice(keys, before, length, op.constant([1]), op.constant([2]))
+    flat = op.reshape(op.relu(last), op.shape_of(x), special_zero=False)
+    return ov.Model([op.result(flat), op.result(keys)], [x, past], "with_cache")
+
+
+@pytest.mark.parametrize("name", list(SUFFIX))
+@pytest.mark.parametrize("build", [detector, with_cache])
+def test_every_format_is_written_for_every_kind_of_model(
+    tmp_path: Path, place: Place, build: Callable[[], ov.Model], name: str
+) -> None:
+    model = build()
+    placement = place(model, lambda s: ("FAST", "SLOW")[s % 2])
+    files = export_placement(placement, name, tmp_path / f"m{SUFFIX[name]}", model, cut=placed_parts)
+    assert all(path.stat().st_size for path in files)

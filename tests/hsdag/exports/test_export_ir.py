@@ -1,0 +1,94 @@
+"""Export to an IR that carries its placement."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from numpy.typing import NDArray
+from openvino import opset13 as op
+
+from hsdag.exports.base import export_placement
+from hsdag.ir.graph.reader import load_model
+from hsdag.ir.placement.placement import Placement
+
+Place = Callable[[ov.Model, Callable[[int], str]], Placement]
+Alternating = Callable[[ov.Model], Placement]
+Run = Callable[[Any, ov.Model], list[NDArray[np.float32]]]
+
+
+def submodels(compiled: Any) -> int:
+    return int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))
+
+
+def test_an_exported_ir_runs_as_it_was_placed(
+    tmp_path: Path, core: ov.Core, model: ov.Model, alternating: Alternating, run: Run
+) -> None:
+    placement = alternating(model)
+    xml, weights = export_placement(placement, "ir", tmp_path / "placed.xml", model)
+    assert weights == tmp_path / "placed.bin"
+    back = load_model(xml)
+    assert Placement.from_model(back) == placement
+    compiled, original = Placement.from_model(back).compile(core, back), placement.compile(core, model)
+    assert submodels(compiled) == submodels(original) > 1
+    for found, expected in zip(run(compiled, back), run(original, model), strict=True):
+        assert np.array_equal(found, expected)
+
+
+def test_an_exported_ir_takes_another_placement_of_its_model(
+    tmp_path: Path, core: ov.Core, model: ov.Model, place: Place, run: Run
+) -> None:
+    first = place(model, lambda s: ("FAST", "SLOW")[s % 2])
+    second = place(model, lambda s: ("SLOW", "FAST")[s % 2])
+    back = load_model(export_placement(first, "ir", tmp_path / "placed.xml", model)[0])
+    expected = run(core.compile_model(model, "CPU"), model)
+    found = run(second.compile(core, back), back)
+    assert np.allclose(found[0], expected[0], rtol=1e-4, atol=1e-5)
+
+
+def test_an_exported_ir_is_the_model_as_it_was_given(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
+    exported = load_model(export_placement(alternating(model), "ir", tmp_path / "placed.xml", model)[0])
+    ops = [[(n.get_friendly_name(), n.get_type_name()) for n in m.get_ordered_ops()] for m in (model, exported)]
+    assert ops[0] == ops[1]
+    exported.reshape([1, 3, 16, 8])
+    assert exported.outputs[0].get_shape() == [1, 512]
+
+
+def test_copies_take_no_room_in_the_weights_of_a_program(
+    tmp_path: Path, model: ov.Model, alternating: Alternating
+) -> None:
+    ov.serialize(model, tmp_path / "plain.xml", tmp_path / "plain.bin")
+    export_placement(alternating(model), "python", tmp_path / "placed.py", model)
+    shape_constants_bytes = 64
+    plain_bytes = (tmp_path / "plain.bin").stat().st_size
+    assert (tmp_path / "placed.bin").stat().st_size <= plain_bytes + shape_constants_bytes
+
+
+def test_ops_that_share_a_name_survive_the_file(tmp_path: Path, core: ov.Core, alternating: Alternating) -> None:
+    x = op.parameter([2], np.float32, name="x")
+    y = x
+    for value in (2, 3, 5):
+        y = op.tanh(op.multiply(y, op.constant(np.full(2, value, np.float32), name="k"), name="m"), name="t")
+    model = ov.Model([y], [x], "m")
+    placement = alternating(model)
+    back = load_model(export_placement(placement, "ir", tmp_path / "m.xml", model)[0])
+    compiled = Placement.from_model(back).compile(core, back)
+    point = np.asarray([0.1, -0.2], np.float32)
+    expected = np.tanh(5 * np.tanh(3 * np.tanh(2 * point)))
+    assert compiled([point])[0] == pytest.approx(expected, rel=1e-4)
+
+
+def test_writing_over_the_models_own_file_is_safe(
+    tmp_path: Path, core: ov.Core, model: ov.Model, alternating: Alternating, run: Run
+) -> None:
+    ov.save_model(model, tmp_path / "m.xml", compress_to_fp16=False)
+    expected = run(core.compile_model(model, "CPU"), model)
+    own = load_model(tmp_path / "m.xml")
+    export_placement(alternating(own), "ir", tmp_path / "m.xml", own)
+    back = load_model(tmp_path / "m.xml")
+    found = run(Placement.from_model(back).compile(core, back), back)
+    assert np.allclose(found[0], expected[0], rtol=1e-4, atol=1e-5)

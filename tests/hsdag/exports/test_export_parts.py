@@ -1,0 +1,187 @@
+"""Export to parts and to Model Server's pipelines: the files compute what our executor computes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from numpy.typing import NDArray
+from openvino import opset13 as op
+
+import hsdag
+from hsdag.exports.base import export_placement
+from hsdag.ir.errors import FileFormatError, OptionError, OutputError
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.placement.parts import PartsManifest
+from hsdag.ir.placement.placement import Placement
+from hsdag.models import build_model
+from tests.exported import are_equal, run_parts
+from tests.model_server import Pipeline
+from tests.stateful import EXACT, placement_of, split_after
+
+Place = Callable[[ov.Model, Callable[[int], str]], Placement]
+Alternating = Callable[[ov.Model], Placement]
+Arrays = dict[str, NDArray[Any]]
+DYNAMIC = {"data_shapes": ()}
+"""In a placement of a model whose inputs stay dynamic."""
+
+
+def random_inputs(model: ov.Model) -> Arrays:
+    rng = np.random.default_rng(0)
+    return {p.get_any_name(): rng.standard_normal(list(p.get_shape())).astype(np.float32) for p in model.inputs}
+
+
+def executed(model: ov.Model, placement: Placement, inputs: Arrays) -> list[NDArray[Any]]:
+    with hsdag.compile_work_conserving(model, placement) as compiled:
+        return list(compiled(inputs).to_tuple())
+
+
+def awkward() -> ov.Model:
+    """Two outputs of one tensor, inputs that go straight to outputs, one that nobody reads, names with marks."""
+    x, y = (op.parameter([1, 4, 6, 6], np.float32, name=name) for name in ("x", "y<&>"))
+    unread = op.parameter([3], np.float32, name="unread")
+    for parameter in (x, y, unread):
+        parameter.output(0).get_tensor().set_names({parameter.get_friendly_name()})
+    halves = op.split(op.tanh(x, name="t/1;2,3"), op.constant(1), 2)
+    left, right = op.relu(halves.output(0), name="r"), op.sin(halves.output(1), name="s")
+    join = op.add(op.concat([left, right], 1, name="c"), y, name="a")
+    results = [op.result(join), op.result(join), op.result(y), op.result(op.cos(left))]
+    return ov.Model(results, [x, y, unread], 'awkward "model"')
+
+
+@pytest.mark.parametrize("group", [1, 2])  # co-location sets side by side on one device
+@pytest.mark.parametrize("is_awkward", [False, True])
+def test_parts_and_pipelines_compute_what_our_executor_computes(
+    tmp_path: Path, model: ov.Model, place: Place, group: int, is_awkward: bool
+) -> None:
+    network = awkward() if is_awkward else model
+    placement = place(network, lambda s: ("FAST", "SLOW")[s // group % 2])
+    inputs = random_inputs(network)
+    expected = executed(network, placement, inputs)
+    manifest, config = (hsdag.export(placement, kind, tmp_path / kind, network).files[0] for kind in ("parts", "ovms"))
+    assert are_equal(run_parts(manifest, inputs), expected)
+    pipeline = Pipeline(config)
+    found = pipeline.infer({name: inputs[name] for name in pipeline.pipeline["inputs"]})
+    assert are_equal(list(found.values()), expected)
+
+
+def test_an_output_has_one_name_even_where_a_plugin_drops_what_is_before_it(tmp_path: Path, place: Place) -> None:
+    x = op.parameter([1, 3, 4, 4], np.float32, name="x")
+    channel = op.unsqueeze(op.gather(x, op.constant(1), op.constant(1)), op.constant(1))
+    scaled = op.add(op.multiply(channel, op.constant(np.float32(0.5))), op.constant(np.float32(0.25)))
+    for node in (channel, scaled.input_value(0).get_node()):
+        node.output(0).get_tensor().set_names({f"a name before all others: {node.get_type_name()}"})
+    model = ov.Model([op.tanh(scaled), op.relu(scaled)], [x], "m")
+    placement = place(model, lambda s: ("FAST", "SLOW")[s >= 4])
+    for part in PartsManifest.load(hsdag.export(placement, "parts", tmp_path / "out", model).files[0]).parts:
+        compiled = ov.Core().compile_model(tmp_path / "out" / part.xml, "CPU")
+        assert [port.get_names() for port in compiled.outputs] == [{tensor.name} for tensor in part.outputs]
+
+
+def test_a_manifest_says_what_lies_in_its_folder(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
+    placement = alternating(model)
+    (manifest_file, *files) = hsdag.export(placement, "parts", tmp_path / "out", model).files
+    manifest = PartsManifest.load(tmp_path / "out")
+    assert sorted([manifest_file, *files]) == sorted((tmp_path / "out").iterdir())
+    assert manifest.placement == placement
+    assert {name: digest for part in manifest.parts for name, digest in part.sha256.items()} == {
+        file.name: hashlib.sha256(file.read_bytes()).hexdigest() for file in files
+    }
+    assert {(part.device, part.plugin) for part in manifest.parts} == {("FAST", "CPU"), ("SLOW", "CPU")}
+    assert [tensor.model_dump() for tensor in manifest.inputs] == [
+        {"name": model.inputs[0].get_any_name(), "shape": (1, 3, 8, 8), "type": "f32"}
+    ]
+    assert all(source is None or source < k for k, part in enumerate(manifest.parts) for source in {
+        port.source.part for port in part.inputs
+    })  # fmt: skip
+
+
+def test_an_input_that_goes_straight_to_an_output_needs_no_part(tmp_path: Path, alternating: Alternating) -> None:
+    model = awkward()
+    config = json.loads(hsdag.export(alternating(model), "ovms", tmp_path / "out", model).files[0].read_text())
+    (pipeline,) = config["pipeline_config_list"]
+    assert [entry for entry in pipeline["outputs"] if "y<&>" in str(entry)] == [
+        {"y<&>": {"node_name": "request", "data_item": "y<&>"}}
+    ]
+    assert pipeline["inputs"] == ["x", "y<&>"]
+    assert pipeline["name"] == "awkward__model_"
+
+
+def test_parts_keep_state_and_pipelines_of_model_server_refuse_it(tmp_path: Path) -> None:
+    model = build_model("tiny_stateful_llama_fp16")
+    graph = graph_of(model)
+    placement = placement_of(model, split_after(graph, "model.layers.1/output")).model_copy(update=DYNAMIC)
+    manifest = PartsManifest.load(hsdag.export(placement, "parts", tmp_path / "parts", model).files[0])
+    assert [part.has_state for part in manifest.parts].count(True) == 2
+    assert dict(manifest.parts[0].properties).items() >= EXACT.items()
+    with pytest.raises(OptionError, match="keeps state between inferences, and Model Server's pipelines do not"):
+        hsdag.export(placement, "ovms", tmp_path / "ovms", model)
+
+
+def test_a_tensor_without_a_rank_is_refused_by_pipelines_alone(tmp_path: Path, alternating: Alternating) -> None:
+    x = op.parameter(ov.PartialShape.dynamic(), np.float32, name="x")
+    model = ov.Model([op.tanh(op.relu(x))], [x], "any")
+    placement = alternating(model).model_copy(update=DYNAMIC)
+    with pytest.raises(OptionError, match="has a dynamic rank, and Model Server takes none"):
+        hsdag.export(placement, "ovms", tmp_path / "ovms", model)
+    manifest = PartsManifest.load(hsdag.export(placement, "parts", tmp_path / "parts", model).files[0])
+    assert manifest.inputs[0].shape is None
+
+
+def test_a_model_without_inputs_has_no_pipeline(tmp_path: Path, alternating: Alternating) -> None:
+    low, high = (op.constant(np.float32(value)) for value in (0, 1))
+    model = ov.Model([op.random_uniform(op.constant([4]), low, high, "f32")], [], "noise")
+    with pytest.raises(OptionError, match="reads no input, and Model Server's pipelines begin with a request"):
+        hsdag.export(alternating(model), "ovms", tmp_path / "ovms", model)
+
+
+@pytest.mark.parametrize("kind", ["parts", "ovms"])
+def test_a_folder_that_holds_something_stays_as_it_is(
+    tmp_path: Path, model: ov.Model, alternating: Alternating, kind: str
+) -> None:
+    (tmp_path / "mine").write_text("mine")
+    with pytest.raises(OutputError, match=f"is there already; --format {kind} writes a folder: name a new one"):
+        hsdag.export(alternating(model), kind, tmp_path, model)
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("kind", ["parts", "ovms"])
+def test_no_half_written_folder_remains(
+    tmp_path: Path, model: ov.Model, alternating: Alternating, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OutputError, match="cannot be written: No space left on device"):
+        hsdag.export(alternating(model), kind, tmp_path / "out", model)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_without_a_cutter_the_library_is_named(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
+    with pytest.raises(OptionError, match=r"needs the model in parts: export it with hsdag\.export"):
+        export_placement(alternating(model), "parts", tmp_path / "out", model)
+
+
+def test_a_manifest_with_a_wrong_field_is_named(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
+    (file, *_) = hsdag.export(alternating(model), "parts", tmp_path / "out", model).files
+    file.write_text(file.read_text().replace('"xml":', '"yml":', 1))
+    with pytest.raises(FileFormatError, match=r"manifest.json: parts\[0\].xml: Field required"):
+        PartsManifest.load(file)
+
+
+@pytest.mark.parametrize("name", ["../part_000.xml", "/etc/passwd", "..", "", "a/../b", "a\\b", "a\0"])
+def test_a_manifest_that_names_files_of_other_folders_is_refused(name: str, tmp_path: Path) -> None:
+    seed = Path(__file__).parent.parent / "fuzz" / "seeds" / "parts" / "two" / "manifest.json"
+    document = json.loads(seed.read_text())
+    document["parts"][0]["xml"] = name
+    (tmp_path / "manifest.json").write_text(json.dumps(document))
+    with pytest.raises(FileFormatError, match=r"parts\[0\]\.xml: the name of a file in the same folder is expected"):
+        PartsManifest.load(tmp_path)

@@ -1,0 +1,156 @@
+"""Export to programs: the Python script and the C++ program are run against the real OpenVINO."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openvino import opset13 as op
+
+from hsdag.exports.base import export_placement
+from hsdag.exports.cpp import literal
+from hsdag.ir.errors import OptionError
+from hsdag.ir.placement.placement import Placement
+
+Place = Callable[[ov.Model, Callable[[int], str]], Placement]
+Alternating = Callable[[ov.Model], Placement]
+
+PACKAGE = Path(ov.__file__).parent
+
+
+def run_script(path: Path, *arguments: Path, is_isolated: bool = True) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, *["-I"] * is_isolated, str(path), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+
+
+def submodels(core: ov.Core, placement: Placement, model: ov.Model) -> str:
+    return str(placement.compile(core, model).get_property("HETERO_NUMBER_OF_SUBMODELS"))
+
+
+def test_the_script_runs_the_placed_model_beside_it(
+    tmp_path: Path, core: ov.Core, model: ov.Model, alternating: Alternating
+) -> None:
+    placement = alternating(model)
+    script, *_ = export_placement(placement, "python", tmp_path / "run.py", model)
+    done = run_script(script)
+    assert done.stderr == ""
+    assert f"submodels: {submodels(core, placement, model)}\n" in done.stdout
+    assert re.search(r"latency_ms: \d+\.\d+", done.stdout)
+
+
+def test_the_script_needs_openvino_and_numpy_alone(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
+    script, *_ = export_placement(alternating(model), "python", tmp_path / "run.py", model)
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(ast.parse(script.read_text()))
+        for name in (
+            [alias.name for alias in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert imported - sys.stdlib_module_names == {"numpy", "openvino"}
+
+
+def test_the_script_refuses_another_model(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
+    script, *_ = export_placement(alternating(model), "python", tmp_path / "run.py", model)
+    ov.save_model(model, tmp_path / "unplaced.xml", compress_to_fp16=False)
+    done = run_script(script, tmp_path / "unplaced.xml")
+    assert done.returncode == 1
+    assert re.fullmatch(r"the model's ops are not those of the affinity map: \d+ differ, .*\n", done.stderr)
+
+
+def test_without_the_model_the_script_takes_the_original(tmp_path: Path, place: Place) -> None:
+    x = op.parameter([4], np.float32, name="é\n'x'")
+    model = ov.Model([op.relu(op.tanh(x, name="t"), name="r")], [x], "m")
+    ov.serialize(model, tmp_path / "m.xml", tmp_path / "m.bin")
+    (script,) = export_placement(place(model, lambda s: ("FAST", "SLOW")[s % 2]), "python", tmp_path / "run.py")
+    done = run_script(script)
+    assert (done.stderr, done.stdout.splitlines()[0]) == ("", "submodels: 2")
+
+
+@pytest.mark.parametrize("executor", ["hetero", "work-conserving"])
+def test_the_script_names_a_missing_file(
+    tmp_path: Path, model: ov.Model, alternating: Alternating, executor: str
+) -> None:
+    placement = alternating(model).model_copy(update={"executor": executor})
+    (script,) = export_placement(placement, "python", tmp_path / "run.py")
+    done = run_script(script, is_isolated=executor == "hetero")
+    assert done.returncode == 1
+    assert re.fullmatch(r"no such file: .*sample\.xml; usage: .*\n", done.stderr)
+
+
+def test_one_device_runs_without_hetero(tmp_path: Path, model: ov.Model, place: Place) -> None:
+    script, *_ = export_placement(place(model, lambda _: "SLOW"), "python", tmp_path / "run.py", model)
+    assert run_script(script).stdout.startswith("submodels: 1\n")
+
+
+def compiler() -> str:
+    found = shutil.which("g++") or shutil.which("c++")
+    if found is None or not (PACKAGE / "include").exists():
+        pytest.skip("no C++ compiler, or an OpenVINO without headers")
+    return found
+
+
+@pytest.mark.slow
+def test_the_program_compiles_and_runs_the_placed_model(
+    tmp_path: Path, core: ov.Core, model: ov.Model, alternating: Alternating
+) -> None:
+    placement = alternating(model)
+    source, xml, _ = export_placement(placement, "cpp", tmp_path / "run.cpp", model)
+    library = next((PACKAGE / "libs").glob("libopenvino.so.*"))
+    program = tmp_path / "run"
+    flags = ["-std=c++17", "-Wall", "-Wextra", "-isystem", str(PACKAGE / "include"), f"-Wl,-rpath,{library.parent}"]
+    command = [compiler(), *flags, str(source), str(library), "-o", str(program)]
+    built = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (built.stderr, built.returncode) == ("", 0)
+    done = subprocess.run([program, xml], capture_output=True, text=True, check=False, timeout=60)
+    assert done.stderr == ""
+    assert f"submodels: {submodels(core, placement, model)}\n" in done.stdout
+    ov.save_model(placement.apply(model), tmp_path / "merged.xml", compress_to_fp16=False)
+    (tmp_path / "merged.xml").write_text((tmp_path / "merged.xml").read_text().replace('"relu"', '"other"'))
+    refused = subprocess.run(
+        [program, tmp_path / "merged.xml"], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert (refused.returncode, "the affinity map does not have op 'other'" in refused.stderr) == (1, True)
+
+
+@given(text=st.text(st.characters(codec="utf-8")))
+def test_a_cpp_literal_holds_the_utf8_bytes(text: str) -> None:
+    shown = literal(text)[1:-1]
+    assert set(shown) <= {chr(c) for c in range(32, 127)} - {'"', "?"}
+    found = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), shown)
+    assert found.encode("latin-1") == text.encode()
+
+
+def side_by_side(placement: Placement) -> Placement:
+    return placement.model_copy(update={"executor": "work-conserving"})
+
+
+def test_the_script_runs_the_placement_side_by_side(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
+    script, *beside = export_placement(side_by_side(alternating(model)), "python", tmp_path / "run.py", model)
+    assert [path.name for path in beside] == ["run.xml", "run.bin"]
+    assert "hsdag.compile_work_conserving" in script.read_text()
+    done = run_script(script, is_isolated=False)
+    assert done.stderr == ""
+    assert re.fullmatch(r"subgraphs: \d+\nlatency_ms: \d+\.\d+\n", done.stdout)
+
+
+def test_no_program_is_written_for_the_work_conserving_executor_on_several_devices(
+    tmp_path: Path, model: ov.Model, place: Place, alternating: Alternating
+) -> None:
+    with pytest.raises(OptionError, match="only placements for HETERO can be exported to C"):
+        export_placement(side_by_side(alternating(model)), "cpp", tmp_path / "run.cpp", model)
+    assert export_placement(side_by_side(place(model, lambda _: "SLOW")), "cpp", tmp_path / "run.cpp", model)

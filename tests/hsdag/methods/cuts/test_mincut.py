@@ -1,0 +1,363 @@
+"""Min-cut: equal to brute force over a cost written out here, legal within memory, bounds that hold.
+
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, reject, settings
+from hypothesis import strategies as st
+
+from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.methods.cuts.alpha_expansion import best_cut
+from hsdag.methods.cuts.cut_graph import BoundaryCosts, Launches, best_move, pair_cut
+from hsdag.methods.cuts.memory_prices import move_costs_s
+from hsdag.methods.cuts.mincut import MAX_CANDIDATES, MincutPlacer, solved_program
+from hsdag.methods.cuts.pipeline import PipelinePlacer
+from hsdag.methods.incumbent import Status
+from hsdag.runtime.objectives import Objective
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import problem_of
+from hsdag.runtime.simulator import Execution, Semantics, period_s, simulate_makespans
+from hsdag.scoring.base import Score, SearchStopped
+from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
+from hsdag.scoring.schedule import ScheduleEvaluator
+
+SOME = settings().max_examples // 2
+
+SEQUENTIAL = Semantics(Execution.SEQUENTIAL)
+
+
+def random_problem(
+    seed: int, num_ops: int, num_devices: int = 2, *, equal_links: bool = False, launches: bool = True
+) -> ScheduleProblem:
+    """Some ops unsupported, edges of one result of several sizes, links of two speeds unless they are equal."""
+    rng = np.random.default_rng(seed)
+    shape = (num_devices, num_devices)
+    time_s = rng.random((num_ops, num_devices))
+    able = rng.integers(0, num_devices, num_ops)
+    time_s[(rng.random(time_s.shape) < 0.1) & (np.arange(num_devices) != able[:, None])] = np.nan
+    edges = [(u, v) for v in range(num_ops) for u in range(v) if rng.random() < 0.3]
+    return ScheduleProblem.from_arrays(
+        time_s,
+        edges,
+        output_bytes=1.0,
+        edge_bytes=rng.choice([0.2, 0.5, 1.0], len(edges)),
+        weight_bytes=rng.random(num_ops),
+        link_latency_s=0.04 if equal_links else rng.uniform(0.01, 0.1, shape),
+        link_bandwidth_bytes_per_s=4.0 if equal_links else rng.uniform(1.0, 10.0, shape),
+        launch_s=rng.uniform(0.0, 0.1, num_devices) if launches else 0.0,
+        op_overhead_s=0.01,
+        transfer_overhead_s=0.02,
+    )
+
+
+def plain_costs_s(problem: ScheduleProblem, table: IntArray, launches: Launches) -> FloatArray:
+    """[B] of placements [B, N]: op times and overheads, launches, a transfer for each result and other device.
+
+    A transfer takes as long as its largest edge.
+    """
+    ops, every = np.arange(problem.num_ops), range(problem.num_devices)
+    total_s = np.where(problem.supported, problem.time_s, np.inf)[ops, table].sum(axis=1)
+    total_s += problem.op_overhead_s * (problem.num_ops - 1)
+    for u, home, away in itertools.product(ops.tolist(), every, every):
+        largest = np.full(len(table), -1.0)
+        for e in np.flatnonzero(problem.edge_src == u).tolist() if home != away else []:
+            crosses = (table[:, u] == home) & (table[:, problem.edge_dst[e]] == away)
+            largest = np.maximum(largest, np.where(crosses, problem.edge_bytes[e], -1.0))
+        link_s = problem.link_latency_s[home, away] + largest / problem.link_bandwidth_bytes_per_s[home, away]
+        link_s += problem.transfer_overhead_s + (problem.launch_s[away] if launches is Launches.TRANSFERS else 0.0)
+        total_s += np.where(largest >= 0, link_s, 0.0)
+    before = np.full(len(table), -1)
+    for v in problem.topological_order.tolist() if launches is Launches.RUNS else []:
+        total_s += np.where(table[:, v] != before, problem.launch_s[table[:, v]], 0.0)
+        before = table[:, v]
+    return np.asarray(total_s, dtype=np.float64)
+
+
+def plain_cost_s(problem: ScheduleProblem, device: IntArray, launches: Launches = Launches.RUNS) -> float:
+    return float(plain_costs_s(problem, device[None], launches)[0])
+
+
+def all_placements(problem: ScheduleProblem) -> IntArray:
+    return np.array(list(itertools.product(range(problem.num_devices), repeat=problem.num_ops)))
+
+
+def transfer_factor(costs: BoundaryCosts) -> float:
+    """How many times the optimum's transfers an expanded placement may cost at most, beside the optimum's work.
+
+    2 r where a result goes to a device at equal cost from everywhere, else 2 (D - 1) r, r being the
+    largest ratio of the costs of one transfer, or one change of device, between two devices.
+    """
+    off = ~np.eye(costs.num_devices, dtype=np.bool_)
+    prices = (costs.latency_s[off], costs.s_per_byte[off], costs.change_s)
+    ratios = [ratio(values) for values in prices]
+    columns = [table[:, d][off[:, d]] for table in (costs.latency_s, costs.s_per_byte) for d in range(len(table))]
+    alike = all(np.ptp(column) == 0 for column in columns if len(column))
+    return 2.0 * max(ratios) * (1 if alike else costs.num_devices - 1)
+
+
+def ratio(values: FloatArray) -> float:
+    """The largest of ``values`` over the smallest; 1 where all are nothing."""
+    if values.max(initial=0.0) <= 0:
+        return 1.0
+    return float(values.max() / values.min()) if values.min() > 0 else np.inf
+
+
+def optimum_s(problem: ScheduleProblem, launches: Launches = Launches.RUNS) -> float:
+    return float(plain_costs_s(problem, all_placements(problem), launches).min())
+
+
+def search(
+    problem: ScheduleProblem,
+    how: Semantics = SEQUENTIAL,
+    objective: Objective = LATENCY,
+    judged_by: Semantics | None = None,
+) -> tuple[IntArray, float | None, list[Event]]:
+    """The placement of ops, the bound, and all that was evaluated."""
+    units = problem_of(problem, objective, how)
+    judge = evaluator(problem, judged_by or how, objective)
+    recorder = RecordingEvaluator(judge, Budget())
+    result = MincutPlacer().search(units, recorder)
+    if result.plan is None:
+        raise SearchError(result.note)
+    bound = result.lower_bound
+    return units.expand(result.plan.placement), None if bound is None else bound.value_s, recorder.events
+
+
+def evaluator(
+    problem: ScheduleProblem, how: Semantics = SEQUENTIAL, objective: Objective = LATENCY
+) -> ScheduleEvaluator:
+    return ScheduleEvaluator(problem, how, objective, problem_of(problem).units.partition.labels)
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_the_cut_of_two_devices_equals_brute_force(seed: int) -> None:
+    launches = list(Launches)[seed % 3]
+    problem = random_problem(seed, 1 + seed % 14)
+    cut = pair_cut(BoundaryCosts.of(problem, launches), 0, 1)
+    assert cut is not None
+    best_s = optimum_s(problem, launches)
+    assert plain_cost_s(problem, cut.placement, launches) == pytest.approx(best_s, rel=1e-12)
+    assert best_s - cut.error_s - 1e-12 <= cut.bound_s <= best_s * (1 + 1e-12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(200))
+def test_two_devices_get_the_best_of_all_simulated_placements_and_its_bound(seed: int) -> None:
+    problem = random_problem(seed, 1 + seed % 14)
+    problem = replace(problem, launch_s=(seed % 5) * problem.launch_s)
+    answer, bound_s, _ = search(problem)
+    best_s = simulate_makespans(problem, all_placements(problem), SEQUENTIAL).min()
+    assert simulate_makespans(problem, answer[None], SEQUENTIAL)[0] == pytest.approx(best_s, rel=1e-12)
+    assert bound_s == pytest.approx(best_s, rel=1e-10)
+    assert bound_s <= best_s
+
+
+@given(st.integers(0, 2**32), st.sampled_from(Launches))
+def test_the_cost_of_a_placement_is_the_plain_sum_and_moves_are_its_differences(seed: int, launches: Launches) -> None:
+    problem = random_problem(seed, 6, 3)
+    device = np.array([np.flatnonzero(row)[-1] for row in problem.supported])
+    costs = BoundaryCosts.of(problem, launches)
+    before_s = plain_cost_s(problem, device, launches)
+    assert costs.cost_s(device) == pytest.approx(before_s)
+    for v, d in itertools.product(range(6), range(3)):
+        moved = device.copy()
+        moved[v] = d
+        after_s = plain_cost_s(problem, moved, launches)
+        assert move_costs_s(costs, device)[v, d] == pytest.approx(after_s - before_s, abs=1e-12)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 7), st.booleans())
+def test_a_move_to_one_device_is_the_best_of_all_where_links_are_equal_and_never_loses(
+    seed: int, num_ops: int, equal_links: bool
+) -> None:
+    problem = random_problem(seed, num_ops, 3, equal_links=equal_links)
+    costs = BoundaryCosts.of(problem)
+    before = costs.time_s.argmin(axis=1)
+    for target in range(3):
+        move = best_move(costs, before, target)
+        assert move is not None
+        sets = [np.array(chosen) for chosen in itertools.product([False, True], repeat=num_ops)]
+        best_s = min(costs.cost_s(np.where(chosen, target, before)) for chosen in sets)
+        assert costs.cost_s(move.placement) <= costs.cost_s(before) + 1e-12
+        assert not equal_links or costs.cost_s(move.placement) == pytest.approx(best_s, rel=1e-12)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 6), st.booleans())
+def test_expansion_is_within_its_bound_and_never_worse_than_a_single_device(
+    seed: int, num_ops: int, equal_links: bool
+) -> None:
+    problem = random_problem(seed, num_ops, 3, equal_links=equal_links)
+    costs = BoundaryCosts.of(problem)
+    every = [np.array(device) for device in itertools.product(range(3), repeat=num_ops)]
+    best = min(every, key=costs.cost_s)
+    work_s = costs.constant_s + costs.time_s[np.arange(num_ops), best].sum()
+    found_s = costs.cost_s(best_cut(costs))
+    assert found_s <= work_s + transfer_factor(costs) * (costs.cost_s(best) - work_s) + 1e-9
+    assert found_s <= min(costs.cost_s(np.full(num_ops, d)) for d in range(3)) + 1e-12
+
+
+def test_the_bound_of_equal_links_is_twice_the_transfers() -> None:
+    assert transfer_factor(BoundaryCosts.of(random_problem(0, 4, 3, equal_links=True, launches=False))) == 2.0
+
+
+@settings(max_examples=SOME)
+@given(st.integers(0, 2**32), st.integers(1, 6))
+def test_the_integer_program_equals_brute_force(seed: int, num_ops: int) -> None:
+    problem = random_problem(seed, num_ops, 3)
+    costs = BoundaryCosts.of(problem)
+    units = problem_of(problem)
+    assert units.costs is not None
+    proven = solved_program(units, units.costs, BoundaryCosts.of(units.costs).time_s.argmin(axis=1))
+    assert proven is not None
+    best_s = optimum_s(problem)
+    assert costs.cost_s(units.expand(proven[0])) == pytest.approx(best_s, rel=1e-9)
+    assert best_s * (1 - 1e-6) <= proven[1] <= best_s * (1 + 1e-12)
+
+
+@settings(max_examples=SOME)
+@given(st.integers(0, 2**32), st.integers(2, 7), st.sampled_from([2, 3]))
+def test_the_lower_bound_is_below_every_simulated_placement(seed: int, num_ops: int, num_devices: int) -> None:
+    problem = random_problem(seed, num_ops, num_devices)
+    _, bound_s, _ = search(problem)
+    assert bound_s is not None
+    assert bound_s <= simulate_makespans(problem, all_placements(problem), SEQUENTIAL).min()
+
+
+@settings(max_examples=SOME)
+@given(st.integers(0, 2**32), st.integers(1, 8), st.sampled_from([2, 3]), st.integers(1, 3))
+def test_the_bound_holds_where_co_located_ops_are_one_unit(
+    seed: int, num_ops: int, num_devices: int, num_sets: int
+) -> None:
+    problem = random_problem(seed, num_ops, num_devices)
+    problem = replace(problem, time_s=np.random.default_rng(seed).random(problem.time_s.shape))
+    sets = [f"s{k}" if k < num_sets else "" for k in np.random.default_rng(seed).integers(0, 5, num_ops).tolist()]
+    problem = replace(problem, labels=replace(problem.labels, colocate=tuple(sets)))
+    _, bound_s, _ = search(problem)
+    labels = problem_of(problem).units.partition.labels
+    every = np.array(list(itertools.product(range(num_devices), repeat=int(labels.max()) + 1)))[:, labels]
+    assert bound_s is not None
+    assert bound_s <= simulate_makespans(problem, every, SEQUENTIAL).min()
+
+
+@settings(max_examples=SOME)
+@given(st.integers(0, 2**32), st.integers(1, 9), st.sampled_from([1, 2, 3]), st.sampled_from(Execution))
+def test_for_throughput_the_answer_is_no_worse_than_that_of_pipeline(
+    seed: int, num_ops: int, num_devices: int, execution: Execution
+) -> None:
+    """The placer is told that subgraphs run one after another, as ``hsdag place`` does, whatever the period counts."""
+    problem, judged_by = random_problem(seed, num_ops, num_devices), Semantics(execution)
+    units, judge = problem_of(problem, THROUGHPUT, SEQUENTIAL), evaluator(problem, judged_by, THROUGHPUT)
+    plan = PipelinePlacer().search(units, judge).plan
+    if plan is None:  # devices that lack ops may leave no stages
+        reject()
+    staged = units.expand(plan.placement)
+    answer, _, _ = search(problem, SEQUENTIAL, THROUGHPUT, judged_by)
+    found_s, staged_s = period_s(problem, np.stack([answer, staged]), judged_by)
+    assert found_s <= staged_s
+
+
+def test_for_throughput_a_chain_is_shared_by_two_equal_devices() -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((6, 2)), [(v, v + 1) for v in range(5)], link_latency_s=0.1)
+    answer, _, _ = search(problem, SEQUENTIAL, THROUGHPUT, Semantics())
+    assert answer.tolist() in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_where_requests_follow_one_another_throughput_is_latency(seed: int) -> None:
+    problem = random_problem(seed, 9)
+    answer, _, _ = search(problem, SEQUENTIAL, THROUGHPUT)
+    assert plain_cost_s(problem, answer) == pytest.approx(optimum_s(problem), rel=1e-12)
+
+
+def test_work_conserving_execution_has_no_bound() -> None:
+    _, bound_s, _ = search(random_problem(1, 6), Semantics())
+    assert bound_s is None
+
+
+@settings(max_examples=SOME)
+@given(
+    st.integers(0, 2**32), st.integers(2, 6), st.sampled_from([2, 3]), st.floats(0.3, 1.2), st.sampled_from(Execution)
+)
+def test_within_memory_the_answer_is_legal_and_found_wherever_there_is_one(
+    seed: int, num_ops: int, num_devices: int, share: float, execution: Execution
+) -> None:
+    problem, how = random_problem(seed, num_ops, num_devices), Semantics(execution)
+    room = share * (problem.weight_bytes.sum() + problem.output_bytes.sum()) * np.linspace(1.0, 0.7, num_devices)
+    problem = replace(problem, memory_bytes=room)
+    every = [np.array(device) for device in itertools.product(range(num_devices), repeat=num_ops)]
+    judge = ScheduleEvaluator(problem, how)
+    if all(score.failure is not None for score in judge.evaluate([Plan(device) for device in every])):
+        with pytest.raises(SearchError, match="no placement that fits into memory"):
+            search(problem, how)
+        return
+    answer, _, _ = search(problem, how)
+    assert judge.evaluate([Plan(answer)])[0].failure is None
+
+
+def test_a_price_for_memory_finds_the_cut_between_two_layers() -> None:
+    """Two chains of three ops that are joined by a thin edge: each chain fits, and no other split is as cheap."""
+    problem = ScheduleProblem.from_arrays(
+        np.ones((6, 2)),
+        [(v, v + 1) for v in range(5)],
+        output_bytes=[9.0, 9.0, 1.0, 9.0, 9.0, 9.0],
+        weight_bytes=100.0,
+        memory_bytes=400.0,
+        link_bandwidth_bytes_per_s=1.0,
+    )
+    answer, _, _ = search(problem)
+    assert len(set(answer[:3].tolist())) == len(set(answer[3:].tolist())) == 1
+    assert answer[0] != answer[5]
+
+
+@given(st.integers(0, 2**32), st.sampled_from([2, 3]))
+@settings(max_examples=20)
+def test_the_same_problem_gives_the_same_few_different_candidates(seed: int, num_devices: int) -> None:
+    problem = random_problem(seed, 8, num_devices)
+    runs = [[event.plan.placement.tobytes() for event in search(problem)[2]] for _ in range(2)]
+    assert runs[0] == runs[1]
+    assert len(set(runs[0])) == len(runs[0]) <= MAX_CANDIDATES
+
+
+class _Stops(ScheduleEvaluator):
+    """Ends the search after a number of evaluations."""
+
+    left = 0
+
+    is_cheap = False
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        if type(self).left == 0:
+            raise SearchStopped
+        type(self).left -= 1
+        return super().evaluate(plans)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 3))
+@settings(max_examples=20)
+def test_a_search_that_is_stopped_has_evaluated_the_best_single_device_first(seed: int, count: int) -> None:
+    problem = replace(random_problem(seed, 7), time_s=np.random.default_rng(seed).random((7, 2)))
+    units, _Stops.left = problem_of(problem, LATENCY, SEQUENTIAL), count
+    recorder = RecordingEvaluator(_Stops(problem, SEQUENTIAL, unit_of_op=units.units.partition.labels), Budget())
+    if MincutPlacer().search(units, recorder).status is Status.TIME_LIMIT:
+        assert len(recorder.events) == count
+    assert len(np.unique(recorder.events[0].plan.placement)) == 1
+    alone_s = [plain_cost_s(problem, np.full(7, d)) for d in range(2)]
+    assert recorder.events[0].plan.placement[0] == np.argmin(alone_s)
+
+
+def test_unknown_costs_are_answered_with_what_to_do() -> None:
+    problem = random_problem(0, 4)
+    with pytest.raises(OptionError, match=r"'mincut' needs the costs of ops .* use --reward hybrid"):
+        MincutPlacer().search(replace(problem_of(problem), costs=None), evaluator(problem))

@@ -1,0 +1,263 @@
+"""Pipelines: stages equal to brute force over partitions and device orders, within memory, balanced.
+
+Legend: N ops, D devices.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.graph.computation_graph import IntArray
+from hsdag.methods.cuts.pipeline import EVENLY, Line, PipelinePlacer, balanced_stages, quickest_stages
+from hsdag.runtime.objectives import Objective
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import problem_of
+from hsdag.runtime.simulator import Execution, Semantics, period_s
+from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
+from hsdag.scoring.schedule import ScheduleEvaluator
+
+
+def random_problem(seed: int, num_ops: int, num_devices: int) -> ScheduleProblem:
+    """Edges of one result of several sizes; links into a device are equal where there are more than two."""
+    rng = np.random.default_rng(seed)
+    shape = (num_devices, num_devices) if num_devices == 2 else (1, num_devices)
+    time_s = rng.random((num_ops, num_devices))
+    able = rng.integers(0, num_devices, num_ops)
+    time_s[(rng.random(time_s.shape) < 0.1) & (np.arange(num_devices) != able[:, None])] = np.nan
+    edges = [(u, v) for v in range(num_ops) for u in range(v) if rng.random() < 0.4]
+    square = (num_devices, num_devices)
+    return ScheduleProblem.from_arrays(
+        time_s,
+        edges,
+        output_bytes=1.0,
+        edge_bytes=rng.choice([0.2, 0.5, 1.0], len(edges)),
+        weight_bytes=rng.random(num_ops),
+        memory_bytes=rng.choice([np.inf, 0.2 * num_ops, 0.4 * num_ops], num_devices),
+        link_latency_s=np.broadcast_to(rng.uniform(0.01, 0.1, shape), square),
+        link_bandwidth_bytes_per_s=np.broadcast_to(rng.uniform(1.0, 10.0, shape), square),
+        launch_s=rng.uniform(0.0, 0.2, num_devices),
+        op_overhead_s=0.01,
+        transfer_overhead_s=0.02,
+    )
+
+
+def partitions(num_ops: int, num_devices: int) -> Iterator[IntArray]:
+    """Every partition of a line into stages, in every order of devices; stages may be empty."""
+    for order in itertools.permutations(range(num_devices)):
+        for cuts in itertools.combinations_with_replacement(range(num_ops + 1), num_devices - 1):
+            lengths = np.diff([0, *cuts, num_ops])
+            yield np.repeat(order, lengths)
+
+
+def busiest_s(problem: ScheduleProblem, device: IntArray, boundary: float) -> float:
+    """The largest load; infinite where weights or support forbid it."""
+    return max(loads_s(problem, device, boundary))
+
+
+def loads_s(problem: ScheduleProblem, device: IntArray, boundary: float) -> list[float]:
+    """Sums of ops, a launch, and what comes in, of each device; infinite where weights or support forbid it."""
+    if not problem.supported[np.arange(problem.num_ops), device].all():
+        return [np.inf]
+    if (np.bincount(device, problem.weight_bytes, problem.num_devices) > problem.memory_bytes).any():
+        return [np.inf]
+    loads = {d: boundary * problem.launch_s[d] for d in set(device.tolist())}
+    for v, d in enumerate(device.tolist()):
+        loads[d] += problem.time_s[v, d] + problem.op_overhead_s
+    sent: dict[tuple[int, int], float] = {}
+    for u, v, size in zip(problem.edge_src.tolist(), problem.edge_dst.tolist(), problem.edge_bytes, strict=True):
+        if device[u] != device[v]:
+            sent[u, int(device[v])] = max(sent.get((u, int(device[v])), 0.0), float(size))
+    for (u, d), size in sent.items():
+        link_s = problem.link_latency_s[device[u], d] + size / problem.link_bandwidth_bytes_per_s[device[u], d]
+        loads[d] += boundary * (link_s + problem.transfer_overhead_s)
+    return [float(load) for load in loads.values()]
+
+
+def in_order(problem: ScheduleProblem, line: IntArray) -> IntArray:
+    """Devices of places as devices of ops."""
+    device = np.empty(problem.num_ops, dtype=np.int64)
+    device[problem.topological_order] = line
+    return device
+
+
+def search(
+    problem: ScheduleProblem,
+    how: Semantics | None = None,
+    most: float = np.inf,
+    objective: Objective = THROUGHPUT,
+) -> tuple[IntArray, list[Event]]:
+    units, how = problem_of(problem, objective, how or Semantics()), how or Semantics()
+    judge = ScheduleEvaluator(problem, how, objective, units.units.partition.labels)
+    recorder = RecordingEvaluator(judge, Budget(evaluations=most))
+    result = PipelinePlacer().search(units, recorder)
+    if result.plan is None:
+        raise SearchError(result.note)
+    return units.expand(result.plan.placement), recorder.events
+
+
+@given(st.integers(0, 2**32), st.integers(1, 7), st.integers(1, 3), st.sampled_from([0.0, 0.5, 1.0]))
+def test_stages_equal_brute_force_over_partitions_and_orders(
+    seed: int, num_ops: int, num_devices: int, boundary: float
+) -> None:
+    problem = random_problem(seed, num_ops, num_devices)
+    every = (in_order(problem, line) for line in partitions(num_ops, num_devices))
+    best_s = min(busiest_s(problem, device, boundary) for device in every)
+    found = balanced_stages(Line.of(problem, boundary=boundary), problem.memory_bytes)
+    assert (found is None) == np.isinf(best_s)
+    if found is not None:
+        assert busiest_s(problem, found, boundary) == pytest.approx(best_s, rel=1e-9)
+
+
+@given(st.integers(0, 2**32), st.integers(1, 7), st.integers(1, 3), st.sampled_from([0.0, 0.5, 1.0]))
+def test_stages_in_turn_equal_brute_force_over_partitions_and_orders(
+    seed: int, num_ops: int, num_devices: int, boundary: float
+) -> None:
+    problem = random_problem(seed, num_ops, num_devices)
+    every = (in_order(problem, line) for line in partitions(num_ops, num_devices))
+    least_s = min(sum(loads_s(problem, device, boundary)) for device in every)
+    found = quickest_stages(Line.of(problem, boundary=boundary), problem.memory_bytes)
+    assert (found is None) == np.isinf(least_s)
+    if found is not None:
+        assert least_s * (1 - 1e-9) <= sum(loads_s(problem, found, boundary)) <= least_s * (1 + EVENLY + 1e-9)
+
+
+def test_stages_in_turn_of_more_devices_than_are_ordered_use_those_that_fit() -> None:
+    problem = ScheduleProblem.from_arrays(
+        np.ones((14, 7)), [(v, v + 1) for v in range(13)], weight_bytes=1.0, memory_bytes=2.0, link_latency_s=0.1
+    )
+    found = quickest_stages(Line.of(problem, boundary=1.0), problem.memory_bytes)
+    assert found is not None
+    assert np.bincount(found).tolist() == [2] * 7
+
+
+def layers(memory: list[float], cheap: int = 6) -> ScheduleProblem:
+    """Twelve alike ops in a row, of 10 bytes each; the result of one is small, and a boundary is cheap there."""
+    sizes = np.where(np.arange(12) == cheap - 1, 1.0, 8.0)
+    return ScheduleProblem.from_arrays(
+        np.ones((12, len(memory))),
+        [(v, v + 1) for v in range(11)],
+        output_bytes=sizes,
+        weight_bytes=10.0,
+        memory_bytes=memory,
+        link_bandwidth_bytes_per_s=10.0,
+    )
+
+
+def test_one_inference_at_a_time_is_split_only_where_memory_forces_it_and_where_it_costs_least() -> None:
+    how = Semantics(execution=Execution.SEQUENTIAL)
+    whole, _ = search(layers([200.0, 200.0]), how, objective=LATENCY)
+    assert len(set(whole.tolist())) == 1
+    forced, _ = search(layers([100.0, 100.0], cheap=8), how, objective=LATENCY)
+    assert np.flatnonzero(np.diff(forced)).tolist() == [7]
+    three, _ = search(layers([100.0, 100.0, 100.0]), how, objective=LATENCY)
+    assert len(set(three.tolist())) == 2
+
+
+def test_boundaries_that_cost_the_same_leave_memory_evenly_filled() -> None:
+    problem = replace(layers([118.0, 59.0]), edge_bytes=np.full(11, 1.0))
+    found = quickest_stages(Line.of(problem, boundary=1.0), problem.memory_bytes)
+    assert found is not None
+    assert np.bincount(found).tolist() == [8, 4]
+
+
+def test_more_devices_than_are_ordered_take_their_stages_by_speed() -> None:
+    speed = np.array([3.0, 1.0, 2.0, 7.0, 5.0, 4.0, 6.0])
+    problem = ScheduleProblem.from_arrays(np.tile(speed, (14, 1)), [(v, v + 1) for v in range(13)])
+    found = balanced_stages(Line.of(problem, boundary=1.0), problem.memory_bytes)
+    assert found is not None
+    used = [int(d) for d, _ in itertools.groupby(found)]
+    assert used == [d for d in np.argsort(speed) if d in used]
+    every = itertools.combinations_with_replacement(range(15), 6)
+    lengths = np.array([np.diff([0, *cuts, 14]) for cuts in every])
+    best_s = (lengths * np.sort(speed)).max(axis=1).min()
+    assert (np.bincount(found, minlength=7) * speed).max() == pytest.approx(best_s)
+
+
+def test_a_model_too_large_for_one_gpu_is_spread_over_two_and_balanced() -> None:
+    rng = np.random.default_rng(4)
+    work_s = rng.uniform(1.0, 3.0, 200)
+    weights = rng.uniform(0.5, 1.5, 200)
+    problem = ScheduleProblem.from_arrays(
+        np.stack([work_s, work_s], axis=1),
+        [(v, v + 1) for v in range(199)],
+        output_bytes=0.01,
+        weight_bytes=weights,
+        memory_bytes=0.6 * weights.sum(),
+        link_bandwidth_bytes_per_s=1e9,
+    )
+    device, _ = search(problem)
+    loads = np.bincount(device, work_s)
+    assert (np.bincount(device, weights) <= problem.memory_bytes).all()
+    assert abs(loads[0] - loads[1]) <= work_s.max()
+    assert len(list(itertools.groupby(device))) == 2
+
+
+@settings(max_examples=50)
+@given(st.integers(0, 2**32), st.integers(2, 8), st.integers(2, 3))
+def test_the_answer_is_legal_and_never_worse_than_a_single_device(seed: int, num_ops: int, num_devices: int) -> None:
+    problem = random_problem(seed, num_ops, num_devices)
+    problem = replace(problem, memory_bytes=1.5 * problem.memory_bytes)
+    judge = ScheduleEvaluator(problem, Semantics(), THROUGHPUT)
+    alone = judge.evaluate([Plan(np.full(num_ops, d)) for d in range(num_devices)])
+    try:
+        device, _ = search(problem)
+    except SearchError:
+        assert all(score.failure is not None for score in alone)
+        return
+    found = judge.evaluate([Plan(device)])[0]
+    assert found.failure is None
+    assert found.value <= min(score.value for score in alone)
+
+
+def test_independent_links_are_free_and_the_period_is_the_balanced_load() -> None:
+    for seed in range(10):
+        problem = replace(random_problem(seed, 7, 2), memory_bytes=np.full(2, np.inf))
+        device, _ = search(problem)
+        every = np.array([in_order(problem, line) for line in partitions(7, 2)])
+        assert period_s(problem, device[None])[0] == pytest.approx(period_s(problem, every).min())
+
+
+def test_results_that_do_not_fit_beside_the_weights_move_the_boundary() -> None:
+    problem = ScheduleProblem.from_arrays(
+        np.ones((6, 2)),
+        [(v, v + 1) for v in range(5)],
+        output_bytes=[1.0, 1.0, 60.0, 1.0, 1.0, 1.0],
+        weight_bytes=10.0,
+        memory_bytes=[95.0, 95.0],
+    )
+    device, _ = search(problem)
+    assert ScheduleEvaluator(problem, Semantics(), THROUGHPUT).evaluate([Plan(device)])[0].failure is None
+    assert len(np.unique(device)) == 2
+
+
+def test_the_same_problem_gives_the_same_candidates_and_a_stopped_search_keeps_the_single_device() -> None:
+    problem = replace(random_problem(3, 8, 2), memory_bytes=np.full(2, np.inf), time_s=np.ones((8, 2)))
+    runs = [[event.plan.placement.tobytes() for event in search(problem)[1]] for _ in range(2)]
+    assert runs[0] == runs[1]
+    assert len(set(np.frombuffer(runs[0][0], dtype=np.int64).tolist())) == 1
+    assert len(search(problem, most=1)[1]) == 1
+
+
+def test_unknown_costs_are_answered_with_what_to_do() -> None:
+    problem = random_problem(0, 4, 2)
+    judge = ScheduleEvaluator(problem, Semantics())
+    units = replace(problem_of(problem, THROUGHPUT), costs=None)
+    with pytest.raises(OptionError, match=r"'pipeline' needs the costs of ops .* use --reward hybrid"):
+        PipelinePlacer().search(units, judge)
+
+
+def test_weights_that_fit_nowhere_are_told() -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((3, 2)), [], weight_bytes=6.0, memory_bytes=8.0)
+    with pytest.raises(SearchError, match="no stages that fit into memory"):
+        search(problem)

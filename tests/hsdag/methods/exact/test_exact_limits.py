@@ -1,0 +1,286 @@
+"""Exact methods at their limits: time that is over, memories beyond 64 bits, durations beyond any schedule."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, NoReturn
+
+import numpy as np
+import pytest
+
+from hsdag.methods.base import Placer
+from hsdag.methods.cuts import memory_prices
+from hsdag.methods.cuts.mincut import MincutPlacer
+from hsdag.methods.exact import base, highs, milp, solving
+from hsdag.methods.exact.assignment import AssignmentModel, WholeModel
+from hsdag.methods.exact.base import HEURISTICS, SHARE_OF_HEURISTIC, Judge
+from hsdag.methods.exact.cpsat import CpSatPlacer
+from hsdag.methods.exact.cpsat_model import IntervalModel
+from hsdag.methods.exact.formulation import Formulation, MemoryRule, generous_horizon_s
+from hsdag.methods.exact.milp import MilpModel, MilpPlacer, num_entries
+from hsdag.methods.exact.solving import MOST_TICKS, Ticks, solve_model
+from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.objectives import Objective
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import problem_of
+from hsdag.runtime.simulator import Execution, Semantics
+from hsdag.scoring.base import Evaluator, SearchStopped
+from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.options import SolveOptions
+from hsdag.solving.solve import solve
+from tests.hsdag.methods.exact.exact_reference import BruteForce, random_problem
+
+SEQUENTIAL = Semantics(Execution.SEQUENTIAL)
+
+
+class Heard(ScheduleEvaluator):
+    """Counts how often it is asked whether the search has to end, and ends it after ``most``."""
+
+    asked, most = 0, 10**9
+
+    def check(self) -> None:
+        type(self).asked += 1
+        if type(self).asked > type(self).most:
+            raise SearchStopped
+
+
+def heard(problem: ScheduleProblem, most: int) -> Heard:
+    Heard.asked, Heard.most = 0, most
+    return Heard(problem, SEQUENTIAL)
+
+
+def tight(num_ops: int = 40, num_devices: int = 3) -> ScheduleProblem:
+    """All weights fit on no device, and one device is the fastest for every op."""
+    rng = np.random.default_rng(0)
+    return ScheduleProblem.from_arrays(
+        rng.uniform(1.0, 2.0, (num_ops, num_devices)) * (1 + np.arange(num_devices)),
+        [(u, v) for v in range(num_ops) for u in range(v) if rng.random() < 0.1],
+        output_bytes=0.1,
+        weight_bytes=rng.uniform(1.0, 2.0, num_ops),
+        memory_bytes=1.6 * num_ops / (num_devices - 1),
+        link_latency_s=0.1,
+    )
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A name for every cut, expansion, and simulated peak that pricing asks for."""
+    made: list[str] = []
+
+    def counted(name: str, function: Callable[..., object]) -> Callable[..., object]:
+        def noted(*given: object) -> object:
+            made.append(name)
+            return function(*given)
+
+        return noted
+
+    for name in ("best_cut", "expanded"):
+        monkeypatch.setattr(memory_prices, name, counted("cut", getattr(memory_prices, name)))
+    monkeypatch.setattr(memory_prices, "_relieve", counted("repair", memory_prices._relieve))
+    return made
+
+
+def without_time(problem: ScheduleProblem) -> Result:
+    """The end of a cut that has no time for anything but its first candidates."""
+    units, evaluator = problem_of(problem, LATENCY, SEQUENTIAL), ScheduleEvaluator(problem, SEQUENTIAL)
+    return MincutPlacer().search(units, evaluator, Limits(seconds=0.0))
+
+
+def test_a_cut_within_memory_looks_for_no_price_when_its_time_is_over(steps: list[str]) -> None:
+    problem = tight()
+    MincutPlacer().search(problem_of(problem, LATENCY, SEQUENTIAL), ScheduleEvaluator(problem, SEQUENTIAL))
+    assert steps.count("cut") > 50
+    steps.clear()
+    assert "no placement that fits into memory" in without_time(tight(60)).note
+    assert len(steps) <= 1
+
+
+@pytest.mark.parametrize("most", [0, 5, 30])
+def test_a_cut_within_memory_hears_a_stop_between_two_steps(steps: list[str], most: int) -> None:
+    problem = tight()
+    result = MincutPlacer().search(problem_of(problem, LATENCY, SEQUENTIAL), heard(problem, most))
+    assert result.status is Status.TIME_LIMIT
+    assert len(steps) <= 2 * most + 2
+
+
+def test_a_problem_with_more_placements_than_a_double_counts_has_an_answer_all_the_same() -> None:
+    problem = replace(tight(250, 20), memory_bytes=np.full(20, 0.5))
+    assert "no placement that fits into memory" in without_time(problem).note
+
+
+def test_a_heuristic_of_the_warm_start_gets_a_share_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, given = random_problem(3, 8, 2), []
+
+    search = Placer.search
+
+    def noted(self: Placer[Any], problem: Problem, evaluator: Evaluator, limits: Limits) -> Result:
+        given.append(limits.seconds)
+        return search(self, problem, evaluator, limits)
+
+    monkeypatch.setattr(Placer, "search", noted)
+    Judge(Incumbent(problem_of(problem), ScheduleEvaluator(problem, Semantics()), Limits(seconds=800.0))).warm_start()
+    assert len(given) == len(HEURISTICS)
+    assert 0 < given[-1] <= given[0] <= 800.0 * SHARE_OF_HEURISTIC
+
+
+def test_a_stop_is_heard_before_there_is_an_answer() -> None:
+    problem = random_problem(3, 8, 2)
+    judge = Judge(Incumbent(problem_of(problem), heard(problem, 0), Limits()))
+    assert judge.best is None
+    with pytest.raises(SearchStopped):
+        judge.wake()
+
+
+def test_a_memory_beyond_64_bits_is_no_limit() -> None:
+    problem = replace(random_problem(5, 7, 2), memory_bytes=np.array([1e20, 1e30]))
+    placer = CpSatPlacer()
+    solution = solve(problem, placer, SolveOptions("cpsat", budget_s=600.0))
+    assert solution.value_s is not None
+    assert solution.value_s >= BruteForce(problem).makespan_s()
+    assert solution.lower_bound_s == pytest.approx(BruteForce(problem).makespan_s())
+
+
+@pytest.mark.parametrize("rule", MemoryRule)
+@pytest.mark.parametrize("scale", [1.0, 2.0**60, 1e25])
+def test_sizes_beyond_64_bits_bind_as_small_ones_do(rule: MemoryRule, scale: float) -> None:
+    """Three ops of 1 s with weights of 2, of which the fast device holds two: the third takes 5 s on the other."""
+    problem = ScheduleProblem.from_arrays(
+        [[1.0, 5.0]] * 3, [], weight_bytes=2 * scale, output_bytes=scale / 4, memory_bytes=[5 * scale, 9 * scale]
+    )
+    ticks = Ticks(0.5, is_exact=True)
+    answer = solve_model(IntervalModel(Formulation(problem, rule), 20.0, ticks=ticks), Limits(600.0, 1))
+    assert answer.bound == answer.value == 10
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**60, 1e22])
+@pytest.mark.parametrize(
+    ("semantics", "objective", "least_s"),
+    [(Semantics(execution=Execution.SEQUENTIAL), LATENCY, 7.0), (Semantics(), THROUGHPUT, 5.0)],
+)
+def test_sizes_beyond_64_bits_bind_where_order_has_no_say(
+    scale: float, semantics: Semantics, objective: Objective, least_s: float
+) -> None:
+    """The same three ops: two on the fast device, and 5 s on the other, after them or beside them."""
+    problem = ScheduleProblem.from_arrays(
+        [[1.0, 5.0]] * 3, [], weight_bytes=2 * scale, output_bytes=scale / 4, memory_bytes=[5 * scale, 9 * scale]
+    )
+    placer = CpSatPlacer()
+    solution = solve(problem, placer, SolveOptions("cpsat", objective, 600.0, semantics=semantics))
+    assert solution.value_s == pytest.approx(least_s)
+    assert solution.status is Status.OPTIMAL
+
+
+def test_a_memory_without_end_binds_nothing_where_order_has_no_say() -> None:
+    problem, most = random_problem(5, 7, 2), np.array([1e20, 1e30])
+    unlimited = replace(problem, memory_bytes=np.full(2, np.inf))
+    rows = [
+        AssignmentModel(
+            Formulation(p, MemoryRule.RUNNING), problem_of(p, LATENCY, SEQUENTIAL), np.asarray
+        ).linear.row_high
+        for p in (replace(problem, memory_bytes=most), unlimited)
+    ]
+    assert rows[0] == rows[1]
+
+
+def test_what_an_op_takes_while_it_runs_keeps_others_off_its_device() -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, 5.0]] * 2, [], weight_bytes=2, output_bytes=2, memory_bytes=[5, 9])
+    model = AssignmentModel(
+        Formulation(problem, MemoryRule.RUNNING), problem_of(problem, LATENCY, SEQUENTIAL), np.asarray
+    )
+    answer = solve_model(WholeModel(model.linear, model.wanted, 2**20), Limits(600.0, 1))
+    assert answer.value == 6
+
+
+def test_memory_within_an_assignment_takes_entries_in_proportion_to_ops() -> None:
+    """Rows that list all ops for every op outgrew any budget on the 1,347 ops and 30 devices of GPT-3."""
+
+    def entries(num_ops: int) -> int:
+        formulation = Formulation(tight(num_ops), MemoryRule.RUNNING)
+        return len(AssignmentModel(formulation, problem_of(tight(num_ops), THROUGHPUT), np.asarray).linear.index)
+
+    assert entries(400) < 3 * entries(200)
+
+
+def test_a_program_of_zeros_and_ones_is_not_made_to_its_end_when_time_is_over() -> None:
+    problem = problem_of(tight(), THROUGHPUT)
+    judge = Judge(Incumbent(problem, ScheduleEvaluator(tight(), problem.semantics, THROUGHPUT), Limits()))
+    with pytest.raises(base.OutOfTime):
+        CpSatPlacer()._assignment(Formulation(tight()), 100.0, judge, time.monotonic() - 1.0)
+
+
+def test_memory_that_cannot_bind_makes_no_row() -> None:
+    problem = random_problem(5, 7, 2)
+    f = Formulation(problem, MemoryRule.RESERVED)
+    held = float(problem.weight_bytes.sum() + f.reserved_bytes.sum())
+    wide = Formulation(replace(problem, memory_bytes=np.full(2, held)), MemoryRule.RESERVED)
+    assert MilpModel(wide, 100.0).linear.row_high == MilpModel(f, 100.0).linear.row_high
+
+
+def test_a_duration_beyond_the_horizon_makes_no_tick_longer() -> None:
+    ticks = Ticks.choose([np.array([np.pi, 1e6, np.inf, np.nan])], 10.0)
+    assert ticks.length_s == 10.0 / MOST_TICKS
+    assert MOST_TICKS + 1 < ticks.down(1e6) == ticks.down(np.inf) < MOST_TICKS * 1.01
+    assert Ticks.choose([np.array([0.25, 1e6 + 1 / 3])], 10.0).length_s == 0.01
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_sentinel_of_ages_leaves_the_bound_of_cpsat_at_the_optimum(seed: int) -> None:
+    problem = random_problem(seed, 7, 2)
+    scaled = replace(problem, time_s=problem.time_s * 1e-3 * np.pi, op_overhead_s=0.0)
+    times = np.where(np.isnan(scaled.time_s), 1e6, scaled.time_s)
+    best_s = BruteForce(scaled).makespan_s()
+    placer = CpSatPlacer()
+    bound_s = solve(replace(scaled, time_s=times), placer, SolveOptions("cpsat", budget_s=600.0)).lower_bound_s
+    assert best_s * (1 - 1e-7) <= bound_s <= best_s * (1 + 1e-12)
+
+
+def begun(*_: object, **__: object) -> NoReturn:
+    pytest.fail("there was no time for this")
+
+
+def test_a_program_too_large_for_the_budget_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((300, 8)), [])
+    monkeypatch.setattr(milp, "MilpModel", begun)
+    assert num_entries(Formulation(problem)) > milp.ENTRIES_PER_S
+    evaluator = ScheduleEvaluator(problem, Semantics())
+    found = MilpPlacer().search(problem_of(problem), evaluator, Limits(seconds=1.0))
+    assert found.status is Status.TIME_LIMIT
+    assert found.plan is not None
+    assert np.bincount(found.plan.placement).max() == 38
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_number_of_entries_is_known_before_they_are_made(seed: int) -> None:
+    problem = random_problem(seed, 30, 3)
+    problem = replace(problem, weight_bytes=np.full(30, 100.0), memory_bytes=np.full(3, 1500.0))
+    made = len(MilpModel(Formulation(problem), 100.0).linear.index)
+    assert 0.9 * made < num_entries(Formulation(problem)) < 2 * made
+
+
+@pytest.mark.parametrize("make", [MilpModel, "cpsat"])
+def test_a_model_is_made_with_a_look_at_the_clock_for_every_op(make: object) -> None:
+    problem, looks = random_problem(1, 12, 2), []
+    f, horizon_s = Formulation(problem), generous_horizon_s(problem)
+    if make is MilpModel:
+        MilpModel(f, horizon_s, check=lambda: looks.append(1))
+    else:
+        IntervalModel(f, horizon_s, ticks=Ticks(1.0), check=lambda: looks.append(1))
+    assert len(looks) >= 2 * problem.num_ops - 1
+
+
+@pytest.mark.parametrize("method", ["cpsat", "milp"])
+def test_a_stop_is_heard_while_a_model_is_made(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base, "HEURISTICS", ("heft",))
+    monkeypatch.setattr(highs, "solve_linear", begun)
+    monkeypatch.setattr(solving, "solve_aloud", begun)
+    problem = random_problem(8, 60, 3, density=0.1)
+    units = problem_of(problem)
+    Judge(Incumbent(units, heard(problem, 10**9), Limits())).warm_start()
+    result = make_placer(method).search(units, heard(problem, Heard.asked + 5))
+    assert result.status is Status.TIME_LIMIT

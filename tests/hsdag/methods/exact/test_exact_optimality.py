@@ -1,0 +1,135 @@
+"""CP-SAT, the MILP and MILP-SPLIT against brute force over all placements and orders."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import settings
+
+from hsdag.methods.exact.assignment import AssignmentModel, WholeModel
+from hsdag.methods.exact.cpsat_model import IntervalModel
+from hsdag.methods.exact.formulation import Formulation, generous_horizon_s
+from hsdag.methods.exact.highs import solve_linear
+from hsdag.methods.exact.milp import MilpModel
+from hsdag.methods.exact.modules import ModuleSolver, pivots, solve_chain
+from hsdag.methods.exact.solving import Ticks, solve_model
+from hsdag.methods.incumbent import Limits
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import problem_of
+from hsdag.runtime.simulator import Execution, Links, Semantics, period_s, simulate_makespans
+from hsdag.search.options import SolveOptions
+from hsdag.solving.solve import solve
+from tests.hsdag.methods.exact.exact_reference import BruteForce, every_placement, random_problem
+
+LIMITS = Limits(600.0, 1)
+
+
+def cpsat_s(problem: ScheduleProblem) -> tuple[float, float]:
+    """Value and bound in seconds."""
+    model = IntervalModel(Formulation(problem), generous_horizon_s(problem))
+    answer = solve_model(model, LIMITS)
+    assert answer.value is not None
+    return answer.value * model.ticks.length_s, answer.bound * model.ticks.length_s
+
+
+def milp_s(problem: ScheduleProblem) -> float:
+    model = MilpModel(Formulation(problem), generous_horizon_s(problem))
+    answer = solve_linear(model.linear, LIMITS)
+    assert answer.solution is not None
+    return float(answer.solution[model.makespan]) * model.unit_s
+
+
+NUM_PROBLEMS, AT_A_TIME = settings().max_examples, 10
+
+
+def small_problem(seed: int, most_ops: int = 9) -> ScheduleProblem:
+    """Up to ``most_ops`` ops and three devices, as in benchmarks/exact_optimality.py."""
+    rng = np.random.default_rng(seed + 1000)
+    return random_problem(seed, int(rng.integers(2, most_ops + 1)), int(rng.integers(1, 4)))
+
+
+def chain_of_diamonds(seed: int) -> ScheduleProblem:
+    """Two diamonds joined by one op: six ops are pivots or lie between two."""
+    rng = np.random.default_rng(seed)
+    edges = [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (3, 5), (4, 6), (5, 6)]
+    return ScheduleProblem.from_arrays(
+        rng.integers(1, 9, (7, 2)).astype(float), edges, output_bytes=rng.integers(0, 6, 7), link_latency_s=1.0
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(NUM_PROBLEMS))
+def test_cpsat_equals_brute_force(seed: int) -> None:
+    problem = small_problem(seed)
+    best_s = BruteForce(problem).makespan_s()
+    value_s, bound_s = cpsat_s(problem)
+    assert value_s == pytest.approx(best_s, rel=1e-6, abs=1e-6)
+    assert bound_s <= best_s * (1 + 1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, NUM_PROBLEMS, AT_A_TIME))
+def test_the_milp_equals_brute_force(first: int) -> None:
+    """Two at a time: a HiGHS process needs longer to begin than to solve."""
+    problems = [small_problem(seed) for seed in range(first, first + AT_A_TIME)]
+    with ThreadPoolExecutor(2) as pool:
+        found_s = list(pool.map(milp_s, problems))
+    best_s = [BruteForce(problem).makespan_s() for problem in problems]
+    assert found_s == pytest.approx(best_s, rel=1e-5, abs=1e-5)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("method", ["cpsat", "milp", "milp-split"])
+def test_no_answer_is_below_the_optimum_and_no_bound_above_it(seed: int, method: str) -> None:
+    problem = small_problem(seed, 6)
+    best_s = BruteForce(problem).makespan_s()
+    placer = make_placer(method)
+    solution = solve(problem, placer, SolveOptions(method, budget_s=600.0))
+    assert solution.value_s is not None
+    assert solution.value_s >= best_s * (1 - 1e-9)
+    assert solution.lower_bound_s <= best_s * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_single_channel_modules_are_solved_to_the_optimum_of_all(seed: int) -> None:
+    problem = chain_of_diamonds(seed)
+    f = Formulation(problem)
+    with ModuleSolver(LIMITS, 1) as solver:
+        answer = solve_chain(f, pivots(f), solver)
+    assert pivots(f) == [0, 3, 6]
+    assert answer.value_s == pytest.approx(BruteForce(problem).makespan_s(), rel=1e-6)
+    assert answer.bound_s == pytest.approx(answer.value_s, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("execution", "links"),
+    [(e, k) for e in Execution for k in Links if (e, k) != (Execution.SEQUENTIAL, Links.BLOCKING)],
+)
+def test_assignments_equal_brute_force(links: Links, execution: Execution) -> None:
+    """All times of these problems are whole multiples of a sixth of a second, so that ticks round nothing."""
+    semantics, ticks = Semantics(execution, links=links), Ticks(1 / 6)
+    objective = LATENCY if execution is Execution.SEQUENTIAL else THROUGHPUT
+    judge = simulate_makespans if execution is Execution.SEQUENTIAL else period_s
+    for seed in range(15):
+        problem = small_problem(seed, 6)
+        launch_s = np.array([0.0, 0.5, 1.0])[: problem.num_devices]
+        problem = replace(problem, launch_s=launch_s, transfer_overhead_s=0.5)
+        model = AssignmentModel(Formulation(problem), problem_of(problem, objective, semantics), ticks.down)
+        answer = solve_model(WholeModel(model.linear, model.wanted, 2**20), LIMITS)
+        assert answer.solution is not None
+        found_s = judge(problem, model.placement(answer.solution)[None], semantics)[0]
+        assert found_s == pytest.approx(judge(problem, every_placement(problem), semantics).min(), rel=1e-12)
+        assert ticks.seconds(answer.value or 0) == pytest.approx(found_s, rel=1e-12)
+
+
+def test_breaking_symmetry_keeps_the_optimum() -> None:
+    rng = np.random.default_rng(7)
+    time_s = np.repeat(rng.integers(1, 9, (6, 1)).astype(float), 3, axis=1)
+    problem = ScheduleProblem.from_arrays(time_s, [(0, 1), (0, 2), (3, 4)], output_bytes=1.0, link_latency_s=1.0)
+    assert cpsat_s(problem)[0] == pytest.approx(BruteForce(problem).makespan_s())

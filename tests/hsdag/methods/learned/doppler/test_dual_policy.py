@@ -1,0 +1,264 @@
+"""DOPPLER's policies: what is drawn, what it is worth under the weights, and where gradients reach."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from hsdag.ir.graph.computation_graph import IntArray, inverse_of
+from hsdag.methods.learned.decoding import FEATURES, Episodes, Rules
+from hsdag.methods.learned.doppler.network import DualNetwork, OwnScores, Tensors
+from hsdag.methods.learned.doppler.policy import DualPolicy, log_p_in_turn
+from hsdag.methods.learned.inputs import Inputs, inputs_of, sum_over_path
+from hsdag.methods.learned.policy import Exploring, Rollout
+from hsdag.methods.lists.schedule import list_schedule
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import simulate
+from tests.hsdag.methods.exact.exact_reference import random_problem
+
+PLAIN = Exploring()
+NOTHING = np.zeros(0, dtype=np.int64)
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def policy_of(problem: ScheduleProblem, rules: Rules | None = None, *, trained: bool = True) -> DualPolicy:
+    """A small policy; ``trained`` draws the last layers too, which are zero otherwise."""
+    inputs = inputs_of(problem)
+    network = DualNetwork(
+        inputs.x.shape[1], len(FEATURES), 8, 2, "both-ways", generator(1), is_mean=True, is_direct=True, logit_range=8.0
+    )
+    if trained:
+        draw_last_layers(network)
+    return DualPolicy(network, inputs, rules or Rules(mean_of_seen=True))
+
+
+@torch.no_grad()
+def draw_last_layers(network: DualNetwork) -> None:
+    torch.nn.init.normal_(network.out, generator=generator(2))
+    torch.nn.init.normal_(network.direct, generator=generator(4))
+    torch.nn.init.normal_(network.direct_select, generator=generator(5))
+    torch.nn.init.normal_(network.select.layers[-1].weight, generator=generator(3))  # type: ignore[arg-type]
+
+
+def dual(policy: DualPolicy) -> DualNetwork:
+    """Its network, without scores of single ops."""
+    network = policy.network
+    return network if isinstance(network, DualNetwork) else network.network
+
+
+def with_own_scores(problem: ScheduleProblem, *, trained: bool = True) -> DualPolicy:
+    """The same with scores of the problem's own ops; ``trained`` draws these too."""
+    policy = policy_of(problem, trained=trained)
+    policy.network = OwnScores(dual(policy), problem.num_ops, problem.num_devices)
+    if trained:
+        with torch.no_grad():
+            for i, own in enumerate((policy.network.select, policy.network.place)):
+                torch.nn.init.normal_(own, std=3e-3, generator=generator(i))
+    return policy
+
+
+def whole(problem: ScheduleProblem) -> ScheduleProblem:
+    """The problem, every device of which runs every op."""
+    return replace(problem, time_s=np.nan_to_num(problem.time_s, nan=4.0))
+
+
+def orders(rollouts: list[Rollout]) -> list[IntArray]:
+    return [np.argsort(rollout.plan.order) for rollout in rollouts if rollout.plan.order is not None]
+
+
+@pytest.mark.parametrize("exploring", [PLAIN, Exploring(share=0.3, heat=2.0)])
+def test_a_selected_op_has_all_its_producers_placed(exploring: Exploring) -> None:
+    problem = random_problem(3, 14, 3)
+    for order in orders(policy_of(problem).draw(8, exploring, generator())):
+        step = inverse_of(order)
+        assert (step[problem.edge_src] < step[problem.edge_dst]).all()
+
+
+@pytest.mark.parametrize("rules", [Rules(), Rules(mean_of_seen=True), Rules(by_path=True), Rules(by_start=True)])
+def test_the_network_gives_decisions_the_probability_they_were_drawn_with(rules: Rules) -> None:
+    policy = policy_of(random_problem(3, 14, 3), rules)
+    now = policy.likelihood(policy.draw(6, PLAIN, generator()))
+    np.testing.assert_allclose(now.log_p.detach(), now.drawn, atol=2e-4)
+
+
+def test_scores_of_single_ops_are_part_of_the_probability_that_decisions_were_drawn_with() -> None:
+    policy = with_own_scores(random_problem(3, 14, 3))
+    rollouts = policy.draw(6, PLAIN, generator())
+    now = policy.likelihood(rollouts)
+    np.testing.assert_allclose(now.log_p.detach(), now.drawn, atol=2e-4)
+    policy.network = dual(policy)
+    without = policy.likelihood(rollouts).log_p.detach().reshape(-1, 2)
+    assert ((without - now.drawn.reshape(-1, 2)).abs() > 0.1).any(dim=0).all()
+
+
+def test_ops_that_are_alike_are_told_apart_by_scores_of_their_own_alone() -> None:
+    costs = np.ones((2, 2))
+    twins = replace(random_problem(0, 2, 2), time_s=costs, edge_src=NOTHING, edge_dst=NOTHING, edge_bytes=np.zeros(0))
+    wanted = Plan(np.array([0, 1]), np.array([1, 0]))
+    probability = {}
+    for name, policy in (("network", policy_of(twins)), ("own", with_own_scores(twins, trained=False))):
+        optimiser = torch.optim.Adam(policy.network.parameters(), lr=1e-3)
+        for _ in range(40):
+            optimiser.zero_grad()
+            (-policy.likelihood(policy.replay([wanted], generator())).log_p.sum()).backward()  # type: ignore[no-untyped-call]
+            optimiser.step()
+        probability[name] = float(policy.likelihood(policy.replay([wanted], generator())).log_p.detach().sum().exp())
+    assert probability["network"] <= 0.5 < 0.9 < probability["own"]
+
+
+def test_a_share_of_uniform_decisions_is_part_of_their_probability() -> None:
+    policy = policy_of(whole(random_problem(3, 14, 3)))
+    now = policy.likelihood(policy.draw(6, Exploring(share=1.0), generator()))
+    of_devices = now.drawn.reshape(6, -1, 2)[:, :, 1]
+    np.testing.assert_allclose(of_devices, np.log(1 / 3), atol=1e-6)
+
+
+class Sharp(torch.nn.Module):
+    """A network whose scores of ops are given."""
+
+    def __init__(self, network: DualNetwork, select: torch.Tensor) -> None:
+        super().__init__()
+        self.network, self.num_device_features = network, network.num_device_features
+        self.select = torch.nn.Parameter(select)
+
+    def forward(self, inputs: Inputs) -> Tensors:
+        net: Tensors = self.network(inputs)
+        return net._replace(select=self.select)
+
+
+@pytest.mark.parametrize("spread", [40.0, 2000.0])
+def test_ops_have_the_probability_they_were_drawn_with_however_far_apart_scores_are(spread: float) -> None:
+    problem = random_problem(5, 40, 2)
+    policy, chance = policy_of(problem), torch.rand((2, 40), generator=generator())
+    select = 20.0 * chance[0] + spread * (chance[1] > 0.5)
+    policy.network = Sharp(dual(policy), select)  # type: ignore[assignment]
+    rollouts = policy.draw(8, PLAIN, generator())
+    found = [Episodes(*map(np.asarray, rollout.record)) for rollout in rollouts]
+    order, ready = (torch.from_numpy(np.stack([getattr(each, name) for each in found])) for name in ("order", "ready"))
+    exact, _ = log_p_in_turn(select.double()[order], ready.gather(1, order))
+    np.testing.assert_allclose(np.stack([each.log_p[:, 0] for each in found]), exact, atol=1e-9)
+    assert exact.min() < -0.1
+    now = policy.likelihood(rollouts)
+    np.testing.assert_allclose(now.log_p.detach().reshape(8, -1, 2)[..., 0], exact, rtol=1e-6, atol=1e-9)
+    assert (now.entropy >= 0.0).all()
+    (now.log_p.sum() + now.entropy.sum()).backward()  # type: ignore[no-untyped-call]
+    assert all(
+        parameter.grad.isfinite().all() for parameter in policy.network.parameters() if parameter.grad is not None
+    )
+
+
+def test_a_replayed_plan_is_decided_again_as_it_runs() -> None:
+    problem = whole(random_problem(3, 14, 3))
+    policy, rng = policy_of(problem), np.random.default_rng(0)
+    plan = Plan(rng.integers(0, 3, 14), rng.permutation(14))
+    again = policy.replay([plan], generator())[0].plan
+    assert np.array_equal(again.placement, plan.placement)
+    runs = [simulate(problem, each.placement, priority=each.order) for each in (plan, again)]
+    np.testing.assert_allclose(runs[0].start_s, runs[1].start_s)
+
+
+def test_the_teacher_is_critical_path() -> None:
+    problem = random_problem(3, 14, 3)
+    inputs = inputs_of(problem)
+    expected = list_schedule(inputs.tables, inputs.levels.upward_s, by_start=True)
+    taught = policy_of(problem).teacher(1, generator())[0].plan
+    assert np.array_equal(taught.placement, expected.device)
+
+
+def test_the_same_seed_draws_the_same_plans_however_many_are_drawn() -> None:
+    policy = policy_of(random_problem(3, 14, 3))
+    few, many = policy.draw(2, PLAIN, generator()), policy.draw(16, PLAIN, generator())
+    assert [r.plan for r in few] == [r.plan for r in many[:2]]
+
+
+def test_an_untrained_policy_prefers_no_device() -> None:
+    policy = policy_of(whole(random_problem(3, 14, 3)), trained=False)
+    drawn = np.concatenate([r.plan.placement for r in policy.draw(200, PLAIN, generator())])
+    best = np.concatenate([policy.best(generator(i)).plan.placement for i in range(100)])
+    for devices in (drawn, best):
+        assert np.abs(np.bincount(devices, minlength=3) / len(devices) - 1 / 3).max() < 0.05
+
+
+def test_devices_that_lack_an_op_are_never_drawn() -> None:
+    problem = random_problem(3, 14, 3)
+    time_s = problem.time_s.copy()
+    time_s[::2, 0] = np.nan
+    policy = policy_of(replace(problem, time_s=time_s))
+    for rollout in policy.draw(16, Exploring(share=0.5), generator()):
+        assert (rollout.plan.placement[::2] != 0).all()
+
+
+def test_gradients_reach_every_part_of_the_networks() -> None:
+    policy = with_own_scores(random_problem(3, 14, 3))
+    policy.likelihood(policy.draw(4, PLAIN, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
+    for name, parameter in policy.network.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().max() > 0, name
+
+
+def test_the_gradient_of_a_decision_is_its_finite_difference() -> None:
+    policy = policy_of(random_problem(3, 8, 2))
+    rollouts = policy.draw(2, PLAIN, generator())
+    weight = dual(policy).seen.weight
+    policy.likelihood(rollouts).log_p.sum().backward()  # type: ignore[no-untyped-call]
+    assert weight.grad is not None
+    step = 1e-2 * weight.grad / weight.grad.norm()
+    ends = []
+    for sign in (1.0, -1.0):
+        with torch.no_grad():
+            weight += sign * step
+            ends.append(float(policy.likelihood(rollouts).log_p.sum()))
+            weight -= sign * step
+    assert (ends[0] - ends[1]) / 2e-2 == pytest.approx(float(weight.grad.norm()), rel=0.05)
+
+
+def test_path_sums_add_up_embeddings_to_the_end() -> None:
+    h = torch.arange(1.0, 6.0)[:, None]
+    following = torch.tensor([2, 2, 4, 5, 5])  # 0 -> 2 -> 4, 1 -> 2, 3
+    assert sum_over_path(h, following).squeeze(1).tolist() == [9.0, 10.0, 8.0, 4.0, 5.0]
+
+
+@pytest.mark.parametrize("by_start", [False, True])
+def test_a_network_that_begins_as_a_list_schedule_makes_its_plan(by_start: bool) -> None:
+    problem = random_problem(3, 14, 3)
+    policy = policy_of(problem, trained=False)
+    if by_start:
+        dual(policy).begin_as_critical_path()
+    else:
+        dual(policy).begin_as_heft()
+    inputs = inputs_of(problem)
+    expected = list_schedule(inputs.tables, inputs.levels.upward_s, by_start=by_start)
+    value = [
+        simulate(problem, placement, priority=order).makespan_s
+        for placement, order in (
+            (expected.device, expected.ranks),
+            *((plan.placement, plan.order) for plan in [policy.best(generator(i)).plan for i in range(10)]),
+        )
+    ]
+    assert min(value[1:]) == pytest.approx(value[0])
+
+
+def test_an_op_goes_where_there_is_room_for_it() -> None:
+    problem = whole(random_problem(4, 14, 2))
+    memory = np.array([np.inf, problem.output_bytes.max() / 2])
+    policy = policy_of(replace(problem, memory_bytes=memory), trained=False)
+    for rollout in policy.draw(8, PLAIN, generator()):
+        large = problem.output_bytes > memory[1]
+        assert (rollout.plan.placement[large] == 0).all()
+
+
+def test_results_that_no_op_waits_for_leave_room_for_others() -> None:
+    """Two chains one after the other on a device that has room for two results at a time."""
+    problem = ScheduleProblem.from_arrays(
+        [[1.0, 1.0]] * 6, [(0, 1), (1, 2), (3, 4), (4, 5)], output_bytes=[1.0] * 6, memory_bytes=[2.0, np.inf]
+    )
+    (rollout,) = policy_of(problem).replay([Plan(np.zeros(6, dtype=np.int64), np.arange(6))], generator())
+    assert rollout.record.order.tolist() == list(range(6))
+    assert rollout.record.able.all()

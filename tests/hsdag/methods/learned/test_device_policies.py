@@ -1,0 +1,265 @@
+"""What holds for several methods: draws, their probabilities, gradients, searches that resume."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from hsdag.ir.errors import OptionError
+from hsdag.methods.incumbent import Limits
+from hsdag.methods.learned.base import LearnedPlacer
+from hsdag.methods.learned.networks import ENCODERS
+from hsdag.methods.learned.policy import Exploring, Policy
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import problem_of
+from hsdag.scoring.schedule import ScheduleEvaluator
+from tests.hsdag.methods.exact.exact_reference import random_problem
+from tests.hsdag.methods.learned.hsdag.test_learning_placer import Recorder, Store
+
+TINY = {
+    "placeto": {"width": "12", "embedding": "8", "head": "8", "rounds": "2", "step": "4", "sweeps": "2"},
+    "gdp": {"width": "8", "heads": "2", "layers": "2", "segment": "16"},
+    "rnn": {"width": "6", "feeds_context": "true"},
+    "hsdag": {"hidden": "16", "score_bias": "0"},
+}
+PARTS = {
+    "placeto": ("embed", "send.0", "send.1", "receive.0", "receive.1", "tell", "pool", "choose"),
+    "gdp": ("encoder.input", "encoder.rounds", "attention.0.query", "attention.0.key", "attention.0.value",
+            "attention.0.distance", "attention.1", "out"),
+    "rnn": ("features", "neighbours", "encoder", "first", "decoder", "device", "query", "key", "score", "out"),
+    "hsdag": ("encoder.input", "encoder.convolutions", "parsing.edge_mlp", "placer"),
+}  # fmt: skip
+METHODS = pytest.mark.parametrize("method", sorted(TINY))
+BY_UNIT = pytest.mark.parametrize("method", ["gdp", "placeto", "rnn"])
+PRESETS = pytest.mark.parametrize("preset", ["default", "paper"])
+EVERY_PART = pytest.mark.parametrize(
+    ("method", "preset", "part"),
+    [
+        *((method, "default", part) for method, parts in PARTS.items() for part in parts),
+        *(("hsdag", "paper", part) for part in PARTS["hsdag"]),
+    ],
+)
+PLAIN = Exploring()
+ROUND = r"encoder\.(rounds|convolutions)\.\d$"
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def placer_of(method: str, preset: str = "default", **changes: str) -> LearnedPlacer[Any]:
+    placer = make_placer(method, preset, {**TINY[method], **changes}, is_cheap=True)
+    assert isinstance(placer, LearnedPlacer)
+    return placer
+
+
+def policy_of(problem: ScheduleProblem, method: str, preset: str = "default", *, trained: bool = True) -> Policy:
+    """A tiny policy; ``trained`` draws the last layer too, which is zero otherwise."""
+    policy = placer_of(method, preset).policy(problem_of(problem), generator(1))
+    if trained:
+        last = [module for module in policy.network.modules() if isinstance(module, nn.Linear)][-1]
+        with torch.no_grad():
+            nn.init.normal_(last.weight, generator=generator(2))
+    return policy
+
+
+@METHODS
+@PRESETS
+@pytest.mark.parametrize("exploring", [PLAIN, Exploring(heat=2.0)])
+def test_the_network_gives_decisions_the_probability_they_were_drawn_with(
+    method: str, preset: str, exploring: Exploring
+) -> None:
+    policy = policy_of(random_problem(3, 14, 3), method, preset)
+    now = policy.likelihood(policy.draw(5, exploring, generator()))
+    alike = bool(torch.allclose(now.log_p, now.drawn, atol=1e-4))
+    assert alike == (exploring.heat == 1.0)
+    assert bool((now.entropy > 0).any())
+
+
+@BY_UNIT
+def test_a_share_of_uniform_decisions_is_part_of_their_probability(method: str) -> None:
+    problem = random_problem(3, 14, 3)
+    policy = policy_of(replace(problem, time_s=np.nan_to_num(problem.time_s, nan=4.0)), method)
+    now = policy.likelihood(policy.draw(5, Exploring(share=1.0), generator()))
+    np.testing.assert_allclose(now.drawn, np.log(1 / 3), atol=1e-6)
+
+
+@METHODS
+def test_the_same_seed_draws_the_same_plans_and_another_one_others(method: str) -> None:
+    policy = policy_of(random_problem(3, 14, 3), method)
+    first, again, other = ([r.plan for r in policy.draw(4, PLAIN, generator(seed))] for seed in (0, 0, 1))
+    assert first == again != other
+    assert len(set(first)) == 4
+
+
+@BY_UNIT
+def test_an_untrained_policy_prefers_no_device(method: str) -> None:
+    problem = random_problem(3, 14, 3)
+    policy = policy_of(replace(problem, time_s=np.nan_to_num(problem.time_s, nan=4.0)), method, trained=False)
+    drawn = np.concatenate([rollout.plan.placement for rollout in policy.draw(200, PLAIN, generator())])
+    best = np.concatenate([policy.best(generator(i)).plan.placement for i in range(60)])
+    for devices in (drawn, best):
+        assert np.abs(np.bincount(devices, minlength=3) / len(devices) - 1 / 3).max() < 0.06
+
+
+@METHODS
+def test_devices_that_lack_an_op_are_never_drawn(method: str) -> None:
+    problem = random_problem(3, 14, 3)
+    time_s = problem.time_s.copy()
+    time_s[::2, 0] = np.nan
+    lacking = replace(problem, time_s=time_s)
+    for rollout in policy_of(lacking, method).draw(8, Exploring(share=0.5), generator()):
+        assert problem_of(lacking).is_legal(rollout.plan.placement)
+
+
+@METHODS
+def test_a_plan_is_replayed_and_imitated(method: str) -> None:
+    policy = policy_of(random_problem(1, 14, 3), method)
+    supported = problem_of(random_problem(1, 14, 3)).supported
+    plan = Plan(supported.argmax(axis=1))
+    rollouts = policy.replay([plan], generator())
+    assert [rollout.plan for rollout in rollouts] == [plan]
+    optimiser = torch.optim.SGD(policy.network.parameters(), lr=1e-3)
+    before = policy.likelihood(rollouts).log_p.sum()
+    (-before).backward()  # type: ignore[no-untyped-call]
+    optimiser.step()
+    assert policy.likelihood(rollouts).log_p.sum() > before
+
+
+@EVERY_PART
+def test_the_gradient_of_every_part_is_the_numerical_derivative(method: str, preset: str, part: str) -> None:
+    """Along the gradient and a direction drawn at random, in which what a cut gradient lacks counts too."""
+    policy = policy_of(random_problem(3, 14, 3), method, preset)
+    rollouts = policy.draw(3, PLAIN, generator())
+    chosen = [p for name, p in policy.network.named_parameters() if name.startswith(part)]
+    gradients = torch.autograd.grad(policy.likelihood(rollouts).log_p.sum(), chosen)
+    length = torch.stack([g.square().sum() for g in gradients]).sum().sqrt()
+    assert length > 1e-3
+    rng = generator(4)
+    drawn = [torch.randn(p.shape, generator=rng) for p in chosen]
+    scale = length / torch.stack([d.square().sum() for d in drawn]).sum().sqrt()
+    direction = [g + scale * d for g, d in zip(gradients, drawn, strict=True)]
+    expected = sum(float((g * d).sum()) for g, d in zip(gradients, direction, strict=True)) / float(length)
+    step, values = 3e-3, []
+    with torch.no_grad():
+        for sign in (1.0, -2.0):  # a step in that direction, then as far back from where it began
+            for parameter, each in zip(chosen, direction, strict=True):
+                parameter.add_(each / length, alpha=sign * step)
+            values.append(policy.likelihood(rollouts).log_p.double().sum())
+    assert float(values[0] - values[1]) / (2 * step) == pytest.approx(expected, rel=0.04, abs=2e-4)
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
+@pytest.mark.parametrize("encoder", ENCODERS)
+@pytest.mark.parametrize("method", ["placeto", "gdp", "doppler", "hsdag"])
+def test_a_method_takes_any_encoder_and_learns_through_it(method: str, encoder: str) -> None:
+    problem = problem_of(random_problem(3, 14, 3))
+    size = {"gdp": {"width": "8", "heads": "2"}, "hsdag": {"hidden": "8"}}
+    small = {"encoder": encoder, **size.get(method, {"width": "8"})}
+    placer = make_placer(method, changes=small, is_cheap=True)
+    assert isinstance(placer, LearnedPlacer)
+    policy = placer.policy(problem, generator())
+    plans = [rollout.plan for rollout in policy.draw(2, PLAIN, generator())]
+    optimiser = torch.optim.SGD(policy.network.parameters(), lr=0.1)
+    for _ in range(2):  # the last layers, zero at first, hide the others
+        optimiser.zero_grad()
+        policy.likelihood(policy.replay(plans, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
+        optimiser.step()
+    rounds = [module for name, module in policy.network.named_modules() if re.search(ROUND, name)]
+    learned = [sum(float(p.grad.abs().sum()) for p in each.parameters() if p.grad is not None) for each in rounds]
+    assert len(learned) >= 2
+    assert min(learned) > 0
+
+
+@BY_UNIT
+def test_every_weight_of_the_papers_network_gets_a_gradient(method: str) -> None:
+    policy = policy_of(random_problem(3, 14, 3), method, "paper")
+    policy.likelihood(policy.draw(4, PLAIN, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
+    for name, parameter in policy.network.named_parameters():
+        assert parameter.grad is not None, name
+        assert parameter.grad.abs().max() > 0, name
+
+
+def one_fast(fast: int) -> ScheduleProblem:
+    """Twelve ops in a row, four times as fast on one device of three."""
+    time_s = np.full((12, 3), 4.0)
+    time_s[:, fast] = 1.0
+    return ScheduleProblem.from_arrays(
+        time_s, [(v, v + 1) for v in range(11)], output_bytes=np.ones(12),
+        link_latency_s=np.full((3, 3), 1.0), link_bandwidth_bytes_per_s=np.full((3, 3), 1.0),
+    )  # fmt: skip
+
+
+def search(
+    placer: LearnedPlacer[Any], problem: ScheduleProblem, limit: int = 10_000, store: Store | None = None
+) -> Recorder:
+    recorder = Recorder(ScheduleEvaluator(problem, problem_of(problem).semantics), limit)
+    placer.search(problem_of(problem), recorder, Limits(seed=1), store)
+    return recorder
+
+
+@METHODS
+@pytest.mark.parametrize(("updates", "times"), [("2", 1), ("0", 0)])
+def test_what_training_loads_is_loaded_before_a_search_begins(
+    monkeypatch: pytest.MonkeyPatch, method: str, updates: str, times: int
+) -> None:
+    made: list[object] = []
+    monkeypatch.setattr(torch.optim, "Adam", made.append)
+    placer_of(method, updates=updates)
+    assert len(made) == times
+
+
+@BY_UNIT
+def test_the_first_updates_imitate_critical_path_where_asked_for(method: str) -> None:
+    """Nothing is evaluated meanwhile, and the search ends with the last of them."""
+    problem = one_fast(1)
+    few = {"updates": "25", "teacher_updates": "25", "plans_per_update": "2", "single_devices_first": "false"}
+    placer = placer_of(method, **few, learning_rate="0.03")
+    assert search(placer, problem).asked == []
+    taught = next(make_placer("critical-path").proposals(problem_of(problem), 0)).placement  # type: ignore[attr-defined]
+    assert (placer.most_probable() == taught).mean() > 0.8
+
+
+def test_what_is_taught_needs_costs() -> None:
+    placer, problem = placer_of("gdp", teacher_updates="5"), problem_of(one_fast(1))
+    with pytest.raises(OptionError, match="teacher_updates of gdp needs the costs"):
+        placer.teacher(placer.policy(problem, generator()), replace(problem, costs=None))
+
+
+@pytest.mark.slow
+@BY_UNIT
+@pytest.mark.parametrize("fast", [0, 2])
+def test_the_fast_device_is_learned_whichever_it_is(method: str, fast: int) -> None:
+    """Without elites and before any single device was tried, so that draws alone can tell."""
+    placer = placer_of(
+        method, updates="15", plans_per_update="16", elites="0", single_devices_first="false", learning_rate="0.03"
+    )
+    search(placer, one_fast(fast))
+    believed = np.stack([placer.most_probable(seed) for seed in range(5)])
+    assert np.mean(believed == fast) > 0.8
+
+
+@pytest.mark.slow
+@BY_UNIT
+@PRESETS
+def test_the_same_seed_gives_the_same_search_and_a_killed_one_resumes_as_if_it_had_not_been(
+    method: str, preset: str
+) -> None:
+    def placer() -> LearnedPlacer[Any]:
+        return placer_of(method, preset, updates="4", plans_per_update="3", epochs="1")
+
+    whole = search(placer(), one_fast(0)).asked
+    assert search(placer(), one_fast(0)).asked == whole
+    store = Store()
+    search(placer(), one_fast(0), len(whole) // 2, store)
+    resumed = search(placer(), one_fast(0), store=store).asked
+    assert 0 < len(resumed) < len(whole)
+    assert resumed == whole[len(whole) - len(resumed) :]

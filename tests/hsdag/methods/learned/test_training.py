@@ -1,0 +1,274 @@
+"""Training on small problems with known best plans: what is rewarded, resumed and refused."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from hsdag.ir.errors import OptionError, SearchError
+from hsdag.methods.learned.doppler.network import DopplerConfig
+from hsdag.methods.learned.hsdag.network import HsdagConfig
+from hsdag.methods.learned.hsdag.policy import GroupPolicy
+from hsdag.methods.learned.options import Baseline, Reward
+from hsdag.methods.learned.policy import Likelihood, Rollout
+from hsdag.methods.learned.training import Buffer, Progress, Trainer, check_stored
+from hsdag.runtime.problem.plan import Plan
+from hsdag.scoring.base import Evaluator, Score
+from tests.hsdag.methods.learned.hsdag.test_learning_policy import chain, drawn, policy_for
+
+SMALL = HsdagConfig(hidden=16, score_bias=0.0)
+ONE, TWO = Plan(np.array([0])), Plan(np.array([1]))
+
+
+class Additive(Evaluator):
+    """One second per unit on device 0, two on device 1; a placement that starts on device 2 fails."""
+
+    def __init__(self) -> None:
+        self.placements: list[list[int]] = []
+        self.unit_s = 1.0
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        placements = [plan.placement for plan in plans]
+        self.placements += [p.tolist() for p in placements]
+        return [
+            Score.failed("device 2 fails") if p[0] == 2 else Score(self.unit_s * float((1.0 + p).sum()))
+            for p in placements
+        ]
+
+
+def trainer_for(
+    config: HsdagConfig, num_devices: int = 2, num_units: int = 12, curve: list[Progress] | None = None
+) -> tuple[Trainer, GroupPolicy, Additive]:
+    problem, evaluator = chain(num_units, np.ones((num_units, num_devices), dtype=np.bool_)), Additive()
+    policy = policy_for(problem, config)
+    singles = [np.full(num_units, d) for d in range(num_devices)]
+    generator, keep = torch.Generator().manual_seed(0), (curve if curve is not None else []).append
+    return Trainer("hsdag", policy, evaluator, config, generator, singles=singles, on_update=keep), policy, evaluator
+
+
+def learn(trainer: Trainer, rollouts: Sequence[Rollout], values: Sequence[float]) -> None:
+    """The epochs of one update."""
+    advantages = torch.tensor(trainer.advantages(np.array(values), rollouts), dtype=torch.float32)
+    for _ in range(trainer._options.epochs):
+        trainer._step([(rollouts, advantages)])
+
+
+@pytest.mark.parametrize(
+    ("reward", "expected"),
+    [
+        (Reward.INVERSE, [2.0, 4.0]),
+        (Reward.NEGATIVE, [-2.0, -1.0]),
+        (Reward.SQUARE_ROOT, [-math.sqrt(2.0), -1.0]),
+        (Reward.LOG_RATIO, [-math.log(2.0), 0.0]),
+    ],
+)
+@pytest.mark.parametrize("unit", [1.0, 1e-3])
+def test_rewards_relative_to_the_best_single_device_have_no_unit(
+    reward: Reward, expected: list[float], unit: float
+) -> None:
+    buffer = Buffer(replace(SMALL, reward=reward))
+    buffer.add([ONE, TWO], [Score(0.5 * unit), Score(0.25 * unit)], single=True)
+    in_unit = unit if reward is Reward.INVERSE else 1.0
+    assert buffer.rewards(np.array([0.5, 0.25]) * unit) == pytest.approx(np.array(expected) / in_unit)
+
+
+def test_a_failure_counts_as_four_times_the_worst_value() -> None:
+    buffer = Buffer(SMALL)
+    values = buffer.add([ONE, TWO], [Score(2.0), Score.failed("no")], single=True)
+    assert buffer.rewards(values) == pytest.approx([0.0, -math.log(4)])
+
+
+def test_the_weight_of_step_i_is_gamma_to_the_i_times_the_reward() -> None:
+    trainer, policy, _ = trainer_for(replace(HsdagConfig.paper(), hidden=16, discount=0.9))
+    rollout = drawn(policy)[0]
+    trainer.buffer.add([rollout.plan], [Score(0.5)])
+    steps = [replace(rollout, step=step) for step in (1, 2, 3)]
+    assert trainer.advantages(np.full(3, 0.5), steps) == pytest.approx([1.8, 1.62, 1.458])
+
+
+def test_the_loss_of_reinforce_is_minus_the_mean_weighted_log_probability() -> None:
+    trainer, policy, _ = trainer_for(replace(HsdagConfig.paper(), hidden=16))
+    loss = trainer.loss(drawn(policy) * 2, torch.tensor([3.0, 0.5]))
+    assert loss.item() == pytest.approx(1.75 * math.log(2), rel=1e-5)
+
+
+def test_the_importance_weight_of_a_decision_is_relative_to_what_was_drawn_from() -> None:
+    trainer, policy, _ = trainer_for(replace(SMALL, entropy=0.0, clip=0.2))
+    rollout = drawn(policy)[0]
+    devices, edges = rollout.record.drawn
+    surer = replace(rollout, record=replace(rollout.record, drawn=(devices * 0 + math.log(0.625), edges)))
+    num, num_edges = len(devices), len(edges)
+    expected = -(num * 0.5 / 0.625 + num_edges) / (num + num_edges)  # a ratio of 0.8, and of 1 for edges
+    assert trainer.loss([surer], torch.tensor([1.0])).item() == pytest.approx(expected, rel=1e-5)
+
+
+def test_imitation_raises_the_probability_of_what_is_imitated() -> None:
+    trainer, policy, _ = trainer_for(SMALL)
+    rollout = drawn(policy)[0]
+    assert trainer.loss([rollout], None).item() == pytest.approx(math.log(2), rel=1e-5)
+    before = policy.likelihood([rollout]).log_p.sum().item()
+    trainer._step([([rollout], None)])
+    assert policy.likelihood([rollout]).log_p.sum().item() > before
+
+
+def test_batch_advantages_have_no_mean_and_unit_spread() -> None:
+    trainer, policy, _ = trainer_for(SMALL)
+    trainer.buffer.add([ONE], [Score(1.0)], single=True)
+    advantages = trainer.advantages(np.array([1.0, 2.0, 4.0, 3.0]), drawn(policy) * 4)
+    assert advantages.mean() == pytest.approx(0.0, abs=1e-9)
+    assert advantages.std() == pytest.approx(1.0)
+    assert advantages.argmax() == 0
+
+
+def test_weights_by_rank_do_not_depend_on_how_far_off_the_worst_plan_is() -> None:
+    trainer, policy, _ = trainer_for(replace(SMALL, baseline=Baseline.RANKS))
+    trainer.buffer.add([ONE], [Score(1.0)], single=True)
+    near, far = (trainer.advantages(np.array([1.0, 2.0, worst, 2.0]), drawn(policy) * 4) for worst in (3.0, 300.0))
+    assert near.tolist() == far.tolist()
+    assert near.tolist() == pytest.approx([math.sqrt(2), 0.0, -math.sqrt(2), 0.0])
+
+
+def test_the_running_baseline_is_the_mean_over_all_plans_before() -> None:
+    options = replace(SMALL, reward=Reward.NEGATIVE, baseline=Baseline.RUNNING)
+    trainer, policy, _ = trainer_for(options)
+    trainer.buffer.add([ONE], [Score(1.0)], single=True)
+    rollouts = drawn(policy) * 2
+    trainer.advantages(np.array([1.0, 3.0]), rollouts)
+    assert trainer.advantages(np.array([4.0, 1.0]), rollouts) == pytest.approx([-2.0, 1.0])
+    assert trainer.advantages(np.array([2.25, 2.25]), rollouts) == pytest.approx([0.0, 0.0])
+
+
+def test_without_a_baseline_the_weight_is_the_reward() -> None:
+    trainer, policy, _ = trainer_for(replace(SMALL, baseline=Baseline.NONE))
+    trainer.buffer.add([ONE], [Score(2.0)], single=True)
+    assert trainer.advantages(np.array([1.0]), drawn(policy)) == pytest.approx([math.log(2)])
+
+
+def test_single_device_placements_come_first_and_nothing_is_evaluated_twice() -> None:
+    trainer, _, evaluator = trainer_for(replace(SMALL, updates=8))
+    trainer.run()
+    assert evaluator.placements[:2] == [[0] * 12, [1] * 12]
+    assert len({tuple(p) for p in evaluator.placements}) > 0.9 * len(evaluator.placements)
+
+
+def test_learning_finds_what_draws_alone_do_not() -> None:
+    curve: list[Progress] = []
+    trainer, _, _ = trainer_for(replace(SMALL, updates=12, resample_tries=1), curve=curve)
+    trainer.run()
+    frozen: list[Progress] = []
+    still = replace(SMALL, updates=12, resample_tries=1, learning_rate=1e-12,
+                    last_learning_rate=0.0)  # fmt: skip
+    trainer_for(still, curve=frozen)[0].run()
+    assert np.mean([each.mean_value for each in curve[-4:]]) < 14.0 < np.mean([each.mean_value for each in frozen])
+
+
+def test_failures_do_not_stop_the_search_or_win_it() -> None:
+    trainer, _, evaluator = trainer_for(replace(SMALL, updates=6), num_devices=3)
+    trainer.run()
+    assert any(p[0] == 2 for p in evaluator.placements)
+    assert trainer.buffer.elites[0][0].placement.tolist() == [0] * 12
+
+
+def test_a_search_over_few_placements_ends_by_itself() -> None:
+    trainer, _, evaluator = trainer_for(replace(SMALL, patience=3), num_units=2)
+    trainer.run()
+    assert trainer.buffer.elites[0][0].placement.tolist() == [0, 0]
+    assert {tuple(p) for p in evaluator.placements} == {(0, 0), (0, 1), (1, 0), (1, 1)}
+
+
+def test_recalibrated_costs_have_elites_worst_and_reference_scored_anew() -> None:
+    trainer, _, evaluator = trainer_for(replace(SMALL, updates=2))
+    trainer.run()
+    before = [value for _, value in trainer.buffer.elites]
+    references = trainer.buffer.rewards(np.array([1.0, 2.0]))
+    evaluator.unit_s, evaluator.version = 10.0, evaluator.version + 1
+    trainer._evaluate([trainer.buffer.elites[0][0]])
+    assert [value for _, value in trainer.buffer.elites] == pytest.approx([10 * value for value in before])
+    assert trainer.buffer.rewards(np.array([10.0, 20.0])) == pytest.approx(references)
+
+
+def test_of_many_plans_the_best_and_the_worst_are_learned_from() -> None:
+    options = replace(SMALL, updates=1, plans_per_update=10, kept_per_update=4, elites=0, resample_tries=1)
+    trainer, _, evaluator = trainer_for(options)
+    learned: list[tuple[list[float], list[float]]] = []
+
+    def note(groups: Sequence[tuple[Sequence[Rollout], torch.Tensor | None]]) -> None:
+        for rollouts, advantages in groups:
+            assert advantages is not None
+            learned.append(([float(r.plan.placement.sum()) for r in rollouts], advantages.tolist()))
+
+    trainer._step = note  # type: ignore[method-assign]
+    trainer.run()
+    (seconds, weights), values = learned[0], sorted(sum(p) for p in evaluator.placements[2:12])
+    assert len(learned) == options.epochs
+    assert sorted(seconds) == values[:2] + values[-2:]
+    assert np.corrcoef(seconds, weights)[0, 1] < -0.9
+
+
+def test_what_the_expert_makes_of_a_plan_is_evaluated_and_imitated() -> None:
+    options = replace(SMALL, updates=4, elites=0, expert_every=2)
+    trainer, policy, evaluator = trainer_for(options)
+    trainer._improve = lambda _: Plan(np.arange(12) % 2)
+    before = policy.likelihood(policy.replay([Plan(np.arange(12) % 2)], torch.Generator().manual_seed(0)))
+    trainer.run()
+    after = policy.likelihood(policy.replay([Plan(np.arange(12) % 2)], torch.Generator().manual_seed(0)))
+    assert [0, 1] * 6 in evaluator.placements
+    assert after.log_p.mean() > before.log_p.mean()
+
+
+def test_batches_grow_with_the_plans_so_far_once_their_share_is_more() -> None:
+    curve: list[Progress] = []
+    config = replace(SMALL, plans_per_update=10, growth=0.5, greedy_every=0, updates=4, epochs=1)
+    trainer, _, evaluator = trainer_for(config, num_units=40, curve=curve)
+    trainer.run()
+    assert [each.num_plans for each in curve] == [12, 22, 33, 49]  # after the two single devices: 10, 10, 11, 16
+    assert len(evaluator.placements) == 49
+
+
+def loss_of(ratio: float, advantage: float, *, entropy: float = 0.0, bonus: float = 0.0) -> float:
+    """The loss of one decision whose probability has changed by a ratio since it was drawn."""
+
+    class Decided(GroupPolicy):
+        def __init__(self) -> None: ...
+
+        def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:  # noqa: ARG002
+            log_p = torch.tensor([math.log(ratio)])
+            return Likelihood(log_p, torch.zeros(1), torch.zeros(1, dtype=torch.int64), torch.tensor([entropy]))
+
+    trainer, _, _ = trainer_for(replace(SMALL, clip=0.2, entropy=bonus, last_entropy=bonus))
+    trainer.policy = Decided()
+    return trainer.loss([], torch.tensor([advantage])).item()
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "expected"),
+    [(1.5, 1.0, -1.2), (0.5, 1.0, -0.5), (1.5, -1.0, 1.5), (0.5, -1.0, 0.8), (1.1, 2.0, -2.2), (5.0, -1.0, 3.0)],
+)
+def test_the_clipped_objective_is_the_lesser_of_both_gains(ratio: float, advantage: float, expected: float) -> None:
+    """Schulman et al. 2017, eq. 7, but for ratios beyond 3, whose loss is bounded."""
+    assert loss_of(ratio, advantage) == pytest.approx(expected)
+
+
+def test_entropy_lowers_the_loss_by_its_weight() -> None:
+    assert loss_of(1.0, 1.0, entropy=2.0, bonus=0.1) == pytest.approx(loss_of(1.0, 1.0) - 0.2)
+
+
+def test_a_search_goes_on_whose_options_differ_by_what_makes_no_difference() -> None:
+    stored = DopplerConfig(layers=2).as_dict() | {"messages_each_step": False, "levels": 1}
+    del stored["own_scores"]
+    check_stored("doppler", DopplerConfig(layers=2), {"method": "doppler", "config": stored})
+    for other in (DopplerConfig(layers=2, own_scores=False), DopplerConfig()):
+        with pytest.raises(SearchError, match="other options of doppler"):
+            check_stored("doppler", other, {"method": "doppler", "config": stored})
+    with pytest.raises(SearchError, match="messages_each_step"):
+        check_stored("doppler", DopplerConfig(), {"method": "doppler", "config": {"messages_each_step": True}})
+
+
+def test_something_has_to_be_learned() -> None:
+    with pytest.raises(OptionError, match="one of learns_order and learns_devices must be true"):
+        DopplerConfig(learns_order=False, learns_devices=False)

@@ -1,0 +1,233 @@
+"""List schedulers against the literature's example, plain references, and what their promises are worth."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hsdag.methods.lists.etf import EtfPlacer, MEtfPlacer
+from hsdag.methods.lists.schedule import ListSchedule
+from hsdag.methods.lists.schedulers import CpopPlacer, GreedyPlacer, HeftPlacer
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.tables import levels_of, tables_of
+from hsdag.runtime.simulator import simulate
+from tests.hsdag.methods.lists import reference_schedulers as reference
+
+Scheduler = Callable[[ScheduleProblem], ListSchedule]
+heft_schedule, cpop_schedule, greedy_schedule = HeftPlacer().schedule, CpopPlacer().schedule, GreedyPlacer().schedule
+etf_schedule, m_etf_schedule = EtfPlacer().schedule, MEtfPlacer().schedule
+ALL: list[Scheduler] = [heft_schedule, cpop_schedule, etf_schedule, m_etf_schedule, greedy_schedule]
+
+
+def published() -> ScheduleProblem:
+    """The example of Topcuoglu et al. 2002, figure 1 and table 1: ten tasks, three processors."""
+    times = [
+        *([14, 16, 9], [13, 19, 18], [11, 13, 19], [13, 8, 17], [12, 13, 10]),
+        *([13, 16, 9], [7, 15, 11], [5, 11, 14], [18, 12, 20], [21, 7, 16]),
+    ]
+    sizes = "1-2:18 1-3:12 1-4:9 1-5:11 1-6:14 2-8:19 2-9:16 3-7:23 4-8:27 4-9:23 5-9:13 6-8:15 7-10:17 8-10:11 9-10:13"
+    edges = np.array([[int(x) for x in re.split("[-:]", edge)] for edge in sizes.split()])
+    return ScheduleProblem.from_arrays(
+        np.array(times, dtype=float), edges[:, :2] - 1, edge_bytes=edges[:, 2], link_bandwidth_bytes_per_s=1.0
+    )
+
+
+def random_problem(seed: int, num_ops: int, *, whole: bool, own_sizes: bool = False) -> ScheduleProblem:
+    """Any shape of graph; with ``whole`` times and sizes so that ties abound and sums are exact."""
+    rng = np.random.default_rng(seed)
+    d = int(rng.integers(1, 5))
+    density = rng.choice([0.0, 0.1, 0.3, 0.8])
+    order = rng.permutation(num_ops)
+    edges = [(order[u], order[v]) for v in range(num_ops) for u in range(v) if rng.random() < density]
+
+    def draw(*shape: int) -> np.ndarray:
+        return rng.integers(0, 4, shape).astype(float) if whole else rng.random(shape)
+
+    times = draw(num_ops, d)
+    times[rng.random((num_ops, d)) < 0.2] = np.nan
+    times[np.isnan(times).all(axis=1), 0] = 1.0
+    return ScheduleProblem.from_arrays(
+        times,
+        edges,
+        output_bytes=draw(num_ops),
+        edge_bytes=draw(len(edges)) if own_sizes else None,
+        link_latency_s=1.0 if whole else rng.random((d, d)),
+        link_bandwidth_bytes_per_s=2.0 if whole else 0.5 + rng.random((d, d)),
+        op_overhead_s=float(rng.choice([0.0, 0.25])),
+    )
+
+
+def crowded(num_ops: int) -> ScheduleProblem:
+    """Chains that leave much idle time, beside ops that are too long for most of it."""
+    rng = np.random.default_rng(num_ops)
+    half = num_ops // 2
+    times = rng.uniform(0.2, 0.6, (num_ops, 2))
+    times[:half] = np.where(rng.integers(2, size=half)[:, None] == np.arange(2), 0.1, 5.0)
+    chain = np.arange(half - 3)
+    return ScheduleProblem.from_arrays(times, np.stack([chain, chain + 3], axis=1), link_latency_s=0.3)
+
+
+def assert_same(found: ListSchedule, device: dict[int, int], start: dict[int, float], end: dict[int, float]) -> None:
+    ops = range(len(device))
+    assert found.device.tolist() == [device[v] for v in ops]
+    assert found.start_s.tolist() == [start[v] for v in ops]
+    assert found.end_s.tolist() == [end[v] for v in ops]
+
+
+def assert_valid(problem: ScheduleProblem, found: ListSchedule) -> None:
+    """Inputs are there, no two ops at once, times as given."""
+    chosen = problem.time_s[np.arange(problem.num_ops), found.device]
+    assert np.array_equal(found.end_s, found.start_s + chosen)
+    for u, v, size in zip(problem.edge_src, problem.edge_dst, problem.edge_bytes, strict=True):
+        home, away = found.device[u], found.device[v]
+        link_s = problem.link_latency_s[home, away] + size / problem.link_bandwidth_bytes_per_s[home, away]
+        assert found.start_s[v] >= found.end_s[u] + (link_s if home != away else 0.0)
+    for d in range(problem.num_devices):
+        ops = found.ranks.argsort()
+        ops = ops[found.device[ops] == d]
+        assert np.all(found.start_s[ops][1:] >= found.end_s[ops][:-1] + problem.op_overhead_s)
+
+
+def test_upward_ranks_are_those_published() -> None:
+    ranks = levels_of(tables_of(published())).upward_s
+    table = [108.000, 77.000, 80.000, 80.000, 69.000, 63.333, 42.667, 35.667, 44.333, 14.667]
+    assert np.allclose(ranks, table, atol=5e-4)
+
+
+def test_heft_takes_80_on_the_published_example() -> None:
+    found = heft_schedule(published())
+    assert found.makespan_s == 80
+    assert found.sequence.tolist() == [0, 2, 3, 1, 4, 5, 8, 6, 7, 9]  # n1 n3 n4 n2 n5 n6 n9 n7 n8 n10
+
+
+def test_cpop_takes_86_on_the_published_example_with_the_path_on_p2() -> None:
+    found = cpop_schedule(published())
+    assert found.makespan_s == 86
+    assert found.device[[0, 1, 8, 9]].tolist() == [1, 1, 1, 1]
+
+
+@given(st.integers(0, 2**32), st.integers(1, 25), st.booleans(), st.booleans())
+def test_heft_equals_a_plain_heft(seed: int, num_ops: int, whole: bool, own_sizes: bool) -> None:
+    problem = random_problem(seed, num_ops, whole=whole, own_sizes=own_sizes)
+    assert_same(heft_schedule(problem), *reference.heft(problem))
+
+
+def test_heft_equals_a_plain_heft_where_there_is_much_idle_time() -> None:
+    problem = crowded(300)
+    assert_same(heft_schedule(problem), *reference.heft(problem))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 25), st.booleans(), st.booleans())
+def test_etf_equals_a_plain_etf(seed: int, num_ops: int, whole: bool, own_sizes: bool) -> None:
+    problem = random_problem(seed, num_ops, whole=whole, own_sizes=own_sizes)
+    assert_same(etf_schedule(problem), *reference.etf(problem))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 25), st.booleans())
+def test_greedy_equals_a_plain_greedy(seed: int, num_ops: int, whole: bool) -> None:
+    problem = random_problem(seed, num_ops, whole=whole)
+    assert_same(greedy_schedule(problem), *reference.greedy(problem))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 25))
+def test_m_etf_is_etf_where_memory_has_no_limit(seed: int, num_ops: int) -> None:
+    problem = random_problem(seed, num_ops, whole=True)
+    one, other = m_etf_schedule(problem), etf_schedule(problem)
+    assert_same(one, *(dict(enumerate(a.tolist())) for a in (other.device, other.start_s, other.end_s)))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 30), st.booleans(), st.sampled_from(ALL))
+def test_every_schedule_is_valid(seed: int, num_ops: int, whole: bool, scheduler: Scheduler) -> None:
+    problem = random_problem(seed, num_ops, whole=whole, own_sizes=True)
+    assert_valid(problem, scheduler(problem))
+
+
+@given(st.integers(0, 2**32), st.integers(1, 30), st.booleans(), st.sampled_from(ALL))
+@settings(max_examples=300)
+def test_a_promise_holds_where_the_devices_keep_its_order(
+    seed: int, num_ops: int, whole: bool, scheduler: Scheduler
+) -> None:
+    # A device that never idles may start an op too early and make a more urgent one late; else nothing is later.
+    problem = random_problem(seed, num_ops, whole=whole)
+    promised = scheduler(problem)
+    run = simulate(problem, promised.device, priority=promised.ranks)
+    for d in range(problem.num_devices):
+        ops = np.flatnonzero(promised.device == d)
+        planned = ops[np.argsort(promised.ranks[ops])]
+        played = ops[np.lexsort((promised.ranks[ops], run.end_s[ops], run.start_s[ops]))]
+        if not np.array_equal(planned, played):
+            return
+    assert np.all(run.end_s <= promised.end_s)
+
+
+def test_a_promise_may_fail_where_a_device_would_have_to_idle() -> None:
+    # 'late' is urgent but arrives at 1; the device, which never idles, has started 'long' by then.
+    times = [[np.nan, 1.0], [1.0, np.nan], [np.nan, 9.0], [5.0, np.nan]]
+    names = ["first", "late", "tail", "long"]
+    problem = ScheduleProblem.from_arrays(times, [(0, 1), (1, 2)], op_names=names)
+    promised = heft_schedule(problem)
+    assert promised.makespan_s == 1 + 1 + 9
+    run = simulate(problem, promised.device, priority=promised.ranks)
+    assert run.makespan_s == 5 + 1 + 9
+
+
+def test_the_promise_of_a_fork_is_simulated() -> None:
+    problem = ScheduleProblem.from_arrays(
+        [[1.0, 1.0], [4.0, 4.0], [3.0, 3.0], [1.0, 1.0]], [(0, 1), (0, 2), (1, 3), (2, 3)], link_latency_s=0.5
+    )
+    promised = heft_schedule(problem)
+    assert promised.makespan_s == 1 + 4 + 1
+    assert simulate(problem, promised.device, priority=promised.ranks).makespan_s == promised.makespan_s
+
+
+def test_heft_fills_idle_time_that_greedy_leaves() -> None:
+    # Op 2 waits 5 s for op 0 from the other device; op 3 fits before it.
+    times = [[1.0, np.nan], [np.nan, 1.0], [np.nan, 1.0], [np.nan, 2.0]]
+    problem = ScheduleProblem.from_arrays(times, [(0, 2), (1, 2)], link_latency_s=5.0)
+    assert heft_schedule(problem).makespan_s == 7.0
+    assert heft_schedule(problem).end_s[3] == 3.0
+
+
+def test_a_path_that_no_device_runs_whole_does_not_stop_cpop() -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, np.nan], [np.nan, 2.0], [3.0, 3.0]], [(0, 1)], link_latency_s=0.5)
+    found = cpop_schedule(problem)
+    assert found.device[:2].tolist() == [0, 1]
+    assert_valid(problem, found)
+
+
+@pytest.mark.parametrize("scheduler", ALL)
+@pytest.mark.parametrize("times", [[[2.0]], [[0.0]], [[3.0, 2.0]], [[0.0, 0.0], [0.0, 0.0]]])
+def test_one_op_one_device_and_no_time_are_scheduled(scheduler: Scheduler, times: list[list[float]]) -> None:
+    found = scheduler(ScheduleProblem.from_arrays(times, []))
+    assert found.makespan_s == min(times[0])
+
+
+def test_ops_without_time_are_never_placed_before_their_inputs() -> None:
+    problem = ScheduleProblem.from_arrays(np.zeros((4, 2)), [(3, 2), (2, 1), (1, 0)])
+    assert heft_schedule(problem).sequence.tolist() == [3, 2, 1, 0]
+    assert heft_schedule(problem).ranks.tolist() == [3, 2, 1, 0]
+
+
+def test_m_etf_spreads_results_that_etf_piles_up() -> None:
+    # Both ops start at 0 and 1 on the fast device, whose results must both wait for the reader that follows.
+    problem = ScheduleProblem.from_arrays(
+        [[1.0, 9.0], [1.0, 9.0], [9.0, 9.0]], [(0, 2), (1, 2)], output_bytes=[6, 6, 1], memory_bytes=[10, 30]
+    )
+    assert simulate(problem, [0, 0, 0]).peak_memory_bytes[0] == 13
+    found = m_etf_schedule(problem)
+    assert np.all(simulate(problem, found.device).peak_memory_bytes <= problem.memory_bytes)
+
+
+@given(st.integers(0, 2**32), st.sampled_from(ALL))
+def test_weights_never_exceed_a_memory_while_there_is_another_device(seed: int, scheduler: Scheduler) -> None:
+    rng = np.random.default_rng(seed)
+    weights = rng.integers(1, 5, 12)
+    memory = float(weights.sum()) / 3 + 4  # some device always has room
+    edges = [(u, v) for v in range(12) for u in range(v) if rng.random() < 0.2]
+    problem = ScheduleProblem.from_arrays(rng.random((12, 3)), edges, weight_bytes=weights, memory_bytes=memory)
+    assert np.all(np.bincount(scheduler(problem).device, weights, 3) <= memory)

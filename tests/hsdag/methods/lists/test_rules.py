@@ -1,0 +1,190 @@
+"""List scheduling by learned rules: what a rule can say, what it may not do, and that learning pays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsdag.ir.errors import FileFormatError
+from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.methods.lists.rules import (
+    DEVICE_FEATURES,
+    MOMENT_FEATURES,
+    NUM_WEIGHTS,
+    WEIGHTS,
+    RuleScheduler,
+    RulesOptions,
+    RulesPlacer,
+    read_rules,
+)
+from hsdag.methods.lists.schedulers import HeftPlacer
+from hsdag.methods.policies import SHIPPED
+from hsdag.runtime.problem.op_features import OP_FEATURES, WAY_TO_END
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.tables import tables_of
+from hsdag.runtime.problem.units import problem_of
+from hsdag.runtime.simulator import Semantics, simulate
+from hsdag.scoring.base import SearchStopped
+from hsdag.scoring.policy_file import StateFile, write_policy
+from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.options import SolveOptions
+from hsdag.solving.solve import solve
+from hsdag.sources.families import find_family
+from hsdag.training.problems import RuleProblem
+from hsdag.training.rules import RuleTraining, first_rule
+
+
+def rule(of_op: dict[str, float] | None = None, memory: float = 1.0, **of_device: float) -> FloatArray:
+    """Weights of the features that begin with the given words."""
+    weights = np.zeros(NUM_WEIGHTS)
+    weights[WAY_TO_END] = 30.0
+    for words, value in (of_op or {}).items():
+        names = [*OP_FEATURES, *MOMENT_FEATURES]
+        weights[next(i for i, name in enumerate(names) if name.startswith(words))] = value
+    for words, value in of_device.items():
+        at = next(i for i, name in enumerate(DEVICE_FEATURES) if name.startswith(words.replace("_", " ")))
+        weights[len(OP_FEATURES) + len(MOMENT_FEATURES) + at] = value
+    weights[-1] = memory
+    return weights
+
+
+def random_problem(seed: int, num_ops: int = 40) -> ScheduleProblem:
+    rng = np.random.default_rng(seed)
+    edges = [(u, v) for v in range(num_ops) for u in range(v) if rng.random() < 0.1]
+    return ScheduleProblem.from_arrays(
+        rng.random((num_ops, 3)),
+        edges,
+        output_bytes=rng.random(num_ops),
+        weight_bytes=rng.random(num_ops),
+        link_bandwidth_bytes_per_s=2.0,
+        op_overhead_s=0.01,
+    )
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_rule_of_early_ends_is_heft(seed: int) -> None:
+    problem = random_problem(seed)
+    mine, heft = RuleScheduler(tables_of(problem)).schedule(rule(end=-1.0)), HeftPlacer().schedule(problem)
+    assert np.array_equal(mine.sequence, heft.sequence)
+    assert np.array_equal(mine.device, heft.device)
+    assert np.allclose(mine.start_s, heft.start_s, rtol=1e-12)
+
+
+def test_a_schedule_keeps_order_transfers_and_one_op_at_a_time() -> None:
+    rng = np.random.default_rng(0)
+    for seed in range(20):
+        problem = random_problem(seed)
+        found = RuleScheduler(tables_of(problem)).schedule(rng.normal(size=NUM_WEIGHTS))
+        for k, (u, v) in enumerate(zip(problem.edge_src, problem.edge_dst, strict=True)):
+            sent_s = 0.0 if found.device[u] == found.device[v] else problem.edge_bytes[k] / 2.0
+            assert found.start_s[v] >= found.end_s[u] + sent_s - 1e-9
+        for d in range(3):
+            ops = np.flatnonzero(found.device == d)
+            ops = ops[np.argsort(found.start_s[ops])]
+            assert (found.start_s[ops][1:] >= found.end_s[ops][:-1] + 0.01 - 1e-9).all()
+
+
+def test_an_op_may_wait_for_a_device_while_another_is_idle() -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, 9.0], [1.0, 9.0], [1.0, 9.0]], [])
+    scheduler = RuleScheduler(tables_of(problem))
+    assert scheduler.schedule(rule(start=-1.0)).device.tolist() == [0, 1, 0]
+    waiting = scheduler.schedule(rule(time_of_the_op=-1.0))
+    assert waiting.device.tolist() == [0, 0, 0]
+    assert waiting.end_s.max() == 3.0
+
+
+def test_a_rule_may_take_the_op_that_starts_first_for_the_one_with_the_longest_way() -> None:
+    long = ScheduleProblem.from_arrays([[1.0], [1.0], [5.0]], [(0, 2)])
+    by_way = RuleScheduler(tables_of(long)).schedule(rule())
+    by_time = RuleScheduler(tables_of(long)).schedule(rule({"end on the second": 0.0, "earliest end": -100.0}))
+    assert by_way.sequence.tolist() == [0, 2, 1]
+    assert by_time.sequence.tolist() == [0, 1, 2]
+
+
+def test_rules_keep_to_the_memory_that_they_are_given() -> None:
+    problem = ScheduleProblem.from_arrays(
+        [[1.0, 9.0]] * 4, [], weight_bytes=np.full(4, 10.0), memory_bytes=np.array([25.0, 1e3])
+    )
+    scheduler = RuleScheduler(tables_of(problem))
+    for share, count in ((1.0, 2), (0.5, 1)):
+        device = scheduler.schedule(rule(time_of_the_op=-1.0, memory=share)).device
+        assert (device == 0).sum() == count
+    full = ScheduleProblem.from_arrays([[1.0, 1.0]] * 4, [], weight_bytes=np.full(4, 10.0), memory_bytes=[1.0, 2.0])
+    assert (RuleScheduler(tables_of(full)).schedule(rule(end=-1.0)).device == 1).sum() > 0
+
+
+def test_the_first_round_takes_the_rules_as_they_are_and_seeds_repeat_the_others() -> None:
+    problem = problem_of(find_family("chain").problem(4))
+    placer = RulesPlacer(RulesOptions(rounds=2))
+    first, again, other = (list(placer.proposals(problem, seed)) for seed in (0, 0, 1))
+    half = len(first) // 2
+    assert first == again
+    assert first[:half] == other[:half]
+    assert first[half:] != other[half:]
+
+
+def test_later_rounds_take_equal_ops_and_devices_at_random() -> None:
+    alike = ScheduleProblem.from_arrays([[1.0] * 4] * 6, [])
+    scheduler, rng = RuleScheduler(tables_of(alike)), np.random.default_rng(0)
+    as_it_is = scheduler.schedule(rule(end=-1.0))
+    lucky = [scheduler.schedule(rule(end=-1.0), rng) for _ in range(20)]
+    assert as_it_is.device.tolist() == [0, 1, 2, 3, 0, 1]
+    assert {schedule.sequence[0] for schedule in lucky} == set(range(6))
+    assert {schedule.device[schedule.sequence[0]] for schedule in lucky} == set(range(4))
+    assert {schedule.end_s.max() for schedule in lucky} == {2.0}
+
+
+def test_what_holds_no_rules_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "p.safetensors"
+    write_policy(path, {WEIGHTS: np.zeros((2, 3))}, {"method": "rules"})
+    with pytest.raises(FileFormatError, match=f"does not hold rules of {NUM_WEIGHTS} weights"):
+        RulesPlacer(RulesOptions(initial=str(path)))
+    write_policy(path, {WEIGHTS: np.zeros((2, NUM_WEIGHTS))}, {"method": "doppler"})
+    with pytest.raises(FileFormatError, match="is a policy of method 'doppler', not of 'rules'"):
+        RulesPlacer(RulesOptions(initial=str(path)))
+
+
+def test_rules_are_those_that_the_file_holds_now(tmp_path: Path) -> None:
+    path, found = tmp_path / "p.safetensors", []
+    for weights in (rule(end=-1.0), rule(end=-2.0)):
+        write_policy(path, {WEIGHTS: weights[None]}, {"method": "rules"})
+        found.append(read_rules(path)[0])
+        assert np.array_equal(found[-1], weights)
+    assert not np.array_equal(*found)
+
+
+def rule_problems(numbers: range) -> list[RuleProblem]:
+    problems = [find_family("random-wired,chain").problem(number) for number in numbers]
+    return [RuleProblem(problem, ScheduleEvaluator(problem, Semantics())) for problem in problems]
+
+
+def test_training_improves_rules_and_goes_on_to_the_same_ones(tmp_path: Path) -> None:
+    problems, curve = rule_problems(range(4)), list[float]()
+    whole = RuleTraining(problems, 3, 0, lambda _, value: curve.append(value))
+    whole.run(12, StateFile(tmp_path / "whole.state"))
+    assert curve[-1] < curve[0]
+    assert (np.diff(curve) <= 0).all()
+    assert curve[-1] == np.mean(np.min([each.values(list(whole.rules)) for each in problems], axis=1))
+    asked = iter(range(10_000))
+    state = StateFile(tmp_path / "half.state")
+    with pytest.raises(SearchStopped):
+        RuleTraining(problems, 3, 0, should_stop=lambda: next(asked) > 30).run(12, state)
+    half = RuleTraining(problems, 3, 0)
+    half.run(12, state)
+    assert np.array_equal(half.rules, whole.rules)
+
+
+@pytest.mark.slow
+def test_shipped_rules_are_better_than_what_training_began_with_on_problems_not_seen() -> None:
+    assert SHIPPED.stat().st_size < 5e6
+    family, ratios = find_family("random-wired,transformer,chain,nmt"), []
+    for number in range(3_000_000, 3_000_012):
+        problem = family.problem(number)
+        of_rules = RuleProblem(problem, ScheduleEvaluator(problem, Semantics()))
+        rules = solve(problem, RulesPlacer(RulesOptions(rounds=1)), SolveOptions("rules"))
+        assert rules.device is not None
+        assert rules.value_s == simulate(problem, rules.device, priority=rules.priority).makespan_s
+        ratios.append(rules.value_s / (np.exp(of_rules.values([first_rule()])[0]) * of_rules.unit_s))
+    assert np.mean(ratios) < 0.97

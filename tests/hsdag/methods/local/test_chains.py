@@ -1,0 +1,207 @@
+"""Compiled local search: its values are the evaluator's, its moves are legal, and threads change nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.computation_graph import inverse_of
+from hsdag.methods.incumbent import Limits, Status
+from hsdag.methods.local.base import Annealing
+from hsdag.methods.local.chain import OF_ORDER, Chain, Move, chain_for, draw_move, settle, shares_of, start
+from hsdag.methods.local.sa import SaPlacer
+from hsdag.methods.local.values import scheduled
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.objectives import Objective
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import problem_of
+from hsdag.runtime.simulator import Execution, Links, Order, Semantics
+from hsdag.scoring.base import SearchStopped
+from hsdag.scoring.recording import Budget, RecordingEvaluator
+from hsdag.scoring.schedule import ScheduleEvaluator
+from tests.hsdag.methods.local.test_search_heuristics import random_problem
+
+EVERY_MOVE = dict.fromkeys(Move, 1.0)
+
+
+def with_sets(problem: ScheduleProblem, seed: int) -> ScheduleProblem:
+    """Some ops must share a device that supports them all."""
+    rng = np.random.default_rng(seed)
+    names = [f"s{rng.integers(3)}" if rng.random() < 0.5 else "" for _ in range(problem.num_ops)]
+    time_s = np.where(np.array(names)[:, None] != "", np.nan_to_num(problem.time_s, nan=1.0), problem.time_s)
+    return replace(problem, time_s=time_s, labels=replace(problem.labels, colocate=tuple(names)))
+
+
+def chain_of(units: Problem, *, takes_order: bool, seed: int = 0, moves: dict[Move, float] | None = None) -> Chain:
+    """A chain whose units are all on the first device that supports them, in a random order."""
+    chain = chain_for(units, shares_of(units, moves or EVERY_MOVE, takes_order=takes_order), seed)
+    chain.device[:] = units.supported.argmax(axis=1)
+    chain.rank[:] = np.random.default_rng(seed).permutation(units.num_units)
+    return chain
+
+
+@given(
+    st.integers(0, 10**6), st.sampled_from([LATENCY, THROUGHPUT]), st.sampled_from(list(Execution)),
+    st.sampled_from(Links), st.sampled_from([None, *Order]), st.booleans(),
+)  # fmt: skip
+@settings(max_examples=2 * settings().max_examples)
+def test_the_value_of_a_chain_is_that_of_its_plan(
+    seed: int, objective: Objective, how: Execution, links: Links, order: Order | None, memory: bool
+) -> None:
+    if links is Links.BLOCKING and objective is LATENCY:
+        links = Links.CHANNEL
+    problem = with_sets(random_problem(seed, memory=memory), seed)
+    semantics = Semantics(how, order, links)
+    units = problem_of(problem, objective, semantics)
+    evaluator = ScheduleEvaluator(problem, semantics, objective, units.units.partition.labels)
+    if not shares_of(units, EVERY_MOVE, takes_order=evaluator.takes_order).any():
+        return
+    chain = chain_of(units, takes_order=evaluator.takes_order, seed=seed)
+    values = scheduled(units, problem, units.units.partition.labels, takes_order=evaluator.takes_order)
+    start(values, chain)
+    chain.state["temperature"], chain.state["cooling"] = 0.1, 1.0
+    for _ in range(5):
+        values.propose(chain, 20)
+        rank = inverse_of(np.argsort(chain.rank, kind="stable"))
+        score = evaluator.evaluate([Plan(chain.device, rank if evaluator.takes_order else None)])[0]
+        assert units.is_legal(chain.device)
+        start(values, chain)  # an excess is that of the last proposal
+        assert (score.failure is not None) == (chain.state["excess"][0] > 0)
+        if score.failure is None:
+            assert chain.state["value"][0] == pytest.approx(score.value, rel=1e-12)
+            assert chain.state["best"][0] <= score.value * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("move", Move)
+def test_every_kind_of_move_changes_devices_or_ranks_alone(move: Move) -> None:
+    problem = wide()
+    time_s = problem.time_s.copy()
+    time_s[::7, 0] = np.nan
+    labels = replace(problem.labels, meta_ops=tuple(f"m{v // 5}" for v in range(problem.num_ops)))
+    units = problem_of(replace(problem, time_s=time_s, labels=labels))
+    chain = chain_of(units, takes_order=True, moves={move: 1.0})
+    chain.device[:] = 1 + np.arange(units.num_units) % 2
+    num_changed = 0
+    for _ in range(200):
+        device, rank = chain.device.copy(), chain.rank.copy()
+        draw_move(chain)
+        changed = np.flatnonzero((chain.device != device) | (chain.rank != rank))
+        assert np.array_equal(chain.rank, rank) == (move not in OF_ORDER or not len(changed))
+        assert np.array_equal(chain.device, device) == (move in OF_ORDER or not len(changed))
+        assert sorted(chain.changed[: int(chain.state["num_changed"][0])]) == changed.tolist()
+        assert units.is_legal(chain.device)
+        num_changed += len(changed)
+        settle(chain)
+    assert num_changed > 20
+
+
+def search(problem: ScheduleProblem, threads: int, most: float, method: str = "sa") -> tuple[RecordingEvaluator, Plan]:
+    recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=most))
+    result = make_placer(method).search(problem_of(problem), recorder, Limits(num_workers=threads, seed=4))
+    assert result.plan is not None
+    assert result.spent.num_plans >= recorder.num_evaluations
+    return recorder, result.plan
+
+
+def wide(num_ops: int = 40) -> ScheduleProblem:
+    rng = np.random.default_rng(3)
+    edges = [(u, v) for v in range(num_ops) for u in range(max(0, v - 8), v) if rng.random() < 0.2]
+    return ScheduleProblem.from_arrays(rng.random((num_ops, 3)), edges, link_latency_s=0.2)
+
+
+@pytest.mark.parametrize("most", [900.0, 30_000.0])
+def test_the_number_of_threads_changes_nothing(most: float) -> None:
+    problem = wide()
+    one, other = search(problem, 1, most), search(problem, 3, most)
+    assert one[1] == other[1]
+    assert one[0].num_evaluations == other[0].num_evaluations <= most
+
+
+@pytest.mark.parametrize(("order", "makespan_s"), [(None, 6.0), (Order.FIFO, 11.0)])
+def test_annealing_moves_an_op_up_where_another_device_waits_for_it(order: Order | None, makespan_s: float) -> None:
+    problem = ScheduleProblem.from_arrays([[5.0, np.nan], [1.0, np.nan], [np.nan, 5.0]], [(1, 2)])
+    semantics = Semantics(order=order)
+    found = SaPlacer().search(problem_of(problem, semantics=semantics), ScheduleEvaluator(problem, semantics))
+    assert found.score == makespan_s
+
+
+class Stopping(ScheduleEvaluator):
+    """Ends the search the fourth time that it is asked whether to."""
+
+    asked = 0
+
+    def check(self) -> None:
+        type(self).asked += 1
+        if type(self).asked >= 4:
+            raise SearchStopped
+
+
+def test_what_chains_have_found_is_kept_when_the_search_is_stopped() -> None:
+    problem, Stopping.asked = wide(), 0
+    placer = SaPlacer()
+    placer = SaPlacer(replace(placer.options, first_round=10**9))
+    result = placer.search(problem_of(problem), Stopping(problem, Semantics()), Limits(seed=1))
+    assert result.status is Status.TIME_LIMIT
+    assert result.spent.num_plans > 1000
+    starts = ScheduleEvaluator(problem, Semantics())
+    alone = [Plan(np.full(problem.num_ops, d)) for d in range(3)]
+    assert result.score < min(score.value for score in starts.evaluate(alone))
+
+
+def test_the_first_chain_of_lists_begins_every_round_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[Sequence[Any]] = []
+    begin = Annealing.begin
+
+    def told(chains: Annealing, plans: Sequence[Any]) -> None:
+        begun.append(plans)
+        begin(chains, plans)
+
+    monkeypatch.setattr(Annealing, "begin", told)
+    problem = wide()
+    recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=3 * 8 * 100))
+    make_placer("sa", changes={"first_round": "100", "growth": "1"}).search(problem_of(problem), recorder)
+    rounds = [plans for plans in begun[1:] if plans[-1] is not None]
+    assert len(rounds) >= 3
+    for plans in rounds:
+        assert plans[0] is begun[0][0]
+        assert plans[0] is not None
+        assert plans[1] is None
+
+
+def test_known_plans_are_where_a_search_starts() -> None:
+    problem, known = wide(), Plan(np.zeros(40, dtype=np.int64))
+    recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=1))
+    make_placer("sa").search(problem_of(problem), recorder, Limits(known=(known,)))
+    assert [event.plan for event in recorder.events] == [known]
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=max(settings().max_examples // 4, 1))
+def test_annealing_finds_a_plan_that_fits_where_no_start_does(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    weights = rng.integers(1, 5, 10).astype(float)
+    problem = ScheduleProblem.from_arrays(
+        rng.random((10, 2)), [], weight_bytes=weights, memory_bytes=np.ceil(weights.sum() / 2)
+    )
+    recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=20_000))
+    assert make_placer("sa").search(problem_of(problem), recorder, Limits(seed=1)).plan is not None
+
+
+@pytest.mark.parametrize(
+    "change", ["num_chains=0", "coldest=0.5", "cooling=0", "growth=0.5", "lists=2", "restarted=-1"]
+)
+def test_annealing_refuses_options_out_of_range(change: str) -> None:
+    name, value = change.split("=")
+    with pytest.raises(OptionError, match="sa takes counts and a finite growth of at least 1"):
+        make_placer("sa", changes={name: value})

@@ -1,0 +1,203 @@
+"""What turns are given on workers, what they tell and hear, and what becomes of what they find."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hsdag.ir.errors import ExecutionError
+from hsdag.methods.incumbent import Limits, Status
+from hsdag.methods.names import method_names
+from hsdag.methods.portfolio.turns import Turn, TurnEnd, TurnJob, search_with_restarts
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.bounds import Bound
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.units import problem_of
+from hsdag.runtime.simulator import Semantics
+from hsdag.scoring.base import Checkpoint, Score
+from hsdag.scoring.recording import Budget, RecordingEvaluator
+from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.workers.pool import Exchange, Findings, Job, Pool
+from tests.hsdag.methods.portfolio.searches import random_problem, searched
+from tests.hsdag.workers.here import Here
+
+PROBLEM = random_problem(30, 3)
+UNITS = problem_of(PROBLEM)
+EVALUATOR = ScheduleEvaluator(PROBLEM, Semantics(), unit_of_op=UNITS.units.partition.labels)
+
+
+class Recording(Here):
+    """Computes turns, one of whose methods costs three workers, and keeps them."""
+
+    def __init__(self, lost: str = "") -> None:
+        super().__init__()
+        self.jobs, self._lost = list[TurnJob](), lost
+
+    def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:
+        assert isinstance(job, TurnJob)
+        self.jobs.append(job)
+        if job.turn.method == self._lost:
+            raise ExecutionError("TurnJob ended 3 workers")
+        return super().call(job, exchange, is_over)
+
+
+def turn(exchange: Exchange) -> TurnEnd:
+    """Annealing, which tells four times a second what it has found, for 20 seconds at most."""
+    end = TurnJob(Turn("sa", 1.0), UNITS, EVALUATOR, Limits(20.0, 1), np.inf).run(exchange)
+    assert end is not None
+    return end
+
+
+@pytest.mark.parametrize(
+    "known", [Findings(is_over=True), Findings(Plan(np.zeros(30, dtype=np.int64)), 1.0, Bound(1.0, "a test"))]
+)
+def test_a_turn_ends_when_all_do_and_when_another_one_has_the_proof(known: Findings) -> None:
+    asked: list[Findings] = []
+
+    def exchange(own: Findings) -> Findings:
+        asked.append(own)
+        return known
+
+    turn(exchange)
+    assert len(asked) < 10
+
+
+def test_a_turn_tells_its_best_plan_while_it_searches() -> None:
+    told: list[Findings] = []
+
+    def exchange(own: Findings) -> Findings:
+        told.append(own)
+        return Findings(is_over=len(told) > 1)
+
+    end = turn(exchange)
+    assert told[-1].plan is not None
+    assert end.plan is not None
+    assert told[-1].value == EVALUATOR.evaluate([told[-1].plan])[0].value
+
+
+def test_restarts_share_the_evaluations_and_have_seeds_in_a_row() -> None:
+    hosts = [Recording(), Recording()]
+    with Pool(hosts) as pool:
+        _, recorder = searched(PROBLEM, "ea", pool, seed=5, evaluations=400)
+    jobs = [job for host in hosts for job in host.jobs]
+    assert sorted(job.limits.seed for job in jobs) == [5, 6]
+    assert [job.evaluations for job in jobs] == [200, 200]
+    assert recorder.num_evaluations <= 400
+
+
+def test_a_turn_begins_with_the_best_plan_of_those_before_it_and_all_are_counted() -> None:
+    host = Recording()
+    with Pool([host]) as pool:
+        found, recorder = searched(PROBLEM, "auto", pool, evaluations=500)
+        assert pool.findings.is_over
+    known_s = [EVALUATOR.evaluate(job.limits.known)[0].value for job in host.jobs]
+    assert known_s == [min(known_s[: number + 1]) for number in range(len(known_s))]
+    assert [job.turn.method for job in host.jobs[:2]] == ["heft", "cpop"]
+    assert known_s[1] == searched(PROBLEM, "heft", None)[0].score < known_s[0]
+    spent = [500 - job.evaluations for job in host.jobs]
+    assert spent == sorted(spent)
+    assert recorder.num_evaluations > spent[-1] > len(recorder.events)
+    assert found.plan is not None
+
+
+def test_a_plan_that_a_turn_tells_is_recorded_before_the_turn_ends() -> None:
+    alone, recorded = searched(PROBLEM, "heft", None)[0], threading.Event()
+    assert alone.plan is not None
+    told = Findings(alone.plan, alone.score)
+
+    class Tells(Here):
+        def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:  # noqa: ARG002
+            exchange(told)
+            return TurnEnd(failure=None if recorded.wait(10) else "nobody listens")
+
+    recorder = RecordingEvaluator(EVALUATOR, on_event=lambda _: recorded.set())
+    with Pool([Tells()]) as pool:
+        found = search_with_restarts(make_placer("ea"), UNITS, recorder, Limits(20.0, 1, pool=pool))
+    assert [each.failure for each in found.contributions] == [None]
+    assert found.plan == alone.plan
+
+
+def test_a_proof_that_is_told_ends_the_search_which_leaves_its_workers_at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hsdag.methods.portfolio.turns.GRACE_S", 0.0)
+    alone = searched(PROBLEM, "heft", None)[0]
+
+    class Proves(Here):
+        def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:  # noqa: ARG002
+            exchange(Findings(alone.plan, alone.score, Bound(alone.score, "a test")))
+            while not exchange(Findings()).is_over:
+                time.sleep(0.01)
+            time.sleep(0.3)
+            return TurnEnd()
+
+    with Pool([Proves()]) as pool:
+        found = searched(PROBLEM, "ea", pool, seconds=20.0)[0]
+        assert found.status is Status.OPTIMAL
+        assert not pool._open
+
+
+def test_where_all_methods_are_left_out_the_portfolio_finds_nothing() -> None:
+    names = ",".join(method_names())
+    with Pool([Recording()]) as pool:
+        recorder = RecordingEvaluator(EVALUATOR)
+        placer = make_placer("auto", changes={"without": names}, is_cheap=True)
+        assert placer.search(UNITS, recorder, Limits(pool=pool)).plan is None
+
+
+def test_a_method_that_costs_its_workers_is_reported_and_the_others_go_on() -> None:
+    with Pool([Recording("heft")]) as pool:
+        found, _ = searched(PROBLEM, "auto", pool, evaluations=300)
+    failures = {each.method: each.failure for each in found.contributions}
+    assert failures["heft"] == "TurnJob ended 3 workers"
+    assert failures["etf"] is None
+    assert found.plan is not None
+
+
+class Kept(Checkpoint):
+    """A checkpoint in memory."""
+
+    state: tuple[dict[str, Any], dict[str, Any]] | None = None
+
+    def save(self, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> None:
+        self.state = dict(tensors), dict(state)
+
+    def load(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
+        return self.state
+
+
+class Measuring(RecordingEvaluator):
+    """Stands for an evaluator that measures some of the plans, and keeps those that it is asked to evaluate."""
+
+    measures = True
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(EVALUATOR, Budget(seconds))
+        self.asked: list[Plan] = []
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        self.asked += plans
+        return super().evaluate(plans)
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_a_learned_method_that_measures_does_so_here_from_the_best_plan_of_the_workers(
+    is_resumed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hsdag.methods.portfolio.turns.LEAST_ROLLOUT_S", 0.0)
+    host, kept, evaluator = Recording(), Kept(), Measuring(4.0)
+    placer = make_placer("hsdag", changes={"updates": "2", "plans_per_update": "4"}, is_cheap=True)
+    if is_resumed:
+        placer.search(UNITS, Measuring(100.0), Limits(100.0, 1), kept)
+    with Pool([host]) as pool:
+        result = search_with_restarts(placer, UNITS, evaluator, Limits(4.0, 1, seed=7, pool=pool), kept)
+    assert [(job.limits.seed, job.limits.seconds <= 1.0) for job in host.jobs] == [] if is_resumed else [(8, True)]
+    assert kept.state is not None
+    assert "update" in kept.state[1]
+    if not is_resumed:
+        assert len(result.contributions) == 1
+        assert EVALUATOR.evaluate(evaluator.asked[:1])[0].value == result.contributions[0].after
+        assert len(evaluator.asked) > 4

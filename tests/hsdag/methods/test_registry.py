@@ -1,0 +1,95 @@
+"""Methods by name, with their own hyper-parameters and presets."""
+
+from __future__ import annotations
+
+from typing import get_args, get_type_hints
+
+import pytest
+
+from hsdag.ir.errors import OptionError
+from hsdag.methods.learned.hsdag.network import HsdagConfig
+from hsdag.methods.learned.options import Reward
+from hsdag.methods.local.sa import SaOptions
+from hsdag.methods.names import method_modules, method_names
+from hsdag.methods.registry import changed_options, find_method, find_preset, make_placer, parse_changes
+from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.search.options import PlaceOptions
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_a_method_is_found_by_its_name_and_has_a_default_preset(method: str) -> None:
+    placer = find_method(method)
+    assert (placer.name, placer.__module__) == (method, method_modules()[method])
+    assert "default" in placer.presets(is_cheap=True)
+    assert make_placer(method).options == placer.presets(is_cheap=False)["default"].options
+
+
+def test_unknown_names_are_answered_with_the_choices() -> None:
+    with pytest.raises(OptionError, match="unknown method 'luck'; choose one of auto, best-device, cpop, "):
+        find_method("luck")
+    with pytest.raises(OptionError, match="method 'heft' has no preset 'paper'; choose one of default"):
+        make_placer("heft", "paper")
+    with pytest.raises(OptionError, match="method 'ea' has no hyper-parameter 'heat'; choose one of patience, "):
+        make_placer("ea", changes={"heat": "1"})
+    with pytest.raises(OptionError, match="method 'heft' has no hyper-parameter 'x'; it has none"):
+        make_placer("heft", changes={"x": "1"})
+
+
+def test_the_default_of_hsdag_suits_the_evaluations_and_the_paper_measures() -> None:
+    assert find_preset("hsdag", "default", is_cheap=True).options == HsdagConfig.default(is_cheap=True)
+    assert find_preset("hsdag", "default").options == HsdagConfig()
+    paper = find_preset("hsdag", "paper", is_cheap=True)
+    assert (paper.options, paper.reward, paper.max_share) == (HsdagConfig.paper(), "measured", 1.0)
+    assert find_preset("best-device", "default").reward == "measured"
+    assert find_preset("heft", "default").reward == "hybrid"
+
+
+def test_values_are_read_by_the_type_of_their_field() -> None:
+    changes = parse_changes(["hidden=64", "learning_rate=1e-2", "residual=false", "reward=inverse", "clip=none"])
+    config = changed_options("hsdag", HsdagConfig(), changes)
+    assert (config.hidden, config.learning_rate, config.residual, config.reward) == (64, 0.01, False, Reward.INVERSE)
+    assert config.clip is None
+    assert changed_options("sa", SaOptions(), {}) == SaOptions()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hidden=wide", "--set hidden=wide: .*integer"),
+        ("reward=praise", "--set reward=praise: .*'inverse', 'negative', 'square-root' or 'log-ratio'"),
+        ("dropout=2", "option dropout must be in"),
+        ("hidden", "'hidden' is not of the form NAME=VALUE"),
+    ],
+)
+def test_a_value_that_does_not_suit_is_named(text: str, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        changed_options("hsdag", HsdagConfig(), parse_changes([text]))
+
+
+@pytest.mark.parametrize("method", method_names())
+def test_no_method_takes_a_number_that_is_not_finite(method: str) -> None:
+    options = find_preset(method, "default").options
+    for name, hint in get_type_hints(type(options)).items():
+        for number in ("inf", "nan") if float in (hint, *get_args(hint)) else ():
+            with pytest.raises(OptionError):
+                changed_options(method, options, {name: number})
+
+
+def test_a_name_is_given_once() -> None:
+    with pytest.raises(OptionError, match="--set gives hidden twice"):
+        parse_changes(["hidden=1", "hidden=2"])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (PlaceOptions(changes={"heat": "1"}), "no hyper-parameter 'heat'"),
+        (PlaceOptions(method="hsdag", preset="papr"), "no preset 'papr'; choose one of default, paper"),
+        (PlaceOptions(method="luck"), "unknown method 'luck'"),
+        (PlaceOptions(method="heft", reward="measured"), "method 'heft' needs the costs of ops"),
+        (PlaceOptions(method="rules", objective=THROUGHPUT), "'rules' is for --objective latency, not throughput"),
+    ],
+)
+def test_what_a_method_cannot_do_is_refused_before_any_work(options: PlaceOptions, message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        options.check()

@@ -1,0 +1,109 @@
+"""What is compiled before the clock of a search starts."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from numba.core import event
+
+from hsdag.methods.local.values import Listed, Scheduled, UnderHetero
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import problem_of
+from hsdag.search.driver import ONCE, compile_search
+from tests.hsdag.methods.cuts.test_mincut_of_models import random_problem
+
+
+def test_compiling_is_announced_once_and_takes_no_time_of_the_search() -> None:
+    problem = problem_of(ScheduleProblem.from_arrays([[1.0, 2.0]] * 3, [(0, 1), (1, 2)]))
+    placer, said = make_placer("auto", is_cheap=True), list[str]()
+    compile_search(placer, problem, list, takes_order=True, say=said.append)
+    assert len(said) <= 1
+    again: list[str] = []
+    assert compile_search(placer, problem, list, takes_order=True, say=again.append) == 0.0
+    assert again == []
+
+
+class Compiling(type(make_placer("met"))):  # type: ignore[misc]
+    """Has two functions compiled, as numba tells of it."""
+
+    def prepare(self, *_: object, **__: object) -> None:
+        for _each in range(2):
+            with event.trigger_event("numba:compile"):
+                pass
+
+
+def test_what_is_compiled_is_said_at_the_first_function() -> None:
+    problem = problem_of(ScheduleProblem.from_arrays([[1.0, 2.0]], []))
+    said: list[str] = []
+    assert compile_search(Compiling(), problem, list, takes_order=True, say=said.append) > 0.0
+    assert said == [ONCE]
+
+
+def test_annealing_prepares_the_loop_of_all_values(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[type] = []
+    for kind in (Listed, Scheduled, UnderHetero):
+        monkeypatch.setattr(kind, "propose", lambda values, *_: made.append(type(values)))
+    problem = problem_of(ScheduleProblem.from_arrays([[1.0, 2.0]] * 4, [(0, 1), (1, 2), (2, 3)]))
+    make_placer("auto", is_cheap=True).prepare(problem, takes_order=True)
+    assert made == [Listed, Scheduled]
+    of_hetero, costs = random_problem(5, 30)
+    make_placer("auto", is_cheap=True).prepare(replace(of_hetero, hetero=costs), takes_order=False)
+    assert made == [Listed, Scheduled, UnderHetero]
+
+
+COLD = """
+import sys
+import numpy as np
+from numba.core import event
+from hsdag import api
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.search.driver import Watcher
+
+seen = []
+
+class Listener(event.Listener):
+    def on_start(self, _):
+        seen.append("compiling")
+    def on_end(self, _):
+        pass
+
+n = int(sys.argv[1])
+rng = np.random.default_rng(0)
+edges = [(int(rng.integers(0, v)), v) for v in range(1, n)]
+problem = ScheduleProblem.from_arrays(rng.uniform(1, 2, (n, 2)), edges, link_latency_s=0.5)
+with event.install_listener("numba:compile", Listener()):
+    result = api.solve(problem, "heft", budget=600.0, watcher=Watcher(on_phase=seen.append))
+print(result.value_s, len(seen), seen.index("searching"), seen.count("compiling"))
+print(max((i for i, each in enumerate(seen) if each == "compiling"), default=-1))
+"""
+
+
+def solved_cold(num_ops: int, cache: Path) -> tuple[float, int, int, int]:
+    """The value that HEFT finds, and among the events the place of 'searching', of the last compiling; how many."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(cache)}
+    ran = subprocess.run([sys.executable, "-c", COLD, str(num_ops)], env=environment, capture_output=True, check=True)
+    value_s, _, searching, count, last = ran.stdout.decode().split()
+    return float(value_s), int(searching), int(last), int(count)
+
+
+def test_the_first_heft_of_a_small_problem_compiles_nothing_and_answers_as_later_ones(tmp_path: Path) -> None:
+    cold, warm = solved_cold(4, tmp_path), solved_cold(4, tmp_path)
+    assert cold == warm
+    assert cold[3] == 0
+
+
+@pytest.mark.slow
+def test_what_the_first_heft_of_a_large_problem_needs_is_compiled_before_its_search(tmp_path: Path) -> None:
+    (cold_s, searching, last, count), (warm_s, *_, warm_count) = (
+        solved_cold(1500, tmp_path),
+        solved_cold(1500, tmp_path),
+    )
+    assert count > 0
+    assert last < searching
+    assert (warm_s, warm_count) == (cold_s, 0)

@@ -1,0 +1,147 @@
+"""The final comparison: what is called faster, what is left out, and what the answer has to pass."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.graph.build import read_graph
+from hsdag.placing.final import FinalResult, family_ratios, final_comparison
+from hsdag.placing.verifying import Check
+from hsdag.runtime.machine.devices import resolve_devices
+from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
+from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples
+from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
+from hsdag.runtime.objectives.latency import LATENCY
+
+WHOLE = Candidate("CPU")
+
+
+def test_of_eight_equal_finalists_one_is_rarely_called_faster() -> None:
+    rng, claims = np.random.default_rng(0), 0
+    finalists = [f"placement {i}" for i in range(8)]
+    for _ in range(400):
+        seconds = np.exp(0.05 * rng.standard_normal((9, 6)))
+        samples = {
+            name: Samples(tuple((s,) for s in row)) for name, row in zip(["CPU", *finalists], seconds, strict=True)
+        }
+        claims += any(r.is_faster for r in family_ratios(Comparison(samples, {}), finalists, "CPU").values())
+    assert claims <= 18  # of 400: 2.5% and less are 10, and 18 is 2.5 standard deviations above
+
+
+def compared(model: Path, finalists: list[str], limit_s: float, compile_s: float) -> tuple[FinalResult, float]:
+    """A comparison by a clock on which every compilation takes ``compile_s`` and nothing else takes time."""
+    now_s = 0.0
+
+    def on_step(step: str) -> None:
+        nonlocal now_s
+        now_s += compile_s * step.startswith("compiling")
+
+    with worker_client(WorkerSetup(model, resolve_devices("CPU", None).all)) as client:
+        result = final_comparison(
+            CandidateRunner(client, LATENCY),
+            dict.fromkeys(finalists, WHOLE),
+            {"CPU": WHOLE},
+            {"AUTO:CPU": Candidate("AUTO:CPU")},
+            Protocol(min_rounds=2, max_rounds=2, turn_s=0.01, limit_s=limit_s),
+            Check(reduced=True),
+            rng=np.random.default_rng(0),
+            on_step=on_step,
+            clock=lambda: now_s,
+        )
+    return result, now_s
+
+
+def test_finalists_that_compile_too_long_are_left_out_with_the_reason(tiny_bert: Path) -> None:
+    result, took_s = compared(tiny_bert, ["placement 1", "placement 2", "placement 3"], 8.0, 3.0)
+    assert set(result.comparison.samples) == {"CPU", "placement 1"}
+    assert result.comparison.failures["placement 2"] == (
+        "it was left out: compiling takes about 3 s, and 2 s of the comparison's 8 s were left"
+    )
+    assert took_s <= 8.0
+
+
+def test_where_even_one_compilation_takes_much_longer_no_finalist_is_compiled(tiny_bert: Path) -> None:
+    result, took_s = compared(tiny_bert, ["placement 1", "placement 2"], 8.0, 20.0)
+    assert set(result.comparison.samples) == {"CPU"}
+    assert set(result.comparison.failures) == {"placement 1", "placement 2", "AUTO:CPU"}
+    assert took_s == 20.0
+
+
+def test_nothing_is_left_out_where_there_is_time(tiny_bert: Path) -> None:
+    result, _ = compared(tiny_bert, ["placement 1"], 60.0, 3.0)
+    assert set(result.comparison.samples) == {"CPU", "placement 1", "AUTO:CPU"}
+
+
+def test_the_single_devices_are_measured_in_every_round_of_the_finalists(tiny_bert: Path) -> None:
+    samples = compared(tiny_bert, ["placement 1"], 60.0, 0.0)[0].comparison.samples
+    assert {len(s.rounds) for s in samples.values()} == {2}
+
+
+def test_a_placement_whose_ops_all_run_on_one_device_is_compared_as_no_split(tmp_path: Path) -> None:
+    x = opset13.parameter([2, 8], np.float32, name="x")
+    both = opset13.concat([opset13.tanh(x, name="left"), opset13.sin(x, name="right")], 0, name="both")
+    ov.serialize(ov.Model([opset13.result(opset13.exp(both, name="last"))], [x], "joined"), tmp_path / "m.xml")
+    specs = tuple(DeviceSpec.parse(f"{name}=CPU[INFERENCE_NUM_THREADS=1]") for name in "AB")
+    with worker_client(WorkerSetup(tmp_path / "m.xml", specs)) as client:
+        names = read_graph(tmp_path / "m.xml").op_names
+        copied = Candidate.side_by_side(["CPU_B" if name == "both" else "CPU_A" for name in names], ["CPU_A", "CPU_B"])
+        result = final_comparison(
+            CandidateRunner(client, LATENCY),
+            {"placement 1": copied},
+            {"A": Candidate("CPU_A")},
+            {},
+            Protocol(min_rounds=2, max_rounds=2, turn_s=0.01),
+            Check(reduced=True),
+            rng=np.random.default_rng(0),
+        )
+    assert set(result.opened) == set(result.comparison.samples) == {"A"}
+    assert result.comparison.failures == {
+        "placement 1": "it was left out: all of it runs on CPU_A, so it is not a split"
+    }
+
+
+class Timed(CandidateRunner):
+    """Runs candidates, and says that they took given seconds."""
+
+    seconds: Mapping[str, float] = {}
+
+    def run(self, key: str, runs: int) -> list[float]:
+        super().run(key, 1)
+        return [self.seconds[key]] * runs
+
+
+ANSWERS = {
+    (2.0, 1.0, 3.0): "start",
+    (1.0, 2.0, 3.0): "placement 1",
+    (2.0, 2.0, 3.0): "start",
+    (9.0, 9.0, 3.0): "CPU",
+    (4.0, 5.0, 3.0): "CPU",  # faster than the start alone, which is slower than a device
+    (1.0, 5.0, 3.0): "placement 1",
+}
+"""By the milliseconds of placement 1, of the placement to start with and of the device alone."""
+
+
+def test_what_the_search_started_with_is_replaced_by_what_is_faster_alone(tiny_bert: Path) -> None:
+    with worker_client(WorkerSetup(tiny_bert, resolve_devices("CPU", None).all)) as client:
+        runner, names = Timed(client, LATENCY), ("placement 1", "start", "CPU")
+        for times_ms in ANSWERS:
+            runner.seconds = {name: 1e-3 * ms for name, ms in zip(names, times_ms, strict=True)}
+            result = final_comparison(
+                runner,
+                {"placement 1": WHOLE},
+                {"CPU": WHOLE},
+                {},
+                Protocol(min_rounds=8, max_rounds=8, turn_s=0.001),
+                Check(reduced=True),
+                start={"start": WHOLE},
+                rng=np.random.default_rng(0),
+            )
+            assert result.answer == ANSWERS[times_ms]
+            assert result.ratios["start"].value == pytest.approx(3.0 / times_ms[1])

@@ -1,0 +1,225 @@
+"""Placing through the Python API: what the answer guarantees."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+import torch
+from openvino import opset13
+
+import hsdag
+import hsdag.ir
+from hsdag.exports.base import export_placement
+from hsdag.ir.device import parse_devices
+from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.graph.build import read_graph
+from hsdag.ir.graph.coarsen import placement_units
+from hsdag.ir.graph.reader import load_model
+from hsdag.ir.placement.placement import DeviceRecord, ModelRecord
+from hsdag.placing.final import FinalResult, final_comparison
+from hsdag.placing.outcome import speed_sentence
+from hsdag.placing.place import run_place
+from hsdag.placing.verifying import Check
+from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
+from hsdag.runtime.measuring.latency import Protocol, Ratio
+from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.search.options import PlaceOptions
+
+QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
+pytestmark = pytest.mark.usefixtures("short_comparisons")
+
+
+def test_a_placement_compiles_and_its_outputs_are_the_cpus(tiny_bert: Path, fast_slow: str) -> None:
+    outcome = run_place(
+        tiny_bert, PlaceOptions(devices=fast_slow, reward="measured", max_evaluations=6, protocol=QUICK)
+    )
+    core, model = ov.Core(), ov.Core().read_model(tiny_bert)
+    inputs = {p.get_any_name(): np.ones(tuple(p.get_shape()), dtype=np.int64) for p in model.inputs}
+    expected = core.compile_model(model, "CPU")(inputs)
+    found = outcome.placement.compile(core, ov.Core().read_model(tiny_bert))(inputs)
+    for a, b in zip(found.values(), expected.values(), strict=True):
+        assert np.abs(a - b).max() <= 1e-4 * np.abs(b).max()
+
+
+@pytest.mark.slow
+def test_every_split_finalist_is_faster_beyond_its_interval_or_not_the_answer(
+    tiny_resnet: Path, fast_slow: str
+) -> None:
+    outcome = run_place(
+        tiny_resnet, PlaceOptions(devices=fast_slow, reward="measured", max_evaluations=8, protocol=QUICK)
+    )
+    answer = next(row for row in outcome.rows if row.is_answer)
+    singles = [row for row in outcome.rows if row.name in {"FAST", "SLOW", "CPU"}]
+    if answer.name.startswith("placement"):
+        assert (answer.ci95[0] or 0.0) > 1.0
+    else:
+        assert answer in singles
+        assert not any((row.ci95[0] or 0.0) > 1.0 for row in singles)
+        assert f"the placement is all on {answer.name}" in outcome.sentence
+        assert set(outcome.placement.affinity.values()) == {answer.name}
+
+
+@pytest.mark.slow
+def test_an_ov_model_and_a_torch_module_are_placed_like_a_file(tiny_resnet: Path) -> None:
+    model = ov.Core().read_model(tiny_resnet)
+    placement = hsdag.place(model, partition_cpu=2, method="best-device")
+    assert set(placement.affinity) == set(read_graph(tiny_resnet).canonical_names)
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+    found = hsdag.place(module, "CPU", example_input=torch.ones(1, 8), shape="1,8", method="best-device")
+    assert found.latency is not None
+
+
+def test_a_module_that_does_not_convert_is_a_users_error() -> None:
+    with pytest.raises(hsdag.HsdagError, match="cannot convert this"):
+        hsdag.place(object(), "CPU")
+
+
+def test_the_sentence_claims_no_more_than_the_intervals() -> None:
+    equal = Ratio(1.0, 0.98, 1.02)
+    assert speed_sentence("CPU", "CPU", equal, {}) == "No placement beat CPU; the placement is all on CPU."
+    faster = speed_sentence("placement 1", "CPU", Ratio(1.25, 1.2, 1.3), {"AUTO:CPU": Ratio(0.8, 0.7, 0.9)})
+    assert faster == ("The placement is 25.0% faster (95% interval 20.0% to 30.0%) than the best single device, CPU.")
+    beaten = speed_sentence("CPU", "CPU", equal, {"AUTO:CPU": Ratio(1.1, 1.05, 1.2)})
+    assert "AUTO:CPU measured faster than the placement" in beaten
+
+
+def final(
+    model: Path, finalists: dict[str, Candidate], singles: dict[str, Candidate], tolerance: float | None = None
+) -> FinalResult:
+    single = "INFERENCE_PRECISION_HINT=f32"
+    specs = parse_devices(f"FAST=CPU[INFERENCE_NUM_THREADS=2;{single}],SLOW=CPU[INFERENCE_NUM_THREADS=1;{single}]")
+    check, rng = Check.over(specs, max_difference=tolerance), np.random.default_rng(0)
+    with worker_client(WorkerSetup(model, specs)) as client:
+        return final_comparison(CandidateRunner(client, LATENCY), finalists, singles, {}, QUICK, check, rng=rng)
+
+
+def split(model: Path) -> Candidate:
+    units = placement_units(read_graph(model))
+    half = units.partition.labels >= units.graph.num_ops // 2
+    return Candidate.placed([("CPU_FAST", "CPU_SLOW")[int(late)] for late in half])
+
+
+def test_where_no_device_runs_the_model_alone_a_placement_that_does_is_the_answer(tiny_resnet: Path) -> None:
+    result = final(tiny_resnet, {"placement 1": split(tiny_resnet)}, {"BROKEN": Candidate("NO_SUCH_DEVICE")})
+    assert result.best_single is None
+    assert result.answer == "placement 1"
+    assert "BROKEN" in result.comparison.failures
+    assert "No single device runs" in speed_sentence("placement 1", None, Ratio(1.0, 1.0, 1.0), {})
+
+
+def test_a_placement_with_other_outputs_is_never_the_answer(tiny_resnet: Path) -> None:
+    with pytest.raises(SearchError, match="outputs differ"):
+        final(tiny_resnet, {"placement 1": split(tiny_resnet)}, {"BROKEN": Candidate("NO_SUCH_DEVICE")}, -1.0)
+
+
+def test_a_faster_placement_that_is_turned_down_is_named_with_the_reason() -> None:
+    sentence = speed_sentence("CPU", "CPU", Ratio(1.0, 1.0, 1.0), {}, {"placement 1": "its outputs differ by 0.3"})
+    assert sentence == ("Placement 1 was faster, but its outputs differ by 0.3; the placement is all on CPU.")
+
+
+def test_outputs_that_are_not_finite_count_as_equal_where_they_are_the_same(tmp_path: Path) -> None:
+    x = opset13.parameter([1, 64], np.float32, name="x")
+    weight = opset13.constant(np.eye(64, dtype=np.float32))
+    y = opset13.log(opset13.matmul(opset13.relu(x), weight, False, False))
+    ov.serialize(ov.Model([opset13.result(y)], [x], "logs"), tmp_path / "logs.xml")
+    options = PlaceOptions(partition_cpu=2, method="sa", reward="measured", max_evaluations=2, protocol=QUICK)
+    outcome = run_place(tmp_path / "logs.xml", options)
+    assert outcome.verdict.difference is not None
+    assert outcome.verdict.reason is None
+    json.dumps(outcome.document(), allow_nan=False)
+
+
+@pytest.mark.slow
+def test_a_model_that_was_placed_before_is_placed_as_it_was_read(tmp_path: Path) -> None:
+    x = opset13.parameter([1, 64], np.float32, name="x")
+    shared = opset13.constant(np.eye(64, dtype=np.float32))
+    y = x
+    for _ in range(6):
+        y = opset13.relu(opset13.matmul(y, shared, False, False))
+    model = ov.Model([opset13.result(y)], [x], "shared")
+    ov.serialize(model, tmp_path / "shared.xml")
+    before = hsdag.place(tmp_path / "shared.xml", partition_cpu=2, method="best-device")
+    graph = read_graph(tmp_path / "shared.xml")
+    units = placement_units(graph)
+    late = units.partition.labels >= units.graph.num_ops // 2
+    names = {op: f"CPU_{int(second)}" for op, second in zip(graph.canonical_names, late, strict=True)}
+    split = before.placement.model_copy(update={"affinity": names})
+    (exported, _) = export_placement(split, "ir", tmp_path / "placed.xml", load_model(tmp_path / "shared.xml"))
+    assert read_graph(exported).op_names == graph.op_names
+    again = hsdag.place(exported, partition_cpu=2, method="best-device")
+    again.apply(load_model(tmp_path / "shared.xml"))
+    again.apply(load_model(exported))
+
+
+def test_where_nothing_runs_the_reason_is_given(tiny_resnet: Path) -> None:
+    with pytest.raises(SearchError, match="no candidate ran; BROKEN: "):
+        final(tiny_resnet, {}, {"BROKEN": Candidate("NO_SUCH_DEVICE")})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("preset", ["default", "paper"])
+def test_both_presets_search_and_keep_out_of_the_callers_torch_threads(tiny_resnet: Path, preset: str) -> None:
+    options = PlaceOptions(
+        partition_cpu=2, method="hsdag", preset=preset, max_evaluations=6, reward="measured", protocol=QUICK
+    )
+    torch.set_num_threads(2)
+    try:
+        assert run_place(tiny_resnet, options).tally.tried == 6
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reward", ["hybrid", "simulated"])
+def test_rewards_that_simulate_measure_few_and_compare_what_they_found(tiny_resnet: Path, reward: str) -> None:
+    """A simulated reward measures only single devices and HETERO's own choice."""
+    options = PlaceOptions(
+        partition_cpu=2, method="hsdag", reward=reward, changes={"updates": "20"}, finalists=2, protocol=QUICK
+    )
+    outcome = run_place(tiny_resnet, options)
+    assert outcome.tally.tried <= (4 if reward == "simulated" else outcome.tally.simulated // 4)
+    assert {"placement 1", "placement 2", "CPU_0", "CPU"} <= {row.name for row in outcome.rows}
+    assert all(row.submodels > 1 for row in outcome.rows if row.name.startswith("placement"))
+
+
+def test_the_papers_preset_measures_every_placement_unless_told_otherwise() -> None:
+    assert PlaceOptions(method="hsdag", preset="paper").resolved_reward == "measured"
+    assert PlaceOptions(method="hsdag", preset="paper", reward="hybrid").resolved_reward == "hybrid"
+    assert PlaceOptions().resolved_reward == "hybrid"
+
+
+@pytest.mark.slow
+def test_the_placement_that_serves_takes_part_and_stays_where_nothing_is_faster(
+    tiny_resnet: Path, tmp_path: Path
+) -> None:
+    specs = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]"
+    graph = read_graph(tiny_resnet)
+    units = placement_units(graph).partition.labels
+    device = np.where(units < units.max() // 2, "A", "B").tolist()
+    start = hsdag.Placement(
+        model=ModelRecord.of(graph),
+        devices=[DeviceRecord.of(spec) for spec in parse_devices(specs)],
+        affinity=dict(zip(graph.canonical_names, device, strict=True)),
+        method="by hand",
+        seed=7,
+        objective="latency",
+        executor="hetero",
+    )
+    start.save(tmp_path / "start.json")
+    found = run_place(
+        tiny_resnet,
+        PlaceOptions(devices=specs, reward="measured", max_evaluations=4, protocol=QUICK, start=start),
+    )
+    row = next(row for row in found.rows if row.name == "start")
+    assert row.ops == {"A": device.count("A"), "B": device.count("B")}
+    assert " to start with" in found.sentence
+    if row.is_answer:
+        assert (found.placement.affinity, found.placement.method) == (start.affinity, "by hand")
+    with pytest.raises(OptionError, match="uses device 'B' as its file describes it, which is not searched"):
+        hsdag.place(tiny_resnet, "A=CPU[INFERENCE_NUM_THREADS=1],C=CPU", start=tmp_path / "start.json")

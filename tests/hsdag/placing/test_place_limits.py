@@ -1,0 +1,138 @@
+"""Limits of the answer: pins, hints of precision and the largest difference are kept by what place answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import openvino as ov
+import pytest
+
+from hsdag import place
+from hsdag.cli.app import run
+from hsdag.ir.errors import OptionError, SearchError
+from hsdag.models.networks import DecoderSizes
+from hsdag.models.stateful_graph import stateful_model
+from hsdag.placing.kept_run import KeptRun
+from hsdag.placing.outcome import speed_sentence
+from hsdag.placing.result import PlaceResult
+from hsdag.runtime.measuring.latency import Ratio
+from tests.ir.growing import chain_model, saved
+
+pytestmark = pytest.mark.usefixtures("short_comparisons")
+
+DEVICES = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]"
+SINGLE = "INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32"
+UNLIKE = f"A=CPU[{SINGLE};KV_CACHE_PRECISION=f32],B=CPU[{SINGLE};KV_CACHE_PRECISION=u8]"
+SHAPE = "1,64"
+MEASURED = {"method": "sa", "reward": "measured", "max_evaluations": 1, "tokens": "1+8", "budget": "5s"}
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(chain_model(6, 64), tmp_path_factory.mktemp("chain"))
+
+
+@pytest.fixture(scope="module")
+def ends(chain: Path) -> tuple[str, str]:
+    """The names of the first and the last product."""
+    ops = [op for op in ov.Core().read_model(chain).get_ordered_ops() if op.get_type_name() == "MatMul"]
+    return ops[0].get_friendly_name(), ops[-1].get_friendly_name()
+
+
+@pytest.fixture(scope="module")
+def pinned(chain: Path, ends: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> PlaceResult:
+    """The first product is pinned to the second device, the last one to the first."""
+    pins = [f"{ends[0]}=B", f"{ends[1]}=A"]
+    folder = tmp_path_factory.mktemp("run") / "kept.run"
+    options = {"data_shape": SHAPE, "infer_precision": "CPU:f32", "run_folder": folder}
+    return place(chain, DEVICES, method="heft", reward="simulated", budget="4s", pins=pins, **options)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_pinned_ops_are_where_they_were_pinned(pinned: PlaceResult, ends: tuple[str, str]) -> None:
+    by_name = {name: pinned.placement.affinity[op] for op, name in pinned.placement.names.items()}
+    assert (by_name[ends[0]], by_name[ends[1]]) == ("B", "A")
+
+
+def test_devices_that_break_a_pin_are_measured_and_said_to_be_no_answer(pinned: PlaceResult) -> None:
+    assert {"A", "B", "CPU"} <= {row.name for row in pinned.rows}
+    assert next(row.name for row in pinned.rows if row.is_answer).startswith("placement")
+    assert "can be no answer: it breaks --pin" in pinned.sentence
+
+
+def test_hints_of_precision_are_in_the_placement_and_the_pins_in_the_run(pinned: PlaceResult) -> None:
+    assert {d.properties["INFERENCE_PRECISION_HINT"] for d in pinned.placement.devices} == {"f32"}
+    assert pinned.run_folder is not None
+    kept = KeptRun.load(pinned.run_folder)
+    assert kept.record.pins
+    assert kept.plan_of(pinned.placement) is not None
+    assert (kept.problem.supported.sum(axis=1) == 1).sum() >= 2
+
+
+def test_a_search_is_not_resumed_with_other_limits(pinned: PlaceResult, chain: Path) -> None:
+    options = {"data_shape": SHAPE, "infer_precision": "CPU:f32", "run_folder": pinned.run_folder, "resume": True}
+    with pytest.raises(SearchError, match="is a search with other pins"):
+        place(chain, DEVICES, method="heft", reward="simulated", budget="4s", **options)  # type: ignore[arg-type]
+
+
+def test_a_start_that_breaks_a_pin_is_refused(pinned: PlaceResult, chain: Path, ends: tuple[str, str]) -> None:
+    devices = DEVICES.replace("=1]", "=1;INFERENCE_PRECISION_HINT=f32]")
+    with pytest.raises(OptionError, match=f"has op '{ends[0]}' on B, and --pin puts it on A"):
+        place(chain, devices, start=pinned.placement, pins=[f"{ends[0]}=A"], data_shape=SHAPE)
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--pin", "nothing=A"], "no op's name matches 'nothing'"),
+        (["--pin", ".*=CPU"], "--pin .*=CPU names device 'CPU'; the devices are A, B"),
+        (["--infer-precision", "GPU.7:f16"], "--infer-precision names device 'GPU.7'; the devices are A, B, CPU"),
+        (["--infer-precision", "f17"], "fails to load"),
+        (["--max-difference", "nan"], "--max-difference must be a number and not negative, not nan"),
+    ],
+)
+def test_limits_that_cannot_be_kept_are_one_line(
+    chain: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["place", str(chain), "-d", DEVICES, "--data-shape", SHAPE, *words]) == 2
+    complaint = [line for line in capsys.readouterr().err.splitlines() if line.startswith("hsdag: ")]
+    assert len(complaint) == 1
+    assert message in complaint[0]
+
+
+@pytest.fixture(scope="module")
+def stateful(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A layer of a decoder, whose key-value cache the CPU keeps in 8 bits unless it is told not to."""
+    sizes = DecoderSizes(1, 32, 2, 1, 32, 64, group=32)
+    return saved(stateful_model("layer", sizes, "fp16", 0), tmp_path_factory.mktemp("layer"))
+
+
+@pytest.mark.slow
+def test_devices_whose_outputs_differ_more_are_measured_and_are_no_answer(stateful: Path) -> None:
+    found = place(stateful, UNLIKE, **MEASURED, max_difference=1e-4)  # type: ignore[arg-type]
+    assert "B" not in found.placement.used_devices
+    assert found.verdict.difference is not None
+    assert (found.verdict.difference["max_relative"] or 0.0) <= 1e-4
+    assert {"A", "B"} <= {row.name for row in found.rows}
+
+
+@pytest.mark.slow
+def test_where_no_candidate_keeps_the_largest_difference_each_ones_is_told(stateful: Path) -> None:
+    devices = UNLIKE.replace("KV_CACHE_PRECISION=f32", "KV_CACHE_PRECISION=u8")
+    with pytest.raises(SearchError, match=r"keeps --max-difference 0.0001;.* A: its outputs differ by 0.*; B: its"):
+        place(stateful, devices, **MEASURED, max_difference=1e-4)  # type: ignore[arg-type]
+
+
+def test_the_sentence_says_who_is_faster_and_why_it_is_no_answer() -> None:
+    why = {"B": "its outputs differ by 0.3 from cpu, and 0.1 is allowed"}
+    alone = speed_sentence("placement 1", "B", Ratio(0.5, 0.4, 0.6), {}, disallowed=why)
+    assert alone == (
+        "The best single device, B, can be no answer: its outputs differ by 0.3 from cpu, and 0.1 is allowed; it takes "
+        "0.50 times as long as the placement (95% interval 0.40 to 0.60)."
+    )
+    beside = speed_sentence("A", "A", Ratio(1.0, 1.0, 1.0), {}, disallowed=why)
+    assert beside.startswith("No placement beat A; the placement is all on A; B was faster, but can be no answer: its")
+    rival = {"AUTO:CPU": Ratio(1.1, 1.05, 1.2)}
+    assert "faster than the placement without --pin" in speed_sentence(
+        "A", "A", Ratio(1, 1, 1), rival, ignored="without --pin"
+    )

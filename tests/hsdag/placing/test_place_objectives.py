@@ -1,0 +1,69 @@
+"""Placing a model for memory, and for weighted sums: what is asked for is what gets less, and is said in its words."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.build import read_graph
+from hsdag.placing.place import run_place
+from hsdag.placing.result import PlaceResult
+from hsdag.runtime.machine.devices import EVERY
+from hsdag.runtime.measuring.latency import Protocol
+from hsdag.runtime.objectives import find_objective
+from hsdag.search.options import PlaceOptions
+
+pytestmark = pytest.mark.usefixtures("short_comparisons")
+
+ROUNDS = Protocol(6, 8, 0.02)
+OPTIONS = PlaceOptions(
+    partition_cpu=2,
+    method="sa",
+    budget_s=8.0,
+    max_evaluations=6,
+    precision={EVERY: "f32"},  # in half precision outputs of splits may differ by too much to be the answer
+    protocol=ROUNDS,
+)
+
+
+@pytest.fixture(scope="module")
+def for_memory(tiny_bert: Path, short_comparisons: None) -> PlaceResult:
+    return run_place(tiny_bert, replace(OPTIONS, objective=find_objective("memory")))
+
+
+@pytest.mark.slow
+def test_a_placement_for_memory_shares_the_weights_out(for_memory: PlaceResult, tiny_bert: Path) -> None:
+    weights = float(read_graph(tiny_bert).weight_bytes.sum())
+    alone = next(row.median for row in for_memory.rows if row.name == "CPU_0")
+    answer = next(row.median for row in for_memory.rows if row.is_answer)
+    assert alone > weights / 2
+    assert answer < 0.9 * alone
+    assert len(for_memory.placement.used_devices) == 2
+
+
+def test_the_answer_is_said_in_the_words_of_memory_and_that_it_is_simulated(for_memory: PlaceResult) -> None:
+    assert "times the memory of the placement" in for_memory.sentence
+    assert "peaks of memory are simulated" in for_memory.sentence
+    assert "faster" not in for_memory.sentence
+    assert (for_memory.objective, for_memory.unit) == ("memory", "B")
+
+
+def test_candidates_whose_ops_nobody_knows_have_no_peak(for_memory: PlaceResult) -> None:
+    assert "its peak of memory is not known" in for_memory.failures["AUTO:CPU"]
+
+
+@pytest.mark.slow
+def test_a_weighted_sum_is_one_for_the_best_single_device(tiny_bert: Path) -> None:
+    result = run_place(tiny_bert, replace(OPTIONS, objective=find_objective("latency=1e-9,memory=1")))
+    single = min(row.median for row in result.rows if row.name in ("CPU_0", "CPU_1"))
+    np.testing.assert_allclose(single, 1.0, atol=1e-3)
+    assert next(row.median for row in result.rows if row.is_answer) < 0.95
+
+
+def test_memory_needs_a_search_that_simulates(tiny_bert: Path) -> None:
+    with pytest.raises(OptionError, match="--objective memory needs a search that simulates"):
+        run_place(tiny_bert, replace(OPTIONS, objective=find_objective("memory"), reward="measured"))

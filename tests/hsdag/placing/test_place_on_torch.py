@@ -1,0 +1,134 @@
+"""The executor cuda in place and bench, on logical devices of the CPU: one search, its files, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+import torch
+from openvino import opset13 as ops
+
+from hsdag.cli.app import run
+from hsdag.ir.errors import PlacementError
+from hsdag.ir.placement.placement import Placement
+from hsdag.models.registry import workload_called
+
+WORKLOAD = "chainmm[size=256;devices=2]"
+DEVICES = "A=cpu[threads=1;memory=1e9],B=cpu[threads=1;memory=1e9]"
+SEARCH = ["--executor", "cuda", "--devices", DEVICES, "--method", "critical-path", "--budget", "4s"]
+pytestmark = pytest.mark.usefixtures("short_comparisons")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the search below wrote its placement."""
+    found = tmp_path_factory.mktemp("torch")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HSDAG_CACHE_DIR", str(found / "cache"))
+        patch.setattr("hsdag.placing.ruled_out.LEAST_GAIN", -np.inf)
+        assert run(["place", WORKLOAD, "-o", str(found / "p.json"), *SEARCH, "--max-evaluations", "6"]) == 0
+    return found
+
+
+@pytest.mark.slow
+def test_the_answer_is_a_placement_for_the_cuda_engine(folder: Path) -> None:
+    placement = Placement.load(folder / "p.json")
+    assert (placement.executor, placement.model.name) == ("cuda", WORKLOAD)
+    assert [(d.name, d.plugin, d.properties["threads"]) for d in placement.devices] == [
+        ("A", "cpu", "1"),
+        ("B", "cpu", "1"),
+    ]
+    assert set(placement.baselines) >= {"A", "B"}
+    graph = workload_called(WORKLOAD, 2)[1].graph
+    assert set(placement.devices_of(graph)) <= {"A", "B"}
+
+
+def test_the_run_folder_holds_every_placement_that_was_measured(folder: Path) -> None:
+    record = json.loads((folder / "p.run" / "run.json").read_text())
+    events = (folder / "p.run" / "events.jsonl").read_text().splitlines()
+    assert (record["executor"], record["method"]) == ("cuda", "critical-path")
+    assert {"0" * record["num_units"], "1" * record["num_units"]} <= {json.loads(line)["placement"] for line in events}
+    assert (folder / "cache" / "profiles").is_dir()
+
+
+@pytest.mark.slow
+def test_bench_runs_a_placement_of_the_workload_that_it_is_for(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    split = folder / "split.json"
+    placement = Placement.load(folder / "p.json")
+    names = list(placement.affinity)
+    affinity = {op: "AB"[v % 2] for v, op in enumerate(names)}
+    placement.model_copy(update={"affinity": affinity}).save(split)
+    trace = folder / "trace.json"
+    assert run(["bench", "chainmm", "-p", str(split), "--time", "1s", "--json", "--trace", str(trace)]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["inferences_per_s"] > 0
+    shown = json.loads(trace.read_text())
+    assert {"A", "B"} <= {event["args"]["name"] for event in shown["traceEvents"] if event["ph"] == "M"}
+
+
+def test_ops_that_torch_lacks_are_placed_too_and_named_in_a_note(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = ops.parameter([1, 64], np.float32)
+    chosen = ops.topk(ops.tanh(x), np.int32(5), 1, "max", "value")
+    path, answer = tmp_path / "topk.xml", tmp_path / "p.json"
+    ov.save_model(ov.Model([ops.result(ops.relu(chosen.output(0)))], [x], "topk"), path)
+    arguments = ["place", str(path), "-o", str(answer), "--executor", "cuda", "--devices", "A=cpu[threads=1],B=cpu"]
+    assert run([*arguments, "--budget", "3s"]) == 0
+    assert "torch does not run TopK: OpenVINO evaluates these on the CPU" in capsys.readouterr().err
+    assert Placement.load(answer).executor == "cuda"
+
+
+def test_openvino_is_not_given_a_placement_for_torch(folder: Path, tiny_resnet: Path) -> None:
+    placement = Placement.load(folder / "p.json")
+    with pytest.raises(PlacementError, match=r"for the CUDA engine .* whose devices OpenVINO does not have"):
+        placement.check_openvino()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            ["place", "MODEL", "--executor", "cuda", "--devices", "A=cpu", "--partition-cpu", "2"],
+            "--partition-cpu makes",
+        ),
+        (["place", "MODEL", "--executor", "cuda", "--devices", "CPU"], "device 'CPU' is none that torch runs"),
+        (["place", "nothing.xml", "--executor", "cuda", "--devices", "A=cpu"], "no such file: nothing.xml"),
+        (
+            ["place", "enas", "--executor", "cuda", "--devices", "A=cpu"],
+            "op 'stem' of 'enas[devices=2]' has no expression",
+        ),
+        (["place", "chainmm[size=7]", "--executor", "cuda", "--devices", "A=cpu"], "chainmm over 2 devices"),
+        (["place", "chainmm"], "no such file: chainmm"),
+        (["bench", "MODEL", "--executor", "cuda", "--devices", "A=gpu"], "device 'A=gpu' is none that torch runs"),
+        (["bench", "MODEL", "-p", "PLACEMENT", "--executor", "hetero"], "for the CUDA engine"),
+        (["export", "PLACEMENT", "--format", "python", "-o", "FOLDER/x.py"], "for the CUDA engine"),
+        (["export", "PLACEMENT", "--format", "cpp", "-o", "FOLDER/x.cpp"], "for the CUDA engine"),
+        (["export", "PLACEMENT", "--format", "ir", "-o", "FOLDER/x.xml", "--model", "MODEL"], "for the CUDA engine"),
+        (
+            ["place", "MODEL", "--executor", "cuda", "--devices", "A=cpu", "--data-shape", "[1,3,9,9]"],
+            "of fixed shapes",
+        ),
+    ],
+)
+def test_a_mistake_is_one_line_and_exit_code_2(
+    arguments: list[str], message: str, folder: Path, tiny_resnet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts = {"MODEL": str(tiny_resnet), "PLACEMENT": str(folder / "p.json")}
+    assert run([texts.get(each, each.replace("FOLDER", str(folder))) for each in arguments]) == 2
+    last = capsys.readouterr().err.strip().splitlines()[-1]
+    assert last.startswith("hsdag: ")
+    assert message in last
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
+def test_without_cuda_and_without_devices_the_error_says_what_to_name(
+    tiny_resnet: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["place", str(tiny_resnet), "--executor", "cuda"]) == 2
+    assert "torch finds no CUDA device here; name logical devices" in capsys.readouterr().err

@@ -1,0 +1,206 @@
+"""Searches survive: a plugin that crashes or hangs, SIGKILL, Ctrl-C."""
+
+from __future__ import annotations
+
+import gc
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsdag.ir.graph.coarsen import coarsen
+from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.ir.graph.partition import Partition
+from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
+from hsdag.methods.incumbent import Status
+from hsdag.methods.registry import make_placer
+from hsdag.placing.place import run_place
+from hsdag.placing.session import Session
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.machine.devices import resolve_devices
+from hsdag.runtime.measuring.latency import Protocol
+from hsdag.runtime.problem.cost_model import CostModel, CostSource
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.scoring.base import Evaluator, Score
+from hsdag.scoring.hybrid import HybridEvaluator, HybridSchedule
+from hsdag.scoring.measured import MeasuredEvaluator
+from hsdag.scoring.recording import Budget, RecordingEvaluator
+from hsdag.search.options import PlaceOptions
+from hsdag.search.run_folder import RunFolder, RunRecord
+
+pytestmark = pytest.mark.usefixtures("short_comparisons")
+BUDGET_S = 400
+FAULTY = Path(__file__).parents[2] / "runtime" / "measuring" / "faulty_worker.py"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("fault", "reason"), [("crash", "SIGSEGV"), ("hang", "no answer within")])
+def test_a_candidate_that_takes_the_worker_down_is_recorded_and_the_search_goes_on(
+    tiny_resnet: Path, fast_slow: str, fault: str, reason: str
+) -> None:
+    devices = resolve_devices(fast_slow, None)
+    command = (sys.executable, str(FAULTY), fault, "4")
+    with Session(tiny_resnet, devices, worker_command=command, candidate_limit_s=8.0) as session:
+        problem = session.problem()
+        inner = MeasuredEvaluator(problem, devices.placed, session.runner)
+        recorder = RecordingEvaluator(inner, Budget(evaluations=10))
+        assert make_placer("hsdag").search(problem, recorder).status is Status.TIME_LIMIT
+    failures = [e.score.failure for e in recorder.events if e.score.failure is not None]
+    assert len(recorder.events) == 10
+    assert failures
+    assert all(reason in failure for failure in failures)
+    assert recorder.events[-1].score.failure is None or len(failures) < 4
+    assert recorder.best()
+
+
+def options(reward: str, max_evaluations: int) -> PlaceOptions:
+    """Those of ``place_command``, with a short comparison at the end."""
+    quick = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
+    return PlaceOptions(
+        partition_cpu=2, reward=reward, budget_s=BUDGET_S, max_evaluations=max_evaluations, protocol=quick
+    )
+
+
+def place_command(model: Path, out: Path, *more: str) -> list[str]:
+    command = [sys.executable, "-m", "hsdag", "place", str(model), "--partition-cpu", "2", "-o", str(out)]
+    return [*command, "--budget", f"{BUDGET_S}s", "--reward", "measured", *more]
+
+
+def wait_for_events(path: Path, count: int) -> list[str]:
+    for _ in range(3000):
+        if path.exists() and len(lines := path.read_text().splitlines()) >= count:
+            return lines
+        time.sleep(0.1)
+    pytest.fail(f"no {count} events within 300 s")
+
+
+@pytest.mark.slow
+def test_a_killed_search_is_resumed_without_losing_an_evaluation(tiny_resnet: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    events = tmp_path / "out.run" / "events.jsonl"
+    with subprocess.Popen(place_command(tiny_resnet, out), stderr=subprocess.DEVNULL) as process:
+        wait_for_events(events, 6)
+        process.send_signal(signal.SIGKILL)
+    before = events.read_text().splitlines()
+    assert not out.exists()
+    total = len(before) + 8
+    resumed = run_place(tiny_resnet, options("measured", total), run_folder=tmp_path / "out.run", resume=True)
+    after = events.read_text().splitlines()
+    complete = [line for line in before if line.endswith("}")]
+    assert after[: len(complete)] == complete
+    assert len(complete) >= len(before) - 1
+    assert len(after) == total == resumed.tally.tried
+    placements = [json.loads(line)["placement"] for line in after]
+    assert len(set(placements)) == len(placements)
+    assert resumed.placement.latency is not None
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_with_the_best_so_far_measured_and_saved(tiny_resnet: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    command = place_command(tiny_resnet, out, "--json")
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        wait_for_events(tmp_path / "out.run" / "events.jsonl", 5)
+        process.send_signal(signal.SIGINT)
+        answer, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    document = json.loads(answer)
+    assert document["interrupted"]
+    assert document["tally"]["tried"] >= 5
+    placement = Placement.load(out)
+    assert placement.latency is not None
+    assert placement.latency.measured
+    assert np.isfinite(placement.latency.median_s)
+
+
+@pytest.mark.slow
+def test_a_finished_search_says_so_when_resumed_with_the_same_budget(tiny_resnet: Path, tmp_path: Path) -> None:
+    first = run_place(tiny_resnet, options("measured", 4), run_folder=tmp_path / "run").tally
+    gc.collect()  # the run folder is locked as long as the first search's objects live
+    again = run_place(tiny_resnet, options("measured", 4), run_folder=tmp_path / "run", resume=True).tally
+    assert first.tried == again.tried == 4
+
+
+@pytest.mark.slow
+def test_a_killed_hybrid_search_goes_on_with_what_it_measured_and_simulated(tiny_resnet: Path, tmp_path: Path) -> None:
+    out, run = tmp_path / "out.json", tmp_path / "out.run"
+    short, few = 30.0, {"updates": "20"}  # what a profile may take grows with the budget
+    command = place_command(tiny_resnet, out, "--reward", "hybrid", "--method", "hsdag", "--budget", f"{short}s")
+    command += ["--set", "updates=20"]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        wait_for_events(run / "candidates.jsonl", 3)
+        process.send_signal(signal.SIGKILL)
+    before = [line for line in (run / "events.jsonl").read_text().splitlines() if line.endswith("}")]
+    kept = [line for line in (run / "candidates.jsonl").read_text().splitlines() if line.endswith("}")]
+    most = len(before) + 2
+    again = replace(options("hybrid", most), method="hsdag", changes=few, budget_s=short)
+    resumed = run_place(tiny_resnet, again, run_folder=tmp_path / "out.run", resume=True)
+    assert (run / "events.jsonl").read_text().splitlines()[: len(before)] == before
+    assert (run / "candidates.jsonl").read_text().splitlines()[: len(kept)] == kept
+    assert len(before) <= resumed.tally.tried <= most
+    assert resumed.placement.latency is not None
+
+
+HYBRID = """
+import sys, numpy as np
+from pathlib import Path
+from tests.hsdag.placing.test_place_survival import hybrid_over
+from hsdag.runtime.problem.plan import Plan
+evaluator, problem = hybrid_over(Path(sys.argv[1]), resume=False)
+rng = np.random.default_rng(0)
+while True:
+    evaluator.evaluate([Plan(rng.integers(0, 2, problem.num_units)) for _ in range(8)])
+    print(evaluator.promising(1)[0].placement.tolist(), flush=True)
+"""
+
+
+def hybrid_over(path: Path, *, resume: bool) -> tuple[HybridEvaluator, Problem]:
+    """A hybrid evaluator over ten ops on two devices that keeps its candidates in a run folder."""
+    graph = graph_from_edges(["Add"] * 10, [(v, v + 1) for v in range(9)])
+    link, time_s = np.full((2, 2), 1e-4), np.random.default_rng(1).uniform(1e-3, 3e-3, (10, 2))
+    costs = CostModel(time_s, np.full(2, 1e-4), link, np.full((2, 2), 1e9), CostSource.MEASURED)
+    problem = Problem(coarsen(graph, Partition.identity(10)), ("A", "B"), np.ones((10, 2), dtype=np.bool_))
+    record = RunRecord(
+        model=ModelRecord(name="m", fingerprint="sha256:" + "0" * 64),
+        devices=[DeviceRecord(name="A", plugin="CPU"), DeviceRecord(name="B", plugin="CPU")],
+        method="sa",
+        preset="default",
+        seed=0,
+        objective="latency",
+        num_units=10,
+    )
+    folder = RunFolder.resume(path, record) if resume else RunFolder.create(path, record)
+    simulated = HeteroCosts.of(graph, costs)
+    recorder = RecordingEvaluator(Unmeasured(), journal=folder, past=folder.events())
+    schedule = HybridSchedule.simulated()
+    return HybridEvaluator(problem, simulated, recorder, schedule, kept=folder.kept(), keep=folder.keep), problem
+
+
+class Unmeasured(Evaluator):
+    """Stands for devices that are not asked."""
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        raise NotImplementedError
+
+
+@pytest.mark.slow
+def test_the_best_simulated_candidate_of_a_killed_search_is_proposed_again(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", HYBRID, str(tmp_path / "run")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) as process:
+        assert process.stdout is not None
+        told = [process.stdout.readline() for _ in range(20)]
+        process.send_signal(signal.SIGKILL)
+        told += process.stdout.readlines()
+    evaluator, _ = hybrid_over(tmp_path / "run", resume=True)
+    costs = {str(plan.placement.tolist()): evaluator.simulated([plan])[0] for plan in evaluator.promising(16)}
+    best_told = [line.strip() for line in told if line.endswith("]\n")][-1]
+    assert min(costs.values()) <= costs[best_told]
+    assert str(evaluator.promising(1)[0].placement.tolist()) == min(costs, key=lambda text: costs[text])

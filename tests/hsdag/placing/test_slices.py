@@ -1,0 +1,143 @@
+"""Searches in slices: measured, recalibrated and gone on from the best."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from hsdag.ir.graph.coarsen import coarsen
+from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.ir.graph.partition import Partition
+from hsdag.methods.base import NoOptions, Placer
+from hsdag.methods.incumbent import Incumbent, Status
+from hsdag.placing.placed_model import with_costs
+from hsdag.placing.searching import LEAST_SLICE, search_in_slices
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.problem.cost_model import CostModel, CostSource
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.semantics import Execution, Semantics
+from hsdag.scoring.base import Evaluator, Score, SearchStopped
+from hsdag.scoring.hybrid import HybridEvaluator, HybridSchedule
+from hsdag.scoring.recording import Budget
+from hsdag.search.driver import Driver, Watcher
+
+NUM = 12
+GRAPH = graph_from_edges(["Add"] * NUM, [(v - 1, v) for v in range(1, NUM)], output_bytes=[1000] * NUM)
+
+
+def costs(launch_s: float) -> HeteroCosts:
+    time_s = np.where(np.arange(NUM)[:, None] // 4 % 2 == np.arange(2), 1e-3, 3e-3)
+    model = CostModel(time_s, np.full(2, launch_s), np.zeros((2, 2)), np.full((2, 2), 1e12), CostSource.MEASURED)
+    return HeteroCosts.of(GRAPH, model)
+
+
+PRIOR, TRUE = costs(1e-6), costs(1e-3)
+BARE = Problem(
+    coarsen(GRAPH, Partition.identity(NUM)),
+    ("a", "b"),
+    np.ones((NUM, 2), dtype=np.bool_),
+    semantics=Semantics(Execution.SEQUENTIAL),
+)
+PROBLEM = replace(with_costs(BARE, PRIOR.costs, np.full(2, np.inf)), hetero=PRIOR)
+
+
+class Device(Evaluator):
+    """Stands for the hardware: launches cost more there than the profile says."""
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        return [Score(float(TRUE.latency_s(plan.placement[None])[0])) for plan in plans]
+
+
+class Climber(Placer[NoOptions]):
+    """Flips random stretches of the incumbent, and keeps what it was asked; goes on until it is stopped."""
+
+    name = "climber"
+
+    def __init__(self, most: float = np.inf) -> None:
+        super().__init__(NoOptions())
+        self.most, self.slices = most, list[Incumbent]()
+        self.began_with: list[Plan | None] = []
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        self.slices.append(incumbent)
+        incumbent.evaluate(incumbent.limits.known or [Plan(np.zeros(NUM, dtype=np.int64))])
+        self.began_with.append(incumbent.best)
+        rng, done = np.random.default_rng(incumbent.limits.seed), 0
+        while done < self.most:
+            assert incumbent.best is not None
+            first, last = np.sort(rng.integers(0, NUM + 1, 2))
+            flipped = incumbent.best.placement.copy()
+            flipped[first:last] = 1 - flipped[first:last]
+            incumbent.evaluate([Plan(flipped)])
+            done += 1
+        return Status.FEASIBLE
+
+
+def searched(
+    placer: Climber, budget: Budget, should_stop: Callable[[], bool] = lambda: False, **schedule: int
+) -> tuple[Driver, HybridEvaluator]:
+    watcher = Watcher(should_stop=should_stop)
+    driver = Driver(placer, PROBLEM, Device(), budget, watcher, seed=5)
+    driver.guess()
+    hybrid = HybridEvaluator(PROBLEM, PRIOR, driver.recorder, replace(HybridSchedule.between_slices(), **schedule))
+    with contextlib.suppress(SearchStopped):
+        search_in_slices(driver, PROBLEM, hybrid, watcher)
+    return driver, hybrid
+
+
+def test_every_slice_goes_on_from_the_best_plan_under_the_recalibrated_costs() -> None:
+    placer = Climber(most=100)
+    driver, hybrid = searched(placer, Budget(seconds=60.0))
+    measured = [slice_.problem.hetero for slice_ in placer.slices]
+    assert measured[0] is PRIOR
+    assert hybrid.costs.costs.launch_s.mean() > 100 * PRIOR.costs.launch_s.mean()
+    assert all(each is not PRIOR for each in measured[1:])
+    assert len({id(each) for each in measured}) == len(measured)
+    for slice_, began in zip(placer.slices[1:], placer.began_with[1:], strict=True):
+        assert slice_.problem.costs is not None
+        assert slice_.problem.hetero is not None
+        assert (slice_.problem.costs.launch_s == slice_.problem.hetero.costs.launch_s).all()
+        assert began is not None
+        assert began.is_split
+    assert driver.recorder.best()[0].plan == Plan(np.repeat([0, 1, 0], 4))
+
+
+def test_slices_draw_from_seeds_of_their_own() -> None:
+    placer = Climber(most=20)
+    searched(placer, Budget(seconds=60.0))
+    seeds = [slice_.limits.seed for slice_ in placer.slices]
+    assert seeds == list(range(5, 5 + len(seeds)))
+
+
+def test_a_search_in_slices_ends_when_measuring_finds_nothing_better() -> None:
+    placer = Climber(most=100)
+    driver, hybrid = searched(placer, Budget(seconds=1e6), patience=2)
+    assert hybrid.is_settled
+    assert driver.recorder.num_evaluations < 30
+
+
+def test_slices_end_a_placer_that_does_not_end_and_leave_time_to_measure() -> None:
+    placer = Climber()
+    driver, _ = searched(placer, Budget(seconds=0.5), patience=0)
+    spans_s = [slice_.limits.seconds for slice_ in placer.slices]
+    assert len(spans_s) > 3
+    assert all(span_s >= 0.5 * LEAST_SLICE for span_s in spans_s)
+    assert all(2 * span_s <= 0.5 - sum(spans_s[:i]) for i, span_s in enumerate(spans_s))
+    assert driver.recorder.best()[0].plan.is_split
+
+
+def test_an_interrupted_search_in_slices_keeps_what_it_found() -> None:
+    placer = Climber(most=50)
+    driver, hybrid = searched(placer, Budget(seconds=1e6), lambda: len(placer.slices) == 2)
+    assert len(placer.slices) == 2
+    assert any(event.plan.is_split for event in driver.recorder.events)
+    assert len(hybrid.promising(3)) == 3
+
+
+def test_evaluations_end_a_search_in_slices() -> None:
+    driver, _ = searched(Climber(most=50), Budget(evaluations=3))
+    assert driver.recorder.num_evaluations == 3

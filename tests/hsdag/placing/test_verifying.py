@@ -1,0 +1,181 @@
+"""Verifying: processes of their own, tolerances that follow the model, and third opinions."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13
+
+from hsdag.ir.device import DeviceSpec, parse_devices
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.build import read_graph
+from hsdag.placing import verifying
+from hsdag.placing.result import Verdict
+from hsdag.placing.verifying import Check, Verifier
+from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
+from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, worker_client
+from hsdag.runtime.measuring.references import parse_reference
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.search.options import PlaceOptions
+from tests.runtime.measuring import faulty_worker
+
+DEVICES = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]") for i in range(2))
+FULL = Check(reduced=False)
+
+
+def judged(
+    model: Path,
+    candidate: Candidate,
+    check: Check,
+    judge: Callable[[Verifier], Verdict],
+    command: tuple[str, ...] = WORKER_COMMAND,
+) -> Verdict:
+    """The verdict on a candidate that ran before in a process with others."""
+    with worker_client(WorkerSetup(model, DEVICES), command) as client:
+        runner = CandidateRunner(client, LATENCY)
+        runner.open("whole", Candidate("CPU"))
+        runner.open("placement 1", candidate)
+        return judge(Verifier(runner, check))
+
+
+def in_own_process(verifier: Verifier) -> Verdict:
+    return verifier.in_own_process("placement 1")
+
+
+def compared(verifier: Verifier) -> Verdict:
+    return verifier.compared("placement 1")
+
+
+def halves(model: Path, first_of_second: str) -> Candidate:
+    """Ops up to the first one of a type on one device, the rest on the other."""
+    graph = read_graph(model)
+    cut = next(v for v in graph.topological_order.tolist() if graph.op_types[v] == first_of_second)
+    return Candidate.placed([f"CPU_P{int(graph.position[v] >= graph.position[cut])}" for v in range(graph.num_ops)])
+
+
+def saved(model: ov.Model, path: Path) -> Path:
+    ov.serialize(model, path)
+    return path
+
+
+@pytest.mark.slow
+def test_a_placement_that_only_runs_beside_others_fails_in_a_process_of_its_own(tiny_resnet: Path) -> None:
+    command = (sys.executable, str(faulty_worker.__file__), "divide", "1")
+    verdict = judged(tiny_resnet, halves(tiny_resnet, "MaxPool"), FULL, in_own_process, command)
+    assert verdict.reason is not None
+    assert "a process of its own" in verdict.reason
+    assert "SIGFPE" in verdict.reason
+    assert not verdict.ran
+
+
+def test_a_right_split_passes(tiny_resnet: Path) -> None:
+    verdict = judged(tiny_resnet, halves(tiny_resnet, "MaxPool"), FULL, in_own_process)
+    assert (verdict.reason, verdict.versus, verdict.tolerance) == (None, "cpu", 1e-4)
+
+
+@pytest.fixture
+def misread(tmp_path: Path) -> Path:
+    """A square constant read plainly and transposed, which OpenVINO 2026.4's CPU takes for one and the same."""
+    rng = np.random.default_rng(0)
+    x = opset13.parameter([8, 64], np.float32, name="x")
+    weight = opset13.constant(rng.standard_normal((64, 64)).astype(np.float32))
+    results = [opset13.result(opset13.matmul(x, weight, False, transposed)) for transposed in (False, True)]
+    return saved(ov.Model(results, [x], "misread"), tmp_path / "misread.xml")
+
+
+def test_a_third_opinion_saves_a_right_split_from_a_wrong_cpu(misread: Path) -> None:
+    graph = read_graph(misread)
+    second = [v for v in range(graph.num_ops) if graph.op_types[v] == "MatMul"][-1]
+    ends = {second, *graph.successors.of(second).tolist()}
+    split = Candidate.placed([f"CPU_P{int(v in ends)}" for v in range(graph.num_ops)])
+    verdict = judged(misread, split, FULL, compared)
+    assert verdict.reason is None
+    assert verdict.versus == "op-by-op"
+
+
+def test_what_agrees_with_neither_opinion_is_turned_down_with_both_figures(
+    misread: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("TOLERANCE_FULL_PRECISION", "LARGEST_TOLERANCE"):
+        monkeypatch.setattr(verifying, name, -1.0)
+    verdict = judged(misread, Candidate("CPU"), Check(False, "op-by-op"), compared)
+    assert verdict.reason is not None
+    assert "from op-by-op" in verdict.reason
+    assert "from cpu" in verdict.reason
+
+
+def test_where_there_is_a_largest_difference_the_reference_alone_judges(misread: Path) -> None:
+    verdict = judged(misread, Candidate("CPU"), Check(False, "op-by-op", max_difference=1e-3), compared)
+    assert verdict.reason is not None
+    assert "from op-by-op, and 0.001 is allowed" in verdict.reason
+    assert "from cpu" not in verdict.reason
+
+
+@pytest.fixture
+def quantised(tmp_path: Path) -> Path:
+    """Two convolutions of quantised data, which the CPU fuses into 8-bit ones."""
+    rng = np.random.default_rng(0)
+
+    def quantise(x: Any, end: float, levels: int) -> Any:
+        bounds = [opset13.constant(np.float32(b)) for b in (-end, end)]
+        return opset13.fake_quantize(x, *bounds, *bounds, levels)
+
+    x = opset13.parameter([1, 16, 16, 16], np.float32, name="x")
+    y = x
+    for _ in range(2):
+        weight = opset13.constant((0.08 * rng.standard_normal((16, 16, 3, 3))).astype(np.float32))
+        args = ([1, 1], [1, 1], [1, 1], [1, 1])
+        y = opset13.relu(opset13.convolution(quantise(y, 3.0, 256), quantise(weight, 0.25, 255), *args))
+    return saved(ov.Model([opset13.result(y)], [x], "quantised"), tmp_path / "quantised.xml")
+
+
+def test_the_tolerance_of_a_quantised_model_follows_how_the_cpu_differs_from_itself(quantised: Path) -> None:
+    verdict = judged(quantised, Candidate("CPU"), Check(False, "op-by-op"), compared)
+    assert verdict.difference is not None
+    relative = verdict.difference["max_relative"]
+    assert relative is not None
+    assert relative > 1e-4
+    assert verdict.tolerance == pytest.approx(2 * relative, rel=0.5)
+    assert verdict.reason is None
+
+
+def test_a_tolerance_that_was_asked_for_is_not_widened(quantised: Path) -> None:
+    verdict = judged(quantised, Candidate("CPU"), Check(False, "op-by-op", max_difference=1e-6), compared)
+    assert verdict.tolerance == 1e-6
+
+
+def test_outputs_that_cannot_be_compared_are_reported(tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("cpu", "op-by-op"):
+        monkeypatch.setitem(Verifier.REFERENCES, name, Candidate("NO_SUCH_DEVICE"))
+    verdict = judged(tiny_resnet, Candidate("CPU"), FULL, compared)
+    assert verdict.difference is None
+    assert verdict.reason is not None
+    assert "could not be compared with cpu" in verdict.reason
+
+
+def test_devices_in_half_precision_have_a_wider_tolerance() -> None:
+    single, half = "A=CPU[INFERENCE_PRECISION_HINT=f32]", "B=CPU[INFERENCE_PRECISION_HINT=bf16]"
+    assert Check.over(parse_devices(single)).least == 1e-4
+    computes_in_half = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
+    assert Check.over(parse_devices(f"{single},{half}")).least == (5e-2 if computes_in_half else 1e-4)
+
+
+def test_references_and_tolerances_out_of_range_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="choose one of cpu, onnxruntime, op-by-op"):
+        parse_reference("gpu", None)
+    with pytest.raises(OptionError, match=r"takes an \.onnx file"):
+        parse_reference("onnxruntime", tmp_path / "model.xml")
+    with pytest.raises(OptionError, match="--max-difference must be a number and not negative"):
+        PlaceOptions(max_difference=-0.1)
+
+
+def test_a_missing_onnxruntime_is_one_line_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    with pytest.raises(OptionError, match="pip install onnxruntime"):
+        parse_reference("onnxruntime", Path("model.onnx"))

@@ -1,0 +1,385 @@
+"""The work-conserving executor in place and bench: what is searched for, compared, written and refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13
+
+import hsdag
+from hsdag.cli.app import run
+from hsdag.ir.errors import OptionError, PlacementError, SearchError
+from hsdag.ir.graph.build import fingerprint, read_graph
+from hsdag.ir.graph.coarsen import placement_units
+from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
+from hsdag.ir.graph.reader import load_model
+from hsdag.ir.placement.placement import Placement
+from hsdag.ir.processes import CandidateFailed, Request, WorkerClient
+from hsdag.placing.measured_trace import measured_timeline
+from hsdag.placing.outcome import speed_sentence
+from hsdag.placing.place import run_place
+from hsdag.placing.result import PlaceResult
+from hsdag.placing.searching import prepare
+from hsdag.placing.session import Session, placed_candidate
+from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.executor.merging import CutOptions, plan_cut
+from hsdag.runtime.machine.devices import DeviceSet, resolve_devices
+from hsdag.runtime.measuring.latency import Protocol, Ratio
+from hsdag.runtime.measuring.messages import Throughput
+from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problem.cost_model import CostModel, CostSource
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.simulator import Execution
+from hsdag.scoring.base import Evaluator, Score
+from hsdag.scoring.hybrid import HybridEvaluator, HybridSchedule
+from hsdag.scoring.recording import Budget, RecordingEvaluator
+from hsdag.search.driver import Watcher
+from hsdag.search.options import EXECUTION, PlaceOptions
+
+FOR_THROUGHPUT = CutOptions(objective=THROUGHPUT)
+QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
+pytestmark = pytest.mark.usefixtures("short_comparisons")
+ONE = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32", "ENABLE_CPU_PINNING": "NO"}
+
+
+@pytest.fixture(scope="module")
+def split(tiny_resnet: Path) -> Placement:
+    """A placement file's content for the work-conserving executor: half of tiny_resnet on either of two devices."""
+    graph = read_graph(tiny_resnet)
+    units = placement_units(graph)
+    late = units.partition.labels >= units.graph.num_ops // 2
+    devices = [f"CPU_{'AB'[int(second)]}" for second in late]
+    return Placement.model_validate(
+        {
+            "model": {"name": "tiny_resnet", "fingerprint": fingerprint(graph)},
+            "devices": [{"name": name, "plugin": "CPU", "properties": ONE} for name in ("CPU_A", "CPU_B")],
+            "affinity": dict(zip(graph.canonical_names, devices, strict=True)),
+            "method": "heft",
+            "seed": 0,
+            "objective": "latency",
+            "executor": "work-conserving",
+        }
+    )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def nothing_ruled_out() -> Iterator[None]:
+    """Splits are searched for whatever two devices gain on the machine of these tests."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hsdag.placing.ruled_out.LEAST_GAIN", -np.inf)
+        yield
+
+
+@pytest.fixture(scope="module")
+def placed(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> PlaceResult:
+    """A short search for the work-conserving executor, kept in a folder."""
+    options = PlaceOptions(
+        partition_cpu=2,
+        method="sa",
+        reward="measured",  # a profile may say that devices slow each other down too much for any split
+        executor="work-conserving",
+        budget_s=300.0,
+        max_evaluations=8,
+        finalists=1,
+        protocol=QUICK,
+    )
+    return run_place(tiny_resnet, options, run_folder=tmp_path_factory.mktemp("place") / "run")
+
+
+@pytest.fixture
+def stateful(tmp_path: Path) -> Path:
+    """A model that adds its input to what it remembers."""
+    x = opset13.parameter([1, 4], np.float32, name="x")
+    before = opset13.read_value(opset13.constant(np.zeros((1, 4), dtype=np.float32)), "memory", np.float32, [1, 4])
+    total = opset13.add(x, before)
+    path = tmp_path / "stateful.xml"
+    model = ov.Model([opset13.result(opset13.relu(total))], [opset13.assign(total, "memory")], [x], "stateful")
+    ov.serialize(model, path)
+    return path
+
+
+@pytest.mark.slow
+def test_a_split_is_compared_with_hetero_under_the_same_placement(placed: PlaceResult) -> None:
+    rows = {row.name: row for row in placed.rows}
+    assert {"placement 1", "HETERO:placement 1", "HETERO:CPU_0,CPU_1", "CPU_0", "CPU"} <= set(rows) | set(
+        placed.failures
+    )
+    assert rows["placement 1"].ops == rows["HETERO:placement 1"].ops
+    assert placed.tally.tried == 8
+
+
+def test_the_answer_names_the_executor_that_ran_it(placed: PlaceResult) -> None:
+    answer = next(row for row in placed.rows if row.is_answer)
+    is_split = answer.name.startswith("placement")
+    assert placed.placement.executor == ("work-conserving" if is_split else "hetero")
+
+
+def test_a_search_for_one_executor_is_not_resumed_for_another(placed: PlaceResult, tiny_resnet: Path) -> None:
+    options = PlaceOptions(partition_cpu=2, method="sa", reward="measured", budget_s=4.0, protocol=QUICK)
+    with pytest.raises(SearchError, match="a search with another --executor"):
+        run_place(tiny_resnet, options, run_folder=placed.run_folder, resume=True)
+
+
+@pytest.mark.slow
+def test_place_at_the_command_line(tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "out.json"
+    arguments = ["place", tiny_resnet, "--executor", "work-conserving", "--method", "etf", "--budget", "2s"]
+    assert run([*map(str, arguments), "--partition-cpu", "2", "--json", "-o", str(out)]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert {"CPU_0", "CPU_1", "CPU"} <= {row["name"] for row in document["rows"]}
+    assert set(Placement.load(out).affinity) == set(read_graph(tiny_resnet).canonical_names)
+
+
+@pytest.mark.slow
+def test_nothing_is_searched_over_devices_that_gain_nothing_side_by_side_and_place_says_so(
+    tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hsdag.placing.ruled_out.LEAST_GAIN", 1.0)
+    heard: list[str] = []
+    options = PlaceOptions(partition_cpu=2, method="etf", executor="work-conserving", budget_s=600.0, protocol=QUICK)
+    found = run_place(tiny_resnet, options, watcher=Watcher(on_phase=heard.append))
+    (said,) = [phase for phase in heard if "share hardware" in phase]
+    assert said.startswith("CPU_0 and CPU_1 share hardware: side by side ")
+    assert found.tally.tried == found.tally.simulated == 0
+    assert found.sentence.startswith(f"{said}; the placement is all on ")
+    assert {"CPU_0", "CPU_1", "CPU"} <= {row.name for row in found.rows}
+
+
+def test_bench_runs_a_placement_by_the_executor_its_file_names(
+    tiny_resnet: Path, split: Placement, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    split.save(tmp_path / "p.json")
+    arguments = ["bench", tiny_resnet, "-p", tmp_path / "p.json", "-t", "0.3s", "--json"]
+    assert run([*map(str, arguments), "--trace", str(tmp_path / "t.json")]) == 0
+    (row,) = json.loads(capsys.readouterr().out)["rows"]
+    assert row["inferences_per_s"] > 0
+    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
+    ran = [event for event in events if event["ph"] == "X"]
+    assert {event["cat"] for event in ran} == {"subgraph"}
+    assert "measured" in events[0]["args"]["name"]
+
+
+def test_an_executor_that_is_named_wins_over_the_files(tiny_resnet: Path, split: Placement) -> None:
+    result = hsdag.bench(tiny_resnet, {"p": split}, executor="hetero", time="0.3s", with_timeline=True)
+    assert result.timeline is not None
+    assert "subgraph" not in {result.timeline.op_types[op] for op in result.timeline.ops.op.tolist()}
+
+
+@pytest.mark.slow
+def test_subgraphs_of_a_measured_timeline_never_overlap_on_a_device(tiny_resnet: Path, split: Placement) -> None:
+    timeline = hsdag.bench(tiny_resnet, {"p": split}, time="0.3s", with_timeline=True).timeline
+    assert timeline is not None
+    ops = timeline.ops
+    for device in range(2):
+        mine = np.flatnonzero(ops.device == device)
+        mine = mine[np.argsort(ops.start_s[mine])]
+        assert (ops.start_s[mine][1:] >= ops.end_s[mine][:-1]).all()
+
+
+@pytest.mark.parametrize("command", ["place", "bench"])
+def test_an_unknown_executor_is_answered_with_the_choices(
+    tiny_resnet: Path, command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run([command, str(tiny_resnet), "--executor", "fast"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err == "hsdag: unknown executor 'fast'; choose one of hetero, work-conserving, cuda\n"
+
+
+def test_bench_wants_a_placement_for_an_executor(tiny_resnet: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["bench", str(tiny_resnet), "--executor", "hetero"]) == 2
+    assert "name one with --placement" in capsys.readouterr().err
+
+
+def test_a_model_with_state_is_searched_and_its_splits_are_run(stateful: Path) -> None:
+    one = "INFERENCE_NUM_THREADS=1"
+    options = PlaceOptions(devices=f"A=CPU[{one}],B=CPU[{one}]", executor="work-conserving", protocol=QUICK)
+    outcome = run_place(stateful, replace(options, method="random", reward="measured", max_evaluations=4))
+    assert outcome.tally.tried > 0
+    assert not outcome.tally.failures
+
+
+def test_a_split_of_a_model_with_state_is_refused(stateful: Path) -> None:
+    model = load_model(stateful)
+    whole = run_place(stateful, PlaceOptions(partition_cpu=2, method="best-device", protocol=QUICK)).placement
+    affinity = {op: f"CPU_{int(op.startswith('Assign'))}" for op in whole.affinity}
+    split = whole.model_copy(update={"affinity": affinity})
+    with pytest.raises(PlacementError, match="must share a device, for they keep variable 'memory' between inf"):
+        split.compile(ov.Core(), model)
+    with pytest.raises(PlacementError, match="keep variable"):
+        hsdag.compile_work_conserving(model, split)
+
+
+def test_the_python_api_takes_an_executor(tiny_resnet: Path) -> None:
+    with pytest.raises(OptionError, match="unknown executor 'fast'"):
+        hsdag.place(tiny_resnet, executor="fast")
+
+
+def test_methods_are_told_what_the_executor_does() -> None:
+    beside = Execution.WORK_CONSERVING
+    assert {"hetero": Execution.SEQUENTIAL, "work-conserving": beside, "cuda": beside} == EXECUTION
+
+
+def test_the_sentence_says_what_the_executor_gains() -> None:
+    sentence = speed_sentence("placement 1", "A", Ratio(1.25, 1.2, 1.3), {}, {}, Ratio(1.5, 1.4, 1.6))
+    assert sentence.endswith(
+        "single device, A; HETERO takes 1.50 times as long with the same placement (95% interval 1.40 to 1.60)."
+    )
+
+
+@pytest.fixture(scope="module")
+def branches(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two branches of two products each, which only the input ties together."""
+    rng = np.random.default_rng(0)
+    x = opset13.parameter([128, 1024], np.float32, name="x")
+    ends = []
+    for branch in "ab":
+        made = x
+        for k in range(2):
+            weight = opset13.constant(rng.standard_normal((1024, 1024)).astype(np.float32) / 32)
+            made = opset13.matmul(made, weight, False, False, name=f"{branch}{k}")
+        ends.append(opset13.result(made))
+    path = tmp_path_factory.mktemp("branches") / "branches.xml"
+    ov.serialize(ov.Model(ends, [x], "branches"), path)
+    return path
+
+
+@pytest.mark.slow
+def test_a_device_takes_the_ready_part_that_the_plan_puts_first(branches: Path) -> None:
+    with Session(branches, resolve_devices(None, 2)) as session:
+        problem, names = session.problem(), session.graph.op_names
+        late = {problem.units.partition.labels[names.index(name)] for name in ("a1", "b1")}
+        placement = np.array([int(u in late) for u in range(problem.num_units)])
+        for first, second in ("ab", "ba"):
+            order = np.ones(problem.num_units, dtype=np.int64)
+            order[problem.units.partition.labels[names.index(f"{first}0")]] = 0
+            candidate = session.placed(problem, Plan(placement, order), "work-conserving")
+            timeline = measured_timeline(session, candidate, runs=1)
+            start_s = dict(zip(np.array(timeline.op_names)[timeline.ops.op], timeline.ops.start_s, strict=True))
+            assert start_s[f"{first}0"] < start_s[f"{second}0"]
+
+
+@pytest.mark.slow
+def test_a_method_with_an_order_writes_a_priority_that_bench_honours(
+    branches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def even(profile: ModelProfile, **_: bool) -> CostModel:
+        """Costs under which two branches are faster on two devices, whatever else the machine does."""
+        free, fast = np.zeros((2, 2)), np.full((2, 2), 1e12)
+        return CostModel(np.full((len(profile.times[0].time_s), 2), 1e-3), np.zeros(2), free, fast, CostSource.MEASURED)
+
+    monkeypatch.setattr(ModelProfile, "costs", even)
+    monkeypatch.setattr(Ratio, "is_faster", True)
+    one = ";".join(f"{key}={value}" for key, value in ONE.items())
+    options = PlaceOptions(
+        devices=f"A=CPU[{one}],B=CPU[{one}]", method="heft", executor="work-conserving", protocol=QUICK
+    )
+    options = replace(options, reward="simulated", budget_s=10.0, finalists=1)
+    placement = run_place(branches, options, run_folder=tmp_path / "run").placement
+    assert placement.priority is not None
+    assert set(placement.priority) == set(placement.affinity)
+    placement.save(tmp_path / "p.json")
+    with Session(branches, DeviceSet(tuple(record.spec() for record in placement.devices), ())) as session:
+        candidate = placed_candidate(session, "p", Placement.load(tmp_path / "p.json"), "work-conserving")
+    assert candidate.priority == tuple(placement.priority[name] for name in session.graph.canonical_names)
+    assert any(
+        json.loads(line).get("order") for line in (tmp_path / "run" / "candidates.jsonl").read_text().splitlines()
+    )
+
+
+class Machine(Evaluator):
+    """Stands for the hardware: launches cost more there than the profile says."""
+
+    def __init__(self, problem: Problem, true: WorkConservingCosts) -> None:
+        self.problem, self.true = problem, true
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        ops = self.problem.expand(np.stack([plan.placement for plan in plans]))
+        return [Score(float(s)) for s in self.true.latency_s(ops)]
+
+
+def test_measuring_teaches_the_search_what_launches_take(tiny_resnet: Path) -> None:
+    graph = read_graph(tiny_resnet)
+    units = placement_units(graph)
+    problem = Problem(units, ("a", "b"), np.ones((units.graph.num_ops, 2), dtype=np.bool_))
+    time_s = np.random.default_rng(0).uniform(1e-5, 1e-4, (graph.num_ops, 2))
+    models = [
+        CostModel(time_s, np.full(2, launch_s), np.zeros((2, 2)), np.full((2, 2), 1e9), CostSource.MEASURED)
+        for launch_s in (1e-4, 4e-4)
+    ]
+    prior, true = (WorkConservingCosts.of(graph, model) for model in models)
+    recorder = RecordingEvaluator(Machine(problem, true), Budget())
+    evaluator = HybridEvaluator(problem, prior, recorder, HybridSchedule(first=10, longest=10, measured_each=3))
+    rng = np.random.default_rng(1)
+    others = [Plan(row) for row in rng.integers(0, 2, (20, problem.num_units))]
+    true_s = true.latency_s(problem.expand(np.stack([plan.placement for plan in others])))
+    before = np.abs(evaluator.simulated(others) / true_s - 1).mean()
+    for _ in range(4):
+        evaluator.evaluate([Plan(row) for row in rng.integers(0, 2, (10, problem.num_units))])
+    assert np.abs(evaluator.simulated(others) / true_s - 1).mean() < 0.3 * before
+
+
+@pytest.fixture
+def counting(tmp_path: Path) -> Path:
+    """A model with a branch that hangs on how many of its inputs are positive."""
+    x = opset13.parameter([1, 64], np.float32, name="x")
+    positive = opset13.relu(x, name="positive")
+    count = opset13.shape_of(opset13.non_zero(positive), name="count")
+    scale = opset13.reduce_sum(opset13.exp(opset13.convert(count, "f32")), opset13.constant(np.array([0])))
+    path = tmp_path / "counting.xml"
+    ov.serialize(ov.Model([opset13.result(opset13.multiply(positive, scale))], [x], "counting"), path)
+    return path
+
+
+@pytest.mark.slow
+def test_costs_are_of_the_cut_that_runs_where_shapes_hang_on_the_data(counting: Path) -> None:
+    options = PlaceOptions(partition_cpu=2, executor="work-conserving", reward="simulated", budget_s=10.0)
+    with Session(counting, resolve_devices(None, 2)) as session:
+        space = prepare(session, options, Watcher())
+        assert isinstance(space.costs, WorkConservingCosts)
+        table = space.costs.table
+        placement = np.zeros(session.graph.num_ops, dtype=np.int64)
+        placement[session.graph.op_names.index("count") :] = 1
+        parts, plan = table.parts(placement), plan_cut(session.graph, placement, 2)
+    assert parts is not None
+    assert len(parts.device) == len(plan.cut.subgraphs) > 1
+    assert parts.work_s.sum() == pytest.approx(table.op_s[plan.instances.op, plan.instances.device].sum())
+
+
+def test_throughput_is_measured_with_the_cut_of_the_objective(split: Placement, tiny_resnet: Path) -> None:
+    documents = [split.model_copy(update={"objective": name}) for name in ("latency", "throughput")]
+    with Session(tiny_resnet, DeviceSet(tuple(record.spec() for record in split.devices), ())) as session:
+        found = [session.runner.request("p", placed_candidate(session, "p", p, "work-conserving")) for p in documents]
+    assert [request.candidate.objective.name for request in found] == ["latency", "throughput"]
+    with hsdag.compile_work_conserving(tiny_resnet, documents[1]) as compiled:
+        plan = plan_cut(compiled.cut.graph, compiled_devices(split, compiled.cut.graph), 2, FOR_THROUGHPUT)
+        assert [part.ops for part in compiled.cut.subgraphs] == [part.ops for part in plan.cut.subgraphs]
+
+
+def compiled_devices(placement: Placement, graph: ComputationGraph) -> IntArray:
+    return np.array([placement.used_devices.index(placement.affinity[name]) for name in graph.canonical_names])
+
+
+def test_a_candidate_without_throughput_says_why(tiny_resnet: Path, split: Placement) -> None:
+    """The worker is lost while several requests are in flight."""
+    with pytest.MonkeyPatch.context() as patch:
+        call = WorkerClient.call
+
+        def lose(client: WorkerClient, request: Request[Any], limit_s: float, compiling_s: float = 0.0) -> Any:
+            if isinstance(request, Throughput):
+                raise CandidateFailed("took more than 60 s")
+            return call(client, request, limit_s, compiling_s)
+
+        patch.setattr(WorkerClient, "call", lose)
+        result = hsdag.bench(tiny_resnet, {"p": split}, time="0.3s")
+    assert result.rows[0].inferences_per_s is None
+    assert "took more than 60 s" in result.in_flight_failures["p"]

@@ -1,0 +1,150 @@
+"""The page in a browser: it renders and reacts, without a complaint, a request, or a name that is taken for markup."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.hsdag.reporting.html.conftest import OpenPage
+from tests.hsdag.reporting.html.examples import CONTENT, EVIL, FAST, NAMES
+
+MODEL = "name => Bokeh.documents[0].get_model_by_name(name)"
+SETTLED = "Bokeh.documents[0].is_idle"
+
+
+def model(page: Page, name: str, expression: str) -> Any:
+    """The value of a JavaScript expression on the figure or widget of that name."""
+    return page.evaluate(f"(name => {{ const it = ({MODEL})(name); return {expression} }})({name!r})")
+
+
+def selected(page: Page) -> list[str]:
+    """Names of the selected ops."""
+    ops = "it.renderers.find(each => each.glyph.type == 'Rect').data_source"
+    names: list[str] = model(page, "graph", f"{ops}.selected.indices.map(i => {ops}.data.name[i])")
+    return names
+
+
+@pytest.mark.slow
+def test_every_figure_is_drawn(html: str, open_page: OpenPage) -> None:
+    page = open_page(html)
+    assert page.locator("section h2").all_inner_texts() == [
+        "Comparison", "Graph", "Timelines", "Search", "What was tried", "Profile", "Environment",
+    ]  # fmt: skip
+    assert page.locator(".bk-Figure").count() == 6
+    assert page.evaluate("[...document.querySelectorAll('section > .bk')].every(each => each.offsetHeight > 50)")
+
+
+def test_names_with_markup_stay_text(html: str, open_page: OpenPage) -> None:
+    page = open_page(html)
+    assert page.title() == f"{EVIL}, placed by hsdag"
+    assert page.locator("h1").inner_text() == EVIL
+    assert page.locator("img").count() == 0
+    cells = page.locator(".bk-DataTable .slick-cell").all_inner_texts()
+    assert NAMES[1] in [cell.strip() for cell in cells]
+    assert f"{FAST}, ms" in page.locator(".bk-DataTable .slick-column-name").all_inner_texts()
+
+
+def test_an_op_tells_its_figures_as_text_where_one_points_at_it(html: str, open_page: OpenPage) -> None:
+    page = open_page(html)
+    figure = page.locator("#graph .bk-Figure")
+    figure.scroll_into_view_if_needed()
+    box = figure.bounding_box()
+    assert box is not None
+    assert CONTENT.placed is not None
+    drawing = CONTENT.placed.drawing
+    view = "Bokeh.index.find_one(it).frame"
+    x = model(page, "graph", f"{view}.x_scale.compute({drawing.x[1]})")
+    y = model(page, "graph", f"{view}.y_scale.compute({drawing.y[1]})")
+    page.mouse.move(box["x"] + x, box["y"] + y)
+    tip = page.locator(".bk-Tooltip:visible")
+    tip.wait_for()
+    shown = tip.evaluate("it => it.shadowRoot.textContent")
+    assert NAMES[1] in shown
+    assert "4 ms" in shown
+
+
+def test_a_search_selects_ops_and_goes_to_the_first(html: str, open_page: OpenPage) -> None:
+    page = open_page(html)
+    page.get_by_label("Search by name or type").type("right")
+    page.wait_for_function(SETTLED)
+    assert selected(page) == [NAMES[3]]
+    centre = model(page, "graph", "(it.x_range.start + it.x_range.end) / 2")
+    assert centre == pytest.approx(2.0)
+
+
+def test_next_goes_on_to_the_next_op_that_was_found(html: str, open_page: OpenPage) -> None:
+    page = open_page(html)
+    page.get_by_label("Search by name or type").type("t")
+    page.get_by_role("button", name="Next").click()
+    page.wait_for_function(SETTLED)
+    assert page.locator(".count").evaluate("it => it.shadowRoot.textContent").endswith("2 of 5")
+
+
+@pytest.mark.slow
+def test_colouring_by_cost_shows_the_bar_of_times(html: str, open_page: OpenPage) -> None:
+    page = open_page(html)
+    page.get_by_label("Colour by").select_option("cost")
+    page.wait_for_function(SETTLED)
+    assert model(page, "graph", "it.renderers.filter(each => each.glyph.fill_color?.field == 'cost_ms').length") == 2
+    ops = "it.renderers.filter(each => each.glyph.type == 'Rect')"
+    assert model(page, "graph", f"{ops}.map(each => each.glyph.hatch_alpha.value)") == [0, 0]
+    assert model(page, "graph", "it.above.map(each => [each.type, each.visible])") == [
+        ["Legend", False],
+        ["ColorBar", True],
+    ]
+
+
+def test_the_profile_is_sorted_by_its_headings(html: str, open_page: OpenPage) -> None:
+    page = open_page(html)
+    heading = page.locator(".bk-DataTable .slick-header-column", has_text="FAST")
+    heading.click()
+    heading.click()
+    page.wait_for_function(SETTLED)
+    first = page.locator(".bk-DataTable .slick-row").first.locator(".slick-cell").first
+    assert first.inner_text().strip() == NAMES[1]
+
+
+def test_the_profile_is_filtered_while_one_types(html: str, open_page: OpenPage) -> None:
+    page = open_page(html)
+    page.get_by_label("Filter by name, type or device").type("concat")
+    page.wait_for_function(SETTLED)
+    assert page.locator(".bk-DataTable .slick-row").count() == 1
+    assert NAMES[4] in page.locator(".bk-DataTable .slick-row").inner_text()
+
+
+def test_a_page_follows_the_theme_of_the_system_and_the_button(html: str, open_page: OpenPage) -> None:
+    page = open_page(html, color_scheme="dark")
+    dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    page.get_by_role("button", name="Light theme").click()
+    light = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert (dark, light) == ("rgb(18, 23, 29)", "rgb(255, 255, 255)")
+    ink = model(page, "graph", "it.above.find(each => each.type == 'Legend').label_text_color")
+    assert ink.strip() == "#1b2430"
+
+
+@pytest.mark.slow
+def test_the_bar_of_times_can_be_read_in_the_dark(html: str, open_page: OpenPage) -> None:
+    page = open_page(html, color_scheme="dark")
+    bar = "it.above.find(each => each.type == 'ColorBar')"
+    assert model(page, "graph", f"{bar}.title_text_color").strip() == "#e4e9ee"
+    assert model(page, "graph", f"{bar}.major_label_text_color").strip() == "#e4e9ee"
+
+
+@pytest.mark.slow
+def test_on_a_telephone_every_control_of_the_graph_is_in_view(html: str, open_page: OpenPage) -> None:
+    page = open_page(html, viewport={"width": 390, "height": 800})
+    for name in ("Previous", "Next"):
+        box = page.get_by_role("button", name=name).bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 390
+    reached = "it => { it.scrollLeft = 1e4; return it.lastElementChild.getBoundingClientRect().right }"
+    assert page.locator("nav").evaluate(reached) <= 390
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", [1280, 800, 390])
+def test_nothing_sticks_out_of_a_narrow_window(html: str, open_page: OpenPage, width: int) -> None:
+    page = open_page(html, viewport={"width": width, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -1,0 +1,34 @@
+"""The figure of measured placements: nothing that was measured is out of sight."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from hsdag.reporting.html.figures import progress_figures
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.scoring.base import Score
+from tests.hsdag.reporting.html.examples import event
+
+
+def figure_of(values: list[float]) -> Any:
+    """The figure of placements measured one second apart."""
+    events = [event(float(k), Score(value / 1e3)) for k, value in enumerate(values)]
+    (figure,) = progress_figures(events, (), LATENCY)
+    return figure
+
+
+def test_the_slowest_of_similar_placements_is_inside_the_axes() -> None:
+    figure = figure_of([364.6, 368.0, 432.0])
+    assert figure.y_range.start < 364.6
+    assert figure.y_range.end > 433.0
+
+
+def test_an_outlier_stands_at_the_upper_end_with_its_own_value() -> None:
+    figure = figure_of([10.0, 11.0, 500.0])
+    (source,) = [each.data_source for each in figure.renderers if "value" in each.data_source.data]
+    assert figure.y_range.end < 20.0
+    assert max(source.data["y"]) < figure.y_range.end
+    assert list(source.data["value"]) == pytest.approx([10.0, 11.0, 500.0])
+    assert list(source.data["marker"]) == ["circle", "circle", "triangle"]

@@ -1,0 +1,162 @@
+"""Reports of kept searches: whole, unfinished, and damaged ones."""
+
+from __future__ import annotations
+
+import gc
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import hsdag
+from hsdag.cli.app import run
+from hsdag.ir.errors import SearchError
+from hsdag.placing.kept_run import KeptRun
+from hsdag.placing.result import PlaceResult
+from hsdag.reporting.advice import advice_of
+from hsdag.reporting.explorer import how_to_open
+from hsdag.reporting.report import content_of
+from hsdag.reporting.simulated_trace import simulated_timeline
+from hsdag.search.options import command_words
+
+
+@pytest.fixture
+def folder(kept_search: PlaceResult) -> Path:
+    assert kept_search.run_folder is not None
+    return kept_search.run_folder
+
+
+@pytest.fixture
+def unfinished(folder: Path, tmp_path: Path) -> Path:
+    """The same search, had it been killed before the end."""
+    copy = Path(shutil.copytree(folder, tmp_path / "killed.run"))
+    (copy / "result.json").unlink()
+    return copy
+
+
+@pytest.mark.slow
+def test_a_report_has_the_figures_of_the_answer(folder: Path, kept_search: PlaceResult) -> None:
+    content = content_of(KeptRun.load(folder))
+    assert content.sentence == kept_search.sentence
+    assert content.rows == kept_search.rows
+    assert content.tally == kept_search.tally
+
+
+def test_ops_are_where_the_placement_has_them(folder: Path, kept_search: PlaceResult) -> None:
+    placed = content_of(KeptRun.load(folder)).placed
+    assert placed is not None
+    found = {placed.graph.canonical_names[v]: placed.devices[d] for v, d in enumerate(placed.device.tolist())}
+    assert found == kept_search.placement.affinity
+
+
+@pytest.mark.slow
+def test_the_placement_file_stands_for_the_run_beside_it(folder: Path, tmp_path: Path) -> None:
+    result = hsdag.report(folder.with_suffix(".json"), tmp_path / "report.html")
+    assert result.files == (tmp_path / "report.html",)
+    assert result.sentence in result.files[0].read_text().replace("&#39;", "'")
+
+
+def test_a_search_that_was_killed_still_gives_what_there_is(unfinished: Path, tmp_path: Path) -> None:
+    result = hsdag.report(unfinished, tmp_path / "report.html")
+    assert "has not come to its end" in result.sentence
+    content = content_of(KeptRun.load(unfinished))
+    assert content.events
+    assert content.placed is not None
+    assert "resume" in content.advice[0].text
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """The run folder is free when the search has ended, not when its object is collected."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collection")
+def test_a_search_goes_on_by_the_command_that_its_report_suggests(
+    tiny_resnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    begun = ["place", str(tiny_resnet), "--partition-cpu", "2", "--shape", "2,3,32,32", "--method", "sa"]
+    begun += ["--max-evaluations", "4", "--set", "cooling=0.9", "--pin", ".*input.*=CPU_0", "--max-difference", "0.05"]
+    assert run(["place", *begun[1:], "-o", "out.json", "--run", "my run"]) == 0
+    (tmp_path / "my run" / "result.json").unlink()
+    (advice,) = content_of(KeptRun.load("my run")).advice
+    words = shlex.split(str(advice.code))
+    assert (words[0], words[-3:]) == ("hsdag", ["--resume", "--run", "my run"])
+    assert run([*words[1:], "--budget", "20s"]) == 0
+    ended = KeptRun.load("my run").result
+    assert ended is not None
+    assert ended.placement_file == "out.json"
+
+
+def test_files_that_are_suggested_exist(tiny_resnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever names the placement file and the run folder were given."""
+    monkeypatch.chdir(tmp_path)
+    hsdag.place(tiny_resnet, partition_cpu=2, budget="4s", max_evaluations=2, run_folder="myrun", output="out.json")
+    kept = KeptRun.load("myrun")
+    assert kept.result is not None
+    split = {op: f"CPU_{k % 2}" for k, op in enumerate(kept.result.placement.affinity)}
+    placement = kept.result.placement.model_copy(update={"affinity": split})
+    deploy, check = advice_of(replace(kept, result=kept.result.model_copy(update={"placement": placement})))
+    assert "'out.json'" in str(deploy.code)
+    words = shlex.split(str(check.code))
+    assert all(Path(name).is_file() for name in (words[2], words[4]))
+
+
+def test_arguments_are_written_as_at_the_command_line() -> None:
+    given = {
+        "devices": ["CPU", "GPU.0"], "settings": {"chains": 2}, "pins": ("a b.*=CPU_1", "c=CPU_0"), "fresh": True,
+        "shape": {"x": (1, 8)}, "max_difference": 0.001, "seed": 0, "tokens": None,
+    }  # fmt: skip
+    defaults = dict.fromkeys(given) | {"pins": (), "fresh": False, "seed": 0}
+    assert shlex.join(command_words(given, defaults) or ()) == (
+        "--devices CPU,GPU.0 --set chains=2 --pin 'a b.*=CPU_1' --pin c=CPU_0 --fresh --shape 'x[1,8]' "
+        "--max-difference 0.001"
+    )
+    assert command_words({"start": object()}, {"start": None}) is None
+
+
+def test_the_environment_has_the_limits_of_the_search(unfinished: Path) -> None:
+    run = KeptRun.load(unfinished)
+    limited = replace(run, record=run.record.model_copy(update={"data_shapes": ("x[1,8]", "x[1,9]")}))
+    assert content_of(limited).environment["data shape"] == "x[1,8], x[1,9]"
+
+
+def test_without_data_of_nodes_model_explorer_is_told_of_the_graph_alone() -> None:
+    assert how_to_open([Path("m.json")]) == "Open it with model-explorer m.json (pip install hsdag[explorer])."
+
+
+def test_a_folder_that_is_no_run_is_said_in_one_line(tmp_path: Path) -> None:
+    with pytest.raises(SearchError, match="is no run folder"):
+        hsdag.report(tmp_path, tmp_path / "report.html")
+    assert not (tmp_path / "report.html").exists()
+
+
+@pytest.mark.parametrize("executor", ["hetero", "work-conserving"])
+def test_the_simulated_timeline_ends_when_the_costs_say(folder: Path, tmp_path: Path, executor: str) -> None:
+    copy = Path(shutil.copytree(folder, tmp_path / "copy.run"))
+    (copy / "result.json").unlink()
+    record = (copy / "run.json").read_text().replace('"executor": "hetero"', f'"executor": "{executor}"')
+    (copy / "run.json").write_text(record)
+    run, placement = KeptRun.load(copy), KeptRun.load(folder).placement
+    assert placement is not None
+    assert run.costs is not None
+    order = run.graph.position
+    names = ["CPU_0" if order[v] < run.graph.num_ops // 2 else "CPU_1" for v in range(run.graph.num_ops)]
+    split: dict[str, str] = {}
+    for unit in range(run.problem.num_units):  # a unit is where its first op is
+        ops = [v for v in range(run.graph.num_ops) if run.problem.units.partition.labels[v] == unit]
+        split |= {run.graph.canonical_names[v]: names[min(ops)] for v in ops}
+    placement = placement.model_copy(update={"affinity": split, "executor": executor})
+    plan = run.plan_of(placement)
+    assert plan is not None
+    timeline = simulated_timeline(run, placement)
+    assert timeline is not None
+    assert timeline.simulated
+    expected_s = run.costs.latency_s(run.problem.expand(plan.placement)[None])[0]
+    assert timeline.end_s == pytest.approx(expected_s, rel=0.25 if executor == "hetero" else 1e-9)

@@ -1,0 +1,107 @@
+"""The JSON schemas of hsdag's files take what hsdag writes and nothing else."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+import hsdag
+from hsdag.api import place
+from hsdag.runtime.platforms import list_platforms
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem_file import problem_to_json
+from hsdag.schemas.files import FILES, file_schema, write_schemas
+from hsdag.scoring.base import Score
+from hsdag.scoring.recording import Event
+from hsdag.search.run_folder import RunFolder, RunRecord
+from hsdag.sources.workload import build_problem
+
+RUN_FILES = ("run", "graph", "profile", "result")
+
+
+@pytest.fixture(scope="module")
+def written(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory, short_comparisons: None) -> dict[str, Any]:
+    """A document of every kind, as hsdag writes it."""
+    folder = tmp_path_factory.mktemp("files")
+    place(tiny_resnet, partition_cpu=2, method="met", budget="30s", run_folder=folder / "a").save(folder / "p")
+    documents = {name: json.loads((folder / "a" / f"{name}.json").read_text()) for name in RUN_FILES}
+    record = RunRecord.model_validate(documents["run"])
+    run, plan = RunFolder.create(folder / "b", record), Plan(np.zeros(record.num_units, dtype=np.int64))
+    run.append(Event(plan, Score(0.25), 1.5))
+    run.keep([plan])
+    documents |= {"event": json.loads(run.events_path.read_text())}
+    documents |= {"candidate": json.loads(run.candidates_path.read_text())}
+    documents["placement"] = json.loads((folder / "p").read_text())
+    parts = hsdag.export(folder / "p", "parts", folder / "parts", tiny_resnet)
+    documents["parts"] = json.loads(parts.files[0].read_text())
+    documents["problem"] = json.loads(problem_to_json(build_problem("ptb", None, {"seed": 0})))
+    platform = resources.files("hsdag.runtime.platforms").joinpath(f"{list_platforms()[0]}.toml")
+    return documents | {"platform": tomllib.loads(platform.read_text())}
+
+
+def test_the_documentation_links_to_the_schema_of_every_file(tmp_path: Path) -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "reference.md").read_text()
+    write_schemas(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(re.findall(r"\(schemas/(\w+\.json)\)", page))
+    assert json.loads((tmp_path / "placement.json").read_text()) == file_schema("placement")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", FILES)
+def test_a_schema_takes_what_hsdag_writes(kind: str, written: dict[str, Any]) -> None:
+    jsonschema.validate(written[kind], file_schema(kind), jsonschema.Draft202012Validator)
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_schema_refuses_an_unknown_key(kind: str, written: dict[str, Any]) -> None:
+    with pytest.raises(jsonschema.ValidationError, match="'colour' was unexpected"):
+        jsonschema.validate({**written[kind], "colour": "red"}, file_schema(kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "change", "complaint"),
+    [
+        ("placement", {"model": {"name": "a", "fingerprint": "sha256:0"}}, "does not match"),
+        ("placement", {"format": "hsdag-problem"}, "'hsdag-placement' was expected"),
+        ("placement", {"devices": []}, "should be non-empty"),
+        ("problem", {"ops": [{"name": "a", "time_s": [-1.0]}]}, "less than the minimum of 0"),
+        ("problem", {"version": 2}, "1 was expected"),
+        ("parts", {"parts": []}, "should be non-empty"),
+        ("platform", {"description": ""}, "should be non-empty"),
+        ("run", {"num_units": "many"}, "is not of type 'integer'"),
+        ("event", {"elapsed_s": None}, "is not of type 'number'"),
+        ("candidate", {"order": "210"}, "is not valid under any"),
+        ("graph", {"output_bytes": [-1]}, "less than the minimum of 0"),
+        ("profile", {"devices": [{}]}, "is a required property"),
+        ("result", {"placement": None}, "is not of type 'object'"),
+    ],
+)
+def test_a_schema_refuses_what_is_broken(
+    kind: str, change: dict[str, Any], complaint: str, written: dict[str, Any]
+) -> None:
+    with pytest.raises(jsonschema.ValidationError, match=complaint):
+        jsonschema.validate({**written[kind], **change}, file_schema(kind))
+
+
+def test_a_file_without_its_format_is_refused(written: dict[str, Any]) -> None:
+    unmarked = {key: value for key, value in written["placement"].items() if key != "format"}
+    with pytest.raises(jsonschema.ValidationError, match="'format' is a required property"):
+        jsonschema.validate(unmarked, file_schema("placement"))
+
+
+def test_the_diagonal_of_links_may_be_null(written: dict[str, Any]) -> None:
+    links = {"latency_s": [[None]], "bandwidth_bytes_per_s": [[None]]}
+    jsonschema.validate({**written["problem"], "links": links}, file_schema("problem"))
+
+
+def test_files_that_a_schema_takes_are_read(written: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_text(json.dumps(written["placement"]))
+    assert hsdag.Placement.load(tmp_path / "p.json").devices[0].plugin == "CPU"

@@ -1,0 +1,248 @@
+"""Hybrid evaluation: what it measures, what it learns from it, and when it stops."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hsdag.ir.graph.coarsen import coarsen
+from hsdag.ir.graph.computation_graph import IntArray, graph_from_edges
+from hsdag.ir.graph.partition import Partition
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problem.cost_model import CostModel, CostSource
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.scoring.base import Evaluator, Score, SearchStopped
+from hsdag.scoring.hybrid import KEPT, HybridEvaluator, HybridSchedule
+from hsdag.scoring.recording import Budget, RecordingEvaluator
+
+NUM = 12
+GRAPH = graph_from_edges(["Add"] * NUM, [(v - 1, v) for v in range(1, NUM)], output_bytes=[1000] * NUM)
+PLAN = HybridSchedule(first=10, longest=10, measured_each=2, patience=2, most=1000)
+
+
+def costs(launch_s: float) -> HeteroCosts:
+    time_s = np.random.default_rng(0).uniform(1e-3, 3e-3, (NUM, 2))
+    model = CostModel(time_s, np.full(2, launch_s), np.zeros((2, 2)), np.full((2, 2), 1e12), CostSource.MEASURED)
+    return HeteroCosts.of(GRAPH, model)
+
+
+class Device(Evaluator):
+    """Stands for the hardware: launches cost more there than the profile says."""
+
+    def __init__(self, launch_s: float = 1e-3, failing: Sequence[Plan] = ()) -> None:
+        self.true = costs(launch_s)
+        self.asked: list[Plan] = []
+        self.failing = failing
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        self.asked += plans
+        return [self._one(plan) for plan in plans]
+
+    def _one(self, plan: Plan) -> Score:
+        if plan in self.failing:
+            return Score.failed("crashed")
+        return Score(float(self.true.latency_s(PROBLEM.expand(plan.placement)[None])[0]))
+
+
+PROBLEM = Problem(coarsen(GRAPH, Partition.identity(NUM)), ("a", "b"), np.ones((NUM, 2), dtype=np.bool_))
+
+
+def hybrid(device: Device, plan: HybridSchedule = PLAN, budget: Budget | None = None) -> HybridEvaluator:
+    return HybridEvaluator(PROBLEM, costs(1e-6), RecordingEvaluator(device, budget or Budget()), plan)
+
+
+def drawn(count: int, seed: int = 0) -> list[Plan]:
+    rng = np.random.default_rng(seed)
+    return [Plan(rng.integers(0, 2, NUM)) for _ in range(count)]
+
+
+def stacked(plans: Sequence[Plan]) -> IntArray:
+    return np.stack([plan.placement for plan in plans])
+
+
+def run_out(evaluator: HybridEvaluator) -> None:
+    """Evaluate until the search is stopped."""
+    with contextlib.suppress(SearchStopped):
+        for seed in range(500):
+            evaluator.evaluate(drawn(10, seed))
+        pytest.fail("the search never ended")
+
+
+def test_most_placements_are_simulated_and_only_the_most_promising_measured() -> None:
+    device = Device()
+    evaluator, placements = hybrid(device), drawn(10)
+    simulated_s = costs(1e-6).latency_s(PROBLEM.expand(stacked(placements)))
+    evaluator.evaluate(placements)
+    best = [placements[i] for i in np.argsort(simulated_s)[:2]]
+    assert device.asked == best
+
+
+def test_measuring_teaches_what_the_profile_did_not_know() -> None:
+    evaluator, others = hybrid(Device()), drawn(30, 9)
+    true_s = costs(1e-3).latency_s(PROBLEM.expand(stacked(others)))
+    before = np.abs(evaluator.simulated(others) / true_s - 1).mean()
+    for seed in range(3):
+        evaluator.evaluate(drawn(10, seed))
+    after = np.abs(evaluator.simulated(others) / true_s - 1).mean()
+    assert after < 0.2 * before
+
+
+def test_a_measured_placement_answers_with_what_was_measured() -> None:
+    device = Device()
+    evaluator = hybrid(device)
+    evaluator.evaluate(drawn(10))
+    assert evaluator.evaluate(device.asked[:1]) == device.evaluate(device.asked[:1])
+
+
+def test_a_placement_that_failed_on_the_devices_fails_in_simulation_too() -> None:
+    device = Device(failing=drawn(10))
+    evaluator = hybrid(device)
+    evaluator.evaluate(drawn(10))
+    assert evaluator.evaluate(device.asked[:1]) == [Score.failed("crashed")]
+
+
+def test_no_plan_is_measured_twice_even_where_the_best_of_them_crash() -> None:
+    failing = sorted(drawn(10), key=lambda plan: float(costs(1e-6).latency_s(PROBLEM.expand(plan.placement)[None])[0]))
+    device = Device(failing=failing[:3])
+    run_out(hybrid(device, replace(PLAN, patience=6)))
+    assert set(device.asked) & set(failing[:3])
+    assert len(set(device.asked)) == len(device.asked) >= 4
+
+
+def test_a_plan_that_was_passed_over_is_measured_once_recalibrated_costs_favour_it() -> None:
+    rival, fastest = np.arange(NUM) % 2, costs(1e-6).costs.time_s.argmin(axis=1)
+    passed_over = Plan(np.where(np.arange(NUM) < NUM // 2, 0, 1))
+    device = Device()
+    evaluator = hybrid(device, replace(HybridSchedule.between_slices(), measured_each=1))
+    evaluator.evaluate([passed_over, Plan(rival), Plan(fastest)])
+    evaluator.measure_promising()
+    assert device.asked == [Plan(fastest)]
+    assert evaluator.promising(1) == [passed_over]
+    evaluator.measure_promising()
+    assert device.asked == [Plan(fastest), passed_over]
+
+
+def test_of_one_placement_in_two_orders_only_one_is_measured_in_a_round() -> None:
+    device, first = Device(), drawn(1)[0].placement
+    device.takes_order = True
+    evaluator = hybrid(device, replace(HybridSchedule.between_slices(), measured_each=2))
+    forth, back = Plan(first, np.arange(NUM)), Plan(first, np.arange(NUM)[::-1])
+    evaluator.evaluate([forth, back, *drawn(2, 1)])
+    evaluator.measure_promising()
+    assert len({plan.unordered for plan in device.asked}) == len(device.asked) == 2
+
+
+def test_what_a_method_simulates_by_itself_is_counted_but_ends_nothing() -> None:
+    evaluator = hybrid(Device())
+    evaluator.evaluate(drawn(3))
+    evaluator.spend(10 * PLAN.most)
+    assert evaluator.num_simulated == 3 + 10 * PLAN.most
+    evaluator.evaluate(drawn(3, 1))
+
+
+def test_what_is_reported_after_the_end_is_kept() -> None:
+    evaluator = hybrid(Device(), budget=Budget(seconds=0.0))
+    plans = drawn(3)
+    assert evaluator.report(plans)[0].failure is None
+    assert set(evaluator.promising(3)) == set(plans)
+
+
+def test_the_least_simulated_value_is_measured_though_boundaries_seem_too_dear() -> None:
+    device, dear = Device(launch_s=1e-6), replace(PLAN, patience=9)
+    recorder = RecordingEvaluator(device, Budget())
+    recorder.evaluate([Plan(np.full(NUM, d)) for d in range(2)])
+    evaluator = HybridEvaluator(PROBLEM, costs(1.0), recorder, dear)
+    plans = drawn(10)
+    evaluator.evaluate(plans)
+    assert device.asked[2:] == [
+        min(plans, key=lambda plan: costs(1.0).latency_s(PROBLEM.expand(plan.placement)[None])[0])
+    ]
+
+
+def test_the_search_ends_when_measuring_finds_nothing_better() -> None:
+    device = Device()
+    evaluator = hybrid(device)
+    run_out(evaluator)
+    assert len(device.asked) <= 2 * (PLAN.patience + 6)
+    assert evaluator.num_simulated < PLAN.most
+
+
+def test_a_simulated_search_measures_nothing_and_ends_at_its_number() -> None:
+    device = Device()
+    evaluator = hybrid(device, replace(HybridSchedule.simulated(), most=40))
+    run_out(evaluator)
+    assert device.asked == []
+    assert evaluator.num_simulated == 40
+    assert len(evaluator.promising(3)) == 3
+
+
+def test_the_budget_of_the_measured_search_ends_it() -> None:
+    with pytest.raises(SearchStopped):
+        hybrid(Device(), budget=Budget(seconds=0.0)).evaluate(drawn(1))
+
+
+def test_earlier_measurements_calibrate_from_the_start() -> None:
+    device, others = Device(), drawn(30, 9)
+    recorder = RecordingEvaluator(device, Budget())
+    recorder.evaluate(drawn(8, 4))
+    evaluator = HybridEvaluator(PROBLEM, costs(1e-6), recorder, PLAN)
+    true_s = costs(1e-3).latency_s(PROBLEM.expand(stacked(others)))
+    assert np.abs(evaluator.simulated(others) / true_s - 1).mean() < 0.05
+
+
+def test_throughput_is_scaled_to_what_was_measured() -> None:
+    problem = replace(PROBLEM, objective=THROUGHPUT)
+    recorder = RecordingEvaluator(Device(), Budget())
+    seen = drawn(3)
+    recorder.evaluate(seen)
+    evaluator = HybridEvaluator(problem, costs(1e-6), recorder, PLAN)
+    periods = costs(1e-6).period_s(PROBLEM.expand(stacked(seen)))
+    scale = np.median([e.score.value for e in recorder.events] / periods)
+    assert evaluator.simulated(seen) == pytest.approx(scale * periods)
+
+
+def test_single_devices_are_never_the_promising_ones() -> None:
+    evaluator = hybrid(Device())
+    evaluator.evaluate([Plan(np.zeros(NUM, dtype=np.int64)), *drawn(3)])
+    assert all(plan.is_split for plan in evaluator.promising(10))
+
+
+def test_measuring_raises_the_version_so_that_scores_that_are_held_are_asked_for_anew() -> None:
+    evaluator, plans = hybrid(Device()), drawn(10)
+    before = evaluator.version
+    first = evaluator.evaluate(plans[:9])
+    assert evaluator.version == before
+    evaluator.evaluate(plans[9:])
+    assert evaluator.version == before + 1
+    assert evaluator.evaluate(plans[:9]) != first
+
+
+def test_promising_simulated_plans_are_kept_before_their_scores_are_told_and_proposed_again() -> None:
+    kept: list[Plan] = []
+    recorder = RecordingEvaluator(Device())
+    evaluator = HybridEvaluator(PROBLEM, costs(1e-6), recorder, HybridSchedule.simulated(), keep=kept.extend)
+    for seed in range(30):
+        evaluator.evaluate(drawn(10, seed))
+        assert set(evaluator.promising(KEPT)) <= set(kept)
+    assert len(kept) == len(set(kept)) < 300
+    resumed = HybridEvaluator(PROBLEM, costs(1e-6), RecordingEvaluator(Device()), kept=kept)
+    assert resumed.promising(KEPT) == evaluator.promising(KEPT)
+
+
+def test_a_plan_that_exceeds_the_memory_of_a_device_fails_in_simulation() -> None:
+    model = costs(1e-6).costs
+    limited = ScheduleProblem.from_graph(GRAPH, model, ("a", "b"), np.array([5_500.0, np.inf]))
+    limited = replace(limited, weight_bytes=np.full(NUM, 1000.0))
+    evaluator = HybridEvaluator(replace(PROBLEM, costs=limited), costs(1e-6), RecordingEvaluator(Device()))
+    fits, exceeds = Plan(np.where(np.arange(NUM) % 4 > 0, 1, 0)), Plan(np.arange(NUM) % 2)
+    first, second = evaluator.evaluate([fits, exceeds])
+    assert first.failure is None
+    assert "memory" in str(second.failure)
+    assert evaluator.promising(5) == [fits]

@@ -1,0 +1,41 @@
+"""Policy files: what is no policy is refused in one line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from hsdag.ir.errors import FileFormatError
+from hsdag.scoring.policy_file import FORMAT, VERSION, policy_method, read_policy, write_policy
+
+CARD = f'{{"format": "{FORMAT}", "version": {VERSION}}}'
+
+
+@pytest.mark.parametrize("card", ["[]", '"hi"', "null", "3"])
+def test_a_card_that_is_no_object_is_refused(tmp_path: Path, card: str) -> None:
+    path = tmp_path / "p.safetensors"
+    save_file({"a": torch.zeros(1)}, path, {"card": card})
+    with pytest.raises(FileFormatError, match=r"the card of .* is no JSON object"):
+        policy_method(path)
+
+
+@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float8_e4m3fn])
+def test_numbers_that_numpy_does_not_know_are_refused(tmp_path: Path, kind: torch.dtype) -> None:
+    path = tmp_path / "p.safetensors"
+    save_file({"a": torch.zeros(1).to(kind)}, path, {"card": CARD})
+    for _ in range(2):
+        with pytest.raises(FileFormatError, match="is not a policy file"):
+            read_policy(path, "rules")
+        pytest.importorskip("ml_dtypes")  # from now on NumPy knows them
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_weights_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
+    path = tmp_path / "p.safetensors"
+    write_policy(path, {"good": np.ones(2), "bad": np.array([1.0, value])}, {})
+    with pytest.raises(FileFormatError, match=r"the weights bad of .* are not finite"):
+        read_policy(path, "rules")

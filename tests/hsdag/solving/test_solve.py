@@ -1,0 +1,413 @@
+"""Solving problems: never worse than a single device, honest endings, bounds that hold."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hsdag.ir.errors import OptionError, SearchError
+from hsdag.methods.base import NoOptions, Placer
+from hsdag.methods.cuts.pipeline import PipelinePlacer
+from hsdag.methods.incumbent import GaveUp, Incumbent, Status
+from hsdag.methods.lists.baselines import BestDevicePlacer
+from hsdag.methods.lists.schedulers import EnumerativePlacer
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.objectives import Objective
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problem.bounds import Bound
+from hsdag.runtime.problem.packing import Packing, pack_weights, running_bytes
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import problem_of
+from hsdag.runtime.simulator import Execution, Links, Order, Semantics, simulate
+from hsdag.scoring.base import SearchStopped
+from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.driver import Watcher
+from hsdag.search.options import SolveOptions
+from hsdag.solving.batched import BatchOptions
+from hsdag.solving.simulate import simulate_placement
+from hsdag.solving.solution import SolveResult
+from hsdag.solving.solve import solve
+
+OPTIONS = SolveOptions("test", budget_s=60.0)
+
+
+class Everything(Placer[NoOptions]):
+    """Tries all placements."""
+
+    name = "test"
+    needs_costs = False
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        problem = incumbent.problem
+        every = itertools.product(range(problem.num_devices), repeat=problem.num_units)
+        incumbent.evaluate([Plan(np.array(choice)) for choice in every])
+        return Status.FEASIBLE
+
+
+class Worst(Everything):
+    """Believes in all units on the last device."""
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        incumbent.evaluate([Plan(np.full(incumbent.problem.num_units, incumbent.problem.num_devices - 1))])
+        return Status.FEASIBLE
+
+
+class Ranked(Everything):
+    """Puts 'far' on the second device and the rest on the first, with ranks."""
+
+    gives_order = True
+
+    def __init__(self, unit_ranks: dict[str, int]) -> None:
+        super().__init__()
+        self.unit_ranks = unit_ranks
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        names = incumbent.problem.units.graph.op_names
+        placement = np.array([0 if name != "far" else 1 for name in names])
+        incumbent.consider(placement, np.array([self.unit_ranks[name] for name in names]))
+        return Status.FEASIBLE
+
+
+def random_problem(seed: int, memory: float = np.inf) -> ScheduleProblem:
+    rng = np.random.default_rng(seed)
+    n = 6
+    return ScheduleProblem.from_arrays(
+        rng.random((n, 2)),
+        [(u, v) for v in range(n) for u in range(v) if rng.random() < 0.3],
+        output_bytes=rng.random(n),
+        weight_bytes=rng.random(n),
+        memory_bytes=memory,
+        link_latency_s=0.1,
+        link_bandwidth_bytes_per_s=5.0,
+    )
+
+
+def urgent() -> ScheduleProblem:
+    """Two ops on one device: 'near' comes first by index, but 'far' waits for 'late' only."""
+    return ScheduleProblem.from_arrays(
+        [[5.0, 50.0], [1.0, 50.0], [50.0, 5.0]], [(1, 2)], op_names=["near", "late", "far"]
+    )
+
+
+def test_an_answer_that_meets_the_bound_is_optimal_and_ends_the_search() -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, 2.0], [1.0, 2.0]], [(0, 1)])
+    solution = solve(problem, Everything(), OPTIONS)
+    assert (solution.status, solution.value_s, solution.gap) == (Status.OPTIMAL, 2.0, 0.0)
+    assert solution.num_evaluations == problem.num_devices
+
+
+@given(st.integers(0, 2**32))
+def test_a_search_of_everything_finds_the_best(seed: int) -> None:
+    problem = random_problem(seed)
+    solution = solve(problem, Everything(), OPTIONS)
+    every = itertools.product(range(2), repeat=6)
+    assert solution.value_s == min(simulate(problem, p).makespan_s for p in every)
+    assert solution.status in (Status.FEASIBLE, Status.OPTIMAL)
+
+
+@given(st.integers(0, 2**32), st.sampled_from([LATENCY, THROUGHPUT]), st.sampled_from(list(Execution)))
+def test_a_bad_method_still_answers_the_best_single_device(seed: int, objective: Objective, how: Execution) -> None:
+    options = replace(OPTIONS, objective=objective, semantics=Semantics(how))
+    solution = solve(random_problem(seed), Worst(), options)
+    assert solution.value_s == min(solution.single_s.values())
+    assert set(solution.single_s) == {"d0", "d1"}
+
+
+@given(st.integers(0, 2**32), st.sampled_from(list(Links)), st.sampled_from(list(Execution)))
+def test_the_answer_simulates_to_what_it_promises(seed: int, links: Links, how: Execution) -> None:
+    objective = THROUGHPUT if links is Links.BLOCKING else LATENCY
+    options = replace(OPTIONS, objective=objective, semantics=Semantics(how, links=links))
+    problem = random_problem(seed)
+    solution = solve(problem, Everything(), options)
+    assert solution.device is not None
+    again = simulate_placement(problem, Plan(solution.device), options.semantics, objective)
+    assert again.value_s == solution.value_s
+    assert solution.lower_bound_s <= again.value_s * (1 + 1e-12)
+
+
+def test_the_end_of_the_budget_is_told() -> None:
+    problem = random_problem(1)
+    solution = solve(problem, Everything(), replace(OPTIONS, max_evaluations=5))
+    assert (solution.status, solution.num_evaluations) == (Status.TIME_LIMIT, 5)
+    assert solve(problem, Everything(), replace(OPTIONS, budget_s=1e-9)).status is Status.TIME_LIMIT
+
+
+def test_an_interrupt_answers_the_best_so_far() -> None:
+    solution = solve(random_problem(1), Everything(), OPTIONS, Watcher(should_stop=lambda: True))
+    assert solution.interrupted
+    assert solution.status is Status.FEASIBLE
+    assert solution.value_s == min(solution.single_s.values())
+
+
+@given(st.integers(0, 2**32), st.floats(1.5, 4.0))
+def test_no_answer_exceeds_a_memory_and_infeasible_is_said_only_where_it_is(seed: int, memory: float) -> None:
+    problem = random_problem(seed, memory)
+    every = [np.array(p) for p in itertools.product(range(2), repeat=6)]
+    runs = [simulate(problem, p) for p in every]
+    legal = [r.makespan_s for r in runs if (r.peak_memory_bytes <= memory).all()]
+    try:
+        solution = solve(problem, Worst(), OPTIONS)
+    except SearchError:  # it fits in no fifo order, and may fit in another
+        assert not legal
+        return
+    if legal:
+        assert solution.run is not None
+        assert (solution.run.peak_memory_bytes <= memory).all()
+        return
+    assert solution.status is Status.INFEASIBLE
+    assert solution.document()["placement"] is None
+    with pytest.raises(SearchError, match="no placement to write"):
+        solution.placement()
+    rng = np.random.default_rng(seed)
+    for device in every:
+        ranked = simulate(problem, device, Semantics(order=Order.PRIORITY), rng.permutation(6))
+        assert (ranked.peak_memory_bytes > memory).any()
+
+
+def test_weights_that_cannot_be_shared_out_are_infeasible() -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((3, 2)), [], weight_bytes=[6, 6, 6], memory_bytes=10)
+    assert pack_weights(problem, problem_of(problem)).status is Packing.IMPOSSIBLE
+    assert solve(problem, Everything(), OPTIONS).status is Status.INFEASIBLE
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(5, 20), st.integers(5, 20))
+@settings(max_examples=50)
+def test_weights_are_packed_exactly_where_they_can_be(weights: list[int], first: int, second: int) -> None:
+    n = len(weights)
+    problem = ScheduleProblem.from_arrays(np.ones((n, 2)), [], weight_bytes=weights, memory_bytes=[first, second])
+    loads = [np.bincount(p, weights, 2) for p in itertools.product(range(2), repeat=n)]
+    fits = any(load[0] <= first and load[1] <= second for load in loads)
+    packing = pack_weights(problem, problem_of(problem))
+    assert packing.status is (Packing.FOUND if fits else Packing.IMPOSSIBLE)
+    if packing.placement is not None:
+        units = problem_of(problem)
+        assert np.all(np.bincount(units.expand(packing.placement), weights, 2) <= [first, second])
+
+
+def test_without_time_weights_are_packed_only_where_that_is_at_once_clear() -> None:
+    tight = ScheduleProblem.from_arrays([[1.0, 2.0]] * 3, [], weight_bytes=[6, 5, 4], memory_bytes=10)
+    assert pack_weights(tight, problem_of(tight), 0.0).status is Packing.UNKNOWN
+    assert pack_weights(tight, problem_of(tight)).status is Packing.FOUND
+    wide = replace(tight, memory_bytes=np.array([15.0, 15.0]))
+    assert pack_weights(wide, problem_of(wide), 0.0).status is Packing.FOUND
+
+
+def test_a_result_that_is_held_for_no_time_needs_no_room() -> None:
+    problem = ScheduleProblem.from_arrays(
+        [[3.0, 0.0], [3.0, 6.0]], [(0, 1)], output_bytes=[3, 4], edge_bytes=[0], weight_bytes=[4, 0], memory_bytes=6.6
+    )
+    assert (simulate(problem, [1, 0]).peak_memory_bytes <= problem.memory_bytes).all()
+    assert pack_weights(problem, problem_of(problem)).status is Packing.FOUND
+    assert running_bytes(problem, np.array([1, 0])).tolist() == [4.0, 4.0]
+
+
+def test_where_no_device_runs_all_a_placement_is_found_nonetheless() -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, np.nan], [np.nan, 2.0]], [(0, 1)])
+    solution = solve(problem, Everything(), OPTIONS)
+    assert solution.single_s == {}
+    assert (solution.value_s, solution.status) == (3.0, Status.OPTIMAL)
+
+
+def test_a_method_for_single_devices_says_that_none_runs_all() -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, np.nan], [np.nan, 2.0]], [(0, 1)], link_latency_s=1.0)
+    with pytest.raises(OptionError, match="no single device runs the whole model"):
+        solve(problem, BestDevicePlacer(), OPTIONS)
+
+
+def test_ranks_of_a_method_are_honoured_and_kept() -> None:
+    solution = solve(urgent(), Ranked({"near": 1, "late": 0, "far": 2}), OPTIONS)
+    assert solution.value_s == 1 + 5  # first come, first served would take 5 + 1 + 5
+    assert solution.semantics.order is Order.PRIORITY
+    assert solution.ranks == {"near": 1, "late": 0, "far": 2}
+    assert solution.placement().priority == solution.ranks
+
+
+def test_ranks_that_harm_are_left_out() -> None:
+    times, names = [[1.0, 50.0], [5.0, 50.0], [50.0, 5.0]], ["late", "near", "far"]
+    problem = ScheduleProblem.from_arrays(times, [(0, 2)], op_names=names)
+    delaying = Ranked({"near": 0, "late": 1, "far": 2})
+
+    def value(order: Order | None) -> float | None:
+        return solve(problem, delaying, replace(OPTIONS, semantics=Semantics(order=order))).value_s
+
+    assert value(None) == 1 + 5
+    assert value(Order.PRIORITY) == 1 + 5  # in topological order, which needs no ranks of the method
+
+
+@pytest.mark.parametrize(
+    ("placer", "objective", "semantics", "message"),
+    [
+        (Everything(), LATENCY, Semantics(order=Order.PRIORITY), "method 'test' gives none"),
+        (PipelinePlacer(), LATENCY, Semantics(order=Order.PRIORITY), "method 'pipeline' gives none"),
+        (Everything(), LATENCY, Semantics(links=Links.BLOCKING), "--links blocking is for --objective throughput"),
+        (EnumerativePlacer(), LATENCY, Semantics(), "'enumerative' needs the meta-op of each op"),
+    ],
+)
+def test_what_can_be_refused_is_refused_before_anything_is_evaluated(
+    placer: Placer[Any], objective: Objective, semantics: Semantics, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Plan] = []
+    monkeypatch.setattr(ScheduleEvaluator, "evaluate", lambda _, plans: asked.extend(plans))
+    with pytest.raises(OptionError, match=message):
+        solve(urgent(), placer, replace(OPTIONS, objective=objective, semantics=semantics))
+    assert asked == []
+
+
+def test_the_document_is_complete_and_its_schedule_is_legal() -> None:
+    problem = random_problem(7)
+    document = solve(problem, Everything(), OPTIONS).document()
+    fields = {"method", "placement", "value", "unit", "lower_bound", "gap", "status", "schedule", "elapsed_s"}
+    assert fields | {"evaluations", "execution", "order", "links", "objective", "simulated"} <= set(document)
+    rows = {row["op"]: row for row in document["schedule"]}
+    for u, v in zip(problem.edge_src.tolist(), problem.edge_dst.tolist(), strict=True):
+        assert rows[f"op{u}"]["end_s"] <= rows[f"op{v}"]["start_s"]
+    by_device = sorted(rows.values(), key=lambda row: (row["device"], row["start_s"]))
+    for one, other in itertools.pairwise(by_device):
+        assert one["device"] != other["device"] or one["end_s"] <= other["start_s"]
+    assert max(row["end_s"] for row in rows.values()) == document["value"]
+
+
+def test_hsdag_beats_the_single_devices_where_two_branches_can_overlap() -> None:
+    n = 9
+    edges = [(0, v) for v in range(1, n - 1)] + [(v, n - 1) for v in range(1, n - 1)]
+    problem = ScheduleProblem.from_arrays(np.ones((n, 2)), edges)
+    solution = solve(problem, make_placer("hsdag"), replace(OPTIONS, max_evaluations=60))
+    assert solution.value_s is not None
+    assert solution.value_s < min(solution.single_s.values())
+
+
+def test_the_same_seed_gives_the_same_answer() -> None:
+    def answer() -> SolveResult:
+        return solve(random_problem(3), make_placer("hsdag"), replace(OPTIONS, max_evaluations=20, seed=5))
+
+    first, second = answer(), answer()
+    assert first.value_s == second.value_s
+    assert first.affinity == second.affinity
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"budget_s": 0.0}, "more than zero"),
+        ({"max_evaluations": 0}, "at least 1"),
+        ({"seed": -1}, "between 0 and"),
+        ({"semantics": Semantics(noise_sigma=0.1)}, "cannot have noise"),
+    ],
+)
+def test_options_out_of_range_are_refused(change: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        replace(OPTIONS, **change)  # type: ignore[arg-type]
+
+
+class GivesUpAtOnce(Everything):
+    """A method that finds nothing legal."""
+
+    def _search(self, incumbent: Incumbent) -> Status:  # noqa: ARG002
+        raise GaveUp("nothing fits")
+
+
+class Proves(Everything):
+    """A method that ends with a bound of its own."""
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        incumbent.prove(Bound(2.5, "a proof of its own"))
+        return Status.FEASIBLE
+
+
+def test_where_a_method_gives_up_the_best_that_was_known_is_the_answer() -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, 2.0], [1.0, 2.0]], [(0, 1)], link_latency_s=1.0)
+    solution = solve(problem, GivesUpAtOnce(), OPTIONS)
+    assert (solution.value_s, solution.status) == (2.0, Status.OPTIMAL)
+
+
+def test_a_bound_that_the_method_proves_is_taken_over_for_ops_but_not_for_what_is_tied() -> None:
+    times = [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
+    plain = ScheduleProblem.from_arrays(times, [(0, 1), (0, 2)])
+    tied = replace(plain, labels=replace(plain.labels, colocate=("s", "s", "")))
+    found = [solve(p, Proves(), OPTIONS).bound for p in (plain, tied)]
+    assert found == [Bound(2.5, "a proof of its own"), Bound(2.0, "the critical path")]
+
+
+class SaysOptimal(Proves):
+    """Ends with a proof of its own that its units have no better plan."""
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        super()._search(incumbent)
+        return Status.OPTIMAL
+
+
+def test_nothing_is_called_optimal_where_an_op_has_several_results() -> None:
+    """Exact methods send all results of an op as one, so that their proofs are of another problem."""
+    plain = ScheduleProblem.from_arrays([[1.0, 1.0]] * 3, [(0, 1), (0, 2)])
+    ports = replace(plain, edge_port=np.array([0, 1]))
+    assert ports.has_ports
+    ended = [solve(p, SaysOptimal(), OPTIONS) for p in (plain, ports)]
+    assert [each.status for each in ended] == [Status.OPTIMAL, Status.FEASIBLE]
+    assert [each.bound.argument == "a proof of its own" for each in ended] == [True, False]
+
+
+def crossed() -> ScheduleProblem:
+    """Two chains on one device: one after the other takes 12 bytes, side by side 21 of the 13 there are."""
+    return ScheduleProblem.from_arrays(
+        [[1.0]] * 4, [(0, 2), (1, 3)], output_bytes=[10.0, 10.0, 1.0, 1.0], memory_bytes=13.0
+    )
+
+
+def test_what_fits_in_some_order_is_never_called_infeasible() -> None:
+    with pytest.raises(SearchError, match="in the order that devices take ops by themselves; try --method cpsat"):
+        solve(crossed(), make_placer("heft"), replace(OPTIONS, method="heft"))
+    found = solve(crossed(), make_placer("cpsat"), replace(OPTIONS, method="cpsat"))
+    assert found.value_s == 4.0
+
+
+def test_what_fits_in_no_order_is_infeasible() -> None:
+    problem = replace(crossed(), memory_bytes=np.array([10.5]))
+    assert solve(problem, make_placer("heft"), replace(OPTIONS, method="heft")).status is Status.INFEASIBLE
+
+
+def test_running_bytes_are_weights_and_the_largest_op_with_what_it_reads() -> None:
+    problem = ScheduleProblem.from_arrays(
+        np.ones((3, 2)),
+        [(0, 2), (1, 2)],
+        output_bytes=[5.0, 7.0, 1.0],
+        edge_bytes=[2.0, 7.0],
+        weight_bytes=[100.0, 0.0, 10.0],
+        link_latency_s=1.0,
+    )
+    assert running_bytes(problem, np.array([0, 1, 1])).tolist() == [105.0, 10.0 + 2 + 7 + 1]
+
+
+class StoppedWithRanks(Everything):
+    """Evaluates a placement whose order is what makes it fast, and is stopped."""
+
+    gives_order = True
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        incumbent.evaluate([Plan(np.array([0, 0, 1]), np.array([1, 0, 2]))])
+        raise SearchStopped
+
+
+def test_a_stopped_search_keeps_the_order_of_its_best() -> None:
+    """Op 1 feeds op 2 on the other device, so it has to go before op 0, which comes first by index."""
+    problem = ScheduleProblem.from_arrays([[2.0, 9.0], [2.0, 9.0], [9.0, 2.0]], [(1, 2)], link_latency_s=0.1)
+    assert solve(problem, StoppedWithRanks(), OPTIONS).value_s == pytest.approx(4.1)
+
+
+@pytest.mark.parametrize("method", ["heft", "cpsat"])
+def test_order_priority_works_with_memory_limits(method: str) -> None:
+    problem = replace(crossed(), memory_bytes=np.array([30.0]))
+    options = replace(OPTIONS, method=method, semantics=Semantics(order=Order.PRIORITY))
+    assert solve(problem, make_placer(method), replace(options, budget_s=2.0)).value_s == 4.0
+
+
+def test_a_batch_of_more_inputs_than_numbers_can_tell_is_refused() -> None:
+    with pytest.raises(OptionError, match="--batch must be at most 1,000,000, not 100000000000000000000"):
+        BatchOptions("heft", 10**20)

@@ -1,0 +1,268 @@
+"""How searches end: what exact methods have proven is said, whatever the order, the memory and the ticks."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsdag.cli.app import run
+from hsdag.ir.errors import FileFormatError, OptionError, SearchError
+from hsdag.methods.exact.base import Judge
+from hsdag.methods.exact.cpsat import CpSatPlacer
+from hsdag.methods.exact.formulation import Formulation, MemoryRule
+from hsdag.methods.incumbent import Incumbent, Limits, Status
+from hsdag.methods.lists.baselines import BestDevicePlacer
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.objectives import Objective
+from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.problem.bounds import Bound
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem_file import write_problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import problem_of
+from hsdag.runtime.simulator import Execution, Order, Semantics, simulate
+from hsdag.scoring.base import Evaluator, Score
+from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.options import SolveOptions
+from hsdag.solving.simulate import simulate_placement
+from hsdag.solving.solution import SolveResult
+from hsdag.solving.solve import MAX_ENUMERATED, solve
+
+BY_PRIORITY = Semantics(order=Order.PRIORITY)
+SEQUENTIAL = Semantics(Execution.SEQUENTIAL)
+
+
+def solved(
+    problem: ScheduleProblem,
+    method: str,
+    semantics: Semantics | None = None,
+    objective: Objective = LATENCY,
+    budget_s: float = 600.0,
+) -> SolveResult:
+    options = SolveOptions(method, objective, budget_s, semantics=semantics or Semantics())
+    return solve(problem, options.placer(), options)
+
+
+def chain(num_ops: int, memory_bytes: float, weight_bytes: float = 1.0) -> ScheduleProblem:
+    """Each op holds its result of 3 bytes and that of the op before, which is 6 bytes on any device, and its weight."""
+    times, edges = [[1.0, 2.0]] * num_ops, [(v, v + 1) for v in range(num_ops - 1)]
+    return ScheduleProblem.from_arrays(
+        times,
+        edges,
+        output_bytes=3.0,
+        weight_bytes=weight_bytes,
+        memory_bytes=[memory_bytes + 1, memory_bytes],
+        link_latency_s=0.1,
+    )
+
+
+@pytest.mark.parametrize("method", ["cpsat", "milp-split", "heft", "best-device", "ea"])
+@pytest.mark.parametrize("objective", [THROUGHPUT, LATENCY])
+def test_where_order_has_no_say_an_answer_by_priority_is_no_worse(method: str, objective: Objective) -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, 1.5]] * 4, [(0, 1), (1, 2), (2, 3)], launch_s=[0.1, 0.1])
+    execution = Execution.SEQUENTIAL if objective is LATENCY else Execution.WORK_CONSERVING
+    plain = solved(problem, method, Semantics(execution), objective)
+    ordered = solved(problem, method, Semantics(execution, order=Order.PRIORITY), objective)
+    assert ordered.value_s == plain.value_s
+    assert ordered.status is plain.status
+    assert ordered.device is not None
+    again = simulate_placement(problem, Plan(ordered.device, ordered.priority), ordered.semantics, objective)
+    assert again.value_s == ordered.value_s
+
+
+def test_throughput_by_priority_keeps_the_division_that_the_method_proved() -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((4, 2)), [])
+    assert solved(problem, "cpsat", BY_PRIORITY, THROUGHPUT).value_s == 2.0
+
+
+def test_ranks_of_an_answer_without_order_fit_into_memory_as_the_answer_does() -> None:
+    problem = ScheduleProblem.from_arrays(
+        np.ones((6, 2)), [(0, 3), (1, 4), (2, 5)], output_bytes=[4, 4, 4, 1, 1, 1], memory_bytes=14, link_latency_s=0.5
+    )
+    solution = solved(problem, "cpsat", BY_PRIORITY, THROUGHPUT)
+    assert solution.device is not None
+    assert solution.priority is not None
+    placed = Plan(solution.device, solution.priority)
+    assert simulate_placement(problem, placed, BY_PRIORITY, THROUGHPUT).over_memory == ()
+
+
+@pytest.mark.parametrize("method", ["cpsat", "milp", "milp-split"])
+def test_an_infeasible_problem_has_a_finite_bound_in_its_document(
+    method: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_problem(chain(3, 6.5), tmp_path / "p.json")
+    arguments = ["solve", str(tmp_path / "p.json"), "--method", method, "--execution", "sequential", "--json"]
+    assert run(arguments) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["status"], document["placement"]) == ("infeasible", None)
+    assert document["lower_bound"] == 3.0
+
+
+MANY = 13
+"""Ops with more placements on two devices than are all tried."""
+
+
+@pytest.mark.parametrize("method", ["cpsat", "milp"])
+@pytest.mark.parametrize("semantics", [Semantics(), SEQUENTIAL], ids=["work-conserving", "sequential"])
+def test_a_proof_that_nothing_fits_is_told_however_many_placements_there_are(method: str, semantics: Semantics) -> None:
+    assert 2**MANY > MAX_ENUMERATED
+    assert solved(chain(MANY, 6.5), method, semantics).status is Status.INFEASIBLE
+
+
+@pytest.mark.parametrize("method", ["cpsat", "milp", "milp-split"])
+def test_an_op_that_fits_on_no_device_with_its_inputs_is_a_proof(method: str) -> None:
+    assert solved(chain(MANY, 4.5, 0.0), method).status is Status.INFEASIBLE
+
+
+def tight(seed: int) -> ScheduleProblem:
+    """Four ops whose weights and results of any number of bytes, not whole, hardly fit on two devices."""
+    rng = np.random.default_rng(seed)
+    edges = [(u, v) for v in range(4) for u in range(v) if rng.random() < 0.4]
+    return ScheduleProblem.from_arrays(
+        rng.uniform(0.5, 2.0, (4, 2)),
+        edges,
+        output_bytes=rng.uniform(1, 4, 4),
+        weight_bytes=rng.uniform(0, 3, 4),
+        memory_bytes=rng.uniform(5, 9, 2),
+        link_latency_s=0.3,
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["cpsat", "milp"])
+@pytest.mark.parametrize("semantics", [Semantics(), SEQUENTIAL], ids=["work-conserving", "sequential"])
+def test_what_fits_in_any_order_is_never_proven_infeasible(method: str, semantics: Semantics) -> None:
+    claims = 0
+    for seed in range(8):
+        problem = tight(seed)
+        units, evaluator = problem_of(problem, LATENCY, semantics), ScheduleEvaluator(problem, semantics)
+        if make_placer(method).search(units, evaluator, Limits(seconds=60.0)).status is Status.INFEASIBLE:
+            claims += 1
+            ordered = replace(semantics, order=Order.PRIORITY)
+            for device, ranks in itertools.product(
+                itertools.product(range(2), repeat=4), itertools.permutations(range(4))
+            ):
+                peak = simulate(problem, device, ordered, ranks).peak_memory_bytes
+                assert (peak > problem.memory_bytes).any()
+    assert 0 < claims < 8
+
+
+def test_modules_that_fit_one_by_one_prove_nothing() -> None:
+    with pytest.raises(SearchError, match=r"'milp-split' found no .*; try another method or a larger budget"):
+        solved(chain(MANY, 6.5), "milp-split")
+
+
+def test_what_no_order_fits_is_infeasible_where_every_op_alone_would_fit() -> None:
+    """Nobody reads the results of 4 bytes, so that all three are kept to the end."""
+    problem = ScheduleProblem.from_arrays([[1.0]] * 3, [], output_bytes=4.0, memory_bytes=10.0)
+    assert solved(problem, "cpsat").status is Status.INFEASIBLE
+    with pytest.raises(SearchError, match="in the order that devices take ops by themselves"):
+        solved(problem, "heft")
+
+
+class Fails(Evaluator):
+    """Judges nothing to be legal."""
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        return [Score.failed("fails")] * len(plans)
+
+
+@pytest.mark.parametrize("objective", [LATENCY, THROUGHPUT])
+def test_units_of_several_ops_prove_nothing_infeasible(objective: Objective) -> None:
+    """The set counts all its results at once, 12 bytes, of which its ops need 8 at a time."""
+    problem = ScheduleProblem.from_arrays(np.ones((3, 2)), [(0, 1), (1, 2)], output_bytes=4.0, memory_bytes=9.0)
+    tied = replace(problem, labels=replace(problem.labels, colocate=("s", "s", "s")))
+    result = CpSatPlacer().search(problem_of(tied, objective), Fails())
+    assert result.status is Status.FEASIBLE
+    assert "found no placement" in result.note
+
+
+def test_a_bound_beyond_every_schedule_is_no_bound_and_only_infinity_a_proof() -> None:
+    problem = chain(3, 6.5)
+    placer, judge = CpSatPlacer(), Judge(Incumbent(problem_of(problem), Fails(), Limits()))
+    for bound_s, rule in ((1e30, MemoryRule.RUNNING), (np.inf, MemoryRule.RESERVED), (2.0, MemoryRule.RUNNING)):
+        placer._prove(Formulation(problem, rule), bound_s, judge)
+        assert not placer.is_proven_infeasible
+    assert judge.incumbent.lower_bound == Bound(2.0, "CP-SAT")
+    placer._prove(Formulation(problem, MemoryRule.RUNNING), np.inf, judge)
+    assert placer.is_proven_infeasible
+    assert judge.incumbent.lower_bound == Bound(2.0, "CP-SAT")
+
+
+def irregular(seed: int) -> ScheduleProblem:
+    """Times of 16 digits, which no tick divides."""
+    rng = np.random.default_rng(seed)
+    edges = [(0, 4), (0, 6), (2, 5), (2, 6), (3, 4)]
+    return ScheduleProblem.from_arrays(rng.uniform(1e-3, 3e-3, (7, 2)), edges, link_latency_s=1e-3)
+
+
+@pytest.mark.parametrize(("method", "most"), [("cpsat", 2 * 7 / 2**29), ("milp", 1.1e-6)])
+def test_an_optimum_that_the_solver_proved_is_optimal_for_any_times(method: str, most: float) -> None:
+    solution = solved(irregular(1), method)
+    assert solution.status is Status.OPTIMAL
+    assert solution.gap is not None
+    assert 0 < solution.gap < most
+
+
+def test_a_small_gap_of_a_method_without_proof_is_not_optimal() -> None:
+    """A single device takes a share of 5e-7 more than both together."""
+    problem = ScheduleProblem.from_arrays([[1.0, 2.0], [1.0 + 1e-6, 1.0]], [(0, 1)])
+    alone = solved(problem, "best-device")
+    assert (alone.status, alone.value_s) == (Status.FEASIBLE, 2.0 + 1e-6)
+    assert solved(problem, "cpsat").value_s == 2.0
+
+
+def test_a_gap_that_is_rounding_is_printed_as_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The bound adds up the same times in another order."""
+    problem = ScheduleProblem.from_arrays([[1.9], [0.6], [0.2]], [], launch_s=[0.1], op_overhead_s=0.1)
+    solution = solved(problem, "heft")
+    assert solution.value_s is not None
+    assert 0 < solution.value_s - solution.lower_bound_s < 1e-12
+    write_problem(problem, tmp_path / "p.json")
+    assert run(["solve", str(tmp_path / "p.json"), "--method", "heft"]) == 0
+    assert ", gap 0%\n" in capsys.readouterr().out
+
+
+def test_a_solver_that_was_cut_off_has_proven_nothing() -> None:
+    problem = irregular(2)
+    result = CpSatPlacer().search(problem_of(problem), ScheduleEvaluator(problem, Semantics()), Limits(seconds=1e-3))
+    assert result.status is Status.TIME_LIMIT
+
+
+def test_ops_that_must_share_a_device_and_cannot_are_named_by_their_set() -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, 1.0], [1.0, np.nan], [np.nan, 1.0]], [])
+    tied = replace(problem, labels=replace(problem.labels, colocate=("", "twins", "twins")))
+    with pytest.raises(FileFormatError, match="no device supports all ops of the co-location set 'twins'"):
+        solve(tied, BestDevicePlacer(), SolveOptions("best-device"))
+
+
+def test_where_only_memory_is_short_the_best_device_says_so() -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, 2.0]] * 2, [], weight_bytes=6, memory_bytes=10, link_latency_s=1.0)
+    with pytest.raises(OptionError, match="runs the whole model: the memory of d0 is exceeded; the memory of d1 is"):
+        BestDevicePlacer().search(problem_of(problem), ScheduleEvaluator(problem, Semantics()))
+
+
+@pytest.mark.parametrize("method", ["cpsat", "milp"])
+@pytest.mark.parametrize(("objective", "apart_s"), [(LATENCY, 3.8), (THROUGHPUT, 3.8)])
+def test_an_optimum_that_leaves_out_how_devices_slow_each_other_down_is_not_called_optimal(
+    method: str, objective: Objective, apart_s: float
+) -> None:
+    problem = ScheduleProblem.from_arrays(np.full((2, 2), 2.0), [], slowdown=np.full((2, 2), 1.9))
+    found = solved(problem, method, objective=objective)
+    assert found.value_s == pytest.approx(apart_s)
+    assert found.lower_bound_s == pytest.approx(2.0)
+    assert found.status is Status.FEASIBLE
+
+
+def test_an_optimum_that_nothing_slows_down_is_optimal() -> None:
+    problem = ScheduleProblem.from_arrays(np.full((2, 2), 2.0), [(0, 1)], slowdown=np.full((2, 2), 1.9))
+    found = solved(problem, "cpsat")
+    assert found.value_s == pytest.approx(4.0)
+    assert found.status is Status.OPTIMAL

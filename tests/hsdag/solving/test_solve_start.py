@@ -1,0 +1,57 @@
+"""The placement that a search begins with: evaluated first, never answered with less, and told where it fails."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hsdag.ir.errors import PlacementError
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.search.driver import Watcher
+from hsdag.search.options import SolveOptions
+from hsdag.solving.solve import solve
+from hsdag.sources.families import find_family
+
+
+@pytest.mark.parametrize("method", ["sa", "doppler", "auto"])
+def test_a_search_begins_with_the_start_and_the_answer_is_not_worse(method: str) -> None:
+    problem = find_family("random-wired").problem(3)
+    best = solve(problem, make_placer("auto", is_cheap=True), SolveOptions("auto", budget_s=60.0, max_evaluations=3000))
+    assert best.device is not None
+    start, few = (
+        Plan(best.device, best.priority),
+        SolveOptions(method, budget_s=60.0, max_evaluations=problem.num_devices + 1),
+    )
+    placer = make_placer(method, is_cheap=True)
+    without, begun = solve(problem, placer, few), solve(problem, placer, replace(few, start=start))
+    assert begun.value_s == best.value_s
+    assert without.value_s is not None
+    assert begun.value_s is not None
+    assert without.value_s > begun.value_s
+    only = replace(few, max_evaluations=1, start=start)
+    assert solve(problem, placer, only).value_s == best.value_s
+
+
+def test_a_start_that_fails_is_told() -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [], weight_bytes=[9.0, 9.0], memory_bytes=10.0)
+    told: list[str] = []
+    options = SolveOptions("heft", start=Plan(np.array([0, 0])))
+    assert solve(problem, make_placer("heft"), options, Watcher(on_phase=told.append)).value_s == 1.0
+    assert any(line.startswith("the placement to start with fails: ") for line in told)
+
+
+def test_a_start_on_a_device_that_does_not_support_an_op_is_refused() -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, np.nan], [1.0, 1.0]], [(0, 1)])
+    with pytest.raises(PlacementError, match=r"has op 'op0' on d1, which does not support it$"):
+        solve(problem, make_placer("heft"), SolveOptions("heft", start=Plan(np.array([1, 1]))))
+
+
+def test_a_start_that_splits_a_colocation_set_is_refused() -> None:
+    plain = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [(0, 1)])
+    problem = replace(plain, labels=replace(plain.labels, colocate=("s", "s")))
+    with pytest.raises(PlacementError, match="op 'op0' on another device than the rest of its set"):
+        solve(problem, make_placer("heft"), SolveOptions("heft", start=Plan(np.array([0, 1]))))

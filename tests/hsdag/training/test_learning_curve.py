@@ -1,0 +1,118 @@
+"""Learning curves: pictures and TensorBoard's files hold what was learned, and one line says what is missing."""
+
+from __future__ import annotations
+
+import json
+import sys
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hsdag.cli.app import run
+from hsdag.drawing import CurvePoint, TensorBoard, write_curve
+from hsdag.drawing.learning_curve import running_mean
+from hsdag.ir.errors import OptionError
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.problem_file import write_problem
+from hsdag.search.options import SolveOptions
+from hsdag.solving.solve import solve
+from hsdag.sources.families import find_family
+from hsdag.training.curves import tell_updates
+
+POINTS = [CurvePoint(i, 3.0 / (i + 1), 2.0 / (i + 1), 1.0 / (i + 1), 0.5) for i in range(120)]
+TRAINING = ["train", "enas", "--problems", "1", "--updates", "2", "--expert", "0.05s", "--unseen", "1"]
+DOPPLER = ["--method", "doppler", "--set", "width=8", "--set", "plans_per_update=4"]
+
+
+@pytest.mark.parametrize("name", ["curve.png", "curve.svg"])
+def test_a_curve_is_drawn_and_the_same_points_give_the_same_bytes(tmp_path: Path, name: str) -> None:
+    for folder in ("1", "2"):
+        (tmp_path / folder).mkdir()
+        write_curve(POINTS, "cost is $5", "s", tmp_path / folder / name)
+    assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
+
+
+def test_a_single_update_without_a_plan_that_ran_can_be_drawn(tmp_path: Path) -> None:
+    write_curve([CurvePoint(0, np.inf, np.inf, np.inf, 0.7)], "nothing ran", "s", tmp_path / "curve.svg")
+    assert ET.parse(tmp_path / "curve.svg").getroot().tag.endswith("svg")
+
+
+def test_the_running_mean_leaves_out_what_is_not_known() -> None:
+    found = running_mean(np.array([1.0, np.nan, 3.0, 5.0, np.nan]), 2)
+    np.testing.assert_allclose(found, [1.0, 1.0, 3.0, 4.0, 5.0])
+    assert np.isnan(running_mean(np.array([np.nan, np.nan, np.nan]), 2)).all()
+
+
+def test_updates_are_told_with_the_best_value_so_far() -> None:
+    problem, points = find_family("enas").problem(3), list[CurvePoint]()
+    placer = make_placer("doppler", changes={"width": "8", "updates": "4", "teacher_updates": "1"})
+    tell_updates(placer, points.append)
+    found = solve(problem, placer, SolveOptions("doppler", budget_s=60.0))
+    assert [point.update for point in points] == [1, 2, 3]  # the first one imitates
+    assert points[-1].best_so_far == pytest.approx(found.value_s)
+    assert all(point.best_so_far <= point.best <= point.mean for point in points)
+    with pytest.raises(OptionError, match="method 'heft' does not learn, so that it has no learning curve"):
+        tell_updates(make_placer("heft"), points.append)
+
+
+def test_solve_draws_a_learning_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    problem, curve = tmp_path / "problem.json", tmp_path / "curve.svg"
+    write_problem(find_family("enas").problem(3), problem)
+    assert run(["solve", str(problem), "--method", "doppler", "--set", "updates=1", "--set", "teacher_updates=0",
+                "--set", "width=8", "--curve", str(curve), "--json"]) == 0  # fmt: skip
+    assert json.loads(capsys.readouterr().out)["method"] == "doppler"
+    assert "best so far" in curve.read_text()
+
+
+@pytest.mark.parametrize("more", [["--method", "rules", "--set", "rules=2"], DOPPLER])
+def test_train_draws_the_learning_curve_of_what_it_trains_on_a_single_problem(tmp_path: Path, more: list[str]) -> None:
+    curve = tmp_path / "curve.svg"
+    assert run([*TRAINING, *more, "-o", str(tmp_path / "p.safetensors"), "--curve", str(curve)]) == 0
+    assert "training on enas" in curve.read_text()
+
+
+def test_a_mistake_in_a_training_is_one_line_with_a_curve_too(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    wrong = ["-o", str(tmp_path / "p.safetensors"), "--curve", str(tmp_path / "c.svg"), "--set", "widht=8"]
+    assert run([*TRAINING, "--method", "doppler", *wrong]) == 2
+    complaints = [line for line in capsys.readouterr().err.splitlines() if "not written" in line or "hsdag:" in line]
+    assert len(complaints) == 1
+
+
+def test_a_method_that_learns_nothing_has_no_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    problem = tmp_path / "problem.json"
+    write_problem(find_family("enas").problem(3), problem)
+    assert run(["solve", str(problem), "--curve", str(tmp_path / "curve.svg")]) == 2
+    assert capsys.readouterr().err.strip() == "hsdag: method 'auto' does not learn, so that it has no learning curve"
+    asked = ["--method", "hsdag", "--workers", "local:2", "--budget", "5m", "--curve", str(tmp_path / "curve.svg")]
+    assert run(["solve", str(problem), *asked]) == 2
+    assert "--curve does not go with --workers" in capsys.readouterr().err
+
+
+def test_without_tensorboard_one_line_names_the_install_line(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    assert run([*TRAINING, "-o", str(tmp_path / "p.safetensors"), "--tensorboard", str(tmp_path / "board")]) == 2
+    said = capsys.readouterr().err.strip()
+    assert (
+        said == "hsdag: --tensorboard needs tensorboard, which is not installed; run: pip install 'hsdag[tensorboard]'"
+    )
+
+
+@pytest.mark.filterwarnings("ignore")  # of TensorBoard itself
+def test_tensorboard_reads_the_points_back(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is an extra")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    with TensorBoard(tmp_path) as board:
+        for point in POINTS:
+            board.note(point)
+        board.note(CurvePoint(len(POINTS), np.inf, np.inf, np.inf, 0.7))
+    read = EventAccumulator(str(tmp_path)).Reload()
+    assert [event.step for event in read.Scalars("mean")] == [point.update for point in POINTS]
+    assert [event.value for event in read.Scalars("best")] == pytest.approx([point.best for point in POINTS])
+    assert len(read.Scalars("entropy")) == len(POINTS) + 1

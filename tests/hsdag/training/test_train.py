@@ -1,0 +1,244 @@
+"""Training a policy for reuse: resumed, it goes the same way; used again, it answers at once."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+from safetensors import safe_open
+
+from hsdag.cli.app import run
+from hsdag.drawing import CurvePoint
+from hsdag.ir.errors import FileFormatError, OptionError, SearchError
+from hsdag.methods.learned.doppler.pretraining import TrainingProblem
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.plan import Plan
+from hsdag.scoring.base import Score, SearchStopped
+from hsdag.scoring.policy_file import read_policy, write_policy
+from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.options import SolveOptions
+from hsdag.solving.solve import solve
+from hsdag.sources.families import Family, find_family
+from hsdag.training import problems as train_problems
+from hsdag.training import train
+from hsdag.training.problems import Expert, training_problem
+from hsdag.training.train import TrainOptions, TrainResult, means_over_expert, run_train
+
+SMALL = TrainOptions(
+    "enas", "doppler", problems=2, updates=6, expert_s=0.05, unseen=1, changes={"width": "8", "plans_per_update": "4"}
+)
+
+SMALL_RULES = TrainOptions("enas", problems=2, updates=6, expert_s=0.05, unseen=1, changes={"rules": "2"})
+
+
+def after(calls: int) -> Callable[[], bool]:
+    """True from so many calls on."""
+    count = iter(range(10_000))
+    return lambda: next(count) >= calls
+
+
+def with_single_device(family: Family, number: int, expert: Expert | None) -> TrainingProblem:
+    """A problem whose expert leaves all ops on the first device, whatever the time."""
+    problem = training_problem(family, number, None)
+    return problem if expert is None else replace(problem, experts=(Plan(problem.singles[0]),))
+
+
+@pytest.mark.parametrize("baseline", ["batch", "running", "recent"])
+def test_a_training_that_was_interrupted_goes_on_to_the_weights_of_one_that_was_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, baseline: str
+) -> None:
+    monkeypatch.setattr(train_problems, "training_problem", with_single_device)
+    options = replace(SMALL, changes={**SMALL.changes, "baseline": baseline, "exploration": "0.2"})
+    whole, path = tmp_path / "whole.safetensors", tmp_path / "policy.safetensors"
+    run_train(options, whole)
+    state = interrupted(options, path)
+    run_train(options, path, resume=True)
+    first, second = read_policy(whole, "doppler"), read_policy(path, "doppler")
+    assert not state.exists()
+    assert first.weights.keys() == second.weights.keys()
+    assert all(np.array_equal(first.weights[name], second.weights[name]) for name in first.weights)
+
+
+def workers_left() -> list[psutil.Process]:
+    """Workers of a training that run."""
+    found = []
+    for child in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, and perhaps nobody has asked how
+            if "hsdag.workers.worker" in child.cmdline():
+                found.append(child)
+    return found
+
+
+@pytest.mark.slow
+def test_a_training_goes_on_with_other_workers_to_the_weights_of_one_process(tmp_path: Path) -> None:
+    whole, path, done = tmp_path / "whole.safetensors", tmp_path / "policy.safetensors", list[CurvePoint]()
+    options = replace(SMALL_RULES, problems=4, expert_evaluations=2000)
+    alone, with_two = run_train(options, whole), replace(options, workers="local:2")
+    with pytest.raises(SearchStopped):
+        run_train(with_two, path, on_update=done.append, should_stop=lambda: len(done) == 2)
+    assert not workers_left()
+    last = run_train(replace(options, workers="local:1"), path, resume=True)
+    first, second = read_policy(whole, "rules"), read_policy(path, "rules")
+    assert np.array_equal(first.weights["rules"], second.weights["rules"])
+    assert last.card["unseen"] == alone.card["unseen"]
+
+
+@pytest.mark.slow
+def test_ctrl_c_ends_the_workers(tmp_path: Path) -> None:
+    path = tmp_path / "policy.safetensors"
+    command = [sys.executable, "-m", "hsdag", "train", "chain", "-o", str(path), "--problems", "2", "--set", "rules=2"]
+    with subprocess.Popen([*command, "--updates", "999999", "--workers", "local:2"]) as training:
+        while len(workers := psutil.Process(training.pid).children()) < 2:
+            assert training.poll() is None
+            time.sleep(0.2)
+        training.send_signal(signal.SIGINT)
+        assert training.wait(60.0) == 130
+    assert not any(worker.is_running() for worker in workers)
+
+
+def interrupted(options: TrainOptions, path: Path) -> Path:
+    """The file of a state after some updates of a training."""
+    with pytest.raises(SearchStopped):
+        run_train(options, path, should_stop=after({"doppler": 5, "rules": 10}[options.method]))
+    return path.with_suffix(".state")
+
+
+@pytest.mark.parametrize("options", [SMALL, SMALL_RULES], ids=lambda options: options.method)
+def test_only_the_same_training_goes_on_from_a_state_and_another_is_refused_before_it_begins(
+    tmp_path: Path, options: TrainOptions
+) -> None:
+    path, begun = tmp_path / "policy.safetensors", list[str]()
+    kept = interrupted(options, path).read_bytes()
+    other_width = {"doppler": {**SMALL.changes, "width": "16"}, "rules": {"rules": "4"}}[options.method]
+    named = "width" if options.method == "doppler" else "rules"
+    others: list[tuple[dict[str, Any], str]] = [
+        ({"family": "chain"}, r"other options of \w+ \(family\)"),
+        ({"problems": 3, "seed": 1}, r"\(problems, seed\)"),
+        ({"expert_s": 0.1}, r"\(expert_s\)"),
+        ({"changes": other_width}, rf"\({named}\)"),
+        ({"updates": 1}, r"has made [2-6] updates.* --updates .* at least as many, not 1"),
+        ({"method": "rules" if options.method == "doppler" else "doppler", "changes": {}}, "is of method"),
+    ]
+    for changes, answer in others:
+        with pytest.raises(SearchError, match=answer):
+            run_train(replace(options, **changes), path, resume=True, on_phase=begun.append)
+    assert begun == []
+    assert path.with_suffix(".state").read_bytes() == kept
+    assert run_train(replace(options, updates=8), path, resume=True).card["updates"] == 8
+
+
+def test_a_training_that_was_interrupted_is_not_lost_by_a_command_without_resume(tmp_path: Path) -> None:
+    path = tmp_path / "policy.safetensors"
+    state = interrupted(SMALL_RULES, path)
+    kept = state.read_bytes()
+    with pytest.raises(OptionError, match="no hyper-parameter 'ruless'"):
+        run_train(replace(SMALL_RULES, changes={"ruless": "4"}), path)
+    with pytest.raises(SearchError, match=r"policy.state holds an interrupted training.*--resume"):
+        run_train(SMALL_RULES, path)
+    assert state.read_bytes() == kept
+    with pytest.raises(SearchError, match=r"nothing to resume: there is no .*other.state"):
+        run_train(SMALL_RULES, tmp_path / "other.safetensors", resume=True)
+
+
+def test_a_trained_policy_is_where_a_search_begins(tmp_path: Path) -> None:
+    path = run_train(SMALL, tmp_path / "policy.safetensors").policy
+    problem = find_family("enas").problem(5)
+    plans = []
+    for _ in range(2):
+        placer = make_placer("doppler", changes={"initial": str(path), "teacher_updates": "0", "updates": "1"})
+        found = solve(problem, placer, SolveOptions("doppler", budget_s=60.0))
+        assert found.device is not None
+        plans.append(found.device)
+    assert np.array_equal(plans[0], plans[1])
+    assert read_policy(path, "doppler").card["options"]["width"] == 8
+
+
+def strict(text: str) -> Any:
+    """JSON without the numbers that it does not have."""
+    return json.loads(text, parse_constant=lambda name: pytest.fail(f"{name} is not JSON"))
+
+
+def test_means_leave_out_problems_without_a_plan_within_memory_and_count_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = iter([(np.inf, 2.0), (4.0, 3.0), (np.inf, np.inf)] + [(np.inf, np.inf)] * 2)
+    monkeypatch.setattr(train_problems, "training_problem", with_single_device)
+    monkeypatch.setattr(ScheduleEvaluator, "evaluate", lambda _, plans: [Score(2.0)] * len(plans))
+    unseen = [with_single_device(find_family("enas"), number, Expert()) for number in range(3)]
+    assert means_over_expert(lambda _: next(found), unseen) == {
+        "problems": 3, "first_over_annealing": 2.0, "first_failed": 2, "best_of_16": 1.25, "best_failed": 1
+    }  # fmt: skip
+    monkeypatch.setattr(train, "worth_of_rules", lambda *_: next(found))
+    path, shown = tmp_path / "policy.safetensors", []
+    for extra in ((), ("--json",)):
+        begin = ("train", "enas", "-o", str(path), "--problems", "2", "--updates", "1", "--unseen", "1")
+        assert run([*begin, "--set", "rules=2", *extra]) == 0
+        shown.append(capsys.readouterr().out)
+    assert "no plan within memory: the first answer on 1, any of 16 on 1" in " ".join(shown[0].split())
+    with safe_open(path, framework="np") as stored:
+        card = strict(stored.metadata()["card"])
+    assert card["unseen"] == strict(shown[1])["card"]["unseen"]
+    assert (card["unseen"]["first_over_annealing"], card["unseen"]["best_failed"]) == (None, 1)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_policy(path, {}, {"figure": np.inf})
+
+
+@pytest.mark.parametrize("is_saved", [True, False])
+def test_an_interrupted_command_names_the_state_that_it_saved(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_saved: bool
+) -> None:
+    def stopped(_: TrainOptions, path: Path, **__: object) -> TrainResult:
+        if is_saved:
+            path.with_suffix(".state").touch()
+        raise SearchStopped
+
+    monkeypatch.setattr(train, "run_train", stopped)
+    assert run(["train", "enas", "-o", str(tmp_path / "p.safetensors")]) == 130
+    said = "".join(capsys.readouterr().err.split())
+    assert ("--resume" in said, f"{tmp_path}/p.state" in said) == (is_saved, is_saved)
+    assert ("nothingwassaved" in said) is not is_saved
+
+
+def test_no_time_for_experts_is_refused_by_the_name_of_its_option(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["train", "enas", "-o", str(tmp_path / "p.safetensors"), "--expert", "0s"]) == 2
+    assert "--expert must be more than zero, not '0s'" in capsys.readouterr().err
+
+
+def test_what_is_no_policy_file_is_named(tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong.safetensors"
+    wrong.write_text("nothing")
+    with pytest.raises(FileFormatError, match=r"wrong.safetensors is not a policy file .*write one with 'hsdag train'"):
+        read_policy(wrong, "doppler")
+
+
+def test_options_of_a_training_are_checked() -> None:
+    with pytest.raises(OptionError, match="--updates must be at least 1, not 0"):
+        TrainOptions("enas", updates=0)
+    with pytest.raises(OptionError, match="--updates says how many; leave out --set updates"):
+        TrainOptions("enas", "doppler", changes={"updates": "5"})
+    with pytest.raises(OptionError, match="a training begins with no policy; leave out --set initial"):
+        TrainOptions("enas", "doppler", changes={"initial": "policy.safetensors"})
+    with pytest.raises(OptionError, match="--expert must be more than zero, not 0"):
+        TrainOptions("enas", expert_s=0.0)
+    with pytest.raises(OptionError, match="--expert-evaluations must be at least 1, not 0"):
+        TrainOptions("enas", expert_evaluations=0)
+    with pytest.raises(OptionError, match="--workers 'two' is none of local:N"):
+        TrainOptions("enas", workers="two")
+    TrainOptions("enas", problems=2, seed=499_999)
+    with pytest.raises(OptionError, match=r"at most 1000000, .* tried on, not 1000002"):
+        TrainOptions("enas", problems=2, seed=500_000)
+    with pytest.raises(OptionError, match="there is no family 'cats'"):
+        run_train(TrainOptions("cats"), Path("unused.safetensors"))

@@ -1,0 +1,141 @@
+"""Pools: every job is answered once, whatever becomes of workers; and which workers can be asked for."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import wait
+from pathlib import Path
+
+import psutil
+import pytest
+
+from hsdag.ir.errors import DeviceError, ExecutionError, HsdagError, OptionError
+from hsdag.ir.processes import WorkerDefect
+from hsdag.workers.pool import Findings, Job, LocalHost, Pool, check_workers, make_pool
+from tests.hsdag.workers.here import Here, Silent
+from tests.hsdag.workers.jobs import Add, Dies, Finds, Raises, Sleeps
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Pool]:
+    with Pool([LocalHost(), LocalHost()]) as pool:
+        yield pool
+
+
+def test_a_job_is_done_again_when_its_worker_is_killed_and_answers_are_in_order(two: Pool, tmp_path: Path) -> None:
+    jobs: list[Job[int]] = [Dies(tmp_path, 2), *(Add(number) for number in range(10))]
+    assert two.answers(jobs) == [2, *range(100, 110)]
+
+
+def test_a_job_that_ends_every_worker_is_given_up(two: Pool, tmp_path: Path) -> None:
+    with pytest.raises(ExecutionError, match=r"Dies ended 3 workers, the last one on this machine: .*SIGKILL"):
+        two.answers([Dies(tmp_path, 99)])
+    assert two.answers([Add(5)]) == [105]
+
+
+def test_a_worker_that_is_killed_as_it_starts_is_started_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    dies_once = (
+        "import os, runpy, sys; path = sys.argv.pop(1);"
+        "os.path.exists(path) or open(path, 'w').close() or os.kill(os.getpid(), 9);"
+        "runpy.run_module('hsdag.workers.worker', run_name='__main__')"
+    )
+    monkeypatch.setattr("hsdag.workers.pool.WORKER", (sys.executable, "-c", dies_once, str(tmp_path / "died")))
+    said: list[str] = []
+    with Pool([LocalHost()], said.append) as pool:
+        assert pool.answers([Add(1)]) == [101]
+    assert len(said) == 1
+
+
+@pytest.mark.parametrize(
+    ("raised", "expected", "text"),
+    [
+        (OptionError, HsdagError, "--budget must be more"),
+        (ZeroDivisionError, WorkerDefect, "ZeroDivisionError"),
+        (MemoryError, ExecutionError, "a test"),
+    ],
+)
+def test_what_a_job_raises_is_raised_where_its_answer_is_waited_for(
+    two: Pool, raised: type[Exception], expected: type[Exception], text: str
+) -> None:
+    with pytest.raises(expected, match=text):
+        two.answers([Raises(raised)])
+
+
+def test_jobs_see_what_others_have_found_while_they_run_and_the_next_search_begins_anew(two: Pool) -> None:
+    two.begin(Findings())
+    assert two.answers([Finds(5.0), Finds(2.0)]) == [2.0, 2.0]
+    assert two.findings.bound is not None
+    assert (two.findings.value, two.findings.bound.value_s) == (2.0, 2.5)
+    two.begin()
+    assert two.findings == Findings()
+
+
+def test_an_interrupt_leaves_no_worker_at_work() -> None:
+    children = set(psutil.Process().children())
+
+    def check() -> None:
+        raise KeyboardInterrupt
+
+    begin_s = time.monotonic()
+    with pytest.raises(KeyboardInterrupt), Pool([LocalHost()]) as pool:
+        pool.answers([Sleeps(300.0)], check)
+    assert time.monotonic() - begin_s < 100.0
+    assert set(psutil.Process().children()) == children
+
+
+def test_a_cancelled_job_leaves_its_worker_to_others() -> None:
+    with Pool([Silent()]) as pool:
+        running, waiting = pool.submit(Add(1)), pool.submit(Add(2))
+        for answer in (waiting, running):
+            answer.cancel()
+        pool.rest()
+        assert wait([running, waiting], 0).done == {running, waiting}
+
+
+def test_hosts_that_are_gone_leave_their_jobs_to_the_others_and_are_closed() -> None:
+    hosts = [Here("a", 3), Here("b"), *(Here(f"{number}", 0) for number in range(4))]
+    with Pool(hosts) as pool:
+        assert pool.answers([Add(number) for number in range(20)]) == list(range(100, 120))
+        while pool.num_workers > 1:
+            pool.answers([Add(1)])
+        assert [host.name for host in hosts if not host.is_closed] == ["b"]
+    assert hosts[1].is_closed
+
+
+def test_a_process_of_this_machine_takes_over_when_no_host_is_left() -> None:
+    said: list[str] = []
+    with Pool([Here("a", 2), Here("b", 1)], said.append) as pool:
+        assert pool.answers([Add(number) for number in range(9)]) == list(range(100, 109))
+        assert pool.num_workers == 1
+    assert "was the last worker" in said[-1]
+
+
+LONG = "local:" + "1" * 5000
+"""More digits than Python reads as a number."""
+
+
+@pytest.mark.parametrize("words", ["local", "local:1", "local:1024"])
+def test_processes_of_this_machine_need_nothing(words: str) -> None:
+    check_workers(words)
+
+
+@pytest.mark.parametrize(
+    "words", ["", "2", "local:", "local:0", "local:1025", "local:two", "ray:", "ray://host", LONG, f"ray://{LONG}"]
+)
+def test_what_names_no_workers_is_refused(words: str) -> None:
+    with pytest.raises(OptionError, match=r"--workers"):
+        check_workers(words)
+
+
+def test_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hsdag.workers.pool.find_spec", lambda _: None)
+    with pytest.raises(OptionError, match=r"pip install hsdag\[ray\]"):
+        check_workers("ray")
+
+
+def test_where_nothing_listens_the_user_is_told_at_once() -> None:
+    pytest.importorskip("ray")
+    with pytest.raises(DeviceError, match=r"no Ray cluster answers at ray://127.0.0.1:1 .*ray start --head"):
+        make_pool("ray://127.0.0.1:1")

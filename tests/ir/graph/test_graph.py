@@ -1,0 +1,91 @@
+"""ComputationGraph: neighbour lists, orders, conversions, and what it refuses."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges, topological_order
+
+
+def diamond() -> ComputationGraph:
+    return graph_from_edges(["Parameter", "Relu", "Tanh", "Add"], [(0, 1), (0, 2), (1, 3), (2, 3)], shapes=[(2, 3)] * 4)
+
+
+@given(data=st.data())
+def test_neighbour_lists_are_those_of_networkx(dags: st.SearchStrategy[ComputationGraph], data: st.DataObject) -> None:
+    graph = data.draw(dags)
+    other = graph.to_networkx()
+    for v in range(graph.num_ops):
+        assert sorted(graph.successors.of(v).tolist()) == sorted(d for _, d in other.out_edges(v))
+        assert sorted(graph.predecessors.of(v).tolist()) == sorted(s for s, _ in other.in_edges(v))
+        at = slice(graph.successors.indptr[v], graph.successors.indptr[v + 1])
+        assert (graph.edge_src[graph.successors.edges[at]] == v).all()
+        assert (graph.edge_dst[graph.successors.edges[at]] == graph.successors.indices[at]).all()
+
+
+@given(pairs=st.lists(st.tuples(st.integers(0, 7), st.integers(0, 7)), max_size=16))
+def test_topological_order_exists_exactly_for_acyclic_graphs(pairs: list[tuple[int, int]]) -> None:
+    other = nx.DiGraph(pairs)
+    other.add_nodes_from(range(8))
+    table = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+    if nx.is_directed_acyclic_graph(other):
+        place = np.argsort(topological_order(8, table[:, 0], table[:, 1]))
+        assert all(place[s] < place[d] for s, d in pairs)
+    else:
+        with pytest.raises(ValueError, match="cycle"):
+            topological_order(8, table[:, 0], table[:, 1])
+
+
+def test_input_ports_are_counted_in_edge_order() -> None:
+    graph = graph_from_edges(["A", "B", "C"], [(0, 2), (1, 2), (0, 1), (0, 2)])
+    assert graph.edge_dst_port.tolist() == [0, 1, 0, 2]
+
+
+def test_sizes_follow_shapes_and_edges() -> None:
+    graph = graph_from_edges(["A", "B", "C"], [], shapes=[(1, 2, 3), (4,), ()])
+    assert [graph.shape_of(v) for v in range(3)] == [(1, 2, 3), (4,), ()]
+    assert diamond().edge_bytes.tolist() == [24] * 4
+    assert (diamond().mean_degree, graph_from_edges([], []).mean_degree) == (1.0, 0.0)
+
+
+def test_arrays_cannot_be_written() -> None:
+    with pytest.raises(ValueError, match="read-only"):
+        diamond().flops[0] = 1.0
+
+
+@pytest.mark.parametrize(
+    ("change", "complaint"),
+    [
+        ({"op_types": ("A",)}, "every op column"),
+        ({"edge_bytes": np.zeros(1, np.int64)}, "every edge column"),
+        ({"op_names": ("a", "a", "b", "c")}, "not unique"),
+        ({"edge_dst": np.asarray([1, 2, 3, 4])}, "leaves the graph"),
+        ({"topological_order": np.asarray([0, 1, 1, 3])}, "not a permutation"),
+        ({"topological_order": np.asarray([3, 0, 1, 2])}, "consumer before its producer"),
+    ],
+)
+def test_inconsistent_columns_are_refused(change: dict[str, object], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        replace(diamond(), **change)  # type: ignore[arg-type]
+
+
+def test_networkx_keeps_parallel_edges_and_attributes() -> None:
+    other = graph_from_edges(["A", "B"], [(0, 1), (0, 1)], flops=[0, 7]).to_networkx()
+    assert other.number_of_edges(0, 1) == 2
+    assert other.nodes[1]["flops"] == 7.0
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch_geometric
+def test_pyg_data_has_the_same_edges_and_features() -> None:
+    graph = diamond()
+    data = graph.to_pyg(np.ones((4, 5)))
+    assert data.validate()
+    assert data.edge_index.tolist() == [graph.edge_src.tolist(), graph.edge_dst.tolist()]
+    assert data.edge_attr.flatten().tolist() == [24.0] * 4
+    assert tuple(data.x.shape) == (4, 5)

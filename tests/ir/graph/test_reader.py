@@ -1,0 +1,239 @@
+"""Reading models: every way a file can be wrong, shapes, ONNX and torch."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import onnx
+import openvino as ov
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from onnx import TensorProto, helper
+from openvino import opset13 as op
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import ModelError, OptionError
+from hsdag.ir.graph.build import fingerprint, read_graph
+from hsdag.ir.graph.reader import EXTENSIONS_VARIABLE, load_model, parse_shapes
+from hsdag.placing.session import Session
+from hsdag.runtime.machine.devices import DeviceSet
+
+
+@pytest.fixture
+def saved(tmp_path: Path, model: ov.Model) -> Path:
+    ov.save_model(model, tmp_path / "m.xml", compress_to_fp16=False)
+    return tmp_path / "m.xml"
+
+
+def dynamic_model() -> ov.Model:
+    x, y = (op.parameter([-1, 3], np.float32, name=name) for name in "xy")
+    return ov.Model([op.add(x, y)], [x, y], "dynamic")
+
+
+def refusal(path: Path) -> str:
+    """The one line with which a file is refused."""
+    with pytest.raises(ModelError, match=r".+") as caught:
+        load_model(path)
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def protobuf(number: int, value: int | str | list[bytes]) -> bytes:
+    """A field of a protobuf message: an integer below 128, a string, or a message below 2^14 bytes."""
+    if isinstance(value, int):
+        return bytes([number << 3, value])
+    data = value.encode() if isinstance(value, str) else b"".join(value)
+    size = [len(data)] if len(data) < 128 else [len(data) % 128 | 128, len(data) // 128]
+    return bytes([number << 3 | 2, *size]) + data
+
+
+def test_the_folder_of_a_saved_model_is_read(tmp_path: Path) -> None:
+    """The fields are those of TensorFlow's SavedModel, GraphDef, NodeDef, SignatureDef and TensorInfo."""
+    f = protobuf
+    shape = [f(2, [f(1, 2)]), f(2, [f(1, 3)])]
+    dtype, sizes = f(5, [f(1, "dtype"), f(2, [f(6, 1)])]), f(5, [f(1, "shape"), f(2, [f(7, shape)])])
+    x = [f(1, "x"), f(2, "Placeholder"), dtype, sizes]
+    y = [f(1, "y"), f(2, "Relu"), f(3, "x"), f(5, [f(1, "T"), f(2, [f(6, 1)])])]
+    ends = [f(end, [f(1, name), f(2, [f(1, f"{name}:0"), f(2, 1), f(3, shape)])]) for end, name in ((1, "x"), (2, "y"))]
+    signature = f(5, [f(1, "serving_default"), f(2, ends)])
+    (tmp_path / "saved_model.pb").write_bytes(
+        f(1, 1) + f(2, [f(1, [f(4, "serve")]), f(2, [f(1, x), f(1, y)]), signature])
+    )
+    assert read_graph(tmp_path).op_types == ("Parameter", "Relu", "Result")
+    with Session(tmp_path, DeviceSet((DeviceSpec("CPU", "CPU"),), ())) as session:
+        assert session.model_record.name == tmp_path.name
+
+
+def test_a_file_that_lacks_something_is_named_with_what_it_lacks(saved: Path, tmp_path: Path) -> None:
+    assert refusal(tmp_path / "no.xml").startswith(f"no such file: {tmp_path / 'no.xml'}")
+    assert "is a folder without saved_model.pb" in refusal(tmp_path)
+    (tmp_path / "page.xml").write_text("<html></html>")
+    assert "is not an OpenVINO IR" in refusal(tmp_path / "page.xml")
+    saved.with_suffix(".bin").unlink()
+    assert "m.bin is missing" in refusal(saved)
+    saved.write_bytes(saved.read_bytes()[:-200])
+    assert f"{saved} is truncated" in refusal(saved)
+
+
+@pytest.mark.parametrize("change", [-1, 1, -100, 100])
+def test_a_bin_of_another_size_is_refused(saved: Path, change: int) -> None:
+    weights = saved.with_suffix(".bin")
+    content = weights.read_bytes()
+    weights.write_bytes(content[:change] if change < 0 else content + bytes(change))
+    assert f"has {len(content) + change} bytes, but m.xml needs {len(content)}" in refusal(saved)
+
+
+def test_a_model_without_weights_needs_no_bin(tmp_path: Path) -> None:
+    x = op.parameter([2], np.float32, name="x")
+    ov.save_model(ov.Model([op.relu(x)], [x], "m"), tmp_path / "m.xml")
+    (tmp_path / "m.bin").unlink(missing_ok=True)
+    assert read_graph(tmp_path / "m.xml").num_ops == 3
+
+
+@pytest.mark.parametrize("name", ["notes.txt", "broken.onnx", "broken.xml", "broken.pb", "broken.tflite"])
+def test_a_file_that_is_no_model_is_refused_with_the_choices_and_nothing_else(
+    tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / name).write_bytes(b"<net" + bytes(range(256)) + b"</net>")
+    assert "expected one of .xml, .onnx" in refusal(tmp_path / name)
+    assert capfd.readouterr() == ("", "")
+
+
+MAGIC = """
+#include <openvino/core/extension.hpp>
+#include <openvino/core/op_extension.hpp>
+#include <openvino/op/op.hpp>
+struct Magic : ov::op::Op {
+    OPENVINO_OP("Magic", "extension");
+    Magic() = default;
+    Magic(const ov::Output<ov::Node>& x) : Op({x}) { constructor_validate_and_infer_types(); }
+    void validate_and_infer_types() override { set_output_type(0, get_input_element_type(0), get_input_shape(0)); }
+    std::shared_ptr<ov::Node> clone_with_new_inputs(const ov::OutputVector& v) const override {
+        return std::make_shared<Magic>(v.at(0));
+    }
+    bool visit_attributes(ov::AttributeVisitor&) override { return true; }
+};
+OPENVINO_CREATE_EXTENSIONS(std::vector<ov::Extension::Ptr>({std::make_shared<ov::OpExtension<Magic>>()}));
+"""
+
+
+@pytest.fixture
+def magic(tmp_path: Path) -> Path:
+    """A model with an operation that OpenVINO does not know."""
+    x = op.parameter([2], np.float32, name="x")
+    ov.serialize(ov.Model([op.relu(x)], [x], "m"), tmp_path / "m.xml")
+    text = (tmp_path / "m.xml").read_text()
+    (tmp_path / "m.xml").write_text(text.replace('type="ReLU" version="opset1"', 'type="Magic" version="extension"'))
+    return tmp_path / "m.xml"
+
+
+def test_an_unknown_operation_is_named_with_the_option_for_its_library(magic: Path) -> None:
+    assert "operations that OpenVINO does not know (Magic): name the library" in refusal(magic)
+
+
+def test_a_library_of_operations_makes_them_known(magic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    package, compiler = Path(ov.__file__).parent, shutil.which("g++") or shutil.which("c++")
+    if compiler is None or not (package / "include").exists():
+        pytest.skip("no C++ compiler, or an OpenVINO without headers")
+    (magic.parent / "magic.cpp").write_text(MAGIC)
+    library, runtime = magic.parent / "libmagic.so", next((package / "libs").glob("libopenvino.so.*"))
+    flags = ["-std=c++17", "-shared", "-fPIC", "-isystem", str(package / "include"), str(runtime)]
+    subprocess.run([compiler, str(magic.parent / "magic.cpp"), *flags, "-o", str(library)], check=True, timeout=120)
+    monkeypatch.setenv(EXTENSIONS_VARIABLE, f"{library}")
+    assert read_graph(magic).op_types == ("Parameter", "Magic", "Result")
+
+
+def test_a_library_of_something_else_is_refused(magic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "no.so").write_text("no library")
+    monkeypatch.setenv(EXTENSIONS_VARIABLE, str(tmp_path / "no.so"))
+    assert f"{tmp_path / 'no.so'} is not a library of OpenVINO operations: " in refusal(magic)
+
+
+def test_dynamic_inputs_need_shapes_and_are_all_named() -> None:
+    with pytest.raises(
+        ModelError, match=r"dynamic shapes \(x \[\?,3\], y \[\?,3\]\): fix .* --shape 'x\[...\],y\[...\]'"
+    ):
+        load_model(dynamic_model())
+
+
+def test_given_shapes_fix_the_inputs() -> None:
+    graph = read_graph(dynamic_model(), {"x": (2, 3), "y": (2, 3)})
+    assert graph.shape_of(graph.index_of["x"]) == (2, 3)
+
+
+@pytest.mark.parametrize(
+    ("shapes", "complaint"),
+    [
+        ({"z": (2, 3)}, "a shape is given for input 'z', but the model's inputs are x, y"),
+        ({"": (2, 3)}, r"the model has 2 inputs \(x, y\): name them"),
+        ({"x": (2, 3), "y": (4, 3)}, "does not take the given shapes of its inputs"),
+        ({"x": (2, 3)}, r"dynamic shapes \(y "),
+    ],
+)
+def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, tuple[int, ...]], complaint: str) -> None:
+    with pytest.raises(ModelError, match=complaint):
+        load_model(dynamic_model(), shapes)
+
+
+def test_inputs_may_stay_dynamic_where_only_the_graph_is_wanted(tmp_path: Path) -> None:
+    ov.save_model(dynamic_model(), tmp_path / "open.xml")
+    graph = read_graph(tmp_path / "open.xml", dynamic=True)
+    assert (graph.name, graph.shape_of(graph.index_of["x"])) == ("open", (1, 3))
+
+
+def test_an_onnx_file_is_read_and_always_alike(tmp_path: Path) -> None:
+    weight = helper.make_tensor("w", TensorProto.FLOAT, [3, 2], [1.0] * 6)
+    value = helper.make_tensor_value_info
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["y"], name="mm"), helper.make_node("Relu", ["y"], ["z"], name="r")],
+        "tiny",
+        [value("x", TensorProto.FLOAT, ["batch", 3])],
+        [value("z", TensorProto.FLOAT, ["batch", 2])],
+        [weight],
+    )
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
+    onnx.save(made, tmp_path / "tiny.onnx")
+    first, second = (read_graph(tmp_path / "tiny.onnx", {"x": (4, 3)}) for _ in range(2))
+    assert sorted(first.op_types) == ["Constant", "MatMul", "Parameter", "Relu", "Result"]
+    assert first.flops[first.op_types.index("MatMul")] == 2 * 4 * 3 * 2
+    assert fingerprint(first) == fingerprint(second)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit inside the converter
+def test_a_torch_module_is_converted() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.ReLU()).eval()
+    graph = read_graph(module, {"": (5, 3)}, example_input=torch.zeros(5, 3))
+    assert graph.flops[graph.op_types.index("MatMul")] == 2 * 5 * 3 * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "shapes"),
+    [
+        ("[1, 8]", {"": (1, 8)}),
+        ("7", {"": (7,)}),
+        ("x:0[2] , scalar[]", {"x:0": (2,), "scalar": ()}),
+    ],
+)
+def test_shapes_are_parsed(text: str, shapes: dict[str, tuple[int, ...]]) -> None:
+    assert parse_shapes(text) == shapes
+
+
+@pytest.mark.parametrize("text", ["", "x", "x[1", "x[a]", "x[-1]", "x[1] y[2]", "x[0]", "0,3", "x[1,]", "x[1],x[2]"])
+def test_other_texts_are_no_shapes(text: str) -> None:
+    with pytest.raises(OptionError, match="--shape"):
+        parse_shapes(text)
+
+
+names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.:/]{0,8}", fullmatch=True)
+sizes = st.lists(st.integers(1, 5000), max_size=4).map(tuple)
+
+
+@given(shapes=st.dictionaries(names, sizes, min_size=1, max_size=4))
+def test_shapes_written_out_are_read_back(shapes: dict[str, tuple[int, ...]]) -> None:
+    text = ",".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in shapes.items())
+    assert parse_shapes(text) == shapes

@@ -1,0 +1,229 @@
+"""Placement files: round trips, what is refused and how, and atomic writing."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openvino import opset13 as op
+from pydantic import ValidationError
+
+from hsdag.ir.errors import FileFormatError, OutputError, PlacementError
+from hsdag.ir.files import write_atomically
+from hsdag.ir.graph.build import fingerprint, graph_of
+from hsdag.ir.placement.placement import LatencyRecord, Placement, SpeedupRecord
+
+FINGERPRINT = "sha256:" + "0" * 64
+
+
+def document() -> dict[str, Any]:
+    """A placement with every field."""
+    latency = {"median_s": 0.01, "mean_s": 0.011, "p95_s": 0.02, "runs": 50, "measured": True}
+    return {
+        "format": "hsdag-placement",
+        "version": 2,
+        "model": {"name": "m", "fingerprint": FINGERPRINT, "input_shapes": {"x": [1, 3], "y": []}},
+        "devices": [
+            {"name": "CPU", "plugin": "CPU", "properties": {}},
+            {"name": "SLOW", "plugin": "CPU", "properties": {"INFERENCE_NUM_THREADS": "1"}},
+        ],
+        "affinity": {"a": "CPU", "b": "SLOW", 'ü\n"': "CPU"},
+        "names": {"a": "first", "b": ""},
+        "method": "heft",
+        "seed": 3,
+        "objective": "latency",
+        "executor": "hetero",
+        "latency": latency,
+        "baselines": {"CPU": {**latency, "measured": False}},
+        "speedup": {"versus": "CPU", "ratio": 1.2, "ci95": [1.1, 1.3]},
+        "priority": {"a": 0, "b": 1},
+        "created_with": {"openvino": "2026"},
+    }
+
+
+def test_a_document_survives_reading_and_writing() -> None:
+    assert json.loads(Placement.from_json(json.dumps(document())).to_json()) == document()
+
+
+def test_a_file_survives_saving_and_loading(tmp_path: Path) -> None:
+    placement = Placement.model_validate(document())
+    placement.save(tmp_path / "p.json")
+    assert Placement.load(tmp_path / "p.json") == placement
+
+
+@given(affinity=st.dictionaries(st.text(st.characters(codec="utf-8")), st.sampled_from(["CPU", "SLOW"]), min_size=1))
+def test_any_op_name_survives(affinity: dict[str, str]) -> None:
+    text = Placement.model_validate({**document(), "affinity": affinity}).to_json()
+    assert Placement.from_json(text).affinity == affinity
+
+
+def test_used_devices_follow_the_order_of_devices() -> None:
+    placement = Placement.model_validate({**document(), "affinity": {"a": "SLOW"}})
+    assert placement.used_devices == ("SLOW",)
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "complaint"),
+    [
+        ("format", "other", "'format' is not 'hsdag-placement'"),
+        ("version", 3, "'version' is 3, but this hsdag reads 1 and 2"),
+        ("model.fingerprint", "md5:0", "model.fingerprint: "),
+        ("model.extra", 1, "model.extra: "),
+        ("model.input_shapes.x", [1, "a"], r"model.input_shapes.x\[1\]: "),
+        ("names.a", 1, "names.a: "),
+        ("devices", [], "devices: "),
+        ("devices.1.plugin", "", r"devices\[1\].plugin: "),
+        ("devices.1.name", "CPU", "two devices have the same name"),
+        ("devices.0.properties", {"A": 1}, r"devices\[0\].properties.A: "),
+        ("affinity", {}, "affinity: "),
+        ("affinity.b", "GPU", "affinity of op 'b' names device 'GPU', which 'devices' does not list"),
+        ("affinity.b", None, "affinity.b: "),
+        ("seed", "one", "seed: "),
+        ("objective", "", "objective: "),
+        ("executor", "magic", "executor: "),
+        ("latency.median_s", 0, "latency.median_s: .*greater than 0"),
+        ("latency.runs", 0, "latency.runs: "),
+        ("latency.p95_s", float("nan"), "latency.p95_s: "),
+        ("baselines.CPU.mean_s", "fast", "baselines.CPU.mean_s: "),
+        ("speedup.ci95", [1.0], "speedup.ci95"),
+        ("priority.a", 0.5, "priority.a: "),
+        ("surprise", 1, "surprise: "),
+    ],
+)
+def test_a_bad_document_is_refused_with_the_path_inside_it(path: str, value: object, complaint: str) -> None:
+    bad = document()
+    *parents, last = [int(part) if part.isdigit() else part for part in path.split(".")]
+    inner: Any = bad
+    for part in parents:
+        inner = inner[part]
+    inner[last] = value
+    with pytest.raises(FileFormatError, match=f"^p.json: .*{complaint}") as caught:
+        Placement.from_json(json.dumps(bad), "p.json")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("field", ["model", "devices", "affinity", "method", "seed", "objective", "executor"])
+def test_a_missing_field_is_named(field: str) -> None:
+    bad = document()
+    del bad[field]
+    with pytest.raises(FileFormatError, match=f"placement: {field}: Field required"):
+        Placement.from_json(json.dumps(bad))
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ('{"format":\n', "not JSON .*line 2"),
+        ("[]", "not a placement file"),
+        ("<net>", "not JSON .*; a placement file is expected"),
+        ('{"a": "CPU", "b": "GPU"}', "only maps names to devices.*here a placement file is expected"),
+        ("[" * 100_000, "Python cannot read this document"),
+        ('{"format": ' + "1" * 5000 + "}", "Python cannot read this document"),
+    ],
+    ids=["cut", "list", "xml", "map", "nested", "digits"],
+)
+def test_text_that_is_no_document_is_refused(text: str, complaint: str) -> None:
+    with pytest.raises(FileFormatError, match=complaint):
+        Placement.from_json(text)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(FileFormatError, match=r"no such file: .*p\.json"):
+        Placement.load(tmp_path / "p.json")
+
+
+def test_a_binary_file_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "p.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(FileFormatError, match="cannot be read"):
+        Placement.load(tmp_path / "p.json")
+
+
+def test_a_placement_cannot_be_changed() -> None:
+    with pytest.raises(ValidationError, match="frozen"):
+        Placement.model_validate(document()).seed = 1
+
+
+def test_records_refuse_times_that_are_not_positive() -> None:
+    with pytest.raises(ValidationError, match="greater than 0"):
+        LatencyRecord(median_s=1, mean_s=-1, p95_s=1, runs=1, measured=True)
+    with pytest.raises(ValidationError, match="greater than 0"):
+        SpeedupRecord(versus="CPU", ratio=0, ci95=(0, 1))
+
+
+def test_a_model_without_a_placement_says_so(model: ov.Model) -> None:
+    with pytest.raises(PlacementError, match="carries no placement"):
+        Placement.from_model(model)
+
+
+@pytest.mark.parametrize("executor", ["hetero", "work-conserving", "cuda"])
+def test_ops_that_keep_a_variable_share_a_device_of_openvino(executor: str) -> None:
+    """The CUDA engine copies whatever is read on another device."""
+    x = op.parameter([1, 2], np.float32, name="x")
+    read = op.read_value(op.constant(np.ones((1, 2), np.float32)), "state", np.float32, [1, 2], name="read")
+    total = op.add(read, x, name="total")
+    graph = graph_of(ov.Model([op.result(total)], [op.assign(total, "state")], [x], "m"))
+    model = {"name": "m", "fingerprint": fingerprint(graph)}
+    affinity = {
+        key: "SLOW" if name == "read" else "CPU"
+        for key, name in zip(graph.canonical_names, graph.op_names, strict=True)
+    }
+    placement = Placement.model_validate({**document(), "model": model, "affinity": affinity, "executor": executor})
+    if executor == "cuda":
+        assert placement.devices_of(graph).count("SLOW") == 1
+    else:
+        with pytest.raises(PlacementError, match=r"must share a device, for they keep variable 'state'"):
+            placement.devices_of(graph)
+
+
+def test_writing_replaces_the_file_and_leaves_nothing_else(tmp_path: Path) -> None:
+    for content in (b"first", b"second"):
+        write_atomically(tmp_path / "f", content)
+        assert (tmp_path / "f").read_bytes() == content
+    assert [path.name for path in tmp_path.iterdir()] == ["f"]
+
+
+def test_a_written_file_has_the_permissions_of_any_other(tmp_path: Path) -> None:
+    (tmp_path / "plain").write_bytes(b"")
+    write_atomically(tmp_path / "f", b"")
+    assert (tmp_path / "f").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_failed_write_keeps_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_atomically(tmp_path / "f", b"old")
+
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OutputError, match="No space left"):
+        write_atomically(tmp_path / "f", b"new")
+    assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"old"]
+
+
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        lambda folder: folder / "absent" / "f",
+        lambda folder: (folder / "f").mkdir() or folder / "f",
+        lambda folder: (folder / "file").write_text("") * 0 or folder / "file" / "f",
+    ],
+    ids=["folder-missing", "target-is-folder", "parent-is-file"],
+)
+def test_a_place_that_cannot_be_written_is_an_output_error(tmp_path: Path, spoil: Callable[[Path], Path]) -> None:
+    with pytest.raises(OutputError, match="cannot be written: "):
+        write_atomically(spoil(tmp_path), b"x")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_without_permission_is_an_output_error(tmp_path: Path) -> None:
+    tmp_path.chmod(0o500)
+    with pytest.raises(OutputError, match="Permission denied"):
+        write_atomically(tmp_path / "f", b"x")

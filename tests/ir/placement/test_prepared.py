@@ -1,0 +1,119 @@
+"""The clone that is compiled: what folds, what is kept compressed, and which op each node stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as op
+
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.colocation import colocate
+from hsdag.ir.placement.placement import Placement
+from hsdag.ir.placement.prepared import COPY_MARK, PreparedModel, prepare
+
+
+def types(prepared: PreparedModel) -> list[str]:
+    return [node.get_type_name() for node in prepared.nodes]
+
+
+def sources(node: ov.Node) -> list[ov.Node]:
+    return [port.get_source_output().get_node() for port in node.inputs()]
+
+
+def named(model: ov.Model, name: str) -> ov.Node:
+    return next(node for node in model.get_ops() if node.get_friendly_name() == name)
+
+
+def reads_shapes() -> ov.Model:
+    """A Reshape whose target is computed from a shape, a ReduceMax whose axes are, and a Pad by a Range."""
+    x = op.parameter([2, 3, 4], np.float32, name="x")
+    shape = op.shape_of(x, name="shape")
+    last = op.gather(shape, op.constant([2]), op.constant(0), name="last")
+    flat = op.reshape(x, op.concat([op.constant([-1]), last], 0, name="target"), False, name="flat")
+    axes = op.subtract(last, op.constant([4]), name="axes")
+    highest = op.reduce_max(flat, axes, True, name="highest")
+    ends = op.range(op.constant(0), op.constant(2), op.constant(1), "i64", name="ends")
+    padded = op.pad(highest, ends, ends, "constant", name="padded")
+    return ov.Model([op.result(padded, name="y")], [x], "reads_shapes")
+
+
+def test_arithmetic_on_static_shapes_folds_to_constants_of_its_readers() -> None:
+    prepared = prepare(reads_shapes())
+    assert sorted(types(prepared)) == ["Constant"] * 4 + ["Pad", "Parameter", "ReduceMax", "Reshape", "Result"]
+    assert sources(named(prepared.model, "flat"))[1].get_data().tolist() == [-1, 4]
+
+
+def test_the_model_itself_stays_as_it_was() -> None:
+    model = reads_shapes()
+    before = [(node.get_friendly_name(), node.get_type_name()) for node in model.get_ordered_ops()]
+    prepare(model)
+    assert [(node.get_friendly_name(), node.get_type_name()) for node in model.get_ordered_ops()] == before
+
+
+def test_each_node_names_the_op_it_stands_for_and_the_op_it_is_placed_with() -> None:
+    graph = graph_of(reads_shapes())
+    prepared = prepare(reads_shapes())
+    names = [(graph.op_names[v], graph.op_names[u]) for v, u in zip(prepared.op, prepared.home, strict=True)]
+    folded = [("axes", "highest"), ("ends", "padded"), ("target", "flat")]
+    added = [("padded", "padded")]  # by cloning: the value of the padding
+    own = [(name, name) for name in ("flat", "highest", "padded", "x", "y")]
+    assert sorted(names) == sorted(folded + added + own)
+
+
+def test_a_constant_goes_where_it_is_read() -> None:
+    prepared = prepare(reads_shapes())
+    devices = ["A"] * prepared.graph.num_ops
+    devices[prepared.graph.index_of["flat"]] = "B"
+    flat = named(prepared.place(devices), "flat")
+    assert [node.get_rt_info()["affinity"].astype(str) for node in (flat, *sources(flat))] == ["B", "A", "B"]
+
+
+def test_nothing_that_is_known_before_any_data_crosses_between_devices(
+    model: ov.Model, alternating: Callable[[ov.Model], Placement]
+) -> None:
+    graph = graph_of(model)
+    prepared = prepare(model, graph)
+    prepared.place([f"CPU_{device}" for device in alternating(model).devices_of(graph)])
+    for node, v in zip(prepared.nodes, prepared.op, strict=True):
+        if colocate(graph).floating[v]:
+            (reader,) = [port.get_node() for port in node.output(0).get_target_inputs()]
+            assert reader.get_rt_info()["affinity"].astype(str) == node.get_rt_info()["affinity"].astype(str)
+
+
+def test_every_reader_of_a_shared_weight_has_an_instance_with_its_value(model: ov.Model) -> None:
+    expected = named(model, "shared").get_data()
+    placed = prepare(model).model
+    for reader in ("conv2", "conv3"):
+        weight = sources(named(placed, reader))[1]
+        assert weight.get_friendly_name() == f"shared{COPY_MARK}{reader}"
+        assert np.array_equal(weight.get_data(), expected)
+
+
+@pytest.mark.parametrize("reader", ["flat2", "flat3"])
+def test_every_reader_of_a_computed_shape_has_a_constant(model: ov.Model, reader: str) -> None:
+    assert sources(named(prepare(model).model, reader))[1].get_data().tolist() == [1, -1]
+
+
+def test_a_shape_that_depends_on_the_data_is_computed_where_it_was_placed() -> None:
+    x = op.parameter([2, 3], np.float32, name="x")
+    where = op.non_zero(x, name="where")
+    count = op.shape_of(where, name="count")
+    first, second = op.add(count, op.constant([1, 1]), name="a"), op.relu(x, name="b")
+    ends = [op.add(op.reduce_sum(where, op.constant([0, 1])), first), op.tile(second, count, name="c")]
+    model = ov.Model([op.result(end) for end in ends], [x], "m")
+    placed = prepare(model).model
+    assert [node.get_type_name() for node in placed.get_ops() if "count" in node.get_friendly_name()] == ["ShapeOf"]
+    values = np.asarray([[1, 0, 2], [0, 0, 3]], dtype=np.float32)
+    assert ov.Core().compile_model(placed, "CPU")([values])[1].shape == (4, 9)
+
+
+def test_constants_that_share_a_name_are_not_mixed_up() -> None:
+    x = op.parameter([2], np.float32, name="x")
+    one, ten, hundred = (op.constant(np.full(2, value, np.float32), name="k") for value in (1, 10, 100))
+    a0, a1 = op.add(one, x, name="a0"), op.add(ten, x, name="a1")
+    model = ov.Model([op.concat([ten, one, a1, hundred, a0], 0, name="all")], [x], "m")
+    found = ov.Core().compile_model(prepare(model).model, "CPU")([np.asarray([2, 3], np.float32)])[0]
+    assert found.tolist() == [10, 10, 1, 1, 12, 13, 100, 100, 3, 4]

@@ -1,0 +1,149 @@
+"""Devices of this machine, partitions of a CPU, and what users get wrong about them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import DeviceError
+from hsdag.runtime.machine.devices import (
+    CpuTopology,
+    canonical,
+    cpu_topology,
+    list_devices,
+    partition_cpu,
+    resolve_devices,
+)
+
+
+def test_the_cpu_is_listed_and_loads() -> None:
+    cpu = next(info for info in list_devices() if info.name == "CPU")
+    assert cpu.failure is None
+    assert cpu.full_name
+
+
+@given(parts=st.integers(2, 16), threads=st.integers(2, 64))
+def test_parts_share_all_threads_of_a_uniform_cpu_evenly(parts: int, threads: int) -> None:
+    if threads < parts:
+        with pytest.raises(DeviceError, match=f"only {threads} threads"):
+            partition_cpu(parts, CpuTopology(threads, 0))
+        return
+    shares = [int(s.properties["INFERENCE_NUM_THREADS"]) for s in partition_cpu(parts, CpuTopology(threads, 0))]
+    assert sum(shares) == threads
+    assert max(shares) - min(shares) <= 1
+
+
+@given(parts=st.integers(2, 8), performance=st.integers(1, 32), efficiency=st.integers(1, 32))
+def test_no_part_of_a_hybrid_cpu_mixes_kinds_of_cores(parts: int, performance: int, efficiency: int) -> None:
+    if performance + efficiency < parts:
+        return
+    shares = {"PCORE_ONLY": 0, "ECORE_ONLY": 0}
+    for spec in partition_cpu(parts, CpuTopology(performance, efficiency)):
+        share = int(spec.properties["INFERENCE_NUM_THREADS"])
+        assert share >= 1
+        shares[spec.properties["SCHEDULING_CORE_TYPE"]] += share
+    assert shares == {"PCORE_ONLY": performance, "ECORE_ONLY": efficiency}
+
+
+@pytest.mark.parametrize(
+    ("core", "atom", "usable", "expected"),
+    [
+        ("0-7", "8-11", range(12), (8, 4)),
+        ("0-1,3", "2,4-5", range(6), (3, 3)),
+        ("0-7", "8-11", (1, 2, 9), (2, 1)),
+        ("0-7", "8-11", (8, 9), (2, 0)),
+        ("0-7", "8-11", (0,), (1, 0)),
+        ("0-3", None, range(4), (4, 0)),
+        (None, "0-3", range(6), (6, 0)),
+        (None, None, range(3), (3, 0)),
+    ],
+)
+def test_cores_of_both_kinds_are_counted_as_linux_lists_them(
+    core: str | None,
+    atom: str | None,
+    usable: Sequence[int],
+    expected: tuple[int, int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for kind, text in (("cpu_core", core), ("cpu_atom", atom)):
+        if text is not None:
+            (tmp_path / kind).mkdir()
+            (tmp_path / kind / "cpus").write_text(f"{text}\n")
+    monkeypatch.setattr("os.sched_getaffinity", lambda _: set(usable))
+    assert cpu_topology(tmp_path) == CpuTopology(*expected)
+
+
+@pytest.mark.parametrize(
+    ("parts", "cores", "performance", "efficiency"),
+    [
+        (2, (8, 4), [8], [4]),
+        (3, (8, 4), [4, 4], [4]),
+        (6, (8, 4), [2, 2, 2, 2], [2, 2]),
+        (5, (7, 8), [4, 3], [3, 3, 2]),
+        (3, (1, 8), [1], [4, 4]),
+        (9, (8, 1), [1] * 8, [1]),
+    ],
+)
+def test_parts_are_dealt_to_kinds_of_cores_by_their_threads(
+    parts: int, cores: tuple[int, int], performance: list[int], efficiency: list[int]
+) -> None:
+    found: dict[str, list[int]] = {"PCORE_ONLY": [], "ECORE_ONLY": []}
+    for number, spec in enumerate(partition_cpu(parts, CpuTopology(*cores))):
+        assert spec.name == f"CPU_{number}"
+        found[spec.properties["SCHEDULING_CORE_TYPE"]].append(int(spec.properties["INFERENCE_NUM_THREADS"]))
+    assert found == {"PCORE_ONLY": performance, "ECORE_ONLY": efficiency}
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "name", "plugin"),
+    [
+        ("GPU", "CPU GPU.0 GPU.1", "GPU.0", "GPU.0"),
+        ("GPU.1", "CPU GPU.0 GPU.1", "GPU.1", "GPU.1"),
+        ("GPU.0", "CPU GPU", "GPU", "GPU"),
+        ("A=GPU[INFERENCE_PRECISION_HINT=f32]", "CPU GPU.0 GPU.1", "A", "GPU.0"),
+        ("TPU", "CPU GPU", "TPU", "TPU"),
+    ],
+)
+def test_a_device_has_the_name_that_openvino_lists(text: str, known: str, name: str, plugin: str) -> None:
+    given = DeviceSpec.parse(text)
+    assert canonical(given, known.split()) == DeviceSpec(name, plugin, given.properties)
+
+
+ONE = "CPU[INFERENCE_NUM_THREADS=1]"
+
+
+@pytest.mark.parametrize(
+    ("devices", "parts", "placed", "rivals"),
+    [
+        ("CPU", 2, ["CPU_0", "CPU_1"], ["CPU"]),
+        (f"FAST={ONE},SLOW={ONE}", None, ["FAST", "SLOW"], ["CPU"]),
+        (f"CPU,OTHER={ONE}", None, ["CPU", "OTHER"], []),
+    ],
+)
+def test_parts_of_a_device_compete_with_the_whole_one(
+    devices: str, parts: int | None, placed: list[str], rivals: list[str]
+) -> None:
+    found = resolve_devices(devices, parts)
+    assert [spec.name for spec in found.placed] == placed
+    assert [spec.name for spec in found.rivals] == rivals
+
+
+@pytest.mark.parametrize(
+    ("devices", "parts", "complaint"),
+    [
+        ("CPU,TPU", None, "unknown device 'TPU': OpenVINO finds CPU"),
+        ("CPU,G=GPU[]", None, r"'G' \(GPU\) fails to load"),
+        ("CPU,CPU.0", None, r"occurs twice in 'CPU,CPU\.0'"),
+        (f"CPU_0={ONE}", 2, "give it another name"),
+        ("CPU", 1, "at least 2"),
+    ],
+)
+def test_devices_that_cannot_be_are_refused(devices: str, parts: int | None, complaint: str) -> None:
+    with pytest.raises(DeviceError, match=complaint):
+        resolve_devices(devices, parts)

@@ -1,0 +1,75 @@
+"""What the process may use: processors and memory, within the limits of control groups of both versions."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from types import SimpleNamespace
+
+import psutil
+import pytest
+
+from hsdag.runtime.machine.usable import usable_cpus, usable_memory_bytes
+
+WIDE = {"a/b/memory.max": "9000", "a/b/memory.current": "600", "a/b/memory.stat": "anon 600"}
+TIGHT = {"a/memory.max": "900", "a/memory.current": "700", "a/memory.stat": "anon 600\ninactive_file 100"}
+OLD = "memory/job/memory"
+FIRST = {f"{OLD}.limit_in_bytes": "800", f"{OLD}.usage_in_bytes": "300", f"{OLD}.stat": "inactive_file 0"}
+CFS = {"cpu,cpuacct/job/cpu.cfs_quota_us": "500000", "cpu,cpuacct/job/cpu.cfs_period_us": "100000"}
+
+
+@pytest.fixture(autouse=True)
+def _a_small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Eight processors, and 1,000 bytes available."""
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(8)))
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=1000))
+
+
+def written(folder: Path, membership: str, files: Mapping[str, str]) -> tuple[Path, Path]:
+    """A file of memberships, and a control group file system of these files."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text + "\n")
+    (folder / "cgroup").write_text(membership + "\n")
+    return folder / "cgroup", folder
+
+
+def test_without_control_groups_the_machine_counts(tmp_path: Path) -> None:
+    assert usable_cpus(tmp_path / "none", tmp_path) == 8
+    assert usable_memory_bytes(tmp_path / "none", tmp_path) == 1000
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "expected"),
+    [
+        ("0::/job", {"job/cpu.max": "max 100000"}, 8),
+        ("0::/job", {"job/cpu.max": "300000 100000"}, 3),
+        ("0::/job", {"job/cpu.max": "250000 100000"}, 2),  # whole processors
+        ("0::/job", {"job/cpu.max": "50000 100000"}, 1),
+        ("0::/a/b", {"a/cpu.max": "200000 100000", "a/b/cpu.max": "600000 100000"}, 2),  # the tightest group around
+        ("0::/not/visible/here", {"cpu.max": "400000 100000"}, 4),  # a container that sees only its root group
+        ("3:cpu,cpuacct:/job\n2:memory:/job", CFS, 5),
+        ("3:cpu,cpuacct:/job", {**CFS, "cpu,cpuacct/job/cpu.cfs_quota_us": "-1"}, 8),
+    ],
+)
+def test_processors_are_limited_by_quotas(
+    membership: str, files: dict[str, str], expected: int, tmp_path: Path
+) -> None:
+    assert usable_cpus(*written(tmp_path, membership, files)) == expected
+
+
+@pytest.mark.parametrize(
+    ("membership", "files", "expected"),
+    [
+        ("0::/job", {"job/memory.max": "max", "job/memory.current": "7"}, 1000),
+        ("0::/a/b", {**TIGHT, **WIDE}, 300),  # less what is used, but for pages that can go
+        ("3:memory:/job\n2:cpu:/job", FIRST, 500),
+        ("3:cpu:/job", FIRST, 1000),
+        ("3:memory:/job", {**FIRST, f"{OLD}.usage_in_bytes": "900"}, 0),
+    ],
+)
+def test_memory_is_limited_by_what_groups_leave(
+    membership: str, files: dict[str, str], expected: float, tmp_path: Path
+) -> None:
+    assert usable_memory_bytes(*written(tmp_path, membership, files)) == expected
