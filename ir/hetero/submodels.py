@@ -1,7 +1,7 @@
 """The submodels that HETERO makes of a placed model, and what crosses between them; no device is asked.
 
 HETERO joins neighbouring ops of one device to a submodel and cuts submodels again where they would wait for each
-other; ``submodel_rules`` has the rules. A submodel costs a launch, and every tensor that leaves one, also to another
+other; ``rules`` has the rules. A submodel costs a launch, and every tensor that leaves one, also to another
 on the same device, costs a conversion.
 
 Legend: N ops of the graph, M nodes of the placed model that run on data, K edges into them, T tensors that they read,
@@ -109,11 +109,11 @@ def _count_all(
         split(nodes.net, work, device)
         for v in range(len(device)):
             launches[b, device[v]] += work.parts.label[v] == v
-        _cross(nodes, device, work.parts.label, reached, num[b], size_bytes[b])
+        count_crossings(nodes, device, work.parts.label, reached, num[b], size_bytes[b])
 
 
 @bare
-def _cross(
+def count_crossings(
     nodes: Nodes, device: IntArray, label: IntArray, reached: IntArray, count: IntArray, size_bytes: FloatArray
 ) -> None:
     """Fill the last two tables [D, D] with what crosses between submodels."""

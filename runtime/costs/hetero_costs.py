@@ -4,25 +4,32 @@ HETERO runs its submodels one after another, so the latency is linear in the cos
 devices, a launch for each submodel, and latency and bytes over bandwidth for each tensor that crosses into another
 submodel. That makes it cheap to compute and convex to calibrate.
 
-Legend: N ops, D devices, B placements, P parameters (D work factors, D launches, D x D latencies, D x D inverse
-bandwidths).
+Legend: N ops, M nodes that run on data, U units, D devices, B placements, P parameters (D work factors, D launches, D x
+D latencies, D x D inverse bandwidths).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
+from hsdag.ir.compiled import bare, inner
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
-from hsdag.ir.hetero.submodels import SubmodelCollector
+from hsdag.ir.hetero.rules import Workspace, cut_returns, join, open_rings
+from hsdag.ir.hetero.submodels import Nodes, SubmodelCollector, count_crossings
 from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind
 from hsdag.runtime.costs.placement_costs import Ranks
 from hsdag.runtime.problem.cost_model import CostModel, CostSource, excess_of
-from hsdag.runtime.simulator.contended import busiest_s
+from hsdag.runtime.simulator.contended import busiest_s, drained_s
 
 LEAST_LAUNCH_S, LEAST_LATENCY_S, MOST_BYTES_PER_S = 1e-5, 2e-6, 5e10
 """Launches and links are taken to cost at least this, so that calibration has something to scale."""
+
+KNOWN = 1 << 14
+"""Placements that a search remembers: a cold one proposes the same ones again and again. They are told apart by 62
+random bits, so that one in 10^18 of the others would be rejected wrongly."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,3 +117,126 @@ class HeteroCosts:
         parts = [np.ones(self.num_devices), costs.launch_s, costs.link_latency_s.ravel(), inverse.ravel()]
         values: FloatArray = np.concatenate(parts, dtype=np.float64)
         return values
+
+
+class UnitCosts(NamedTuple):
+    """The costs by unit for compiled code, and scratch; for one thread."""
+
+    nodes: Nodes
+    work: Workspace
+    unit: IntArray  # [M] of each node
+    unit_s: FloatArray  # [U, D] infinite where a device lacks one of the unit's ops
+    launch_s: FloatArray  # [D]
+    latency_s: FloatArray  # [D, D]
+    s_per_byte: FloatArray  # [D, D]
+    excess: FloatArray  # [D, D] by which devices slow each other down, or [0, 0]
+    is_period: BoolArray  # [1] whether the value is a period, else a latency
+    device: IntArray  # [M]
+    reached: IntArray  # [D]
+    num: IntArray  # [D, D]
+    size_bytes: FloatArray  # [D, D]
+    work_s: FloatArray  # [D] of the ops
+    sent_s: FloatArray  # [D]
+    keys: IntArray  # [U, D] random; those of a placement's units, exclusively or-ed, are its own
+    known_key: IntArray  # [KNOWN] placements that were looked at
+    known_s: FloatArray  # [KNOWN] the least that they take
+    load_s: FloatArray  # [2 D]
+
+
+def unit_costs(costs: HeteroCosts, unit_of_op: IntArray, num_units: int, *, is_period: bool = False) -> UnitCosts:
+    """Costs of placements of units, ``unit_of_op`` being [N]."""
+    nodes, d, time_s = costs.collector.nodes, costs.num_devices, costs.costs.time_s
+    unit_s = np.zeros((num_units, d))
+    np.add.at(unit_s, unit_of_op, np.where(np.isnan(time_s), np.inf, time_s))
+    return UnitCosts(
+        nodes=nodes,
+        work=Workspace.of(nodes.net),
+        unit=unit_of_op[nodes.op],
+        unit_s=unit_s,
+        launch_s=costs.costs.launch_s.astype(np.float64),
+        latency_s=costs.costs.link_latency_s.astype(np.float64),
+        s_per_byte=1.0 / costs.costs.link_bandwidth_bytes_per_s,
+        excess=excess_of(costs.costs.slowdown, d),
+        is_period=np.array([is_period]),
+        device=np.zeros(len(nodes.op), dtype=np.int64),
+        reached=np.zeros(d, dtype=np.int64),
+        num=np.zeros((d, d), dtype=np.int64),
+        size_bytes=np.zeros((d, d)),
+        work_s=np.zeros(d),
+        sent_s=np.zeros(d),
+        keys=np.random.default_rng(0).integers(1 << 62, size=(num_units, d)),
+        known_key=np.zeros(KNOWN, dtype=np.int64),
+        known_s=np.zeros(KNOWN),
+        load_s=np.zeros(2 * d),
+    )
+
+
+@bare
+def placement_s(t: UnitCosts, placement: IntArray, limit_s: float) -> float:
+    """What ``HeteroCosts`` says of a placement [U], or a lower bound of that which exceeds ``limit_s``.
+
+    Submodels are only looked at where ops and what goes to other devices do not exceed the limit, and they are only cut
+    where the joined ops of one device do not.
+    """
+    key = 0
+    for u in range(len(placement)):
+        key ^= t.keys[u, placement[u]]
+    place = key % KNOWN
+    if t.known_key[place] == key and t.known_s[place] > limit_s:
+        return float(t.known_s[place])
+    value_s = _value_s(t, placement, limit_s)
+    t.known_key[place], t.known_s[place] = key, value_s
+    return value_s
+
+
+@inner
+def _value_s(t: UnitCosts, placement: IntArray, limit_s: float) -> float:
+    """The same, which is not remembered."""
+    t.work_s[:] = 0.0
+    for u in range(len(placement)):
+        t.work_s[placement[u]] += t.unit_s[u, placement[u]]
+    for v in range(len(t.device)):
+        t.device[v] = placement[t.unit[v]]
+    label, net = t.work.parts.label, t.nodes.net
+    _cross(t, t.device)
+    least_s = _loaded_s(t, label[:0])
+    if least_s > limit_s or least_s == np.inf:
+        return least_s
+    waits = join(net, t.work, t.device)
+    least_s = _loaded_s(t, label)
+    if not waits or least_s > limit_s:
+        return least_s
+    num_cut = cut_returns(net, t.work)
+    least_s = _loaded_s(t, label)
+    if least_s > limit_s:
+        return least_s
+    open_rings(net, t.work, num_cut)
+    _cross(t, label)
+    return _loaded_s(t, label)
+
+
+@inner
+def _cross(t: UnitCosts, label: IntArray) -> None:
+    """Fill ``sent_s`` with what crosses between submodels, ``label`` [M]."""
+    t.num[:], t.size_bytes[:], t.sent_s[:] = 0, 0.0, 0.0
+    count_crossings(t.nodes, t.device, label, t.reached, t.num, t.size_bytes)
+    for home in range(len(t.sent_s)):
+        for d in range(len(t.sent_s)):
+            t.sent_s[d] += t.num[home, d] * t.latency_s[home, d] + t.size_bytes[home, d] * t.s_per_byte[home, d]
+
+
+@inner
+def _loaded_s(t: UnitCosts, label: IntArray) -> float:
+    """Latency or period of ops, of what is sent, and of a launch for each submodel, ``label`` [M]."""
+    total_s, largest_s = 0.0, 0.0
+    for d in range(len(t.sent_s)):
+        t.load_s[d] = t.work_s[d] + t.sent_s[d]
+    for v in range(len(label)):
+        if label[v] == v:
+            t.load_s[t.device[v]] += t.launch_s[t.device[v]]
+    for d in range(len(t.sent_s)):
+        total_s += t.load_s[d]
+        largest_s = max(largest_s, t.load_s[d])
+    if not t.is_period[0] or total_s == np.inf:
+        return total_s
+    return drained_s(t.load_s, t.excess) if len(t.excess) else largest_s

@@ -1,4 +1,4 @@
-"""Values of a chain's proposals, compiled: the simulator, list schedules, and HETERO followed move by move.
+"""Values of a chain's proposals, compiled: the simulator, list schedules, and costs under HETERO.
 
 Legend: U placement units, E edges between them, D devices, N ops.
 """
@@ -12,9 +12,7 @@ import numpy as np
 from hsdag.ir.compiled import bare, inlined, inner
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
 from hsdag.methods.local.chain import ROUNDING, Chain, draw, is_kept, settle
-from hsdag.runtime.costs import hetero_machine
-from hsdag.runtime.costs.hetero_costs import HeteroCosts
-from hsdag.runtime.costs.hetero_machine import HeteroMachine
+from hsdag.runtime.costs.hetero_costs import HeteroCosts, UnitCosts, placement_s, unit_costs
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order
@@ -288,27 +286,16 @@ def _propose_lists(g: Listed, c: Chain, num: int) -> None:
 class UnderHetero(NamedTuple):
     """What placements take under HETERO; the simulated machine tells whether they fit into memory."""
 
-    machine: HeteroMachine
+    costs: UnitCosts
     scheduled: Scheduled
-    to: IntArray  # [U] where the units of a proposal go
 
     def propose(self, c: Chain, num: int) -> None:
         """See ``Values``."""
         _propose_under_hetero(self, c, num)
 
     def value(self, c: Chain) -> float:
-        """The value of a chain's plan, as it is: every unit is proposed at once."""
-        every = np.arange(len(c.device))
-        value = float(hetero_machine.propose(self.machine, every, c.device, len(every), np.inf))
-        hetero_machine.accept(self.machine)
-        return float(_penalised(self.scheduled, c, value))
-
-
-def under_hetero(problem: Problem, costs: HeteroCosts, scheduled: Scheduled) -> UnderHetero:
-    """Values of placements of a model's units."""
-    first = problem.supported.argmax(axis=1)
-    machine = hetero_machine.hetero_machine(costs, problem.units.partition.labels, first, problem.objective.is_steady)
-    return UnderHetero(machine, scheduled, np.zeros(problem.num_units, dtype=np.int64))
+        """The value of a chain's plan, as it is."""
+        return float(_penalised(self.scheduled, c, placement_s(self.costs, c.device, np.inf)))
 
 
 @bare
@@ -331,16 +318,10 @@ def _penalised(g: Scheduled, c: Chain, value: float) -> float:
 def _propose_under_hetero(g: UnderHetero, c: Chain, num: int) -> None:
     for _ in range(num):
         limit = draw(c)
-        count = c.state[0].num_changed
-        if count > 0:
-            for k in range(count):
-                g.to[k] = c.device[c.changed[k]]
+        if c.state[0].num_changed > 0:
             most = limit * (1.0 + ROUNDING)
-            value = hetero_machine.propose(g.machine, c.changed, g.to, count, most)
-            if is_kept(c, value if value > most else _penalised(g.scheduled, c, value), limit):
-                hetero_machine.accept(g.machine)
-            else:
-                hetero_machine.reject(g.machine)
+            value = placement_s(g.costs, c.device, most)
+            is_kept(c, value if value > most else _penalised(g.scheduled, c, value), limit)
             settle(c)
 
 
@@ -355,5 +336,6 @@ def values_of(problem: Problem, takes_order: bool) -> Scheduled | UnderHetero:
         return scheduled(problem, problem.ops, problem.units.partition.labels, takes_order=takes_order)
     of_units = scheduled(problem, problem.costs, np.arange(problem.num_units), takes_order=takes_order)
     if isinstance(problem.hetero, HeteroCosts):
-        return under_hetero(problem, problem.hetero, of_units)
+        labels, is_period = problem.units.partition.labels, problem.objective.is_steady
+        return UnderHetero(unit_costs(problem.hetero, labels, problem.num_units, is_period=is_period), of_units)
     return of_units

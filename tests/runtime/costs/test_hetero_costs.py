@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.costs.hetero_costs import HeteroCosts, placement_s, unit_costs
 from hsdag.runtime.objectives import find_objective
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from tests.ir.hetero.random_models import random_devices, random_model
@@ -79,6 +80,46 @@ def test_an_unsupported_op_costs_infinity() -> None:
     graph = graph_from_edges(["X"] * 2, [(0, 1)])
     costs = CostModel(np.array([[1.0, np.nan], [1.0, 1.0]]), np.zeros(2), np.zeros((2, 2)), FREE, CostSource.FILE)
     assert HeteroCosts.of(graph, costs).latency_s(np.array([[1, 0], [0, 0]])).tolist() == [np.inf, 2.0]
+
+
+def random_units(seed: int, num_ops: int) -> tuple[HeteroCosts, np.ndarray]:
+    """A random model, or a random graph whose submodels wait for each other, and the unit of every op."""
+    rng, d = np.random.default_rng(seed), 2 + seed % 2
+    reads = {(int(rng.integers(max(v - 9, 0), v)), v) for v in range(3, num_ops) for _ in range(2)}
+    graph = graph_of(random_model(rng, num_ops)) if seed % 3 else graph_from_edges(["X"] * num_ops, sorted(reads))
+    time_s = rng.uniform(0, 3, (graph.num_ops, d))
+    time_s[rng.random(time_s.shape) < rng.choice([0.0, 0.01])] = np.nan
+    links = rng.uniform(0, 1, (d, d)), rng.uniform(1, 9, (d, d))
+    slowdown = 1.0 + rng.random((d, d)) if rng.random() < 0.5 else None
+    costs = CostModel(time_s, rng.uniform(0, 1, d), *links, CostSource.FILE, slowdown)
+    return HeteroCosts.of(graph, costs), colocate(graph).sets.labels
+
+
+@given(st.integers(0, 2**32), st.integers(3, 60), st.booleans(), st.sampled_from([0.5, 0.9, 0.999, 1.001, 1.2, np.inf]))
+def test_a_placement_of_units_takes_what_its_ops_take_or_exceeds_the_limit_as_they_do(
+    seed: int, num_ops: int, is_period: bool, limit: float
+) -> None:
+    costs, unit = random_units(seed, num_ops)
+    units = unit_costs(costs, unit, int(unit.max()) + 1, is_period=is_period)
+    rng, value_s = np.random.default_rng(seed), costs.period_s if is_period else costs.latency_s
+    for share in (0.05, 0.05, 0.05, 1.0, 1.0):
+        moves = rng.integers(0, costs.num_devices, len(units.unit_s)) * (rng.random(len(units.unit_s)) < share)
+        placement = np.cumsum(moves) % costs.num_devices
+        expected_s = value_s(placement[unit][None])[0]
+        found_s = placement_s(units, placement, limit * expected_s)
+        is_within = limit >= 1 or np.isinf(expected_s)
+        assert found_s == pytest.approx(expected_s) if is_within else limit * expected_s < found_s < 1.001 * expected_s
+        assert placement_s(units, placement, np.inf) == pytest.approx(expected_s)
+
+
+def test_a_far_too_low_limit_spares_the_submodels() -> None:
+    """A chain that one op leaves: without launches, with what crosses and the ops alone."""
+    graph = graph_from_edges(["X"] * 5, [(v, v + 1) for v in range(4)], output_bytes=[8] * 5)
+    ones = np.ones((2, 2))
+    costs = HeteroCosts.of(graph, CostModel(np.ones((5, 2)), np.full(2, 10.0), ones, 8 * ones, CostSource.FILE))
+    units, placement = unit_costs(costs, np.arange(5), 5), np.array([0, 0, 1, 0, 0])
+    assert placement_s(units, placement, 0.0) == pytest.approx(5 + 2 * 2)
+    assert placement_s(units, placement, np.inf) == pytest.approx(5 + 3 * 10 + 2 * 2)
 
 
 @given(st.integers(0, 200))
