@@ -212,7 +212,7 @@ def compile_work_conserving(
     from hsdag.runtime.executor.merging import CutOptions
 
     source = model if isinstance(model, ov.Model) else load_model(model, spare=placement.model.input_shapes)
-    options = CutOptions(limit_s=time_limit_s, objective=find_objective(placement.objective))
+    options = CutOptions(limit_s=time_limit_s, by_load=find_objective(placement.objective).is_steady)
     return compile_placed(source, placement, core=core, properties=properties, options=options)
 
 

@@ -130,7 +130,8 @@ class PartsPlacement(CostedPlacement):
     def cut(self) -> Cut:
         """The parts as the executor makes them, in running order."""
         ranks = None if self.ranks is None else self.ranks.astype(np.float64)
-        return plan_cut(self.graph, self.placement, len(self.devices), CutOptions(objective=self.objective), ranks).cut
+        options = CutOptions(by_load=self.objective.is_steady)
+        return plan_cut(self.graph, self.placement, len(self.devices), options, ranks).cut
 
     @property
     def parts(self) -> Parts | None:

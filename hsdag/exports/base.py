@@ -212,9 +212,11 @@ def export(
     """
 
     def cut(network: Any, placed: Placement) -> Any:
+        from hsdag.runtime.executor.merging import CutOptions
         from hsdag.runtime.executor.placed_parts import placed_parts  # its compiler is slow to load
+        from hsdag.runtime.objectives import find_objective
 
-        return placed_parts(network, placed)
+        return placed_parts(network, placed, CutOptions(by_load=find_objective(placed.objective).is_steady))
 
     loaded = placement if isinstance(placement, Placement) else Placement.load(placement)
     spare, dynamic = loaded.model.input_shapes, loaded.data_shapes is not None

@@ -327,4 +327,5 @@ def placed_candidate(session: Session, name: str, placement: Placement, executor
         return Candidate.placed(devices)
     priority = placement.priority_of(session.graph)
     order = [names[device.name] for device in placement.devices]
-    return Candidate.side_by_side(devices, order, priority, find_objective(placement.objective), executor)
+    by_load = find_objective(placement.objective).is_steady
+    return Candidate.side_by_side(devices, order, priority, by_load=by_load, executor=executor)

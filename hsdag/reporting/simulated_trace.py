@@ -48,7 +48,7 @@ def submodels_of(run: KeptRun, placement: Placement) -> tuple[IntArray, str]:
         from hsdag.ir.hetero.submodels import SubmodelCollector
 
         return SubmodelCollector(run.graph).submodel_of(device), "submodel"
-    options = CutOptions(objective=find_objective(run.record.objective))
+    options = CutOptions(by_load=find_objective(run.record.objective).is_steady)
     cut = plan_cut(run.graph, device, run.problem.num_devices, options)
     part = np.full(run.graph.num_ops, -1, dtype=np.int64)
     part[cut.instances.op] = cut.parts.labels
@@ -61,7 +61,7 @@ def _of_parts(run: KeptRun, costs: WorkConservingCosts, device: IntArray, ranks:
     if times is None:
         return None
     priority = None if ranks is None else ranks.astype(np.float64)
-    plan = plan_cut(run.graph, device, run.problem.num_devices, CutOptions(objective=objective), priority)
+    plan = plan_cut(run.graph, device, run.problem.num_devices, CutOptions(by_load=objective.is_steady), priority)
     specs = [record.spec() for name in run.problem.devices for record in run.record.devices if record.name == name]
     return replace(TaskTimes(*times).timeline(task_graph(plan.cut, specs)), simulated=True)
 

@@ -32,7 +32,7 @@ def candidate_of(problem: Problem, devices: Sequence[DeviceSpec], plan: Plan, ex
     if executor == "hetero":
         return Candidate.placed(of_ops)
     ranks = None if plan.order is None else problem.expand(plan.order).tolist()
-    return Candidate.side_by_side(of_ops, names, ranks, problem.objective, executor)
+    return Candidate.side_by_side(of_ops, names, ranks, by_load=problem.objective.is_steady, executor=executor)
 
 
 class MeasuredEvaluator(Evaluator):

@@ -74,7 +74,7 @@ class PartTable:
         if np.isnan(self.op_s[np.arange(len(placement)), placement]).any():
             return None
         try:
-            options = CutOptions(objective=objective)
+            options = CutOptions(by_load=objective.is_steady)
             priority = None if ranks is None else ranks.astype(np.float64)
             plan = plan_cut(self.graph, placement, self.op_s.shape[1], options, priority)
         except PlacementError:  # too many subgraphs

@@ -25,7 +25,6 @@ from hsdag.runtime.executor.openvino_backend import CompiledPart, OpenVinoBacken
 from hsdag.runtime.executor.requests import WorkConservingModel
 from hsdag.runtime.executor.shared_memory import SharedMemory
 from hsdag.runtime.executor.submodels import SubmodelBuilder
-from hsdag.runtime.objectives import find_objective
 
 
 def compile_on(
@@ -66,7 +65,7 @@ def compile_on(
     pairs = zip(plan.cut.subgraphs, submodels, strict=True)
     parts = [CompiledPart(submodel, partial(compile_part, part)) for part, submodel in pairs]
     backend = OpenVinoBackend(plan.cut, submodels, parts, SharedMemory(core, specs))
-    engine = Engine(task_graph(plan.cut, specs), backend, ranks=plan.ranks, barrier=options.barrier)
+    engine = Engine(task_graph(plan.cut, specs), backend, ranks=plan.ranks)
     return WorkConservingModel(model, plan.cut, backend, engine, options.limit_s)
 
 
@@ -78,8 +77,7 @@ def compile_placed(
     properties: Mapping[str, Any] | None = None,
     options: CutOptions | None = None,
 ) -> WorkConservingModel:
-    """``hsdag.compile_work_conserving``; ``options`` are by default those of the placement's objective."""
-    options = options or CutOptions(objective=find_objective(placement.objective))
+    """``hsdag.compile_work_conserving`` with options of the cut."""
     model = placement.fixed(model)
     graph = graph_of(model)
     specs = {record.name: record.spec() for record in placement.devices if record.name in placement.used_devices}

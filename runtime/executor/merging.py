@@ -25,8 +25,6 @@ from hsdag.runtime.executor.cut import (
     items_of,
     running_order,
 )
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
 
 ASSUMED_FLOPS_PER_S, ASSUMED_BYTES_PER_S, ASSUMED_BOUNDARY_BYTES_PER_S, ASSUMED_LAUNCH_S = 1e11, 2e10, 3e9, 1e-4
 """What a device is taken for where nothing was measured: a core of a server, and the layout changes of a boundary."""
@@ -86,9 +84,10 @@ def merge_parts(
     instances: Instances,
     parts: Partition,
     costs: CutCosts,
-    objective: Objective = LATENCY,
+    *,
+    by_load: bool = False,
 ) -> Partition:
-    """Join parts of one device while the simulated schedule gets no longer; for throughput, the busiest device's load.
+    """Join parts of one device while the simulated schedule, or ``by_load`` the busiest device's load, gets no longer.
 
     Tried are parts that an edge joins, that read the same part, or that the same part reads, shortest first. Parts stay
     convex: two are joined only if no path leads from one to the other over a third. More than MOST_PARTS are left as
@@ -97,7 +96,7 @@ def merge_parts(
     if parts.num_groups > MOST_PARTS:
         return parts
     label = parts.labels.copy()
-    merge_all(_with_costs(graph, instances, costs), label, parts.num_groups, MOST_TRIALS, objective.is_steady)
+    merge_all(_with_costs(graph, instances, costs), label, parts.num_groups, MOST_TRIALS, by_load)
     return Partition.from_labels(label)
 
 
@@ -414,16 +413,15 @@ MOST_SUBGRAPHS = 4000
 class CutOptions:
     """How a placed graph is cut and run.
 
-    ``copies`` computes joins where they are read, ``merge`` joins subgraphs that do not pay for the ``objective``,
-    ``barrier`` runs level by level (for comparison), ``limit_s`` is how long an inference may take. Raises OptionError
-    for a limit that is not a positive number of seconds.
+    ``copies`` computes joins where they are read, ``merge`` joins subgraphs while the schedule, or ``by_load`` the load
+    of the busiest device, gets no longer, and ``limit_s`` is how long an inference may take. Raises OptionError for a
+    limit that is not a positive number of seconds.
     """
 
     copies: bool = True
     merge: bool = True
-    barrier: bool = False
+    by_load: bool = False
     limit_s: float | None = None
-    objective: Objective = LATENCY
 
     def __post_init__(self) -> None:
         if self.limit_s is not None and not self.limit_s > 0:
@@ -463,7 +461,7 @@ def plan_cut(
     instances = instances_of(graph, device, copies=options.copies)
     parts = initial_parts(instances)
     if options.merge:
-        parts = merge_parts(graph, instances, parts, costs, options.objective)
+        parts = merge_parts(graph, instances, parts, costs, by_load=options.by_load)
     if parts.num_groups > MOST_SUBGRAPHS:
         raise PlacementError(
             f"the placement has {parts.num_groups} parts, more than {MOST_SUBGRAPHS}; "

@@ -15,11 +15,10 @@ from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor
 from hsdag.runtime.executor.merging import CutOptions, plan_cut
 from hsdag.runtime.executor.submodels import Submodel, SubmodelBuilder
-from hsdag.runtime.objectives import find_objective
 
 
-def placed_parts(model: ov.Model, placement: Placement) -> PlacedParts:
-    """The parts of a placed model, cut as ``compile_work_conserving`` cuts it; ``model`` is not changed.
+def placed_parts(model: ov.Model, placement: Placement, options: CutOptions | None = None) -> PlacedParts:
+    """The parts of a placed model, cut as ``compile_placed`` cuts it; ``model`` is not changed.
 
     What goes from an input of the model straight to an output is no part: the input feeds that output. Raises
     PlacementError when the placement is for another model, or has too many parts.
@@ -30,7 +29,7 @@ def placed_parts(model: ov.Model, placement: Placement) -> PlacedParts:
     devices = [device for device in placement.devices if device.name in placement.used_devices]
     index = {device.name: d for d, device in enumerate(devices)}
     home = np.asarray([index[name] for name in placement.devices_of(graph)], dtype=np.int64)
-    cut = plan_cut(graph, home, len(devices), CutOptions(objective=find_objective(placement.objective))).cut
+    cut = plan_cut(graph, home, len(devices), options).cut
     names = _Names(model, cut)
     fed = dict(names.inputs)
     parts: list[Part] = []

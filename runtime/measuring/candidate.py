@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.scenario import Scenario
@@ -15,9 +15,10 @@ from hsdag.ir.placement.placement import ExecutorName
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, Request, WorkerClient
 from hsdag.runtime.machine.energy_counters import EnergyCounters
 from hsdag.runtime.measuring.messages import Close, Difference, Opened, Run, Throughput
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
 from hsdag.runtime.timeline.timeline import Timeline
+
+if TYPE_CHECKING:
+    from hsdag.runtime.objectives import Objective
 
 MAX_PERMUTED = 3
 """Up to this many devices, HETERO's automatic mode is tried in every order of priority; else in rotations."""
@@ -37,7 +38,8 @@ class Candidate:
     """What to hand to ``compile_model``: a target and, for a placement, OpenVINO's device name per op.
 
     For executors that run devices side by side the target lists the devices in their order, ``priority`` may rank
-    ops, and submodels suit ``objective``. A property of None is left to OpenVINO, whatever the objective's.
+    ops, and parts are merged ``by_load`` as ``CutOptions`` says. A property of None is left to OpenVINO, whatever the
+    objective's.
     """
 
     target: str
@@ -45,7 +47,7 @@ class Candidate:
     properties: Mapping[str, Any] = field(default_factory=dict)
     executor: ExecutorName = "hetero"
     priority: tuple[int | None, ...] | None = None  # [N] a free device takes the smallest rank first
-    objective: Objective = LATENCY
+    by_load: bool = False
 
     @staticmethod
     def placed(devices: Sequence[str]) -> Candidate:
@@ -60,7 +62,8 @@ class Candidate:
         devices: Sequence[str],
         order: Sequence[str],
         priority: Sequence[int | None] | None = None,
-        objective: Objective = LATENCY,
+        *,
+        by_load: bool = False,
         executor: ExecutorName = "work-conserving",
     ) -> Candidate:
         """A placement for an executor that runs devices side by side; for the device alone where there is only one.
@@ -71,7 +74,7 @@ class Candidate:
         if len(used) == 1:
             return Candidate(used[0])
         ranks = tuple(priority) if priority is not None else None
-        return Candidate(",".join(used), tuple(devices), executor=executor, priority=ranks, objective=objective)
+        return Candidate(",".join(used), tuple(devices), executor=executor, priority=ranks, by_load=by_load)
 
 
 @dataclass(frozen=True)

@@ -296,7 +296,7 @@ class Worker:
         candidate, begin = request.candidate, time.perf_counter()
         names = candidate.target.split(",")
         used = [next(spec for spec in self.specs if spec.openvino_name == name) for name in names]
-        options = CutOptions(limit_s=request.inference_limit_s, objective=candidate.objective)
+        options = CutOptions(limit_s=request.inference_limit_s, by_load=candidate.by_load)
         parts: list[CompiledPart] = []
 
         @contextlib.contextmanager

@@ -34,7 +34,6 @@ from hsdag.runtime.machine.devices import DeviceSet, resolve_devices
 from hsdag.runtime.measuring.latency import Protocol, Ratio
 from hsdag.runtime.measuring.messages import Throughput
 from hsdag.runtime.measuring.profile import ModelProfile
-from hsdag.runtime.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -45,7 +44,7 @@ from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.search.driver import Watcher
 from hsdag.search.options import EXECUTION, PlaceOptions
 
-FOR_THROUGHPUT = CutOptions(objective=THROUGHPUT)
+FOR_THROUGHPUT = CutOptions(by_load=True)
 QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
 pytestmark = pytest.mark.usefixtures("short_comparisons")
 ONE = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32", "ENABLE_CPU_PINNING": "NO"}
@@ -359,7 +358,7 @@ def test_throughput_is_measured_with_the_cut_of_the_objective(split: Placement, 
     documents = [split.model_copy(update={"objective": name}) for name in ("latency", "throughput")]
     with Session(tiny_resnet, DeviceSet(tuple(record.spec() for record in split.devices), ())) as session:
         found = [session.runner.request("p", placed_candidate(session, "p", p, "work-conserving")) for p in documents]
-    assert [request.candidate.objective.name for request in found] == ["latency", "throughput"]
+    assert [request.candidate.by_load for request in found] == [False, True]
     with hsdag.compile_work_conserving(tiny_resnet, documents[1]) as compiled:
         plan = plan_cut(compiled.cut.graph, compiled_devices(split, compiled.cut.graph), 2, FOR_THROUGHPUT)
         assert [part.ops for part in compiled.cut.subgraphs] == [part.ops for part in plan.cut.subgraphs]

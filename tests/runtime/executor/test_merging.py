@@ -12,9 +12,6 @@ from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.executor import merging
 from hsdag.runtime.executor.cut import Instances, initial_parts, instances_of
 from hsdag.runtime.executor.merging import CutCosts, merge_parts, part_schedule
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
-from hsdag.runtime.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Order, Semantics, simulate
 from tests.runtime.executor.random_cuts import Placed, assert_convex, placed_graphs
@@ -93,17 +90,17 @@ def test_b_levels_are_the_longest_ways_to_the_end(placed: Placed, seed: int) -> 
         assert schedule.b_level_s[p] == schedule.duration_s[p] + max(behind, default=0.0)
 
 
-@pytest.mark.parametrize("objective", [LATENCY, THROUGHPUT])
+@pytest.mark.parametrize("by_load", [False, True])
 @given(placed=placed_graphs, seed=st.integers(0, 99))
-def test_merging_worsens_no_objective_and_tears_no_part(objective: Objective, placed: Placed, seed: int) -> None:
+def test_merging_worsens_no_objective_and_tears_no_part(by_load: bool, placed: Placed, seed: int) -> None:
     instances, parts = placed.initial()
     costs = costs_of(placed, seed)
-    merged = merge_parts(placed.graph, instances, parts, costs, objective)
+    merged = merge_parts(placed.graph, instances, parts, costs, by_load=by_load)
     before, after = (part_schedule(placed.graph, instances, p, costs) for p in (parts, merged))
-    if objective is LATENCY:
-        assert after.makespan_s <= before.makespan_s
-    else:
+    if by_load:
         assert np.bincount(after.device, after.duration_s).max() <= np.bincount(before.device, before.duration_s).max()
+    else:
+        assert after.makespan_s <= before.makespan_s
     assert len(set(zip(parts.labels.tolist(), merged.labels.tolist(), strict=True))) == parts.num_groups
     assert_convex(instances, merged)
 
@@ -115,7 +112,7 @@ def test_for_throughput_nothing_is_kept_apart_so_that_another_device_may_begin_s
     instances = instances_of(graph, np.array([0, 0, 0, 1, 1, 1]))
     costs = CutCosts(np.full((6, 2), 5.0), np.ones(2), np.zeros(2), np.zeros(2))
     parts = initial_parts(instances)
-    merged = [merge_parts(graph, instances, parts, costs, objective).num_groups for objective in (LATENCY, THROUGHPUT)]
+    merged = [merge_parts(graph, instances, parts, costs, by_load=by_load).num_groups for by_load in (False, True)]
     assert merged == [4, 2]
 
 
@@ -127,16 +124,14 @@ def test_parts_that_only_cost_launches_become_one() -> None:
     assert merge_parts(graph, instances, Partition.identity(4), costs).num_groups == 1
 
 
-@pytest.mark.parametrize("objective", [LATENCY, THROUGHPUT])
+@pytest.mark.parametrize("by_load", [False, True])
 @pytest.mark.parametrize("labels", [[0, 1, 2], [2, 1, 0]])
-def test_parts_with_a_way_over_a_third_stay_apart_however_they_are_numbered(
-    labels: list[int], objective: Objective
-) -> None:
+def test_parts_with_a_way_over_a_third_stay_apart_however_they_are_numbered(labels: list[int], by_load: bool) -> None:
     types = ["Parameter", "MatMul", "MatMul", "MatMul", "Result"]
     graph = graph_from_edges(types, [(0, 1), (1, 2), (1, 3), (2, 3), (3, 4)])
     instances = instances_of(graph, np.array([0, 0, 1, 0, 0]))
     parts = Partition(np.array(labels), 3)
-    assert merge_parts(graph, instances, parts, CutCosts.assumed(graph, 2), objective).num_groups == 3
+    assert merge_parts(graph, instances, parts, CutCosts.assumed(graph, 2), by_load=by_load).num_groups == 3
 
 
 def test_no_trials_leave_parts_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
