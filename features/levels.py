@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray
-from hsdag.ir.graph.paths import longest_before
+from hsdag.ir.kernels import longest_before
 
 
 def t_levels(graph: ComputationGraph, op_costs_s: FloatArray, edge_costs_s: FloatArray) -> FloatArray:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 import secrets
 import shutil
 import tempfile
+import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import ValidationError
 
-from hsdag.ir.errors import FileFormatError, OutputError
+from hsdag.ir.errors import FileFormatError, OutputError, SearchError
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -203,3 +205,36 @@ def write_ir(model: ov.Model, xml_path: Path, *, compress_to_fp16: bool = False)
 
 def _reason(error: OSError | RuntimeError) -> str:
     return error.strerror if isinstance(error, OSError) and error.strerror else str(error).strip().splitlines()[-1]
+
+
+class FileLock:
+    """A lock on a file, which is made where it is missing. It ends with this object, if it is not released before.
+
+    A file system that has no locks gives none, and nobody is kept out.
+    """
+
+    def __init__(self, path: Path, taken: str) -> None:
+        """Raises SearchError, which says ``taken``, where somebody else has the lock; OutputError for the file."""
+        self._path = path
+        try:
+            descriptor = os.open(path, os.O_CREAT | os.O_WRONLY, 0o666)
+        except OSError as error:
+            raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
+        self.release = weakref.finalize(self, os.close, descriptor)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.fstat(descriptor).st_nlink == 0:  # who had it has just removed the file
+                raise BlockingIOError
+        except BlockingIOError as error:
+            self.release()
+            raise SearchError(taken) from error
+        except OSError:  # a file system without locks
+            pass
+
+    def __enter__(self) -> FileLock:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the file, and let others have the lock."""
+        self._path.unlink(missing_ok=True)
+        self.release()

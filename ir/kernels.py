@@ -2,6 +2,9 @@
 
 Searches need numba. A deployment, which cuts a placed model once, can do without it. Compiling takes seconds, which a
 few calls on a small problem are not worth: ``run`` leaves these to the interpreter.
+
+Kernels that allocate nothing are built without numba's reference counting (``_nrt``): counting references to the tables
+at every call took more than half of the time of a simulation.
 """
 
 from __future__ import annotations
@@ -15,9 +18,12 @@ from functools import cache
 from importlib import import_module
 from operator import itemgetter
 from types import FunctionType
-from typing import Any, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
+
+if TYPE_CHECKING:
+    from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -26,21 +32,64 @@ INTERPRETED_VARIABLE = "HSDAG_INTERPRETED_STEPS"
 INTERPRETED_STEPS = 30_000.0
 """By default, as many as take the interpreter about as long as compiling would."""
 
+ZERO: Any = np.int64(0)
+"""For arguments of compiled functions: for a literal 0, numba would compile them once more."""
+
 njit: Any = None
 with suppress(ImportError):
     njit = import_module("numba").njit
 
 
-def kernel(function: F) -> F:
-    """Compile a function on its first call, and keep what was compiled where there is a folder for it."""
+def bare(function: F, **options: Any) -> F:
+    """Compile a function that allocates nothing, on its first call; what was compiled is kept where a folder can be."""
     if njit is None:
         return function
-    compiled: F
+    options = {"nogil": True, "error_model": "numpy", "_nrt": False, **options}
+    compiled: Any
     try:
-        compiled = njit(cache=True, nogil=True)(function)
+        compiled = njit(cache=True, **options)(function)
     except RuntimeError:  # neither the code's folder nor the user's cache can be written to
-        compiled = njit(nogil=True)(function)
-    return compiled
+        compiled = njit(**options)(function)
+    file = getattr(compiled._cache, "_cache_file", None)
+    if file is not None:
+        file._load_index = _tolerant(file._load_index)
+    result: F = compiled
+    return result
+
+
+def _tolerant(load_index: Callable[[], dict[Any, str]]) -> Callable[[], dict[Any, str]]:
+    """Numba reads the whole index of what was compiled before it sees that it is of an older file.
+
+    One of another release may name a type that has moved since: then nothing was compiled before.
+    """
+
+    def load() -> dict[Any, str]:
+        try:
+            return load_index()
+        except (ImportError, AttributeError):
+            return {}
+
+    return load
+
+
+def kernel(function: F) -> F:
+    """Compile a function that may allocate arrays."""
+    return bare(function, _nrt=True)
+
+
+def inner(function: F, **options: Any) -> F:
+    """Compile a function that allocates nothing and that only compiled functions call."""
+    return bare(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
+
+
+def inlined(function: F) -> F:
+    """Compile a function that allocates nothing into its callers, which are compiled functions."""
+    return inner(function, forceinline=True)
+
+
+def merged(function: F) -> F:
+    """Write a function out in its only caller before that is compiled: a call would have it optimised twice."""
+    return bare(function, inline="always")
 
 
 class _Steps:
@@ -110,3 +159,33 @@ def _readable(argument: Any) -> Any:
         values = map(_readable, argument)
         return type(argument)(*values) if hasattr(argument, "_fields") else tuple(values)
     return argument
+
+
+def longest_before(order: IntArray, inputs: Csr, op_costs: FloatArray, edge_costs: FloatArray) -> FloatArray:
+    """[N] cost of the longest path that leads to each op, its own cost left out; 0 where no edge leads there.
+
+    ``order`` [N] puts every op behind its ``inputs``: a topological order and the predecessors, or both reversed for
+    the longest path that follows each op. ``op_costs`` is [N], ``edge_costs`` [E] by index of the edge. O(N + E).
+    """
+    ordered = np.array(order, dtype=np.int64, order="C")
+    costs, edges = np.array(op_costs, dtype=np.float64), np.array(edge_costs, dtype=np.float64)[inputs.edges]
+    longest, steps = np.zeros(len(ordered)), 0.1 * (len(ordered) + len(edges))
+    run(_longest_before, steps, ordered, inputs.indptr, inputs.indices, costs, edges, longest)
+    return longest
+
+
+@bare
+def _longest_before(
+    order: IntArray,
+    indptr: IntArray,
+    indices: IntArray,
+    op_costs: FloatArray,
+    edge_costs: FloatArray,
+    longest: FloatArray,
+) -> None:
+    for v in order:
+        if indptr[v] < indptr[v + 1]:
+            longest[v] = -np.inf
+            for k in range(indptr[v], indptr[v + 1]):
+                u = indices[k]
+                longest[v] = max(longest[v], longest[u] + op_costs[u] + edge_costs[k])

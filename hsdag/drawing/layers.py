@@ -14,7 +14,7 @@ from hsdag.drawing.picture import is_installed
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
-from hsdag.ir.graph.paths import longest_before
+from hsdag.ir.kernels import longest_before
 
 MAX_SWEEPS = 24
 """Sweeps over the layers that order ops by the barycentre of their neighbours."""

@@ -19,7 +19,7 @@ import numpy as np
 from hsdag.explaining.costed import CostedPlacement, Term
 from hsdag.explaining.explanation import Bottleneck, Boundary, Crossing
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray
-from hsdag.ir.graph.paths import longest_before
+from hsdag.ir.kernels import longest_before
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.part_table import Parts

@@ -14,8 +14,7 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model, model_validator
 
 from hsdag.ir.errors import FileFormatError, OutputError, SearchError
-from hsdag.ir.file_lock import FileLock
-from hsdag.ir.files import first_problem, read_text, write_atomically
+from hsdag.ir.files import FileLock, first_problem, read_text, write_atomically
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.graph_file import write_graph_file
 from hsdag.ir.placement.placement import DeviceRecord, ModelRecord

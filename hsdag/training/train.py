@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from hsdag.drawing import CurvePoint
 from hsdag.ir.errors import OptionError, SearchError
-from hsdag.ir.file_lock import FileLock
+from hsdag.ir.files import FileLock
 from hsdag.methods.learned.base import one_thread
 from hsdag.methods.learned.doppler.network import Beginning, DopplerConfig
 from hsdag.methods.learned.doppler.policy import policy_card

@@ -8,27 +8,37 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import resource
+import signal
 import sys
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
 from hsdag.ir.errors import HsdagError, ModelError
-from hsdag.ir.processes import CandidateFailed, Request, WorkerClient, WorkerDefect
+from hsdag.ir.processes import CandidateFailed, Request, WorkerClient, WorkerDefect, serve
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
-READER_COMMAND = (sys.executable, "-m", "hsdag.ir.graph.guarded_reading")
+READER_COMMAND = (sys.executable, "-m", "hsdag.ir.graph.model_guard")
 
 LEAST_LIMIT_S, SLOWEST_BYTES_PER_S = 4.0, 2_000_000
 """What reading may take: this much, and more for files of more bytes than are read meanwhile at this speed."""
 
 IDLE_S = 5.0
 """How long the process waits for another model before it ends; after most of that it is asked no more."""
+
+
+LEAST_BYTES, BYTES_PER_BYTE = 800_000_000, 6
+"""Memory for reading a model: this much, and so many times the size of the files in its folder."""
+
+GRACE_S = 2
+"""Beyond the limit of time, after which the process ends by itself: whoever should have killed it is gone."""
 
 
 @dataclass(frozen=True)
@@ -44,6 +54,28 @@ class ReadModel(Request[None]):
     environment: Mapping[str, str]
     beside_bytes: int
     limit_s: float
+
+
+class Reader:
+    """What the process does: it reads models within limits of memory and time."""
+
+    def handle(self, request: ReadModel) -> None:
+        """Read one. Raises ModelError, and for shapes what ``load_model`` raises."""
+        from hsdag.ir.graph.reader import load_model  # which imports this module
+
+        limit = LEAST_BYTES + BYTES_PER_BYTE * request.beside_bytes
+        _, most = resource.getrlimit(resource.RLIMIT_DATA)
+        limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
+        resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
+        os.environ.update(request.environment)
+        signal.alarm(math.ceil(request.limit_s) + GRACE_S)
+        try:
+            load_model(request.path, request.shapes, spare=request.spare, dynamic=True, guarded=False)
+        except MemoryError as error:
+            takes = f"it takes more than {limit / 1e6:.0f} MB of memory"
+            raise ModelError(f"{request.path} is not a model that OpenVINO can read: {takes}") from error
+        finally:
+            signal.alarm(0)
 
 
 class ModelGuard:
@@ -123,3 +155,7 @@ def _size_bytes(file: Path) -> int:
 
 GUARD = ModelGuard()
 """Of this process."""
+
+
+if __name__ == "__main__":
+    serve(lambda *_: Reader(), Connection(os.dup(0)), IDLE_S)

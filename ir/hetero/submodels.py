@@ -15,11 +15,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.compiled import bare
 from hsdag.ir.graph.colocation import kept_compressed, known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray, inverse_of
 from hsdag.ir.graph.state import SHAPE_OF_TYPES, read_by_repeated, repeated_ops
 from hsdag.ir.hetero.rules import Net, Workspace, split
+from hsdag.ir.kernels import bare
 
 
 @dataclass(frozen=True, eq=False)

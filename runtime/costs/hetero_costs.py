@@ -15,10 +15,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.compiled import bare, inner
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.hetero.rules import Workspace, cut_returns, join, open_rings
 from hsdag.ir.hetero.submodels import Nodes, SubmodelCollector, count_crossings
+from hsdag.ir.kernels import bare, inner
 from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind
 from hsdag.runtime.costs.placement_costs import Ranks
 from hsdag.runtime.problem.cost_model import CostModel, CostSource, excess_of

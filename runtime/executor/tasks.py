@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, topological_order
-from hsdag.ir.graph.paths import longest_before
+from hsdag.ir.kernels import longest_before
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.compiled import inlined
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray
-from hsdag.ir.graph.paths import longest_before
+from hsdag.ir.kernels import inlined, longest_before
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 NOISE = 2.0**-40

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from hsdag.ir.compiled import bare, inlined, inner
 from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.ir.kernels import bare, inlined, inner
 from hsdag.runtime.simulator.independent import expect, send, take
 from hsdag.runtime.simulator.machine import Machine, is_late, note_op, op_s
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from hsdag.ir.compiled import inlined
+from hsdag.ir.kernels import inlined
 
 Records = NDArray[np.void]
 ENTRY = np.dtype([("value", "f8"), ("key", "i8")], align=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hsdag.ir.compiled import inlined, inner
+from hsdag.ir.kernels import inlined, inner
 from hsdag.runtime.simulator.heaps import pop, push
 from hsdag.runtime.simulator.machine import (
     BY_ARRIVAL,

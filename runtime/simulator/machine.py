@@ -13,9 +13,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from hsdag.ir.compiled import bare, inlined, inner
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, inverse_of
-from hsdag.ir.graph.paths import longest_before
+from hsdag.ir.kernels import bare, inlined, inner, longest_before
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Links, Semantics
 from hsdag.runtime.simulator.heaps import ENTRY, Records

@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.ir.kernels import bare, inlined
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator.heaps import ENTRY, Records, pop, push
 from hsdag.runtime.simulator.machine import Machine

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hsdag.ir.compiled import inlined, inner
+from hsdag.ir.kernels import inlined, inner
 from hsdag.runtime.simulator.machine import EGRESS, Machine, link_s, note_op, note_transfer, op_s
 
 

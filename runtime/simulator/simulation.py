@@ -10,10 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hsdag.ir.compiled import bare
 from hsdag.ir.errors import OptionError, PlacementError
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
-from hsdag.ir.kernels import run
+from hsdag.ir.kernels import bare, run
 from hsdag.runtime.machine.usable import in_parts, usable_cpus
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics

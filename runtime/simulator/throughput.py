@@ -10,8 +10,8 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hsdag.ir.compiled import bare, inlined, inner
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.ir.kernels import bare, inlined, inner
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.simulator.contended import drained_s

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hsdag.ir.errors import OutputError, SearchError
-from hsdag.ir.file_lock import FileLock
+from hsdag.ir.files import FileLock
 
 
 def test_the_second_holder_is_told_until_the_first_one_lets_go(tmp_path: Path) -> None:
@@ -24,7 +24,7 @@ def test_the_second_holder_is_told_until_the_first_one_lets_go(tmp_path: Path) -
 
 def test_a_lock_ends_with_a_process_that_is_killed(tmp_path: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from hsdag.ir.file_lock import FileLock;"
+        "import sys, time; from pathlib import Path; from hsdag.ir.files import FileLock;"
         "kept = FileLock(Path(sys.argv[1]), 'busy'); print(flush=True); time.sleep(600)"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "lock")]

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from numba.core.caching import CacheImpl
 
-from hsdag.ir.compiled import bare
-from hsdag.ir.kernels import INTERPRETED_VARIABLE, kernel, run
+from hsdag.ir.kernels import INTERPRETED_VARIABLE, bare, kernel, run
 
 
 def one_more(x: int) -> int:
@@ -65,7 +64,7 @@ def test_a_kernel_is_compiled_when_its_calls_have_taken_many_steps(monkeypatch: 
 MODULE = """
 from typing import NamedTuple
 import numpy as np
-from hsdag.ir.compiled import bare
+from hsdag.ir.kernels import bare
 from {home} import Pair
 
 @bare

@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray
-from hsdag.ir.graph.paths import longest_before
+from hsdag.ir.kernels import bare, inlined, longest_before
 from hsdag.methods.exact.batches import BatchedProblem, BatchSchedule
 from hsdag.scoring.memory import MEMORY_TOLERANCE
 

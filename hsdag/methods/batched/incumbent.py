@@ -15,7 +15,7 @@ from functools import partial
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, inverse_of, topological_order
-from hsdag.ir.graph.paths import longest_before
+from hsdag.ir.kernels import longest_before
 from hsdag.methods.batched.dispatch import Tables, loaded, schedule_of
 from hsdag.methods.exact.batches import BatchedProblem, BatchSchedule
 from hsdag.runtime.problem.bounds import CRITICAL_PATH, LOAD, Bound, dual_load, largest

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph.computation_graph import BoolArray, Csr, FloatArray, IntArray
+from hsdag.ir.kernels import bare, inlined
 from hsdag.methods.batched.dispatch import Tables, dispatched_s, loaded, schedule_of
 from hsdag.methods.batched.incumbent import BatchIncumbent
 from hsdag.methods.exact.batches import BatchedProblem, BatchSchedule

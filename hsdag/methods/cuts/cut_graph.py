@@ -18,8 +18,8 @@ from typing import NamedTuple
 import numpy as np
 from ortools.graph.python.max_flow import SimpleMaxFlow
 
-from hsdag.ir.compiled import allocating, bare, inlined
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.ir.kernels import bare, inlined, kernel
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 TOTAL_BITS = 59
@@ -274,7 +274,7 @@ def _hyperedges(costs: BoundaryCosts, placement: IntArray, target: int, node: In
     return arcs._replace(tail=arcs.tail[:n], head=arcs.head[:n], capacity_s=arcs.capacity_s[:n])
 
 
-@allocating
+@kernel
 def _add_all(
     arcs: _Arcs, t: BoundaryCosts, placement: IntArray, target: int, node: IntArray, members: IntArray, done: IntArray
 ) -> None:
@@ -305,7 +305,7 @@ def _add_all(
                 _add(arcs, t, _Hyperedge(node[v], False, fixed_s, slope_s), some, node)
 
 
-@allocating
+@kernel
 def _members(
     t: BoundaryCosts, q: int, device: int, but: int, placement: IntArray, node: IntArray, members: IntArray
 ) -> IntArray:
@@ -319,7 +319,7 @@ def _members(
     return members[:count]
 
 
-@allocating
+@kernel
 def _add(arcs: _Arcs, t: BoundaryCosts, edge: _Hyperedge, members: IntArray, node: IntArray) -> None:
     """Add a hyperedge that costs what its largest cut member costs; larger ones come first.
 
@@ -346,7 +346,7 @@ def _add(arcs: _Arcs, t: BoundaryCosts, edge: _Hyperedge, members: IntArray, nod
         larger, i = center, j
 
 
-@allocating
+@kernel
 def _arc(arcs: _Arcs, a: int, b: int, cost_s: float, forward: bool) -> None:
     """Add an arc from a to b, or from b to a unless ``forward``."""
     if cost_s > 0.0 and a != b:

@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hsdag.ir.compiled import allocating
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.ir.kernels import kernel
 from hsdag.methods.cuts.alpha_expansion import best_cut, expanded
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, sent_s
 from hsdag.scoring.memory import MemoryCheck, over_memory
@@ -151,7 +151,7 @@ def _change_costs_s(costs: BoundaryCosts, placement: IntArray) -> FloatArray:
     return extra_s
 
 
-@allocating
+@kernel
 def _move_costs_s(
     t: BoundaryCosts, placement: IntArray, own: IntArray, first_read: IntArray, read: IntArray
 ) -> FloatArray:
@@ -171,7 +171,7 @@ def _move_costs_s(
     return extra_s
 
 
-@allocating
+@kernel
 def _near_s(t: BoundaryCosts, begin: int, end: int, near: IntArray, placement: IntArray) -> float:
     """Seconds of the transfers of the results from ``begin`` to ``end - 1`` and of those in ``near``."""
     reached = np.full(len(t.latency_s), -1, dtype=np.int64)

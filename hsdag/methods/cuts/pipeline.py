@@ -26,8 +26,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
+from hsdag.ir.kernels import bare, inlined
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.cuts.cut_graph import readers
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status

@@ -15,8 +15,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.kernels import bare, inlined
 from hsdag.runtime.machine.usable import in_parts, usable_cpus
 from hsdag.runtime.problem.tables import Tables, lengths_of
 from hsdag.runtime.simulator.heaps import Records

@@ -9,8 +9,8 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
+from hsdag.ir.kernels import bare, inlined
 from hsdag.methods.lists.base import SchedulePlacer
 from hsdag.methods.lists.schedule import ListSchedule, Room, has_room, settle
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem

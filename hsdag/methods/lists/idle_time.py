@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.compiled import inlined
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.ir.kernels import inlined
 
 
 class IdleTime(NamedTuple):

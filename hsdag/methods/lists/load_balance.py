@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.ir.kernels import bare, inlined
 from hsdag.methods.lists.schedule import Room, first_ready, has_room, release, settle
 from hsdag.runtime.problem.tables import Tables
 from hsdag.runtime.simulator import Links

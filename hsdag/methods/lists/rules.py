@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.kernels import bare, inlined
 from hsdag.methods.lists.base import ListPlacer
 from hsdag.methods.lists.idle_time import IdleTime, earliest, occupy
 from hsdag.methods.lists.schedule import ListSchedule, Room, settle

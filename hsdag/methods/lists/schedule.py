@@ -10,9 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.compiled import bare, inlined, inner
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
-from hsdag.ir.kernels import run
+from hsdag.ir.kernels import bare, inlined, inner, run
 from hsdag.methods.lists.idle_time import IdleTime, earliest, occupy
 from hsdag.runtime.problem.tables import Tables, arrival_s
 from hsdag.runtime.simulator.heaps import ENTRY, Records, pop, push

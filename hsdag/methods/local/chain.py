@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from hsdag.ir.compiled import bare, inlined
 from hsdag.ir.graph.computation_graph import BoolArray, Csr, FloatArray, IntArray, inverse_of
+from hsdag.ir.kernels import bare, inlined
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.simulator.heaps import Records
 

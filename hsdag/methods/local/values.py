@@ -9,8 +9,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.compiled import bare, inlined, inner
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
+from hsdag.ir.kernels import bare, inlined, inner
 from hsdag.methods.local.chain import ROUNDING, Chain, draw, is_kept, settle
 from hsdag.runtime.costs.hetero_costs import HeteroCosts, UnitCosts, placement_s, unit_costs
 from hsdag.runtime.problem.problem import Problem

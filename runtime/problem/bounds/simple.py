@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import Csr, FloatArray
-from hsdag.ir.graph.paths import longest_before
+from hsdag.ir.kernels import longest_before
 from hsdag.runtime.problem.bounds.bound import Bound, largest
 from hsdag.runtime.problem.bounds.prices import dual_load, loads_of_ops
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from hsdag.cli.app import SHORTAGES, run
-from hsdag.ir.file_lock import FileLock
+from hsdag.ir.files import FileLock
 from hsdag.ir.placement.placement import Placement
 from hsdag.models import save_model_files
 

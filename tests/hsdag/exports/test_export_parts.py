@@ -179,7 +179,7 @@ def test_a_manifest_with_a_wrong_field_is_named(tmp_path: Path, model: ov.Model,
 
 @pytest.mark.parametrize("name", ["../part_000.xml", "/etc/passwd", "..", "", "a/../b", "a\\b", "a\0"])
 def test_a_manifest_that_names_files_of_other_folders_is_refused(name: str, tmp_path: Path) -> None:
-    seed = Path(__file__).parent.parent / "fuzz" / "seeds" / "parts" / "two" / "manifest.json"
+    seed = Path(__file__).parents[2] / "fuzz" / "seeds" / "parts" / "two" / "manifest.json"
     document = json.loads(seed.read_text())
     document["parts"][0]["xml"] = name
     (tmp_path / "manifest.json").write_text(json.dumps(document))

@@ -17,7 +17,7 @@ from hsdag.ir.graph.model_guard import IDLE_S, READER_COMMAND, ModelGuard, ReadM
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.processes import Numbered, Request
 
-CORPUS = Path(__file__).parent.parent / "fuzz" / "corpus"
+CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
 
 
 @pytest.fixture

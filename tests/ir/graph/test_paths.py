@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir.graph.computation_graph import Csr, ranked_order
-from hsdag.ir.graph.paths import longest_before
+from hsdag.ir.kernels import longest_before
 
 
 @given(st.integers(0, 1000))

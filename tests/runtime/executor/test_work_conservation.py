@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.ir.graph.paths import longest_before
+from hsdag.ir.kernels import longest_before
 from hsdag.runtime.executor import Attempt, Engine, Inbox, Resource, TaskGraph
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Order, Semantics, simulate
