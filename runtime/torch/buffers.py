@@ -185,11 +185,8 @@ class RunState:
 
     def store(self, task: int, results: Sequence[Tensor]) -> None:
         """Keep those results of a task that are read later. Raises DeviceMemoryError where there is no room."""
-        writes = self.works[task].writes
-        if len(results) < len(writes):
-            raise RuntimeError(f"{len(writes)} results are expected, but it returned {len(results)}")
         with self._lock:
-            for buffer, tensor in zip(writes, results, strict=False):
+            for buffer, tensor in zip(self.works[task].writes, results, strict=False):
                 if buffer != UNUSED and not self._is_over:
                     _keep(self._values, self._memories, buffer, tensor)
 

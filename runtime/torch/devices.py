@@ -37,15 +37,12 @@ class LogicalDevice:
             raise DeviceError(f"the memory of device {self.name!r} must be positive, not {self.memory_bytes:g} bytes")
         if self.threads < 1:
             raise DeviceError(f"device {self.name!r} needs at least one thread, not {self.threads}")
-        if self.torch_device == "cpu":
-            return
-        kind, _, index = self.torch_device.partition(":")
-        if kind != "cuda" or not index.isdecimal() or index != str(int(index)):
-            raise DeviceError(f"device {self.name!r} must be on 'cpu' or 'cuda:N', not {self.torch_device!r}")
-        count = torch.cuda.device_count()
-        if int(index) >= count:
-            found = ", ".join(f"cuda:{i}" for i in range(count)) or "none"
-            raise DeviceError(f"device {self.name!r}: torch finds no {self.torch_device} here; CUDA devices: {found}")
+        found = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
+        if self.torch_device not in ("cpu", *found):
+            raise DeviceError(
+                f"device {self.name!r}: torch finds no {self.torch_device} here; "
+                f"CUDA devices: {', '.join(found) or 'none'}"
+            )
 
     @property
     def physical(self) -> torch.device:

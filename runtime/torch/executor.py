@@ -168,8 +168,7 @@ class TorchRequest:
     """
 
     def __init__(self, executor: TorchExecutor, limit_s: float | None = None) -> None:
-        self._executor, self._limit_s = executor, limit_s
-        self._last: tuple[Run, RunState] | None = None
+        self.executor, self._limit_s = executor, limit_s
 
     def infer(self, **_: object) -> None:
         """Run and wait. Options of OpenVINO's have no meaning here."""
@@ -177,8 +176,8 @@ class TorchRequest:
         self.wait()
 
     def start_async(self) -> None:
-        """Start an inference."""
-        self._last = self._executor.begin(self._limit_s)
+        """Start an inference, whose times are in ``run`` from its end on."""
+        self.run, self._state = self.executor.begin(self._limit_s)
 
     def wait(self, timeout_s: float | None = None) -> dict[str, Tensor]:
         """The results by name, each on the device that made it, in memory apart from inputs and constants.
@@ -187,22 +186,15 @@ class TorchRequest:
         """
         if not self.run.wait(timeout_s):
             raise TimeoutError(f"the inference has not ended within {timeout_s:g} s")
-        assert self._last is not None
-        return self._last[1].own_outputs()
+        return self._state.own_outputs()
 
     def cancel(self) -> None:
         """End the inference early."""
-        self._executor.engine.cancel(self.run)
-
-    @property
-    def run(self) -> Run:
-        """The times of the last inference."""
-        assert self._last is not None
-        return self._last[0]
+        self.executor.engine.cancel(self.run)
 
     @property
     def latency(self) -> float:
-        """Seconds that it took."""
+        """Seconds that the last inference took."""
         return self.run.makespan_s
 
     @property

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
-from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
+from typing import TypeAlias
 
 import torch
 
@@ -25,36 +25,7 @@ SHORT_BYTES = 64 * 1024
 _Item = tuple[Attempt, RunState, Inbox]
 
 
-def make_lane(device: LogicalDevice, destination: LogicalDevice | None = None) -> Lane:
-    """What computes on a device, or copies from it to another one."""
-    ends = (device,) if destination is None else (device, destination)
-    if all(end.is_cuda for end in ends):
-        return StreamLane(tuple(dict.fromkeys(end.physical for end in ends)))
-    is_within_cpu = destination is not None and not any(end.is_cuda for end in ends)
-    threads = device.threads if destination is None else 1
-    return WorkerLane("->".join(end.name for end in ends), threads, SHORT_BYTES if is_within_cpu else 0)
-
-
-class Lane(ABC):
-    """Starts tasks in order. One thread at a time calls the methods."""
-
-    @abstractmethod
-    def start(self, attempt: Attempt, state: RunState, inbox: Inbox) -> bool:
-        """Start a task; True when it has ended already."""
-
-    def poll(self, inbox: Inbox) -> None:  # noqa: B027 - lanes with threads report by themselves
-        """Report tasks that have ended."""
-
-    @abstractmethod
-    def abandon(self, attempt: Attempt) -> None:
-        """Let the tasks behind this one go on without it."""
-
-    @abstractmethod
-    def close(self) -> None:
-        """Free threads and memory."""
-
-
-class WorkerLane(Lane):
+class WorkerLane:
     """Tasks queue up for one thread, which runs torch with ``threads`` threads of its own.
 
     Those that read at most ``short_bytes`` are carried out at once instead: copies, which cannot hang.
@@ -140,7 +111,7 @@ class _Pending:
     tensors: tuple[Sequence[Tensor], Sequence[Tensor]]
 
 
-class StreamLane(Lane):
+class StreamLane:
     """Tasks are enqueued by the engine's thread; nothing waits.
 
     There is a stream on each GPU that takes part; that of the last one gets the event. A task is enqueued only after
@@ -219,3 +190,17 @@ class StreamLane(Lane):
             self._last_end_s = now_s
             state.release(attempt.task)
         inbox.put(attempt, now_s, failure)
+
+
+Lane: TypeAlias = WorkerLane | StreamLane
+"""Starts the tasks of one device or channel in order; one thread at a time calls the methods."""
+
+
+def make_lane(device: LogicalDevice, destination: LogicalDevice | None = None) -> Lane:
+    """What computes on a device, or copies from it to another one."""
+    ends = (device,) if destination is None else (device, destination)
+    if all(end.is_cuda for end in ends):
+        return StreamLane(tuple(dict.fromkeys(end.physical for end in ends)))
+    is_within_cpu = destination is not None and not any(end.is_cuda for end in ends)
+    threads = device.threads if destination is None else 1
+    return WorkerLane("->".join(end.name for end in ends), threads, SHORT_BYTES if is_within_cpu else 0)

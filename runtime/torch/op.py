@@ -143,15 +143,11 @@ def constant_tensor(node: ov.Node) -> Tensor:
 
     Raises UnsupportedOpError for element types without a counterpart.
     """
-    dtype, shape = Op(node).dtype(), tuple(node.get_output_shape(0))
-    name, data = node.get_output_element_type(0).get_type_name(), np.array(node.data)
-    if name in ("i4", "u4"):  # two from each byte, the lower bits first
-        packed = data.reshape(-1).view(np.uint8)
-        values = np.stack([packed & 15, packed >> 4], axis=-1).reshape(-1)[: int(np.prod(shape))]
-        data = ((values ^ 8).astype(np.int8) - 8) if name == "i4" else values
-    if dtype is torch.bfloat16:  # OpenVINO hands its bits out as if they were of f16
-        return torch.from_numpy(data.view(np.int16)).view(torch.bfloat16).reshape(shape)
-    return torch.from_numpy(np.ascontiguousarray(data)).reshape(shape)
+    dtype, given = Op(node).dtype(), node.get_tensor_view()
+    if given.element_type.bitwidth == 4:
+        packed, given = given, ov.Tensor(ov.Type.i8 if dtype is torch.int8 else ov.Type.u8, given.shape)
+        opset13.convert(node, given.element_type.get_type_name()).evaluate([given], [packed])
+    return _from_openvino(given, dtype)
 
 
 def by_openvino(op: Op) -> TensorFunction:
@@ -172,12 +168,8 @@ def by_openvino(op: Op) -> TensorFunction:
     def run(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         with busy:
             request.infer([_as_openvino(x) for port, x in enumerate(xs) if port not in op.known])
-            found = [np.array(request.get_output_tensor(k).data) for k in range(len(types))]
-        made = (
-            torch.from_numpy(x.view(np.int16)).view(dtype) if dtype is torch.bfloat16 else torch.from_numpy(x).to(dtype)
-            for x, dtype in zip(found, types, strict=True)
-        )
-        return tuple(x.to(xs[0].device) for x in made)
+            found = [_from_openvino(request.get_output_tensor(k), dtype) for k, dtype in enumerate(types)]
+        return tuple(x.to(xs[0].device) for x in found)
 
     return run
 
@@ -188,13 +180,10 @@ def _alone(op: Op) -> ov.Model:
     try:
         for port, source in enumerate(sources):
             if port not in op.known:
-                given = opset13.parameter(source.get_partial_shape(), source.get_element_type())
-                parameters.append(given)
+                parameters.append(opset13.parameter(source.get_partial_shape(), source.get_element_type()))
+                op.node.input(port).replace_source_output(parameters[-1].output(0))
             elif source.get_node().get_type_name() != "Constant":
-                given = ov.op.Constant(_as_openvino(op.known[port]))
-            else:
-                continue
-            op.node.input(port).replace_source_output(given.output(0))
+                op.node.input(port).replace_source_output(ov.op.Constant(_as_openvino(op.known[port])).output(0))
         return ov.Model([opset13.result(port) for port in op.node.outputs()], parameters, "op").clone()
     finally:
         for port, source in enumerate(sources):
@@ -203,9 +192,16 @@ def _alone(op: Op) -> ov.Model:
 
 def _as_openvino(x: Tensor) -> ov.Tensor:
     plain = x.detach().cpu().contiguous()
-    if plain.dtype is torch.bfloat16:
+    if plain.dtype is torch.bfloat16:  # which NumPy lacks
         return ov.Tensor(plain.view(torch.int16).numpy(), ov.Shape(list(x.shape)), ov.Type.bf16)
     return ov.Tensor(plain.numpy())
+
+
+def _from_openvino(tensor: ov.Tensor, dtype: torch.dtype) -> Tensor:
+    data = np.array(tensor.data)
+    if dtype is torch.bfloat16:
+        return torch.from_numpy(data.view(np.int16)).view(dtype)
+    return torch.from_numpy(data).to(dtype)
 
 
 def allow_tf32(allowed: bool) -> None:

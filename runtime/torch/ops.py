@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from math import prod
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -105,11 +106,6 @@ def _divide(op: Op) -> TensorFunction:
     return lambda xs: (torch.div(xs[0], xs[1], rounding_mode=rounding),)
 
 
-def _elu(op: Op) -> TensorFunction:
-    alpha = float(op.attribute("alpha"))
-    return lambda xs: (functional.elu(xs[0], alpha),)
-
-
 def _fake_quantize(op: Op) -> TensorFunction:
     """Data, the limits of the input and those of the output, which broadcast to the data.
 
@@ -151,11 +147,6 @@ def _matmul(op: Op) -> TensorFunction:
         for port, name in enumerate(("transpose_a", "transpose_b"))
     )
     return lambda xs: (torch.matmul(xs[0].mT if turn_a else xs[0], xs[1].mT if turn_b else xs[1]),)
-
-
-def _einsum(op: Op) -> TensorFunction:
-    equation = str(op.attribute("equation"))
-    return lambda xs: (torch.einsum(equation, *xs),)
 
 
 def _attention(op: Op) -> TensorFunction:
@@ -202,17 +193,6 @@ def _mvn(op: Op) -> TensorFunction:
     tail, eps = shape[len(shape) - len(axes) :], float(op.attribute("eps"))
     op.require(sorted(axes) == list(range(len(shape) - len(axes), len(shape))))
     return lambda xs: (functional.layer_norm(xs[0], tail, eps=eps),)
-
-
-def _batch_norm(op: Op) -> TensorFunction:
-    """Data [N, C, ...]; scale, shift, mean and variance [C]. Opset 1 has the data third."""
-    eps, data = float(op.attribute("epsilon")), 2 if op.opset == "opset1" else 0
-
-    def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
-        scale, shift, mean, variance = (x for port, x in enumerate(xs) if port != data)
-        return (functional.batch_norm(xs[data], mean, variance, scale, shift, eps=eps),)
-
-    return run
 
 
 def _group_norm(op: Op) -> TensorFunction:
@@ -269,48 +249,26 @@ def _tile(op: Op) -> TensorFunction:
 
 def _slice(op: Op) -> TensorFunction:
     starts, stops, steps = (op.value(port) for port in (1, 2, 3))
-    axes = op.axes(4) if op.num_inputs > 4 else range(len(starts))
-    return _cutting(op, dict(zip(axes, map(slice, starts, stops, steps), strict=True)))
+    op.require(min(steps, default=1) > 0)  # torch has no other steps
+    index = [slice(None)] * len(op.shape())
+    for axis, *cut in zip(op.axes(4) if op.num_inputs > 4 else range(len(starts)), starts, stops, steps, strict=True):
+        index[axis] = slice(*cut)
+    return lambda xs: (xs[0][tuple(index)],)
 
 
 def _strided_slice(op: Op) -> TensorFunction:
-    """New axes and shrunk ones show in the output's shape alone."""
-    shape = op.shape()
+    """As an index of Python's, with ``None`` for a new axis and a number for one that is lost."""
     begin, end = (op.value(port) for port in (1, 2))
     steps = op.value(3) if op.num_inputs > 3 else [1] * len(begin)
-    masks = [list(op.attribute(f"{name}_mask")) for name in ("begin", "end", "new_axis", "shrink_axis", "ellipsis")]
-    marks = list(zip(*(mask[: len(begin)] + [0] * (len(begin) - len(mask)) for mask in masks), strict=True))
-    num_entries = sum(not is_new and not is_dots for _, _, is_new, _, is_dots in marks)
-    cuts: dict[int, slice] = {}
-    axis = 0
-    for first, last, step, (from_start, to_end, is_new, shrinks, is_dots) in zip(begin, end, steps, marks, strict=True):
-        if is_dots:
-            axis += len(shape) - num_entries
-        elif not is_new:
-            index = first % shape[axis] if shrinks else 0
-            ends = (None if from_start else first, None if to_end else last, step)
-            cuts[axis] = slice(index, index + 1) if shrinks else slice(*ends)
-            axis += 1
-    return _cutting(op, cuts)
-
-
-def _cutting(op: Op, cuts: Mapping[int, slice]) -> TensorFunction:
-    """Cuts by axis. Python's own rules resolve a slice; torch has no negative steps: those are taken forwards."""
-    shape, result = op.shape(), op.out_shape()
-    slices, flips = [slice(None)] * len(shape), []
-    for axis, cut in cuts.items():
-        picked = range(*cut.indices(shape[axis]))
-        if picked.step < 0:
-            flips.append(axis)
-            picked = picked[::-1]
-        slices[axis] = slice(picked.start, picked.stop, picked.step) if picked else slice(0, 0)
-    index = tuple(slices)
-
-    def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
-        x = xs[0][index]
-        return ((x.flip(flips) if flips else x).reshape(result),)
-
-    return run
+    op.require(min(steps, default=1) > 0)
+    kinds = ("begin", "end", "new_axis", "shrink_axis", "ellipsis")
+    masks = ([*op.attribute(f"{kind}_mask"), *[0] * len(begin)] for kind in kinds)  # which may be short
+    cuts = zip(begin, end, steps, *masks, strict=False)
+    index: list[Any] = []
+    for first, last, step, from_start, to_end, is_new, is_lost, is_rest in cuts:
+        cut = slice(None if from_start else first, None if to_end else last, step)
+        index.append(... if is_rest else None if is_new else first if is_lost else cut)
+    return lambda xs: (xs[0][tuple(index)],)
 
 
 def _pad(op: Op) -> TensorFunction:
@@ -348,36 +306,34 @@ def _gather(op: Op) -> TensorFunction:
 
 @dataclass(frozen=True)
 class Windows:
-    """Where windows lie along each spatial axis. Every tuple is [S].
+    """Where windows lie along each spatial axis. Every tuple is [S], and torch pads by ``padding`` on both sides.
 
-    ``end`` pads just as far as the last window reaches, and is negative where that is short.
+    Where other padding is needed, ``sides`` have what is put around the values before, or cut off.
     """
 
     kernel: Shape
     strides: Shape
     dilations: Shape
-    begin: Shape
-    end: Shape
+    padding: Shape
+    sides: list[int]
 
     @staticmethod
-    def of(op: Op, kernel: Shape) -> Windows:
-        """Those of an op with strides, pads and perhaps dilations, along one to three axes."""
+    def of(op: Op, kernel: Shape, most: Shape | None = None) -> Windows:
+        """Those of an op along one to three axes; ``most`` is the widest padding that torch takes."""
         op.require(1 <= len(kernel) <= 3)
         strides = tuple(op.attribute("strides"))
         dilations = tuple(op.node.get_attributes().get("dilations", (1,) * len(kernel)))
         begin = tuple(op.attribute("pads_begin"))  # OpenVINO has put in what auto_pad asks for
         sizes = zip(op.shape()[2:], op.out_shape()[2:], kernel, strides, dilations, begin, strict=True)
-        end = tuple((out - 1) * stride + (k - 1) * step + 1 - size - pad for size, out, k, stride, step, pad in sizes)
-        return Windows(kernel, strides, dilations, begin, end)
-
-    def are_even(self, most: Shape | None = None) -> bool:
-        """Whether torch's own padding, the same on both sides and up to ``most``, gives these windows."""
-        sides = zip(self.begin, self.end, self.strides, most or self.begin, strict=True)
-        return all(e <= b <= limit and b - e < stride for b, e, stride, limit in sides)
+        end = [(out - 1) * stride + (k - 1) * step + 1 - size - pad for size, out, k, stride, step, pad in sizes]
+        limits = zip(begin, end, strides, most or begin, strict=True)
+        if all(e <= b <= limit and b - e < stride for b, e, stride, limit in limits):
+            return Windows(kernel, strides, dilations, begin, [])
+        return Windows(kernel, strides, dilations, (0,) * len(kernel), _sides(begin, end))
 
     def padded(self, x: Tensor, value: float = 0.0) -> Tensor:
         """The tensor with ``value`` around it, or cut where windows end before it does."""
-        return functional.pad(x, _sides(self.begin, self.end), value=value)
+        return functional.pad(x, self.sides, value=value) if self.sides else x
 
 
 def _along(name: str, axes: Shape) -> Callable[..., Tensor]:
@@ -391,39 +347,39 @@ def _convolution(op: Op) -> TensorFunction:
     shape, grouped = op.shape(1), op.type.startswith("Group")
     groups, weight_shape = (shape[0], (shape[0] * shape[1], *shape[2:])) if grouped else (1, shape)
     windows = Windows.of(op, weight_shape[2:])
-    even = windows.are_even()
     convolve: Callable[..., Tensor] = partial(
         _along("conv", windows.kernel),
         stride=windows.strides,
-        padding=windows.begin if even else 0,
+        padding=windows.padding,
         dilation=windows.dilations,
         groups=groups,
     )
-    return lambda xs: (convolve(xs[0] if even else windows.padded(xs[0]), xs[1].reshape(weight_shape)),)
+    return lambda xs: (convolve(windows.padded(xs[0]), xs[1].reshape(weight_shape)),)
+
+
+def _pool_windows(op: Op) -> Windows:
+    """Torch pads pools at most by half a window."""
+    kernel = tuple(op.attribute("kernel"))
+    return Windows.of(op, kernel, tuple(k // 2 for k in kernel))
 
 
 def _max_pool(op: Op) -> TensorFunction:
     """Values [N, C, S...]. Where something reads the indices, OpenVINO evaluates the op."""
     op.require(op.node.get_output_size() == 1 or not op.node.output(1).get_target_inputs())
-    windows = Windows.of(op, tuple(op.attribute("kernel")))
-    pool = _along("max_pool", windows.kernel)
-    if windows.are_even(tuple(k // 2 for k in windows.kernel)):  # torch pads at most by half a window
-        return lambda xs: (pool(xs[0], windows.kernel, windows.strides, windows.begin, windows.dilations),)
-    return lambda xs: (pool(windows.padded(xs[0], -torch.inf), windows.kernel, windows.strides, 0, windows.dilations),)
+    windows = _pool_windows(op)
+    pool, given = _along("max_pool", windows.kernel), (windows.strides, windows.padding, windows.dilations)
+    return lambda xs: (pool(windows.padded(xs[0], -torch.inf), windows.kernel, *given),)
 
 
 def _avg_pool(op: Op) -> TensorFunction:
     """The mean over each window [N, C, S...]; padding counts as zeros, or not at all with exclude-pad."""
-    windows = Windows.of(op, tuple(op.attribute("kernel")))
-    op.require(set(windows.dilations) == {1})
-    pool = _along("avg_pool", windows.kernel)
+    windows = _pool_windows(op)
     is_same = str(op.attribute("auto_pad")).lower().startswith("same")
     is_padded = any((*op.attribute("pads_begin"), *op.attribute("pads_end"), is_same))
     exclude = bool(op.attribute("exclude-pad")) or not is_padded  # as OpenVINO: what lies beyond is no padding
-    if windows.are_even(tuple(k // 2 for k in windows.kernel)):
-        return lambda xs: (pool(xs[0], windows.kernel, windows.strides, windows.begin, False, not exclude),)
-    op.require(not exclude)  # OpenVINO divides by the whole window even where it reaches beyond the padding
-    return lambda xs: (pool(windows.padded(xs[0]), windows.kernel, windows.strides),)
+    op.require(set(windows.dilations) == {1}, not (exclude and windows.sides))  # there torch divides by other counts
+    pool, given = _along("avg_pool", windows.kernel), (windows.strides, windows.padding, False, not exclude)
+    return lambda xs: (pool(windows.padded(xs[0]), windows.kernel, *given),)
 
 
 BUILDERS: dict[str, Builder] = {
@@ -453,19 +409,16 @@ BUILDERS: dict[str, Builder] = {
     "Pad": _pad,
     "Gather": _gather,
     "Clamp": _clamp,
-    "Elu": _elu,
     "FakeQuantize": _fake_quantize,
     "Gelu": _gelu,
     "Softmax": _softmax,
     "LogSoftmax": _softmax,
     "MatMul": _matmul,
-    "Einsum": _einsum,
     "ScaledDotProductAttention": _attention,
     "ReduceMean": _reduction(torch.mean),
     "ReduceL1": _reduction(lambda x, axes, keep: torch.sum(torch.abs(x), axes, keep)),
     "ReduceL2": _reduction(lambda x, axes, keep: torch.sqrt(torch.sum(x * x, axes, keep))),
     "MVN": _mvn,
-    "BatchNormInference": _batch_norm,
     "GroupNormalization": _group_norm,
     "Convolution": _convolution,
     "GroupConvolution": _convolution,
@@ -474,8 +427,8 @@ BUILDERS: dict[str, Builder] = {
 }
 
 REALS_ONLY = frozenset(
-    "Clamp Elu FakeQuantize Gelu Softmax LogSoftmax MatMul Einsum ScaledDotProductAttention ReduceMean ReduceL1 "
-    "ReduceL2 MVN BatchNormInference GroupNormalization Convolution GroupConvolution MaxPool AvgPool".split()
+    "Clamp FakeQuantize Gelu Softmax LogSoftmax MatMul ScaledDotProductAttention ReduceMean ReduceL1 "
+    "ReduceL2 MVN GroupNormalization Convolution GroupConvolution MaxPool AvgPool".split()
 ).union(ELEMENTWISE_REALS)
 """Op types that torch runs only where their first input is of a floating type."""
 

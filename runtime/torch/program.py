@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -30,11 +30,18 @@ UNUSED = -1
 
 @dataclass(frozen=True, eq=False)
 class Work:
-    """What a task does: read buffers on its device, compute, write buffers (UNUSED where nobody reads a result)."""
+    """A task of a resource: read buffers, compute, and write buffers (UNUSED where nobody reads a result).
 
+    ``node`` is the op that runs, or whose result of ``size_bytes`` is sent.
+    """
+
+    node: int
+    name: str
+    resource: int
     run: TensorFunction
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    size_bytes: float = 0.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,17 +53,19 @@ class Program:
     device_of: IntArray  # [N]
     tasks: TaskGraph
     works: tuple[Work, ...]  # [T]
-    node_of: IntArray  # [T] the op that runs, or whose result is sent
     buffer_device: tuple[int, ...]  # [B]
     uses: tuple[int, ...]  # [B]
     feeds: dict[int, Feed]  # buffer -> what is fed there
     constants: tuple[tuple[int, int, int], ...]  # node, port, buffer
     outputs: dict[str, int]  # name -> buffer
 
+    @cached_property
+    def node_of(self) -> IntArray:
+        """[T] the op that runs, or whose result is sent."""
+        return np.array([work.node for work in self.works], dtype=np.int64)
+
     def task_ranks(self, op_ranks: FloatArray) -> FloatArray:
         """[T] ranks from those of the ops [N], smallest first; a transfer has the rank of the first that waits."""
-        if op_ranks.shape != (self.graph.num_nodes,):
-            raise ValueError(f"{self.graph.num_nodes} ranks are needed, one for each op, not {op_ranks.shape}")
         ranks = np.array(op_ranks, dtype=np.float64)[self.node_of]
         for task, resource in enumerate(self.tasks.resource.tolist()):
             if self.tasks.resources[resource].destination is not None:
@@ -86,7 +95,7 @@ def build_program(graph: TorchGraph, device_of: ArrayLike, devices: Sequence[Log
     keys = [(v, port, d) for v in order for port in sorted(places[v]) for d in sorted(places[v][port])]
     buffers = {key: b for b, key in enumerate(keys)}
     channels: dict[tuple[int, int], int] = {}  # resources beside the devices, made when first needed
-    tasks: list[_Task] = []
+    works: list[Work] = []
     for v in order:
         node, here = graph.nodes[v], home[v]
         if node.constants:
@@ -95,23 +104,23 @@ def build_program(graph: TorchGraph, device_of: ArrayLike, devices: Sequence[Log
             reads = tuple(buffers[u, port, here] for u, port in node.reads)
             ports = range(max(places[v], default=-1) + 1)
             writes = tuple(buffers.get((v, port, here), UNUSED) for port in ports)
-            tasks.append(_Task(v, node.name, here, 0.0, Work(node.run, reads, writes)))
+            works.append(Work(v, node.name, here, node.run, reads, writes))
         sent = [(port, d) for port, there in sorted(places[v].items()) for d in sorted(there - {here})]
         for port, d in sent:
             resource = channels.setdefault((here, d), len(devices) + len(channels))
             size = node.output_bytes[port] if port < len(node.output_bytes) else 0.0
             label = f"{node.name} to {names[d]}" + (f" (port {port})" if port else "")
             copy = copy_between(devices[here], devices[d])
-            tasks.append(_Task(v, label, resource, size, Work(copy, (buffers[v, port, here],), (buffers[v, port, d],))))
+            ends = (buffers[v, port, here],), (buffers[v, port, d],)
+            works.append(Work(v, label, resource, copy, *ends, size))
     outputs = {name: buffers[u, port, home[u]] for name, (u, port) in graph.outputs.items()}
-    uses = Counter([b for task in tasks for b in task.work.reads] + list(outputs.values()))
+    uses = Counter([b for work in works for b in work.reads] + list(outputs.values()))
     return Program(
         graph,
         tuple(devices),
         placed,
-        _task_graph(graph, devices, channels, tasks),
-        tuple(task.work for task in tasks),
-        np.array([task.node for task in tasks], dtype=np.int64),
+        _task_graph(graph, devices, channels, works),
+        tuple(works),
         tuple(d for _, _, d in buffers),
         tuple(uses[b] for b in range(len(buffers))),
         {buffers[v, 0, home[v]]: node.feed for v, node in enumerate(graph.nodes) if node.feed is not None},
@@ -126,14 +135,6 @@ def copy_between(source: LogicalDevice, destination: LogicalDevice) -> TensorFun
     if source.physical == there:
         return lambda xs: (xs[0].clone(memory_format=torch.contiguous_format),)
     return lambda xs: (xs[0].to(there, non_blocking=is_enqueued, memory_format=torch.contiguous_format),)
-
-
-class _Task(NamedTuple):
-    node: int
-    name: str
-    resource: int
-    size_bytes: float
-    work: Work
 
 
 def _places(graph: TorchGraph, home: Sequence[int]) -> list[dict[int, set[int]]]:
@@ -151,18 +152,18 @@ def _places(graph: TorchGraph, home: Sequence[int]) -> list[dict[int, set[int]]]
 
 
 def _task_graph(
-    graph: TorchGraph, devices: Sequence[LogicalDevice], channels: Iterable[tuple[int, int]], tasks: Sequence[_Task]
+    graph: TorchGraph, devices: Sequence[LogicalDevice], channels: Iterable[tuple[int, int]], works: Sequence[Work]
 ) -> TaskGraph:
     resources = [Resource(device.name, i, capacity=QUEUE) for i, device in enumerate(devices)]
     resources += [Resource(f"{devices[a].name}->{devices[b].name}", a, b, QUEUE) for a, b in channels]
-    writer = {b: t for t, task in enumerate(tasks) for b in task.work.writes}
+    writer = {b: t for t, work in enumerate(works) for b in work.writes}
     return TaskGraph.of(
-        tuple(task.name for task in tasks),
-        [task.resource for task in tasks],
+        tuple(work.name for work in works),
+        [work.resource for work in works],
         tuple(resources),
-        [(writer[b], t) for t, task in enumerate(tasks) for b in task.work.reads if b in writer],
+        [(writer[b], t) for t, work in enumerate(works) for b in work.reads if b in writer],
         device_names=tuple(device.name for device in devices),
-        task_types=tuple(graph.nodes[task.node].op_type for task in tasks),
-        size_bytes=[task.size_bytes for task in tasks],
+        task_types=tuple(graph.nodes[work.node].op_type for work in works),
+        size_bytes=[work.size_bytes for work in works],
         name=graph.name,
     )

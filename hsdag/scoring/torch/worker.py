@@ -16,8 +16,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hsdag.ir.errors import HsdagError
-from hsdag.ir.graph.computation_graph import Csr
+from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.ir.graph.reader import input_name
 from hsdag.ir.processes import Request, main
 from hsdag.models.workload_numpy import values_of
@@ -103,22 +102,19 @@ def of_problem(setup: WorkerSetup) -> Source:
     graph = problem_graph(problem)
 
     def reference(_: Open, inputs: Inputs) -> Arrays:
-        before = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
-        sources = [before.of(v).tolist() for v in range(problem.num_ops)]
+        sources = [[u for u, _ in node.reads] for node in graph.nodes]
         wide = {name: _widened(torch.as_tensor(x)) for name, x in inputs.items()}
-        wanted = [v for v, _ in graph.outputs.values()]
-        order = problem.topological_order.tolist()
+        wanted, order = [v for v, _ in graph.outputs.values()], graph.order.tolist()
         values = values_of(problem.labels.expressions, sources, order, wide, set(wanted))
         return [values[v] for v in wanted]
 
     inputs = random_inputs(graph, setup.seed)
     if setup.inputs is not None:
         arrays = InputArrays(setup.inputs)
-        lacking = [name for name in inputs if name not in arrays.names]
-        if lacking:
-            raise HsdagError(f"{setup.inputs} needs an array {lacking[0]!r}; the inputs are {', '.join(inputs)}")
-        given = {name: torch.as_tensor(arrays.read(name, tuple(x.shape))) for name, x in inputs.items()}
-        inputs = {name: x.to(inputs[name].dtype) for name, x in given.items()}
+        for name, x in inputs.items():
+            if name not in arrays.names:
+                raise HsdagError(f"{setup.inputs} needs an array {name!r}; the inputs are {', '.join(inputs)}")
+            inputs[name] = torch.as_tensor(arrays.read(name, tuple(x.shape))).to(x.dtype)
     return Source(graph, inputs, reference)
 
 
@@ -134,7 +130,6 @@ class TorchWorker:
         self._devices = {spec.openvino_name: logical_device(spec) for spec in setup.devices}
         assert setup.model is not None
         self._source = (of_problem if setup.model.suffix == ".json" else of_model)(setup)
-        self._executors: dict[str, TorchExecutor] = {}
         self._requests: dict[str, TorchRequest] = {}
         self._references: dict[str, Arrays] = {}
 
@@ -144,9 +139,9 @@ class TorchWorker:
             Open: self.open,
             Run: self.run,
             Throughput: self.throughput,
-            Close: self.close,
-            Difference: lambda asked: output_difference(self.outputs(asked.key), self.outputs(asked.reference)),
-            Choices: lambda asked: [asked.target] * self._source.graph.num_nodes,
+            Close: lambda given: self.close(given.key),
+            Difference: lambda given: output_difference(self.outputs(given.key), self.outputs(given.reference)),
+            Choices: lambda given: [given.target] * self._source.graph.num_nodes,
             LeftToOpenVino: lambda _: sorted({node.op_type for node in self._source.graph.nodes if not node.in_torch}),
             OpTimes: self.op_times,
             Probe: self.probe,
@@ -160,19 +155,18 @@ class TorchWorker:
 
         The answer counts tasks in place of submodels. A candidate that names no device of ours is a reference.
         """
-        self.close(Close(request.key))
+        self.close(request.key)
         candidate, begin_s = request.candidate, time.perf_counter()
         if candidate.devices is None and candidate.target not in self._devices:
             self._references[request.key] = self._source.reference(request, self._source.inputs)
             return Opened(time.perf_counter() - begin_s, 0, ())
         executor = self._placed(self._source.graph, candidate)
-        self._executors[request.key] = executor
         self._requests[request.key] = TorchRequest(executor, request.inference_limit_s)
         try:
             executor.load(self._source.inputs)
             self._requests[request.key].infer()
         except BaseException:
-            self.close(Close(request.key))
+            self.close(request.key)
             raise
         program = executor.program
         used = [name for d, name in enumerate(_names(candidate)) if (program.device_of == d).any()]
@@ -180,26 +174,20 @@ class TorchWorker:
 
     def run(self, request: Run) -> list[float]:
         """Makespans, ending early after ``stop_after_s``."""
-        times_s: list[float] = []
-        end_s = time.perf_counter() + request.stop_after_s
-        while len(times_s) < request.runs and (not times_s or time.perf_counter() < end_s):
-            self._requests[request.key].infer()
-            times_s.append(self._requests[request.key].latency)
-        return times_s
+        timed_s = timed(self._requests[request.key], request.runs, request.stop_after_s, warm_ups=0, least_runs=1)
+        return [latency_s for latency_s, _ in timed_s]
 
     def throughput(self, request: Throughput) -> float:
         """Several inferences of one executor in flight."""
-        executor = self._executors[request.key]
-        requests = [TorchRequest(executor) for _ in range(request.requests)]
+        requests = [TorchRequest(self._requests[request.key].executor) for _ in range(request.requests)]
         return steady_period_s(requests, max(request.runs, request.requests))
 
-    def close(self, request: Close) -> None:
+    def close(self, key: str) -> None:
         """Forget a candidate; nothing where there is none."""
-        self._references.pop(request.key, None)
-        self._requests.pop(request.key, None)
-        executor = self._executors.pop(request.key, None)
-        if executor is not None:
-            executor.close()
+        self._references.pop(key, None)
+        request = self._requests.pop(key, None)
+        if request is not None:
+            request.executor.close()
 
     def outputs(self, key: str) -> Arrays:
         """[R] what a candidate computes."""
@@ -210,11 +198,12 @@ class TorchWorker:
 
     def timeline(self, request: TimelineOf) -> Timeline:
         """That of the median of ``runs`` inferences."""
+        key = request.opening.key
         self.open(request.opening)
         try:
-            found = timed(self._executors[request.opening.key], request.runs)
+            found = timed(self._requests[key], request.runs)
         finally:
-            self.close(Close(request.opening.key))
+            self.close(key)
         return sorted(found, key=lambda run: run[0])[(request.runs - 1) // 2][1]
 
     def op_times(self, request: OpTimes) -> dict[str, Any]:
@@ -225,7 +214,7 @@ class TorchWorker:
         with TorchExecutor(program) as executor:
             executor.load(self._source.inputs)
             compile_s = time.perf_counter() - begin_s
-            found = timed(executor, request.runs, request.for_s)
+            found = timed(TorchRequest(executor), request.runs, request.for_s)
             resident_bytes = executor.resident_bytes
         taken_s = np.zeros((len(found), graph.num_nodes))
         for k, (_, timeline) in enumerate(found):
@@ -243,11 +232,17 @@ class TorchWorker:
         }
 
     def probe(self, request: Probe) -> Probed:
-        """Seconds that tensors take from one device to another, beside the ops at both ends; their median."""
+        """Seconds that tensors take from one device to another, beside the ops at both ends; their median.
+
+        Raises ExecutionError where they do not arrive as they were sent.
+        """
         devices = [replace(self._devices[name], memory_bytes=NO_LIMIT) for name in request.devices]
         with TorchExecutor(probe_program(devices, request.tensors, request.size_bytes)) as executor:
-            executor.load({"sent": np.zeros(request.size_bytes, dtype=np.uint8)})
-            found = timed(executor, request.runs, request.for_s)
+            sent, asked = np.arange(request.size_bytes).astype(np.uint8), TorchRequest(executor)
+            executor.load({"sent": sent})
+            found = timed(asked, request.runs, request.for_s)
+            if not np.array_equal(_array_of(asked.wait()["y"]), sent):
+                raise ExecutionError(f"a copy from {devices[0].name} to {devices[-1].name} is damaged")
         rest_s = [latency_s - float((each.ops.end_s - each.ops.start_s).sum()) for latency_s, each in found]
         return Probed(float(np.median(rest_s)), median_error_s(rest_s), request.size_bytes)
 
@@ -258,12 +253,11 @@ class TorchWorker:
             graph = openvino_graph(probe_model(request.kind))
             inputs = random_inputs(graph)
         with ExitStack() as stack:
-            executors = [
-                stack.enter_context(self._placed(graph, Candidate(spec.openvino_name))) for spec in request.devices
-            ]
-            for executor in executors:
-                executor.load(inputs)
-            return times_beside([TorchRequest(executor) for executor in executors], request.for_s)
+            placed = [self._placed(graph, Candidate(spec.openvino_name)) for spec in request.devices]
+            requests = [TorchRequest(stack.enter_context(executor)) for executor in placed]
+            for each in requests:
+                each.executor.load(inputs)
+            return times_beside(requests, request.for_s)
 
     def _placed(self, graph: TorchGraph, candidate: Candidate) -> TorchExecutor:
         """A graph on the devices of a candidate, with the order and the mode that it wants."""
@@ -287,26 +281,24 @@ class TorchWorker:
 
 def probe_program(devices: Sequence[LogicalDevice], tensors: int, size_bytes: int) -> Program:
     """An op on the first device that makes ``tensors`` tensors, and one on the last that reads them all."""
-    given = TorchNode("sent", feed=Feed("sent", torch.uint8, (size_bytes,)))
-    near = TorchNode(
-        "near",
-        "Split",
-        ((0, 0),),
-        lambda xs: tuple(xs[0].clone() for _ in range(tensors)),
-        output_bytes=(float(size_bytes),) * tensors,
+    sizes = (float(size_bytes),) * tensors
+    nodes = (
+        TorchNode("sent", feed=Feed("sent", torch.uint8, (size_bytes,))),
+        TorchNode("near", "Split", ((0, 0),), lambda xs: [xs[0].clone() for _ in range(tensors)], output_bytes=sizes),
+        TorchNode("far", "Concat", tuple((1, k) for k in range(tensors)), lambda xs: (xs[-1],)),
     )
-    far = TorchNode("far", "Concat", tuple((1, k) for k in range(tensors)), lambda xs: (xs[0][:1].clone(),))
-    return build_program(TorchGraph("probe", (given, near, far), {"y": (2, 0)}), [0, 0, len(devices) - 1], devices)
+    return build_program(TorchGraph("probe", nodes, {"y": (2, 0)}), [0, 0, len(devices) - 1], devices)
 
 
-def timed(executor: TorchExecutor, runs: int, for_s: float = math.inf) -> list[tuple[float, Timeline]]:
-    """Seconds and timelines of ``runs`` inferences, ending early after ``for_s`` but not before the fifth."""
-    request = TorchRequest(executor)
-    for _ in range(WARM_UPS):
+def timed(
+    request: TorchRequest, runs: int, for_s: float = math.inf, *, warm_ups: int = WARM_UPS, least_runs: int = LEAST_RUNS
+) -> list[tuple[float, Timeline]]:
+    """Seconds and timelines of ``runs`` inferences, ending early after ``for_s``."""
+    for _ in range(warm_ups):
         request.infer()
     found: list[tuple[float, Timeline]] = []
     end_s = time.perf_counter() + for_s
-    while len(found) < runs and (len(found) < LEAST_RUNS or time.perf_counter() < end_s):
+    while len(found) < runs and (len(found) < least_runs or time.perf_counter() < end_s):
         request.infer()
         found.append((request.latency, request.timeline))
     return found

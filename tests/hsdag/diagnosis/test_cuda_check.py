@@ -4,31 +4,38 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from hsdag.diagnosis.cuda_check import Check, Checker, DeviceSetup, check_copy, check_cuda, check_fault, check_model
-from hsdag.ir.device import DeviceSpec
+from hsdag.diagnosis.cuda_check import CHECKS, check_copy, check_cuda, check_fault, check_model, setup_of
 from hsdag.ir.errors import DeviceError, ExecutionError
-from hsdag.runtime.torch import logical_devices, ops
+from hsdag.runtime.torch import ops
+from hsdag.runtime.torch.devices import parse_torch_devices
 from hsdag.runtime.torch.program import copy_between
+from hsdag.scoring.torch.worker import TorchWorker
 
-PAIR = logical_devices(2)
+PAIR = parse_torch_devices("A=cpu[threads=1],B=cpu[threads=1]")
 ODD = """
 import os, time
 from hsdag.ir.processes import main
 
 class Odd:
-    def __init__(self, setup, channel): pass
     def handle(self, request):
-        if request.name == "model": os._exit(3)
-        if request.name == "fault": time.sleep(60)
+        name = type(request).__name__
+        if name == "Choices": os._exit(3)
+        if name == "Open": time.sleep(60)
         return {}["no such key"]
 
-main(Odd)
+main(lambda setup, channel: Odd())
 """
+
+
+@pytest.fixture
+def worker(tmp_path: Path) -> TorchWorker:
+    return TorchWorker(setup_of(PAIR, tmp_path))
 
 
 def test_a_check_that_crashes_hangs_or_is_a_defect_fails_alone() -> None:
@@ -41,12 +48,11 @@ def test_a_check_that_crashes_hangs_or_is_a_defect_fails_alone() -> None:
     assert found.sentence.startswith("0 of 3 checks on A, B passed.")
 
 
-def test_what_works_passes_whatever_the_devices_are() -> None:
-    checker = Checker(DeviceSetup((DeviceSpec("A", "cpu", {"threads": "1"}),)))
-    assert "largest relative difference" in checker.handle(Check("model"))
-    assert checker.handle(Check("copy")) == "A is the only device"
-    assert "arrive as sent" in check_copy(PAIR)
-    check_fault(PAIR)
+def test_what_works_passes_whatever_the_devices_are(worker: TorchWorker) -> None:
+    said = [check(worker.handle, PAIR) for check in CHECKS.values()]
+    words = ("largest relative difference", "is named, and what runs next is right", "arrive as sent")
+    assert all(word in text for word, text in zip(words, said, strict=True))
+    assert check_copy(worker.handle, PAIR[:1]) == "A is the only device"
 
 
 def test_a_device_that_is_not_here_is_an_error_before_any_check() -> None:
@@ -54,18 +60,24 @@ def test_a_device_that_is_not_here_is_an_error_before_any_check() -> None:
         check_cuda("cuda:99")
 
 
-def test_an_op_that_computes_something_else_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(
-        ops.BUILDERS, "Relu", lambda _: lambda xs: (2 * torch.relu(xs[0]),)
-    )  # as a kernel that is wrong here
-    with pytest.raises(ExecutionError, match="outputs of tiny_inception, placed at random, differ from OpenVINO's"):
-        check_model(PAIR)
+def test_an_op_that_computes_something_else_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(ops.BUILDERS, "Relu", lambda _: lambda xs: (2 * torch.relu(xs[0]),))
+    worker = TorchWorker(setup_of(PAIR, tmp_path))
+    for check in (check_model, check_fault):
+        with pytest.raises(ExecutionError, match="outputs of tiny_inception, placed at random, differ"):
+            check(worker.handle, PAIR)
 
 
-def test_a_copy_that_changes_what_it_copies_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_device_that_does_not_keep_to_its_memory_is_found(worker: TorchWorker) -> None:
+    worker._devices["cpu_full_B"] = worker._devices[PAIR[1].openvino_name]
+    with pytest.raises(ExecutionError, match="that full_B has no memory is reported as: nothing"):
+        check_fault(worker.handle, PAIR)
+
+
+def test_a_copy_that_changes_what_it_copies_is_found(worker: TorchWorker, monkeypatch: pytest.MonkeyPatch) -> None:
     def damaged(*pair: Any) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
         return lambda xs: (copy_between(*pair)(xs)[0].roll(1),)
 
     monkeypatch.setattr("hsdag.runtime.torch.program.copy_between", damaged)
-    with pytest.raises(ExecutionError, match="a copy from d0 to d1 is damaged"):
-        check_copy(PAIR)
+    with pytest.raises(ExecutionError, match="a copy from A to B is damaged"):
+        check_copy(worker.handle, PAIR)

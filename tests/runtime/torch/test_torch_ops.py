@@ -143,7 +143,6 @@ def test_an_op_of_several_element_types_agrees(build: Build, arrays: tuple[Array
     [
         lambda x: ops.gelu(x, "erf"),
         lambda x: ops.gelu(x, "tanh"),
-        lambda x: ops.elu(x, 0.7),
         lambda x: ops.clamp(x, -0.5, 0.8),
         lambda x: ops.swish(x, np.float32(1.7)),
         lambda x: ops.selu(x, np.array([1.6], np.float32), np.array([1.1], np.float32)),
@@ -157,12 +156,6 @@ def test_an_op_of_several_element_types_agrees(build: Build, arrays: tuple[Array
         lambda x: opset2.mvn(x, True, True, 1e-3),
         lambda x: opset2.mvn(x, False, True, 1e-3),
         lambda x: ops.group_normalization(x, numbers(6, seed=1), numbers(6, seed=2), 3, 1e-3),
-        *(
-            lambda x, opset=opset: opset.batch_norm_inference(
-                x, *(numbers(6, seed=seed) for seed in (1, 2, 3)), np.abs(numbers(6, seed=4)) + 0.1, 1e-3
-            )
-            for opset in (opset1, ops)
-        ),
         lambda x: ops.reshape(x, [0, -1], special_zero=True),
         lambda x: ops.reshape(x, [4, 1, 60], special_zero=False),
         lambda x: ops.unsqueeze(x, [0, -1]),
@@ -217,10 +210,6 @@ def test_a_product_agrees(a: tuple[int, ...], b: tuple[int, ...], turn_a: bool, 
     agrees(lambda x, y: ops.matmul(x, y, turn_a, turn_b), numbers(*a), numbers(*b, seed=1))
 
 
-def test_an_einsum_agrees() -> None:
-    agrees(lambda x, y: ops.einsum([x, y], "abc,bd->adc"), numbers(2, 3, 4), numbers(3, 5, seed=1))
-
-
 @pytest.mark.parametrize("kind", ["plain", "causal", "bias", "shared_bias", "seen", "scale"])
 def test_attention_agrees(kind: str) -> None:
     query, key, value = numbers(2, 3, 5, 4), numbers(2, 3, 7, 4, seed=1), numbers(2, 3, 7, 6, seed=2)
@@ -243,7 +232,7 @@ def test_attention_agrees(kind: str) -> None:
 def test_slice_agrees_for_any_limits_and_steps(limits: list[tuple[int, int, int]]) -> None:
     assume(all(range(*slice(a, b, c).indices(n)) for (a, b, c), n in zip(limits, (6, 5), strict=True)))
     start, stop, step = (list(column) for column in zip(*limits, strict=True))
-    agrees(lambda x: ops.slice(x, start, stop, step, [2, -2]), numbers(2, 5, 6))
+    agrees(lambda x: ops.slice(x, start, stop, step, [2, -2]), numbers(2, 5, 6), in_torch=min(step) > 0)
 
 
 @SOME
@@ -257,7 +246,7 @@ def test_strided_slice_agrees_for_any_limits_and_masks(
     for axis, ((a, b, c), n) in enumerate(zip(limits, (5, 6), strict=True)):
         assume(range(*slice(None if masks[0][axis] else a, None if masks[1][axis] else b, c).indices(n)))
     begin, end, steps = (list(column) for column in zip(*limits, strict=True))
-    agrees(lambda x: ops.strided_slice(x, begin, end, steps, *masks), numbers(5, 6, 2))
+    agrees(lambda x: ops.strided_slice(x, begin, end, steps, *masks), numbers(5, 6, 2), in_torch=min(steps) > 0)
 
 
 @pytest.mark.parametrize(
@@ -368,6 +357,7 @@ def test_avg_pool_agrees_whatever_its_auto_pad(rounding: str, auto: str, exclude
         (lambda x: ops.convolution_backprop_data(x, numbers(2, 3, 3, 2), [2, 1]), (numbers(1, 2, 4, 4),)),
         (lambda x: ops.topk(ops.non_zero(x), np.int32(1), 0, "max", "value").output(0), (numbers(2, 3),)),
         (lambda x: ops.shape_of(ops.non_zero(x)), (np.array([[0, 3], [2, 0]], np.float32),)),
+        (lambda x: ops.elu(x, 0.7), (numbers(3, 5),)),
         (lambda x: ops.round(x, "half_away_from_zero"), (np.array([0.5, 1.5, -2.5], np.float32),)),
         (lambda x: ops.reduce_sum(x, [1], False), (np.array([[200, 200, 100], [1, 2, 2]], np.uint8),)),
         (lambda x: ops.max_pool(x, [1, 1], [1, 1], [0, 0], [0, 0], [2, 2]), (numbers(1, 2, 4, 4),)),

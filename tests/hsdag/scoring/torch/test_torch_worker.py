@@ -134,13 +134,13 @@ def test_several_inferences_in_flight_have_a_period(worker: TorchWorker) -> None
     found = worker.handle(Throughput("A", 3, 8))
     assert found > 0
     worker.handle(Close("A"))
-    assert "A" not in worker._executors
+    assert "A" not in worker._requests
 
 
 def test_a_device_with_too_little_memory_fails_and_is_named(worker: TorchWorker) -> None:
     with pytest.raises(ExecutionError, match="on device TIGHT"):
         worker.handle(Open("tight", Candidate(TIGHT.openvino_name)))
-    assert "tight" not in worker._executors
+    assert "tight" not in worker._requests
 
 
 def test_an_op_that_torch_lacks_is_listed_and_computed_by_openvino(tmp_path: Path) -> None:
