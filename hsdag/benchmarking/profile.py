@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,6 @@ from hsdag.ir.graph.partition import Partition
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.graph.sizing import read_sized
 from hsdag.ir.placement.placement import ModelRecord, Record
-from hsdag.ir.processes import CandidateFailed
 from hsdag.placing.session import Session
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.machine.devices import DeviceSet
@@ -34,12 +31,6 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.scoring.measured import MeasuredEvaluator
-
-PARTS_LIMIT_S = 60.0
-"""Once cuts have been compiled part by part for so long, no other one is."""
-
-_PARTS = "part by part"
-
 
 Matrix = list[list[float | None]]
 """From each device to each other one."""
@@ -70,19 +61,6 @@ class ProfiledLinks(Record):
     bandwidth_bytes_per_s: Matrix
 
 
-class ProfiledSubmodel(Record):
-    """A submodel of a cut, and what compiling it took."""
-
-    cut: int
-    device: str
-    num_ops: int
-    first_op: str
-    last_op: str
-    compile_s: float
-    resident_bytes: int
-    device_bytes: int | None
-
-
 class HeavyOp(Record):
     """Ops that some device computes as one, named after the heaviest of them.
 
@@ -99,7 +77,7 @@ class HeavyOp(Record):
 
 
 class ProfileResult(Record):
-    """A measured profile, calibrated on cuts, and the problem of its ``costs``.
+    """A measured profile, calibrated on cuts, and the problem that was written to the file ``costs``.
 
     ``heaviest`` lists all ops that take time, the heaviest first.
     """
@@ -114,16 +92,9 @@ class ProfileResult(Record):
     ops: int
     units: int
     cuts_measured: int
-    submodels: list[ProfiledSubmodel]
     heaviest: list[HeavyOp]
+    costs: str | None = None
     schedule: SkipJsonSchema[ScheduleProblem] = Field(exclude=True)
-
-
-class MeasuredCosts(ProfileResult):
-    """The answer of ``hsdag profile``; ``costs`` is the problem file."""
-
-    costs: str
-    schedule: SkipJsonSchema[ScheduleProblem | None] = Field(default=None, exclude=True)  # type: ignore[assignment]
 
 
 class AssumedCosts(Record):
@@ -212,23 +183,17 @@ def run_profile(
         if num:
             on_step(f"measuring {num} cuts of the model")
             evaluator = MeasuredEvaluator(problem, devices.placed, session.runner)
-            measured_s = np.full(num, np.nan)
+            scores = []
             for b, placement in enumerate(placements):
-                (score,) = evaluator.evaluate([Plan(placement)])
-                measured_s[b] = np.nan if score.failure is not None else score.value
+                scores += evaluator.evaluate([Plan(placement)])
                 on_step(f"measured cut {b + 1} of {num}")
+            measured_s = np.array([np.nan if score.failure is not None else score.value for score in scores])
             costs = costs.calibrated(problem.expand(placements), measured_s)
-        parts = _compiled_parts(session, problem, placements, on_step)
-        return _result(session, problem, profile, costs.costs, int(np.isfinite(measured_s).sum()), parts)
+        return _result(session, problem, profile, costs.costs, int(np.isfinite(measured_s).sum()))
 
 
 def _result(
-    session: Session,
-    problem: Problem,
-    profile: ModelProfile,
-    costs: CostModel,
-    cuts_measured: int,
-    parts: Sequence[ProfiledSubmodel],
+    session: Session, problem: Problem, profile: ModelProfile, costs: CostModel, cuts_measured: int
 ) -> ProfileResult:
     names, own = problem.devices, {record.name: record for record in session.device_records}
     by_op = ScheduleProblem.from_graph(session.graph, costs, names, profile.memory_bytes)
@@ -256,36 +221,9 @@ def _result(
         ops=session.graph.num_ops,
         units=problem.num_units,
         cuts_measured=cuts_measured,
-        submodels=list(parts),
         heaviest=heaviest,
         schedule=replace(tied(by_op, problem.units), model=session.model_record, devices=records),
     )
-
-
-def _compiled_parts(
-    session: Session, problem: Problem, placements: IntArray, on_step: Callable[[str], None]
-) -> list[ProfiledSubmodel]:
-    """Parts of placements [B, U], from 1 on, with what compiling each took; those that fail have none.
-
-    The work-conserving executor's, for HETERO compiles all of its submodels in one. Placements of fewest changes of
-    device come first, and none is begun after PARTS_LIMIT_S.
-    """
-    crossing = [int((np.diff(problem.expand(placement)) != 0).sum()) for placement in placements]
-    shown = {spec.openvino_name: spec.name for spec in session.devices.placed}
-    found: list[ProfiledSubmodel] = []
-    begin_s = time.monotonic()
-    for number, b in enumerate(np.argsort(crossing, kind="stable").tolist()):
-        if time.monotonic() - begin_s > PARTS_LIMIT_S:
-            on_step(f"{len(placements) - number} cuts were not compiled part by part: {PARTS_LIMIT_S:.0f} s are over")
-            break
-        candidate = session.placed(problem, Plan(placements[b]), "work-conserving")
-        with suppress(CandidateFailed):
-            found += [
-                ProfiledSubmodel(cut=b + 1, **{**asdict(part), "device": shown[part.device]})
-                for part in session.runner.open(_PARTS, candidate).parts
-            ]
-            session.runner.close(_PARTS)
-    return sorted(found, key=lambda each: -each.compile_s)
 
 
 def random_placements(problem: Problem, count: int, rng: np.random.Generator) -> IntArray:
@@ -294,21 +232,18 @@ def random_placements(problem: Problem, count: int, rng: np.random.Generator) ->
     Contiguous ones change device at random places of the topological order, their number drawn log-uniformly; the
     others follow a random input's device and leave it with a probability drawn afresh for each placement.
     """
-    placements = np.empty((count, problem.num_units), dtype=np.int64)
-    for b in range(count):
-        drawn = _contiguous(problem, rng) if b % 2 == 0 else _scattered(problem, rng)
-        legal = problem.supported[np.arange(problem.num_units), drawn]
-        placements[b] = np.where(legal, drawn, problem.supported.argmax(axis=1))
-    return placements
+    draws = [_contiguous if b % 2 == 0 else _scattered for b in range(count)]
+    drawn = np.array([draw(problem, rng) for draw in draws], dtype=np.int64).reshape(count, problem.num_units)
+    is_legal = problem.supported[np.arange(problem.num_units), drawn]
+    return np.where(is_legal, drawn, problem.supported.argmax(axis=1))
 
 
 def _contiguous(problem: Problem, rng: np.random.Generator) -> IntArray:
     num, d = problem.num_units, problem.num_devices
-    most = max(num // 2, 2)
-    cuts = np.sort(rng.choice(np.arange(1, max(num, 2)), size=int(np.exp(rng.uniform(0, np.log(most)))), replace=False))
-    part = np.searchsorted(cuts, np.arange(num), side="right")
+    num_cuts = int(np.exp(rng.uniform(0, np.log(max(num // 2, 2)))))
+    cuts = np.sort(rng.choice(np.arange(1, max(num, 2)), size=num_cuts, replace=False))
     steps = rng.integers(1, max(d, 2), size=len(cuts) + 1)
-    return np.asarray((rng.integers(d) + np.cumsum(steps)[part]) % d, dtype=np.int64)
+    return np.asarray((rng.integers(d) + np.cumsum(steps)[np.searchsorted(cuts, np.arange(num), side="right")]) % d)
 
 
 def _scattered(problem: Problem, rng: np.random.Generator) -> IntArray:

@@ -11,8 +11,8 @@ from hsdag.cli.options import DataShape, Devices, Json, PartitionCpu, Shape, Tok
 from hsdag.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
+    from hsdag.diagnosis.cuda_check import CudaReport
     from hsdag.diagnosis.examination import Examination
-    from hsdag.diagnosis.machine import Pair
     from hsdag.diagnosis.model import ModelReport
     from hsdag.runtime.measuring.messages import Transfer
 
@@ -32,44 +32,11 @@ def doctor(
 ) -> None:
     """Find out what is true on this machine: devices, the way between them, what HETERO would do with a model."""
     if cuda:
-        others = {
-            str(model): model,
-            "--partition-cpu": partition_cpu,
-            "--shape": shape,
-            "--data-shape": data_shapes,
-            "--tokens": tokens,
-            "--budget": budget,
-        }
-        _check_cuda(devices, [name for name, value in others.items() if value is not None], as_json=as_json)
-    else:
-        _examine(model, devices, partition_cpu, shape, data_shapes, tokens, budget or "60s", as_json=as_json)
-
-
-def _check_cuda(devices: str | None, others: list[str], *, as_json: bool) -> None:
-    from hsdag.ir.errors import OptionError
-
-    if others:
-        raise OptionError(f"--cuda checks the engine itself: leave out {', '.join(others)}")
-    from hsdag.diagnosis.cuda_check import check_cuda
-
-    report = check_cuda(devices, on_step=say)
-    if as_json:
-        print_json(report.model_dump(mode="json"))
+        others = [model, partition_cpu, shape, data_shapes, tokens, budget]
+        names = [str(model), "--partition-cpu", "--shape", "--data-shape", "--tokens", "--budget"]
+        report = _check_cuda(devices, [name for name, other in zip(names, others, strict=True) if other is not None])
+        print_json(report.model_dump(mode="json")) if as_json else typer.echo(report.text())
         return
-    typer.echo(report.text())
-
-
-def _examine(
-    model: Path | None,
-    devices: str | None,
-    partition_cpu: int | None,
-    shape: str | None,
-    data_shapes: list[str] | None,
-    tokens: str | None,
-    budget: str,
-    *,
-    as_json: bool,
-) -> None:
     from hsdag.diagnosis.examination import examine
     from hsdag.ir.graph.reader import check_model_path, input_shapes
     from hsdag.search.options import input_scenarios, parse_duration
@@ -82,13 +49,20 @@ def _examine(
         partition_cpu,
         shapes=input_shapes(shape),
         scenarios=input_scenarios(data_shapes or (), tokens),
-        budget_s=parse_duration(budget),
+        budget_s=parse_duration(budget or "60s"),
         on_step=say,
     )
-    if as_json:
-        print_json(found.model_dump(mode="json"))
-    else:
-        _show(found)
+    print_json(found.model_dump(mode="json")) if as_json else _show(found)
+
+
+def _check_cuda(devices: str | None, others: list[str]) -> CudaReport:
+    from hsdag.ir.errors import OptionError
+
+    if others:
+        raise OptionError(f"--cuda checks the engine itself: leave out {', '.join(others)}")
+    from hsdag.diagnosis.cuda_check import check_cuda
+
+    return check_cuda(devices, on_step=say)
 
 
 def _show(found: Examination) -> None:
@@ -97,9 +71,11 @@ def _show(found: Examination) -> None:
     typer.echo(f"OpenVINO {found.openvino}; {host.threads} threads of the CPU, {gib}")
     _show_devices(found)
     if found.pairs:
-        rows = [_pair_row(pair) for pair in found.pairs]
-        columns = ["pair", "tensors there", "back", "compute at once", "memory at once"]
-        print_table(None, columns, rows)
+        rows = []
+        for pair in found.pairs:
+            gains = [f"{pair.gains[kind]:.2f}" if kind in pair.gains else "-" for kind in ("compute", "memory")]
+            rows.append([" and ".join(pair.names), _way(pair.there), _way(pair.back), *gains])
+        print_table(None, ["pair", "tensors there", "back", "compute at once", "memory at once"], rows)
     if found.model is not None:
         _show_model(found.model)
     groups: dict[tuple[str, str], list[str]] = {}
@@ -124,11 +100,6 @@ def _show_devices(found: Examination) -> None:
         off = "-" if gap is None else f"{gap:.1g}"
         rows.append([device.name, facts.full_name, driver, memory, facts.precision or "-", off])
     print_table(None, ["device", "what it is", "driver", "memory GB", "precision", "off from f32"], rows)
-
-
-def _pair_row(pair: Pair) -> list[str]:
-    gains = [f"{pair.gains[kind]:.2f}" if kind in pair.gains else "-" for kind in ("compute", "memory")]
-    return [" and ".join(pair.names), _way(pair.there), _way(pair.back), *gains]
 
 
 def _way(transfer: Transfer | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +14,7 @@ from hsdag.cli.options import DataShape, Devices, Inputs, Json, Model, Partition
 from hsdag.cli.output import megabytes, milliseconds, print_json, print_table
 
 if TYPE_CHECKING:
-    from hsdag.benchmarking.profile import ProfiledLinks, ProfiledSubmodel, ProfileResult
-
-MOST_SUBMODELS = 8
-"""How many submodels a table shows."""
+    from hsdag.benchmarking.profile import ProfiledLinks, ProfileResult
 
 
 def profile(
@@ -43,7 +39,7 @@ def profile(
     as_json: Json = False,
 ) -> None:
     """Measure every op on every device, and launches and transfers between devices."""
-    from hsdag.benchmarking.profile import AssumedCosts, MeasuredCosts, assumed_costs, run_profile
+    from hsdag.benchmarking.profile import AssumedCosts, ProfileResult, assumed_costs, run_profile
     from hsdag.cli.progress import StepLog
     from hsdag.ir.errors import OptionError
     from hsdag.ir.graph.reader import check_model_path, input_shapes
@@ -61,9 +57,9 @@ def profile(
     if platform is None:
         cache, found = ProfileCache(None) if fresh else None, resolve_devices(devices, partition_cpu)
         given: dict[str, Any] = {"shapes": shapes, "inputs": inputs, "scenarios": scenarios}
-        result = run_profile(model, found, **given, seed=seed, cuts=cuts, cache=cache, on_step=StepLog())
-        problem = result.schedule
-        answer: MeasuredCosts | AssumedCosts = MeasuredCosts(costs=str(written), **dict(result))
+        answer: ProfileResult | AssumedCosts
+        answer = run_profile(model, found, **given, seed=seed, cuts=cuts, cache=cache, on_step=StepLog())
+        problem, answer = answer.schedule, answer.model_copy(update={"costs": str(written)})
     elif devices is not None or partition_cpu is not None:
         raise OptionError("--platform brings its own devices: leave out --devices and --partition-cpu")
     else:
@@ -74,7 +70,7 @@ def profile(
     if as_json:
         print_json(answer.model_dump(mode="json"))
         return
-    if isinstance(answer, MeasuredCosts):
+    if isinstance(answer, ProfileResult):
         show_profile(answer, top)
     else:
         source = f"{answer.source} costs of {platform}, nothing measured"
@@ -104,70 +100,36 @@ def show_profile(result: ProfileResult, top: int) -> None:
     print_table(None, ["device", "model ms", "spread", "runs", "launch us", *loading, "unsupported ops"], rows)
     if len(result.devices) > 1:
         _show_pairs(result)
-    _show_submodels(result.submodels)
     _show_heaviest(result, top)
     calibrated = f", launches and links calibrated on {result.cuts_measured} cuts" if len(rows) > 1 else ""
     typer.echo(f"{result.ops} ops in {result.units} placement units{calibrated}")
 
 
-def _show_hand_over(names: list[str], hand_over: Mapping[str, ProfiledLinks | None]) -> None:
-    """What one tensor takes from part to part under the work-conserving executor, where a GPU takes part."""
-    known = {way: tables for way, tables in hand_over.items() if tables is not None}
-    if not known:
-        return
-    cells = []
-    for a, b in itertools.product(range(len(names)), repeat=2):
-        figures = [(table.latency_s[a][b], table.bandwidth_bytes_per_s[a][b]) for table in known.values()]
-        shown = [
-            ["-", "-"] if s is None or rate is None else [f"{1e6 * s:.3g}", f"{rate / 1e9:.3g}"] for s, rate in figures
-        ]
-        if any(s is not None for s, _ in figures):
-            cells.append([f"{names[a]} -> {names[b]}", *itertools.chain(*shown)])
-    columns = itertools.chain(*([f"{way} us", f"{way} GB/s"] for way in known))
-    print_table("tensors of the work-conserving executor", ["link", *columns], cells)
-
-
-def _show_submodels(submodels: Sequence[ProfiledSubmodel]) -> None:
-    """What compiling the cuts took, the submodels that took longest first."""
-    shown = submodels[:MOST_SUBMODELS]
-    cells = [
-        [
-            part.device,
-            str(part.cut),
-            str(part.num_ops),
-            f"{part.compile_s:.3g}",
-            megabytes(part.resident_bytes),
-            megabytes(part.device_bytes),
-            part.first_op,
-        ]
-        for part in shown
-    ]
-    if cells:
-        title = f"compiling the cuts: the {len(shown)} slowest of {len(submodels)} submodels"
-        print_table(title, ["device", "cut", "num ops", "compile s", "process MB", "GPU MB", "first op"], cells)
-
-
 def _show_pairs(result: ProfileResult) -> None:
     """What it takes to go from one device to another, and how much longer one takes while the other is busy."""
     names = [device.name for device in result.devices]
-    latency_s, bandwidth = result.links.latency_s, result.links.bandwidth_bytes_per_s
     pairs = list(itertools.permutations(range(len(names)), 2))
-    cells = [
-        [
-            f"{names[a]} -> {names[b]}",
-            _scaled(latency_s[a][b], 1e6),
-            _scaled(bandwidth[a][b], 1e-9),
+    cells = [[f"{names[a]} -> {names[b]}", *_link(result.links, a, b)] for a, b in pairs]
+    print_table(None, ["link", "latency us", "GB/s"], cells)
+    known = {way: tables for way, tables in result.hand_over.items() if tables is not None}
+    if known:  # where a GPU takes part
+        ways = [
+            (f"{names[a]} -> {names[b]}", [_link(tables, a, b) for tables in known.values()])
+            for a, b in itertools.product(range(len(names)), repeat=2)
         ]
+        cells = [[name, *itertools.chain(*figures)] for name, figures in ways if any(us != "-" for us, _ in figures)]
+        columns = itertools.chain(*([f"{way} us", f"{way} GB/s"] for way in known))
+        print_table("tensors of the work-conserving executor", ["link", *columns], cells)
+    cells = [
+        [f"{names[a]} beside {names[b]}", *(_scaled(table[a][b], 1, ".2f") for table in result.slowdown.values())]
         for a, b in pairs
     ]
-    print_table(None, ["link", "latency us", "GB/s"], cells)
-    _show_hand_over(names, result.hand_over)
-    factors = [[table[a][b] for table in result.slowdown.values()] for a, b in pairs]
-    beside = [
-        [f"{names[a]} beside {names[b]}", *("-" if x is None else f"{x:.2f}" for x in row)]
-        for (a, b), row in zip(pairs, factors, strict=True)
-    ]
-    print_table(None, ["times as long as alone", *result.slowdown], beside)
+    print_table(None, ["times as long as alone", *result.slowdown], cells)
+
+
+def _link(tables: ProfiledLinks, a: int, b: int) -> list[str]:
+    """Microseconds and GB/s from one device to another."""
+    return [_scaled(tables.latency_s[a][b], 1e6), _scaled(tables.bandwidth_bytes_per_s[a][b], 1e-9)]
 
 
 def _show_heaviest(result: ProfileResult, top: int) -> None:
@@ -191,5 +153,5 @@ def _show_heaviest(result: ProfileResult, top: int) -> None:
         print_table(None, ["device", "best for", "saves there ms"], won)
 
 
-def _scaled(figure: float | None, factor: float) -> str:
-    return "-" if figure is None else f"{factor * figure:.3g}"
+def _scaled(figure: float | None, factor: float, form: str = ".3g") -> str:
+    return "-" if figure is None else format(factor * figure, form)

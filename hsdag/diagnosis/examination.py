@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import shlex
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -11,16 +12,31 @@ from typing import Any
 import openvino as ov
 import psutil
 
-from hsdag.diagnosis.findings import Finding, Questions, Severity
-from hsdag.diagnosis.machine import Device, Pair, examined_device, examined_pairs, listed_devices
+from hsdag.diagnosis.findings import Finding, Questions, Severity, of_overlap, of_precision
 from hsdag.diagnosis.model import ModelReport, examined_model
-from hsdag.ir.device import ADDED_DEFAULTS, DeviceSpec
+from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec
 from hsdag.ir.graph.reader import Shapes, load_model, model_file
 from hsdag.ir.graph.scenario import Scenario
-from hsdag.ir.placement.placement import Record
+from hsdag.ir.placement.placement import DeviceRecord, Record
 from hsdag.runtime.machine.devices import cpu_topology, named_devices
 from hsdag.runtime.machine.usable import usable_memory_bytes
-from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, worker_client
+from hsdag.runtime.measuring.messages import (
+    WORKER_COMMAND,
+    AskDevice,
+    DeviceFacts,
+    ListDevices,
+    Precision,
+    ProbePrecision,
+    ProbeTransfer,
+    SideBySide,
+    Transfer,
+    WorkerSetup,
+    worker_client,
+)
+from hsdag.runtime.measuring.profile import Contention
+
+PAIR_S = 0.3
+"""Seconds for which two devices run side by side, of each kind of small model."""
 
 
 class Host(Record):
@@ -29,6 +45,26 @@ class Host(Record):
     threads: int
     memory_bytes: float
     usable_memory_bytes: float
+
+
+class Device(DeviceRecord):
+    """A device, and what it said; None where it failed."""
+
+    facts: DeviceFacts | None
+    outputs_of_a_small_network: Precision | None
+
+
+class Pair(Record):
+    """Two devices: how a tensor goes ``there`` and ``back``, and what both do at the same time.
+
+    ``gains`` are the work of both at once over that of one after the other, by what bounds the two small models: 2
+    where they do not disturb each other, 1 where they take turns.
+    """
+
+    names: tuple[str, str]
+    there: Transfer | None
+    back: Transfer | None
+    gains: dict[str, float]
 
 
 class Examination(Record):
@@ -68,11 +104,12 @@ def examine(
         setup = WorkerSetup(path, (), dict(shapes or {}), scenarios=typical)
         client = stack.enter_context(worker_client(setup, command))
         questions = Questions(client, budget_s, on_step)
-        listed = sorted(listed_devices(questions), key=lambda name: name.startswith("CPU"))  # HETERO stays on a CPU
+        listed = sorted(_listed(questions), key=lambda name: name.startswith("CPU"))  # HETERO stays on a CPU
         named = named_devices(devices, partition_cpu, listed)
-        asked = tuple(examined_device(questions, spec) for spec in named.placed)
-        loaded = tuple(device for device in asked if device.facts is not None)
-        pairs = examined_pairs(questions, [device.spec() for device in loaded])
+        asked = tuple(_examined_device(questions, spec) for spec in named.placed)
+        loaded = [(device.spec(), device.facts) for device in asked if device.facts is not None]
+        specs = [spec for spec, _ in loaded]
+        pairs = tuple(_examined_pair(questions, *two) for two in itertools.combinations(specs, 2))
         report = None if model is None else examined_model(questions, model, typical, loaded)
     found = sorted(questions.findings, key=lambda finding: list(Severity).index(finding.severity))
     threads, memory = cpu_topology().threads, float(psutil.virtual_memory().total)
@@ -85,8 +122,47 @@ def examine(
         pairs=pairs,
         model=report,
         findings=tuple(found),
-        next=next_commands(file, report, [device.spec() for device in loaded], partition_cpu, threads, given),
+        next=next_commands(file, report, specs, partition_cpu, threads, given),
     )
+
+
+def _listed(questions: Questions) -> tuple[str, ...]:
+    """What OpenVINO finds; where it crashes over that, what each plugin finds by itself."""
+    found = questions.ask("OpenVINO", "listing devices", ListDevices(), compiles=False)
+    if found is not None:
+        return found
+    by_plugin = [
+        questions.ask(name, "listing its devices", ListDevices(name), compiles=False) for name in PLUGIN_LIBRARIES
+    ]
+    return tuple(itertools.chain.from_iterable(names or () for names in by_plugin))
+
+
+def _examined_device(questions: Questions, spec: DeviceSpec) -> Device:
+    """A device, with findings on its precision."""
+    facts = questions.ask(spec.name, "loading", AskDevice(spec), compiles=False)
+    precision = None if facts is None else questions.ask(spec.name, "a small network", ProbePrecision(spec))
+    if facts is not None and precision is not None:
+        questions.findings += of_precision(spec.name, facts, precision)
+    record = DeviceRecord.of(spec).model_dump()
+    return Device(**record, facts=facts, outputs_of_a_small_network=precision)
+
+
+def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> Pair:
+    """Two devices, with findings on what goes between them and whether they overlap."""
+    ways = []
+    for writer, reader in ((one, other), (other, one)):
+        about = f"{writer.name} -> {reader.name}"
+        ways.append(questions.ask(about, "handing a tensor over", ProbeTransfer(writer, reader)))
+        if ways[-1] is not None and not ways[-1].is_right:
+            questions.say("damaged", about)
+    about, gains = f"{one.name} and {other.name}", {}
+    for kind in ("compute", "memory"):
+        rounds = questions.ask(about, f"side by side, bound by {kind}", SideBySide((one, other), kind, PAIR_S))
+        if rounds is not None:
+            factor = Contention.of({kind: rounds}, 2).factor[kind]
+            gains[kind] = float(1 / factor[0, 1] + 1 / factor[1, 0])
+    questions.findings += of_overlap(about, gains)
+    return Pair(names=(one.name, other.name), there=ways[0], back=ways[1], gains=gains)
 
 
 def next_commands(
@@ -106,7 +182,7 @@ def next_commands(
         parts = 2
     in_f32 = report.overflowing if report is not None else ()
     made = [f"CPU_{part}" for part in range(parts or 0)] + ["CPU"] * (parts is not None)
-    rest = [_listed(spec, in_f32=spec.name in in_f32) for spec in devices if spec.name not in made]
+    rest = [_as_option(spec, in_f32=spec.name in in_f32) for spec in devices if spec.name not in made]
     where = ["--devices", ",".join(rest)] if rest else []
     where += [] if parts is None else ["--partition-cpu", str(parts)]
     open_inputs = report.open_inputs if report is not None else ()
@@ -127,7 +203,7 @@ def shape_options(shapes: Shapes, scenarios: Sequence[Scenario]) -> list[str]:
     return [*options, *(part for scenario in scenarios for part in ("--data-shape", scenario.text))]
 
 
-def _listed(spec: DeviceSpec, *, in_f32: bool) -> str:
+def _as_option(spec: DeviceSpec, *, in_f32: bool) -> str:
     """A device as ``--devices`` takes it."""
     implied = ADDED_DEFAULTS.get(spec.plugin, {}).items()
     properties = dict(spec.properties.items() - implied) | ({"INFERENCE_PRECISION_HINT": "f32"} if in_f32 else {})

@@ -6,16 +6,16 @@ Questions go to the measuring process, within a time; an answer that does not co
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.placement.placement import Record
 from hsdag.ir.processes import CandidateFailed, Request, WorkerClient, WorkerDefect
-from hsdag.runtime.measuring.messages import DeviceFacts, Precision, Transfer
+from hsdag.runtime.measuring.messages import DeviceFacts, Precision
 
 F16_MOST = 65504.0
 """The largest number that half precision holds."""
@@ -34,7 +34,7 @@ LITTLE_GAIN = 1.2
 
 
 class Severity(Enum):
-    """How much a finding matters, as it is printed."""
+    """How much a finding matters, as it is printed: wrong results or none; less speed or doubt; good to know."""
 
     DANGER = "danger"
     WARNING = "warning"
@@ -49,61 +49,65 @@ class Finding(Record):
     text: str
 
 
-def danger(about: str, text: str) -> Finding:
-    """What gives wrong results, or none."""
-    return Finding(severity=Severity.DANGER, about=about, text=text)
+FINDINGS: dict[Severity, dict[str, str]] = {
+    Severity.DANGER: {
+        "failed": "{doing} failed: {reason}",
+        "wrong": "computes a small network wrongly: by default and in f32 its outputs are off by {default} and "
+        "{single}",
+        "damaged": "a tensor that the first one writes arrives wrong at the second one",
+        "infinite": "{count} ops give numbers beyond {limit:g}, which may become infinite in f16; the first is "
+        "{name!r} ({type}, {most:.3g})",
+        "not finite": "gives outputs of the model that are not finite, or not where those of the CPU in f32 are",
+        "shrinking": "gives wrong outputs of the model once its inputs shrink: after an inference on larger inputs, "
+        "those for smaller ones differ from a new request's. This is a defect of the plugin: fix the shapes with "
+        "--shape, or create a new infer request whenever the inputs are smaller",
+        "refused": "does not compile the model: {reason}",
+        "stateful": "cannot distribute a model with state of which a device does not run every op",
+        "parted": "loses variable {variable!r} of the model's state, or fails: it is on {devices}",
+        "overfull": "puts more on {name} than it holds: {weights:.3g} GB of weights, and {name} has {memory:.3g} GB",
+    },
+    Severity.WARNING: {
+        "late": "{doing} was not finished in the {limit_s:.0f} s that were left; compiling may take longer: raise "
+        "--budget",
+        "turns": "hardly overlap: at once they do {gains} the work that they do one after the other",
+        "unsupported": "does not run {count} of the model's ops: {types}",
+        "cut off": "computes with {limit:g} for larger numbers in constants, such as {name!r} ({most:.3g})",
+        "far off": "gives outputs of the model that are off by {gap} of the largest from the CPU's in f32",
+        "idle": "{name} will get nothing: {busy} every op",
+    },
+    Severity.NOTE: {
+        "reduced": "computes in {precision} by default: outputs of a small network are off by {default} of the "
+        "largest, with INFERENCE_PRECISION_HINT=f32 by {single}",
+        "off": "gives outputs of the model that are off by {gap} of the largest from the CPU's in f32",
+        "unsearched": "was not searched for numbers beyond f16, for {reason}",
+    },
+}
+"""The sentences of findings by how grave they are, and by a name for each."""
 
 
-def warning(about: str, text: str) -> Finding:
-    """What costs speed, or may give wrong results."""
-    return Finding(severity=Severity.WARNING, about=about, text=text)
+def finding(kind: str, about: str, **values: Any) -> Finding:
+    """The finding of a kind, with what its sentence names."""
+    severity = next(severity for severity, texts in FINDINGS.items() if kind in texts)
+    return Finding(severity=severity, about=about, text=FINDINGS[severity][kind].format(**values))
 
 
-def note(about: str, text: str) -> Finding:
-    """What is good to know."""
-    return Finding(severity=Severity.NOTE, about=about, text=text)
-
-
-def of_precision(name: str, facts: DeviceFacts, found: Precision) -> list[Finding]:
+def of_precision(name: str, facts: DeviceFacts, found: Precision) -> Iterator[Finding]:
     """On what a device makes of a small network."""
-    by_default, in_f32 = found.default["max_relative"], found.single["max_relative"]
-    if any(gap is None or gap > WRONG for gap in (by_default, in_f32)):
-        gaps = " and ".join(_share(gap) for gap in (by_default, in_f32))
-        return [danger(name, f"computes a small network wrongly: by default and in f32 its outputs are off by {gaps}")]
-    if facts.precision in (None, "f32"):
-        return []
-    return [
-        note(
-            name,
-            f"computes in {facts.precision} by default: outputs of a small network are off by {_share(by_default)} of "
-            f"the largest, with INFERENCE_PRECISION_HINT=f32 by {_share(in_f32)}",
-        )
-    ]
+    gaps = {"default": found.default["max_relative"], "single": found.single["max_relative"]}
+    shown = {key: share(gap) for key, gap in gaps.items()}
+    if any(gap is None or gap > WRONG for gap in gaps.values()):
+        yield finding("wrong", name, **shown)
+    elif facts.precision not in (None, "f32"):
+        yield finding("reduced", name, precision=facts.precision, **shown)
 
 
-def of_overlap(pair: str, gains: Mapping[str, float]) -> list[Finding]:
+def of_overlap(pair: str, gains: Mapping[str, float]) -> Iterator[Finding]:
     """On two devices that run at the same time; ``gains`` are by what bounds the two small models."""
-    if max(gains.values(), default=2.0) > LITTLE_GAIN:
-        return []
-    shown = " and ".join(f"{gain:.2f} times ({kind})" for kind, gain in gains.items())
-    return [warning(pair, f"hardly overlap: at once they do {shown} the work that they do one after the other")]
+    if gains and max(gains.values()) <= LITTLE_GAIN:
+        yield finding("turns", pair, gains=" and ".join(f"{gain:.2f} times ({kind})" for kind, gain in gains.items()))
 
 
-def of_transfer(pair: str, found: Transfer | None) -> list[Finding]:
-    """On a tensor that one device writes and the other one reads."""
-    if found is None or found.is_right:
-        return []
-    return [danger(pair, "a tensor that the first one writes arrives wrong at the second one")]
-
-
-def of_support(name: str, refused: Sequence[str]) -> list[Finding]:
-    """On the types of ops that a device does not run."""
-    if not refused:
-        return []
-    return [warning(name, f"does not run {len(refused)} of the model's ops: {', '.join(sorted(set(refused)))}")]
-
-
-def beyond_half_precision(graph: ComputationGraph, largest: Sequence[float] | None) -> dict[int, float]:
+def beyond_half_precision(graph: ComputationGraph, largest: list[float] | None) -> dict[int, float]:
     """Ops that give larger numbers than half precision holds, and the largest; ``largest`` [N], None where unknown."""
     floats = floating_ops(graph)
     return {v: most for v, most in enumerate(largest or ()) if most >= F16_INFINITE and not floats[v]}
@@ -111,51 +115,28 @@ def beyond_half_precision(graph: ComputationGraph, largest: Sequence[float] | No
 
 def of_half_precision(
     graph: ComputationGraph, names: str, constants: Mapping[str, float], beyond: Mapping[int, float]
-) -> list[Finding]:
+) -> Iterator[Finding]:
     """On numbers that half precision does not hold, for the devices ``names`` that compute in it.
 
     ``constants`` are the largest magnitudes of constants by name, ``beyond`` those of what ops give that are too large.
     """
-    findings = []
-    large = {name: most for name, most in constants.items() if most > F16_MOST}
-    if large:
-        some = next(iter(large))
-        text = f"computes with {F16_MOST:g} for larger numbers in constants, such as {some!r} ({large[some]:.3g})"
-        findings.append(warning(names, text))
+    large = next((name for name, most in constants.items() if most > F16_MOST), None)
+    if large is not None:
+        yield finding("cut off", names, limit=F16_MOST, name=large, most=constants[large])
     if beyond:
-        v = next(iter(beyond))
-        op = f"{graph.op_names[v]!r} ({graph.op_types[v]}, {beyond[v]:.3g})"
-        text = f"{len(beyond)} ops give numbers beyond {F16_MOST:g}, which may become infinite in f16"
-        findings.append(danger(names, f"{text}; the first is {op}"))
-    return findings
+        v, most = next(iter(beyond.items()))
+        op = {"name": graph.op_names[v], "type": graph.op_types[v]}
+        yield finding("infinite", names, limit=F16_MOST, count=len(beyond), most=most, **op)
 
 
-def of_outputs(name: str, found: Mapping[str, float | None]) -> list[Finding]:
+def of_outputs(name: str, gap: float | None) -> Finding:
     """On the model's outputs on a device against the CPU's in f32."""
-    gap = found["max_relative"]
-    if gap is None:
-        return [
-            danger(name, "gives outputs of the model that are not finite, or not where those of the CPU in f32 are")
-        ]
-    text = f"gives outputs of the model that are off by {_share(gap)} of the largest from the CPU's in f32"
-    return [(warning if gap > WRONG else note)(name, text)]
+    kind = "not finite" if gap is None else "far off" if gap > WRONG else "off"
+    return finding(kind, name, gap=share(gap))
 
 
-def of_shrinking(name: str, found: Mapping[str, float | None] | None) -> list[Finding]:
-    """On outputs for smaller inputs after larger ones, against those of a new request."""
-    if found is None or (found["max_relative"] is not None and found["max_relative"] <= SHRUNK):
-        return []
-    return [
-        danger(
-            name,
-            "gives wrong outputs of the model once its inputs shrink: after an inference on larger inputs, those for "
-            "smaller ones differ from a new request's. This is a defect of the plugin: fix the shapes with --shape, or "
-            "create a new infer request whenever the inputs are smaller",
-        )
-    ]
-
-
-def _share(gap: float | None) -> str:
+def share(gap: float | None) -> str:
+    """A difference as it is printed."""
     return "numbers that are not finite" if gap is None else f"{gap:.2g}"
 
 
@@ -177,20 +158,21 @@ class Questions:
         self._end_s = time.monotonic() + budget_s
         self._on_step = on_step
 
+    def say(self, kind: str, about: str, **values: Any) -> None:
+        """Keep a finding."""
+        self.findings.append(finding(kind, about, **values))
+
     def ask(self, about: str, doing: str, request: Request[A], *, compiles: bool = True) -> A | None:
         """The answer; None where there is none. What compiles may take all that is left of the budget."""
         self._on_step(f"{about}: {doing}")
-        limit_s, begin_s = ANSWER_S, time.monotonic()
-        if compiles:
-            limit_s = max(self._end_s - begin_s, LEAST_S)
+        limit_s = max(self._end_s - time.monotonic(), LEAST_S) if compiles else ANSWER_S
         try:
             return self._client.call(request, limit_s)
         except CandidateFailed as failure:
-            if compiles and failure.lost_worker and time.monotonic() - begin_s >= limit_s:
-                text = f"{doing} was not finished in the {limit_s:.0f} s that were left; compiling may take longer: "
-                self.findings.append(warning(about, text + "raise --budget"))
+            if compiles and failure.is_late:
+                self.say("late", about, doing=doing, limit_s=limit_s)
             else:
-                self.findings.append(danger(about, f"{doing} failed: {failure.reason}"))
+                self.say("failed", about, doing=doing, reason=failure.reason)
         except (HsdagError, WorkerDefect) as error:
-            self.findings.append(danger(about, f"{doing} failed: {error}"))
+            self.say("failed", about, doing=doing, reason=str(error))
         return None

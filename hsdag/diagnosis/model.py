@@ -5,28 +5,41 @@ Legend: N ops of the model.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import openvino as ov
 
-from hsdag.diagnosis import findings
-from hsdag.diagnosis.findings import Finding, Questions
-from hsdag.diagnosis.machine import Device
+from hsdag.diagnosis.findings import (
+    F16_MOST,
+    SHRUNK,
+    Finding,
+    Questions,
+    beyond_half_precision,
+    finding,
+    of_half_precision,
+    of_outputs,
+)
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of, name_uniquely, ordered_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.reader import input_name
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.placement import Record
-from hsdag.runtime.measuring.messages import CPU_IN_SINGLE, Choices, CompareOutputs, CompareShrunk, LargestValues
+from hsdag.runtime.measuring.messages import (
+    CPU_IN_SINGLE,
+    Choices,
+    CompareOutputs,
+    CompareShrunk,
+    DeviceFacts,
+    LargestValues,
+)
 
 ENDS = ("Parameter", "Result", "Constant")
 """Ops that go with others: a device that does not list them refuses nothing."""
 
 CHEAP_FLOPS, CHEAP_OPS = 2e10, 5000
 """A model of up to this size is run once more to look at every number in it."""
-
 
 PIPELINE_PARALLEL = {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}
 
@@ -99,55 +112,59 @@ class ModelReport(Record):
 
 
 def examined_model(
-    questions: Questions, model: ov.Model, scenarios: Sequence[Scenario], devices: Sequence[Device]
+    questions: Questions,
+    model: ov.Model,
+    scenarios: Sequence[Scenario],
+    devices: Sequence[tuple[DeviceSpec, DeviceFacts]],
 ) -> ModelReport:
     """A model, with findings on what HETERO would do with it and on its numbers."""
     name_uniquely(model)
-    graph = graph_of(model)
-    specs = tuple(device.spec() for device in devices)
-    memory = {each.spec().openvino_name: each.facts.memory_bytes for each in devices if each.facts is not None}
-    refused = _refused(questions, graph, specs)
+    graph, specs = graph_of(model), tuple(spec for spec, _ in devices)
+    refused = {spec.name: _refused(questions, graph, spec) for spec in specs}
     affinities = affinities_of(model)
     hetero = [_given(graph, affinities)] if any(affinities) else _chosen(questions, graph, specs, refused)
-    for each in hetero:
-        questions.findings += findings_on(each, memory)
+    memory = {spec.openvino_name: facts.memory_bytes for spec, facts in devices}
+    for choice in hetero:
+        questions.findings += findings_on(choice, memory)
     dynamic = [input_name(port) for port in model.inputs if port.get_partial_shape().is_dynamic]
     open_inputs = () if scenarios else tuple(dynamic)
-    halves = tuple(each.name for each in devices if each.facts is not None and each.facts.precision == "f16")
-    largest = _largest_values(questions, graph, is_open=bool(open_inputs)) if halves else None
-    beyond = findings.beyond_half_precision(graph, largest)
+    halves = tuple(spec.name for spec, facts in devices if facts.precision == "f16")
+    beyond: Mapping[int, float] = {}
     if halves:
-        constants = _largest_constants(model)
-        questions.findings += findings.of_half_precision(graph, " and ".join(halves), constants, beyond)
-    outputs = {} if open_inputs else {spec.name: _outputs(questions, spec) for spec in specs}
-    if dynamic and scenarios and not any(graph.variables):
-        for spec in specs:
-            gap = questions.ask(spec.name, "running smaller inputs after larger ones", CompareShrunk(spec))
-            questions.findings += findings.of_shrinking(spec.name, gap)
-    overflowing = halves if beyond else ()
+        beyond = beyond_half_precision(graph, _largest_values(questions, graph, is_open=bool(open_inputs)))
+        questions.findings += of_half_precision(graph, " and ".join(halves), _largest_constants(model), beyond)
+    outputs: dict[str, dict[str, float | None] | None] = {}
+    for spec in () if open_inputs else specs:
+        gap = questions.ask(spec.name, "comparing the model's outputs", CompareOutputs((spec, CPU_IN_SINGLE)))
+        outputs[spec.name] = None if gap is None else dict(gap)
+        questions.findings += [] if gap is None else [of_outputs(spec.name, gap["max_relative"])]
+    for spec in specs if dynamic and scenarios and not any(graph.variables) else ():
+        gap = questions.ask(spec.name, "running smaller inputs after larger ones", CompareShrunk(spec))
+        if gap is not None and (gap["max_relative"] is None or gap["max_relative"] > SHRUNK):
+            questions.say("shrinking", spec.name)
     return ModelReport(
         name=graph.name,
         ops=graph.num_ops,
         weight_bytes=int(graph.weight_bytes.sum()),
         open_inputs=open_inputs,
-        unsupported=refused,
+        unsupported={name: ops for name, ops in refused.items() if ops is not None},
         variables=tuple(sorted(set(filter(None, graph.variables)))),
         outputs=outputs,
-        overflowing=overflowing,
+        overflowing=halves if beyond else (),
         hetero=tuple(hetero),
     )
 
 
-def _refused(questions: Questions, graph: ComputationGraph, specs: Sequence[DeviceSpec]) -> dict[str, list[str]]:
-    """Ops by the devices that do not run them, which is a finding."""
-    refused = {}
-    for spec in specs:
-        chosen = questions.ask(spec.name, "asking which ops it runs", Choices(spec.openvino_name, (spec,)))
-        if chosen is not None:
-            ops = [v for v, name in enumerate(chosen) if not name and graph.op_types[v] not in ENDS]
-            refused[spec.name] = [graph.op_names[v] for v in ops]
-            questions.findings += findings.of_support(spec.name, [graph.op_types[v] for v in ops])
-    return refused
+def _refused(questions: Questions, graph: ComputationGraph, spec: DeviceSpec) -> list[str] | None:
+    """Ops that a device does not run, which is a finding; None where it does not answer."""
+    chosen = questions.ask(spec.name, "asking which ops it runs", Choices(spec.openvino_name, (spec,)))
+    if chosen is None:
+        return None
+    ops = [v for v, name in enumerate(chosen) if not name and graph.op_types[v] not in ENDS]
+    if ops:
+        types = ", ".join(sorted({graph.op_types[v] for v in ops}))
+        questions.say("unsupported", spec.name, count=len(ops), types=types)
+    return [graph.op_names[v] for v in ops]
 
 
 def _given(graph: ComputationGraph, affinities: Sequence[str]) -> HeteroChoice:
@@ -161,7 +178,7 @@ def _chosen(
     questions: Questions,
     graph: ComputationGraph,
     specs: tuple[DeviceSpec, ...],
-    refused: Mapping[str, Sequence[str]],
+    refused: Mapping[str, Sequence[str] | None],
 ) -> list[HeteroChoice]:
     """What HETERO answers that it would do, without and with PIPELINE_PARALLEL."""
     found: list[HeteroChoice] = []
@@ -170,8 +187,7 @@ def _chosen(
         doing = " ".join(["distributing the model", *policy.values()])
         chosen = questions.ask("HETERO", doing, Choices("HETERO:" + ",".join(names), specs, policy))
         if chosen is None and any(graph.variables) and any(refused.values()):
-            text = "cannot distribute a model with state of which a device does not run every op"
-            questions.findings.append(findings.danger("HETERO", text))
+            questions.say("stateful", "HETERO")
         if chosen is not None:
             nowhere, failure = [v for v, name in enumerate(chosen) if not name], None
             if nowhere:
@@ -183,26 +199,23 @@ def _chosen(
     return found
 
 
-def findings_on(choice: HeteroChoice, memory_bytes: Mapping[str, float | None]) -> list[Finding]:
+def findings_on(choice: HeteroChoice, memory_bytes: Mapping[str, float | None]) -> Iterator[Finding]:
     """On what HETERO would do with the model."""
     about = " ".join(filter(None, (choice.target, choice.policy)))
     if choice.failure is not None:
-        return [findings.danger(about, f"does not compile the model: {choice.failure}")]
-    found = []
+        yield finding("refused", about, reason=choice.failure)
+        return
     for variable, names in choice.parted_variables.items():
-        where = " and ".join(names)
-        text = f"loses variable {variable!r} of the model's state, or fails: it is on {where}"
-        found.append(findings.danger(about, text))
+        yield finding("parted", about, variable=variable, devices=" and ".join(names))
     for each in choice.devices:
         memory = memory_bytes.get(each.name)
         if memory is not None and each.weight_bytes > memory:
-            sizes = f"{each.weight_bytes / 1e9:.3g} GB of weights, and {each.name} has {memory / 1e9:.3g} GB"
-            found.append(findings.danger(about, f"puts more on {each.name} than it holds: {sizes}"))
+            sizes = {"weights": each.weight_bytes / 1e9, "memory": memory / 1e9}
+            yield finding("overfull", about, name=each.name, **sizes)
     busy = [each.name for each in choice.devices if each.ops]
-    runs = f"{' and '.join(busy)} run{'s' * (len(busy) < 2)} every op"
-    return found + [
-        findings.warning(about, f"{each.name} will get nothing: {runs}") for each in choice.devices if not each.ops
-    ]
+    for each in choice.devices:
+        if not each.ops:
+            yield finding("idle", about, name=each.name, busy=f"{' and '.join(busy)} run{'s' * (len(busy) < 2)}")
 
 
 def affinities_of(model: ov.Model) -> list[str]:
@@ -214,9 +227,9 @@ def affinities_of(model: ov.Model) -> list[str]:
 def _largest_values(questions: Questions, graph: ComputationGraph, *, is_open: bool) -> list[float] | None:
     """[N] the largest magnitude of what every op gives; None where that is not known, which is a finding."""
     if not is_open and graph.flops.sum() <= CHEAP_FLOPS and graph.num_ops <= CHEAP_OPS:
-        return questions.ask("model", "searching it for numbers beyond f16", LargestValues(findings.F16_MOST))
+        return questions.ask("model", "searching it for numbers beyond f16", LargestValues(F16_MOST))
     reason = "its inputs are of dynamic shapes: give --data-shape" if is_open else "it is large"
-    questions.findings.append(findings.note("model", f"was not searched for numbers beyond f16, for {reason}"))
+    questions.say("unsearched", "model", reason=reason)
     return None
 
 
@@ -229,11 +242,3 @@ def _largest_constants(model: ov.Model) -> dict[str, float]:
             values = node.data if kind != "bf16" else node.get_data(dtype=np.float32)
             found[name] = float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0))
     return found
-
-
-def _outputs(questions: Questions, spec: DeviceSpec) -> dict[str, float | None] | None:
-    gap = questions.ask(spec.name, "comparing the model's outputs", CompareOutputs((spec, CPU_IN_SINGLE)))
-    if gap is None:
-        return None
-    questions.findings += findings.of_outputs(spec.name, gap)
-    return dict(gap)

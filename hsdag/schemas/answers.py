@@ -23,7 +23,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "models build": ("diagnosis.inspect.BuiltModel", "diagnosis.inspect.BuiltWorkload"),
     "models list": ("diagnosis.inspect.ModelsResult",),
     "place": ("placing.result.PlaceResult",),
-    "profile": ("benchmarking.profile.MeasuredCosts", "benchmarking.profile.AssumedCosts"),
+    "profile": ("benchmarking.profile.ProfileResult", "benchmarking.profile.AssumedCosts"),
     "report": ("reporting.report.ReportResult",),
     "simulate": ("solving.simulate.SimulateResult",),
     "solve": ("solving.solution.SolveResult", "solving.batched.BatchSolution"),

@@ -5,8 +5,7 @@ Legend: N ops, D devices, S subgraphs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,13 +35,11 @@ def compile_on(
     ranks: Sequence[int | None] | None = None,
     options: CutOptions | None = None,
     properties: Mapping[str, Any] | None = None,
-    around: Callable[[Subgraph], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> WorkConservingModel:
     """Cut and compile a placement: ``devices`` [N], OpenVINO's names of ``specs``, and where given ``ranks`` [N].
 
-    ``model``, which the graph is of, is not changed. Each part is compiled within ``around(part)``. Raises
-    PlacementError as ``plan_cut`` does, DeviceError when a device does not compile its part, and ModelError for models
-    that cannot be cut.
+    ``model``, which the graph is of, is not changed. Raises PlacementError as ``plan_cut`` does, DeviceError when
+    a device does not compile its part, and ModelError for models that cannot be cut.
     """
     options = options or CutOptions()
     index = {spec.openvino_name: d for d, spec in enumerate(specs)}
@@ -55,8 +52,7 @@ def compile_on(
 
     def compile_part(part: Subgraph, model: ov.Model) -> Any:
         try:
-            with around(part):
-                return core.compile_model(model, specs[part.device].openvino_name, dict(properties or {}))
+            return core.compile_model(model, specs[part.device].openvino_name, dict(properties or {}))
         except RuntimeError as error:
             first, last = graph.op_names[part.ops[0]], graph.op_names[part.ops[-1]]
             what = f"op {first!r}" if len(part.ops) == 1 else f"the {len(part.ops)} ops from {first!r} to {last!r}"

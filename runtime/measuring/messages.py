@@ -42,22 +42,6 @@ class WorkerSetup(Request[None]):
 
 
 @dataclass(frozen=True)
-class CompiledPart:
-    """A part of a candidate of the work-conserving executor: its device by OpenVINO's name, its ops, and loading it.
-
-    Memory is as in ``Opened``, but before any inference.
-    """
-
-    device: str
-    num_ops: int
-    first_op: str
-    last_op: str
-    compile_s: float
-    resident_bytes: int
-    device_bytes: int | None
-
-
-@dataclass(frozen=True)
 class Opened:
     """A compiled candidate: seconds to compile, submodels HETERO made, devices it runs on by OpenVINO's names.
 
@@ -71,7 +55,6 @@ class Opened:
     first_s: float = 0.0
     resident_bytes: int = 0
     device_bytes: int | None = None
-    parts: tuple[CompiledPart, ...] = ()  # of the work-conserving executor
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -41,7 +41,6 @@ from hsdag.runtime.measuring.messages import (
     Close,
     CompareOutputs,
     CompareShrunk,
-    CompiledPart,
     Difference,
     LargestValues,
     ListDevices,
@@ -58,10 +57,6 @@ from hsdag.runtime.measuring.messages import (
 from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, probe_transfer, times_beside
 from hsdag.runtime.measuring.references import REFERENCES, onnxruntime_outputs, op_by_op
 from hsdag.runtime.timeline.timeline import Timeline
-
-if TYPE_CHECKING:
-    from hsdag.runtime.executor.cut import Subgraph
-
 
 _PLAIN, _COUNTED = "plain profile", "counted profile"
 
@@ -297,18 +292,7 @@ class Worker:
         names = candidate.target.split(",")
         used = [next(spec for spec in self.specs if spec.openvino_name == name) for name in names]
         options = CutOptions(limit_s=request.inference_limit_s, by_load=candidate.by_load)
-        parts: list[CompiledPart] = []
-
-        @contextlib.contextmanager
-        def recording(part: Subgraph) -> Iterator[None]:
-            before, begin = MemoryUse.now(self.core, used), time.perf_counter()
-            yield
-            compile_s, first, last = time.perf_counter() - begin, part.ops[0], part.ops[-1]
-            ops = len(part.ops), self.graph.op_names[first], self.graph.op_names[last]
-            added = MemoryUse.now(self.core, used).since(before)
-            parts.append(CompiledPart(names[part.device], *ops, compile_s, **added))
-
-        given = (candidate.devices or (), candidate.priority, options, candidate.properties, recording)
+        given = (candidate.devices or (), candidate.priority, options, candidate.properties)
         try:
             with self._compiling(candidate.target):
                 compiled = compile_on(self.core, self.model, self.graph, used, *given)
@@ -317,7 +301,7 @@ class Worker:
         compile_s = time.perf_counter() - begin
         self._keep(request.key, compiled, is_side_by_side=True)
         ran_on = tuple(names[d] for d in np.unique(compiled.cut.device))
-        return Opened(compile_s, len(compiled.cut.subgraphs), ran_on, parts=tuple(parts))
+        return Opened(compile_s, len(compiled.cut.subgraphs), ran_on)
 
     def _keep(self, key: str, compiled: Any, *, is_side_by_side: bool = False) -> None:
         """Have a compiled candidate under a key, in place of what was there, if an inference of it goes through."""

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.diagnosis import cuda_check, machine
+from hsdag.diagnosis import cuda_check, examination
 
 
 @pytest.fixture(autouse=True)
 def short_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "PAIR_S", 0.0)
+    monkeypatch.setattr(examination, "PAIR_S", 0.0)
 
 
 def test_a_document_holds_devices_pairs_model_and_findings(capsys: pytest.CaptureFixture[str], tiny_bert: Path) -> None:

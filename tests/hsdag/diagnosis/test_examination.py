@@ -11,7 +11,7 @@ import openvino as ov
 import pytest
 from openvino import opset13
 
-from hsdag.diagnosis import findings, machine
+from hsdag.diagnosis import examination, findings
 from hsdag.diagnosis.examination import Examination, examine
 from hsdag.diagnosis.findings import Severity
 from hsdag.ir.errors import DeviceError, ModelError
@@ -33,7 +33,7 @@ def texts(found: Examination, severity: Severity) -> list[str]:
 @pytest.fixture(scope="module")
 def found(tiny_resnet: Path) -> Iterator[Examination]:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine, "PAIR_S", 0.0)
+        patch.setattr(examination, "PAIR_S", 0.0)
         yield examine(tiny_resnet, TWO)
 
 
