@@ -80,7 +80,7 @@ def place(
     answer only if the 95% interval says that it is faster than the start and than the best single device, of those
     that keep the limits.
 
-    Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
+    Raises a ``hsdag.HsdagError`` for what the caller can put right.
     """
     given = {name: value for name, value in locals().items() if name not in _UNSAID}
     from hsdag.ir.graph.reader import load_model
@@ -138,7 +138,7 @@ def solve(
     place of the problem's own limits, are written as at the command line, and so are ``workers``, which search in other
     processes. ``on_update`` hears of every update of a method that learns, with values in the objective's unit;
     ``on_better`` of the best so far, every second at most.
-    Raises a ``hsdag.ir.HsdagError`` for what the caller can put right, before anything is evaluated.
+    Raises a ``hsdag.HsdagError`` for what the caller can put right, before anything is evaluated.
     """
     given = dict(locals())
     from hsdag.search.options import SolveOptions, from_arguments
@@ -176,7 +176,7 @@ def simulate(
 ) -> SimulateResult:
     """What a placement of a problem would take; what ``hsdag simulate`` does. Every figure is simulated.
 
-    ``placement`` is a file, a device name for every op name, or a ``Placement``. Raises a ``hsdag.ir.HsdagError`` for
+    ``placement`` is a file, a device name for every op name, or a ``Placement``. Raises a ``hsdag.HsdagError`` for
     what the caller can put right.
     """
     from hsdag.solving.simulate import parse_semantics, simulate_placement

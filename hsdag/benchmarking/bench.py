@@ -151,7 +151,7 @@ def bench(
     Where the model's shapes are dynamic, scenarios come from ``data_shape`` or ``tokens``, as at the
     command line, else from the first placement.
 
-    Raises a ``hsdag.ir.HsdagError`` for what the caller can put right.
+    Raises a ``hsdag.HsdagError`` for what the caller can put right.
     """
     placed = placements if isinstance(placements, Mapping) else {str(p): Placement.load(p) for p in placements}
     tuning = tuning or Tuning()

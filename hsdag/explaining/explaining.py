@@ -189,7 +189,7 @@ def explain(
     Costs are those that the search ended with, from ``run``, by default the run folder beside the placement file; or,
     with ``model``, a path or an ``ov.Model``, those of its profile, which is measured where the cache does not hold it.
 
-    Raises a ``hsdag.ir.HsdagError`` for what the caller can put right: OptionError for both a run and a model, for a
+    Raises a ``hsdag.HsdagError`` for what the caller can put right: OptionError for both a run and a model, for a
     ``shape`` without a model, and for a placement in memory with neither.
     """
     if run is not None and model is not None:

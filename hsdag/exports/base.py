@@ -208,7 +208,7 @@ def export(
     """Write a placement as a deployable artefact; what ``hsdag export`` does.
 
     Some formats need the placed ``model``, a path or an ``ov.Model``; ``ort`` needs the path of an ONNX model. Raises
-    a ``hsdag.ir.HsdagError`` for what the caller can put right.
+    a ``hsdag.HsdagError`` for what the caller can put right.
     """
 
     def cut(network: Any, placed: Placement) -> Any:

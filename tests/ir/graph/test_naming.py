@@ -57,7 +57,7 @@ def test_another_process_that_read_another_model_before_sees_the_same_names(
     ov.save_model(model, tmp_path / "other.xml")
     program = (
         "import sys, openvino as ov\n"
-        "from hsdag.ir import fingerprint, read_graph\n"
+        "from hsdag.ir.graph.build import fingerprint, read_graph\n"
         "ov.Core().read_model(sys.argv[1])\n"
         "graph = read_graph(sys.argv[2], {'': (2, 3, 8, 8)})\n"
         "print(fingerprint(graph), *graph.canonical_names)\n"

@@ -231,7 +231,7 @@ def test_an_interrupted_call_leaves_no_answer_to_the_next_one(tiny_resnet: Path)
 
 def test_the_worker_dies_with_its_parent(tiny_resnet: Path) -> None:
     program = (
-        "import sys, time; from pathlib import Path; from hsdag.ir import DeviceSpec;"
+        "import sys, time; from pathlib import Path; from hsdag.ir.device import DeviceSpec;"
         "from hsdag.runtime.measuring.candidate import Candidate, Open;"
         "from hsdag.runtime.measuring.messages import WorkerSetup, worker_client;"
         f"c = worker_client(WorkerSetup(Path({str(tiny_resnet)!r}), (DeviceSpec('CPU', 'CPU'),)));"
