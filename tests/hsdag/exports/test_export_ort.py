@@ -17,6 +17,7 @@ from onnx import TensorProto, helper
 
 import hsdag
 from hsdag.ir.errors import OptionError, OutputError
+from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import Placement
 from tests.exported import read_back
@@ -65,7 +66,7 @@ def test_annotations_read_back_to_the_devices_of_the_ops(tmp_path: Path, place: 
     assert [path.name for path in result.files] == ["out.onnx", "out.json"]
     assert result.notes == ()
     model = load_model(onnx_file, spare=placement.model.input_shapes)
-    ops = zip(model.get_ordered_ops(), placement.devices_of(hsdag.ir.graph_of(model)), strict=True)
+    ops = zip(model.get_ordered_ops(), placement.devices_of(graph_of(model)), strict=True)
     made = {name: d for node, d in ops if node.get_type_name() != "Result" for p in node.outputs() for name in p.names}
     found = read_back("ort", result.files[0], placement)
     assert set(found) == {"c", "s", "l", "g", "f", "y", "z"}
