@@ -24,7 +24,7 @@ from machine import machine
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import dijkstra
 
-from hsdag.features import fractal_dimension
+from hsdag.features.columns import fractal_dimension
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.hetero.submodels import SubmodelCollector
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, pair_cut

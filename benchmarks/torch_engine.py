@@ -29,8 +29,6 @@ from openvino import opset13
 from hsdag.methods.registry import make_placer
 from hsdag.models import ModelSpec, Workload, build_model, find_model, list_models
 from hsdag.models.sharded_workloads import (
-    ChainSizes,
-    FeedForwardSizes,
     LlamaSizes,
     chainmm,
     ffnn,
@@ -61,8 +59,8 @@ K, CHAINS, SIZES = 4, 16, (1_000, 10_000)
 VOCABULARY = 100  # of the smallest model
 SMALL = LlamaSizes(tokens=256, width=512, heads=8, hidden=1024, vocabulary=2048)
 WORKLOADS: dict[str, tuple[Callable[[], Workload], Callable[[], Workload]]] = {  # for the CPU, of the paper
-    "chainmm": (lambda: chainmm(K, ChainSizes(1024)), lambda: chainmm(K)),
-    "ffnn": (lambda: ffnn(K, FeedForwardSizes(2048, 32, 4096)), lambda: ffnn(K)),
+    "chainmm": (lambda: chainmm(K, 1024), lambda: chainmm(K)),
+    "ffnn": (lambda: ffnn(K, 2048, 32, 4096), lambda: ffnn(K)),
     "llama-block": (lambda: llama_block(K, SMALL), lambda: llama_block(K)),
     "llama-layer": (lambda: llama_layer(K, SMALL), lambda: llama_layer(K)),
 }

@@ -87,11 +87,6 @@ def inlined(function: F) -> F:
     return inner(function, forceinline=True)
 
 
-def merged(function: F) -> F:
-    """Write a function out in its only caller before that is compiled: a call would have it optimised twice."""
-    return bare(function, inline="always")
-
-
 class _Steps:
     """What the interpreter has run of each kernel, and whether kernels are compiled whatever they take."""
 

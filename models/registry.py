@@ -8,22 +8,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hsdag.ir.errors import ModelError, OptionError
+from hsdag.ir.errors import ModelError, OptionError, OutputError
+from hsdag.ir.files import write_ir
 from hsdag.models.diviml import RandomWiring, gpt3, random_wired
 from hsdag.models.networks import LANGUAGE_MODELS, MODELS, ModelSpec, StatefulSpec
 from hsdag.models.placeto import EnasSizes, NmtSizes, PtbSizes, enas, nmt, ptb
 from hsdag.models.sharded_workloads import (
-    ChainSizes,
-    FeedForwardSizes,
     LlamaSizes,
-    RandomChain,
-    TransformerSizes,
     chainmm,
+    drawn_chain,
+    drawn_transformer,
     ffnn,
     llama_block,
     llama_layer,
-    random_chain,
-    transformer,
 )
 from hsdag.models.workload import Workload
 
@@ -33,25 +30,28 @@ if TYPE_CHECKING:
 MAX_SEED = 2**63 - 1
 WIRING_OPTIONS = ("family", "nodes", "modules", "channels", "dependence", "batch", "seed")
 MAX_DEVICES = 64
-_SPECS = {spec.name: spec for spec in MODELS}
-_LANGUAGE_MODELS = {spec.name: spec for spec in LANGUAGE_MODELS}
+_MODELS: dict[str, ModelSpec | StatefulSpec] = {
+    **{spec.name: spec for spec in MODELS},
+    **{spec.name: spec for spec in LANGUAGE_MODELS},
+}
 
 
 @dataclass(frozen=True)
 class WorkloadSpec:
     """One workload.
 
-    ``platform`` is where it is placed by default. ``options`` names its options beside the platform;
-    ``servers`` is the default number of copies of the platform, over a network. ``make`` takes the number of
-    devices, and the given options by name.
+    ``make`` takes the number of devices, and by name those of the ``options`` that are given, but for ``devices`` and
+    ``servers``. ``platform`` is where the workload is placed by default, ``servers`` the default number of copies of
+    it, over a network. A workload that ``is_sharded`` is cut for its 2 to MAX_DEVICES devices.
     """
 
     name: str
     summary: str
-    platform: str
+    make: Callable[..., Workload]
     options: tuple[str, ...]
-    make: Callable[[int, Mapping[str, str | int]], Workload]
+    platform: str = "p100x4"
     servers: int = 1
+    is_sharded: bool = False
 
     def build(self, num_devices: int, options: Mapping[str, str | int] | None = None) -> Workload:
         """The workload for ``num_devices`` devices.
@@ -60,7 +60,18 @@ class WorkloadSpec:
         over which it cannot be sharded.
         """
         self.check_options(options or {})
-        return self.make(num_devices, options or {})
+        given = {name: value for name, value in (options or {}).items() if name not in ("devices", "servers")}
+        _check_seed(int(given.get("seed", 0)))
+        if int(given.get("size", 1)) < 1:
+            raise OptionError(f"the size of {self.name} must be at least 1, not {given['size']}")
+        if not self.is_sharded:
+            return self.make(num_devices, **given)
+        if not 2 <= num_devices <= MAX_DEVICES:
+            raise OptionError(f"{self.name} is sharded over 2 to {MAX_DEVICES} devices, not {num_devices}")
+        try:
+            return self.make(num_devices, **given)
+        except OptionError as error:
+            raise OptionError(f"{self.name} over {num_devices} devices: {error}") from error
 
     def check_options(self, names: Mapping[str, object]) -> None:
         """Raise OptionError when one of ``names`` is not among the options."""
@@ -70,94 +81,45 @@ class WorkloadSpec:
             raise OptionError(f"{self.name} does not take --{wrong[0]}; beside --platform it takes {taken}")
 
 
-def _sized(
-    name: str,
-    summary: str,
-    option: str,
-    make: Callable[[int, int], Workload],
-    default: int = 0,
-    most: int = MAX_DEVICES,
-) -> WorkloadSpec:
-    """A workload whose one ``option`` is its "size" or a "seed"; it is sharded over 2 to ``most`` devices, if over any.
-
-    ``make`` takes the number of devices and the option's value.
-    """
-
-    def build(num_devices: int, given: Mapping[str, str | int]) -> Workload:
-        value = int(given.get(option, default))
-        if most and not 2 <= num_devices <= most:
-            raise OptionError(f"{name} is sharded over 2 to {most} devices, not {num_devices}")
-        if option == "seed":
-            _check_seed(value)
-        elif value < 1:
-            raise OptionError(f"the size of {name} must be at least 1, not {value}")
-        try:
-            return make(num_devices, value)
-        except OptionError as error:
-            raise OptionError(f"{name} over {num_devices} devices: {error}") from error
-
-    return WorkloadSpec(name, summary, "p100x4", ("devices", option), build)
+def _sharded(name: str, summary: str, option: str, make: Callable[..., Workload]) -> WorkloadSpec:
+    return WorkloadSpec(name, summary, make, ("devices", option), is_sharded=True)
 
 
 def _drawn(name: str, summary: str, make: Callable[[int], Workload]) -> WorkloadSpec:
     """A workload whose sizes and wiring follow from a seed alone, for any number of devices."""
-    return _sized(name, summary, "seed", lambda _, seed: make(seed), most=0)
-
-
-def _random_wired(_: int, options: Mapping[str, str | int]) -> Workload:
-    given = {name: value for name, value in options.items() if name in WIRING_OPTIONS}
-    return random_wired(RandomWiring(**given))  # type: ignore[arg-type]  # the command line gives each its type
+    return WorkloadSpec(name, summary, lambda _, seed=0: make(seed), ("devices", "seed"))
 
 
 _WORKLOADS = {
     spec.name: spec
     for spec in (
-        _sized(
-            "chainmm",
-            "(A B) + (C (D E)) of 10,000 x 10,000 matrices, sharded (DOPPLER)",
-            "size",
-            lambda k, rows: chainmm(k, ChainSizes(rows)),
-            ChainSizes.size,
-        ),
-        _sized(
+        _sharded("chainmm", "(A B) + (C (D E)) of 10,000 x 10,000 matrices, sharded (DOPPLER)", "size", chainmm),
+        _sharded(
             "ffnn",
             "A feed-forward network 32 - 65,536 - 32 over 32,768 rows, sharded (DOPPLER)",
             "size",
-            lambda k, rows: ffnn(k, FeedForwardSizes(batch=rows, hidden=2 * rows)),
-            FeedForwardSizes.batch,
+            lambda k, size=2**15: ffnn(k, batch=size, hidden=2 * size),
         ),
-        _sized(
+        _sharded(
             "llama-block",
             "A transformer block of Llama 7B over 4096 tokens, sharded (DOPPLER)",
             "size",
-            lambda k, tokens: llama_block(k, LlamaSizes(tokens)),
-            LlamaSizes.tokens,
+            lambda k, size=LlamaSizes.tokens: llama_block(k, LlamaSizes(size)),
         ),
-        _sized(
+        _sharded(
             "llama-layer",
             "The same with causal mask, last norm and logits (DOPPLER)",
             "size",
-            lambda k, tokens: llama_layer(k, LlamaSizes(tokens)),
-            LlamaSizes.tokens,
+            lambda k, size=LlamaSizes.tokens: llama_layer(k, LlamaSizes(size)),
         ),
-        _sized(
-            "chain",
-            "A random chain or tree of matrix products, sharded",
-            "seed",
-            lambda k, seed: random_chain(k, RandomChain.drawn(seed)),
-        ),
-        _sized(
-            "transformer",
-            "Transformer blocks of random sizes, sharded",
-            "seed",
-            lambda k, seed: transformer(k, TransformerSizes.drawn(seed, k)),
-        ),
+        _sharded("chain", "A random chain or tree of matrix products, sharded", "seed", drawn_chain),
+        _sharded("transformer", "Transformer blocks of random sizes, sharded", "seed", drawn_transformer),
         WorkloadSpec(
             "random-wired",
             "Randomly wired networks WS, ER, BA of several modules (DiviML)",
-            "t4-a100",
+            lambda _, **options: random_wired(RandomWiring(**options)),
             ("devices", *WIRING_OPTIONS),
-            _random_wired,
+            "t4-a100",
         ),
         _drawn("enas", "Random convolutional cells on CIFAR-10 images (Placeto)", lambda s: enas(EnasSizes.drawn(s))),
         _drawn("nmt", "An unrolled translation model of random sizes (Placeto)", lambda s: nmt(NmtSizes.drawn(s))),
@@ -165,9 +127,9 @@ _WORKLOADS = {
         WorkloadSpec(
             "gpt3",
             "A pass over 20 tokens through GPT-3, on six servers (DiviML)",
-            "t4-a100",
+            lambda _: gpt3(),
             ("servers",),
-            lambda _, __: gpt3(),
+            "t4-a100",
             servers=6,
         ),
     )
@@ -176,24 +138,25 @@ _WORKLOADS = {
 
 def list_models() -> tuple[ModelSpec, ...]:
     """Every model of the zoo, benchmark models before tiny ones; does not import torch."""
-    return tuple(sorted(_SPECS.values(), key=lambda spec: spec.is_tiny))
+    return tuple(sorted(MODELS, key=lambda spec: spec.is_tiny))
 
 
 def list_language_models() -> tuple[StatefulSpec, ...]:
     """Every language model with state, benchmark models before tiny ones; does not import OpenVINO."""
-    return tuple(sorted(_LANGUAGE_MODELS.values(), key=lambda spec: spec.is_tiny))
+    return tuple(sorted(LANGUAGE_MODELS, key=lambda spec: spec.is_tiny))
 
 
 def find_model(name: str) -> ModelSpec:
     """The model of fixed shapes called ``name``; raises ModelError naming the choices."""
-    if name not in _SPECS:
+    spec = _MODELS.get(name)
+    if not isinstance(spec, ModelSpec):
         raise ModelError(f"the zoo has no model {name!r} of fixed shapes; {_choices()}")
-    return _SPECS[name]
+    return spec
 
 
 def check_model_name(name: str) -> None:
     """Raise ModelError naming the choices where the zoo has no model called ``name``."""
-    if name not in _SPECS and name not in _LANGUAGE_MODELS:
+    if name not in _MODELS:
         raise ModelError(f"the zoo has no model {name!r}; {_choices()}")
 
 
@@ -211,7 +174,7 @@ def build_model(name: str, seed: int = 0) -> ov.Model:
     """
     check_model_name(name)
     _check_seed(seed)
-    return (_LANGUAGE_MODELS.get(name) or _SPECS[name]).build(seed)
+    return _MODELS[name].build(seed)
 
 
 def save_model_files(name: str, path: str | Path, seed: int = 0) -> Path:
@@ -225,14 +188,13 @@ def save_model_files(name: str, path: str | Path, seed: int = 0) -> Path:
     target = Path(path)
     if target.suffix != ".xml":
         raise OptionError(f"the model's file must end in .xml (the weights go to .bin beside it), got {str(path)!r}")
-    from hsdag.ir.files import write_ir
-    from hsdag.models.torch_networks import check_target, to_openvino
-
-    check_target(target)
-    if name in _LANGUAGE_MODELS:
-        write_ir(build_model(name, seed), target, compress_to_fp16=False)
-    else:
-        write_ir(to_openvino(_SPECS[name], _SPECS[name].make_network(seed)), target, compress_to_fp16=True)
+    for is_wrong, why in (
+        (target.is_dir(), "expected a file, found a folder; choose another name"),
+        (not target.parent.is_dir(), f"there is no folder {target.parent}; create it first"),
+    ):
+        if is_wrong:
+            raise OutputError(f"model {target} cannot be written: {why}")
+    write_ir(_MODELS[name].build(seed), target)
     return target
 
 
@@ -277,11 +239,15 @@ def workload_called(text: str, num_devices: int) -> tuple[str, Workload]:
     """
     match = _NAMED.fullmatch(text)
     spec = find_workload(text if match is None else match[1])
-    given = dict(_item(text, item) for item in filter(None, ((match[2] or "") if match else "").split(";")))
+    given = {}
+    for item in filter(None, ((match and match[2]) or "").split(";")):
+        key, _, value = (part.strip() for part in item.partition("="))
+        if not key or not value:
+            raise OptionError(f"workload {text!r}: {item!r} is not of the form OPTION=VALUE")
+        given[key] = value
     options = parse_workload_options(given)
     if "devices" in spec.options:
         options.setdefault("devices", max(2, num_devices))
-    spec.check_options(options)
     body = ";".join(f"{key}={value}" for key, value in options.items())
     workload = spec.build(int(options.get("devices", num_devices)), options)
     return (f"{spec.name}[{body}]" if body else spec.name), workload
@@ -296,10 +262,3 @@ def parse_workload_options(given: Mapping[str, str]) -> dict[str, str | int]:
             raise OptionError(f"{name} must be a whole number, not {text!r}")
         options[name] = int(text) if is_number else text
     return options
-
-
-def _item(text: str, item: str) -> tuple[str, str]:
-    key, equals, value = (part.strip() for part in item.partition("="))
-    if not equals or not key or not value:
-        raise OptionError(f"workload {text!r}: {item!r} is not of the form OPTION=VALUE")
-    return key, value

@@ -13,24 +13,17 @@ from hsdag.models.sharding import Node, Sharded, Sharder
 from hsdag.models.workload import Workload
 
 
-@dataclass(frozen=True)
-class ChainSizes:
-    """Five square matrices of ``size`` rows each."""
+def chainmm(num_devices: int, size: int = 10_000) -> Workload:
+    """The chain of five square matrices of ``size`` rows on k devices: 4k products per matrix product.
 
-    size: int = 10_000
-    element_type: str = "f32"
-
-
-def chainmm(num_devices: int, sizes: ChainSizes = ChainSizes()) -> Workload:
-    """The chain on k devices: 4k products per matrix product, 26k + 8 nodes in all (112 for four devices).
-
+    There are 26k + 8 nodes in all (112 for four devices).
     D E is cut into 2 x k x 2 (rows, inner, columns), the other two products into k x 2 x 2. Raises OptionError
     where the size is not even or not a multiple of k.
     """
-    k, shape = num_devices, (sizes.size, sizes.size)
+    k, shape = num_devices, (size, size)
     sharder = Sharder("chainmm", k)
     a, b, c, d, e = (
-        sharder.input(name, shape, parts, sizes.element_type)
+        sharder.input(name, shape, parts)
         for name, parts in (("A", (k, 2)), ("B", (2, 2)), ("C", (k, 2)), ("D", (2, k)), ("E", (k, 2)))
     )
     de = sharder.einsum("DE", "ij,jk->ik", {"i": 2, "j": k, "k": 2}, d, e)
@@ -39,32 +32,22 @@ def chainmm(num_devices: int, sizes: ChainSizes = ChainSizes()) -> Workload:
     return sharder.build({"result": sharder.elementwise("sum", "add", [ab, cde])})
 
 
-@dataclass(frozen=True)
-class FeedForwardSizes:
-    """X is [batch, width], W1 [width, hidden], W2 [hidden, width]."""
-
-    batch: int = 2**15
-    width: int = 2**5
-    hidden: int = 2**16
-    element_type: str = "f32"
-
-
-def ffnn(num_devices: int, sizes: FeedForwardSizes = FeedForwardSizes()) -> Workload:
+def ffnn(num_devices: int, batch: int = 2**15, width: int = 2**5, hidden: int = 2**16) -> Workload:
     """The network on k devices: rows in k parts, the hidden axis in min(4, k); the softmax in 4k row parts.
 
-    For k >= 4 there are 46k + 13 nodes (197 for four devices). The biases are added by the formations of the
-    two products. Raises OptionError where an axis cannot be cut.
+    X is [batch, width], W1 [width, hidden], W2 [hidden, width]. For k >= 4 there are 46k + 13 nodes (197 for four
+    devices). The formations of the two products add the biases. Raises OptionError where an axis cannot be cut.
     """
-    k, cut, kind = num_devices, min(4, num_devices), sizes.element_type
+    k, cut = num_devices, min(4, num_devices)
     sharder = Sharder("ffnn", k)
-    x = sharder.input("X", (sizes.batch, sizes.width), (k, 1), kind)
-    w1 = sharder.input("W1", (sizes.width, sizes.hidden), (1, cut), kind)
-    b1 = sharder.input("b1", (sizes.hidden,), (cut,), kind)
-    w2 = sharder.input("W2", (sizes.hidden, sizes.width), (cut, 1), kind)
-    b2 = sharder.input("b2", (sizes.width,), (1,), kind)
+    x = sharder.input("X", (batch, width), (k, 1))
+    w1 = sharder.input("W1", (width, hidden), (1, cut))
+    b1 = sharder.input("b1", (hidden,), (cut,))
+    w2 = sharder.input("W2", (hidden, width), (cut, 1))
+    b2 = sharder.input("b2", (width,), (1,))
     linear = sharder.einsum("XW1", "ij,jk->ik", {"i": k, "k": cut}, x, w1, b1)
-    hidden = sharder.elementwise("relu", "relu", [linear])
-    scores = sharder.einsum("HW2", "ij,jk->ik", {"i": k, "j": cut}, hidden, w2, b2)
+    activated = sharder.elementwise("relu", "relu", [linear])
+    scores = sharder.einsum("HW2", "ij,jk->ik", {"i": k, "j": cut}, activated, w2, b2)
     return sharder.build({"Y": softmax(sharder, "softmax", scores, (4 * k, 1))})
 
 
@@ -259,42 +242,33 @@ class RandomChain:
         return RandomChain(int(rng.integers(4, MOST_MATRICES + 1)), least, most, seed)
 
     def formula(self) -> tuple[Expression, tuple[Shape, ...]]:
-        """The formula, whose number i stands for matrix ``Mi``, and the shapes of the matrices."""
-        growing = _Growing(self, np.random.default_rng([self.seed, 0]), [])
-        grown = growing.tree(growing.size(), growing.size(), self.matrices)
-        assert isinstance(grown, Expression)
-        return grown, tuple(growing.shapes)
+        """The formula, whose number i stands for matrix ``Mi``, and the shapes of the matrices; drawn from its root."""
+        rng, shapes = np.random.default_rng([self.seed, 0]), list[Shape]()
 
+        def size() -> int:
+            """Elements of an axis, log-uniform."""
+            return GRAIN * round(float(np.exp(rng.uniform(np.log(self.least), np.log(self.most)))))
 
-@dataclass(frozen=True)
-class _Growing:
-    """Draws the formula from its root down."""
+        def tree(rows: int, columns: int, matrices: int) -> Node:
+            """A formula over so many matrices whose result is [rows, columns]."""
+            if matrices == 1:
+                shapes.append((rows, columns))
+                return len(shapes) - 1
+            left = int(rng.integers(1, matrices))
+            if rng.random() < PRODUCT_SHARE:
+                inner = size()
+                pair = tree(rows, inner, left), tree(inner, columns, matrices - left)
+                grown = Expression("einsum", "ij,jk->ik", pair)
+            else:
+                pair = tree(rows, columns, left), tree(rows, columns, matrices - left)
+                grown = Expression(str(rng.choice(JOINS)), "", pair)
+            if rng.random() < ACTIVATED_SHARE:
+                grown = Expression(str(rng.choice(ACTIVATIONS)), "", (grown,))
+            return grown
 
-    drawn: RandomChain
-    rng: np.random.Generator
-    shapes: list[Shape]
-
-    def size(self) -> int:
-        """Elements of an axis, log-uniform."""
-        low, high = np.log(self.drawn.least), np.log(self.drawn.most)
-        return GRAIN * round(float(np.exp(self.rng.uniform(low, high))))
-
-    def tree(self, rows: int, columns: int, matrices: int) -> Node:
-        """A formula over so many matrices whose result is [rows, columns]."""
-        if matrices == 1:
-            self.shapes.append((rows, columns))
-            return len(self.shapes) - 1
-        left = int(self.rng.integers(1, matrices))
-        if self.rng.random() < PRODUCT_SHARE:
-            inner = self.size()
-            pair = self.tree(rows, inner, left), self.tree(inner, columns, matrices - left)
-            grown = Expression("einsum", "ij,jk->ik", pair)
-        else:
-            pair = self.tree(rows, columns, left), self.tree(rows, columns, matrices - left)
-            grown = Expression(str(self.rng.choice(JOINS)), "", pair)
-        if self.rng.random() < ACTIVATED_SHARE:
-            grown = Expression(str(self.rng.choice(ACTIVATIONS)), "", (grown,))
-        return grown
+        root = tree(size(), size(), self.matrices)
+        assert isinstance(root, Expression)
+        return root, tuple(shapes)
 
 
 def random_chain(num_devices: int, drawn: RandomChain) -> Workload:
@@ -302,38 +276,33 @@ def random_chain(num_devices: int, drawn: RandomChain) -> Workload:
 
     Every matrix and product draws its own cuts; a product has at most 2k shards, and at most k for a tile.
     """
-    formula, shapes = drawn.formula()
-    sharding = _Sharding(Sharder(f"chain-{drawn.matrices}-seed{drawn.seed}", num_devices), num_devices,
-                         np.random.default_rng([drawn.seed, 1, num_devices]), shapes)  # fmt: skip
-    return sharding.sharder.build({"result": sharding.apply(formula, "root")})
+    k, (formula, shapes) = num_devices, drawn.formula()
+    sharder = Sharder(f"chain-{drawn.matrices}-seed{drawn.seed}", k)
+    rng = np.random.default_rng([drawn.seed, 1, k])
 
+    def cut(most: int) -> int:
+        """Parts of an axis, at most so many."""
+        return int(rng.choice([parts for parts in CUTS if parts <= most]))
 
-@dataclass(frozen=True)
-class _Sharding:
-    """Adds the ops of a formula."""
-
-    sharder: Sharder
-    num_devices: int
-    rng: np.random.Generator
-    shapes: tuple[Shape, ...]
-
-    def apply(self, node: Node, name: str) -> Sharded:
+    def apply(node: Node, name: str) -> Sharded:
         """The value of a formula or the matrix of a number; ops of operand i are named ``name.i``."""
         if isinstance(node, int):
-            most = (self.num_devices + 1) // 2
-            return self.sharder.input(f"M{node}", self.shapes[node], (self._cut(most), self._cut(most)))
-        operands = [self.apply(operand, f"{name}.{i}") for i, operand in enumerate(node.operands)]
+            most = (k + 1) // 2
+            return sharder.input(f"M{node}", shapes[node], (cut(most), cut(most)))
+        operands = [apply(operand, f"{name}.{i}") for i, operand in enumerate(node.operands)]
         if node.name != "einsum":
-            return self.sharder.elementwise(name, node.name, operands)
-        k = self.num_devices
-        rows = self._cut(k)
-        columns = self._cut(k // rows)
-        inner = self._cut(min(k, 2 * k // (rows * columns)))
-        return self.sharder.einsum(name, node.argument, {"i": rows, "j": inner, "k": columns}, *operands)
+            return sharder.elementwise(name, node.name, operands)
+        rows = cut(k)
+        columns = cut(k // rows)
+        inner = cut(min(k, 2 * k // (rows * columns)))
+        return sharder.einsum(name, node.argument, {"i": rows, "j": inner, "k": columns}, *operands)
 
-    def _cut(self, most: int) -> int:
-        """Parts of an axis, at most so many."""
-        return int(self.rng.choice([cut for cut in CUTS if cut <= most]))
+    return sharder.build({"result": apply(formula, "root")})
+
+
+def drawn_chain(num_devices: int, seed: int = 0) -> Workload:
+    """The chain that a seed draws."""
+    return random_chain(num_devices, RandomChain.drawn(seed))
 
 
 EPSILON = 1e-5
@@ -395,6 +364,11 @@ def transformer(num_devices: int, sizes: TransformerSizes) -> Workload:
             inner = part(f"{layer}", rms_norm(stack.sharder, f"{layer}.norm{k}", x, EPSILON))
             x = stack.sharder.elementwise(f"{layer}.residual{k}", "add", [x, inner])
     return stack.sharder.build({"y": x})
+
+
+def drawn_transformer(num_devices: int, seed: int = 0) -> Workload:
+    """The transformer that a seed draws."""
+    return transformer(num_devices, TransformerSizes.drawn(seed, num_devices))
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,7 @@ H width of a head, X experts, I width inside the feed-forward part.
 
 from __future__ import annotations
 
+import itertools
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,10 +21,14 @@ from openvino import opset13 as op
 from openvino.op.util import Variable, VariableInfo
 from openvino.utils.node_factory import NodeFactory
 
+from hsdag.ir.graph.build import name_by_consumer
 from hsdag.models.networks import NORM_EPS, ROTARY_BASE, DecoderSizes, WeightPrecision
 
 HIDDEN_TOKEN = float(np.finfo(np.float16).min)
 """What the attention mask adds to the score of a token that is not to be seen."""
+
+FIRST, SECOND = np.int64(0), np.int64(1)
+"""Numbers of axes, and the number one."""
 
 Value: TypeAlias = Any  # a node or one of its outputs
 
@@ -46,7 +51,7 @@ class _Decoder:
         """From token numbers [B, T] to logits [B, T, vocabulary]."""
         cos, sin, mask = (*self._rotary(), self._mask())
         table = self._table("model.embed_tokens.weight")
-        x = op.gather(table, op.convert(self.ids, np.int32, name="ids"), _number(0, "embed/axis"), name="embed")
+        x = op.gather(table, op.convert(self.ids, np.int32), FIRST, name="embed")
         for layer in range(self.sizes.layers):
             at = f"model.layers.{layer}"
             attended = self._attention(at, self._norm(f"{at}.input_layernorm", x), cos, sin, mask)
@@ -60,7 +65,9 @@ class _Decoder:
         for parameter in parameters:
             parameter.output(0).get_tensor().set_names({parameter.get_friendly_name()})
         head.output(0).get_tensor().set_names({"logits"})
-        return ov.Model([result], self.assigns, parameters, name)
+        model = ov.Model([result], self.assigns, parameters, name)
+        name_by_consumer(model)
+        return model
 
     def _drawn(self, *shape: int) -> Array:
         """Normal numbers of variance 1 / fan-in, the last axis."""
@@ -86,81 +93,67 @@ class _Decoder:
 
     def _norm(self, name: str, x: Value) -> Value:
         """x / sqrt(mean(x^2) + epsilon) * gamma, [B, T, D]."""
-        square = op.power(x, _real(2.0, f"{name}/two"), name=f"{name}/square")
-        mean = op.reduce_mean(square, _numbers([-1], f"{name}/axis"), True, name=f"{name}/mean")
-        root = op.sqrt(op.add(mean, _real(NORM_EPS, f"{name}/epsilon"), name=f"{name}/add"), name=f"{name}/sqrt")
-        inverse = op.divide(_real(1.0, f"{name}/one"), root, name=f"{name}/divide")
+        mean = op.reduce_mean(op.power(x, _real(2.0)), [-1], True)
+        inverse = op.divide(_real(1.0), op.sqrt(op.add(mean, _real(NORM_EPS))))
         gamma = self.rng.uniform(0.8, 1.2, (1, 1, self.sizes.hidden)).astype(np.float32)
-        scaled = op.multiply(x, inverse, name=f"{name}/scale")
-        return op.multiply(half_weight(f"{name}.weight", gamma), scaled, name=f"{name}/gamma")
+        return op.multiply(half_weight(f"{name}.weight", gamma), op.multiply(x, inverse), name=f"{name}/gamma")
 
     def _rotary(self) -> tuple[Value, Value]:
         """Cosines and sines [B, 1, T, H] of each token's position (Su et al. 2021, eq. 15)."""
         size = self.sizes.head_size
         frequencies = (ROTARY_BASE ** (-np.arange(0, size, 2, dtype=np.float32) / size)).reshape(1, -1, 1)
-        rows = _unsqueeze(self.positions, _number(1, "rotary/axis"), name="rotary/rows")
-        places = op.convert(rows, np.float32, name="rotary/places")
-        angles = op.matmul(op.constant(frequencies, name="rotary/frequencies"), places, False, False, name="rotary")
-        half = op.transpose(angles, _numbers([0, 2, 1], "rotary/order"), name="rotary/half")
-        full = op.concat([half, half], -1, name="rotary/full")
-        heads = _number(1, "rotary/heads")
-        cos, sin = (turn(full, name=f"rotary/{turn.__name__}") for turn in (op.cos, op.sin))
-        return _unsqueeze(cos, heads, name="rotary/cos4"), _unsqueeze(sin, heads, name="rotary/sin4")
+        places = op.convert(op.unsqueeze(self.positions, SECOND), np.float32)
+        half = op.transpose(op.matmul(frequencies, places, False, False), [0, 2, 1])
+        full, heads = op.concat([half, half], -1), op.constant(SECOND)
+        cos, sin = (op.unsqueeze(turn(full), heads) for turn in (op.cos, op.sin))
+        cos.set_friendly_name("rotary/cos4")
+        sin.set_friendly_name("rotary/sin4")
+        return cos, sin
 
     def _mask(self) -> Value:
         """[B, 1, T, S]: 0 where a token sees another, HIDDEN_TOKEN elsewhere."""
-        axis, one = _number(0, "mask/axis"), _number(1, "mask/one")
-        new, all_ = (
-            op.gather(op.shape_of(x, name=f"mask/{n}/shape"), one, axis, name=f"mask/{n}")
-            for x, n in ((self.ids, "new"), (self.seen, "all"))
-        )
+        zero, one = op.constant(FIRST), op.constant(SECOND)
+        new, all_ = (op.gather(op.shape_of(x), one, zero) for x in (self.ids, self.seen))
         before = op.subtract(all_, new, name="mask/before")
-        columns = op.range(axis, all_, one, "i64", name="mask/columns")
-        rows = _unsqueeze(op.range(before, all_, one, "i64", name="mask/range"), one, name="mask/rows")
-        causal = op.less_equal(columns, rows, name="mask/causal")
-        heads = _numbers([1, 2], "mask/heads")
-        real = _unsqueeze(op.convert(self.seen, "boolean", name="mask/real"), heads, name="mask/real4")
-        visible = op.logical_and(causal, real, name="mask/visible")
-        return op.select(visible, _real(0.0, "mask/zero"), _real(HIDDEN_TOKEN, "mask/hidden"), name="mask")
+        columns = op.range(zero, all_, one, "i64")
+        rows = op.unsqueeze(op.range(before, all_, one, "i64"), one)
+        real = op.unsqueeze(op.convert(self.seen, "boolean"), [1, 2])
+        visible = op.logical_and(op.less_equal(columns, rows), real)
+        return op.select(visible, _real(0.0), _real(HIDDEN_TOKEN), name="mask")
 
     def _attention(self, at: str, x: Value, cos: Value, sin: Value, mask: Value) -> Value:
         """Grouped attention to all tokens so far, [B, T, D]."""
         sizes, at = self.sizes, f"{at}.self_attn"
         key_width = sizes.key_heads * sizes.head_size
         query, key, value = (
-            self._heads(f"{at}.{name}_proj", self._linear(f"{at}.{name}_proj", x, width, sizes.hidden), count)
+            self._heads(self._linear(f"{at}.{name}_proj", x, width, sizes.hidden), count)
             for name, width, count in (
                 ("q", sizes.hidden, sizes.heads),
                 ("k", key_width, sizes.key_heads),
                 ("v", key_width, sizes.key_heads),
             )
         )
-        key = self._with_past(f"{at}.key", self._rotated(f"{at}.k_rotary", key, cos, sin))
+        key = self._with_past(f"{at}.key", self._rotated(key, cos, sin))
         value = self._with_past(f"{at}.value", value)
-        query = self._rotated(f"{at}.q_rotary", query, cos, sin)
+        query = self._rotated(query, cos, sin)
         shape = self._shared_shape(at, key)
         key, value = (self._shared(f"{at}.{name}", x, shape) for name, x in (("key", key), ("value", value)))
-        scale = _real(sizes.head_size**-0.5, f"{at}/scale", ())
+        scale = _real(sizes.head_size**-0.5, ())
         context = op.scaled_dot_product_attention(query, key, value, mask, scale, name=f"{at}/attention")
-        tokens = op.transpose(context, _numbers([0, 2, 1, 3], f"{at}/order"), name=f"{at}/tokens")
-        flat = op.reshape(tokens, _numbers([0, 0, sizes.hidden], f"{at}/shape"), True, name=f"{at}/flat")
+        flat = op.reshape(op.transpose(context, [0, 2, 1, 3]), [0, 0, sizes.hidden], True)
         return self._linear(f"{at}.o_proj", flat, sizes.hidden, sizes.hidden)
 
-    def _heads(self, name: str, x: Value, heads: int) -> Value:
+    def _heads(self, x: Value, heads: int) -> Value:
         """[B, T, heads H] -> [B, heads, T, H]."""
-        shape = _numbers([0, 0, heads, self.sizes.head_size], f"{name}/shape")
-        apart = op.reshape(x, shape, True, name=f"{name}/apart")
-        return op.transpose(apart, _numbers([0, 2, 1, 3], f"{name}/order"), name=f"{name}/heads")
+        return op.transpose(op.reshape(x, [0, 0, heads, self.sizes.head_size], True), [0, 2, 1, 3])
 
-    def _rotated(self, name: str, x: Value, cos: Value, sin: Value) -> Value:
+    def _rotated(self, x: Value, cos: Value, sin: Value) -> Value:
         """x cos + (-x2, x1) sin for the halves x1, x2 of every head."""
-        half, step, axis = self.sizes.head_size // 2, _numbers([1], f"{name}/step"), _numbers([3], f"{name}/axis")
-        ends = [_numbers([end], f"{name}/end{i}") for i, end in enumerate((0, half, np.iinfo(np.int64).max))]
-        second = op.slice(x, ends[1], ends[2], step, axis, name=f"{name}/second")
-        first = op.slice(x, ends[0], ends[1], step, axis, name=f"{name}/first")
-        minus = op.multiply(second, _real(-1.0, f"{name}/minus"), name=f"{name}/negative")
-        turned = op.multiply(op.concat([minus, first], -1, name=f"{name}/turned"), sin, name=f"{name}/sin")
-        return op.add(op.multiply(x, cos, name=f"{name}/cos"), turned, name=f"{name}/rotated")
+        numbers = (0, self.sizes.head_size // 2, np.iinfo(np.int64).max, 1, 3)
+        *ends, step, axis = (op.constant(np.array([number])) for number in numbers)
+        first, second = (op.slice(x, *each, step, axis) for each in itertools.pairwise(ends))
+        turned = op.concat([op.multiply(second, _real(-1.0)), first], -1)
+        return op.add(op.multiply(x, cos), op.multiply(turned, sin))
 
     def _with_past(self, name: str, new: Value) -> Value:
         """[B, K, T, H] behind those of earlier inferences, [B, K, S, H], which are kept in a variable."""
@@ -168,15 +161,11 @@ class _Decoder:
         info.data_shape = ov.PartialShape([-1, self.sizes.key_heads, -1, self.sizes.head_size])
         info.data_type, info.variable_id = ov.Type.f32, name
         variable = Variable(info)
-        axis = _numbers([0], f"{name}/first")
-        batch = op.gather(op.shape_of(self.ids, name=f"{name}/shape"), axis, _number(0, f"{name}/axis"), name=f"{name}/batch")  # fmt: skip  # noqa: E501
-        rest = _numbers([self.sizes.key_heads, 0, self.sizes.head_size], f"{name}/rest")
-        shape = op.concat([batch, rest], 0, name=f"{name}/empty/shape")
-        empty = op.broadcast(_real(0.0, f"{name}/zero", ()), shape, name=f"{name}/empty")
-        read = op.read_value(empty, variable)
+        batch = op.gather(op.shape_of(self.ids), [0], FIRST)
+        shape = op.concat([batch, op.constant([self.sizes.key_heads, 0, self.sizes.head_size])], 0)
+        read = op.read_value(op.broadcast(_real(0.0, ()), shape, name=f"{name}/empty"), variable)
         read.set_friendly_name(f"{name}/read")
-        past = op.gather(read, self.beams, _number(0, f"{name}/beams"), name=f"{name}/past")
-        all_ = op.concat([past, new], 2, name=f"{name}/all")
+        all_ = op.concat([op.gather(read, self.beams, FIRST, name=f"{name}/past"), new], 2, name=f"{name}/all")
         assign = op.assign(all_, variable)
         assign.set_friendly_name(f"{name}/assign")
         self.assigns.append(assign)
@@ -184,96 +173,64 @@ class _Decoder:
 
     def _shared_shape(self, at: str, key: Value) -> Value:
         """[B, K, A / K, S, H] as numbers."""
-        sizes, shape, axis = self.sizes, op.shape_of(key, name=f"{at}/key/shape"), _number(0, f"{at}/key/axis")
-        outer = op.gather(shape, _numbers([0, 1], f"{at}/key/outer"), axis, name=f"{at}/key/sequences")
-        length = op.gather(shape, _numbers([2], f"{at}/key/inner"), axis, name=f"{at}/key/length")
-        copies = _numbers([sizes.heads // sizes.key_heads], f"{at}/copies")
-        size = _numbers([sizes.head_size], f"{at}/size")
+        sizes, shape = self.sizes, op.shape_of(key, name=f"{at}/key/shape")
+        first = op.constant(FIRST)
+        outer, length = (op.gather(shape, axes, first) for axes in ([0, 1], [2]))
+        copies, size = (op.constant([number]) for number in (sizes.heads // sizes.key_heads, sizes.head_size))
         return op.concat([outer, copies, length, size], 0, name=f"{at}/shared/shape")
 
     def _shared(self, name: str, x: Value, shape: Value) -> Value:
         """[B, K, S, H] -> [B, A, S, H]: query heads of one group are adjacent."""
-        apart = _unsqueeze(x, _number(2, f"{name}/group"), name=f"{name}/apart")
+        apart = op.unsqueeze(x, np.int64(2))
         wide = op.broadcast(apart, shape, broadcast_spec="BIDIRECTIONAL", name=f"{name}/wide")
-        target = _numbers([0, self.sizes.heads, -1, self.sizes.head_size], f"{name}/target")
-        return op.reshape(wide, target, True, name=f"{name}/heads")
+        return op.reshape(wide, [0, self.sizes.heads, -1, self.sizes.head_size], True, name=f"{name}/heads")
 
     def _feed_forward(self, at: str, x: Value) -> Value:
         """SwiGLU (Shazeer 2020, eq. 6), [B, T, D]."""
         inner, width = self.sizes.intermediate, self.sizes.hidden
-        gate = _silu(self._linear(f"{at}.gate_proj", x, inner, width), f"{at}/silu")
+        gate = _silu(self._linear(f"{at}.gate_proj", x, inner, width))
         up = self._linear(f"{at}.up_proj", x, inner, width)
-        return self._linear(f"{at}.down_proj", op.multiply(gate, up, name=f"{at}/gated"), width, inner)
+        return self._linear(f"{at}.down_proj", op.multiply(gate, up), width, inner)
 
     def _experts(self, at: str, x: Value) -> Value:
         """The active experts of each token, weighted; computed for all tokens by all experts at once, [B, T, D]."""
         sizes, width = self.sizes, self.sizes.hidden
-        flat = op.reshape(x, _numbers([-1, width], f"{at}/tokens"), False, name=f"{at}/flat")
-        many = op.tile(flat, _numbers([sizes.experts, 1], f"{at}/times"), name=f"{at}/tile")
-        each = op.reshape(many, _numbers([sizes.experts, -1, width], f"{at}/each/shape"), False, name=f"{at}/each")
+        flat = op.reshape(x, [-1, width], False)
+        each = op.reshape(op.tile(flat, [sizes.experts, 1]), [sizes.experts, -1, width], False)
         gate, up = (
             op.matmul(each, self._weight(f"{at}.experts.{name}.weight", sizes.experts, sizes.intermediate, width),
                       False, True, name=f"{at}.experts.{name}")
             for name in ("gate_proj", "up_proj")
         )  # fmt: skip
-        gated = op.multiply(_silu(gate, f"{at}/silu"), up, name=f"{at}/gated")
         down = self._weight(f"{at}.experts.down_proj.weight", sizes.experts, width, sizes.intermediate)
-        found = op.matmul(gated, down, False, True, name=f"{at}.experts.down_proj")
-        answers = op.reshape(
-            found, _numbers([sizes.experts, 0, width], f"{at}/answers/shape"), True, name=f"{at}/answers"
-        )
-        shares = _unsqueeze(self._shares(at, flat), _number(2, f"{at}/last"), name=f"{at}/shares")
-        weighted = op.multiply(answers, shares, name=f"{at}/weighted")
-        total = op.reduce_sum(weighted, _numbers([0], f"{at}/experts"), False, name=f"{at}/total")
-        return op.reshape(total, op.shape_of(x, name=f"{at}/shape"), False, name=f"{at}/output")
+        found = op.matmul(op.multiply(_silu(gate), up), down, False, True, name=f"{at}.experts.down_proj")
+        answers = op.reshape(found, [sizes.experts, 0, width], True)
+        shares = op.unsqueeze(self._shares(at, flat), np.int64(2))
+        total = op.reduce_sum(op.multiply(answers, shares), [0], False)
+        return op.reshape(total, op.shape_of(x), False)
 
     def _shares(self, at: str, x: Value) -> Value:
         """[X, B T] the share of every expert in each token: softmax over the ``active`` best ones, else 0."""
         sizes = self.sizes
-        scores = op.softmax(self._linear(f"{at}.gate", x, sizes.experts, sizes.hidden), 1, name=f"{at}/softmax")
-        best = op.topk(scores, _number(sizes.active, f"{at}/active"), -1, "max", "value", "i64", name=f"{at}/best")
-        sum_ = op.reduce_sum(best.output(0), _numbers([-1], f"{at}/best/axis"), True, name=f"{at}/best/sum")
-        shares = op.divide(best.output(0), sum_, name=f"{at}/best/shares")
-        numbers = op.convert(best.output(1), np.int32, name=f"{at}/best/numbers")
-        tokens = op.gather(op.shape_of(numbers, name=f"{at}/best/shape"), _numbers([0], f"{at}/best/first"),
-                           _number(0, f"{at}/best/gather"), name=f"{at}/best/tokens")  # fmt: skip
-        shape = op.concat([tokens, _numbers([sizes.experts], f"{at}/best/experts")], 0, name=f"{at}/zeros/shape")
-        zeros = op.broadcast(_real(0.0, f"{at}/zero", ()), shape, name=f"{at}/zeros")
-        start, step, axes = (
-            op.constant(np.asarray(values, np.int32), name=f"{at}/slice/{name}")
-            for name, values in (("start", [0, 0]), ("step", [1, 1]), ("axes", [0, 1]))
-        )
-        stop = op.shape_of(numbers, "i32", name=f"{at}/slice/stop")
-        given = op.slice(shares, start, stop, step, axes, name=f"{at}/slice")
-        axis = _number(1, f"{at}/scatter/axis")
-        spread = op.scatter_elements_update(zeros, numbers, given, axis, name=f"{at}/scatter")
-        turned = op.transpose(spread, _numbers([1, 0], f"{at}/scatter/order"), name=f"{at}/turned")
-        return op.reshape(turned, _numbers([sizes.experts, 0], f"{at}/by_expert/shape"), True, name=f"{at}/by_expert")
+        scores = op.softmax(self._linear(f"{at}.gate", x, sizes.experts, sizes.hidden), 1)
+        best = op.topk(scores, np.int64(sizes.active), -1, "max", "value", "i64")
+        shares = op.divide(best.output(0), op.reduce_sum(best.output(0), [-1], True))
+        numbers = op.convert(best.output(1), np.int32)
+        tokens = op.gather(op.shape_of(numbers), [0], FIRST)
+        zeros = op.broadcast(_real(0.0, ()), op.concat([tokens, op.constant([sizes.experts])], 0))
+        start, step, axes = (np.array(values, np.int32) for values in ([0, 0], [1, 1], [0, 1]))
+        given = op.slice(shares, start, op.shape_of(numbers, "i32"), step, axes)
+        spread = op.scatter_elements_update(zeros, numbers, given, SECOND)
+        return op.reshape(op.transpose(spread, [1, 0]), [sizes.experts, 0], True)
 
 
-def _silu(x: Value, name: str) -> Value:
+def _silu(x: Value) -> Value:
     """x sigmoid(x), as one op without a second input, which plugins look for when they join experts."""
-    node = NodeFactory("opset4").create("Swish", [x], {})
-    node.set_friendly_name(name)
-    return node
+    return NodeFactory("opset4").create("Swish", [x], {})
 
 
-def _unsqueeze(x: Value, axes: Value, name: str) -> Value:
-    node = op.unsqueeze(x, axes)  # which ignores a name
-    node.set_friendly_name(name)
-    return node
-
-
-def _number(value: int, name: str) -> Value:
-    return op.constant(np.int64(value), name=name)
-
-
-def _numbers(values: list[int], name: str) -> Value:
-    return op.constant(np.asarray(values, np.int64), name=name)
-
-
-def _real(value: float, name: str, shape: tuple[int, ...] = (1, 1, 1)) -> Value:
-    return op.constant(np.full(shape, value, np.float32), name=name)
+def _real(value: float, shape: tuple[int, ...] = (1, 1, 1)) -> Value:
+    return op.constant(np.full(shape, value, np.float32))
 
 
 Array: TypeAlias = NDArray[np.float32]

@@ -7,7 +7,6 @@ heads, K key heads, E width of a head (of language models).
 from __future__ import annotations
 
 import math
-import re
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
@@ -19,7 +18,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from hsdag.ir.errors import OutputError
+from hsdag.ir.graph.build import name_by_consumer
 from hsdag.ir.graph.reader import quiet_conversion
 from hsdag.models.networks import (
     NORM_EPS,
@@ -76,7 +75,6 @@ def _fill(part: nn.Module, name: str, tensor: torch.Tensor, generator: torch.Gen
 
 
 TORCH_TYPES = {"f32": torch.float32, "i64": torch.int64}
-NUMBERED_NAME = re.compile(r"([A-Za-z]+_)?\d+")  # a counter of OpenVINO or torch, no part of the network
 
 
 def to_openvino(spec: ModelSpec, network: nn.Module) -> ov.Model:
@@ -96,7 +94,7 @@ def to_openvino(spec: ModelSpec, network: nn.Module) -> ov.Model:
     for result, output_name in zip(model.get_results(), spec.outputs, strict=True):
         result.set_friendly_name(f"{output_name}/result")
         result.input_value(0).get_tensor().set_names({output_name})
-    _name_by_consumer(model)
+    name_by_consumer(model)
     return model
 
 
@@ -108,26 +106,6 @@ def compressed(model: ov.Model) -> ov.Model:
         path = Path(folder) / "model.xml"
         ov.save_model(model, path, compress_to_fp16=True)
         return core.read_model(path)
-
-
-def check_target(path: Path) -> None:
-    """Raise OutputError when ``path`` is a folder or lies in none, before work goes into a model."""
-    if path.is_dir():
-        raise OutputError(f"model {path} cannot be written: expected a file, found a folder; choose another name")
-    if not path.parent.is_dir():
-        raise OutputError(f"model {path} cannot be written: there is no folder {path.parent}; create it first")
-
-
-def _name_by_consumer(model: ov.Model) -> None:
-    """Rename ops that carry nothing but a counter after their first consumer and its input port."""
-    for op in reversed(model.get_ordered_ops()):  # consumers before producers
-        targets = op.output(0).get_target_inputs() if op.get_output_size() else set()
-        if not targets or not NUMBERED_NAME.fullmatch(op.get_friendly_name()):
-            continue
-        first = min(targets, key=lambda target: (target.get_node().get_friendly_name(), target.get_index()))
-        op.set_friendly_name(f"{first.get_node().get_friendly_name()}/input{first.get_index()}")
-    names = [op.get_friendly_name() for op in model.get_ordered_ops()]
-    assert len(set(names)) == len(names), f"op names of {model.get_friendly_name()} are not unique"
 
 
 EXPANSION = 4  # output channels of a block per inner channel (He et al. 2016, Fig. 5)

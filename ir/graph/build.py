@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -53,6 +54,19 @@ def name_uniquely(model: ov.Model) -> None:
     for name, node in ordered_ops(model):
         if node.get_friendly_name() != name:
             node.set_friendly_name(name)
+
+
+NUMBERED_NAME = re.compile(r"(.*/Constant_|[A-Za-z]+_)?\d+")
+"""A name by a counter of OpenVINO or torch, which is another one at every build of a model."""
+
+
+def name_by_consumer(model: ov.Model) -> None:
+    """Rename ops that carry nothing but a counter after their first consumer and its input port."""
+    for op in reversed(model.get_ordered_ops()):  # consumers before producers
+        targets = op.output(0).get_target_inputs() if op.get_output_size() else set()
+        if targets and NUMBERED_NAME.fullmatch(op.get_friendly_name()):
+            first = min(targets, key=lambda target: (target.get_node().get_friendly_name(), target.get_index()))
+            op.set_friendly_name(f"{first.get_node().get_friendly_name()}/input{first.get_index()}")
 
 
 def ordered_ops(model: ov.Model) -> list[tuple[str, ov.Node]]:

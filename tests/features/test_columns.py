@@ -1,8 +1,6 @@
-"""Degrees, positions, shapes, op types and levels, each against its formula."""
+"""Degrees, positions, shapes, op types and fractal dimensions, each against its formula."""
 
 from __future__ import annotations
-
-import itertools
 
 import networkx as nx
 import numpy as np
@@ -10,40 +8,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.features import (
-    b_levels,
+from hsdag.features.columns import (
     degree_one_hot,
+    fractal_dimension,
     in_degrees,
     op_type_mean,
     op_type_one_hot,
     out_degrees,
     output_shape,
     positional_encoding,
-    t_levels,
 )
-from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.coarsen import coarsen
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.graph.partition import Partition
+from hsdag.ir.kernels import INTERPRETED_VARIABLE
 
 DIAMOND = graph_from_edges(
     ["A", "B", "B", "C"], [(0, 1), (0, 2), (1, 3), (2, 3), (2, 3)], shapes=[(1,), (2, 3), (4,), ()]
 )
 
 
-def random_graph(seed: int) -> ComputationGraph:
+def random_graph(seed: int, density: float = 0.15) -> ComputationGraph:
     rng = np.random.default_rng(seed)
-    n = int(rng.integers(1, 12))
-    return graph_from_edges(["X"] * n, [(u, v) for v in range(n) for u in range(v) if rng.random() < 0.3])
-
-
-def test_degrees_count_parallel_edges_once() -> None:
-    assert in_degrees(DIAMOND).tolist() == [0, 1, 1, 2]
-    assert out_degrees(DIAMOND).tolist() == [2, 1, 1, 0]
+    n = int(rng.integers(1, 30))
+    edges = [(u, v) for v in range(n) for u in range(v) if rng.random() < density]
+    return graph_from_edges(["X"] * n, edges + edges[:2])
 
 
 @given(st.integers(0, 1000))
-def test_degrees_agree_with_networkx(seed: int) -> None:
+def test_degrees_count_parallel_edges_once(seed: int) -> None:
     graph = random_graph(seed)
     simple = nx.DiGraph(graph.to_networkx())
     assert in_degrees(graph).tolist() == [simple.in_degree(v) for v in range(graph.num_ops)]
@@ -65,20 +58,12 @@ def test_positions_follow_the_topological_order_not_the_numbering() -> None:
     assert positional_encoding(backwards)[2] == pytest.approx(positional_encoding(graph_from_edges(["X"], []))[0])
 
 
-@pytest.mark.parametrize("size", [0, 1, 7])
-def test_an_odd_encoding_size_is_refused(size: int) -> None:
-    with pytest.raises(OptionError, match="even size"):
-        positional_encoding(DIAMOND, size)
-
-
 def test_shapes_are_padded_and_logarithmic() -> None:
-    assert output_shape(DIAMOND, raw=True).tolist() == [[1, 0], [2, 3], [4, 0], [0, 0]]
-    assert output_shape(DIAMOND)[1] == pytest.approx([np.log(3), np.log(4)])
+    assert output_shape(DIAMOND) == pytest.approx(np.log([[2, 1], [3, 4], [5, 1], [1, 1]]))
 
 
-def test_types_are_one_hot_over_the_sorted_vocabulary() -> None:
+def test_types_are_one_hot_over_the_sorted_types() -> None:
     assert op_type_one_hot(DIAMOND).tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1]]
-    assert op_type_one_hot(DIAMOND, ["C", "Z"]).tolist() == [[0, 0], [0, 0], [0, 0], [1, 0]]
 
 
 def test_a_groups_type_is_the_mean_of_its_members() -> None:
@@ -86,19 +71,33 @@ def test_a_groups_type_is_the_mean_of_its_members() -> None:
     assert op_type_mean(coarse) == pytest.approx(np.array([[1 / 3, 2 / 3, 0], [0, 0, 1]]))
 
 
-@given(st.integers(0, 1000))
-def test_levels_are_longest_paths(seed: int) -> None:
-    graph = random_graph(seed)
-    rng = np.random.default_rng(seed)
-    op_cost, edge_cost = rng.random(graph.num_ops), rng.random(graph.num_edges)
-    cost = {(int(s), int(d)): float(c) for s, d, c in zip(graph.edge_src, graph.edge_dst, edge_cost, strict=True)}
-    simple = nx.DiGraph(graph.to_networkx())
+def slope(graph: ComputationGraph, v: int, max_radius: int | None) -> float:
+    """The fractal dimension of op v by shortest paths of networkx."""
+    undirected = nx.Graph(graph.to_networkx().to_undirected())
+    distances = [d for u, d in nx.single_source_shortest_path_length(undirected, v).items() if u != v]
+    radii = range(1, min(max(distances, default=0), max_radius or graph.num_ops) + 1)
+    if len(radii) < 2:
+        return 0.0
+    counts = [sum(d <= r for d in distances) for r in radii]
+    return float(np.polyfit(np.log(list(radii)), np.log(counts), 1)[0])
 
-    def length(path: list[int]) -> float:
-        return float(sum(op_cost[v] for v in path)) + sum(cost[pair] for pair in itertools.pairwise(path))
 
-    for v in range(graph.num_ops):
-        to_v = [p for u in range(graph.num_ops) for p in nx.all_simple_paths(simple, u, v) if u != v] + [[v]]
-        from_v = [p for u in range(graph.num_ops) for p in nx.all_simple_paths(simple, v, u) if u != v] + [[v]]
-        assert t_levels(graph, op_cost, edge_cost)[v] == pytest.approx(max(map(length, to_v)) - op_cost[v])
-        assert b_levels(graph, op_cost, edge_cost)[v] == pytest.approx(max(map(length, from_v)))
+@given(st.integers(0, 10_000), st.none() | st.integers(1, 5), st.sampled_from([0.15, 0.07]))
+def test_the_fractal_dimension_is_the_slope_over_hop_distances_up_to_a_radius(
+    seed: int, radius: int | None, density: float
+) -> None:
+    graph = random_graph(seed, density)
+    expected = [slope(graph, v, radius) for v in range(graph.num_ops)]
+    assert fractal_dimension(graph, radius) == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("steps", ["0", "inf"])
+def test_the_end_of_a_path_has_dimension_one(monkeypatch: pytest.MonkeyPatch, steps: str) -> None:
+    monkeypatch.setenv(INTERPRETED_VARIABLE, steps)
+    path = graph_from_edges(["X"] * 50, [(i, i + 1) for i in range(49)])
+    assert fractal_dimension(path)[[0, 49]] == pytest.approx([1.0, 1.0])
+
+
+def test_the_leaves_of_a_star_see_one_then_all() -> None:
+    star = graph_from_edges(["X"] * 9, [(0, i) for i in range(1, 9)])
+    assert fractal_dimension(star) == pytest.approx([0.0] + [np.log(8) / np.log(2)] * 8)

@@ -15,8 +15,6 @@ from scipy.special import softmax
 from hsdag.ir.errors import OptionError
 from hsdag.models import Workload, find_workload
 from hsdag.models.sharded_workloads import (
-    ChainSizes,
-    FeedForwardSizes,
     LlamaSizes,
     chainmm,
     ffnn,
@@ -33,7 +31,7 @@ SMALL = LlamaSizes(tokens=8, width=32, heads=4, hidden=48, vocabulary=32)
 
 @pytest.mark.parametrize("k", [2, 3, 4, 5, 8])
 def test_sharded_chainmm_is_the_chain_of_products(k: int) -> None:
-    workload = chainmm(k, ChainSizes(size=2 * k))
+    workload = chainmm(k, size=2 * k)
     x = random_inputs(workload)
     expected = x["A"] @ x["B"] + x["C"] @ (x["D"] @ x["E"])
     np.testing.assert_allclose(execute(workload, x)["result"], expected, rtol=1e-12)
@@ -41,7 +39,7 @@ def test_sharded_chainmm_is_the_chain_of_products(k: int) -> None:
 
 @pytest.mark.parametrize("k", [2, 4, 8])
 def test_sharded_ffnn_is_the_network_with_biases(k: int) -> None:
-    workload = ffnn(k, FeedForwardSizes(batch=8 * k, width=6, hidden=16))
+    workload = ffnn(k, batch=8 * k, width=6, hidden=16)
     x = random_inputs(workload)
     hidden = np.maximum(x["X"] @ x["W1"] + x["b1"], 0)
     np.testing.assert_allclose(execute(workload, x)["Y"], softmax(hidden @ x["W2"] + x["b2"], axis=1), rtol=1e-12)

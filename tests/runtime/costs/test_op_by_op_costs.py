@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.models.sharded_workloads import ChainSizes, chainmm
+from hsdag.models.sharded_workloads import chainmm
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.objectives.throughput import THROUGHPUT
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
@@ -22,7 +22,7 @@ def costs_of(num_ops: int, seed: int = 0) -> CostModel:
 
 @pytest.fixture(scope="module")
 def costs() -> OpByOpCosts:
-    graph = chainmm(2, ChainSizes(64)).graph
+    graph = chainmm(2, 64).graph
     return OpByOpCosts.of(graph, costs_of(graph.num_ops), NAMES)
 
 

@@ -17,8 +17,6 @@ from openvino import opset13 as ops
 from hsdag.ir.errors import ExecutionError, ModelError
 from hsdag.models import Workload
 from hsdag.models.sharded_workloads import (
-    ChainSizes,
-    FeedForwardSizes,
     LlamaSizes,
     chainmm,
     ffnn,
@@ -37,8 +35,8 @@ Array = NDArray[np.float64]
 K = 4
 LLAMA = LlamaSizes(tokens=16, width=64, heads=4, hidden=96, vocabulary=64)
 WORKLOADS: dict[str, Callable[[], Workload]] = {
-    "chainmm": lambda: chainmm(K, ChainSizes(size=64)),
-    "ffnn": lambda: ffnn(K, FeedForwardSizes(batch=64, width=8, hidden=64)),
+    "chainmm": lambda: chainmm(K, size=64),
+    "ffnn": lambda: ffnn(K, batch=64, width=8, hidden=64),
     "llama-block": lambda: llama_block(K, LLAMA),
     "llama-layer": lambda: llama_layer(K, LLAMA),
 }

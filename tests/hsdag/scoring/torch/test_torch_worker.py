@@ -12,7 +12,7 @@ from openvino import opset13 as ops
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError, HsdagError
-from hsdag.models.sharded_workloads import ChainSizes, chainmm
+from hsdag.models.sharded_workloads import chainmm
 from hsdag.placing.subject import read_workload
 from hsdag.runtime.measuring.candidate import Candidate, Open, TimelineOf
 from hsdag.runtime.measuring.messages import (
@@ -36,7 +36,7 @@ NAMES = (A.openvino_name, B.openvino_name)
 
 @pytest.fixture(scope="module")
 def workload_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return read_workload(chainmm(2, ChainSizes(16)), 2, tmp_path_factory.mktemp("workload")).path
+    return read_workload(chainmm(2, 16), 2, tmp_path_factory.mktemp("workload")).path
 
 
 @pytest.fixture(scope="module")
