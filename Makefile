@@ -56,7 +56,7 @@ test-docs: $(VENV)/.installed
 	$(BIN)/python -m pytest tests/docs --literal
 
 # The documentation as a site, in artifacts/site; no page of it fetches anything from the network.
-docs: schemas
+docs: schemas licences
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet --strict
 	$(BIN)/python .ci/check_site.py
 

@@ -36,12 +36,10 @@ LEAST_GAIN = 1e-9
 MOST_OVER_S = 0.5
 
 
-def solved(problem: ScheduleProblem, method: str, seconds: float, seed: int = 0) -> SolveResult | None:
-    """None where a method cannot search a problem."""
-    placer = make_placer(method, is_cheap=True)
-    if method == "enumerative" and not any(problem.labels.meta_ops):
-        return None
-    return solve(problem, placer, SolveOptions(method, budget_s=seconds, seed=seed))
+def solved(problem: ScheduleProblem, method: str, seconds: float) -> tuple[SolveResult, float]:
+    """The result of a search, and its value."""
+    found = solve(problem, make_placer(method, is_cheap=True), SolveOptions(method, budget_s=seconds))
+    return found, np.inf if found.value_s is None else found.value_s
 
 
 def published(name: str) -> ScheduleProblem:
@@ -82,19 +80,14 @@ def problems(num_wired: int) -> dict[str, ScheduleProblem]:
 
 def compare(name: str, problem: ScheduleProblem, seconds: float, rival_s: float, rivals: list[str]) -> bool:
     """Whether auto keeps its bars on a problem."""
-    own = solved(problem, "auto", seconds)
-    assert own is not None
-    assert own.value_s is not None
-    values: dict[str, float] = {}
-    for method in rivals if own.status is not Status.OPTIMAL else ():
-        other = solved(problem, method, rival_s)
-        if other is not None and other.value_s is not None:
-            values[method] = other.value_s
+    own, own_s = solved(problem, "auto", seconds)
+    able = [method for method in rivals if method != "enumerative" or any(problem.labels.meta_ops)]
+    values = {method: solved(problem, method, rival_s)[1] for method in able if own.status is not Status.OPTIMAL}
     best = min(values, key=values.__getitem__, default="auto")
-    value_s = values.get(best, own.value_s)
-    ratio, over_s = own.value_s / value_s, max(own.elapsed_s - seconds, 0.0)
+    value_s = values.get(best, own_s)
+    ratio, over_s = own_s / value_s, max(own.elapsed_s - seconds, 0.0)
     print(
-        f"{name:24s} {problem.num_ops:4d} ops  auto {own.value_s:.6g}  {best} {value_s:.6g}  ratio {ratio:.4f}  "
+        f"{name:24s} {problem.num_ops:4d} ops  auto {own_s:.6g}  {best} {value_s:.6g}  ratio {ratio:.4f}  "
         f"over budget {over_s:.2f} s  gap {100 * (own.gap or 0.0):.2f}% ({own.bound.argument}), {own.status.value}",
         flush=True,
     )
@@ -105,15 +98,11 @@ def prove(seed: int, seconds: float, rival_s: float) -> bool:
     """Whether auto reaches and proves the optimum of a small network."""
     options: dict[str, str | int] = {"seed": seed, "modules": 1, "nodes": 10 + 2 * (seed % 6)}
     problem = build_problem("random-wired", options=options)
-    own, exact = solved(problem, "auto", seconds), solved(problem, "cpsat", rival_s)
-    assert own is not None
-    assert exact is not None
-    assert own.value_s is not None
-    assert exact.value_s is not None
-    ok = own.status is Status.OPTIMAL and own.value_s <= exact.value_s * (1 + LEAST_GAIN)
+    (own, own_s), (exact, exact_s) = solved(problem, "auto", seconds), solved(problem, "cpsat", rival_s)
+    ok = own.status is Status.OPTIMAL and own_s <= exact_s * (1 + LEAST_GAIN)
     print(
-        f"small network {seed:2d} {problem.num_ops:4d} ops  auto {own.value_s:.6g} {own.status.value} in "
-        f"{own.elapsed_s:.1f} s  cpsat {exact.value_s:.6g} {exact.status.value} in {exact.elapsed_s:.1f} s",
+        f"small network {seed:2d} {problem.num_ops:4d} ops  auto {own_s:.6g} {own.status.value} in "
+        f"{own.elapsed_s:.1f} s  cpsat {exact_s:.6g} {exact.status.value} in {exact.elapsed_s:.1f} s",
         flush=True,
     )
     return ok

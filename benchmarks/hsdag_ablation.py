@@ -1,8 +1,10 @@
-"""What each departure of the default HSDAG preset from the paper buys, beside controls, on simulated costs.
+"""What each departure of the default HSDAG preset from the paper buys, beside controls, on SIMULATED costs.
 
-Controls: random draws; a hill climber that moves one unit at a time, from a random plan and from the best single
-device; annealing and the best list schedule with the same number of evaluations; the minimum cut. 'learning off' is the
-default with a learning rate of 0.
+Two problems of about a hundred ops in sequential execution, on both of which a split wins: encoder layers of a
+transformer, whose products are three times as fast on the second device and other ops on the first, and modules of
+parallel branches, of which large maps are fastest on the first of three devices and small ones on the second. Every
+search may evaluate --evaluations plans. Figures are the best value over the best single device: means and their 95%
+intervals over seeds. 'learning off' is the default with a learning rate of 0.
 
     python benchmarks/hsdag_ablation.py [--seeds 10] [--evaluations 300] [--only NAME,...]
 """
@@ -10,103 +12,76 @@ default with a learning rate of 0.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 from machine import machine
 
 from hsdag.comparing.compare import half_width
-from hsdag.ir.graph.coarsen import CoarseGraph
-from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray, graph_from_edges
-from hsdag.ir.graph.partition import Partition
-from hsdag.methods.incumbent import Limits
-from hsdag.methods.learned.hsdag.network import HsdagConfig
-from hsdag.methods.learned.hsdag.placer import HsdagPlacer
-from hsdag.methods.learned.options import Baseline
-from hsdag.methods.registry import make_placer
-from hsdag.runtime.problem.cost_model import CostModel, CostSource
-from hsdag.runtime.problem.plan import Plan
-from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.simulator import Execution, Semantics
-from hsdag.scoring.base import Evaluator, Score, SearchStopped
-from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.options import SolveOptions
+from hsdag.solving.solve import solve
 
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)
-HEAD = "SIMULATED costs, sequential execution; ratios to the best single device."
-
-
-@dataclass(frozen=True)
-class Case:
-    """A problem with its simulated costs."""
-
-    name: str
-    problem: Problem
-
-    @property
-    def evaluator(self) -> ScheduleEvaluator:
-        """Simulated latency of sequential execution."""
-        assert self.problem.costs is not None
-        return ScheduleEvaluator(self.problem.costs, SEQUENTIAL)
-
-
-class CountingEvaluator(Evaluator):
-    """Simulated latencies in order, each distinct placement once; stops after ``budget`` of them."""
-
-    def __init__(self, case: Case, budget: int) -> None:
-        self._inner = case.evaluator
-        self._known: dict[Plan, Score] = {}
-        self._budget = budget
-        self._calls = 0
-        self.latencies_s: list[float] = []
-        self.placements: list[IntArray] = []
-
-    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        """Scores, repeated plans free of charge; a search that only repeats itself is stopped too."""
-        results = []
-        for plan in plans:
-            self._calls += 1
-            if plan not in self._known:
-                if len(self._known) >= self._budget:
-                    raise SearchStopped
-                self._known[plan] = self._inner.evaluate([plan])[0]
-                self.latencies_s.append(self._known[plan].value)
-                self.placements.append(plan.placement)
-            if self._calls > 3 * self._budget:
-                raise SearchStopped
-            results.append(self._known[plan])
-        return results
+LIMIT_S, SINGLE_S = 600.0, 0.060
+"""A search ends by then; what the best single device takes for a whole problem."""
+ROWS: dict[str, tuple[str, str, dict[str, str]]] = {
+    "random draws": ("random", "default", {}),
+    "hill climber": ("ea", "default", {}),
+    "annealing": ("sa", "default", {}),
+    "list schedule (HEFT)": ("heft", "default", {}),
+    "minimum cut": ("mincut", "default", {}),
+    "paper": ("hsdag", "paper", {}),
+    "default": ("hsdag", "default", {}),
+    "learning off": ("hsdag", "default", {"learning_rate": "1e-100", "last_learning_rate": "0"}),
+    "- costs among the features": ("hsdag", "default", {"costs": "false"}),
+    "- baseline": ("hsdag", "default", {"baseline": "none"}),
+    "- importance weighting": ("hsdag", "default", {"clip": "none"}),
+    "- sampled parsing": ("hsdag", "default", {"sampled_parsing": "false"}),
+    "- graph structure": ("hsdag", "default", {"structure": "false"}),
+}
+"""Method, preset and changes of every row."""
 
 
 class Builder:
-    """A graph under construction: ops with type, channels and side length, and their producers."""
+    """A graph under construction: ops with their type, size of their result and work, and their producers."""
 
     def __init__(self) -> None:
         self.types: list[str] = []
-        self.shapes: list[tuple[int, ...]] = []
+        self.sides: list[int] = []
+        self.bytes: list[float] = []
         self.flops: list[float] = []
         self.edges: list[tuple[int, int]] = []
 
     def add(self, kind: str, inputs: Sequence[int], channels: int, side: int, flops: float) -> int:
         """A new op; its index."""
-        v = len(self.types)
         self.types.append(kind)
-        self.shapes.append((1, channels, side, side))
+        self.sides.append(side)
+        self.bytes.append(4.0 * channels * side**2)
         self.flops.append(flops)
-        self.edges += [(u, v) for u in inputs]
-        return v
+        self.edges += [(u, len(self.types) - 1) for u in inputs]
+        return len(self.types) - 1
 
-    def graph(self, name: str) -> ComputationGraph:
-        """The finished graph."""
-        return graph_from_edges(self.types, self.edges, name=name, shapes=self.shapes, flops=self.flops)
+    def problem(self, name: str, speed: Sequence[Sequence[float]], cut_s: float) -> ScheduleProblem:
+        """Times from FLOPs over ``speed`` [N, D], scaled so that the best single device takes ``SINGLE_S``."""
+        time_s = np.array(self.flops)[:, None] / np.array(speed)
+        return ScheduleProblem.from_arrays(
+            time_s * SINGLE_S / time_s.sum(axis=0).min(),
+            self.edges,
+            output_bytes=self.bytes,
+            launch_s=cut_s,
+            link_latency_s=cut_s,
+            link_bandwidth_bytes_per_s=10e9,
+            name=name,
+            labels=OpLabels.empty(len(self.types), self.types),
+        )
 
 
-def inception_like() -> ComputationGraph:
-    """Eleven modules of four parallel branches, 101 units."""
+def inception_like() -> ScheduleProblem:
+    """Eleven modules of four parallel branches, 101 ops."""
     b = Builder()
     v = b.add("Convolution", [], 32, 149, 1e8)
     for module in range(11):
@@ -121,11 +96,12 @@ def inception_like() -> ComputationGraph:
         ends.append(b.add("Convolution", [pooled], 64, side, 2e7))
         v = b.add("Concat", ends, 512, side, 1e6)
     b.add("MatMul", [v], 1000, 1, 4e6)
-    return b.graph("inception-like")
+    speed = [(3.0, 1.0, 1.0) if side > 20 else (1.0, 2.5, 1.0) for side in b.sides]
+    return b.problem("inception-like, large maps 3x on A, small 2.5x on B", speed, 0.0002)
 
 
-def transformer_like() -> ComputationGraph:
-    """Eight encoder layers of matrix products and element-wise ops, 97 units."""
+def transformer_like() -> ScheduleProblem:
+    """Eight encoder layers of matrix products and element-wise ops, 97 ops."""
     b = Builder()
     v = b.add("Gather", [], 768, 1, 1e6)
     for _ in range(8):
@@ -138,176 +114,43 @@ def transformer_like() -> ComputationGraph:
         v = b.add("MVN", [v], 768, 8, 8e7)
         s = b.add("MatMul", [v], 3072, 8, 3e8)
         s = b.add("Gelu", [s], 3072, 8, 2e8)
-        s = b.add("MatMul", [s], 768, 8, 3e8)
-    return b.graph("transformer-like")
+        b.add("MatMul", [s], 768, 8, 3e8)
+    speed = [(1.0, 3.0) if kind == "MatMul" else (3.0, 1.0) for kind in b.types]
+    return b.problem("transformer-like, MatMul 3x on B, rest 3x on A", speed, 0.00002)
 
 
-def units_of(graph: ComputationGraph) -> CoarseGraph:
-    """Every op a unit of its own."""
-    return CoarseGraph(graph, Partition.identity(graph.num_ops), graph)
-
-
-def costs_of(
-    graph: ComputationGraph, speed: Callable[[int], Sequence[float]], total_s: float, cut_s: float
-) -> CostModel:
-    """Op times from FLOPs over per-device speeds, scaled so that the best single device takes ``total_s``."""
-    rate = np.asarray([speed(v) for v in range(graph.num_ops)])
-    time_s = graph.flops[:, None] / rate
-    time_s *= total_s / time_s.sum(axis=0).min()
-    d = rate.shape[1]
-    return CostModel(
-        time_s,
-        np.full(d, cut_s),
-        np.full((d, d), cut_s),
-        np.full((d, d), 10e9),
-        CostSource.ANALYTIC,
-    )
-
-
-def case_of(name: str, graph: ComputationGraph, devices: tuple[str, ...], costs: CostModel) -> Case:
-    """A problem that every device can run all of."""
-    table = ScheduleProblem.from_graph(graph, costs, devices, np.full(len(devices), np.inf))
-    supported = np.ones((graph.num_ops, len(devices)), dtype=np.bool_)
-    return Case(name, Problem(units_of(graph), devices, supported, costs=table, semantics=SEQUENTIAL))
-
-
-def cases() -> Iterator[Case]:
-    """The fixed problems, on both of which a split wins."""
-    graph = transformer_like()
-    types = graph.op_types
-    by_type = costs_of(graph, lambda v: (1.0, 3.0) if types[v] == "MatMul" else (3.0, 1.0), 0.060, 0.00002)
-    yield case_of("transformer-like, MatMul 3x on B, rest 3x on A", graph, ("A", "B"), by_type)
-    graph = inception_like()
-    shapes = graph.shapes
-    by_size = costs_of(graph, lambda v: (3.0, 1.0, 1.0) if shapes[v, 2] > 20 else (1.0, 2.5, 1.0), 0.060, 0.0002)
-    yield case_of("inception-like, large maps 3x on A, small 2.5x on B", graph, ("A", "B", "C"), by_size)
-
-
-def variants() -> dict[str, HsdagConfig]:
-    """The presets, and the default less each of its departures from the paper."""
-    base = HsdagConfig.default(is_cheap=True)
-    return {
-        "paper": HsdagConfig.paper(),
-        "default": base,
-        "learning off": replace(base, learning_rate=1e-100, last_learning_rate=0.0),
-        "- costs among the features": replace(base, costs=False),
-        "- baseline": replace(base, baseline=Baseline.NONE),
-        "- importance weighting": replace(base, clip=None),
-        "- sampled parsing": replace(base, sampled_parsing=False),
-        "- graph structure": replace(base, structure=False),
-    }
-
-
-def climb(case: Case, evaluator: CountingEvaluator, seed: int, *, from_random: bool) -> None:
-    """Move one unit to another device at a time, and keep what is no worse."""
-    rng, num, num_devices = np.random.default_rng(seed), case.problem.num_units, case.problem.num_devices
-    starts = [rng.integers(0, num_devices, num)] if from_random else [np.full(num, d) for d in range(num_devices)]
-    scores = evaluator.evaluate([Plan(each) for each in starts])
-    best = int(np.argmin([score.value for score in scores]))
-    placement, value = starts[best], scores[best].value
-    while True:
-        proposal = placement.copy()
-        proposal[rng.integers(num)] = rng.integers(num_devices)
-        score = evaluator.evaluate([Plan(proposal)])[0]
-        if score.value <= value:
-            placement, value = proposal, score.value
-
-
-def draw(case: Case, evaluator: CountingEvaluator, seed: int) -> None:
-    """Every unit on a device of its own choice."""
-    rng = np.random.default_rng(seed)
-    while True:
-        evaluator.evaluate([Plan(rng.integers(0, case.problem.num_devices, case.problem.num_units))])
-
-
-Search = Callable[[Case, CountingEvaluator, int], object]
-
-
-def with_method(name: str) -> Search:
-    """Another method of the registry, whose every plan is asked for."""
-
-    def search(case: Case, evaluator: CountingEvaluator, seed: int) -> object:
-        return make_placer(name).search(case.problem, evaluator, Limits(seed=seed))
-
-    return search
-
-
-def controls() -> dict[str, Search]:
-    """What learning has to be better than."""
-    return {
-        "random draws": draw,
-        "hill climber, from random": lambda *args: climb(*args, from_random=True),
-        "hill climber, from a device": lambda *args: climb(*args, from_random=False),
-        "annealing": with_method("sa"),
-        "list schedule (HEFT)": with_method("heft"),
-        "minimum cut": with_method("mincut"),
-    }
-
-
-def learned(config: HsdagConfig) -> Search:
-    """HSDAG under a config."""
-    return lambda case, evaluator, seed: HsdagPlacer(config).search(case.problem, evaluator, Limits(seed=seed))
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """One search: the best latency after 50 and after all evaluations, relative to the best single device."""
-
-    best_50: float
-    best_all: float
-
-
-def run(case: Case, search: Search, budget: int, seed: int) -> Outcome:
-    """Run one search to the end of its budget."""
-    evaluator = CountingEvaluator(case, budget)
-    with contextlib.suppress(SearchStopped):
-        search(case, evaluator, seed)
-    ratio = np.asarray(evaluator.latencies_s) / best_single_s(case)
-    return Outcome(float(ratio[:50].min()), float(ratio.min()))
-
-
-def best_single_s(case: Case) -> float:
-    """Seconds of the best single device."""
-    shape = (case.problem.num_devices, case.problem.num_units)
-    rows = np.broadcast_to(np.arange(shape[0])[:, None], shape)
-    return min(score.value for score in case.evaluator.evaluate([Plan(row) for row in rows]))
-
-
-def table(problems: Sequence[Case], options: argparse.Namespace) -> Iterator[str]:
-    """The lines of the table, as they are found."""
-    yield HEAD
-    yield f"'@50', '@{options.evaluations}': best ratio after so many plans; mean and its 95% interval over seeds."
-    for i, case in enumerate(problems, start=1):
-        yield f"P{i}: {case.name}, {case.problem.num_units} units"
-    head = "".join(f" | P{i} {'@50':>6} {f'@{options.evaluations}':>12}" for i in range(1, len(problems) + 1))
-    yield f"{'':<30}{head}"
-    begin_s = time.process_time()
-    for name, search in {**controls(), **{name: learned(config) for name, config in variants().items()}}.items():
-        if not any(part in name for part in options.only.split(",")):
-            continue
-        cells = ""
-        for case in problems:
-            seeds = range(options.first_seed, options.first_seed + options.seeds)
-            runs = [run(case, search, options.evaluations, seed) for seed in seeds]
-            at_end = np.asarray([each.best_all for each in runs])
-            half = half_width(float(at_end.std(ddof=1)), len(at_end)) if len(at_end) > 1 else 0.0
-            cells += f" |    {np.mean([each.best_50 for each in runs]):6.3f} {at_end.mean():6.3f}±{half:5.3f}"
-        yield f"{name:<30}{cells}"
-    yield f"{options.seeds} seeds from {options.first_seed} on, {time.process_time() - begin_s:.0f} s of one core"
+def ratio(problem: ScheduleProblem, row: str, evaluations: int, seed: int) -> float:
+    """The best value of a search over that of the best single device."""
+    method, preset, changes = ROWS[row]
+    how = {"preset": preset, "changes": changes, "seed": seed, "semantics": SEQUENTIAL}
+    options = SolveOptions(method, budget_s=LIMIT_S, max_evaluations=evaluations, **how)
+    value_s = solve(problem, options.placer(), options).value_s
+    assert value_s is not None
+    return value_s / SINGLE_S
 
 
 def main() -> None:
-    """Print one table row per control and variant."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, default=10, help="searches per row and problem")
     parser.add_argument("--first-seed", type=int, default=100, help="0 to 9 served to choose the settings")
-    parser.add_argument("--evaluations", type=int, default=300, help="distinct plans a search may ask for")
+    parser.add_argument("--evaluations", type=int, default=300, help="plans that a search may evaluate")
     parser.add_argument("--only", default="", help="only rows whose name contains one of these, with commas between")
-    options = parser.parse_args()
+    given = parser.parse_args()
     torch.set_num_threads(1)
+    problems, begin_s = [transformer_like(), inception_like()], time.process_time()
     print(machine())
-    for line in table(list(cases()), options):
-        print(line, flush=True)
+    for i, problem in enumerate(problems, start=1):
+        print(f"P{i}: SIMULATED {problem.name}, {problem.num_ops} ops")
+    print(f"{'':<30}{''.join(f' |           P{i}' for i in range(1, len(problems) + 1))}")
+    seeds = range(given.first_seed, given.first_seed + given.seeds)
+    for row in (name for name in ROWS if any(part in name for part in given.only.split(","))):
+        cells = ""
+        for problem in problems:
+            found = np.array([ratio(problem, row, given.evaluations, seed) for seed in seeds])
+            half = half_width(float(found.std(ddof=1)), len(found)) if len(found) > 1 else 0.0
+            cells += f" | {found.mean():6.3f}±{half:5.3f}"
+        print(f"{row:<30}{cells}", flush=True)
+    print(f"{given.seeds} seeds from {given.first_seed} on, {time.process_time() - begin_s:.0f} s of one core")
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from machine import machine
@@ -51,6 +52,7 @@ class Trial(ABC):
 
     def __init__(self, inputs: Path, folder: Path) -> None:
         self.inputs, self.folder = inputs, folder
+        self.kept: Any = None  # what lay on disk after the kill before
         folder.mkdir()
 
     @abstractmethod
@@ -107,106 +109,102 @@ def whole_lines(path: Path) -> list[str]:
 
 
 class Place(Trial):
-    """A search that measures."""
-
-    def __init__(self, inputs: Path, folder: Path) -> None:
-        super().__init__(inputs, folder)
-        self._out, self._run, self._events = folder / "out.json", folder / "out.run", list[str]()
+    """A search that measures; ``kept`` are its events."""
 
     def arguments(self) -> list[str]:
-        goes_on = ["--resume"] if self._run.exists() else []
-        asked = ["--devices", DEVICES, "--budget", "12s", "--max-evaluations", "12", "-o", str(self._out)]
+        goes_on = ["--resume"] if (self.folder / "out.run").exists() else []
+        asked = [
+            "--devices",
+            DEVICES,
+            "--budget",
+            "12s",
+            "--max-evaluations",
+            "12",
+            "-o",
+            str(self.folder / "out.json"),
+        ]
         return ["place", str(self.inputs / "model.xml"), *asked, *goes_on]
 
     def check(self) -> None:
-        events = whole_lines(self._run / "events.jsonl")
-        if events[: len(self._events)] != self._events:
-            raise Lost(f"of {len(self._events)} events not all are left")
+        events, before = whole_lines(self.folder / "out.run" / "events.jsonl"), self.kept or []
+        if events[: len(before)] != before:
+            raise Lost(f"of {len(before)} events not all are left")
         placements = [json.loads(line)["placement"] for line in events]
         if len(set(placements)) < len(placements):
             raise Lost("a placement was measured twice")
-        self._events = events
+        self.kept = events
 
     def answer(self) -> None:
-        latency = hsdag.Placement.load(self._out).latency
+        latency = hsdag.Placement.load(self.folder / "out.json").latency
         if latency is None or not latency.measured:
             raise Lost("the placement was not measured")
 
 
 class Profile(Trial):
-    """Times of two devices, of going between them, and of six cuts."""
-
-    def __init__(self, inputs: Path, folder: Path) -> None:
-        super().__init__(inputs, folder)
-        self._costs, self._kept = folder / "costs.json", dict[str, bytes]()
+    """Times of two devices, of going between them, and of six cuts; ``kept`` are the entries of the cache."""
 
     @property
     def cache(self) -> Path:
         return self.folder / "cache"
 
     def arguments(self) -> list[str]:
-        return ["profile", str(self.inputs / "model.xml"), "--devices", DEVICES, "-o", str(self._costs)]
+        model, costs = str(self.inputs / "model.xml"), str(self.folder / "costs.json")
+        return ["profile", model, "--devices", DEVICES, "-o", costs]
 
     def check(self) -> None:
-        kept = {path.name: path.read_bytes() for path in (self.cache / "profiles").glob("*.json")}
-        if any(kept.get(name) != content for name, content in self._kept.items()):
+        found = {path.name: path.read_bytes() for path in (self.cache / "profiles").glob("*.json")}
+        if any(found.get(name) != content for name, content in (self.kept or {}).items()):
             raise Lost("an entry of the cache is lost, or was measured again")
-        self._kept = kept
+        self.kept = found
 
     def answer(self) -> None:
-        read_problem(self._costs)
+        read_problem(self.folder / "costs.json")
 
 
 class Solve(Trial):
-    """A search that simulates."""
-
-    def __init__(self, inputs: Path, folder: Path) -> None:
-        super().__init__(inputs, folder)
-        self._plan, self._best_s = folder / "plan.json", np.inf
+    """A search that simulates; ``kept`` is the best value that was on disk."""
 
     def arguments(self) -> list[str]:
-        goes_on = ["--start", str(self._plan)] if self._plan.exists() else []
+        plan = self.folder / "plan.json"
+        goes_on = ["--start", str(plan)] if plan.exists() else []
         problem = str(self.inputs / "problem.json")
-        return ["solve", problem, "--method", "sa", "--budget", "6s", "-o", str(self._plan), *goes_on]
+        return ["solve", problem, "--method", "sa", "--budget", "6s", "-o", str(plan), *goes_on]
 
     def check(self) -> None:
-        if self._plan.exists():
-            found_s = hsdag.simulate(self.inputs / "problem.json", self._plan).value_s
-            if found_s > self._best_s * (1 + 1e-9):
-                raise Lost(f"the plan takes {found_s:g} s, and one that was on disk {self._best_s:g} s")
-            self._best_s = found_s
+        if (self.folder / "plan.json").exists():
+            found_s = hsdag.simulate(self.inputs / "problem.json", self.folder / "plan.json").value_s
+            if self.kept is not None and found_s > self.kept * (1 + 1e-9):
+                raise Lost(f"the plan takes {found_s:g} s, and one that was on disk {self.kept:g} s")
+            self.kept = found_s
 
     def answer(self) -> None:
-        if not np.isfinite(self._best_s):
+        if self.kept is None:
             raise Lost("there is no plan")
 
 
 class Train(Trial):
-    """A training of rules, which an undisturbed one is compared with."""
+    """A training of rules, which an undisturbed one is compared with; ``kept`` counts its updates."""
 
     expected: dict[str, np.ndarray] | None = None
 
-    def __init__(self, inputs: Path, folder: Path) -> None:
-        super().__init__(inputs, folder)
-        self._policy, self._done = folder / "policy.safetensors", 0
-
     def arguments(self) -> list[str]:
-        goes_on = ["--resume"] if self._policy.with_suffix(".state").exists() else []
+        policy = self.folder / "policy.safetensors"
+        goes_on = ["--resume"] if policy.with_suffix(".state").exists() else []
         size = ["--problems", "4", "--updates", "150", "--expert", "0.1s", "--unseen", "2"]
-        return ["train", "enas", *size, "-o", str(self._policy), *goes_on]
+        return ["train", "enas", *size, "-o", str(policy), *goes_on]
 
     def check(self) -> None:
-        stored = StateFile(self._policy.with_suffix(".state")).load()
+        stored = StateFile(self.folder / "policy.state").load()
         if stored is not None:
-            if stored[1]["done"] < self._done:
-                raise Lost(f"of {self._done} updates {stored[1]['done']} are left")
-            self._done = stored[1]["done"]
-        elif self._policy.exists():  # it was killed when all was done, and what goes on is another training
+            if stored[1]["done"] < (self.kept or 0):
+                raise Lost(f"of {self.kept} updates {stored[1]['done']} are left")
+            self.kept = stored[1]["done"]
+        elif (self.folder / "policy.safetensors").exists():  # it was killed when all was done
             self.answer()
-            self._done = 0
+            self.kept = 0
 
     def answer(self) -> None:
-        weights = load_file(self._policy)
+        weights = load_file(self.folder / "policy.safetensors")
         if Train.expected is None:
             Train.expected = weights
         if any(not np.array_equal(weights[name], array) for name, array in Train.expected.items()):
@@ -216,53 +214,46 @@ class Train(Trial):
 TRIALS: dict[str, type[Trial]] = {"place": Place, "profile": Profile, "solve": Solve, "train": Train}
 
 
-def let_end(trial: Trial) -> float:
-    """Let a command go on to its end, and check its answer; seconds from its first message on. Raises Lost."""
+def ran(trial: Trial, moment_s: float | None = None) -> float | None:
+    """Run a command and kill it so long after its first message; seconds that it took, None where it was killed.
+
+    Without a moment it goes on to its end, and its answer is checked. Raises Lost.
+    """
     process, begin_s = trial.begin(), time.monotonic()
     try:
-        code = process.wait(END_LIMIT_S)
+        code = process.wait(END_LIMIT_S if moment_s is None else moment_s)
     except subprocess.TimeoutExpired as error:
         process.kill()
-        raise Lost(f"it did not end within {END_LIMIT_S:.0f} s") from error
-    if code:
-        raise Lost(f"it ended with exit code {code}: {trial.messages[-1].strip()}")
-    took_s = time.monotonic() - begin_s
-    trial.read_all()
-    trial.check()
-    trial.answer()
-    return took_s
-
-
-def kill_once(trial: Trial, moment_s: float) -> bool:
-    """Kill a command so long after its first message; False where it had ended by then. Raises Lost."""
-    process = trial.begin()
-    try:
-        code = process.wait(moment_s)
-    except subprocess.TimeoutExpired:
-        process.kill()
         process.wait()
+        if moment_s is None:
+            raise Lost(f"it did not end within {END_LIMIT_S:.0f} s") from error
         trial.read_all()
         trial.check()
-        return True
+        return None
+    took_s = time.monotonic() - begin_s
     if code:
         raise Lost(f"it ended with exit code {code}: {trial.messages[-1].strip()}")
-    return False
+    if moment_s is None:
+        trial.read_all()
+        trial.check()
+        trial.answer()
+    return took_s
 
 
 def survived(name: str, inputs: Path, kills: int, row: int, rng: np.random.Generator) -> int:
     """How many kills of a command were survived."""
     folder, found = inputs / name, 0
     folder.mkdir()
-    warm_s = let_end(TRIALS[name](inputs, folder / "warm"))  # which compiles what is compiled once
-    whole_s = min(warm_s, let_end(TRIALS[name](inputs, folder / "undisturbed")))
+    times_s = [ran(TRIALS[name](inputs, folder / which)) for which in ("warm", "undisturbed")]  # the first compiles
+    whole_s = min(taken_s for taken_s in times_s if taken_s is not None)
     print(f"{name}: {whole_s:.1f} s when nothing disturbs it", flush=True)
     done = number = 0
     while done < kills:
         trial, in_row, number = TRIALS[name](inputs, folder / str(number)), 0, number + 1
         try:
-            while in_row < min(row, kills - done) and kill_once(trial, float(rng.uniform(0, whole_s))):
+            while in_row < min(row, kills - done) and ran(trial, float(rng.uniform(0, whole_s))) is None:
                 in_row += 1
-            let_end(trial)
+            ran(trial)
             found += in_row
         except Lost as lost:
             print(f"{name}, after {in_row} kills: {lost}", flush=True)

@@ -73,21 +73,10 @@ class Source:
 
 
 def all_sources() -> list[Source]:
-    """Every model this benchmark knows, quickest to get first."""
-    return [
-        *zoo(),
-        *shipped(),
-        *transformers_models(),
-        *torchvision_models(),
-        *yolo_models(),
-        *quantised(),
-    ]
-
-
-def zoo() -> list[Source]:
-    """Our own small models, which are there without any other package."""
+    """Every model this benchmark knows, quickest to get first; our own small ones need no other package."""
     names = ("tiny_resnet", "tiny_inception", "tiny_bert", "tiny_llama")
-    return [Source(f"zoo-{name}", "hsdag", "hsdag", None, lambda n=name: build_model(n)) for name in names]
+    own = [Source(f"zoo-{name}", "hsdag", "hsdag", None, lambda n=name: build_model(n)) for name in names]
+    return [*own, *shipped(), *defined(), *quantised()]
 
 
 def shipped() -> list[Source]:
@@ -120,27 +109,16 @@ def shipped() -> list[Source]:
     return found
 
 
-def torchvision_models() -> list[Source]:
-    """Definitions of torchvision."""
-    names = "resnet18 mobilenet_v3_small shufflenet_v2_x0_5 squeezenet1_1 efficientnet_b0 mnasnet0_5 regnet_y_400mf"
-    found = [_torch(f"tv-{name}", "torchvision", lambda n=name: _torchvision(n)) for name in names.split()]
-    found.append(_torch("tv-googlenet", "torchvision", lambda: _torchvision("googlenet", init_weights=False)))
-    return found
-
-
-def yolo_models() -> list[Source]:
-    """Detectors from the definitions of ultralytics."""
-    names = ("yolov8n", "yolov10n", "yolo11n")
-    return [_torch(name, "ultralytics", lambda n=name: _yolo(n)) for name in names]
-
-
-def transformers_models() -> list[Source]:
-    """Definitions of transformers, small ones."""
+def defined() -> list[Source]:
+    """Definitions of transformers, of torchvision, and of ultralytics' detectors, with random weights."""
     names = "Bert DistilBert Albert Electra MobileBert DebertaV2 GPT2 Qwen2 Mamba ViT CLIPVision Segformer"
     found = [_torch(f"hf-{name}", "transformers", lambda n=name: _transformers(n)) for name in names.split()]
     found.append(_torch("hf-WhisperEncoder", "transformers", lambda: _whisper("encoder")))
     found.append(_torch("hf-WhisperDecoder", "transformers", lambda: _whisper("decoder")))
-    return found
+    names = "resnet18 mobilenet_v3_small shufflenet_v2_x0_5 squeezenet1_1 efficientnet_b0 mnasnet0_5 regnet_y_400mf"
+    found += [_torch(f"tv-{name}", "torchvision", lambda n=name: _torchvision(n)) for name in names.split()]
+    found.append(_torch("tv-googlenet", "torchvision", lambda: _torchvision("googlenet", init_weights=False)))
+    return found + [_torch(n, "ultralytics", lambda n=n: _yolo(n)) for n in ("yolov8n", "yolov10n", "yolo11n")]
 
 
 def quantised() -> list[Source]:

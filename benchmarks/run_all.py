@@ -1,8 +1,7 @@
 """Whether every benchmark still runs and prints its figure, with settings that make it short.
 
 The figures themselves mean nothing here, and a bar that is missed is no failure: settings are too small for that. A
-benchmark fails that ends with a traceback, takes longer than its time, prints no figure, or is missing from the table
-below. Those that need a GPU are left out where there is none.
+benchmark fails that ends with a traceback, takes longer than its time, or prints no figure.
 
 Usage: make benchmarks, or python benchmarks/run_all.py [--only NAME,...]
 """
@@ -11,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import re
-import resource
 import subprocess
 import sys
 import time
@@ -30,23 +28,18 @@ class Small:
 
     arguments: str
     figure: str
-    needs_cuda: bool = False
 
 
 BENCHMARKS = {
     "auto_quality": Small(
         "--seconds 1 --rival-seconds 1 --wired 0 --small 1 --only chainmm --rivals heft,sa", r"it proves \d of 1 optima"
     ),
-    "exact_optimality": Small("--problems 5 --ops 6", r"largest relative deviation from brute force \d"),
     "explain_truth": Small("--cases tiny_bert/hetero --budget 10s --for 3s", r"\d of \d cases meet the bar of 4 of 5"),
     "false_faster": Small("--comparisons 4 --singles 1 --processes 1", r"largest share of false claims [\d.]+%"),
     "faults": Small("--candidates 6 --limit 10 --inferences 500", r"0 that did not end as they should"),
     "hsdag_ablation": Small("--seeds 1 --only default", r"1 seeds from \d+ on, \d+ s of one core"),
     "kill_survival": Small("--kills 2 --row 2 --commands solve", r"\d of 2 kills survived"),
-    "learned_quality": Small(
-        "doppler --seeds 1 --seconds 1 --auto-seconds 1 --only chainmm --rivals critical-path",
-        r"within 5% of auto on \d of 1",
-    ),
+    "learned_quality": Small("--graphs 1 --other-graphs 1 --seconds 1", r"better than lists on \d+%"),
     "limits": Small("--budget 5s --shares 0.95 --limits 1e-2", r"\d of \d runs keep their limits"),
     "mutants": Small("--count 1 --only features", r"\d of 1 are noticed"),
     "overlap_inception": Small(
@@ -81,44 +74,19 @@ def run(name: str, small: Small) -> str | None:
     return None
 
 
-def processor_s() -> float:
-    """Seconds of a core that ended children took."""
-    spent = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return spent.ru_utime + spent.ru_stime
-
-
-def has_cuda() -> bool:
-    """Whether torch sees a GPU."""
-    import torch
-
-    return torch.cuda.is_available()
-
-
-def commands() -> set[str]:
-    """The benchmarks that lie here; other files are read by them."""
-    return {path.stem for path in HERE.glob("*.py") if '"__main__"' in path.read_text()} - {Path(__file__).stem}
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", help="names, separated by commas")
     chosen = parser.parse_args().only
-    names = sorted(chosen.split(",") if chosen else commands() | set(BENCHMARKS))
     print(machine())
     failed = 0
-    for name in names:
-        begin, spent = time.perf_counter(), processor_s()
-        if name not in BENCHMARKS or name not in commands():
-            reason: str | None = "is not in the table of run_all.py" if name in commands() else "is no benchmark here"
-        elif BENCHMARKS[name].needs_cuda and not has_cuda():
-            print(f"{name:22s} left out: no CUDA GPU here")
-            continue
-        else:
-            reason = run(name, BENCHMARKS[name])
-        failed += reason is not None
-        took_s = time.perf_counter() - begin
-        print(f"{name:22s} {took_s:5.1f} s, {processor_s() - spent:5.1f} of a core: {reason or 'ok'}", flush=True)
-    print(f"{len(names)} benchmarks, {processor_s():.0f} s of a core, {failed} failed")
+    for name, small in BENCHMARKS.items():
+        if chosen is None or name in chosen.split(","):
+            begin_s = time.perf_counter()
+            reason = run(name, small)
+            failed += reason is not None
+            print(f"{name:22s} {time.perf_counter() - begin_s:5.1f} s: {reason or 'ok'}", flush=True)
+    print(f"{failed} of {len(BENCHMARKS)} benchmarks failed")
     return 1 if failed else 0
 
 

@@ -28,13 +28,7 @@ from openvino import opset13
 
 from hsdag.methods.registry import make_placer
 from hsdag.models import ModelSpec, Workload, build_model, find_model, list_models
-from hsdag.models.sharded_workloads import (
-    LlamaSizes,
-    chainmm,
-    ffnn,
-    llama_block,
-    llama_layer,
-)
+from hsdag.models.sharded_workloads import LlamaSizes, chainmm, ffnn, llama_block, llama_layer
 from hsdag.models.workload_numpy import values_of
 from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.torch import (

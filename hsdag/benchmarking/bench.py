@@ -12,7 +12,7 @@ from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from hsdag.benchmarking.tuning import Tuning, in_flight
-from hsdag.drawing.html_table import html_summary
+from hsdag.drawing import html_summary
 from hsdag.ir.device import DeviceSpec, split_devices
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.reader import InputShapes, input_shapes

@@ -12,8 +12,7 @@ import numpy as np
 from pydantic import Field, ValidationError, computed_field
 from scipy.special import stdtrit
 
-from hsdag.drawing import markdown_table
-from hsdag.drawing.html_table import html_summary
+from hsdag.drawing import html_summary, markdown_table
 from hsdag.ir.errors import FileFormatError, OptionError, SearchError
 from hsdag.ir.files import first_problem, parse_document, read_text, write_atomically
 from hsdag.ir.placement.placement import Record

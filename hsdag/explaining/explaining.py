@@ -1,4 +1,7 @@
-"""Explaining: from a placement, its costs and what was measured to the ``Explanation`` of it. Legend: N ops."""
+"""Explaining: from a placement, its costs and what was measured to the ``Explanation`` of it.
+
+Legend: N ops, U units.
+"""
 
 from __future__ import annotations
 
@@ -10,11 +13,17 @@ from typing import Any
 
 import numpy as np
 
-from hsdag.explaining.by_executor import HeteroPlacement, OpsPlacement, PartsPlacement
-from hsdag.explaining.costed import CostedPlacement, bound_of
-from hsdag.explaining.explanation import Explanation, Prediction
-from hsdag.explaining.moves import LIMIT_S, Moves, simulated_moves
-from hsdag.explaining.rivals import Rivals
+from hsdag.explaining.costed import (
+    CostedPlacement,
+    HeteroPlacement,
+    OpsPlacement,
+    PartsPlacement,
+    bound_of,
+    last_of_units,
+    pieces,
+    simulated_gains,
+)
+from hsdag.explaining.explanation import Difference, Explanation, Gain, Prediction, Rival
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.graph.reader import InputShapes, Shapes, input_shapes
@@ -34,6 +43,10 @@ from hsdag.runtime.problem.cost_model import CostSource
 from hsdag.runtime.problem.problem import Problem
 from hsdag.scoring.recording import Event
 from hsdag.search.options import input_scenarios
+from hsdag.search.run_folder import RESULT
+
+LIMIT_S = 20.0
+"""Seconds after which no further move is simulated."""
 
 NO_COSTS = "Nothing was profiled, so gains, boundaries and limits are not known; --model MODEL has the model profiled."
 
@@ -65,22 +78,31 @@ class Case:
         if costed is not None and not np.isfinite(costed.value):
             notes.append("The costs say that the placement cannot run: a device lacks one of its ops.")
             costed = None
-        moves = None if costed is None else simulated_moves(costed, problem, limit_s)
-        if moves is not None and moves.num_unmoved:
-            notes.append(f"{moves.num_unmoved} units were not moved: simulating a move takes long, and time was over.")
-        rivals = Rivals(problem, self.placement, own, self.events, self.result, moves)
+        gains, unmoved = ((), 0) if costed is None else simulated_gains(costed, problem, limit_s)
+        if unmoved:
+            notes.append(f"{unmoved} units were not moved: simulating a move takes long, and time was over.")
+        rivals = {split: self._rival(own, costed, gains, split=split) for split in (False, True)}
+        known: dict[str, Any] = {}
+        if costed is not None:
+            known = {
+                "boundaries": costed.boundaries(),
+                "limits": costed.limits(),
+                "bottleneck": costed.bottleneck(),
+                "bound": bound_of(replace(problem, objective=costed.objective), costed.costs, costed.value),
+            }
         found = Explanation(
             model=self.placement.model.name,
             executor=self.executor,
             objective=objective.name,
             ops={name: named.count(name) for name in dict.fromkeys((*problem.devices, *named))},
             value=self._prediction(costed),
-            next_best=rivals.best(split=False),
-            best_split=rivals.best(split=True) if len(set(named)) == 1 else None,
+            gains=gains,
+            num_unmoved=unmoved,
+            next_best=rivals[False],
+            best_split=rivals[True] if len(set(named)) == 1 else None,
             notes=tuple(notes),
+            **known,
         )
-        if costed is not None and moves is not None:
-            found = _with_costs(found, costed, moves, problem)
         return found.model_copy(update={"elapsed_s": time.monotonic() - begin_s})
 
     def _by_index(self, named: list[str]) -> IntArray | None:
@@ -107,18 +129,86 @@ class Case:
         is_calibrated = costed is not None and costed.costs.costs.source is CostSource.CALIBRATED
         return Prediction(None if costed is None else costed.value, measured, is_calibrated)
 
+    def _rival(
+        self, own: IntArray | None, costed: CostedPlacement | None, gains: Sequence[Gain], *, split: bool
+    ) -> Rival | None:
+        """The best other plan, of those over several devices where ``split`` says so.
 
-def _with_costs(found: Explanation, costed: CostedPlacement, moves: Moves, problem: Problem) -> Explanation:
-    """The explanation with what the costs say."""
-    known = {
-        "gains": moves.gains(),
-        "num_unmoved": moves.num_unmoved,
-        "boundaries": costed.boundaries(),
-        "limits": costed.limits(),
-        "bottleneck": costed.bottleneck(),
-        "bound": bound_of(replace(problem, objective=costed.objective), costed.costs, costed.value),
-    }
-    return found.model_copy(update=known)
+        Plans of the final comparison come first, then those that were measured in the search alone, then the best
+        single move by the costs; None where there is none of these.
+        """
+        found = self._compared(own, costed, split=split) or self._searched(own, costed, split=split)
+        if found is not None or costed is None or not gains or (split and len(costed.devices) < 2):
+            return found
+        best = gains[-1]
+        there = Difference(best.op, best.op_type, best.device, best.other)
+        name = f"the one with {best.op} on {best.other}"
+        return Rival(name, False, best.moved / costed.value, None, best.moved, (there,), len(best.ops))
+
+    def _compared(self, own: IntArray | None, costed: CostedPlacement | None, *, split: bool) -> Rival | None:
+        """The fastest other plan of the final comparison that keeps pins and was not turned down."""
+        problem, result = self.problem, self.result
+        if result is None or self.placement.affinity != result.placement.affinity:
+            return None
+        comparison, answer = result.comparison, result.answer.name
+        labels, sizes = problem.units.partition.labels, (problem.num_units, problem.num_devices)
+        plans = {name: np.full(len(labels), d) for d, name in enumerate(problem.devices)}
+        plans |= {name: problem.expand(each.plan(*sizes, RESULT).placement) for name, each in result.finalists.items()}
+        own = plans.get(answer) if own is None else own
+        names = [
+            name
+            for name, other in plans.items()
+            if name in comparison.samples
+            and name != answer
+            and name not in result.turned_down
+            and problem.supported[labels, other].all()
+            and (own is None or not np.array_equal(other, own))
+            and (not split or len(np.unique(other)) > 1)
+        ]
+        if not names or answer not in comparison.samples:
+            return None
+        name = min(names, key=comparison.median_s)
+        ratio = comparison.ratio(answer, name)
+        ci95 = (ratio.low, ratio.high) if ratio.is_known else None
+        differs = differences(problem, own, plans[name], costed)
+        return Rival(name, True, ratio.value, ci95, comparison.median_s(name), *differs)
+
+    def _searched(self, own: IntArray | None, costed: CostedPlacement | None, *, split: bool) -> Rival | None:
+        """The fastest other plan that the search measured, if it measured this one too."""
+        if own is None:
+            return None
+        measured = [(e, self.problem.expand(e.plan.placement)) for e in self.events if e.score.failure is None]
+        same = [e.score.value for e, placement in measured if np.array_equal(placement, own)]
+        others = [
+            (e, placement)
+            for e, placement in measured
+            if not np.array_equal(placement, own) and (e.plan.is_split or not split)
+        ]
+        if not same or not others:
+            return None
+        best, placement = min(others, key=lambda pair: pair[0].score.value)
+        differs = differences(self.problem, own, placement, costed)
+        name, value = f"the plan measured after {best.elapsed_s:.1f} s", best.score.value
+        return Rival(name, True, value / min(same), None, value, *differs)
+
+
+def differences(
+    problem: Problem, placement: IntArray | None, other: IntArray, costed: CostedPlacement | None
+) -> tuple[tuple[Difference, ...], int]:
+    """The units that another placement [N] has elsewhere, the longest first, and how many ops these are."""
+    if placement is None:
+        return (), 0
+    graph, names, unit = problem.units.fine, problem.devices, pieces(problem, placement)
+    weight = graph.flops if costed is None else np.nan_to_num(costed.costs.costs.time_s).max(axis=1)
+    taken = graph.flops if costed is None else costed.time_s
+    heaviest = last_of_units(np.lexsort((graph.flops, taken)), unit)
+    ops = sorted(heaviest[np.unique(unit[placement != other])].tolist(), key=lambda v: -weight[v])
+    found = [
+        Difference(graph.op_names[v], graph.op_types[v], names[placement[v]], names[other[v]])
+        for v in ops
+        if placement[v] != other[v]
+    ]
+    return tuple(found), int((placement != other).sum())
 
 
 def explain_run(kept: KeptRun, placement: Placement | None = None, *, limit_s: float = LIMIT_S) -> Explanation:

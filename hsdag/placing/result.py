@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
-from hsdag.drawing.html_table import html_summary
+from hsdag.drawing import html_summary
 from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.files import first_problem, parse_document, read_text, write_atomically
 from hsdag.ir.placement.placement import Placement, ReferenceName

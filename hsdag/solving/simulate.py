@@ -12,7 +12,7 @@ from typing import TypeVar
 import numpy as np
 from pydantic import Field
 
-from hsdag.drawing.html_table import html_summary
+from hsdag.drawing import html_summary
 from hsdag.ir.errors import FileFormatError, OptionError, PlacementError
 from hsdag.ir.files import parse_json, read_text
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, compute
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
-from hsdag.drawing.html_table import html_summary
+from hsdag.drawing import html_summary
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.build import fingerprint
 from hsdag.ir.graph.computation_graph import IntArray

@@ -12,9 +12,9 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
-from hsdag.drawing.explorer_document import label_data
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.reader import load_model
+from hsdag.reporting.explorer import label_data
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the package under test
 REASON = "needs Model Explorer: pip install 'hsdag[explorer]'"

@@ -13,9 +13,9 @@ import openvino as ov
 from model_explorer import Adapter, AdapterMetadata, ModelExplorerGraphs
 from model_explorer.graph_builder import Graph, GraphNode, IncomingEdge, KeyValue, MetadataItem
 
-from hsdag.drawing.explorer_document import Document, NodeDetails, graph_document
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.reader import read_model_file
+from hsdag.reporting.explorer import Document, NodeDetails, graph_document
 
 MOST_ELEMENTS = 16
 """Of constants whose values are shown, as Model Explorer's own adapters have it."""

@@ -16,10 +16,10 @@ from hsdag.cli.app import run
 from hsdag.ir.errors import SearchError
 from hsdag.placing.kept_run import KeptRun
 from hsdag.placing.result import PlaceResult
-from hsdag.reporting.advice import advice_of
 from hsdag.reporting.explorer import how_to_open
-from hsdag.reporting.report import content_of
-from hsdag.reporting.simulated_trace import simulated_timeline
+from hsdag.reporting.graph import PlacedGraph
+from hsdag.reporting.report import advice_of, environment_of
+from hsdag.reporting.timelines import simulated_timeline
 from hsdag.search.options import command_words
 
 
@@ -37,17 +37,8 @@ def unfinished(folder: Path, tmp_path: Path) -> Path:
     return copy
 
 
-@pytest.mark.slow
-def test_a_report_has_the_figures_of_the_answer(folder: Path, kept_search: PlaceResult) -> None:
-    content = content_of(KeptRun.load(folder))
-    assert content.sentence == kept_search.sentence
-    assert content.rows == kept_search.rows
-    assert content.tally == kept_search.tally
-
-
 def test_ops_are_where_the_placement_has_them(folder: Path, kept_search: PlaceResult) -> None:
-    placed = content_of(KeptRun.load(folder)).placed
-    assert placed is not None
+    placed = PlacedGraph.of(KeptRun.load(folder))
     found = {placed.graph.canonical_names[v]: placed.devices[d] for v, d in enumerate(placed.device.tolist())}
     assert found == kept_search.placement.affinity
 
@@ -62,10 +53,7 @@ def test_the_placement_file_stands_for_the_run_beside_it(folder: Path, tmp_path:
 def test_a_search_that_was_killed_still_gives_what_there_is(unfinished: Path, tmp_path: Path) -> None:
     result = hsdag.report(unfinished, tmp_path / "report.html")
     assert "has not come to its end" in result.sentence
-    content = content_of(KeptRun.load(unfinished))
-    assert content.events
-    assert content.placed is not None
-    assert "resume" in content.advice[0].text
+    assert "resume" in advice_of(KeptRun.load(unfinished))[0].text
 
 
 @pytest.fixture
@@ -85,7 +73,7 @@ def test_a_search_goes_on_by_the_command_that_its_report_suggests(
     begun += ["--max-evaluations", "4", "--set", "cooling=0.9", "--pin", ".*input.*=CPU_0", "--max-difference", "0.05"]
     assert run(["place", *begun[1:], "-o", "out.json", "--run", "my run"]) == 0
     (tmp_path / "my run" / "result.json").unlink()
-    (advice,) = content_of(KeptRun.load("my run")).advice
+    (advice,) = advice_of(KeptRun.load("my run"))
     words = shlex.split(str(advice.code))
     assert (words[0], words[-3:]) == ("hsdag", ["--resume", "--run", "my run"])
     assert run([*words[1:], "--budget", "20s"]) == 0
@@ -124,7 +112,7 @@ def test_arguments_are_written_as_at_the_command_line() -> None:
 def test_the_environment_has_the_limits_of_the_search(unfinished: Path) -> None:
     run = KeptRun.load(unfinished)
     limited = replace(run, record=run.record.model_copy(update={"data_shapes": ("x[1,8]", "x[1,9]")}))
-    assert content_of(limited).environment["data shape"] == "x[1,8], x[1,9]"
+    assert environment_of(limited)["data shape"] == "x[1,8], x[1,9]"
 
 
 def test_without_data_of_nodes_model_explorer_is_told_of_the_graph_alone() -> None:

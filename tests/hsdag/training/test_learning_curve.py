@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.drawing import CurvePoint, TensorBoard, write_curve
-from hsdag.drawing.learning_curve import running_mean
+from hsdag.drawing import CurvePoint, TensorBoard, running_mean, write_curve
 from hsdag.ir.errors import OptionError
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.problem_file import write_problem

@@ -49,7 +49,7 @@ NUM_PROBLEMS, AT_A_TIME = settings().max_examples, 10
 
 
 def small_problem(seed: int, most_ops: int = 9) -> ScheduleProblem:
-    """Up to ``most_ops`` ops and three devices, as in benchmarks/exact_optimality.py."""
+    """Up to ``most_ops`` ops and three devices."""
     rng = np.random.default_rng(seed + 1000)
     return random_problem(seed, int(rng.integers(2, most_ops + 1)), int(rng.integers(1, 4)))
 

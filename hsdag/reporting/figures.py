@@ -1,33 +1,40 @@
-"""How Bokeh's figures look, and those of the comparison and of the progress of a search.
+"""The figures of a report, by Bokeh: the comparison, the progress of a search, and timelines.
 
-Colours are such that colour-blind readers tell apart, with a hatch beside every colour.
+Beside every colour there is a hatch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import accumulate
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from hsdag.drawing.gantt import COLOURS
-from hsdag.placing.result import Member
-from hsdag.reporting.html.content import ReportContent
+from hsdag.drawing import (
+    COLOURS,
+    LINK_COLOUR,
+    MAX_OUTLINED,
+    OTHER_COLOUR,
+    Bars,
+    height_of,
+    link_bars,
+    op_bars,
+    rows_of,
+    type_colours,
+)
+from hsdag.placing.result import Member, Row
 from hsdag.runtime.objectives import Objective
+from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.scoring.recording import Event
 
 if TYPE_CHECKING:
-    from bokeh.models import UIElement
+    from bokeh.models import ColumnDataSource, UIElement
     from bokeh.plotting import figure as Figure
 
 HATCHES = (" ", "/", ".", "x", "-", "\\", "o", "|", "+", "*")
 """Of devices, in order; the colours are those of Gantt charts."""
 
 UNPLACED_COLOUR = "#9a9a9a"
-
-OP_SIZE, KNOWN_SIZE = (0.84, 0.7), (0.36, 0.22)
-"""Width and height of an op, and of one that depends on no data, in layers."""
-
 
 MOST_LETTERS = 48
 
@@ -47,8 +54,8 @@ def hatch_of(index: int) -> str:
     return HATCHES[index % len(HATCHES)] if index >= 0 else " "
 
 
-HEIGHT_PX, ROW_PX, EDGE_PX = 300, 24, 70
-COMPARED_PX = 30
+HEIGHT_PX, TURN_PX, COMPARED_PX, EDGE_PX = 300, 24, 30, 70
+TIMELINE_PX, TIMELINE_EDGE_PX, MAX_TIMELINE_PX = 46, 86, 420
 
 MOST_SHOWN = 3.0
 """Times the median that the axis of values reaches at most; what is slower stands at its upper end."""
@@ -79,6 +86,12 @@ def new_figure(label: str, height: int, *, wheel: Sequence[str] = ("width", "hei
     return made
 
 
+def interval_of(row: Row, versus: str | None) -> tuple[float, float] | None:
+    """The 95% interval of a candidate's ratio to the best single device; None where it has none."""
+    low, high = row.ci95
+    return None if row.name == versus or low is None or high is None else (low, high)
+
+
 def lay_legend(made: Figure) -> None:
     """Put a figure's legend above it, in one line."""
     legend = made.legend[0]
@@ -86,11 +99,10 @@ def lay_legend(made: Figure) -> None:
     made.add_layout(legend, "above")
 
 
-def comparison_figure(content: ReportContent) -> UIElement:
+def comparison_figure(compared: Sequence[Row], versus: str | None) -> UIElement:
     """Ratios with their 95% intervals, the fastest on top; the answer is a diamond, others are circles."""
     from bokeh.models import ColumnDataSource, Span
 
-    compared, versus = content.rows, content.versus
     rows = list(range(len(compared)))
     made = new_figure(
         "comparison",
@@ -105,7 +117,7 @@ def comparison_figure(content: ReportContent) -> UIElement:
     made.add_layout(Span(location=1.0, dimension="height", line_dash="dashed", line_color="#8c8c8c"))
     for is_answer, marker, size, colour in ((False, "circle", 9, colour_of(0)), (True, "diamond", 17, colour_of(1))):
         chosen = [(row, each) for row, each in enumerate(compared) if each.is_answer == is_answer]
-        ends = [content.interval_of(each) or (each.ratio, each.ratio) for _, each in chosen]
+        ends = [interval_of(each, versus) or (each.ratio, each.ratio) for _, each in chosen]
         source = ColumnDataSource(
             {
                 "y": [row for row, _ in chosen],
@@ -176,7 +188,7 @@ def _turns(turns: Sequence[Member], objective: Objective, x_range: Any) -> UIEle
     methods = list(dict.fromkeys(turn.method for turn in turns))
     made = new_figure(
         "methods",
-        EDGE_PX + ROW_PX * len(methods),
+        EDGE_PX + TURN_PX * len(methods),
         wheel=("width",),
         x_range=x_range,
         y_range=(len(methods) - 0.5, -0.5),
@@ -222,3 +234,65 @@ def _turns(turns: Sequence[Member], objective: Objective, x_range: Any) -> UIEle
 
 def _shown(value: float | None, objective: Objective) -> str:
     return "nothing" if value is None else objective.text(value)
+
+
+def timeline_figures(timelines: Sequence[Timeline]) -> list[UIElement]:
+    """A figure for each timeline, over one time axis; zooming into one zooms into all."""
+    from bokeh.models import Range1d
+
+    if not timelines:
+        return []
+    end_ms = 1e3 * max(timeline.end_s for timeline in timelines) or 1.0
+    shared = Range1d(-0.01 * end_ms, 1.02 * end_ms)
+    colours = type_colours(timelines[-1])
+    figures = [_timeline(timeline, shared, colours) for timeline in timelines]
+    lay_legend(figures[0])
+    for each in figures[1:]:
+        each.legend.visible = False
+    return figures
+
+
+def _timeline(timeline: Timeline, x_range: Any, colours: Mapping[str, str]) -> Any:
+    from bokeh.models import HoverTool
+
+    kind, height = "simulated" if timeline.simulated else "measured", height_of(timeline)
+    made = new_figure(
+        f"timeline {kind}",
+        min(round(TIMELINE_EDGE_PX + TIMELINE_PX * height), MAX_TIMELINE_PX),
+        wheel=("width",),
+        title=f"{kind.capitalize()}: {1e3 * timeline.end_s:.4g} ms",
+        x_range=x_range,
+        y_range=(height - 0.5, -0.5),
+        x_axis_label="ms",
+    )
+    made.ygrid.visible = False
+    types = [timeline.op_types[op] for op in timeline.ops.op.tolist()]
+    shades = [colours.get(each, OTHER_COLOUR) for each in types]
+    keys = [each if shade != OTHER_COLOUR else "other types" for each, shade in zip(types, shades, strict=True)]
+    names = [timeline.op_names[op] for op in timeline.ops.op.tolist()]
+    source = _bars(op_bars(timeline), name=names, type=types, colour=shades, key=keys)
+    line = {"line_color": "white", "line_width": 0.5} if 0 < len(types) <= MAX_OUTLINED else {"line_color": None}
+    ops = made.quad(source=source, fill_color="colour", legend_group="key", **SIDES, **line)
+    made.add_tools(HoverTool(renderers=[ops], tooltips=[("op", "@name"), ("type", "@type"), ("ms", "@ms{0.0000}")]))
+    if timeline.used_links:
+        names = [timeline.op_names[op] for op in timeline.transfers.op.tolist()]
+        source = _bars(link_bars(timeline), name=names, size_bytes=timeline.transfers.size_bytes)
+        sent = made.quad(source=source, fill_color=LINK_COLOUR, line_color=None, **SIDES)
+        shown = [("output of", "@name"), ("ms", "@ms{0.0000}"), ("bytes", "@size_bytes{0,0}")]
+        made.add_tools(HoverTool(renderers=[sent], tooltips=shown))
+    rows = rows_of(timeline)
+    made.yaxis.ticker = list(rows.values())
+    made.yaxis.major_label_overrides = {place: shortened(name) for name, place in rows.items()}
+    return made
+
+
+SIDES = {side: side for side in ("left", "right", "top", "bottom")}
+
+
+def _bars(bars: Bars, **more: Any) -> ColumnDataSource:
+    """Bars with what is said of each."""
+    from bokeh.models import ColumnDataSource
+
+    left, right = 1e3 * bars.start_s, 1e3 * bars.end_s
+    sides = {"left": left, "right": right, "top": bars.top, "bottom": bars.bottom}
+    return ColumnDataSource({**sides, "ms": right - left, **more})

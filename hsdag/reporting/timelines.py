@@ -1,4 +1,4 @@
-"""Simulated timelines of a kept run's answer, under the costs that its measurements left. Legend: N ops."""
+"""The timelines of a search's answer, simulated and measured, and what runs each op. Legend: N ops."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from hsdag.ir.errors import FileFormatError
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.placement.placement import Placement
 from hsdag.placing.kept_run import KeptRun
@@ -14,10 +15,23 @@ from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor.compiling import task_graph
 from hsdag.runtime.executor.merging import CutOptions, plan_cut
 from hsdag.runtime.executor.run import TaskTimes
-from hsdag.runtime.objectives import find_objective
 from hsdag.runtime.problem.semantics import Execution, Order, Semantics
 from hsdag.runtime.simulator import simulate
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline
+
+
+def timelines_of(run: KeptRun) -> list[Timeline]:
+    """The simulated timeline of the answer and the measured one, as far as they are there.
+
+    Raises FileFormatError where the measured one is damaged.
+    """
+    found = [] if run.placement is None else [simulated_timeline(run, run.placement)]
+    if run.result is not None and run.result.timeline is not None:
+        try:
+            found.append(run.result.timeline.timeline())
+        except ValueError as error:
+            raise FileFormatError(f"{run.path}: the timeline of the result is damaged: {error}") from error
+    return [timeline for timeline in found if timeline is not None]
 
 
 def simulated_timeline(run: KeptRun, placement: Placement) -> Timeline | None:
@@ -48,7 +62,7 @@ def submodels_of(run: KeptRun, placement: Placement) -> tuple[IntArray, str]:
         from hsdag.ir.hetero.submodels import SubmodelCollector
 
         return SubmodelCollector(run.graph).submodel_of(device), "submodel"
-    options = CutOptions(by_load=find_objective(run.record.objective).is_steady)
+    options = CutOptions(by_load=run.problem.objective.is_steady)
     cut = plan_cut(run.graph, device, run.problem.num_devices, options)
     part = np.full(run.graph.num_ops, -1, dtype=np.int64)
     part[cut.instances.op] = cut.parts.labels
@@ -56,7 +70,7 @@ def submodels_of(run: KeptRun, placement: Placement) -> tuple[IntArray, str]:
 
 
 def _of_parts(run: KeptRun, costs: WorkConservingCosts, device: IntArray, ranks: IntArray | None) -> Timeline | None:
-    objective = find_objective(run.record.objective)
+    objective = run.problem.objective
     times = costs.part_times(device, objective, ranks)
     if times is None:
         return None

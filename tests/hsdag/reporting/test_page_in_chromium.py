@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page
 
-from tests.hsdag.reporting.html.conftest import OpenPage
-from tests.hsdag.reporting.html.examples import CONTENT, EVIL, FAST, NAMES
+from hsdag.reporting.graph import PlacedGraph
+from tests.hsdag.reporting.conftest import OpenPage
+from tests.hsdag.reporting.examples import EVIL, FAST, NAMES, RUN
 
 MODEL = "name => Bokeh.documents[0].get_model_by_name(name)"
 SETTLED = "Bokeh.documents[0].is_idle"
@@ -30,7 +31,7 @@ def selected(page: Page) -> list[str]:
 def test_every_figure_is_drawn(html: str, open_page: OpenPage) -> None:
     page = open_page(html)
     assert page.locator("section h2").all_inner_texts() == [
-        "Comparison", "Graph", "Timelines", "Search", "What was tried", "Profile", "Environment",
+        "Comparison", "Why", "Graph", "Timelines", "Search", "What was tried", "Profile", "Environment",
     ]  # fmt: skip
     assert page.locator(".bk-Figure").count() == 6
     assert page.evaluate("[...document.querySelectorAll('section > .bk')].every(each => each.offsetHeight > 50)")
@@ -52,8 +53,7 @@ def test_an_op_tells_its_figures_as_text_where_one_points_at_it(html: str, open_
     figure.scroll_into_view_if_needed()
     box = figure.bounding_box()
     assert box is not None
-    assert CONTENT.placed is not None
-    drawing = CONTENT.placed.drawing
+    drawing = PlacedGraph.of(RUN).drawing
     view = "Bokeh.index.find_one(it).frame"
     x = model(page, "graph", f"{view}.x_scale.compute({drawing.x[1]})")
     y = model(page, "graph", f"{view}.y_scale.compute({drawing.y[1]})")

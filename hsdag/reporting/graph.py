@@ -1,23 +1,32 @@
-"""The placed graph: ops in layers, coloured by device, group or cost, with a search that goes to what it finds;
-and the profile as a table to sort and to filter, of which a row that is selected is shown in the graph, too.
+"""The placed graph of a report: ops in layers, coloured by device, group or cost, with a search that goes to what it
+finds; and the profile as a table to sort and to filter, of which a selected row is shown in the graph, too.
+
+Legend: N ops, E edges, D devices.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from functools import cached_property
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.reporting.html.content import PlacedGraph
-from hsdag.reporting.html.figures import BARE, KNOWN_SIZE, OP_SIZE, colour_of, hatch_of, new_figure
+from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
+from hsdag.placing.kept_run import KeptRun
+from hsdag.reporting.figures import BARE, colour_of, hatch_of, new_figure
+from hsdag.reporting.layers import LayeredDrawing, draw_layers
+from hsdag.reporting.timelines import submodels_of
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, CustomJS, UIElement
 
 HERE = Path(__file__).parent
+OP_SIZE, KNOWN_SIZE = (0.84, 0.7), (0.36, 0.22)
+"""Width and height of an op, and of one that depends on no data, in layers."""
+
 HEIGHT_PX, TABLE_PX, LEAST_TABLE_PX = 560, 420, 760
 SEARCHED = ["name", "type", "device"]
 SHOWN = [*SEARCHED, "shape", "output_bytes", "weight_bytes"]
@@ -41,6 +50,59 @@ BAR_TITLE = "ms on its device; grey: no time of its own, or less than a thousand
 
 LAYERS_SHOWN = 24
 """Layers on both sides of an op that was searched for, at most."""
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedGraph:
+    """A model's ops, what each takes on every device, and where it is placed.
+
+    ``device`` is -1 for all ops where there is no placement. ``group`` numbers what ``group_kind`` names.
+    """
+
+    graph: ComputationGraph
+    devices: tuple[str, ...]
+    device: IntArray  # [N]
+    group: IntArray  # [N]
+    group_kind: str
+    time_s: FloatArray  # [N, D], NaN where it is not known
+
+    @staticmethod
+    def of(run: KeptRun) -> PlacedGraph:
+        """The graph of a search with its answer, or without a placement while there is none."""
+        devices, device = run.problem.devices, np.full(run.graph.num_ops, -1, dtype=np.int64)
+        group, kind = run.problem.units.partition.labels, "placement unit"
+        if run.placement is not None:
+            names = run.placement.devices_of(run.graph)
+            devices = (*devices, *sorted(set(names) - set(devices)))
+            device = np.array([devices.index(name) for name in names], dtype=np.int64)
+            group, kind = submodels_of(run, run.placement)
+        time_s = np.full((run.graph.num_ops, len(devices)), np.nan)
+        for d, times in enumerate([] if run.profile is None else run.profile.times):
+            time_s[:, d] = times.time_s
+        return PlacedGraph(run.graph, devices, device, group, kind, time_s)
+
+    @cached_property
+    def drawing(self) -> LayeredDrawing:
+        """Where ops and edges lie."""
+        return draw_layers(self.graph)
+
+    @cached_property
+    def cost_s(self) -> FloatArray:
+        """[N] what each op takes where it is, or at best where it is nowhere; 0 where that is not known."""
+        known = np.nan_to_num(self.time_s)
+        placed = known[np.arange(len(known)), np.maximum(self.device, 0)]
+        return np.where(self.device >= 0, placed, known.min(axis=1, initial=np.inf) if known.size else 0.0)
+
+    @property
+    def crosses(self) -> BoolArray:
+        """[E] edges of the drawing on which data go from device to device."""
+        ends = self.device[self.drawing.edge]
+        found: BoolArray = (ends[:, 0] != ends[:, 1]) & ~self.drawing.is_known[self.drawing.edge[:, 0]]
+        return found
+
+    def name_of(self, device: int) -> str:
+        """A device's name."""
+        return self.devices[device] if device >= 0 else "not placed"
 
 
 def op_source(placed: PlacedGraph) -> ColumnDataSource:

@@ -1,4 +1,4 @@
-"""Gantt charts: real pictures, the same every time, and one sentence where they cannot be drawn."""
+"""Pictures, the same every time, and one sentence where they cannot be drawn; tables whose cells stay text."""
 
 from __future__ import annotations
 
@@ -9,8 +9,20 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsdag.drawing.gantt import COLOURS, MAX_TYPES, OTHER_COLOUR, type_colours, write_gantt
-from hsdag.drawing.picture import check_picture
+from hsdag.drawing import (
+    COLOURS,
+    LANES_SHOWN,
+    MAX_TYPES,
+    OTHER_COLOUR,
+    check_picture,
+    html_summary,
+    html_table,
+    link_bars,
+    op_bars,
+    rows_of,
+    type_colours,
+    write_gantt,
+)
 from hsdag.ir.errors import OptionError, OutputError
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.simulator import simulate
@@ -58,6 +70,22 @@ def test_the_rarest_of_many_types_share_a_colour() -> None:
     assert list(many.values()).count(OTHER_COLOUR) == 4
 
 
+def test_bars_lie_in_their_rows_and_those_of_a_link_do_not_overlap() -> None:
+    timeline = timeline_of(60, ["MatMul"])
+    rows, ops, sent = rows_of(timeline), op_bars(timeline), link_bars(timeline)
+    assert list(rows)[:3] == list(timeline.device_names)
+    assert (np.rint((ops.top + ops.bottom) / 2) == timeline.ops.device).all()
+    assert (np.abs(ops.bottom - ops.top - 0.8) < 1e-9).all()
+    pairs = list(zip(timeline.transfers.src_device.tolist(), timeline.transfers.dst_device.tolist(), strict=True))
+    for b, (src, dst) in enumerate(pairs):
+        middle = rows[f"{timeline.device_names[src]} → {timeline.device_names[dst]}"]
+        assert middle - 0.25 < sent.top[b] < sent.bottom[b] < middle + 0.25
+        for other in range(b):
+            apart = sent.bottom[b] < sent.top[other] + 1e-9 or sent.bottom[other] < sent.top[b] + 1e-9
+            meet = sent.start_s[b] < sent.end_s[other] and sent.start_s[other] < sent.end_s[b]
+            assert apart or not meet or pairs[b] != pairs[other] or len(timeline.used_links) < LANES_SHOWN - 2
+
+
 def test_an_empty_run_can_be_drawn(tmp_path: Path) -> None:
     problem = ScheduleProblem.from_arrays([[0.0]], [])
     write_gantt(Timeline.of(simulate(problem, [0]), problem), tmp_path / "g.png")
@@ -78,3 +106,24 @@ def test_without_matplotlib_the_install_line_is_named(monkeypatch: pytest.Monkey
 def test_a_folder_that_is_missing_is_named(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="cannot be written"):
         write_gantt(timeline_of(4, ["a"]), tmp_path / "none" / "g.svg")
+
+
+def test_cells_and_headings_are_escaped() -> None:
+    table = html_table(["<b>"], [["<img src=x>"]])
+    assert "&lt;b&gt;" in table
+    assert "&lt;img src=x&gt;" in table
+    assert "<img" not in table
+
+
+def test_figures_are_aligned_and_the_chosen_row_is_marked() -> None:
+    table = html_table(["name", "ms"], [["a", "1.5"], ["b", "2"]], chosen=1)
+    assert '<td class="figure">1.5</td>' in table
+    assert '<tr class="chosen"><td>b</td>' in table
+
+
+def test_a_summary_without_rows_is_the_sentence() -> None:
+    assert html_summary("a < b", ["x"], []) == "<p>a &lt; b</p>"
+
+
+def test_signed_figures_stand_to_the_right_as_others_do() -> None:
+    assert '<td class="figure">+15</td>' in html_table(["op", "more"], [["a", "+15"]])

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hsdag.drawing.picture import is_installed
+from hsdag.drawing import is_installed
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hsdag.drawing.explorer_document import graph_document, label_data, layer_of, number_data, received
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
+from hsdag.reporting.explorer import graph_document, label_data, layer_of, number_data, received
 from hsdag.runtime.measuring.profile import LinkProfile
 
 

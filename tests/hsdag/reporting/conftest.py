@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Dialog, Page, sync_playwright
 
-from hsdag.reporting.html import report_html
-from tests.hsdag.reporting.html.examples import CONTENT
+from hsdag.reporting.page import report_html
+from tests.hsdag.reporting.examples import RUN
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
 ARGUMENTS = [
@@ -31,7 +31,7 @@ OpenPage = Callable[..., Page]
 @pytest.fixture(scope="session")
 def html() -> str:
     """The page of the example."""
-    return report_html(CONTENT)
+    return report_html(RUN)
 
 
 @pytest.fixture(scope="session")

@@ -1,19 +1,24 @@
-"""A report of a small made-up run, every name of which is markup that a page must not take for its own."""
+"""A small made-up run, every name of which is markup that a page must not take for its own."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.ir.placement.placement import Placement, SpeedupRecord
-from hsdag.placing.result import Member, PlaceResult, Row, Tally
-from hsdag.reporting.html.content import Advice, PlacedGraph, ReportContent
+from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement, SpeedupRecord
+from hsdag.placing.kept_run import KeptRun
+from hsdag.placing.result import Member, PlaceResult, Row, Tally, TimelineRecord
+from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
 from hsdag.scoring.base import Score
 from hsdag.scoring.recording import Event
+from hsdag.search.run_folder import RunRecord
 
 EVIL = "<img src=x onerror=alert(1)></script><b>"
 FAST, SLOW = f"FAST{EVIL}", f"SLOW{EVIL}"
@@ -22,14 +27,15 @@ TYPES = ("Parameter", "Convolution", "MatMul", f"Relu{EVIL}", "Concat")
 GRAPH = graph_from_edges(TYPES, [(0, 1), (1, 2), (1, 3), (2, 4), (3, 4)], name=EVIL, op_names=NAMES)
 DEVICE = np.array([0, 0, 0, 1, 0])
 TIME_S = np.array([[0.0, 0.0], [0.004, 0.008], [0.002, 0.005], [0.003, 0.001], [0.001, np.nan]])
+DEVICES = tuple(DeviceSpec(name, "CPU") for name in (FAST, SLOW))
 
 
-def timeline(*, simulated: bool) -> Timeline:
+def measured_timeline() -> Timeline:
     start_s = np.array([0.0, 0.004, 0.0045, 0.0065])
     ops = OpIntervals(np.array([1, 2, 3, 4]), np.array([0, 0, 1, 0]), start_s, np.array([0.004, 0.006, 0.0055, 0.0075]))
     there, back = np.array([1, 3]), np.array([0, 1])
     sent = TransferIntervals(there, back, 1 - back, np.array([0.004, 0.0055]), np.array([0.0045, 0.006]), np.ones(2))
-    return Timeline(EVIL, NAMES, TYPES, (FAST, SLOW), ops, sent, np.zeros((0, 2), dtype=np.int64), simulated)
+    return Timeline(EVIL, NAMES, TYPES, (FAST, SLOW), ops, sent, np.zeros((0, 2), dtype=np.int64), simulated=False)
 
 
 def row(name: str, median: float, *, is_answer: bool = False) -> Row:
@@ -45,25 +51,53 @@ def turn(method: str, began_s: float, ended_s: float, before: float | None, fail
 
 
 def event(elapsed_s: float, score: Score) -> Event:
-    return Event(Plan(DEVICE), score, elapsed_s)
+    return Event(Plan(DEVICE[1:]), score, elapsed_s)
 
 
-RESULT = PlaceResult.model_construct(  # of its placement, only what it is compared with
-    placement=Placement.model_construct(speedup=SpeedupRecord(versus=FAST, ratio=4 / 3, ci95=(1.2, 1.4))),
+PLACEMENT = Placement(
+    model=ModelRecord.of(GRAPH),
+    devices=[DeviceRecord.of(spec) for spec in DEVICES],
+    affinity={GRAPH.canonical_names[v]: (FAST, SLOW)[d] for v, d in enumerate(DEVICE.tolist())},
+    method="auto",
+    seed=0,
+    objective="latency",
+    executor="hetero",
+    speedup=SpeedupRecord(versus=FAST, ratio=4 / 3, ci95=(1.2, 1.4)),
+)
+RESULT = PlaceResult.model_construct(
+    sentence=f"The placement is 33.3% faster than {FAST}.",
+    placement=PLACEMENT,
     rows=(row(f"placement {EVIL}", 0.0075, is_answer=True), row(FAST, 0.010), row(SLOW, 0.015)),
     failures={f"CPU{EVIL}": f"it failed: {EVIL}"},
     members=(turn(f"heft{EVIL}", 0.5, 1.0, None), turn(f"sa{EVIL}", 1.0, 3.0, 0.009, EVIL)),
     tally=Tally(simulated=1234),
     turned_down={f"placement 2{EVIL}": f"its outputs differ {EVIL}"},
-)
-CONTENT = ReportContent(
-    name=EVIL,
-    sentence=f"The placement is 33.3% faster than {FAST}.",
-    subtitle=f"latency · {FAST}",
-    advice=(Advice(f"Deploy it on {FAST}.", f"hsdag bench {EVIL}"),),
-    placed=PlacedGraph(GRAPH, (FAST, SLOW), DEVICE, np.array([0, 0, 1, 2, 3]), f"part{EVIL}", TIME_S),
-    result=RESULT,
-    events=(event(1.0, Score(0.010)), event(2.0, Score.failed(f"crashed {EVIL}")), event(3.0, Score(0.0075))),
-    timelines=(timeline(simulated=True), timeline(simulated=False)),
+    budget_s=5.0,
+    finished="2026-01-01T00:00:00Z",
     environment={f"device {FAST}": EVIL},
+    timeline=TimelineRecord.of(measured_timeline()),
 )
+PROFILE = ModelProfile(
+    DEVICES,
+    tuple(DeviceProfile(time_s, (), None, 0.0, 20, 0, None) for time_s in TIME_S.T),
+    LinkProfile(np.full(2, 1e-4), np.full((2, 2), 1e-5), np.full((2, 2), 1e9)),
+)
+RECORD = RunRecord(
+    model=ModelRecord.of(GRAPH),
+    devices=[DeviceRecord.of(spec) for spec in DEVICES],
+    placed=[FAST, SLOW],
+    num_units=4,
+    model_path=f"{EVIL}.xml",
+    arguments=("--devices", FAST),
+    method="auto",
+)
+RUN = KeptRun(
+    path=Path(f"{EVIL}.run"),
+    record=RECORD,
+    graph=GRAPH,
+    events=(event(1.0, Score(0.010)), event(2.0, Score.failed(f"crashed {EVIL}")), event(3.0, Score(0.0075))),
+    profile=PROFILE,
+    result=RESULT,
+)
+BEGUN = replace(RUN, events=(), profile=None, result=None)
+"""The same run before anything has been measured."""

@@ -8,12 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hsdag.reporting.html import report_html
-from hsdag.reporting.html.content import ReportContent
-from hsdag.reporting.html.figures import comparison_figure
-from hsdag.reporting.html.graph import op_source
-from hsdag.reporting.html.page import facts_of
-from tests.hsdag.reporting.html.examples import CONTENT, EVIL, FAST, NAMES, RESULT
+from hsdag.reporting.figures import comparison_figure
+from hsdag.reporting.graph import PlacedGraph, op_source
+from hsdag.reporting.page import facts_of, report_html
+from tests.hsdag.reporting.examples import BEGUN, EVIL, FAST, NAMES, RESULT, RUN
 
 
 @pytest.mark.slow
@@ -30,23 +28,23 @@ def test_names_with_markup_are_escaped_everywhere(html: str) -> None:
 
 
 def test_the_speed_up_is_that_of_the_answer_over_the_best_device() -> None:
-    first = facts_of(CONTENT)[0]
+    first = facts_of(RUN)[0]
     assert (first.label, first.value) == ("Speed-up", "1.333×")
     assert "1.283 to 1.383" in first.note
 
 
 def test_where_the_best_device_is_the_answer_nothing_was_gained() -> None:
     rows = tuple(each.model_copy(update={"is_answer": each.name == FAST}) for each in RESULT.rows)
-    assert facts_of(replace(CONTENT, result=RESULT.model_copy(update={"rows": rows})))[0].value == "none"
+    assert facts_of(replace(RUN, result=RESULT.model_copy(update={"rows": rows})))[0].value == "none"
 
 
 def test_counts_of_placements_are_apart_by_how_they_ended() -> None:
-    tried = facts_of(CONTENT)[-1]
+    tried = facts_of(RUN)[-1]
     assert (tried.value, tried.note) == ("2", "1 failed, 1,234 simulated")
 
 
 def test_simulated_figures_are_called_simulated(html: str) -> None:
-    for words in ("Simulated: 7.5 ms", "on simulated values", "best ms, simulated"):
+    for words in ("Simulated: ", "Measured: 7.5 ms", "on simulated values", "best ms, simulated"):
         assert words in html
 
 
@@ -55,30 +53,25 @@ def test_what_was_not_compared_stands_below_the_figure_of_what_was(html: str) ->
     assert section.index('class="bk"') < section.index("Not compared")
 
 
+def test_the_sections_answer_questions_in_the_order_in_which_they_come_up(html: str) -> None:
+    keys = ["comparison", "explanation", "graph", "timelines", "search", "tried", "profile", "environment"]
+    assert re.findall(r'<section id="(\w+)"', html) == keys
+
+
 def test_a_long_name_leaves_room_for_the_figure_beside_it() -> None:
     rows = tuple(each.model_copy(update={"name": "y" * 300}) for each in RESULT.rows)
-    content = replace(CONTENT, result=RESULT.model_copy(update={"rows": rows}))
-    labels = comparison_figure(content).yaxis[0].major_label_overrides.values()
+    labels = comparison_figure(rows, FAST).yaxis[0].major_label_overrides.values()
     assert {len(label) for label in labels} == {48}
 
 
 def test_an_op_in_no_part_is_in_none() -> None:
-    placed = CONTENT.placed
-    assert placed is not None
-    source = op_source(replace(placed, group=np.array([-1, 0, 1, 2, 3])))
+    source = op_source(replace(PlacedGraph.of(RUN), group=np.array([-1, 0, 1, 2, 3])))
     assert dict(zip(source.data["name"], source.data["group"], strict=True))[NAMES[0]] == "none"
 
 
 def test_a_run_that_has_only_begun_still_makes_a_page() -> None:
-    empty = report_html(ReportContent(name="m", sentence="Nothing has been measured yet."))
-    assert "Nothing has been measured yet." in empty
-    assert empty.count("<script") == 1
-
-
-def test_a_graph_without_a_placement_and_without_times_is_drawn() -> None:
-    placed = CONTENT.placed
-    assert placed is not None
-    bare = replace(placed, device=np.full(5, -1), time_s=np.full((5, 2), np.nan))
-    page = report_html(ReportContent(name="m", sentence=EVIL, placed=bare))
+    page = report_html(BEGUN)
+    assert "Nothing has been measured yet." in page
     assert "not placed" in page
-    assert 'id="profile"' not in page
+    assert re.findall(r'<section id="(\w+)"', page) == ["graph", "environment"]
+    assert EVIL not in re.sub(r"<script.*?</script>", "", page, flags=re.S)

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from hsdag.reporting.html.figures import progress_figures
+from hsdag.reporting.figures import progress_figures
 from hsdag.runtime.objectives.latency import LATENCY
 from hsdag.scoring.base import Score
-from tests.hsdag.reporting.html.examples import event
+from tests.hsdag.reporting.examples import event
 
 
 def figure_of(values: list[float]) -> Any:

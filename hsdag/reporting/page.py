@@ -1,0 +1,323 @@
+"""The page of a report: one HTML file with all that it needs, which opens from disk without a network.
+
+Its sections come in the order in which questions come up; those that have nothing to show are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from hsdag.drawing import html_table, is_installed
+from hsdag.explaining.explaining import explain_run
+from hsdag.explaining.explanation import Explanation
+from hsdag.ir.errors import HsdagError, OptionError
+from hsdag.placing.kept_run import KeptRun
+from hsdag.placing.result import Member, PlaceResult, Tally
+from hsdag.reporting.figures import comparison_figure, interval_of, progress_figures, timeline_figures
+from hsdag.reporting.graph import PlacedGraph, graph_figure, op_source, profile_table
+from hsdag.reporting.report import advice_of, environment_of, sentence_of
+from hsdag.reporting.timelines import timelines_of
+from hsdag.runtime.objectives import Objective
+from hsdag.version import __version__
+
+if TYPE_CHECKING:
+    from bokeh.document import Document
+    from bokeh.models import UIElement
+
+HERE = Path(__file__).parent
+MOST_ROWS = 8
+"""Of gains and boundaries, the largest first."""
+
+SHADOW_CSS = """
+:host { --color: var(--ink); --background-color: var(--paper); --border-color: var(--rule); --hover-color: var(--hover);
+  --divider-color: var(--rule); --surface-background-color: var(--panel); --placeholder-color: var(--soft);
+  --inverted-color: var(--paper); --odd: var(--row); --special: var(--panel); --selected: var(--chosen);
+  --inactive-bg: var(--panel); color: var(--ink); }
+.bk-input, .bk-btn { background-color: var(--paper); color: var(--ink); }
+select:not([multiple]).bk-input { appearance: auto; background-image: none; padding-right: 6px; }
+:host(.controls) { flex-wrap: wrap; }
+.slick-header-column, .slick-header-columns { background: var(--panel); color: var(--ink); }
+.slick-row { background: var(--paper); color: var(--ink); }
+"""
+"""How widgets take the page's colours: its own rules do not reach into them."""
+
+GRAPH_LEAD = (
+    "Data flow from left to right; small marks are weights and what else is known before any data. Thick lines go from "
+    "device to device. Drag to move, hold Ctrl and turn the wheel to zoom, point at an op for its figures. Beside its "
+    "colour, each device has its own hatch."
+)
+PROFILE_LEAD = (
+    "Measured milliseconds of each op on every device. Ops that a device computes as one share one figure, which "
+    "stands at the heaviest of them. Click on a heading to sort, on a row to see the op in the graph."
+)
+COMPARISON_LEAD = (
+    "Measured in common rounds, in an order drawn anew for each; ◆ is the answer. Above 1, a candidate is faster than "
+    "the best device alone; only an interval that excludes 1 says so."
+)
+
+
+class Fact(NamedTuple):
+    """A figure of the first screen."""
+
+    label: str
+    value: str
+    note: str
+
+
+@dataclass(frozen=True, eq=False)
+class Section:
+    """A heading, a sentence, HTML that is escaped already, figures below it, and HTML below these."""
+
+    key: str
+    title: str
+    lead: str = ""
+    html: str = ""
+    figures: Sequence[UIElement] = field(default_factory=list)
+    after: str = ""
+
+
+def check_report() -> None:
+    """Raise OptionError where a report cannot be drawn here, before any work is done for it."""
+    missing = [module for module in ("bokeh", "igraph") if not is_installed(module)]
+    if missing:
+        raise OptionError(f"reports need {missing[0]}, which is not installed; run: pip install 'hsdag[report]'")
+
+
+def report_html(run: KeptRun) -> str:
+    """The page. Raises OptionError as ``check_report`` does, FileFormatError where files do not fit together."""
+    check_report()
+    from bokeh.core.templates import MACROS
+    from bokeh.embed import file_html
+    from bokeh.resources import Resources
+    from jinja2 import Environment, FileSystemLoader
+
+    sections, name = sections_of(run), run.record.model.name
+    template = Environment(loader=FileSystemLoader(HERE), autoescape=True).get_template("page.html.jinja")
+    day = [] if run.result is None else [run.result.finished[:10]]
+    devices = ", ".join(run.problem.devices)
+    known: dict[str, Any] = {
+        "name": name,
+        "subtitle": " · ".join([run.record.objective, f"{run.record.executor} executor", devices, *day]),
+        "sentence": sentence_of(run),
+        "facts": facts_of(run),
+        "advice": advice_of(run),
+        "sections": sections,
+        "css": (HERE / "page.css").read_text(),
+        "script": (HERE / "page.js").read_text(),
+        "footer": f"Written by hsdag {__version__}. Figures are measured unless they are called simulated.",
+    }
+    document = _document([figure for section in sections for figure in section.figures])
+    known["macros"] = MACROS
+    page: str = file_html(
+        document, Resources(mode="inline"), f"{name}, placed by hsdag", template=template, template_variables=known
+    )
+    return page
+
+
+def _document(roots: Sequence[UIElement]) -> Document:
+    """The figures, which take the page's colours."""
+    from bokeh.document import Document
+    from bokeh.models import ColorBar, CustomJS, InlineStyleSheet, Legend, Plot, Title, UIElement
+
+    made = Document()
+    for root in roots:
+        made.add_root(root)
+    sheet = InlineStyleSheet(css=SHADOW_CSS)
+    for element in made.select({"type": UIElement}):
+        element.stylesheets = [*element.stylesheets, sheet]
+    kinds = {"figures": Plot, "legends": Legend, "titles": Title, "bars": ColorBar}
+    painted = {name: list(made.select({"type": kind})) for name, kind in kinds.items()}
+    made.js_on_event("document_ready", CustomJS(args=painted, code=(HERE / "paint.js").read_text()))
+    return made
+
+
+def versus_of(result: PlaceResult) -> str | None:
+    """The best single device; None where none runs the model."""
+    return None if result.placement.speedup is None else result.placement.speedup.versus
+
+
+def facts_of(run: KeptRun) -> list[Fact]:
+    """What was gained, what it takes now, where the ops are, and what was tried."""
+    facts = []
+    if run.result is not None:
+        answer = run.result.answer
+        facts += [_gain(run.result), _value(run.result, run.problem.objective)]
+        placed = {device: count for device, count in answer.ops.items() if count}
+        shares = [f"{count} on {device}" for device, count in placed.items()]
+        facts += [Fact("Ops", " + ".join(map(str, placed.values())), ", ".join(shares))] if placed else []
+    tally = _tally(run)
+    if tally.tried or tally.simulated:
+        simulated = [f"{tally.simulated:,} simulated"] if tally.simulated else []
+        notes = [*([f"{tally.num_failed} failed"] if tally.num_failed else []), *simulated]
+        facts.append(Fact("Placements measured", f"{tally.tried - tally.num_failed:,}", ", ".join(notes)))
+    return facts
+
+
+def _tally(run: KeptRun) -> Tally:
+    """What was tried; simulations are known when a search has ended."""
+    return Tally.of(run.events, 0 if run.result is None else run.result.tally.simulated)
+
+
+def _gain(result: PlaceResult) -> Fact:
+    answer, versus = result.answer, versus_of(result)
+    if versus is None:
+        return Fact("Gain", "runs at all", "no device holds the whole model")
+    if answer.name == versus:
+        return Fact("Gain", "none", f"nothing that was tried beats {versus} for sure")
+    ends = interval_of(answer, versus)
+    interval = "too few rounds for an interval" if ends is None else f"95% interval {ends[0]:.3f} to {ends[1]:.3f}"
+    return Fact("Speed-up", f"{answer.ratio:.3f}×", f"over {versus}; {interval}")
+
+
+def _value(result: PlaceResult, objective: Objective) -> Fact:
+    answer, versus = result.answer, versus_of(result)
+    note = f"p95 {objective.text(answer.p95)}, {answer.runs} runs"
+    for row in result.rows:
+        if row.name == versus and row is not answer:
+            note = f"{row.name}: {objective.text(row.median)}"
+    return Fact(objective.name.capitalize() + ", median", objective.text(answer.median), note)
+
+
+def sections_of(run: KeptRun) -> list[Section]:
+    """All sections that have something to show."""
+    objective, result, members = run.problem.objective, run.result, () if run.result is None else run.result.members
+    placed = PlacedGraph.of(run)
+    source = op_source(placed)
+    found = [] if result is None else [_comparison(result, objective)]
+    explanation = _explained(run)
+    found += [] if explanation is None else [_explanation(explanation, objective)]
+    found.append(Section("graph", "Graph", GRAPH_LEAD, figures=graph_figure(placed, source)))
+    if timelines := timelines_of(run):
+        lead = "One inference, on one time axis: a row for each device, and below for each link. Colours are op types."
+        found.append(Section("timelines", "Timelines", lead, figures=timeline_figures(timelines)))
+    if figures := progress_figures(run.events, members, objective):
+        lead = "Every placement that was measured, when it was, and the best so far"
+        lead += ", and what each method of the portfolio did meanwhile." if members else "."
+        found.append(Section("search", "Search", lead, figures=figures))
+    if run.events or result is not None:
+        found.append(_tried(run, objective, members))
+    if run.profile is not None:
+        found.append(Section("profile", "Profile", PROFILE_LEAD, figures=profile_table(placed, source)))
+    pairs = environment_of(run).items()
+    rows = "".join(f"<tr><th scope='row'>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in pairs)
+    html = f'<div class="scroll"><table><tbody>{rows}</tbody></table></div>'
+    return [*found, Section("environment", "Environment", html=html)]
+
+
+def _explained(run: KeptRun) -> Explanation | None:
+    """Why the answer is as it is; None where there is none, or it cannot be told."""
+    if run.placement is None:
+        return None
+    try:
+        return explain_run(run)
+    except HsdagError:
+        return None
+
+
+def _comparison(result: PlaceResult, objective: Objective) -> Section:
+    unit, versus, rows = objective.shown_unit, versus_of(result), []
+    for each in result.rows:
+        ends = interval_of(each, versus)
+        rows.append(
+            [
+                each.name,
+                objective.figure(each.median),
+                objective.figure(each.p95),
+                str(each.runs),
+                f"{each.ratio:.3f}",
+                "-" if ends is None else f"{ends[0]:.3f} to {ends[1]:.3f}",
+                str(each.submodels),
+                ", ".join(f"{device} {count}" for device, count in each.ops.items() if count) or "-",
+            ]
+        )
+    columns = ["candidate", f"median {unit}", f"p95 {unit}", "runs", "× best device", "95% interval"]
+    html = html_table([*columns, "submodels", "ops"], rows, result.rows.index(result.answer))
+    after = ""
+    if result.failures:
+        after = "<h3>Not compared</h3>" + html_table(["candidate", "why"], list(result.failures.items()))
+    figures = [comparison_figure(result.rows, versus)]
+    return Section("comparison", "Comparison", COMPARISON_LEAD, html, figures, after)
+
+
+def _explanation(found: Explanation, objective: Objective) -> Section:
+    unit, factor = objective.shown_unit, objective.shown_factor
+    html = "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in found.sentences) + "</ul>"
+    gains = [
+        [each.op, each.op_type, each.device, each.other, f"{factor * each.moved:.4g}", f"{factor * each.gain:+.3g}"]
+        for each in found.gains[:MOST_ROWS]
+    ]
+    boundaries = [
+        [
+            each.op,
+            f"{', '.join(each.sources)} → {each.device}",
+            str(each.launches),
+            str(len(each.tensors)),
+            f"{each.size_bytes:,}",
+            f"{1e3 * each.seconds:.3g}",
+        ]
+        for each in sorted(found.boundaries, key=lambda boundary: -boundary.seconds)[:MOST_ROWS]
+    ]
+    limits = [
+        [f"{each.kind} {each.name}".strip(), f"{1e3 * each.seconds:.4g}", f"{100 * each.gain:.1f}%"]
+        for each in found.limits
+    ]
+    for title, columns, rows in (
+        (
+            "What units gain from where they are",
+            ["op", "type", "on", "if moved to", f"{unit} then", f"{unit} more"],
+            gains,
+        ),
+        ("The costliest boundaries", ["first op behind it", "way", "launches", "tensors", "bytes", "ms"], boundaries),
+        ("What limits further gains", ["cost", "ms", "gain at most without it"], limits),
+    ):
+        html += f"<h3>{title}, simulated</h3>{html_table(columns, rows)}" if rows else ""
+    return Section("explanation", "Why", "Why the placement is as it is, and what would change it.", html)
+
+
+def _tried(run: KeptRun, objective: Objective, members: Sequence[Member]) -> Section:
+    tally, result = _tally(run), run.result
+    counts = [["measured", f"{tally.tried - tally.num_failed:,}"], ["failed", f"{tally.num_failed:,}"]]
+    counts += [["simulated", f"{tally.simulated:,}"]] if tally.simulated else []
+    html = html_table(["placements", "count"], counts)
+    if tally.failures:
+        reasons = [[reason, str(count)] for reason, count in tally.failures.items()]
+        html += "<h3>Why placements failed</h3>" + html_table(["reason", "count"], reasons)
+    if result is not None:
+        rejected = [[name, why] for name, why in result.turned_down.items() if name != result.answer.name]
+        none = "<p>No candidate was faster and rejected.</p>"
+        html += "<h3>Faster, but not the answer</h3>"
+        html += html_table(["candidate", "why"], rejected) if rejected else none
+    if members:
+        html += "<h3>Methods</h3>" + _methods(members, objective)
+    return Section("tried", "What was tried", "" if result is None else _why(result), html)
+
+
+def _why(result: PlaceResult) -> str:
+    """Why the answer won, in a sentence."""
+    chosen, versus = result.answer, versus_of(result)
+    ends = interval_of(chosen, versus)
+    if chosen.name == versus:
+        return f"{versus} is the answer: nothing else is faster than it with certainty and computes the same."
+    if versus is None or ends is None:
+        return f"{chosen.name} is the answer: it was the fastest that computes what the model computes."
+    return (
+        f"{chosen.name} is the answer: the whole of its 95% interval, {ends[0]:.3f} to {ends[1]:.3f}, is faster than "
+        f"{versus}, and its outputs are what the model computes."
+    )
+
+
+def _methods(members: Sequence[Member], objective: Objective) -> str:
+    rows = []
+    for method in dict.fromkeys(turn.method for turn in members):
+        own = [turn for turn in members if turn.method == method]
+        gains = [turn.after for turn in own if turn.has_gained and turn.after is not None]
+        best = objective.figure(gains[-1]) if gains else "-"
+        seconds = f"{sum(turn.ended_s - turn.began_s for turn in own):.1f}"
+        why = next((turn.failure for turn in own if turn.failure), "")
+        rows.append([method, str(len(own)), seconds, str(len(gains)), best, why])
+    unit = objective.shown_unit
+    return html_table(["method", "turns", "seconds", "gains", f"best {unit}, simulated", "ended because"], rows)
