@@ -14,13 +14,14 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
 from hsdag.ir.errors import DeviceError, ExecutionError, HsdagError, OptionError
-from hsdag.ir.processes import CandidateFailed, Request, WorkerClient
+from hsdag.ir.processes import CandidateFailed, Channel, Request, WorkerClient, main
 from hsdag.runtime.machine.usable import usable_cpus, usable_memory_bytes
 from hsdag.runtime.problem.bounds import Bound, largest
 from hsdag.runtime.problem.plan import Plan
@@ -70,7 +71,7 @@ class JobLost(Exception):  # noqa: N818 - an ending we expect, not an error
 MOST_LOSSES = 3
 """Workers that one job may cost; it is then taken to be what ends them."""
 LOOK_EVERY_S = 0.1
-WORKER = (sys.executable, "-m", "hsdag.workers.worker")
+WORKER = (sys.executable, "-c", "from hsdag.workers.pool import compute_jobs; compute_jobs()")
 LONGEST_S = 30 * 24 * 3600.0
 """Jobs have limits of their own."""
 
@@ -113,6 +114,21 @@ class LocalHost(Host):
     def close(self) -> None:
         """End the process."""
         self._client.close()
+
+
+class _LocalWorker:
+    """Computes jobs; the client replies with what others have found."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+
+    def handle(self, job: Job[Any]) -> Any:
+        return job.run(self._channel.ask)
+
+
+def compute_jobs() -> None:
+    """Be the worker of a process: compute jobs, one after another."""
+    main(lambda _, channel: _LocalWorker(channel))
 
 
 class Pool:
@@ -202,22 +218,17 @@ class Pool:
 
     def _compute(self, job: Job[A], answer: Future[A]) -> None:
         """Have a job computed and deliver its answer, unless it has been cancelled."""
-        result, error = None, None
         try:
-            result = self._result(job, answer)
-        except Exception as raised:  # noqa: BLE001 - raised again where the answer is waited for
-            error = raised
+            deliver = partial(answer.set_result, self._result(job, answer))
+        except Exception as error:  # noqa: BLE001 - raised again where the answer is waited for
+            deliver = partial(answer.set_exception, error)
         with self._changed:
             self._open.discard(answer)
             self._changed.notify_all()
-        if not answer.set_running_or_notify_cancel():
-            return
-        if error is not None:
-            answer.set_exception(error)
-        else:
-            answer.set_result(result)  # type: ignore[arg-type]
+        if answer.set_running_or_notify_cancel():
+            deliver()
 
-    def _result(self, job: Job[A], answer: Future[A]) -> A | None:
+    def _result(self, job: Job[A], answer: Future[A]) -> Any:
         """The answer of the next free host, or of another one where its worker is lost; None for a cancelled job."""
         num_losses = 0
         while not answer.done():
@@ -225,23 +236,20 @@ class Pool:
             try:
                 return host.call(job, self.exchange, answer.done)
             except JobLost as loss:
+                is_gone = loss.is_gone
                 if answer.done():
                     return None
-                is_gone = loss.is_gone
-                num_losses += not is_gone  # a machine that is gone is no fault of the job
                 self._say(f"lost a worker on {host.name} ({loss})")
+                num_losses += not is_gone  # a machine that is gone is no fault of the job
                 if num_losses == MOST_LOSSES:
                     reason = f"{type(job).__name__} ended {num_losses} workers, the last one on {host.name}: {loss}"
                     raise ExecutionError(reason) from loss
             finally:
-                self._give_back(host, is_gone=is_gone)
+                self._leave_out(host) if is_gone else self._free.put(host)
         return None
 
-    def _give_back(self, host: Host, *, is_gone: bool) -> None:
-        """Let another job have the host; one that is gone is left out, and replaced if it was the last."""
-        if not is_gone:
-            self._free.put(host)
-            return
+    def _leave_out(self, host: Host) -> None:
+        """Use a host no more, and put a process of this machine in its place if it was the last one."""
         host.close()
         with self._changed:
             self._hosts.remove(host)
@@ -251,8 +259,8 @@ class Pool:
                 self._free.put(self._hosts[0])
 
 
-CHOICES = "local:N, ray or ray://HOST:PORT"
 MOST_LOCAL = 1024
+CHOICES = f"local:N with N up to {MOST_LOCAL}, ray or ray://HOST:PORT"
 KNOCK_LIMIT_S = 10.0
 
 
@@ -291,10 +299,10 @@ def pool_of(workers: str | None, say: Callable[[str], None] = lambda _: None) ->
 
 def check_workers(workers: str) -> None:
     """Raise OptionError for what names no workers, or none that are installed."""
-    local = re.fullmatch(r"local(:[0-9]{1,9})?", workers)
-    if local is None and workers != "ray" and re.fullmatch(r"ray://[^/\s]+:[0-9]{1,9}", workers) is None:
-        raise OptionError(f"--workers {workers!r} is none of {CHOICES}")
-    if local is not None and local[1] is not None and not 1 <= int(local[1][1:]) <= MOST_LOCAL:
-        raise OptionError(f"--workers local:N takes 1 to {MOST_LOCAL} workers, not {local[1][1:]}")
-    if local is None and find_spec("ray") is None:
+    local = re.fullmatch(r"local(?::([1-9][0-9]{0,3}))?", workers)
+    if local is not None and int(local[1] or 1) <= MOST_LOCAL:
+        return
+    if workers != "ray" and re.fullmatch(r"ray://[^/\s]+:[0-9]{1,9}", workers) is None:
+        raise OptionError(f"--workers {workers[:99]!r} is none of {CHOICES}")
+    if find_spec("ray") is None:
         raise OptionError("--workers ray needs Ray: pip install hsdag[ray]")

@@ -75,7 +75,7 @@ def workers_left() -> list[psutil.Process]:
     found = []
     for child in psutil.Process().children():
         with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, and perhaps nobody has asked how
-            if "hsdag.workers.worker" in child.cmdline():
+            if "compute_jobs" in child.cmdline()[-1]:
                 found.append(child)
     return found
 
