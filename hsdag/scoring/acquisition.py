@@ -18,9 +18,7 @@ Legend: U placement units, D devices, E edges between units, B candidates, M mea
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeAlias
 
 import numpy as np
 from scipy.special import ndtr
@@ -83,12 +81,11 @@ class Evidence:
         return np.asarray(self.measured / self.simulated - 1.0, dtype=np.float64)
 
 
-Rule: TypeAlias = Callable[[IntArray, FloatArray, Evidence, int], list[int]]
-"""Chooses from placements [B, U] of simulated values [B], given the evidence: indices of at most so many, in order."""
-
-
 def expected_improvement(placements: IntArray, simulated: FloatArray, evidence: Evidence, count: int) -> list[int]:
-    """A ``Rule``: see the module. Where no plan runs so far, the least simulated values."""
+    """Which of placements [B, U] of simulated values [B] to measure next: indices of at most ``count``, in order.
+
+    Where no plan runs so far, those of the least simulated values; else see the module.
+    """
     if not np.isfinite(evidence.best):
         return [int(i) for i in np.argsort(simulated, kind="stable")[:count]]
     chosen: list[int] = []

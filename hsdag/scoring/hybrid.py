@@ -15,7 +15,7 @@ from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.scoring.acquisition import Evidence, Rule, Terms, expected_improvement
+from hsdag.scoring.acquisition import Evidence, Terms, expected_improvement
 from hsdag.scoring.base import Evaluator, Score, SearchStopped
 from hsdag.scoring.recording import RecordingEvaluator
 from hsdag.scoring.schedule import ModelEvaluator, placements_of, ranks_of, score_of
@@ -61,9 +61,9 @@ class HybridEvaluator(Evaluator):
 
     ``measured`` keeps what was measured, and its budget of seconds is the search's. What it holds already, from
     the first guesses or an earlier part of the search, calibrates the costs from the start; every round of
-    measurements refines them, has all plans seen so far simulated again, and raises ``version``. ``rule`` says what
-    is measured next. ``keep`` hears of promising simulated plans before their scores
-    are reported; ``kept`` are those of an earlier part of the search. Plans that exceed the memory of a device fail.
+    measurements refines them, has all plans seen so far simulated again, and raises ``version``. ``keep`` hears of
+    promising simulated plans before their scores are reported; ``kept`` are those of an earlier part of the search.
+    Plans that exceed the memory of a device fail.
     """
 
     is_cheap = True
@@ -75,14 +75,13 @@ class HybridEvaluator(Evaluator):
         measured: RecordingEvaluator,
         schedule: HybridSchedule | None = None,
         *,
-        rule: Rule = expected_improvement,
         kept: Sequence[Plan] = (),
         keep: Callable[[Sequence[Plan]], None] = lambda _: None,
         on_round: Callable[[int, int], None] = lambda _simulated, _measured: None,
     ) -> None:
         self._prior, self._problem, self._measured, self.takes_order = costs, problem, measured, measured.takes_order
         self._model = ModelEvaluator(problem, costs, measured.takes_order)
-        self._schedule, self._rule, self._on_round = schedule or HybridSchedule(), rule, on_round
+        self._schedule, self._on_round = schedule or HybridSchedule(), on_round
         self.measures = self._schedule.measured_each > 0
         self._keep, self._kept = keep, set(kept)
         self._seen = dict.fromkeys(kept, np.inf)  # the value under the present costs
@@ -176,26 +175,23 @@ class HybridEvaluator(Evaluator):
         self._on_round(self.num_simulated, self._measured.num_evaluations)
 
     def _chosen(self) -> list[Plan]:
-        """What to measure next: what the rule says, and where that is nothing, the least simulated value.
+        """What to measure next: what is expected to improve on the best, else the least simulated value.
 
-        For the rule knows no errors of costs but those of its terms, and only measuring shows what boundaries cost.
+        For the expectation knows no errors of costs but those of its terms, and only measuring shows what boundaries
+        cost.
         """
         candidates = self.promising(MOST_CANDIDATES)
         if not candidates:
             return []
         done = [e for e in self._measured.events if e.score.failure is None and e.plan.is_split]
-        simulated = self.simulated([event.plan for event in done])
-        usable = np.flatnonzero(np.isfinite(simulated))
-        evidence = Evidence(
-            best=self._best(),
-            placements=placements_of([done[i].plan for i in usable.tolist()], self._problem.num_units),
-            measured=np.array([done[i].score.value for i in usable.tolist()], dtype=np.float64),
-            simulated=simulated[usable],
-            terms=self._terms,
-        )
+        simulated, num_units = self.simulated([event.plan for event in done]), self._problem.num_units
+        usable = np.isfinite(simulated)
+        measured = np.array([event.score.value for event in done], dtype=np.float64)[usable]
+        known = placements_of([event.plan for event in done], num_units)[usable]
+        evidence = Evidence(self._best(), known, measured, simulated[usable], self._terms)
         values = np.array([self._seen[plan] for plan in candidates])
-        placements = placements_of(candidates, self._problem.num_units)
-        chosen = self._rule(placements, values, evidence, self._schedule.measured_each) or [0]
+        placements = placements_of(candidates, num_units)
+        chosen = expected_improvement(placements, values, evidence, self._schedule.measured_each) or [0]
         return [candidates[i] for i in chosen]
 
     def _least(self, count: int, plans: Sequence[Plan]) -> list[Plan]:

@@ -16,8 +16,7 @@ from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution
-from hsdag.scoring.base import Evaluator, Score
-from hsdag.scoring.measurement import SearchMeasurement
+from hsdag.scoring.base import Evaluator, Score, SearchMeasurement
 from hsdag.scoring.schedule import UNSUPPORTED
 
 Objection: TypeAlias = Callable[[str], str | None]

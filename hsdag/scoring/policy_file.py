@@ -16,6 +16,9 @@ from safetensors.numpy import save
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.files import parse_json, write_atomically
 
+if TYPE_CHECKING:
+    import torch
+
 FORMAT, VERSION = "hsdag-policy", 1
 NO_NUMBERS = (TypeError, AttributeError)
 """What safetensors raises for types of numbers that NumPy does not have, bfloat16 and float8."""
@@ -38,7 +41,7 @@ def write_policy(path: Path, weights: Mapping[str, ArrayLike], card: Mapping[str
 
 def policy_method(path: Path) -> str | None:
     """The method that the card of a policy file names. Raises FileFormatError for any other file."""
-    method = _card(path, {}).get("method")
+    method = _read(path).card.get("method")
     return None if method is None else str(method)
 
 
@@ -47,40 +50,32 @@ def read_policy(path: Path, method: str) -> PolicyFile:
 
     Raises FileFormatError for any other file.
     """
-    weights: dict[str, NDArray[Any]] = {}
-    card = _card(path, weights)
-    if card.get("method", method) != method:
-        raise FileFormatError(f"{path} is a policy of method {card['method']!r}, not of {method!r}")
-    broken = [name for name, tensor in weights.items() if not np.isfinite(tensor).all()]
+    policy = _read(path)
+    if policy.card.get("method", method) != method:
+        raise FileFormatError(f"{path} is a policy of method {policy.card['method']!r}, not of {method!r}")
+    broken = [name for name, tensor in policy.weights.items() if not np.isfinite(tensor).all()]
     if broken:
-        raise FileFormatError(
-            f"the weights {', '.join(broken)} of {path} are not finite; write others with 'hsdag train'"
-        )
-    return PolicyFile(weights, card)
+        raise _no_policy(path, f"the weights {', '.join(broken)} are not finite")
+    return policy
 
 
-def _card(path: Path, weights: dict[str, NDArray[Any]]) -> dict[str, Any]:
-    """The card of a policy file, whose weights go into ``weights``."""
+def _read(path: Path) -> PolicyFile:
     try:
         with safe_open(path, framework="np") as stored:
             card = parse_json((stored.metadata() or {}).get("card", "{}"), f"the card of {path}")
-            weights |= {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - it is no mapping
+            weights = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - it is no mapping
     except (SafetensorError, OSError, *NO_NUMBERS) as error:
-        raise FileFormatError(f"{path} is not a policy file ({error}); write one with 'hsdag train'") from error
-    odd = [name for name, tensor in weights.items() if tensor.dtype.kind != "f"]
-    if odd:  # such as bfloat16, once another library has taught it to NumPy
-        reason = f"{odd[0]} has numbers of type {weights[odd[0]].dtype}"
-        raise FileFormatError(f"{path} is not a policy file ({reason}); write one with 'hsdag train'")
-    if not isinstance(card, dict):
-        raise FileFormatError(f"the card of {path} is no JSON object but {card!r}; write one with 'hsdag train'")
-    if card.get("format") != FORMAT or card.get("version") != VERSION:
-        found = f"{card.get('format')!r} version {card.get('version')!r}"
-        raise FileFormatError(f"{path} is {found}, not {FORMAT!r} version {VERSION}; write one with 'hsdag train'")
-    return card
+        raise _no_policy(path, str(error)) from error
+    for name, tensor in weights.items():
+        if tensor.dtype.kind != "f":  # such as bfloat16, once another library has taught it to NumPy
+            raise _no_policy(path, f"{name} has numbers of type {tensor.dtype}")
+    if not isinstance(card, dict) or card.get("format") != FORMAT or card.get("version") != VERSION:
+        raise _no_policy(path, f"its card says {str(card)[:99]}, not {FORMAT!r} version {VERSION}")
+    return PolicyFile(weights, card)
 
 
-if TYPE_CHECKING:
-    import torch
+def _no_policy(path: Path, reason: str) -> FileFormatError:
+    return FileFormatError(f"{path} is not a policy file ({reason}); write one with 'hsdag train'")
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from hsdag.methods.local.sa import SaPlacer
 from hsdag.runtime.machine.usable import usable_memory_bytes
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.scoring.measurement import SearchMeasurement
+from hsdag.scoring.base import SearchMeasurement
 
 T = TypeVar("T", bound=TrainingOptions)
 

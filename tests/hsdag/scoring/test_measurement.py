@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from hsdag.scoring.measurement import SearchMeasurement
+from hsdag.scoring.base import SearchMeasurement
 
 
 @pytest.mark.parametrize(("best_s", "value", "counts"), [(math.inf, 3.0, [2, 7]), (1.9, 4.0, [2])])

@@ -120,9 +120,7 @@ def test_processes_of_this_machine_need_nothing(words: str) -> None:
     check_workers(words)
 
 
-@pytest.mark.parametrize(
-    "words", ["", "2", "local:", "local:0", "local:1025", "local:two", "ray:", "ray://host", LONG]
-)
+@pytest.mark.parametrize("words", ["", "2", "local:", "local:0", "local:1025", "local:two", "ray:", "ray://host", LONG])
 def test_what_names_no_workers_is_refused(words: str) -> None:
     with pytest.raises(OptionError, match=r"--workers"):
         check_workers(words)
