@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,8 +32,14 @@ from hsdag.runtime.objectives.throughput import THROUGHPUT
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.search.options import DataShape, input_scenarios, parse_duration, parse_executor
 
+TARGET = re.compile("(AUTO|HETERO|MULTI|BATCH)(:|$)")
+"""How targets of several devices begin."""
+
 DEFAULT_TIME = "20s"
 """How long all candidates together are measured."""
+
+LOADING = ("submodels", "compile_s", "first_s", "resident_bytes", "device_bytes")
+"""What a row says of loading its candidate."""
 
 
 class BenchRow(Record):
@@ -90,7 +97,7 @@ class BenchResult(Record):
     failures: dict[str, str]
     in_flight_failures: dict[str, str]
     timeline: SkipJsonSchema[Timeline | None] = Field(default=None, exclude=True)
-    """When each part of the first candidate ran, where that was asked for; no part of the JSON answer."""
+    """When each part of the only candidate ran, where that was asked for; no part of the JSON answer."""
 
     def _repr_html_(self) -> str:
         """Candidates, the fastest first, as notebooks show them."""
@@ -116,10 +123,14 @@ def split_targets(
 
     Raises DeviceError, and OptionError for repeated names.
     """
-    texts = [device for device in devices if isinstance(device, str)]
-    targets = tuple(text for text in texts if ":" in text or text in ("AUTO", "HETERO"))
-    named = (device for device in devices if device not in targets)
-    specs = tuple(canonical(DeviceSpec.parse(device) if isinstance(device, str) else device) for device in named)
+    targets = tuple(device for device in devices if isinstance(device, str) and TARGET.match(device))
+    named: list[DeviceSpec] = []
+    for device in devices:
+        if isinstance(device, DeviceSpec):
+            named.append(device)
+        elif device not in targets:
+            named += map(DeviceSpec.parse, split_devices(device))
+    specs = tuple(map(canonical, named))
     if len({spec.name for spec in specs}) < len(specs):
         raise OptionError("a device is named twice")
     return (specs if devices or not or_cpu else (DeviceSpec("CPU", "CPU"),)), targets
@@ -142,11 +153,11 @@ def bench(
 ) -> BenchResult:
     """Measure a model's latency and throughput, all candidates in common rounds; what ``hsdag bench`` does.
 
-    Candidates are placements, as files or by a name of their own, and devices or targets such as ``"AUTO:CPU"``; the
-    CPU where none is given. A placement is run by the executor its file names, or by ``executor``. Under ``"cuda"``
-    devices are torch's, by default all CUDA devices, and ``model`` may be a workload. ``time`` is for all candidates, a
-    text such as ``"20s"`` or seconds: 20 s unless ``tuning`` gives a number of inferences. ``with_timeline`` adds when
-    each part of the first candidate ran.
+    Candidates are placements, as files or by a name of their own, and devices, such as ``"CPU,GPU.0"`` for two, or
+    targets such as ``"AUTO:CPU"``; the CPU where none is given. A placement is run by the executor its file names, or
+    by ``executor``. Under ``"cuda"`` devices are torch's, by default all CUDA devices, and ``model`` may be a workload.
+    ``time`` is for all candidates, a text such as ``"20s"`` or seconds: 20 s unless ``tuning`` gives a number of
+    inferences. ``with_timeline`` adds when each part of the only candidate ran.
 
     Where the model's shapes are dynamic, scenarios come from ``data_shape`` or ``tokens``, as at the
     command line, else from the first placement.
@@ -159,10 +170,14 @@ def bench(
         time = DEFAULT_TIME
     half_s = None if time is None else parse_duration(time, "--time") / 2
     ran_by = parse_executor(executor) if executor is not None else None
+    if ran_by not in (None, "cuda") and not placed:
+        raise OptionError("--executor chooses what runs a placement: name one with --placement")
     on_torch = runs_on_torch(ran_by, placed)
     named, targets = (_on_torch(devices, placed), ()) if on_torch else split_targets(devices, or_cpu=not placed)
     if not on_torch:
         named = tuning.of_devices(named, (*placed, *targets))
+    if with_timeline and len([*named, *targets, *placed]) > 1:
+        raise OptionError("--trace and --gantt show one run: name one --placement or one --device, and no target")
     alone, specs = _with_placed(named, placed)
     if not on_torch:
         make_core(specs)
@@ -280,16 +295,15 @@ def _measure(
     scenario_s: dict[str, tuple[float | None, ...]] = {}
     if several > 1:
         keys = {f"{name}\n{k}": (name, k) for name in comparison.samples for k in range(several)}
-        each = compare(
-            lambda key, runs: runner.run_scenario(keys[key][0], runs, keys[key][1]),
-            list(keys),
-            list(keys),
-            protocol,
-            np.random.default_rng(seed),
-        )
+
+        def run(key: str, runs: int) -> list[float]:
+            name, scenario = keys[key]
+            return runner.run_scenario(name, runs, scenario)
+
+        each = compare(run, list(keys), list(keys), protocol, np.random.default_rng(seed))
+        medians_s = {key: each.median_s(key) if key in each.samples else None for key in keys}
         for name in comparison.samples:
-            of = [f"{name}\n{k}" for k in range(several)]
-            scenario_s[name] = tuple(each.median_s(key) if key in each.samples else None for key in of)
+            scenario_s[name] = tuple(s for key, s in medians_s.items() if keys[key][0] == name)
     for name in opened:
         runner.close(name)
     return Comparison(comparison.samples, {**failures, **comparison.failures}), opened, scenario_s
@@ -317,11 +331,7 @@ def _rows(
             ratio=ratios[name].value,
             ci95=ratios[name].interval,
             inferences_per_s=1.0 / throughput.median_s(name) if name in throughput.samples else None,
-            submodels=opened[name].submodels,
-            compile_s=opened[name].compile_s,
-            first_s=opened[name].first_s,
-            resident_bytes=opened[name].resident_bytes,
-            device_bytes=opened[name].device_bytes,
+            **{field: getattr(opened[name], field) for field in LOADING},
             scenario_medians_s=scenario_s.get(name, ()),
         )
         for name in alive

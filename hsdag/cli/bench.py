@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,9 +14,6 @@ from hsdag.cli.output import megabytes, milliseconds, print_json, print_table
 
 if TYPE_CHECKING:
     from hsdag.benchmarking.bench import BenchResult
-    from hsdag.ir.device import DeviceSpec
-
-_TARGET = re.compile("(AUTO|HETERO|MULTI|BATCH)(:|$)")
 
 
 def bench(
@@ -66,33 +62,21 @@ def bench(
 ) -> None:
     """Measure latency and throughput of candidates that run in common rounds, in the manner of benchmark_app."""
     from hsdag.benchmarking.bench import bench as run_bench
-    from hsdag.benchmarking.bench import runs_on_torch
     from hsdag.benchmarking.tuning import Tuning
     from hsdag.ir.errors import OptionError
-    from hsdag.ir.placement.placement import Placement
-    from hsdag.search.options import parse_executor
 
     if (model is None) == (model_option is None):
         raise OptionError("name the model once: hsdag bench MODEL, or hsdag bench -m MODEL")
     model = model or model_option
     assert model is not None
-    tuning = Tuning(hint, streams, threads, pinning, precision, cache_dir, requests, iterations)
-    engine = parse_executor(executor) if executor is not None else None
-    if engine not in (None, "cuda") and not placement:
-        raise OptionError("--executor chooses what runs a placement: name one with --placement")
-    placements = {str(path): Placement.load(path) for path in placement}
-    on_torch = runs_on_torch(engine, placements)
-    named = _candidates(devices, device, on_torch=on_torch)
-    if (trace or gantt) and len(named) + len(placement) > 1:
-        raise OptionError("--trace and --gantt show one run: name one --placement or one --device, and no target")
     check_files([trace, gantt], [*model_files(model, inputs), *placement], [gantt])
     result = run_bench(
         model,
-        placements,
-        named,
+        placement,
+        device if devices is None else [devices, *device],
         executor=executor,
         time=time,
-        tuning=tuning,
+        tuning=Tuning(hint, streams, threads, pinning, precision, cache_dir, requests, iterations),
         seed=seed,
         shape=shape,
         inputs=inputs,
@@ -101,21 +85,7 @@ def bench(
         with_timeline=bool(trace or gantt),
     )
     write_timeline(result.timeline, trace, gantt)
-    if as_json:
-        print_json(result.model_dump(mode="json"))
-    else:
-        _show(result)
-
-
-def _candidates(devices: str | None, device: list[str], *, on_torch: bool) -> list[str | DeviceSpec]:
-    """The devices and targets that are named."""
-    from hsdag.ir.device import parse_devices, split_devices
-
-    if devices is None:
-        return [*device]
-    if on_torch:
-        return [*split_devices(devices), *device]
-    return [devices, *device] if _TARGET.match(devices) else [*parse_devices(devices), *device]
+    print_json(result.model_dump(mode="json")) if as_json else _show(result)
 
 
 def _show(result: BenchResult) -> None:
@@ -140,16 +110,11 @@ def _show(result: BenchResult) -> None:
     ]
     loading = ["compile s", "first ms", "process MB", "GPU MB"]
     print_table(None, [*columns, "inferences/s", "submodels", *loading], cells)
-    _show_scenarios(result)
     for name, reason in result.failures.items():
         typer.echo(f"{name} did not run: {reason}")
     for name, reason in result.in_flight_failures.items():
         typer.echo(f"{name} did not run with several requests in flight: {reason}")
-
-
-def _show_scenarios(result: BenchResult) -> None:
-    """A row for each of several scenarios, and a column for each candidate."""
-    if len(result.scenarios) > 1:
+    if len(result.scenarios) > 1:  # a row for each, and a column for each candidate
         rows, total = result.rows, sum(each.weight for each in result.scenarios)
         cells = [
             [
