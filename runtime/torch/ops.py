@@ -6,6 +6,7 @@ shapes), is evaluated by OpenVINO on the CPU. Legend: N batch, C channels, G gro
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -30,23 +31,20 @@ from hsdag.runtime.torch.op import (
 Builder = Callable[[Op], TensorFunction]
 """Raises NotInTorch for forms of an op that torch does not run."""
 
+SAME_NAMES = (
+    "Relu Abs Sign Floor LogicalNot BitwiseNot Maximum Minimum LogicalAnd LogicalOr LogicalXor BitwiseAnd BitwiseOr "
+    "BitwiseXor"
+)
 ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
+    **{name: getattr(torch, re.sub(r"\B[A-Z]", r"_\g<0>", name).lower()) for name in SAME_NAMES.split()},
     "Parameter": lambda x: x,  # takes the tensor that was fed
     "Result": lambda x: x,
     "Identity": lambda x: x,
-    "Relu": torch.relu,
-    "Abs": torch.abs,
     "Negative": torch.neg,
-    "Sign": torch.sign,
-    "Floor": torch.floor,
     "Ceiling": torch.ceil,
-    "LogicalNot": torch.logical_not,
-    "BitwiseNot": torch.bitwise_not,
     "Add": torch.add,
     "Subtract": torch.sub,
     "Multiply": torch.mul,
-    "Maximum": torch.maximum,
-    "Minimum": torch.minimum,
     "Mod": torch.fmod,
     "FloorMod": torch.remainder,
     "SquaredDifference": lambda a, b: torch.square(a - b),
@@ -56,19 +54,13 @@ ELEMENTWISE: dict[str, Callable[..., Tensor]] = {
     "GreaterEqual": torch.ge,
     "Less": torch.lt,
     "LessEqual": torch.le,
-    "LogicalAnd": torch.logical_and,
-    "LogicalOr": torch.logical_or,
-    "LogicalXor": torch.logical_xor,
-    "BitwiseAnd": torch.bitwise_and,
-    "BitwiseOr": torch.bitwise_or,
-    "BitwiseXor": torch.bitwise_xor,
     "Select": torch.where,
 }
 """Functions of all operands, of any element type."""
 
-SAME_NAMES = "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Erf Exp IsFinite IsNaN Log Sigmoid Sin Sinh Sqrt Tan Tanh"
+SAME_NAMES_REALS = "Acos Acosh Asin Asinh Atan Atanh Cos Cosh Erf Exp IsFinite IsNaN Log Sigmoid Sin Sinh Sqrt Tan Tanh"
 ELEMENTWISE_REALS: dict[str, Callable[..., Tensor]] = {
-    **{name: getattr(torch, name.lower()) for name in SAME_NAMES.split()},
+    **{name: getattr(torch, name.lower()) for name in SAME_NAMES_REALS.split()},
     "Power": torch.pow,
     "HSwish": functional.hardswish,
     "HSigmoid": functional.hardsigmoid,
@@ -383,7 +375,7 @@ def _avg_pool(op: Op) -> TensorFunction:
 
 
 BUILDERS: dict[str, Builder] = {
-    **{name: _each(function) for name, function in (ELEMENTWISE | ELEMENTWISE_REALS).items()},
+    **{name: _each(function) for name, function in ELEMENTWISE.items()},
     "Convert": _convert,
     "ConvertLike": _convert,
     "Divide": _divide,
@@ -408,6 +400,11 @@ BUILDERS: dict[str, Builder] = {
     "StridedSlice": _strided_slice,
     "Pad": _pad,
     "Gather": _gather,
+}
+"""For operands of any element type."""
+
+BUILDERS_OF_REALS: dict[str, Builder] = {
+    **{name: _each(function) for name, function in ELEMENTWISE_REALS.items()},
     "Clamp": _clamp,
     "FakeQuantize": _fake_quantize,
     "Gelu": _gelu,
@@ -425,12 +422,7 @@ BUILDERS: dict[str, Builder] = {
     "MaxPool": _max_pool,
     "AvgPool": _avg_pool,
 }
-
-REALS_ONLY = frozenset(
-    "Clamp FakeQuantize Gelu Softmax LogSoftmax MatMul ScaledDotProductAttention ReduceMean ReduceL1 "
-    "ReduceL2 MVN GroupNormalization Convolution GroupConvolution MaxPool AvgPool".split()
-).union(ELEMENTWISE_REALS)
-"""Op types that torch runs only where their first input is of a floating type."""
+"""For ops that torch runs only where their first operand is of a floating type."""
 
 
 def build_op(node: ov.Node, known: Mapping[int, Tensor] | None = None) -> tuple[TensorFunction, bool]:
@@ -443,8 +435,10 @@ def build_op(node: ov.Node, known: Mapping[int, Tensor] | None = None) -> tuple[
     for port in range(node.get_output_size()):
         op.dtype(port)
     broadcast = str(node.get_attributes().get("auto_broadcast", "numpy")).lower()
+    build = BUILDERS.get(op.type) or (BUILDERS_OF_REALS.get(op.type) if op.takes_reals else None)
     try:
-        op.require(op.type in BUILDERS, op.takes_reals or op.type not in REALS_ONLY, broadcast in ("numpy", "none"))
-        return BUILDERS[op.type](op), True
+        if build is not None and broadcast in ("numpy", "none"):
+            return build(op), True
     except NotInTorch:
-        return by_openvino(op), False
+        pass
+    return by_openvino(op), False
