@@ -44,11 +44,6 @@ def worker(workload_file: Path) -> TorchWorker:
     return TorchWorker(WorkerSetup(workload_file, (A, B, TIGHT)))
 
 
-@pytest.fixture(scope="module")
-def of_model(tiny_resnet: Path) -> TorchWorker:
-    return TorchWorker(WorkerSetup(tiny_resnet, (A, B)))
-
-
 def split(worker: TorchWorker, **changes: object) -> Candidate:
     count = worker._source.graph.num_nodes
     placed = Candidate.side_by_side([NAMES[v % 2] for v in range(count)], NAMES, executor="cuda")
@@ -64,7 +59,9 @@ def test_a_split_workload_computes_what_numpy_computes(worker: TorchWorker) -> N
     assert difference["max_relative"] < 1e-5
 
 
-def test_a_split_model_computes_what_openvino_computes(of_model: TorchWorker) -> None:
+@pytest.mark.parametrize("model", ["tiny_resnet", "tiny_bert"])
+def test_a_split_model_computes_what_openvino_computes(model: str, request: pytest.FixtureRequest) -> None:
+    of_model = TorchWorker(WorkerSetup(request.getfixturevalue(model), (A, B)))
     of_model.handle(Open("split", split(of_model)))
     for reference in (Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"}), Candidate("op-by-op")):
         of_model.handle(Open("reference", reference))
