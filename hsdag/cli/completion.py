@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from importlib import resources
-from pkgutil import iter_modules
 from typing import get_args
 
 
@@ -71,9 +70,10 @@ def hints() -> list[str]:
 
 
 def formats() -> list[str]:
-    """Of ``export --format``; the modules are listed, not imported."""
-    folder = str(resources.files("hsdag.exports"))
-    return sorted(found.name for found in iter_modules([folder]) if found.name != "base")
+    """Of ``export --format``."""
+    from hsdag.exports import export_formats
+
+    return list(export_formats())
 
 
 def platforms() -> list[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any, final
+from typing import Any
 
 from hsdag.exports.base import Exporter, ModelSource, unplaced_clone
 from hsdag.ir.errors import ModelError, OptionError
@@ -25,31 +25,23 @@ DESIGNATORS = {"CPU": "cpu", "GPU": "gpu", "NPU": "npu", "cpu": "cpu", "cuda": "
 MOST_NAMED = 5
 
 
-@final
-class OrtExporter(Exporter):
-    """FILE.onnx, and FILE.json with the session option that turns the annotations into devices."""
+def write(placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
+    """FILE.onnx, and FILE.json with the session option; FILE.onnx.data where the model keeps its weights outside.
 
-    needs_model = True
-    suffixes = (".onnx",)
-    beside = (".json", ".onnx.data")
-
-    def write(self, placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
-        """Write two files, three where the model keeps its weights outside. ``source.path`` is the ONNX model.
-
-        Raises OptionError for another model than ONNX and for names of devices that ONNX Runtime cannot read.
-        """
-        setting = layer_assignment(placement)
-        path = _onnx_path(source)
-        network = _loaded(path)
-        devices = device_by_tensor(placement, source)
-        unmapped = annotate(network.graph, devices)
-        if unmapped:
-            named = ", ".join(repr(name) for name in unmapped[:MOST_NAMED]) + ", ..." * (len(unmapped) > MOST_NAMED)
-            source.tell(
-                f"{len(unmapped)} of {len(network.graph.node)} ONNX nodes have no op in OpenVINO's model ({named}): "
-                "they go with the nodes around them"
-            )
-        return _write(network, {SETTING: setting, "not_mapped": unmapped}, path, out_path)
+    ``source.path`` is the ONNX model. Raises OptionError for another model than ONNX and for names of devices that
+    ONNX Runtime cannot read.
+    """
+    setting = layer_assignment(placement)
+    path = _onnx_path(source)
+    network = _loaded(path)
+    unmapped = annotate(network.graph, device_by_tensor(placement, source))
+    if unmapped:
+        named = ", ".join(repr(name) for name in unmapped[:MOST_NAMED]) + ", ..." * (len(unmapped) > MOST_NAMED)
+        source.tell(
+            f"{len(unmapped)} of {len(network.graph.node)} ONNX nodes have no op in OpenVINO's model ({named}): "
+            "they go with the nodes around them"
+        )
+    return _write(network, {SETTING: setting, "not_mapped": unmapped}, path, out_path)
 
 
 def layer_assignment(placement: Placement) -> str:
@@ -143,4 +135,4 @@ def _write(network: Any, document: dict[str, Any], source: Path, out_path: Path)
     return [out_path.with_name(path.name) for path in written]
 
 
-EXPORTER = OrtExporter()
+EXPORTERS = {"ort": Exporter(write, needs_model=True, suffixes=(".onnx",), beside=(".json", ".onnx.data"))}

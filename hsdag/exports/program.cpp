@@ -23,7 +23,7 @@ struct Op {
     std::size_t device;
 };
 
-// DATA: kDefaultModel, kDevices, kAffinity
+// DATA
 
 void register_devices(ov::Core& core) {
     for (const Device& device : kDevices) {

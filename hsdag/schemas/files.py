@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from hsdag.exports.parts import PartsManifest
 from hsdag.ir.files import write_atomically
 from hsdag.ir.graph.graph_file import GraphRecord
-from hsdag.ir.placement.parts import PartsManifest
 from hsdag.ir.placement.placement import Placement
 from hsdag.placing.result import PlaceResult
 from hsdag.runtime.measuring.profile import ProfileRecord

@@ -3,18 +3,56 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import openvino as ov
 
 from hsdag.ir.graph.build import graph_of, name_uniquely, ordered_ops
 from hsdag.ir.graph.reader import input_name
-from hsdag.ir.placement.parts import Part, PlacedParts, TensorSource
-from hsdag.ir.placement.placement import Placement
+from hsdag.ir.placement.placement import DeviceRecord, Placement, Record
 from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor
 from hsdag.runtime.executor.merging import CutOptions, plan_cut
 from hsdag.runtime.executor.submodels import Submodel, SubmodelBuilder
+
+
+class TensorSource(Record):
+    """Where a tensor comes from: output ``name`` of part number ``part``, or the model's input ``name``."""
+
+    part: int | None
+    """None where the caller gives it."""
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class Part:
+    """A convex piece of a model that runs on one device.
+
+    Every input and output of ``model`` has one name; ``sources`` says by the name of an input what it reads. ``ops``
+    are the ops placed on the device that the part computes, ``copies`` those placed elsewhere and computed here
+    too, all by their friendly names. A part that ``has_state`` keeps variables between inferences.
+    """
+
+    model: ov.Model
+    device: DeviceRecord
+    sources: Mapping[str, TensorSource]
+    ops: tuple[str, ...]
+    copies: tuple[str, ...] = ()
+    has_state: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class PlacedParts:
+    """Parts in an order in which they can run; by name, the model's inputs that are read, and all its outputs.
+
+    With every input and output comes its port in the whole model.
+    """
+
+    name: str
+    parts: tuple[Part, ...]
+    inputs: Mapping[str, ov.Output]
+    outputs: Mapping[str, tuple[ov.Output, TensorSource]]
 
 
 def placed_parts(model: ov.Model, placement: Placement, options: CutOptions | None = None) -> PlacedParts:
@@ -37,12 +75,11 @@ def placed_parts(model: ov.Model, placement: Placement, options: CutOptions | No
         sources = names.give(submodel, fed, len(parts))
         if not submodel.model.outputs and not submodel.has_state:
             continue
-        ops, copies = (
-            tuple(graph.op_names[v] for v in subgraph.ops if (home[v] == subgraph.device) == is_own)
-            for is_own in (True, False)
-        )
+        own = {graph.op_names[v]: bool(home[v] == subgraph.device) for v in subgraph.ops}
+        names.restore(submodel.model, set(own))
+        inside = {node.get_friendly_name() for node in submodel.model.get_ordered_ops()}
+        ops, copies = (tuple(op for op in own if own[op] is is_own and op in inside) for is_own in (True, False))
         parts.append(Part(submodel.model, devices[subgraph.device], sources, ops, copies, submodel.has_state))
-        names.restore(submodel.model, {*ops, *copies})
     outputs = {name: (port, fed[tensor]) for name, (port, tensor) in names.outputs.items()}
     every = (
         *(source for part in parts for source in part.sources.values()),
@@ -95,10 +132,10 @@ class _Names:
                     port.get_tensor().set_names(set())
         handed: dict[tuple[str, int], TensorSource] = {}
         for result, tensor in zip(model.get_results(), submodel.outputs, strict=True):
-            source = result.input_value(0)
+            source, passed = result.input_value(0), _passed_on(result.input_value(0))
             key = (source.get_node().get_name(), source.get_index())
-            if source.get_node().get_type_name() == "Parameter":
-                fed[tensor] = sources[source.get_any_name()]
+            if passed.get_node().get_type_name() == "Parameter":
+                fed[tensor] = sources[passed.get_any_name()]
                 model.remove_result(result)
             elif key in handed:
                 fed[tensor] = handed[key]
@@ -108,8 +145,10 @@ class _Names:
                 for port in (source, result.output(0)):  # which share their names unless the source had none
                     port.get_tensor().set_names({fed[tensor].name})
                 result.set_friendly_name(f"{fed[tensor].name}/result")
+        ports = (port for node in model.get_ordered_ops() for port in node.inputs())
+        read = {port.get_source_output().get_node().get_name() for port in ports}
         for parameter in model.get_parameters():
-            if not parameter.output(0).get_target_inputs():
+            if parameter.get_name() not in read:
                 del sources[parameter.get_friendly_name()]
                 model.remove_parameter(parameter)
         return sources
@@ -124,6 +163,14 @@ class _Names:
 
     def _between(self, tensor: Tensor) -> str:
         return f"{self._graph.op_names[tensor.op]}:{tensor.port}"
+
+
+def _passed_on(value: ov.Output) -> ov.Output:
+    """A value without Converts to the type that they read: for nothing else the CPU plugin may give zeros."""
+    node = value.get_node()
+    if node.get_type_name() == "Convert" and node.get_input_element_type(0) == node.get_output_element_type(0):
+        return _passed_on(node.input_value(0))
+    return value
 
 
 def _unique(names: Iterable[str]) -> list[str]:

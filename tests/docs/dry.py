@@ -14,7 +14,7 @@ from typing import Any
 import typer
 
 from hsdag.cli.app import app
-from hsdag.exports.base import export_formats
+from hsdag.exports import export_formats
 from hsdag.ir.device import parse_devices
 from hsdag.ir.graph.reader import parse_shapes
 from hsdag.ir.graph.scenario import parse_scenarios

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hsdag.ir.placement.parts import PartsManifest
+from hsdag.exports.parts import PartsManifest
 from tests.fuzz.formats.base import Format
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from hsdag.cli import completion
 from hsdag.cli.app import run
-from hsdag.exports.base import export_formats
+from hsdag.exports import export_formats
 from hsdag.runtime.measuring.references import REFERENCES
 from hsdag.runtime.platforms.reader import list_platforms
 

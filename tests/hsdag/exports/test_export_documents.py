@@ -13,13 +13,13 @@ import openvino as ov
 import pytest
 from openvino import opset13 as op
 
-from hsdag.exports.base import export_formats, export_placement
-from hsdag.exports.dot import quoted, submodels
+from hsdag.exports import export_formats
+from hsdag.exports.base import export_placement
+from hsdag.exports.documents import quoted, submodels
 from hsdag.ir.errors import OptionError, OutputError, PlacementError
 from hsdag.ir.graph.build import fingerprint, graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.placement.placement import Placement
-from hsdag.runtime.executor.placed_parts import placed_parts
 from tests.exported import placed_by, read_back
 
 Place = Callable[[ov.Model, Callable[[int], str]], Placement]
@@ -78,12 +78,12 @@ def test_no_format_writes_another_model_or_where_there_is_no_folder_or_no_name(
     monkeypatch.chdir(tmp_path)
     placement, file, x = alternating(model), f"f{SUFFIX[name]}", op.parameter([2], np.float32, name="x")
     with pytest.raises(PlacementError, match="this is another model"):
-        export_placement(placement, name, tmp_path / file, ov.Model([op.relu(x)], [x], "other"), cut=placed_parts)
+        export_placement(placement, name, tmp_path / file, ov.Model([op.relu(x)], [x], "other"))
     with pytest.raises(OutputError, match="cannot be written: No such file or directory"):
-        export_placement(placement, name, tmp_path / "absent" / file, model, cut=placed_parts)
+        export_placement(placement, name, tmp_path / "absent" / file, model)
     for path in ("", "."):
         with pytest.raises(OutputError, match=r"^\. is a folder; name the file to write"):
-            export_placement(placement, name, path, model, cut=placed_parts)
+            export_placement(placement, name, path, model)
     assert list(tmp_path.iterdir()) == []
 
 
@@ -92,7 +92,7 @@ def test_export_leaves_the_model_and_no_other_files(
     tmp_path: Path, model: ov.Model, alternating: Alternating, name: str
 ) -> None:
     before = fingerprint(graph_of(model))
-    files = export_placement(alternating(model), name, tmp_path / f"f{SUFFIX[name]}", model, cut=placed_parts)
+    files = export_placement(alternating(model), name, tmp_path / f"f{SUFFIX[name]}", model)
     assert files[0].is_relative_to(tmp_path / f"f{SUFFIX[name]}")
     assert sorted(path for path in tmp_path.rglob("*") if path.is_file()) == sorted(files)
     assert {path.name.split(".")[0] for path in tmp_path.iterdir()} == {"f"}
@@ -105,7 +105,7 @@ def test_every_format_reads_back_to_the_same_placement(
     tmp_path: Path, model: ov.Model, alternating: Alternating, name: str
 ) -> None:
     placement = alternating(model)
-    files = export_placement(placement, name, tmp_path / f"f{SUFFIX[name]}", model, cut=placed_parts)
+    files = export_placement(placement, name, tmp_path / f"f{SUFFIX[name]}", model)
     found, placed = read_back(name, files[0], placement), placed_by(placement)
     assert found.items() <= placed.items()
     runs = {"relu", "conv1", "conv2", "conv3", "tanh", "flat2", "flat3", "sum"}
@@ -245,5 +245,5 @@ def test_every_format_is_written_for_every_kind_of_model(
 ) -> None:
     model = build()
     placement = place(model, lambda s: ("FAST", "SLOW")[s % 2])
-    files = export_placement(placement, name, tmp_path / f"m{SUFFIX[name]}", model, cut=placed_parts)
+    files = export_placement(placement, name, tmp_path / f"m{SUFFIX[name]}", model)
     assert all(path.stat().st_size for path in files)

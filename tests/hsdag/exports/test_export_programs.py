@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from openvino import opset13 as op
 
 from hsdag.exports.base import export_placement
-from hsdag.exports.cpp import literal
+from hsdag.exports.programs import literal
 from hsdag.ir.errors import OptionError
 from hsdag.ir.placement.placement import Placement
 

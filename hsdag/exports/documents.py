@@ -1,17 +1,20 @@
-"""Format dot: the ops as a Graphviz drawing, coloured by device and framed by submodel.
+"""Formats of one text file: json, the placement itself; csv, a table; affinity, a map; dot, a Graphviz drawing.
 
 Legend: N ops, S submodels.
 """
 
 from __future__ import annotations
 
+import csv
+import json
+from io import StringIO
 from itertools import cycle
-from typing import final
 
 import numpy as np
 import openvino as ov
 
-from hsdag.exports.base import DocumentExporter
+from hsdag.exports.base import Exporter, document, openvino_names
+from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import Colocation, colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph
@@ -19,32 +22,66 @@ from hsdag.ir.graph.partition import Partition
 from hsdag.ir.hetero.submodels import SubmodelCollector
 from hsdag.ir.placement.placement import Placement
 
+COLUMNS = ("op", "type", "device", "openvino_device")
+
 FILL_COLOURS = "#a6cee3 #fdbf6f #b2df8a #cab2d6 #fb9a99 #ffff99 #1f78b4 #ff7f00 #33a02c #6a3d9a #e31a1c #b15928".split()
 """One per device, in the order of the placement's devices; they repeat after the twelfth."""
 
 
-@final
-class DotExporter(DocumentExporter):
-    """One frame per submodel; bold edges between frames carry a tensor, dashed ones mark a copy."""
-
-    needs_model = True
-
-    def text(self, placement: Placement, model: ov.Model | None) -> str:
-        """A drawing for ``dot -Tsvg``."""
-        assert model is not None
+def csv_text(placement: Placement, model: ov.Model | None) -> str:
+    """A row per op under the header ``COLUMNS``, in the order of the model, else of the map, which has no types."""
+    rows = [(placement.name_of(op), "", device) for op, device in placement.affinity.items()]
+    if model is not None:
         graph = graph_of(model)
-        constraints = colocate(graph)
-        parts = submodels(placement, graph)
-        lines = [
-            f"digraph {quoted(graph.name)} {{",
-            'graph [compound=true, fontname="sans-serif"];',
-            'node [shape=box, style=filled, fontname="sans-serif", fontsize=10];',
-            'edge [fontname="sans-serif", fontsize=9];',
-            *_frames(placement, graph, constraints, parts),
-            *_edges(graph, constraints, parts),
-            "}",
-        ]
-        return "\n".join(lines) + "\n"
+        rows = list(zip(graph.op_names, graph.op_types, placement.devices_of(graph), strict=True))
+    names = openvino_names(placement)
+    text = StringIO()
+    table = csv.writer(text, lineterminator="\n")
+    table.writerow(COLUMNS)
+    table.writerows((*row, names[row[-1]]) for row in rows)
+    return text.getvalue()
+
+
+def affinity_text(placement: Placement, model: ov.Model | None) -> str:
+    """OpenVINO's device by the friendly name of every op, as ``core.query_model`` gives it.
+
+    With the model at hand, ops have the names that they bear in it. Raises OptionError where ops of one name are on
+    different devices.
+    """
+    devices = openvino_names(placement)
+    placed = [(placement.name_of(op), devices[device]) for op, device in placement.affinity.items()]
+    if model is not None:
+        names = (node.get_friendly_name() for node in model.get_ordered_ops())
+        placed = [(name, devices[d]) for name, d in zip(names, placement.devices_of(graph_of(model)), strict=True)]
+    affinity: dict[str, str] = {}
+    for name, device in placed:
+        if affinity.setdefault(name, device) != device:
+            raise OptionError(
+                f"ops named {name!r} are on {affinity[name]} and on {device}, which a map by names cannot say: "
+                "use --format python or ir"
+            )
+    return json.dumps(affinity, indent=1) + "\n"
+
+
+def dot_text(placement: Placement, model: ov.Model | None) -> str:
+    """The ops as a drawing for ``dot -Tsvg``, coloured by device, with a frame per submodel.
+
+    Bold edges between frames carry a tensor, dashed ones mark a copy.
+    """
+    assert model is not None
+    graph = graph_of(model)
+    constraints = colocate(graph)
+    parts = submodels(placement, graph)
+    lines = [
+        f"digraph {quoted(graph.name)} {{",
+        'graph [compound=true, fontname="sans-serif"];',
+        'node [shape=box, style=filled, fontname="sans-serif", fontsize=10];',
+        'edge [fontname="sans-serif", fontsize=9];',
+        *_frames(placement, graph, constraints, parts),
+        *_edges(graph, constraints, parts),
+        "}",
+    ]
+    return "\n".join(lines) + "\n"
 
 
 def submodels(placement: Placement, graph: ComputationGraph) -> Partition:
@@ -99,4 +136,9 @@ def _edges(graph: ComputationGraph, constraints: Colocation, parts: Partition) -
     return lines
 
 
-EXPORTER = DotExporter()
+EXPORTERS = {
+    "json": Exporter(document(lambda placement, _: placement.to_json())),
+    "csv": Exporter(document(csv_text)),
+    "dot": Exporter(document(dot_text), needs_model=True),
+    "affinity": Exporter(document(affinity_text), for_openvino=True),
+}

@@ -1,0 +1,138 @@
+"""Formats that deploy a placed model: ir, an IR that carries its placement; python and cpp, programs that run it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from pprint import pformat
+
+import openvino as ov
+
+from hsdag.exports.base import Exporter, ModelSource, openvino_names, unplaced_clone
+from hsdag.ir.device import PLUGIN_LIBRARIES, DeviceSpec
+from hsdag.ir.errors import OptionError
+from hsdag.ir.files import write_atomically, write_ir
+from hsdag.ir.graph.build import ordered_ops
+from hsdag.ir.placement.placement import RT_INFO_PATH, Placement
+
+SCRIPT, PROGRAM = (Path(__file__).with_name(name) for name in ("program.py.in", "program.cpp"))
+"""The programs, with the line DATA in whose place a placement's data stands."""
+
+SIDE_BY_SIDE = '''def compiled_model(path):
+    """The placed model; its devices run side by side."""
+    compiled = hsdag.compile_work_conserving(path, hsdag.Placement.model_validate(PLACEMENT))
+    print(f"subgraphs: {len(compiled.cut.subgraphs)}")
+    return compiled
+'''
+"""In a script, in place of what it does for HETERO between two lines COMPILING."""
+
+
+def write_placed_ir(placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
+    """FILE.xml and FILE.bin: the model as it is, with the placement document in its rt_info.
+
+    ``Placement.from_model(model).compile(core, model)`` compiles it as placed.
+    """
+    assert source.model is not None
+    placed = unplaced_clone(placement, source.model)
+    placed.set_rt_info(placement.to_json(), RT_INFO_PATH)
+    return write_ir(placed, out_path)
+
+
+def write_python(placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
+    """FILE.py, a script that needs openvino and numpy alone, or for the work-conserving executor hsdag, which is it.
+
+    With the model at hand also FILE.xml and FILE.bin, which the script reads: the placed model, or for the
+    work-conserving executor, which cuts it itself, the model as it is.
+    """
+    is_cut_later = placement.executor == "work-conserving"
+    model = source.model and (unplaced_clone(placement, source.model) if is_cut_later else _placed(placement, source))
+    before, for_hetero, after = SCRIPT.read_text(encoding="utf-8").split("# COMPILING\n")
+    if is_cut_later:
+        text = before.replace("import openvino as ov", "import hsdag") + SIDE_BY_SIDE + after
+        data = f"PLACEMENT = {pformat(placement.model_dump(exclude_none=True), width=100, sort_dicts=False)}\n"
+    else:
+        text = before + for_hetero + after
+        devices = ((s.openvino_name, _added_library(s), dict(s.properties)) for s in _used_specs(placement))
+        rows = (f"    {device!r},\n" for device in devices)
+        map_ = (f"    {op!r}: {device!r},\n" for op, device in _deployed_map(placement, model).items())
+        about = "# Name, plugin library of a device to be added, properties.\n"
+        data = f"{about}DEVICES = [\n{''.join(rows)}]\nAFFINITY = {{\n{''.join(map_)}}}\n"
+    name = _default_name(placement, model, out_path)
+    return _written(text.replace("# DATA\n", f"DEFAULT_MODEL = {name!r}\n{data}"), model, out_path)
+
+
+def write_cpp(placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
+    """FILE.cpp, a C++17 program that needs OpenVINO's C++ API alone; with the model at hand FILE.xml and FILE.bin, too.
+
+    Raises OptionError for a placement that HETERO does not run.
+    """
+    if placement.executor != "hetero" and len(placement.used_devices) > 1:
+        raise OptionError(
+            f"only placements for HETERO can be exported to C++, and this one is for the {placement.executor} "
+            "executor; use --format python"
+        )
+    model = source.model and _placed(placement, source)
+    specs = _used_specs(placement)
+    ids = {spec.openvino_name: d for d, spec in enumerate(specs)}
+    data = [
+        f"const char* const kDefaultModel = {literal(_default_name(placement, model, out_path))};",
+        f"const std::vector<Device> kDevices = {{{', '.join(_cpp_device(spec) for spec in specs)}}};",
+        "const Op kAffinity[] = {",
+        *(f"    {{{literal(op)}, {ids[device]}}}," for op, device in _deployed_map(placement, model).items()),
+        "};",
+    ]
+    return _written(PROGRAM.read_text(encoding="utf-8").replace("// DATA\n", "\n".join(data) + "\n"), model, out_path)
+
+
+def _placed(placement: Placement, source: ModelSource) -> ov.Model:
+    """The model that a program compiles for HETERO. Raises PlacementError where the placement is for another one."""
+    assert source.model is not None
+    return placement.apply(source.model.clone())
+
+
+def _default_name(placement: Placement, model: ov.Model | None, out_path: Path) -> str:
+    """The file that a program reads where none is given."""
+    return f"{placement.model.name}.xml" if model is None else out_path.with_suffix(".xml").name
+
+
+def _written(text: str, model: ov.Model | None, out_path: Path) -> list[Path]:
+    """Write a program and, where the model is at hand, the IR beside it."""
+    beside = [] if model is None else write_ir(model, out_path.with_suffix(".xml"))
+    write_atomically(out_path, text.encode())
+    return [out_path, *beside]
+
+
+def _used_specs(placement: Placement) -> list[DeviceSpec]:
+    """The devices that hold at least one op."""
+    return [device.spec() for device in placement.devices if device.name in placement.used_devices]
+
+
+def _added_library(spec: DeviceSpec) -> str | None:
+    """The plugin library of a device that has to be added to OpenVINO's own."""
+    return PLUGIN_LIBRARIES[spec.plugin.partition(".")[0]] if spec.is_added else None
+
+
+def _deployed_map(placement: Placement, placed: ov.Model | None) -> dict[str, str]:
+    """OpenVINO's device name per op: of the placed model where it is at hand, else of the affinity map."""
+    if placed is not None:
+        return {name: node.get_rt_info()["affinity"].astype(str) for name, node in ordered_ops(placed)}
+    names = openvino_names(placement)
+    return {placement.name_of(op): names[device] for op, device in placement.affinity.items()}
+
+
+def literal(text: str) -> str:
+    """A C++ string literal with the UTF-8 bytes of ``text``; all but plain ASCII as three octal digits."""
+    shown = (chr(b) if 32 <= b < 127 and b not in b'"\\?' else f"\\{b:03o}" for b in text.encode())
+    return '"' + "".join(shown) + '"'
+
+
+def _cpp_device(spec: DeviceSpec) -> str:
+    pairs = (f"{{{literal(key)}, std::string({literal(value)})}}" for key, value in spec.properties.items())
+    return f"{{{literal(spec.openvino_name)}, {literal(_added_library(spec) or '')}, {{{', '.join(pairs)}}}}}"
+
+
+PROGRAM_FILES = (".xml", ".bin")
+EXPORTERS = {
+    "ir": Exporter(write_placed_ir, needs_model=True, for_openvino=True, suffixes=(".xml",), beside=(".bin",)),
+    "python": Exporter(write_python, for_openvino=True, suffixes=(".py",), beside=PROGRAM_FILES),
+    "cpp": Exporter(write_cpp, for_openvino=True, suffixes=(".cpp", ".cc", ".cxx"), beside=PROGRAM_FILES),
+}
