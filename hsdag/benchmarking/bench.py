@@ -24,9 +24,9 @@ from hsdag.placing.final import family_ratios
 from hsdag.placing.measured_trace import measured_timeline
 from hsdag.placing.session import Session, placed_candidate
 from hsdag.runtime.machine.devices import DeviceSet, canonical, make_core
-from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
+from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
-from hsdag.runtime.measuring.messages import Opened
+from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.objectives.latency import LATENCY
 from hsdag.runtime.objectives.throughput import THROUGHPUT
 from hsdag.runtime.timeline.timeline import Timeline

@@ -31,7 +31,8 @@ from hsdag.ir.placement.placement import Record
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
 from hsdag.placing.verifying import Check
 from hsdag.runtime.machine.devices import make_core
-from hsdag.runtime.measuring.messages import WORKER_COMMAND, CompareOutputs, WorkerSetup, worker_client
+from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, ask, worker_client
+from hsdag.runtime.measuring.worker import Worker
 
 LIMIT_S = 120.0
 """How long both devices may take to run a part of the model, compiling not counted."""
@@ -223,7 +224,7 @@ def bisect(
         def look(v: int | None, *, alone: bool = False) -> Probe:
             name, kind = ("the outputs", "Model") if v is None else (graph.op_names[v], graph.op_types[v])
             on_step(f"{'alone' if alone else 'up to'} {name}")
-            request = CompareOutputs(pair, None if v is None else name, alone)
+            request = ask(Worker.compare_outputs, pair, None if v is None else name, alone=alone)
             try:
                 found = client.call(request, LIMIT_S, COMPILING_LIMIT_S)
             except CandidateFailed as failure:

@@ -17,12 +17,12 @@ from pydantic import computed_field
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.ir.placement.placement import Record
-from hsdag.ir.processes import CandidateFailed, Request, WorkerDefect
+from hsdag.ir.processes import CandidateFailed, WorkerDefect
 from hsdag.models import build_model
 from hsdag.placing.session import TORCH_WORKER_COMMAND
 from hsdag.runtime.machine.devices import list_cuda
-from hsdag.runtime.measuring.candidate import Candidate, Open
-from hsdag.runtime.measuring.messages import Choices, Difference, Probe, WorkerSetup, worker_client
+from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.messages import Call, Probe, WorkerSetup, worker_client
 from hsdag.runtime.torch.devices import parse_torch_devices
 from hsdag.version import __version__
 
@@ -39,7 +39,7 @@ LIMIT_S = 120.0
 LOGICAL = "A=cpu[threads=1],B=cpu[threads=1]"
 """What stands in where there is no CUDA device."""
 
-Ask = Callable[[Request[Any]], Any]
+Ask = Callable[[Call[Any]], Any]
 """Has the worker of the engine answer a request."""
 
 
@@ -126,11 +126,12 @@ def _full(spec: DeviceSpec) -> DeviceSpec:
 def check_model(ask: Ask, specs: Sequence[DeviceSpec]) -> str:
     """A model of the zoo whose ops are placed at random computes what OpenVINO's CPU device computes."""
     names = [spec.openvino_name for spec in specs]
-    num_ops = len(ask(Choices(names[0])))
+    num_ops = len(ask(Call("choices", (names[0],))))
     drawn = np.random.default_rng(0).integers(0, len(names), num_ops).tolist()
-    ask(Open("placed", Candidate(",".join(names), tuple(names[d] for d in drawn), executor="cuda")))
-    ask(Open("reference", Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"})))
-    gap = ask(Difference("placed", "reference"))["max_relative"]
+    placed = Candidate(",".join(names), tuple(names[d] for d in drawn), executor="cuda")
+    ask(Call("open", ("placed", placed)))
+    ask(Call("open", ("reference", Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"}))))
+    gap = ask(Call("difference", ("placed", "reference")))["max_relative"]
     if gap is None or gap > BAR:
         by = "values that are not finite" if gap is None else f"{gap:.1e}"
         raise ExecutionError(f"outputs of {MODEL}, placed at random, differ from OpenVINO's by {by}")
@@ -141,7 +142,7 @@ def check_fault(ask: Ask, specs: Sequence[DeviceSpec]) -> str:
     """A device that runs out of memory is named, and the inferences after that are right."""
     for full in map(_full, specs):
         try:
-            ask(Open("full", Candidate(full.openvino_name)))
+            ask(Call("open", ("full", Candidate(full.openvino_name))))
             message = "nothing"
         except (CandidateFailed, ExecutionError) as error:
             message = str(error)
@@ -157,7 +158,7 @@ def check_copy(ask: Ask, specs: Sequence[DeviceSpec]) -> str:
     if source == destination:
         return f"{source.name} is the only device"
     ends = source.openvino_name, destination.openvino_name
-    copied = ask(Probe(ends, "matrix", 1, COPIED_BYTES, COPY_RUNS, COPY_S))
+    copied = ask(Call("probe", (Probe(ends, "matrix", 1, COPIED_BYTES, COPY_RUNS, COPY_S),)))
     rate = COPIED_BYTES / max(copied.rest_s, 1e-9) / 1e9
     return f"{source.name} to {destination.name}: {COPIED_BYTES:,} bytes arrive as sent, {rate:.1f} GB/s"
 

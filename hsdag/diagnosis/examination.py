@@ -22,18 +22,15 @@ from hsdag.runtime.machine.devices import cpu_topology, named_devices
 from hsdag.runtime.machine.usable import usable_memory_bytes
 from hsdag.runtime.measuring.messages import (
     WORKER_COMMAND,
-    AskDevice,
     DeviceFacts,
-    ListDevices,
     Precision,
-    ProbePrecision,
-    ProbeTransfer,
-    SideBySide,
     Transfer,
     WorkerSetup,
+    ask,
     worker_client,
 )
 from hsdag.runtime.measuring.profile import Contention
+from hsdag.runtime.measuring.worker import Worker
 
 PAIR_S = 0.3
 """Seconds for which two devices run side by side, of each kind of small model."""
@@ -128,19 +125,21 @@ def examine(
 
 def _listed(questions: Questions) -> tuple[str, ...]:
     """What OpenVINO finds; where it crashes over that, what each plugin finds by itself."""
-    found = questions.ask("OpenVINO", "listing devices", ListDevices(), compiles=False)
+    found = questions.ask("OpenVINO", "listing devices", ask(Worker.list_devices), compiles=False)
     if found is not None:
         return found
     by_plugin = [
-        questions.ask(name, "listing its devices", ListDevices(name), compiles=False) for name in PLUGIN_LIBRARIES
+        questions.ask(name, "listing its devices", ask(Worker.list_devices, name), compiles=False)
+        for name in PLUGIN_LIBRARIES
     ]
     return tuple(itertools.chain.from_iterable(names or () for names in by_plugin))
 
 
 def _examined_device(questions: Questions, spec: DeviceSpec) -> Device:
     """A device, with findings on its precision."""
-    facts = questions.ask(spec.name, "loading", AskDevice(spec), compiles=False)
-    precision = None if facts is None else questions.ask(spec.name, "a small network", ProbePrecision(spec))
+    facts = questions.ask(spec.name, "loading", ask(Worker.device_facts, spec), compiles=False)
+    question = ask(Worker.precision, spec)
+    precision = None if facts is None else questions.ask(spec.name, "a small network", question)
     if facts is not None and precision is not None:
         questions.findings += of_precision(spec.name, facts, precision)
     record = DeviceRecord.of(spec).model_dump()
@@ -152,12 +151,13 @@ def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> 
     ways = []
     for writer, reader in ((one, other), (other, one)):
         about = f"{writer.name} -> {reader.name}"
-        ways.append(questions.ask(about, "handing a tensor over", ProbeTransfer(writer, reader)))
+        ways.append(questions.ask(about, "handing a tensor over", ask(Worker.transfer, writer, reader)))
         if ways[-1] is not None and not ways[-1].is_right:
             questions.say("damaged", about)
     about, gains = f"{one.name} and {other.name}", {}
     for kind in ("compute", "memory"):
-        rounds = questions.ask(about, f"side by side, bound by {kind}", SideBySide((one, other), kind, PAIR_S))
+        question = ask(Worker.contention, (one, other), kind, PAIR_S)
+        rounds = questions.ask(about, f"side by side, bound by {kind}", question)
         if rounds is not None:
             factor = Contention.of({kind: rounds}, 2).factor[kind]
             gains[kind] = float(1 / factor[0, 1] + 1 / factor[1, 0])

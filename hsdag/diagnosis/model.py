@@ -26,14 +26,9 @@ from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.reader import input_name
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.placement import Record
-from hsdag.runtime.measuring.messages import (
-    CPU_IN_SINGLE,
-    Choices,
-    CompareOutputs,
-    CompareShrunk,
-    DeviceFacts,
-    LargestValues,
-)
+from hsdag.runtime.measuring.differences import CPU_IN_SINGLE
+from hsdag.runtime.measuring.messages import DeviceFacts, ask
+from hsdag.runtime.measuring.worker import Worker
 
 ENDS = ("Parameter", "Result", "Constant")
 """Ops that go with others: a device that does not list them refuses nothing."""
@@ -135,12 +130,13 @@ def examined_model(
         questions.findings += of_half_precision(graph, " and ".join(halves), _largest_constants(model), beyond)
     outputs: dict[str, dict[str, float | None] | None] = {}
     for spec in () if open_inputs else specs:
-        gap = questions.ask(spec.name, "comparing the model's outputs", CompareOutputs((spec, CPU_IN_SINGLE)))
+        question = ask(Worker.compare_outputs, (spec, CPU_IN_SINGLE))
+        gap = questions.ask(spec.name, "comparing the model's outputs", question)
         outputs[spec.name] = None if gap is None else dict(gap)
         questions.findings += [] if gap is None else [of_outputs(spec.name, gap["max_relative"])]
     for spec in specs if dynamic and scenarios and not any(graph.variables) else ():
-        gap = questions.ask(spec.name, "running smaller inputs after larger ones", CompareShrunk(spec))
-        if gap is not None and (gap["max_relative"] is None or gap["max_relative"] > SHRUNK):
+        shrunk = questions.ask(spec.name, "running smaller inputs after larger ones", ask(Worker.compare_shrunk, spec))
+        if shrunk is not None and (shrunk["max_relative"] is None or shrunk["max_relative"] > SHRUNK):
             questions.say("shrinking", spec.name)
     return ModelReport(
         name=graph.name,
@@ -157,7 +153,8 @@ def examined_model(
 
 def _refused(questions: Questions, graph: ComputationGraph, spec: DeviceSpec) -> list[str] | None:
     """Ops that a device does not run, which is a finding; None where it does not answer."""
-    chosen = questions.ask(spec.name, "asking which ops it runs", Choices(spec.openvino_name, (spec,)))
+    question = ask(Worker.choices, spec.openvino_name, (spec,))
+    chosen = questions.ask(spec.name, "asking which ops it runs", question)
     if chosen is None:
         return None
     ops = [v for v, name in enumerate(chosen) if not name and graph.op_types[v] not in ENDS]
@@ -185,7 +182,8 @@ def _chosen(
     names = [spec.openvino_name for spec in specs]
     for policy in ({}, PIPELINE_PARALLEL) if len(specs) > 1 else ():
         doing = " ".join(["distributing the model", *policy.values()])
-        chosen = questions.ask("HETERO", doing, Choices("HETERO:" + ",".join(names), specs, policy))
+        question = ask(Worker.choices, "HETERO:" + ",".join(names), specs, policy)
+        chosen = questions.ask("HETERO", doing, question)
         if chosen is None and any(graph.variables) and any(refused.values()):
             questions.say("stateful", "HETERO")
         if chosen is not None:
@@ -227,7 +225,7 @@ def affinities_of(model: ov.Model) -> list[str]:
 def _largest_values(questions: Questions, graph: ComputationGraph, *, is_open: bool) -> list[float] | None:
     """[N] the largest magnitude of what every op gives; None where that is not known, which is a finding."""
     if not is_open and graph.flops.sum() <= CHEAP_FLOPS and graph.num_ops <= CHEAP_OPS:
-        return questions.ask("model", "searching it for numbers beyond f16", LargestValues(F16_MOST))
+        return questions.ask("model", "searching it for numbers beyond f16", ask(Worker.largest_values, F16_MOST))
     reason = "its inputs are of dynamic shapes: give --data-shape" if is_open else "it is large"
     questions.say("unsearched", "model", reason=reason)
     return None

@@ -12,9 +12,9 @@ from hsdag.ir.errors import SearchError
 from hsdag.ir.processes import CandidateFailed
 from hsdag.placing.result import Verdict
 from hsdag.placing.verifying import Check, Verifier
-from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
+from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.latency import Clock, Comparison, Protocol, Ratio, compare
-from hsdag.runtime.measuring.messages import Opened
+from hsdag.runtime.measuring.runner import CandidateRunner
 
 MOST_OVER = 2.0
 """A first finalist that takes this many times the comparison's time to compile is left out as well."""

@@ -9,8 +9,9 @@ import numpy as np
 from hsdag.ir.errors import SearchError
 from hsdag.ir.processes import CandidateFailed
 from hsdag.placing.session import Session
-from hsdag.runtime.measuring.candidate import Candidate, TimelineOf
-from hsdag.runtime.measuring.messages import OpTimes
+from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.messages import ask
+from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
 
 
@@ -24,14 +25,15 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
     """
     try:
         if candidate.executor == "work-conserving" or session.is_on_torch:  # by the executor's own clock
-            opening = session.runner.request("timeline", candidate)
-            return replace(session.client.call(TimelineOf(opening, runs), 300.0), name=session.model_record.name)
+            runner = session.runner
+            asked = ask(Worker.timeline, runner.hinted(candidate), runs, runner.limits.inference_s)
+            return replace(session.client.call(asked, 300.0), name=session.model_record.name)
         used = candidate.devices or (candidate.target,)
         shown = [spec for spec in session.devices.all if spec.openvino_name in used]
         if not shown:
             raise SearchError(f"no trace: {candidate.target} is no device; name one, or a placement")
-        asked = OpTimes(candidate.target, candidate.devices, shown[0].openvino_name, runs, 10.0)
-        answer = session.client.call(asked, 300.0)
+        plain = Candidate(candidate.target, candidate.devices)
+        answer = session.client.call(ask(Worker.op_times, plain, shown[0].openvino_name, runs, 10.0), 300.0)
     except CandidateFailed as failure:
         raise SearchError(f"no trace: {failure.reason}") from failure
     graph, index = session.graph, {spec.openvino_name: d for d, spec in enumerate(shown)}

@@ -28,7 +28,7 @@ from hsdag.runtime.machine.devices import (
 )
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Protocol
-from hsdag.runtime.measuring.messages import LeftToOpenVino
+from hsdag.runtime.measuring.messages import Call
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.problem.problem import Problem
 from hsdag.scoring.recording import Event, RecordingEvaluator
@@ -84,7 +84,8 @@ def run_place(
         executor=options.executor,
     ) as session:
         if options.executor == "cuda":
-            types = session.client.call(LeftToOpenVino(), options.candidate_limit_s)
+            left: Call[list[str]] = Call("left_to_openvino")
+            types = session.client.call(left, options.candidate_limit_s)
             if types:
                 watcher.note(
                     f"torch does not run {', '.join(types)}: OpenVINO evaluates these on the CPU, which is slow"

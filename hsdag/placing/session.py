@@ -26,10 +26,12 @@ from hsdag.placing.subject import read_for_torch, read_model
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.machine.devices import DeviceSet, canonical, reduces_precision
 from hsdag.runtime.measuring.caches import ProfileCache
-from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
-from hsdag.runtime.measuring.messages import WORKER_COMMAND, Choices, WorkerSetup, worker_client
+from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.profiler import Effort, Profiler
+from hsdag.runtime.measuring.runner import CandidateRunner, Limits
+from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.objectives import Objective, find_objective
 from hsdag.runtime.objectives.latency import LATENCY
 from hsdag.runtime.problem.pins import Pin, pinned_devices
@@ -128,7 +130,7 @@ class Session:
         key = spec.plugin, str(sorted((k, v) for k, v in spec.properties.items() if k not in SCHEDULING))
         if key not in self._unsupported:
             try:
-                chosen = self.client.call(Choices(spec.openvino_name), 300.0, COMPILING_LIMIT_S)
+                chosen = self.client.call(ask(Worker.choices, spec.openvino_name), 300.0, COMPILING_LIMIT_S)
             except CandidateFailed as failure:
                 reason = f"device {spec.name!r} cannot tell which ops it supports: {failure.reason}"
                 raise DeviceError(reason) from failure
@@ -233,7 +235,7 @@ class Session:
         if any(spec.openvino_name == first and not len(self.unsupported_ops(spec)) for spec in self.devices.placed):
             return [first] * self.graph.num_ops
         try:
-            return self.client.call(Choices(target), 300.0, COMPILING_LIMIT_S)
+            return self.client.call(ask(Worker.choices, target), 300.0, COMPILING_LIMIT_S)
         except CandidateFailed:
             return []
 

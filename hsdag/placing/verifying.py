@@ -12,7 +12,8 @@ from hsdag.ir.placement.placement import ReferenceName
 from hsdag.ir.processes import CandidateFailed
 from hsdag.placing.result import Verdict
 from hsdag.runtime.machine.devices import reduces_precision
-from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
+from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.runner import CandidateRunner
 
 if TYPE_CHECKING:
     from hsdag.placing.session import Session

@@ -5,8 +5,7 @@ Legend: N ops of the model.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -16,12 +15,13 @@ from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError, ModelError
-from hsdag.ir.graph.build import ordered_ops
 from hsdag.runtime.machine.devices import make_core
-from hsdag.runtime.machine.inference import device_calls
 from hsdag.runtime.measuring.inferences import Course, CourseRunner
-from hsdag.runtime.measuring.messages import CPU_IN_SINGLE, CompareOutputs, CompareShrunk, LargestValues
+from hsdag.runtime.measuring.messages import Distance
 from hsdag.runtime.measuring.references import alone
+
+CPU_IN_SINGLE = DeviceSpec("CPU", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+"""What outputs of devices are compared with."""
 
 
 def outputs_on(spec: DeviceSpec, model: ov.Model, courses: Sequence[Course]) -> list[NDArray[Any]]:
@@ -31,59 +31,34 @@ def outputs_on(spec: DeviceSpec, model: ov.Model, courses: Sequence[Course]) -> 
     return runner.outputs(model.outputs)
 
 
-@device_calls()
-def compare(request: CompareOutputs, model: ov.Model, courses: Sequence[Course]) -> Mapping[str, float | None]:
-    """Distance of two devices' results, of the model, up to an op, or of an op alone on equal inputs."""
-    first, second = request.devices
-    if request.op is not None and request.alone:
-        read = inputs_of(model, request.op)
-        arrays = outputs_on(second, up_to(model, read), courses) if read else []
-        read_keys = [(name, k) for name in read for k in range(len(_node(model, name).outputs()))]
-        tensors = {key: _tensor(array) for key, array in zip(read_keys, arrays, strict=False)}  # the first inference
-        node = _node(model.clone(), request.op)
-        sources = [port.get_source_output() for port in node.inputs()]
-        keys = [(source.get_node().get_friendly_name(), source.get_index()) for source in sources]
-        model, given = alone(node, {port: tensors[key] for port, key in enumerate(keys) if key in tensors})
-        courses = (Course((tuple(given),)),)
-    elif request.op is not None:
-        model = up_to(model, (request.op,))
-    return output_difference(*(outputs_on(spec, model, courses) for spec in (first, second)))
+def op_alone(
+    model: ov.Model, name: str, device: DeviceSpec, courses: Sequence[Course]
+) -> tuple[ov.Model, tuple[Course, ...]]:
+    """Op ``name`` as a model of its own, and its inputs as a device computes them in the first inference."""
+    read = inputs_of(model, name)
+    arrays = outputs_on(device, up_to(model, read), courses) if read else []
+    keys = [(source, k) for source in read for k in range(len(_node(model, source).outputs()))]
+    tensors = {key: _tensor(array) for key, array in zip(keys, arrays, strict=False)}
+    node = _node(model.clone(), name)
+    sources = [port.get_source_output() for port in node.inputs()]
+    wanted = [(source.get_node().get_friendly_name(), source.get_index()) for source in sources]
+    excerpt, given = alone(node, {port: tensors[key] for port, key in enumerate(wanted) if key in tensors})
+    return excerpt, (Course((tuple(given),)),)
 
 
-@device_calls()
-def compare_shrunk(
-    request: CompareShrunk, model: ov.Model, courses: Sequence[Course]
-) -> Mapping[str, float | None] | None:
-    """Distance of outputs on smaller inputs: after an inference on larger ones, against a new request."""
-    larger = courses[0].inferences[-1]
-    smaller = [_halved(port, tensor) for port, tensor in zip(model.inputs, larger, strict=True)]
-    compiled = make_core((request.device,)).compile_model(model, request.device.openvino_name)
-    used, new = compiled.create_infer_request(), compiled.create_infer_request()
-    used.infer(list(larger))
-    try:
-        expected = [np.array(array) for array in new.infer(smaller).values()]
-        found = [np.array(array) for array in used.infer(smaller).values()]
-    except RuntimeError:  # half of these inputs may contradict each other
-        return None
-    return output_difference(found, expected)
+def largest_results(model: ov.Model, most: float) -> tuple[ov.Model, list[str]]:
+    """A clone that gives the largest magnitude of every op behind its own results; the ops' names, "" for those.
 
-
-@device_calls()
-def largest(request: LargestValues, model: ov.Model, courses: Sequence[Course]) -> list[float]:
-    """[N] by one run of a clone that gives the largest magnitude of every op beside its own results."""
+    Constants are cut off at ``most``.
+    """
     watched = model.clone()
-    _cut_off(watched, request.most)
+    _cut_off(watched, most)
     own, ports = len(watched.outputs), [port for node in watched.get_ordered_ops() for port in _data_of(node)]
     watched.add_results([opset13.result(_largest(port)) for port in ports])
-    found = {name: 0.0 for name, _ in ordered_ops(model)}
-    names = [""] * own + [port.get_node().get_friendly_name() for port in ports]
-    for name, array in zip(itertools.cycle(names), outputs_on(CPU_IN_SINGLE, watched, courses), strict=False):
-        if name and np.isfinite(array):
-            found[name] = max(found[name], float(array))
-    return list(found.values())
+    return watched, [""] * own + [port.get_node().get_friendly_name() for port in ports]
 
 
-def _halved(port: Any, tensor: ov.Tensor) -> ov.Tensor:
+def halved(port: Any, tensor: ov.Tensor) -> ov.Tensor:
     """The first half of a tensor along every axis that is dynamic, as far as its bounds allow."""
     axes = zip(port.get_partial_shape(), tensor.shape, strict=True)
     kept = tuple(slice(size if axis.is_static else max(axis.min_length, (size + 1) // 2)) for axis, size in axes)
@@ -162,7 +137,7 @@ def _node(model: ov.Model, name: str) -> Any:
     return found
 
 
-def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -> dict[str, float | None]:
+def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -> Distance:
     """Distance of outputs, the largest over all of them (Table 4 of the HSDAG paper uses the same figures).
 
     ``max_relative`` is the largest difference over the largest finite magnitude expected. Values that are not

@@ -19,7 +19,7 @@ from openvino import opset13
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.runtime.machine.devices import make_core
 from hsdag.runtime.machine.inference import device_calls, infer_checked, infer_unchecked
-from hsdag.runtime.measuring.messages import Probe, Probed, ProbeTransfer, Transfer
+from hsdag.runtime.measuring.messages import Probe, Probed, TimesBeside, Transfer
 
 COUNTERS = {"PERF_COUNT": True}
 CHANNELS = 64
@@ -192,12 +192,12 @@ def probe_model(kind: str) -> ov.Model:
     return ov.Model([opset13.result(scores)], [given], kind)
 
 
-def times_beside(requests: Sequence[Any], for_s: float) -> list[list[list[tuple[float, float]]]]:
+def times_beside(requests: Sequence[Any], for_s: float) -> TimesBeside:
     """[D, D] for each device and another one, by round: seconds of its inference alone, and beside the other's.
 
     Each pair gets ``for_s`` seconds, but at least LEAST_ROUNDS rounds, of both devices alone and then side by side.
     """
-    found: list[list[list[tuple[float, float]]]] = [[[] for _ in requests] for _ in requests]
+    found: TimesBeside = [[[] for _ in requests] for _ in requests]
     with device_calls():
         for request in requests:
             infer_checked(request)
@@ -253,13 +253,12 @@ HANDED_BYTES, HANDED_RUNS = 1 << 22, 5
 """Of the tensor that is handed over from one device to another, and how often."""
 
 
-@device_calls()
-def probe_transfer(request: ProbeTransfer) -> Transfer:
+def probe_transfer(writer: DeviceSpec, reader: DeviceSpec) -> Transfer:
     """Have one device read what the other one has written, through an ordinary tensor and through a shared one.
 
     Host memory of one GPU's context is any memory to another GPU, which copies it.
     """
-    specs = request.writer, request.reader
+    specs = writer, reader
     core, names = make_core(specs), tuple(spec.openvino_name for spec in specs)
     asked = Probe(names, "elementwise", 1, HANDED_BYTES, HANDED_RUNS, 0.0, "ordinary")
     plain, shared = (_handed_over(core, specs, replace(asked, way=way)) for way in ("ordinary", "shared"))

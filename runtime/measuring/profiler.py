@@ -23,9 +23,10 @@ from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntAr
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.measuring.caches import ProfileCache, identity
 from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.messages import OpTimes, Probe, Probed, SideBySide
+from hsdag.runtime.measuring.messages import Probe, Probed, TimesBeside, ask
 from hsdag.runtime.measuring.probes import LEAST_ROUNDS
 from hsdag.runtime.measuring.profile import KINDS, Contention, DeviceProfile, LinkProfile, ModelProfile
+from hsdag.runtime.measuring.worker import Worker
 
 LEAST_CALL_LIMIT_S = 60.0
 """A device may take as long as the whole budget to profile, and at least this, before it counts as hanging."""
@@ -177,9 +178,9 @@ class Profiler:
 
     def _measure(self, spec: DeviceSpec, on: list[str]) -> dict[str, Any]:
         """The worker's answer with ops by name: another file of the same model may number them otherwise."""
-        candidate, effort, names = Candidate.placed(on), self._effort, self._graph.canonical_names
+        effort, names = self._effort, self._graph.canonical_names
         measured = effort.runs, effort.limit_s, effort.total_s / AGAIN
-        request = OpTimes(candidate.target, candidate.devices, spec.openvino_name, *measured)
+        request = ask(Worker.op_times, Candidate.placed(on), spec.openvino_name, *measured)
         try:
             answer = self._client.call(request, effort.call_limit_s, COMPILING_LIMIT_S)
         except CandidateFailed as failure:
@@ -263,7 +264,8 @@ class Profiler:
         """A probe on one device, or cut between two; None where it does not run."""
         runs, for_s = self._effort.probe_runs, self._effort.probe_limit_s
         try:
-            return self._client.call(Probe(names, kind, tensors, size_bytes, runs, for_s, way), PROBE_LIMIT_S)
+            what = Probe(names, kind, tensors, size_bytes, runs, for_s, way)
+            return self._client.call(ask(Worker.probe, what), PROBE_LIMIT_S)
         except CandidateFailed:
             return None
 
@@ -284,9 +286,7 @@ class Profiler:
                 self._on_step(f"how much {pair} slow each other down could not be measured; they are taken not to")
         return found
 
-    def _side_by_side(
-        self, devices: tuple[DeviceSpec, ...], kind: str, times: Sequence[DeviceProfile]
-    ) -> list[list[list[tuple[float, float]]]]:
+    def _side_by_side(self, devices: tuple[DeviceSpec, ...], kind: str, times: Sequence[DeviceProfile]) -> TimesBeside:
         """Seconds [D, D, R] alone and side by side; nothing where devices do not run it, or the model is too slow."""
         num_pairs, share = len(devices) * (len(devices) - 1) // 2, SHARE_OF_MODEL
         if kind == "model":
@@ -297,7 +297,7 @@ class Profiler:
         else:
             share = (1.0 - SHARE_OF_MODEL) / 2
         try:
-            request = SideBySide(devices, kind, share * self._effort.pair_limit_s)
+            request = ask(Worker.contention, devices, kind, share * self._effort.pair_limit_s)
             return self._client.call(request, self._effort.call_limit_s, COMPILING_LIMIT_S)
         except CandidateFailed:
             return []

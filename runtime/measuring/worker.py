@@ -6,11 +6,12 @@ It holds nothing that is worth keeping, so that it can be killed at any time. Le
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -27,41 +28,31 @@ from hsdag.ir.graph.build import graph_of, name_uniquely
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.prepared import COPY_MARK, PreparedModel, prepare
-from hsdag.ir.processes import Compiling, Request, main
+from hsdag.ir.processes import Compiling, main
 from hsdag.runtime.machine.devices import execution_devices, make_core
 from hsdag.runtime.machine.inference import device_calls
 from hsdag.runtime.measuring.caches import CompiledModels
-from hsdag.runtime.measuring.candidate import Candidate, Open, TimelineOf
-from hsdag.runtime.measuring.device_facts import device_facts, device_memory_bytes, list_names, precision
-from hsdag.runtime.measuring.differences import compare, compare_shrunk, largest, output_difference
-from hsdag.runtime.measuring.inferences import Course, CourseRunner, make_courses, steady_period_s
-from hsdag.runtime.measuring.messages import (
-    AskDevice,
-    Choices,
-    Close,
-    CompareOutputs,
-    CompareShrunk,
-    Difference,
-    LargestValues,
-    ListDevices,
-    Opened,
-    OpTimes,
-    Probe,
-    ProbePrecision,
-    ProbeTransfer,
-    Run,
-    SideBySide,
-    Throughput,
-    WorkerSetup,
+from hsdag.runtime.measuring.candidate import Candidate, Opened
+from hsdag.runtime.measuring.device_facts import DeviceExaminer, device_memory_bytes
+from hsdag.runtime.measuring.differences import (
+    CPU_IN_SINGLE,
+    halved,
+    largest_results,
+    op_alone,
+    output_difference,
+    outputs_on,
+    up_to,
 )
-from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, probe_transfer, times_beside
+from hsdag.runtime.measuring.inferences import Course, CourseRunner, make_courses, steady_period_s
+from hsdag.runtime.measuring.messages import Distance, Probe, Probed, TimesBeside, WorkerSetup
+from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, times_beside
 from hsdag.runtime.measuring.references import REFERENCES, onnxruntime_outputs, op_by_op
 from hsdag.runtime.timeline.timeline import Timeline
 
-_PLAIN, _COUNTED = "plain profile", "counted profile"
+_PLAIN, _COUNTED, _TRACED = "plain profile", "counted profile", "timeline"
 
 
-class Worker:
+class Worker(DeviceExaminer):
     """Compiled candidates by key, over one model and one set of devices."""
 
     def __init__(self, setup: WorkerSetup, tell: Callable[[Compiling], None] = lambda _: None) -> None:
@@ -106,46 +97,27 @@ class Worker:
         """Whether the model keeps state between inferences."""
         return bool(self.model.get_variables())
 
-    def handle(self, request: Request[Any]) -> Any:
-        """The answer to a request, by its type."""
-        actions: dict[type[Request[Any]], Callable[[Any], Any]] = {
-            Open: self.open,
-            Run: self.run,
-            Throughput: self.throughput,
-            Close: self.close,
-            Difference: self.difference,
-            Choices: self.choices,
-            OpTimes: self.op_times,
-            Probe: lambda given: probe(self.core, self.specs, given),
-            SideBySide: self.contention,
-            TimelineOf: self.timeline,
-            ListDevices: list_names,
-            AskDevice: device_facts,
-            ProbePrecision: precision,
-            ProbeTransfer: probe_transfer,
-            CompareOutputs: lambda given: compare(given, self.model, self.courses),
-            CompareShrunk: lambda given: compare_shrunk(given, self.model, self.courses),
-            LargestValues: lambda given: largest(given, self.model, self.courses),
-        }
-        return actions[type(request)](request)
-
     def _core_of(self, specs: Sequence[DeviceSpec]) -> Any:
         """The core of this process where it has loaded these devices, else a new one."""
         return self.core if all(spec in self.specs for spec in specs) else make_core(tuple(specs))
 
-    def open(self, request: Open) -> Opened:
-        """Compile a candidate, and see that an inference of it goes through. Raises ExecutionError when it does not."""
-        candidate, before = request.candidate, MemoryUse.now(self.core, self.specs)
-        if candidate.target in REFERENCES:
-            return self._open_reference(request)
-        is_side_by_side = candidate.executor == "work-conserving"
-        opened = self._open_side_by_side(request) if is_side_by_side else self._open_compiled(request)
-        added = MemoryUse.now(self.core, self.specs).since(before)
-        return replace(opened, first_s=self.requests[request.key].first_s, **added)
+    def open(self, key: str, candidate: Candidate, inference_limit_s: float | None = None) -> Opened:
+        """Compile a candidate under a key, and see that an inference of it goes through.
 
-    def _open_compiled(self, request: Open) -> Opened:
+        The work-conserving executor gives an inference up after a limit. Raises ExecutionError when one fails.
+        """
+        before = MemoryUse.now(self.core, self.specs)
+        if candidate.target in REFERENCES:
+            return self._open_reference(key, candidate.target, inference_limit_s or math.inf)
+        if candidate.executor == "work-conserving":
+            opened = self._open_side_by_side(key, candidate, inference_limit_s)
+        else:
+            opened = self._open_compiled(key, candidate)
+        added = MemoryUse.now(self.core, self.specs).since(before)
+        return replace(opened, first_s=self.requests[key].first_s, **added)
+
+    def _open_compiled(self, key: str, candidate: Candidate) -> Opened:
         """Compile for a device, or a target of several. Raises ExecutionError for what HETERO would get wrong, too."""
-        candidate = request.candidate
         try:
             model = self.model if candidate.devices is None else self.prepared.place(list(candidate.devices))
         except PlacementError as error:
@@ -158,7 +130,7 @@ class Worker:
         with self._compiling(candidate.target), device_calls():
             compiled = self.core.compile_model(model, candidate.target, properties)
         compile_s = time.perf_counter() - begin
-        self._keep(request.key, compiled)
+        self._keep(key, compiled)
         submodels = 1
         if "HETERO_NUMBER_OF_SUBMODELS" in compiled.get_property("SUPPORTED_PROPERTIES"):
             submodels = int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))
@@ -166,101 +138,164 @@ class Worker:
         used = [spec for spec in self.specs if spec.openvino_name in named]
         return Opened(compile_s, submodels, execution_devices(compiled, used))
 
-    def run(self, request: Run) -> list[float]:
-        """Times of inferences like the one that was checked when the candidate was opened."""
-        runner = self.requests[request.key]
+    def run(self, key: str, runs: int, stop_after_s: float, scenario: int | None = None) -> list[float]:
+        """Seconds of each of ``runs`` inferences, ending early after ``stop_after_s`` in all.
+
+        Those of the scenario of an index, or else weighted means over all scenarios.
+        """
+        runner = self.requests[key]
         times_s: list[float] = []
-        end = time.perf_counter() + request.stop_after_s
+        end = time.perf_counter() + stop_after_s
         with device_calls():
-            while len(times_s) < request.runs and (not times_s or time.perf_counter() < end):
-                if request.scenario is None:
-                    times_s.append(runner.weighted_s())
-                else:
-                    times_s.append(runner.seconds(runner.courses[request.scenario]))
+            while len(times_s) < runs and (not times_s or time.perf_counter() < end):
+                times_s.append(runner.weighted_s() if scenario is None else runner.seconds(runner.courses[scenario]))
         return times_s
 
-    def throughput(self, request: Throughput) -> float:
-        """At least as many requests in flight as the device asks for."""
-        compiled = self.compiled[request.key]
-        count = request.requests
-        if request.key not in self.side_by_side and not request.is_exact:
+    def throughput(self, key: str, requests: int, runs: int, *, is_exact: bool = False) -> float:
+        """Seconds per inference over ``runs`` with requests in flight: exactly so many, or what the device asks for."""
+        compiled, count = self.compiled[key], requests
+        if key not in self.side_by_side and not is_exact:
             count = max(count, int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
         with device_calls():
             runners = [self._infer_request(compiled) for _ in range(count)]
             period_s = 0.0
             for course in self.courses:
                 streams = [runner.stream(course) for runner in runners]
-                period_s += course.share * steady_period_s(streams, max(request.runs, count))
+                period_s += course.share * steady_period_s(streams, max(runs, count))
             return period_s
 
-    def close(self, request: Close) -> None:
+    def close(self, key: str) -> None:
         """Forget a candidate; nothing where there is none."""
-        self.references.pop(request.key, None)
-        self.requests.pop(request.key, None)
-        compiled = self.compiled.pop(request.key, None)
-        if request.key in self.side_by_side:
-            self.side_by_side.discard(request.key)
+        self.references.pop(key, None)
+        self.requests.pop(key, None)
+        compiled = self.compiled.pop(key, None)
+        if key in self.side_by_side:
+            self.side_by_side.discard(key)
             compiled.close()
 
-    def timeline(self, request: TimelineOf) -> Timeline:
-        """Open a candidate for the work-conserving executor, run it, after two inferences to warm up, and forget it."""
-        key, found = request.opening.key, []
-        self._open_side_by_side(request.opening)
+    def timeline(self, candidate: Candidate, runs: int, inference_limit_s: float | None = None) -> Timeline:
+        """When every part of a candidate for the work-conserving executor ran in the median one of ``runs`` inferences.
+
+        Two more come first, to warm up.
+        """
+        found: list[tuple[float, Timeline]] = []
+        self._open_side_by_side(_TRACED, candidate, inference_limit_s)
         try:
-            runner = self.requests[key]
-            for _ in range(request.runs + 2):
+            runner = self.requests[_TRACED]
+            for _ in range(runs + 2):
                 runner.seconds(self.courses[0])
                 found.append((runner.request.latency, runner.request.timeline))
         finally:
-            self.close(Close(key))
-        timeline: Timeline = sorted(found[2:], key=lambda run: run[0])[(request.runs - 1) // 2][1]
-        return timeline
+            self.close(_TRACED)
+        return sorted(found[2:], key=lambda run: run[0])[(runs - 1) // 2][1]
 
-    def difference(self, request: Difference) -> dict[str, float | None]:
-        """Outputs of two candidates, each computed again and checked."""
-        return output_difference(self.outputs(request.key), self.outputs(request.reference))
+    def difference(self, key: str, reference: str) -> Distance:
+        """How far the outputs of one candidate are from those of another on the same inputs."""
+        return output_difference(self.outputs(key), self.outputs(reference))
 
-    def choices(self, request: Choices) -> list[str]:
-        """What the target's plugin says; HETERO runs the same code when it compiles a model."""
-        core, properties = self._core_of(request.devices), dict(request.properties)
-        if request.target.startswith("HETERO:"):
-            properties = hetero_properties(request.devices, properties)
-        with self._compiling(request.target), device_calls():  # a plugin may have to compile to know
-            chosen = core.query_model(self.model, request.target, properties)
+    def choices(
+        self, target: str, devices: Sequence[DeviceSpec] = (), properties: Mapping[str, str] | None = None
+    ) -> list[str]:
+        """[N] the device per op that ``target`` would choose by itself, OpenVINO's names; "" for ops it does not run.
+
+        ``devices`` are loaded for the question where the process has not loaded them yet; HETERO keeps their
+        properties, gets its own ``properties``, and runs the same code when it compiles a model.
+        """
+        core, given = self._core_of(devices), dict(properties or {})
+        if target.startswith("HETERO:"):
+            given = hetero_properties(devices, given)
+        with self._compiling(target), device_calls():  # a plugin may have to compile to know
+            chosen = core.query_model(self.model, target, given)
         return [str(chosen.get(name, "")) for name in self.graph.op_names]
 
-    def op_times(self, request: OpTimes) -> dict[str, Any]:
-        """Compiled with performance counters, and without where that takes no longer than ``again_s``."""
-        plain = Candidate(request.target, request.devices)
+    def op_times(
+        self, candidate: Candidate, of: str, runs: int, for_s: float, again_s: float = math.inf
+    ) -> dict[str, Any]:
+        """Times of the model's ops in a candidate, as ``op_times`` has them.
+
+        The answer also has the memory of device ``of``, what compiling added to the process, and how long it took.
+        Latency is that with performance counters where compiling takes longer than ``again_s``, for it is then done
+        once.
+        """
         try:
-            opened = self.open(Open(_COUNTED, replace(plain, properties=COUNTERS)))
-            if opened.compile_s <= request.again_s:
-                self.open(Open(_PLAIN, plain))
+            opened = self.open(_COUNTED, replace(candidate, properties=COUNTERS))
+            if opened.compile_s <= again_s:
+                self.open(_PLAIN, candidate)
             requests = self.requests[_COUNTED], self.requests.get(_PLAIN, self.requests[_COUNTED])
-            names, compiled = self.graph.op_names, self.compiled[_COUNTED]
-            answer = op_times(*requests, compiled, names, request.runs, request.for_s)
+            answer = op_times(*requests, self.compiled[_COUNTED], self.graph.op_names, runs, for_s)
         finally:
             for key in (_COUNTED, _PLAIN):
-                self.close(Close(key))
+                self.close(key)
         whole = {name: getattr(opened, name) for name in ("compile_s", "first_s", "resident_bytes", "device_bytes")}
-        return {**answer, **whole, "memory_bytes": device_memory_bytes(self.core, request.of)}
+        return {**answer, **whole, "memory_bytes": device_memory_bytes(self.core, of)}
 
-    def contention(self, request: SideBySide) -> list[list[list[tuple[float, float]]]]:
-        """Times of devices alone and side by side, each with a request of its own for the model or a small one.
+    def probe(self, what: Probe) -> Probed | None:
+        """What a probe takes; None where it has no such tensors."""
+        return probe(self.core, self.specs, what)
 
-        Nothing for a model that keeps state, which may take longer every time.
+    def contention(self, devices: Sequence[DeviceSpec], kind: str, for_s: float) -> TimesBeside:
+        """Times of devices alone and side by side, ``for_s`` seconds for each pair.
+
+        ``kind`` is "compute" or "memory", small models bound by either, or "model"; nothing for a model that keeps
+        state, which may take longer every time.
         """
-        if request.kind == "model" and self.stateful:
+        if kind == "model" and self.stateful:
             return []
-        model = self.model if request.kind == "model" else probe_model(request.kind)
-        names, core = [spec.openvino_name for spec in request.devices], self._core_of(request.devices)
+        model = self.model if kind == "model" else probe_model(kind)
+        names, core = [spec.openvino_name for spec in devices], self._core_of(devices)
         with self._compiling(",".join(names)), device_calls():
             compiled = [core.compile_model(model, name) for name in names]
         with device_calls():
-            if request.kind == "model":
+            if kind == "model":
                 runners = [self._infer_request(each) for each in compiled]
-                return times_beside([each.stream(self.courses[0]) for each in runners], request.for_s)
-            return times_beside([each.create_infer_request() for each in compiled], request.for_s)
+                return times_beside([each.stream(self.courses[0]) for each in runners], for_s)
+            return times_beside([each.create_infer_request() for each in compiled], for_s)
+
+    @device_calls()
+    def compare_outputs(
+        self, devices: tuple[DeviceSpec, DeviceSpec], op: str | None = None, *, alone: bool = False
+    ) -> Distance:
+        """How far the first device's results are from the second's, of the model or of all of it up to ``op``.
+
+        ``alone`` has the op run by itself instead, on both devices on the inputs that the second one computes for it.
+        """
+        model, courses = self.model, self.courses
+        if op is not None and alone:
+            model, courses = op_alone(model, op, devices[1], courses)
+        elif op is not None:
+            model = up_to(model, (op,))
+        return output_difference(*(outputs_on(spec, model, courses) for spec in devices))
+
+    @device_calls()
+    def compare_shrunk(self, device: DeviceSpec) -> Distance | None:
+        """Distance of outputs on half of typical data: after an inference on all of it, against a new request.
+
+        None where half of the data is no input that the model takes.
+        """
+        larger = self.courses[0].inferences[-1]
+        smaller = [halved(port, tensor) for port, tensor in zip(self.model.inputs, larger, strict=True)]
+        compiled = make_core((device,)).compile_model(self.model, device.openvino_name)
+        used, new = compiled.create_infer_request(), compiled.create_infer_request()
+        used.infer(list(larger))
+        try:
+            expected = [np.array(array) for array in new.infer(smaller).values()]
+            found = [np.array(array) for array in used.infer(smaller).values()]
+        except RuntimeError:  # half of these inputs may contradict each other
+            return None
+        return output_difference(found, expected)
+
+    @device_calls()
+    def largest_values(self, most: float) -> list[float]:
+        """[N] the largest finite magnitude of what every op gives on the CPU in f32; 0 for what are no real numbers.
+
+        Constants are cut off at ``most``, as plugins do with what half precision does not hold.
+        """
+        watched, names = largest_results(self.model, most)
+        found, arrays = dict.fromkeys(self.graph.op_names, 0.0), outputs_on(CPU_IN_SINGLE, watched, self.courses)
+        for name, array in zip(itertools.cycle(names), arrays, strict=False):
+            if name and np.isfinite(array):
+                found[name] = max(found[name], float(array))
+        return list(found.values())
 
     @contextlib.contextmanager
     def _compiling(self, target: str) -> Iterator[None]:
@@ -270,28 +305,26 @@ class Worker:
             yield
         self._tell(Compiling(None))
 
-    def _open_reference(self, request: Open) -> Opened:
+    def _open_reference(self, key: str, reference: str, limit_s: float) -> Opened:
         """Keep outputs that were computed without compiling the model."""
         begin = time.perf_counter()
         with device_calls():
-            if request.candidate.target == "op-by-op":
-                limit_s = request.inference_limit_s or math.inf
+            if reference == "op-by-op":
                 found = [a for each in self.courses for a in op_by_op(self.core, self.model, each.inferences, limit_s)]
             else:
                 inputs = [tensors for course in self.courses for tensors in course.inferences]
                 found = [a for each in inputs for a in onnxruntime_outputs(self.setup.model, self.model, each)]
-        self.references[request.key] = found
+        self.references[key] = found
         return Opened(time.perf_counter() - begin, 0, ())
 
-    def _open_side_by_side(self, request: Open) -> Opened:
+    def _open_side_by_side(self, key: str, candidate: Candidate, inference_limit_s: float | None) -> Opened:
         """Raises ModelError for models that no placement suits, as well."""
         from hsdag.runtime.executor.compiling import compile_on
         from hsdag.runtime.executor.merging import CutOptions
 
-        candidate, begin = request.candidate, time.perf_counter()
-        names = candidate.target.split(",")
+        begin, names = time.perf_counter(), candidate.target.split(",")
         used = [next(spec for spec in self.specs if spec.openvino_name == name) for name in names]
-        options = CutOptions(limit_s=request.inference_limit_s, by_load=candidate.by_load)
+        options = CutOptions(limit_s=inference_limit_s, by_load=candidate.by_load)
         given = (candidate.devices or (), candidate.priority, options, candidate.properties)
         try:
             with self._compiling(candidate.target):
@@ -299,42 +332,41 @@ class Worker:
         except (DeviceError, PlacementError) as error:
             raise ExecutionError(str(error)) from error
         compile_s = time.perf_counter() - begin
-        self._keep(request.key, compiled, is_side_by_side=True)
+        self._keep(key, compiled, is_side_by_side=True)
         ran_on = tuple(names[d] for d in np.unique(compiled.cut.device))
         return Opened(compile_s, len(compiled.cut.subgraphs), ran_on)
 
     def _keep(self, key: str, compiled: Any, *, is_side_by_side: bool = False) -> None:
         """Have a compiled candidate under a key, in place of what was there, if an inference of it goes through."""
-        self.close(Close(key))
+        self.close(key)
         if is_side_by_side:
             self.side_by_side.add(key)
         self.compiled[key] = compiled
         try:
             with device_calls():
                 self.requests[key] = self._infer_request(compiled)
-            self._checked(self.requests[key])
+            self.outputs(key)
         except ExecutionError:
-            self.close(Close(key))
+            self.close(key)
             raise
-
-    def _checked(self, runner: CourseRunner) -> list[NDArray[Any]]:
-        """The outputs of all inferences. Raises ExecutionError when one fails."""
-        try:
-            with device_calls():
-                return runner.outputs(self.model.outputs)
-        except ExecutionError as error:
-            given = self.setup.inputs is not None
-            hint = "" if given else "; the inputs are random: --input FILE.npz gives the model real ones"
-            raise ExecutionError(f"the inference failed: {error}{hint}") from error
 
     def _infer_request(self, compiled: Any) -> CourseRunner:
         return CourseRunner(compiled.create_infer_request(), self.model.inputs, self.courses, stateful=self.stateful)
 
     def outputs(self, key: str) -> list[NDArray[Any]]:
-        """What a candidate computes, in the order of the model's outputs."""
+        """What a candidate computes in all inferences, in the order of the model's outputs.
+
+        Raises ExecutionError when an inference fails.
+        """
         if key in self.references:
             return self.references[key]
-        return self._checked(self.requests[key])
+        try:
+            with device_calls():
+                return self.requests[key].outputs(self.model.outputs)
+        except ExecutionError as error:
+            given = self.setup.inputs is not None
+            hint = "" if given else "; the inputs are random: --input FILE.npz gives the model real ones"
+            raise ExecutionError(f"the inference failed: {error}{hint}") from error
 
 
 _SUBMODEL = re.compile(r"subgraph(\d+): ")

@@ -12,9 +12,10 @@ from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
 from hsdag.runtime.machine.devices import make_core, resolve_devices
-from hsdag.runtime.measuring.candidate import Candidate, Open
-from hsdag.runtime.measuring.messages import Probe, WorkerSetup, worker_client
+from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.messages import Probe, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.probes import handing_over, probe
+from hsdag.runtime.measuring.worker import Worker
 from tests.software_gpu.conftest import GPUS
 
 F32 = "INFERENCE_PRECISION_HINT=f32"
@@ -54,7 +55,9 @@ def test_a_whole_gpu_has_one_name_whatever_the_process_loaded_it_as_first(tiny_r
     assert [spec.name for spec in found.all] == ["A", "CPU", "GPU.0"]
     with worker_client(WorkerSetup(tiny_resnet, found.all)) as client:
         for spec in found.all:
-            assert client.call(Open("k", Candidate(spec.openvino_name)), 300.0).devices == (spec.openvino_name,)
+            assert client.call(ask(Worker.open, "k", Candidate(spec.openvino_name)), 300.0).devices == (
+                spec.openvino_name,
+            )
 
 
 @pytest.mark.parametrize("way", ["ordinary", "shared"])

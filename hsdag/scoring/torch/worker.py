@@ -16,28 +16,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.ir.graph.reader import input_name
-from hsdag.ir.processes import Request, main
+from hsdag.ir.processes import main
 from hsdag.models.workload_numpy import values_of
 from hsdag.runtime.machine.inference import array_of
-from hsdag.runtime.measuring.candidate import Candidate, Open, TimelineOf
+from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.differences import output_difference
 from hsdag.runtime.measuring.inferences import InputArrays, steady_period_s
-from hsdag.runtime.measuring.messages import (
-    Choices,
-    Close,
-    Difference,
-    LeftToOpenVino,
-    Opened,
-    OpTimes,
-    Probe,
-    Probed,
-    Run,
-    SideBySide,
-    Throughput,
-    WorkerSetup,
-)
+from hsdag.runtime.measuring.messages import CallHandler, Distance, Probe, Probed, TimesBeside, WorkerSetup
 from hsdag.runtime.measuring.probes import median_error_s, probe_model, times_beside
 from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.problem.problem_file import read_problem
@@ -67,11 +55,11 @@ BARRIER = "barrier"
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """A graph, its inputs, and what a reference [R] computes from them."""
+    """A graph, its inputs, and what a reference [R] computes from them, within seconds for each inference."""
 
     graph: TorchGraph
     inputs: Inputs
-    reference: Callable[[Open, Inputs], Arrays]
+    reference: Callable[[Candidate, float | None, Inputs], Arrays]
 
 
 def of_model(setup: WorkerSetup) -> Source:
@@ -81,10 +69,10 @@ def of_model(setup: WorkerSetup) -> Source:
     """
     worker = Worker(replace(setup, devices=()))
 
-    def reference(request: Open, _: Inputs) -> Arrays:
-        worker.open(request)
-        found = worker.outputs(request.key)
-        worker.close(Close(request.key))
+    def reference(candidate: Candidate, limit_s: float | None, _: Inputs) -> Arrays:
+        worker.open(candidate.target, candidate, limit_s)
+        found = worker.outputs(candidate.target)
+        worker.close(candidate.target)
         return found
 
     named = zip(worker.model.inputs, worker.courses[0].inferences[0], strict=True)
@@ -101,7 +89,7 @@ def of_problem(setup: WorkerSetup) -> Source:
     problem = read_problem(setup.model)
     graph = problem_graph(problem)
 
-    def reference(_: Open, inputs: Inputs) -> Arrays:
+    def reference(_: Candidate, __: float | None, inputs: Inputs) -> Arrays:
         sources = [[u for u, _ in node.reads] for node in graph.nodes]
         wide = {name: _widened(torch.as_tensor(x)) for name, x in inputs.items()}
         wanted, order = [v for v, _ in graph.outputs.values()], graph.order.tolist()
@@ -122,7 +110,7 @@ def _widened(x: torch.Tensor) -> NDArray[Any]:
     return x.to(torch.complex128 if x.is_complex() else torch.float64).numpy()
 
 
-class TorchWorker:
+class TorchWorker(CallHandler):
     """Placed graphs by key, over one source and one set of devices. Products in f32 are not rounded to TF32."""
 
     def __init__(self, setup: WorkerSetup) -> None:
@@ -133,54 +121,37 @@ class TorchWorker:
         self._requests: dict[str, TorchRequest] = {}
         self._references: dict[str, Arrays] = {}
 
-    def handle(self, request: Request[Any]) -> Any:
-        """The answer to a request, by its type."""
-        actions: dict[type[Request[Any]], Callable[[Any], Any]] = {
-            Open: self.open,
-            Run: self.run,
-            Throughput: self.throughput,
-            Close: lambda given: self.close(given.key),
-            Difference: lambda given: output_difference(self.outputs(given.key), self.outputs(given.reference)),
-            Choices: lambda given: [given.target] * self._source.graph.num_nodes,
-            LeftToOpenVino: lambda _: sorted({node.op_type for node in self._source.graph.nodes if not node.in_torch}),
-            OpTimes: self.op_times,
-            Probe: self.probe,
-            SideBySide: self.contention,
-            TimelineOf: self.timeline,
-        }
-        return actions[type(request)](request)
-
-    def open(self, request: Open) -> Opened:
+    def open(self, key: str, candidate: Candidate, inference_limit_s: float | None = None) -> Opened:
         """Place the graph, put constants and inputs on their devices, and see that an inference goes through.
 
         The answer counts tasks in place of submodels. A candidate that names no device of ours is a reference.
         """
-        self.close(request.key)
-        candidate, begin_s = request.candidate, time.perf_counter()
+        self.close(key)
+        begin_s = time.perf_counter()
         if candidate.devices is None and candidate.target not in self._devices:
-            self._references[request.key] = self._source.reference(request, self._source.inputs)
+            self._references[key] = self._source.reference(candidate, inference_limit_s, self._source.inputs)
             return Opened(time.perf_counter() - begin_s, 0, ())
         executor = self._placed(self._source.graph, candidate)
-        self._requests[request.key] = TorchRequest(executor, request.inference_limit_s)
+        self._requests[key] = TorchRequest(executor, inference_limit_s)
         try:
             executor.load(self._source.inputs)
-            self._requests[request.key].infer()
+            self._requests[key].infer()
         except BaseException:
-            self.close(request.key)
+            self.close(key)
             raise
         program = executor.program
         used = [name for d, name in enumerate(_names(candidate)) if (program.device_of == d).any()]
         return Opened(time.perf_counter() - begin_s, program.tasks.num_tasks, tuple(used))
 
-    def run(self, request: Run) -> list[float]:
-        """Makespans, ending early after ``stop_after_s``."""
-        timed_s = timed(self._requests[request.key], request.runs, request.stop_after_s, warm_ups=0, least_runs=1)
+    def run(self, key: str, runs: int, stop_after_s: float, scenario: int | None = None) -> list[float]:  # noqa: ARG002
+        """Makespans, ending early after ``stop_after_s``; there are no scenarios."""
+        timed_s = timed(self._requests[key], runs, stop_after_s, warm_ups=0, least_runs=1)
         return [latency_s for latency_s, _ in timed_s]
 
-    def throughput(self, request: Throughput) -> float:
+    def throughput(self, key: str, requests: int, runs: int, *, is_exact: bool = False) -> float:  # noqa: ARG002
         """Several inferences of one executor in flight."""
-        requests = [TorchRequest(self._requests[request.key].executor) for _ in range(request.requests)]
-        return steady_period_s(requests, max(request.runs, request.requests))
+        executor = self._requests[key].executor
+        return steady_period_s([TorchRequest(executor) for _ in range(requests)], max(runs, requests))
 
     def close(self, key: str) -> None:
         """Forget a candidate; nothing where there is none."""
@@ -189,6 +160,18 @@ class TorchWorker:
         if request is not None:
             request.executor.close()
 
+    def difference(self, key: str, reference: str) -> Distance:
+        """How far the outputs of one candidate are from those of another."""
+        return output_difference(self.outputs(key), self.outputs(reference))
+
+    def choices(self, target: str) -> list[str]:
+        """[N] the device itself, which runs every op."""
+        return [target] * self._source.graph.num_nodes
+
+    def left_to_openvino(self) -> list[str]:
+        """The types of ops that OpenVINO evaluates on the CPU."""
+        return sorted({node.op_type for node in self._source.graph.nodes if not node.in_torch})
+
     def outputs(self, key: str) -> Arrays:
         """[R] what a candidate computes."""
         if key in self._references:
@@ -196,25 +179,32 @@ class TorchWorker:
         self._requests[key].start_async()
         return [_array_of(tensor) for tensor in self._requests[key].wait().values()]
 
-    def timeline(self, request: TimelineOf) -> Timeline:
+    def timeline(self, candidate: Candidate, runs: int, inference_limit_s: float | None = None) -> Timeline:
         """That of the median of ``runs`` inferences."""
-        key = request.opening.key
-        self.open(request.opening)
+        key = "timeline"
+        self.open(key, candidate, inference_limit_s)
         try:
-            found = timed(self._requests[key], request.runs)
+            found = timed(self._requests[key], runs)
         finally:
             self.close(key)
-        return sorted(found, key=lambda run: run[0])[(request.runs - 1) // 2][1]
+        return sorted(found, key=lambda run: run[0])[(runs - 1) // 2][1]
 
-    def op_times(self, request: OpTimes) -> dict[str, Any]:
+    def op_times(
+        self,
+        candidate: Candidate,  # noqa: ARG002
+        of: str,
+        runs: int,
+        for_s: float,
+        again_s: float = math.inf,  # noqa: ARG002
+    ) -> dict[str, Any]:
         """Medians of ops in an executor that has one device; what constants and inputs take is what is resident."""
-        device = replace(self._devices[request.of], memory_bytes=NO_LIMIT)
+        device = replace(self._devices[of], memory_bytes=NO_LIMIT)
         graph, begin_s = self._source.graph, time.perf_counter()
         program = build_program(graph, [0] * graph.num_nodes, [device])
         with TorchExecutor(program) as executor:
             executor.load(self._source.inputs)
             compile_s = time.perf_counter() - begin_s
-            found = timed(TorchRequest(executor), request.runs, request.for_s)
+            found = timed(TorchRequest(executor), runs, for_s)
             resident_bytes = executor.resident_bytes
         taken_s = np.zeros((len(found), graph.num_nodes))
         for k, (_, timeline) in enumerate(found):
@@ -227,37 +217,37 @@ class TorchWorker:
             "spread": float((high - low) / middle),
             "runs": len(found),
             "resident_bytes": resident_bytes,
-            "memory_bytes": self._memory_bytes(request.of),
+            "memory_bytes": self._memory_bytes(of),
             "compile_s": compile_s,
         }
 
-    def probe(self, request: Probe) -> Probed:
+    def probe(self, what: Probe) -> Probed:
         """Seconds that tensors take from one device to another, beside the ops at both ends; their median.
 
         Raises ExecutionError where they do not arrive as they were sent.
         """
-        devices = [replace(self._devices[name], memory_bytes=NO_LIMIT) for name in request.devices]
-        with TorchExecutor(probe_program(devices, request.tensors, request.size_bytes)) as executor:
-            sent, asked = np.arange(request.size_bytes).astype(np.uint8), TorchRequest(executor)
+        devices = [replace(self._devices[name], memory_bytes=NO_LIMIT) for name in what.devices]
+        with TorchExecutor(probe_program(devices, what.tensors, what.size_bytes)) as executor:
+            sent, asked = np.arange(what.size_bytes).astype(np.uint8), TorchRequest(executor)
             executor.load({"sent": sent})
-            found = timed(asked, request.runs, request.for_s)
+            found = timed(asked, what.runs, what.for_s)
             if not np.array_equal(_array_of(asked.wait()["y"]), sent):
                 raise ExecutionError(f"a copy from {devices[0].name} to {devices[-1].name} is damaged")
         rest_s = [latency_s - float((each.ops.end_s - each.ops.start_s).sum()) for latency_s, each in found]
-        return Probed(float(np.median(rest_s)), median_error_s(rest_s), request.size_bytes)
+        return Probed(float(np.median(rest_s)), median_error_s(rest_s), what.size_bytes)
 
-    def contention(self, request: SideBySide) -> list[list[list[tuple[float, float]]]]:
+    def contention(self, devices: Sequence[DeviceSpec], kind: str, for_s: float) -> TimesBeside:
         """Times of devices alone and side by side, each with the graph or a small model of its own."""
         graph, inputs = self._source.graph, self._source.inputs
-        if request.kind != "model":
-            graph = openvino_graph(probe_model(request.kind))
+        if kind != "model":
+            graph = openvino_graph(probe_model(kind))
             inputs = random_inputs(graph)
         with ExitStack() as stack:
-            placed = [self._placed(graph, Candidate(spec.openvino_name)) for spec in request.devices]
+            placed = [self._placed(graph, Candidate(spec.openvino_name)) for spec in devices]
             requests = [TorchRequest(stack.enter_context(executor)) for executor in placed]
             for each in requests:
                 each.executor.load(inputs)
-            return times_beside(requests, request.for_s)
+            return times_beside(requests, for_s)
 
     def _placed(self, graph: TorchGraph, candidate: Candidate) -> TorchExecutor:
         """A graph on the devices of a candidate, with the order and the mode that it wants."""

@@ -71,7 +71,7 @@ def test_a_document_has_what_was_found(found: Examination) -> None:
 
 def test_plugins_that_crash_hang_or_are_absent_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(findings, "ANSWER_S", 1.0)
-    command = faulty("crash AskDevice 'A'", "hang AskDevice 'B'")
+    command = faulty("crash device_facts 'A'", "hang device_facts 'B'")
     found = examine(None, f"{TWO},GPU.7", command=command)
     crashed, hung, absent = texts(found, Severity.DANGER)
     assert crashed.startswith("A: loading failed: the worker was ended by SIGSEGV")
@@ -84,7 +84,7 @@ def test_plugins_that_crash_hang_or_are_absent_are_findings(monkeypatch: pytest.
 def test_where_openvino_crashes_over_its_devices_each_plugin_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """What compiles is given up with the budget, and is not said to hang."""
     monkeypatch.setattr(findings, "LEAST_S", 1.0)
-    found = examine(budget_s=1e-3, command=faulty("crash ListDevices plugin=None", "hang ProbePrecision 'CPU'"))
+    found = examine(budget_s=1e-3, command=faulty("crash list_devices args=()", "hang precision 'CPU'"))
     (text,) = texts(found, Severity.DANGER)
     assert text.startswith("OpenVINO: listing devices failed: the worker was ended by SIGSEGV")
     (text,) = texts(found, Severity.WARNING)

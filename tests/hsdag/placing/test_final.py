@@ -15,9 +15,10 @@ from hsdag.ir.graph.build import read_graph
 from hsdag.placing.final import FinalResult, family_ratios, final_comparison
 from hsdag.placing.verifying import Check
 from hsdag.runtime.machine.devices import resolve_devices
-from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
+from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples
 from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
+from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.objectives.latency import LATENCY
 
 WHOLE = Candidate("CPU")

@@ -20,8 +20,9 @@ from hsdag.placing.result import Tally
 from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.latency import Protocol, Ratio
-from hsdag.runtime.measuring.messages import Choices
+from hsdag.runtime.measuring.messages import Call, ask
 from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.problem.plan import Plan
 from hsdag.scoring.base import Evaluator, Score
 from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
@@ -140,15 +141,15 @@ def test_devices_that_differ_in_threads_are_asked_once_what_they_run_and_hetero_
     original, asked = WorkerClient.call, list[str]()
 
     def noted(client: WorkerClient, request: Request[Any], limit_s: float, compiling_s: float = 0.0) -> Any:
-        asked.append(type(request).__name__)
+        asked.append(request.method if isinstance(request, Call) else type(request).__name__)
         return original(client, request, limit_s, compiling_s)
 
     monkeypatch.setattr(WorkerClient, "call", noted)
     with Session(tiny_bert, devices) as session:
         session.problem()
         chosen = session.automatic_ops("HETERO:CPU_B,CPU_A")
-        assert [kind for kind in asked if kind != "ReadModel"] == ["Choices"]
-        assert chosen == original(session.client, Choices("HETERO:CPU_B,CPU_A"), 60.0)
+        assert [kind for kind in asked if kind != "ReadModel"] == ["choices"]
+        assert chosen == original(session.client, ask(Worker.choices, "HETERO:CPU_B,CPU_A"), 60.0)
 
 
 def test_the_reference_and_the_tolerance_are_in_the_json_answer(

@@ -24,9 +24,10 @@ from hsdag.placing.final import FinalResult, final_comparison
 from hsdag.placing.outcome import speed_sentence
 from hsdag.placing.place import run_place
 from hsdag.placing.verifying import Check
-from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
+from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Protocol, Ratio
 from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
+from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.objectives.latency import LATENCY
 from hsdag.search.options import PlaceOptions
 

@@ -18,9 +18,10 @@ from hsdag.ir.graph.build import read_graph
 from hsdag.placing import verifying
 from hsdag.placing.result import Verdict
 from hsdag.placing.verifying import Check, Verifier
-from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
+from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, worker_client
 from hsdag.runtime.measuring.references import parse_reference
+from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.objectives.latency import LATENCY
 from hsdag.search.options import PlaceOptions
 from tests.runtime.measuring import faulty_worker

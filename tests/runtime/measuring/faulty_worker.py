@@ -15,6 +15,7 @@ import openvino as ov
 
 from hsdag.ir.errors import HsdagError
 from hsdag.ir.processes import Channel, Numbered, main
+from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.messages import WorkerSetup
 from hsdag.runtime.measuring.worker import Worker
 
@@ -141,13 +142,13 @@ class FaultyWorker(Worker):
         super().__init__(setup, channel.tell)
         self.core = FaultyCore(self.core, fault, 0 if fault == "divide" else nth)
 
-    def open(self, request: Any) -> Any:
+    def open(self, key: str, candidate: Candidate, inference_limit_s: float | None = None) -> Opened:
         """Compile; make a mistake where the fault is a defect, divide by zero over a placement that comes n-th."""
         self.num_opened += 1
-        is_nth_placement = request.candidate.devices and self.num_opened == int(sys.argv[2])
+        is_nth_placement = candidate.devices and self.num_opened == int(sys.argv[2])
         if sys.argv[1] == "defect" or (sys.argv[1] == "divide" and is_nth_placement):
             FAULTS[sys.argv[1]]()
-        return super().open(request)
+        return super().open(key, candidate, inference_limit_s)
 
 
 if __name__ == "__main__":

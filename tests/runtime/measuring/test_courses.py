@@ -15,11 +15,12 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.runtime.machine.inference import device_calls
-from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner
+from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.inferences import Course, CourseRunner, make_courses, make_inputs, steady_period_s
-from hsdag.runtime.measuring.messages import OpTimes, WorkerSetup, worker_client
+from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
 from hsdag.runtime.measuring.probes import times_beside
 from hsdag.runtime.measuring.references import op_by_op
+from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.measuring.worker import Worker, op_times
 from hsdag.runtime.objectives.latency import LATENCY
 from tests.ir.growing import growing_model, saved
@@ -162,7 +163,7 @@ def test_a_step_finds_the_state_that_those_before_it_left_compiled_and_op_by_op(
 
 def test_a_model_with_state_and_dynamic_shapes_is_profiled_on_its_scenarios(setup: WorkerSetup) -> None:
     worker = Worker(setup)
-    answer = worker.op_times(OpTimes("CPU", None, "CPU", 3, 0.2))
+    answer = worker.op_times(Candidate("CPU"), "CPU", 3, 0.2)
     names = [worker.graph.op_types[v] for ops, *_ in answer["primitives"] for v in ops]
     assert {"MatMul", "Softmax"} <= set(names)
     assert answer["latency_s"] > 0

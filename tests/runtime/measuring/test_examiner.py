@@ -14,19 +14,9 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, ModelError
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.runtime.measuring.device_facts import DRIVER
+from hsdag.runtime.measuring.differences import CPU_IN_SINGLE
 from hsdag.runtime.measuring.inferences import make_inputs
-from hsdag.runtime.measuring.messages import (
-    CPU_IN_SINGLE,
-    AskDevice,
-    Choices,
-    CompareOutputs,
-    LargestValues,
-    ListDevices,
-    ProbePrecision,
-    ProbeTransfer,
-    SideBySide,
-    WorkerSetup,
-)
+from hsdag.runtime.measuring.messages import WorkerSetup
 from hsdag.runtime.measuring.worker import Worker
 
 SINGLE = DeviceSpec.parse("SINGLE=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]")
@@ -45,29 +35,29 @@ def of_model(folder: Path, output: Any, given: Any, *scenarios: Scenario) -> Wor
 
 
 def test_devices_are_listed_all_together_and_by_plugin(examiner: Worker) -> None:
-    assert "CPU" in examiner.handle(ListDevices())
-    assert examiner.handle(ListDevices("CPU")) == ("CPU",)
+    assert "CPU" in examiner.list_devices()
+    assert examiner.list_devices("CPU") == ("CPU",)
 
 
 def test_a_device_says_what_it_is_and_computes_in(examiner: Worker) -> None:
-    facts = examiner.handle(AskDevice(SINGLE))
+    facts = examiner.device_facts(SINGLE)
     assert facts.full_name == ov.Core().get_property("CPU", "FULL_DEVICE_NAME")
     assert facts.precision == "f32"
     assert facts.plugin_version == ov.Core().get_versions("CPU")["CPU"].build_number
-    assert facts.memory_bytes > 1e9
+    assert facts.memory_bytes > 1e9  # type: ignore[operator]
     assert facts.kind in ("integrated", "discrete")
 
 
 def test_an_absent_device_is_the_users_mistake(examiner: Worker) -> None:
     with pytest.raises(DeviceError, match=r"unknown device 'GPU\.7'"):
-        examiner.handle(AskDevice(DeviceSpec.parse("GPU.7")))
+        examiner.device_facts(DeviceSpec.parse("GPU.7"))
 
 
 def test_a_device_in_f32_is_not_off_and_one_in_half_precision_is(examiner: Worker) -> None:
-    assert examiner.handle(ProbePrecision(SINGLE)).default["max_relative"] < 1e-5
-    if "BF16" in examiner.handle(AskDevice(OTHER)).capabilities:
-        found = examiner.handle(ProbePrecision(DeviceSpec.parse("HALF=CPU[INFERENCE_PRECISION_HINT=bf16]")))
-        assert found.default["max_relative"] > 1e-4 > found.single["max_relative"]
+    assert examiner.precision(SINGLE).default["max_relative"] < 1e-5  # type: ignore[operator]
+    if "BF16" in examiner.device_facts(OTHER).capabilities:
+        found = examiner.precision(DeviceSpec.parse("HALF=CPU[INFERENCE_PRECISION_HINT=bf16]"))
+        assert found.default["max_relative"] > 1e-4 > found.single["max_relative"]  # type: ignore[operator]
 
 
 def test_the_driver_is_read_from_the_head_of_a_compiled_model() -> None:
@@ -78,13 +68,13 @@ def test_the_driver_is_read_from_the_head_of_a_compiled_model() -> None:
 
 
 def test_two_cpu_devices_share_the_memory_of_the_process(examiner: Worker) -> None:
-    found = examiner.handle(ProbeTransfer(SINGLE, OTHER))
+    found = examiner.transfer(SINGLE, OTHER)
     assert (found.memory, found.copied_by, found.is_right) == ("process", (), True)
     assert found.best_s > 0
 
 
 def test_two_devices_run_side_by_side_in_rounds(examiner: Worker) -> None:
-    (own, rounds), (other, own_again) = examiner.handle(SideBySide((SINGLE, OTHER), "compute", 0.0))
+    (own, rounds), (other, own_again) = examiner.contention((SINGLE, OTHER), "compute", 0.0)
     assert own == own_again == []
     assert len(rounds) == len(other) >= 4
     assert all(seconds > 0 for pair in (*rounds, *other) for seconds in pair)
@@ -92,13 +82,13 @@ def test_two_devices_run_side_by_side_in_rounds(examiner: Worker) -> None:
 
 def test_hetero_gives_every_op_to_the_first_device_that_runs_it(tiny_resnet: Path) -> None:
     examiner = Worker(WorkerSetup(tiny_resnet))
-    assert set(examiner.handle(Choices("HETERO:CPU_SINGLE,CPU_OTHER", (SINGLE, OTHER)))) == {"CPU_SINGLE"}
-    assert all(examiner.handle(Choices("CPU_OTHER", (OTHER,))))
+    assert set(examiner.choices("HETERO:CPU_SINGLE,CPU_OTHER", (SINGLE, OTHER))) == {"CPU_SINGLE"}
+    assert all(examiner.choices("CPU_OTHER", (OTHER,)))
 
 
 def test_outputs_of_the_model_are_compared_with_those_of_the_cpu_in_f32(tiny_resnet: Path) -> None:
     examiner = Worker(WorkerSetup(tiny_resnet))
-    assert examiner.handle(CompareOutputs((SINGLE, CPU_IN_SINGLE)))["max_relative"] < 1e-5
+    assert examiner.compare_outputs((SINGLE, CPU_IN_SINGLE))["max_relative"] < 1e-5  # type: ignore[operator]
 
 
 def test_the_largest_value_of_every_op_is_found_with_constants_cut_off(tmp_path: Path) -> None:
@@ -106,7 +96,7 @@ def test_the_largest_value_of_every_op_is_found_with_constants_cut_off(tmp_path:
     scaled = opset13.multiply(given, opset13.constant(np.float32(1e6), name="big"), name="scaled")
     examiner = of_model(tmp_path, opset13.negative(scaled, name="last"), given)
     names = [node.get_friendly_name() for node in examiner.model.get_ordered_ops()]
-    most = dict(zip(names, examiner.handle(LargestValues(100.0)), strict=True))
+    most = dict(zip(names, examiner.largest_values(100.0), strict=True))
     x = np.abs(make_inputs(examiner.model, 0, None)[0].data).max()
     assert most["x"] == pytest.approx(x)
     assert most["scaled"] == most["last"] == pytest.approx(100 * x)
@@ -116,14 +106,14 @@ def test_the_largest_value_of_every_op_is_found_with_constants_cut_off(tmp_path:
 def test_a_model_of_open_shapes_is_not_run(tmp_path: Path) -> None:
     given = opset13.parameter([-1, 3], np.float32, name="x")
     with pytest.raises(ModelError, match="--data-shape"):
-        of_model(tmp_path, opset13.relu(given), given).handle(CompareOutputs((OTHER, CPU_IN_SINGLE)))
+        of_model(tmp_path, opset13.relu(given), given).compare_outputs((OTHER, CPU_IN_SINGLE))
 
 
 def test_a_model_of_open_shapes_is_run_on_those_of_typical_data(tmp_path: Path) -> None:
     given = opset13.parameter([-1, 3], np.float32, name="x")
     scenarios = [Scenario(({"x": (40, 3)}, {"x": (2, 3)}))]
     examiner = of_model(tmp_path, opset13.relu(given, name="r"), given, *scenarios)
-    assert examiner.handle(CompareOutputs((SINGLE, CPU_IN_SINGLE)))["max_relative"] == 0.0
+    assert examiner.compare_outputs((SINGLE, CPU_IN_SINGLE))["max_relative"] == 0.0
     first = make_inputs(examiner.model, 0, None, {"x": (40, 3)})[0].data
-    largest = examiner.handle(LargestValues(100.0))
+    largest = examiner.largest_values(100.0)
     assert largest[1] == pytest.approx(first.max())  # larger than that of the second inference

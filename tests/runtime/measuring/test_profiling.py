@@ -20,8 +20,8 @@ from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.measuring.caches import ProfileCache
-from hsdag.runtime.measuring.candidate import Open
-from hsdag.runtime.measuring.messages import Opened, OpTimes, WorkerSetup
+from hsdag.runtime.measuring.candidate import Candidate, Opened
+from hsdag.runtime.measuring.messages import WorkerSetup
 from hsdag.runtime.measuring.profile import KINDS, Contention, DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.measuring.profiler import Effort, Profiler
 from hsdag.runtime.measuring.worker import Worker
@@ -159,10 +159,11 @@ def test_a_device_that_does_not_take_the_whole_model_is_profiled_stage_by_stage(
         call = session.client.call
 
         def without_memory(request: Any, *limits: float) -> Any:
-            if isinstance(request, OpTimes) and request.of == "CPU_P1" and request.devices is None:
+            devices = request.args[0].devices if request.method == "op_times" else None
+            if request.method == "op_times" and request.args[1] == "CPU_P1" and devices is None:
                 raise CandidateFailed("out of memory")
-            if isinstance(request, OpTimes) and request.devices is not None:
-                asked.append(request.devices)
+            if devices is not None:
+                asked.append(devices)
             return call(request, *limits)
 
         monkeypatch.setattr(session.client, "call", without_memory)
@@ -315,12 +316,12 @@ def test_a_model_that_takes_long_to_compile_is_compiled_once(
     worker = Worker(WorkerSetup(tiny_resnet, PARTS[:1]))
     opened, original = list[str](), worker.open
 
-    def noted(request: Open) -> Opened:
-        opened.append(request.key)
-        return original(request)
+    def noted(key: str, candidate: Candidate) -> Opened:
+        opened.append(key)
+        return original(key, candidate)
 
     monkeypatch.setattr(worker, "open", noted)
-    answers = [worker.op_times(OpTimes("CPU_P0", None, "CPU_P0", 2, 0.1, again_s)) for again_s in (0.0, 1e9)]
+    answers = [worker.op_times(Candidate("CPU_P0"), "CPU_P0", 2, 0.1, again_s) for again_s in (0.0, 1e9)]
     assert opened == ["counted profile", "counted profile", "plain profile"]
     assert all(answer["compile_s"] > 0 and answer["latency_s"] > 0 for answer in answers)
 

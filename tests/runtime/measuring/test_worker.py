@@ -23,10 +23,12 @@ from hsdag.ir.graph.build import read_graph
 from hsdag.ir.processes import CandidateFailed, WorkerDefect
 from hsdag.placing import session
 from hsdag.placing.verifying import Check, Verifier
-from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
+from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.differences import output_difference
 from hsdag.runtime.measuring.inferences import make_inputs
-from hsdag.runtime.measuring.messages import WORKER_COMMAND, Choices, WorkerSetup, worker_client
+from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, ask, worker_client
+from hsdag.runtime.measuring.runner import CandidateRunner, Limits
+from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.objectives.latency import LATENCY
 
 CPU = DeviceSpec("CPU", "CPU")
@@ -184,7 +186,7 @@ def test_a_defect_of_ours_is_no_candidates_failure(tiny_resnet: Path) -> None:
     with runner.client:
         with pytest.raises(WorkerDefect, match=r"in the worker process: KeyError in mistake, line \d+: 'b'"):
             runner.open("a", ALONE)
-        assert "" not in runner.client.call(Choices("CPU"), 60.0)
+        assert "" not in runner.client.call(ask(Worker.choices, "CPU"), 60.0)
     assert runner.client.num_starts == 1
 
 
@@ -207,7 +209,7 @@ def test_after_a_failed_set_up_the_next_call_says_the_same(tmp_path: Path, tiny_
     with runner_for(tiny_resnet, faulty("set-up", 1)).client as client:
         for _ in range(2):
             with pytest.raises(WorkerDefect, match="KeyError"):
-                client.call(Choices("CPU"), 60.0)
+                client.call(ask(Worker.choices, "CPU"), 60.0)
 
 
 def test_an_answer_to_another_request_is_passed_over(tiny_resnet: Path) -> None:
@@ -222,7 +224,7 @@ def test_an_interrupted_call_leaves_no_answer_to_the_next_one(tiny_resnet: Path)
 
     runner = runner_for(tiny_resnet, faulty("hang", 1))
     with runner.client:
-        assert "" not in runner.client.call(Choices("CPU"), 60.0)
+        assert "" not in runner.client.call(ask(Worker.choices, "CPU"), 60.0)
         runner.client.should_abandon = interrupt
         with pytest.raises(KeyboardInterrupt):
             runner.open("a", ALONE)
@@ -232,10 +234,10 @@ def test_an_interrupted_call_leaves_no_answer_to_the_next_one(tiny_resnet: Path)
 def test_the_worker_dies_with_its_parent(tiny_resnet: Path) -> None:
     program = (
         "import sys, time; from pathlib import Path; from hsdag.ir.device import DeviceSpec;"
-        "from hsdag.runtime.measuring.candidate import Candidate, Open;"
-        "from hsdag.runtime.measuring.messages import WorkerSetup, worker_client;"
+        "from hsdag.runtime.measuring.candidate import Candidate;"
+        "from hsdag.runtime.measuring.messages import Call, WorkerSetup, worker_client;"
         f"c = worker_client(WorkerSetup(Path({str(tiny_resnet)!r}), (DeviceSpec('CPU', 'CPU'),)));"
-        "c.call(Open('a', Candidate('CPU')), 60);"
+        "c.call(Call('open', ('a', Candidate('CPU'))), 60);"
         "print(c._process.pid, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True) as parent:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -19,8 +18,10 @@ from hsdag.ir.processes import CandidateFailed, WorkerClient
 from hsdag.models import save_model_files
 from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import DeviceSet
-from hsdag.runtime.measuring.candidate import Candidate, CandidateRunner, Limits
-from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
+from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.messages import WorkerSetup, ask, worker_client
+from hsdag.runtime.measuring.runner import CandidateRunner, Limits
+from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.objectives.latency import LATENCY
 from hsdag.runtime.objectives.throughput import THROUGHPUT
 from tests.stateful import CPUS, split_after
@@ -60,19 +61,16 @@ def test_a_placement_runs_like_one_device_under_every_verb(tiny_resnet: Path, cl
 def test_devices_are_not_told_to_share_their_threads_out_for_throughput(client: WorkerClient) -> None:
     assert Candidate.side_by_side(["CPU_B", "CPU_B"], ORDER) == Candidate("CPU_B")
     runner = CandidateRunner(client, THROUGHPUT)
-    assert runner.request("a", Candidate("CPU_A", ("CPU_A",))).candidate.properties == {
-        "PERFORMANCE_HINT": "THROUGHPUT"
-    }
-    assert runner.request("a", Candidate.side_by_side(ORDER, ORDER)).candidate.properties == {}
+    assert runner.hinted(Candidate("CPU_A", ("CPU_A",))).properties == {"PERFORMANCE_HINT": "THROUGHPUT"}
+    assert runner.hinted(Candidate.side_by_side(ORDER, ORDER)).properties == {}
 
 
 def test_an_inference_past_its_limit_names_op_and_device_and_keeps_the_worker(
     tiny_resnet: Path, client: WorkerClient
 ) -> None:
     runner = CandidateRunner(client, LATENCY, Limits(run_s=60.0))
-    request = replace(runner.request("late", split(tiny_resnet)), inference_limit_s=1e-9)
     with pytest.raises(CandidateFailed, match="on device A") as failure:
-        client.call(request, 60.0)
+        client.call(ask(Worker.open, "late", split(tiny_resnet), 1e-9), 60.0)
     assert not failure.value.lost_worker
     runner.open("whole", Candidate("CPU_A"))
     assert client.num_starts == 1
@@ -130,7 +128,7 @@ def test_priorities_of_a_placement_reach_the_executor(client: WorkerClient, tiny
     ranks = [None, *range(len(candidate.devices) - 1)]
     runner = CandidateRunner(client, LATENCY)
     ranked = Candidate.side_by_side(candidate.devices, ORDER, ranks)
-    assert runner.request("ranked", ranked).candidate.priority == tuple(ranks)
+    assert runner.hinted(ranked).priority == tuple(ranks)
     assert runner.open("ranked", ranked).submodels == 2
 
 

@@ -14,17 +14,8 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.models.sharded_workloads import chainmm
 from hsdag.placing.subject import read_workload
-from hsdag.runtime.measuring.candidate import Candidate, Open, TimelineOf
-from hsdag.runtime.measuring.messages import (
-    Close,
-    Difference,
-    LeftToOpenVino,
-    OpTimes,
-    Probe,
-    SideBySide,
-    Throughput,
-    WorkerSetup,
-)
+from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.messages import Probe, WorkerSetup
 from hsdag.runtime.torch import logical_devices
 from hsdag.scoring.torch.worker import TorchWorker, probe_program
 
@@ -51,40 +42,40 @@ def split(worker: TorchWorker, **changes: object) -> Candidate:
 
 
 def test_a_split_workload_computes_what_numpy_computes(worker: TorchWorker) -> None:
-    opened = worker.handle(Open("split", split(worker)))
-    worker.handle(Open("reference", Candidate("numpy")))
-    difference = worker.handle(Difference("split", "reference"))
+    opened = worker.open("split", split(worker))
+    worker.open("reference", Candidate("numpy"))
+    difference = worker.difference("split", "reference")
     assert opened.devices == NAMES
     assert opened.submodels > 40  # ops that compute, and copies
-    assert difference["max_relative"] < 1e-5
+    assert difference["max_relative"] < 1e-5  # type: ignore[operator]
 
 
 @pytest.mark.parametrize("model", ["tiny_resnet", "tiny_bert"])
 def test_a_split_model_computes_what_openvino_computes(model: str, request: pytest.FixtureRequest) -> None:
     of_model = TorchWorker(WorkerSetup(request.getfixturevalue(model), (A, B)))
-    of_model.handle(Open("split", split(of_model)))
+    of_model.open("split", split(of_model))
     for reference in (Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"}), Candidate("op-by-op")):
-        of_model.handle(Open("reference", reference))
-        assert of_model.handle(Difference("split", "reference"))["max_relative"] < 1e-4
+        of_model.open("reference", reference)
+        assert of_model.difference("split", "reference")["max_relative"] < 1e-4  # type: ignore[operator]
 
 
 def test_a_reference_computes_by_itself(worker: TorchWorker, monkeypatch: pytest.MonkeyPatch) -> None:
-    worker.handle(Open("A", Candidate(NAMES[0])))
+    worker.open("A", Candidate(NAMES[0]))
     twice = {name: 2 * x for name, x in worker._source.inputs.items()}
     monkeypatch.setattr(worker, "_source", replace(worker._source, inputs=twice))
-    worker.handle(Open("reference", Candidate("numpy")))
-    assert worker.handle(Difference("A", "reference"))["max_relative"] > 0.1
+    worker.open("reference", Candidate("numpy"))
+    assert worker.difference("A", "reference")["max_relative"] > 0.1  # type: ignore[operator]
 
 
 def test_ops_are_timed_and_those_that_compute_nothing_are_not(worker: TorchWorker) -> None:
-    found = worker.handle(OpTimes(NAMES[0], None, NAMES[0], 3, 0.1))
+    found = worker.op_times(Candidate(NAMES[0]), NAMES[0], 3, 0.1)
     nodes = worker._source.graph.nodes
     assert [ops for ops, *_ in found["primitives"]] == [[v] for v, node in enumerate(nodes) if node.run is not None]
     assert 0 < sum(seconds for _, seconds, *_ in found["primitives"]) < 10 * found["latency_s"]
     assert found["runs"] == 3
     assert found["resident_bytes"] == 5 * 16 * 16 * 4  # five matrices
     assert found["memory_bytes"] is None
-    assert worker.handle(OpTimes(TIGHT.openvino_name, None, TIGHT.openvino_name, 3, 0.1))["memory_bytes"] == 1000
+    assert worker.op_times(Candidate(TIGHT.openvino_name), TIGHT.openvino_name, 3, 0.1)["memory_bytes"] == 1000
 
 
 def test_a_probe_sends_as_many_tensors_as_it_is_asked_for(worker: TorchWorker) -> None:
@@ -93,12 +84,12 @@ def test_a_probe_sends_as_many_tensors_as_it_is_asked_for(worker: TorchWorker) -
     assert sent.tasks.num_tasks == 2 + 4
     assert sent.tasks.size_bytes.sum() == 4 * 4096
     assert kept.tasks.num_tasks == 2
-    found = worker.handle(Probe(NAMES, "matrix", 4, 1 << 20, 5, 0.05))
+    found = worker.probe(Probe(NAMES, "matrix", 4, 1 << 20, 5, 0.05))
     assert (found.tensor_bytes, found.rest_s > 0) == (1 << 20, True)
 
 
 def test_devices_are_timed_side_by_side(worker: TorchWorker) -> None:
-    found = worker.handle(SideBySide((A, B), "model", 0.01))
+    found = worker.contention((A, B), "model", 0.01)
     assert all(len(found[a][b]) >= 4 and min(min(times) for times in found[a][b]) > 0 for a, b in ((0, 1), (1, 0)))
     assert found[0][0] == found[1][1] == []
 
@@ -108,14 +99,14 @@ def test_the_order_of_a_candidate_is_the_one_that_ops_run_in(worker: TorchWorker
     count, firsts = len(names), []
     for ranks in (range(count), range(count, 0, -1)):
         candidate = Candidate(NAMES[0], (NAMES[0],) * count, priority=tuple(ranks))
-        found = worker.handle(TimelineOf(Open("t", candidate), 3))
+        found = worker.timeline(candidate, 3)
         firsts.append(names.index(found.op_names[found.ops.op[np.argmin(found.ops.end_s)]]))
     assert firsts[0] < firsts[1]
 
 
 def test_a_candidate_by_level_starts_no_op_before_all_of_the_level_before_have_ended(worker: TorchWorker) -> None:
     candidate = split(worker, properties={"barrier": True})
-    found = worker.handle(TimelineOf(Open("t", candidate), 3))
+    found = worker.timeline(candidate, 3)
     program = worker._placed(worker._source.graph, candidate).program
     level = np.zeros(program.tasks.num_tasks, dtype=np.int64)
     for before, after in sorted(program.tasks.edges.tolist()):
@@ -127,16 +118,16 @@ def test_a_candidate_by_level_starts_no_op_before_all_of_the_level_before_have_e
 
 
 def test_several_inferences_in_flight_have_a_period(worker: TorchWorker) -> None:
-    worker.handle(Open("A", Candidate(NAMES[0])))
-    found = worker.handle(Throughput("A", 3, 8))
+    worker.open("A", Candidate(NAMES[0]))
+    found = worker.throughput("A", 3, 8)
     assert found > 0
-    worker.handle(Close("A"))
+    worker.close("A")
     assert "A" not in worker._requests
 
 
 def test_a_device_with_too_little_memory_fails_and_is_named(worker: TorchWorker) -> None:
     with pytest.raises(ExecutionError, match="on device TIGHT"):
-        worker.handle(Open("tight", Candidate(TIGHT.openvino_name)))
+        worker.open("tight", Candidate(TIGHT.openvino_name))
     assert "tight" not in worker._requests
 
 
@@ -145,10 +136,10 @@ def test_an_op_that_torch_lacks_is_listed_and_computed_by_openvino(tmp_path: Pat
     path = tmp_path / "sorted.xml"
     ov.save_model(ov.Model([ops.topk(ops.tanh(x), np.int32(2), 0, "max", "value").output(0)], [x], "sorted"), path)
     worker = TorchWorker(WorkerSetup(path, (A, B)))
-    assert worker.handle(LeftToOpenVino()) == ["TopK"]
-    worker.handle(Open("split", split(worker)))
-    worker.handle(Open("reference", Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"})))
-    assert worker.handle(Difference("split", "reference"))["max_relative"] < 1e-6
+    assert worker.left_to_openvino() == ["TopK"]
+    worker.open("split", split(worker))
+    worker.open("reference", Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"}))
+    assert worker.difference("split", "reference")["max_relative"] < 1e-6  # type: ignore[operator]
 
 
 def test_a_file_of_inputs_that_lacks_one_is_refused(workload_file: Path, tmp_path: Path) -> None:

@@ -1,0 +1,147 @@
+"""CandidateRunner: candidates that are kept open in a worker process under a key, and measured there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from hsdag.ir.graph.scenario import Scenario
+from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
+from hsdag.runtime.machine.energy_counters import EnergyCounters
+from hsdag.runtime.measuring.candidate import Candidate, Opened
+from hsdag.runtime.measuring.messages import Distance, ask
+from hsdag.runtime.measuring.worker import Worker
+
+if TYPE_CHECKING:
+    from hsdag.runtime.objectives import Objective
+
+REQUESTS_IN_FLIGHT = 4
+
+MOST_TURN_S = 1.0
+"""Where inferences run untimed before the one that counts, a turn ends after the first one that is over by then."""
+
+LEAST_ENERGY_S = 0.1
+"""Energy is counted over at least so long: RAPL's counters move about every millisecond."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Seconds after which a worker counts as hanging."""
+
+    compile_s: float = 120.0
+    run_s: float = 60.0
+
+    @property
+    def inference_s(self) -> float:
+        """Seconds after which the executor gives an inference up, so that a hung device does not cost the worker."""
+        return 0.4 * self.run_s
+
+
+def _unknown_peak(_: Candidate) -> float:
+    raise CandidateFailed("its peak of memory is not known")
+
+
+class CandidateRunner:
+    """Compiles and runs candidates in a worker process, opening them again after the worker was lost.
+
+    ``peak_of`` simulates the bytes of a candidate's fullest device, where the objective counts memory.
+    ``scenarios`` are what the worker measures, where it does not measure a single inference; ``requests`` how many are
+    in flight where it measures several at a time, if not as many as the device asks for.
+    """
+
+    def __init__(
+        self,
+        client: WorkerClient,
+        objective: Objective,
+        limits: Limits | None = None,
+        scenarios: Sequence[Scenario] = (),
+        requests: int | None = None,
+    ) -> None:
+        self.client, self.objective, self.requests = client, objective, requests
+        self.peak_of: Callable[[Candidate], float] = _unknown_peak
+        self.limits = limits or Limits()
+        self.candidates: dict[str, Candidate] = {}
+        self._opened_in: dict[str, int] = {}
+        self.scenarios = tuple(scenarios)
+
+    def open(self, key: str, candidate: Candidate) -> Opened:
+        """Compile a candidate under a key. Raises CandidateFailed."""
+        self.candidates[key] = candidate
+        is_whole = candidate.devices is None  # what placements are compared with: it is worth waiting for
+        request = ask(Worker.open, key, self.hinted(candidate), self.limits.inference_s)
+        opened = self.client.call(request, self.limits.compile_s, COMPILING_LIMIT_S if is_whole else 0.0)
+        self._opened_in[key] = self.client.num_starts
+        return opened
+
+    def hinted(self, candidate: Candidate) -> Candidate:
+        """A candidate with the properties that the objective wants; the work-conserving executor has none.
+
+        It gives a device one task at a time, whatever the objective.
+        """
+        hint = {} if candidate.executor == "work-conserving" else self.objective.properties
+        merged = {**hint, **candidate.properties}
+        return replace(candidate, properties={name: value for name, value in merged.items() if value is not None})
+
+    def run(self, key: str, runs: int) -> list[float]:
+        """Values of the objective over ``runs`` inferences. Raises CandidateFailed."""
+        self._reopen_if_lost(key)
+        return self.objective.measured(_Measured(self, key), runs)
+
+    def run_scenario(self, key: str, runs: int, scenario: int | None) -> list[float]:
+        """Seconds of ``runs`` inferences of one scenario, or weighted means over all. Raises CandidateFailed."""
+        self._reopen_if_lost(key)
+        stop_s = 0.5 * self.limits.run_s
+        if any(len(each.inferences) > 1 for each in self.scenarios):
+            stop_s = min(stop_s, MOST_TURN_S)
+        return self.client.call(ask(Worker.run, key, runs, stop_s, scenario), self.limits.run_s)
+
+    def difference(self, key: str, reference: str) -> Distance:
+        """Distance of a candidate's outputs from a reference candidate's. Raises CandidateFailed."""
+        self._reopen_if_lost(reference)
+        self._reopen_if_lost(key)
+        return self.client.call(ask(Worker.difference, key, reference), 4 * self.limits.run_s)
+
+    def close(self, key: str) -> None:
+        """Forget a candidate."""
+        del self.candidates[key]
+        if self._opened_in.pop(key, None) == self.client.num_starts and self.client.is_running:
+            with suppress(CandidateFailed):  # a worker that was lost has forgotten it too
+                self.client.call(ask(Worker.close, key), self.limits.run_s)
+
+    def _reopen_if_lost(self, key: str) -> None:
+        if self._opened_in.get(key) != self.client.num_starts or not self.client.is_running:
+            if key not in self.candidates:
+                raise CandidateFailed(f"candidate {key!r} was never opened")
+            self.open(key, self.candidates[key])
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """An open candidate as an objective measures it; a ``Meter``."""
+
+    runner: CandidateRunner
+    key: str
+
+    def single_runs(self, count: int) -> list[float]:
+        return self.runner.run_scenario(self.key, count, None)
+
+    def in_flight(self, count: int) -> float:
+        wanted = self.runner.requests
+        request = ask(Worker.throughput, self.key, wanted or REQUESTS_IN_FLIGHT, count, is_exact=wanted is not None)
+        return self.runner.client.call(request, self.runner.limits.run_s)
+
+    def energy_j(self, count: int) -> float:
+        counters, num_runs = EnergyCounters.find(), 0
+        before, begin_s = counters.counts(), time.perf_counter()
+        while num_runs < count or time.perf_counter() - begin_s < LEAST_ENERGY_S:
+            num_runs += len(self.single_runs(count))
+        joules = counters.joules_since(before) / num_runs
+        if joules <= 0:
+            raise CandidateFailed(f"no energy counter has moved over {num_runs} inferences")
+        return joules
+
+    def peak_bytes(self) -> float:
+        return self.runner.peak_of(self.runner.candidates[self.key])
