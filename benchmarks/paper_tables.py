@@ -32,7 +32,7 @@ from hsdag.ir.graph.coarsen import CoarseGraph, coarsen, placement_units
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph, Csr
 from hsdag.ir.kernels import longest_before
-from hsdag.methods.exact.batches import BatchTable
+from hsdag.methods.batched.problem import BatchTable
 from hsdag.methods.incumbent import Status
 from hsdag.methods.learned.policy import first_plans
 from hsdag.methods.registry import make_placer

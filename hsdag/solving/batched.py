@@ -8,9 +8,8 @@ import numpy as np
 from pydantic import Field, computed_field
 
 from hsdag.ir.errors import OptionError, SearchError
-from hsdag.methods.batched.incumbent import BatchIncumbent
-from hsdag.methods.batched.searches import METHODS, search
-from hsdag.methods.exact.batches import BatchedProblem, BatchSchedule, BatchTable
+from hsdag.methods.batched.problem import BatchedProblem, BatchSchedule, BatchTable
+from hsdag.methods.batched.search import METHODS, BatchIncumbent, prepare, search
 from hsdag.methods.incumbent import Status
 from hsdag.runtime.problem.bounds import Bound
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -118,8 +117,10 @@ def solve_batched(
         table = BatchTable.quarters(costs, options.num_inputs, options.fixed_share)
         assumption = f"t(b) = t(1) ({options.fixed_share:g} + {1 - options.fixed_share:g} b)"
     problem = BatchedProblem.of(costs, table)
-    if problem.most_shares < min(costs.num_devices, problem.num_groups):
-        assumption += f"; ops divided over at most {problem.most_shares} of {costs.num_devices} devices"
+    most_shares = int((problem.divisions > 0).sum(axis=1).max())
+    if most_shares < min(costs.num_devices, problem.num_groups):
+        assumption += f"; ops divided over at most {most_shares} of {costs.num_devices} devices"
+    prepare()
     watcher.on_phase("searching")
     incumbent = BatchIncumbent(problem, options.budget_s, watcher.should_stop, options.seed)
     search(incumbent, options.method)
@@ -133,10 +134,9 @@ def _concluded(incumbent: BatchIncumbent, options: BatchOptions, assumption: str
         status = Status.OPTIMAL
     elif np.isinf(incumbent.bound.value_s):
         status = Status.INFEASIBLE
-    elif incumbent.hit_limit and not interrupted:
-        status = Status.TIME_LIMIT
-    elif value_s is not None or interrupted:
-        status = Status.FEASIBLE if value_s is not None else Status.TIME_LIMIT
+    elif interrupted or incumbent.hit_limit or value_s is not None:
+        is_late = value_s is None or (incumbent.hit_limit and not interrupted)
+        status = Status.TIME_LIMIT if is_late else Status.FEASIBLE
     else:
         raise SearchError(
             f"method {options.method!r} found no schedule of batches that fits into memory; try --method cpsat"

@@ -12,7 +12,7 @@ import numpy as np
 
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray
 from hsdag.ir.kernels import bare, inlined, longest_before
-from hsdag.methods.exact.batches import BatchedProblem, BatchSchedule
+from hsdag.methods.batched.problem import BatchedProblem, BatchSchedule
 from hsdag.scoring.memory import MEMORY_TOLERANCE
 
 

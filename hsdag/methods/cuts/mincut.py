@@ -204,15 +204,15 @@ def solved_program(units: Problem, costs: ScheduleProblem, hint: IntArray) -> tu
     ticks = Ticks.choose(formulation.durations_s, max(horizon_s, 1e-12))
     sequential = replace(units, semantics=replace(units.semantics, execution=Execution.SEQUENTIAL))
     assignment = AssignmentModel(formulation, sequential, ticks.down)
-    model = WholeModel(assignment.linear, assignment.wanted, int(ticks.down(horizon_s)) + 1)
-    model.hint(assignment.chosen(hint))
+    model = WholeModel(assignment, int(ticks.down(horizon_s)) + 1)
+    model.hint(hint)
     solver = cp_model.CpSolver()
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 0
     solver.parameters.max_deterministic_time = WORK_LIMIT
     if solver.solve(model.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
         return None
-    return assignment.placement(model.read(solver.value)), solver.best_objective_bound * ticks.length_s
+    return model.read(solver.value), solver.best_objective_bound * ticks.length_s
 
 
 class Refinement:

@@ -7,15 +7,19 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
 from ortools.sat.python import cp_model
+from scipy.sparse import csr_array
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.exact.formulation import Formulation
+from hsdag.methods.exact.highs import HighsAnswer, solve_highs
+from hsdag.methods.exact.solving import CpSatModel
+from hsdag.methods.incumbent import Limits
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.simulator import Execution, Links
 
@@ -68,6 +72,17 @@ class LinearModel:
         self.row_low.extend([-INFINITE] * len(index))
         self.row_high.extend([high] * len(index))
 
+    def solved(self, limits: Limits, on_wait: Callable[[], None] = lambda: None) -> HighsAnswer:
+        """What HiGHS finds; ``on_wait`` and what is raised as in ``solve_highs``, the bound with the constant."""
+        shape = len(self.row_low), len(self.low)
+        matrix = csr_array((self.value, self.index, self.row_start), shape=shape)
+        answer = solve_highs(
+            np.array(self.cost), np.array(self.is_whole), (np.array(self.low), np.array(self.high)),
+            (matrix, np.array(self.row_low), np.array(self.row_high)),
+            seconds=limits.seconds, num_workers=limits.num_workers, seed=limits.seed, on_wait=on_wait,
+        )  # fmt: skip
+        return replace(answer, bound=answer.bound + self.constant)
+
     def choices(self, f: Formulation) -> list[dict[int, int]]:
         """(1): for each op a binary by device that may take it, of which one is 1. Raises ValueError for no device."""
         on = [{d: self.binary() for d in np.flatnonzero(row).tolist()} for row in f.allowed]
@@ -81,47 +96,6 @@ class LinearModel:
         """Of identical devices the first has no fewer ops: symmetries by tasks (section VI)."""
         for a, b in f.twins:
             self.row([(of_op[d], sign) for of_op in on for d, sign in ((a, 1.0), (b, -1.0)) if d in of_op], low=0)
-
-
-class WholeModel:
-    """A linear model with whole coefficients as a CP-SAT model; its solutions are the values of ``wanted``.
-
-    Variables without a limit are at most ``largest``; ``check`` is called row by row and may raise.
-    """
-
-    def __init__(
-        self, linear: LinearModel, wanted: Sequence[int], largest: int, check: Callable[[], object] = lambda: None
-    ) -> None:
-        self.model = cp_model.CpModel()
-        self._wanted = list(wanted)
-        self.variables = [
-            self.model.new_int_var(int(low), largest if math.isinf(high) else int(high), f"v{k}")
-            for k, (low, high) in enumerate(zip(linear.low, linear.high, strict=True))
-        ]
-        for r, (low, high) in enumerate(zip(linear.row_low, linear.row_high, strict=True)):
-            check()
-            span = slice(linear.row_start[r], linear.row_start[r + 1])
-            terms = self._sum(linear.index[span], linear.value[span])
-            self.model.add_linear_constraint(terms, _whole(low), _whole(high))
-        used = [k for k, cost in enumerate(linear.cost) if cost]
-        objective = self._sum(used, [linear.cost[k] for k in used])
-        self.model.minimize(objective + round(linear.constant))
-
-    def read(self, value: Callable[[cp_model.IntVar], int]) -> list[int]:
-        """The values of the wanted variables."""
-        return [value(self.variables[k]) for k in self._wanted]
-
-    def hint(self, values: Sequence[int]) -> None:
-        """Begin with these values of the wanted variables."""
-        for k, given in zip(self._wanted, values, strict=True):
-            self.model.add_hint(self.variables[k], given)
-
-    def _sum(self, index: Sequence[int], value: Sequence[float]) -> cp_model.LinearExprT:
-        return cp_model.LinearExpr.weighted_sum([self.variables[k] for k in index], [round(c) for c in value])
-
-
-def _whole(limit: float) -> int:
-    return int(math.copysign(2**62, limit)) if math.isinf(limit) else round(limit)
 
 
 Amounts = Callable[[ArrayLike], np.ndarray]
@@ -151,20 +125,9 @@ class AssignmentModel:
         else:
             raise ValueError("work-conserving latency depends on the order; it is not an assignment")
 
-    @property
-    def wanted(self) -> list[int]:
-        """The variables that choose devices, op by op."""
-        return [x for choices in self.on for x in choices.values()]
-
-    def placement(self, values: ArrayLike) -> IntArray:
-        """[N] devices from the values of ``wanted``."""
-        chosen = dict(zip(self.wanted, np.asarray(values).tolist(), strict=True))
-        best = (max(choices.items(), key=lambda choice: chosen[choice[1]])[0] for choices in self.on)
-        return np.fromiter(best, dtype=np.int64, count=self._p.num_ops)
-
-    def chosen(self, device: IntArray) -> list[int]:
-        """The values of ``wanted`` for a placement [N]."""
-        return [int(device[i] == d) for i, choices in enumerate(self.on) for d in choices]
+    def placement(self, values: Mapping[int, float] | FloatArray) -> IntArray:
+        """[N] devices from the values of variables."""
+        return chosen_devices(self.on, values)
 
     def _charge_ops(self) -> None:
         run = self._of(self._p.time_s)
@@ -265,5 +228,51 @@ class AssignmentModel:
             for i in there:
                 if room.running[i]:
                     self.linear.row([(self.on[i][d], float(room.running[i])), (beside, -1.0)], high=0)
-            held = [(self.on[i][d], float(room.weights[i] + room.results[i])) for i in there]
+            held = [(self.on[i][d], float(room.held[i])) for i in there]
             self.linear.row([*held, (beside, 1.0)], high=room.size)
+
+
+def chosen_devices(on: Sequence[Mapping[int, int]], values: Mapping[int, float] | FloatArray) -> IntArray:
+    """[N] the device of each op, by its variables on devices and their values."""
+    return np.array([max(of_op, key=lambda d, of_op=of_op: float(values[of_op[d]])) for of_op in on], dtype=np.int64)  # type: ignore[misc]
+
+
+class WholeModel(CpSatModel[IntArray]):
+    """An assignment whose coefficients are whole numbers as a CP-SAT model; its solutions are placements [N].
+
+    Variables without a limit are at most ``largest``; ``check`` is called row by row and may raise.
+    """
+
+    def __init__(self, assignment: AssignmentModel, largest: int, check: Callable[[], object] = lambda: None) -> None:
+        self.model, self._assignment, linear = cp_model.CpModel(), assignment, assignment.linear
+        self._variables = [
+            self.model.new_int_var(int(low), largest if math.isinf(high) else int(high), f"v{k}")
+            for k, (low, high) in enumerate(zip(linear.low, linear.high, strict=True))
+        ]
+        for r, (low, high) in enumerate(zip(linear.row_low, linear.row_high, strict=True)):
+            check()
+            span = slice(linear.row_start[r], linear.row_start[r + 1])
+            terms = self._sum(linear.index[span], linear.value[span])
+            self.model.add_linear_constraint(terms, _whole(low), _whole(high))
+        used = [k for k, cost in enumerate(linear.cost) if cost]
+        objective = self._sum(used, [linear.cost[k] for k in used])
+        self.model.minimize(objective + round(linear.constant))
+
+    def read(self, value: Callable[[cp_model.IntVar], int]) -> IntArray:
+        """The placement [N]."""
+        return self._assignment.placement(
+            {x: value(self._variables[x]) for on in self._assignment.on for x in on.values()}
+        )
+
+    def hint(self, placement: IntArray) -> None:
+        """Begin with a placement [N]."""
+        for i, on in enumerate(self._assignment.on):
+            for d, x in on.items():
+                self.model.add_hint(self._variables[x], int(placement[i] == d))
+
+    def _sum(self, index: Sequence[int], value: Sequence[float]) -> cp_model.LinearExprT:
+        return cp_model.LinearExpr.weighted_sum([self._variables[k] for k in index], [round(c) for c in value])
+
+
+def _whole(limit: float) -> int:
+    return int(math.copysign(2**62, limit)) if math.isinf(limit) else round(limit)

@@ -1,4 +1,4 @@
-"""ExactPlacer: the base of CP-SAT and the MILP as placers; their schedules are simulated before they count.
+"""ExactPlacer: the base of the methods that have a solver prove; their schedules are simulated before they count.
 
 Legend: U placement units, D devices.
 """
@@ -14,16 +14,13 @@ import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
 from hsdag.methods.base import O, Placer
-from hsdag.methods.exact.batches import BatchSchedule
 from hsdag.methods.exact.formulation import Formulation, MemoryRule, generous_horizon_s, memory_can_bind
-from hsdag.methods.exact.highs import TOLERANCE
-from hsdag.methods.exact.solving import MOST_TICKS, Program
+from hsdag.methods.exact.solving import MOST_TICKS
 from hsdag.methods.incumbent import GaveUp, Incumbent, Limits, Status
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.bounds import Bound
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Links, Order, simulate
 from hsdag.scoring.memory import one_inference
 
@@ -32,88 +29,109 @@ HEURISTICS = ("heft", "cpop", "etf", "m-etf", "mincut", "greedy")
 MOST_UNITS_FOR_HEURISTICS = 20000
 SHARE_OF_HEURISTIC = 0.25
 """What one heuristic may take of the budget that is left when it begins: the rest is for what comes after it."""
+SHARE_OF_BUDGET = 0.95
+"""What a solver may take of the budget: its end has to come before that of the search, so that it can prove."""
+TOLERANCE = 1e-6
+"""Share by which HiGHS may be wrong: its bounds are lowered by it."""
+ROUNDING = 0.01
+"""Share of the tolerance that the limits of HiGHS's own gap, 1e-9, and the rounding of sums may add to it."""
 
 
 class OutOfTime(Exception):  # noqa: N818 - an ending we expect, not an error
     """A model could not be made in time."""
 
 
-class Judge:
-    """Has the schedules of a solver evaluated."""
+class ExactSearch:
+    """A search by programs: the incumbent that hears of solutions and bounds, and the program that is solved now.
 
-    def __init__(self, incumbent: Incumbent) -> None:
-        self.incumbent, self.problem, self.costs = incumbent, incumbent.problem, incumbent.costs
+    ``argument`` says what proves bounds. ``is_cut_off`` says that the last program was not solved to its end: nothing
+    is proven of the optimum. ``is_proven_infeasible`` says that no placement and no order fits into memory.
+    """
 
-    @property
-    def best(self) -> Plan | None:
-        """The best plan found so far; None before there is one."""
-        return self.incumbent.best
+    def __init__(self, incumbent: Incumbent, argument: str) -> None:
+        self.incumbent, self._argument = incumbent, argument
+        self.is_cut_off = self.is_proven_infeasible = False
+        partition = incumbent.problem.units.partition
+        self.are_units_ops = len(np.unique(partition.labels)) == len(partition.labels)
 
-    @property
-    def best_s(self) -> float:
-        """Its value."""
-        return self.incumbent.best_score
+    def begin(self, formulation: Formulation, seconds: float) -> None:
+        """Turn to a program, which is to be solved in so many seconds.
 
-    def consider_schedule(self, found: BatchSchedule) -> None:
-        """Evaluate a schedule of one input."""
-        device, start_s = found.of_single
-        self.incumbent.consider(device, start_ranks(self.costs, start_s))
-
-    def start_s(self, plan: Plan) -> FloatArray:
-        """[U] simulated starts, in the plan's order where it has one."""
-        order = None if plan.order is None else Order.PRIORITY
-        semantics = replace(one_inference(self.problem.semantics), order=order)
-        return simulate(self.costs, plan.placement, semantics, plan.order).start_s
-
-    def wake(self) -> None:
-        """Let the evaluator end the search: it is asked, and so is the best plan, where there is one, again."""
-        self.incumbent.check()
-        if self.best is not None:
-            self.incumbent.evaluate([self.best])
-
-    def left_s(self, deadline: float) -> float:
-        """Seconds until ``deadline``, a moment of time.monotonic(), for those who make a model.
-
-        Raises OutOfTime where there are none, SearchStopped when the evaluator does.
+        ``horizon_s`` are seconds in which some schedule ends: the best known, or one op and transfer after another.
         """
+        best_s = self.incumbent.best_score
+        self.formulation, self.deadline = formulation, time.monotonic() + seconds
+        self.horizon_s = float(best_s) if np.isfinite(best_s) else generous_horizon_s(formulation.problem)
+
+    @property
+    def limits_left(self) -> Limits:
+        """The limits of a solver that begins now. Raises as ``left_s`` does."""
+        return replace(self.incumbent.limits, seconds=self.left_s())
+
+    def left_s(self) -> float:
+        """Seconds that are left for the program. Raises OutOfTime at its end, SearchStopped when the evaluator does."""
         self.incumbent.check()
-        left_s = deadline - time.monotonic()
+        left_s = self.deadline - time.monotonic()
         if left_s <= 0:
             raise OutOfTime
         return left_s
 
-    def warm_start(self) -> None:
-        """Consider what is known; else every single device and what the heuristics find, each within its share of what
-        time is left."""
-        num_units, num_devices = self.problem.num_units, self.problem.num_devices
-        if self.incumbent.limits.known:
-            self.incumbent.evaluate(self.incumbent.limits.known)
+    def wake(self) -> None:
+        """Let the evaluator end the search: it is asked, and so is the best plan, where there is one, again."""
+        self.incumbent.check()
+        if self.incumbent.best is not None:
+            self.incumbent.evaluate([self.incumbent.best])
+
+    def ranks(self, start_s: FloatArray) -> IntArray:
+        """[U] ranks by start [U]; ties in topological order."""
+        return inverse_of(np.lexsort((inverse_of(self.incumbent.costs.topological_order), start_s)))
+
+    def consider(self, device: IntArray, start_s: FloatArray) -> None:
+        """Have a schedule evaluated: devices [U] and starts [U]."""
+        self.incumbent.consider(device, self.ranks(start_s))
+
+    def starts_s(self, plan: Plan) -> FloatArray:
+        """[U] simulated starts, in the plan's order where it has one."""
+        order = None if plan.order is None else Order.PRIORITY
+        semantics = replace(one_inference(self.incumbent.problem.semantics), order=order)
+        return simulate(self.incumbent.costs, plan.placement, semantics, plan.order).start_s
+
+    def prove(self, bound_s: float, tolerance: float = 0.0) -> None:
+        """Take note of a bound that the solver has proven but for ``tolerance``; none is said to be above the best.
+
+        It holds where the costs of units are costs of ops, or the objective is a sum of them. Where nothing was found,
+        a bound beyond the horizon bounds nothing, and an infinite one is a proof that there is nothing to find: the
+        rules of memory but RESERVED ask no more than the simulator does.
+        """
+        incumbent = self.incumbent
+        is_exact = self.are_units_ops or incumbent.problem.objective.name == "throughput"
+        if not is_exact or self.formulation.memory is MemoryRule.RESERVED:
             return
-        in_order = inverse_of(self.costs.topological_order)
-        fastest = np.nanargmin(self.costs.time_s, axis=1)
-        for device in [*(np.full(num_units, d) for d in range(num_devices)), fastest]:
-            if self.problem.is_legal(device):
-                self.incumbent.consider(device, in_order)
-        problem = self.problem
-        if problem.semantics.order is Order.PRIORITY:  # a plan without an order of its own runs in topological order
-            problem = replace(problem, semantics=replace(problem.semantics, order=None))
-        for method in HEURISTICS if num_units <= MOST_UNITS_FOR_HEURISTICS else ():
-            limits = replace(self.incumbent.limits, seconds=SHARE_OF_HEURISTIC * self.incumbent.left_s)
-            found = make_placer(method).search(problem, self.incumbent, limits).plan
-            if found is not None:
-                self.incumbent.consider(found.placement, found.order)
+        if incumbent.best is None and bound_s > self.horizon_s:
+            self.is_proven_infeasible |= self.are_units_ops and bool(np.isposinf(bound_s))
+            return
+        incumbent.prove(Bound(min(bound_s, incumbent.best_score) * (1 - tolerance), self._argument))
 
 
-def start_ranks(costs: ScheduleProblem, start: np.ndarray) -> IntArray:
-    """[U] ranks by start [U]; ties in topological order."""
-    position = inverse_of(costs.topological_order)
-    return inverse_of(np.lexsort((position, start)))
-
-
-SHARE_OF_BUDGET = 0.95
-"""What a solver may take of the budget: its end has to come before that of the search, so that it can prove."""
-ROUNDING = 0.01
-"""Share of the tolerance that the limits of HiGHS's own gap, 1e-9, and the rounding of sums may add to it."""
+def warm_start(incumbent: Incumbent) -> None:
+    """Consider the plans that are known; else every single device and what the heuristics find, each within its share
+    of what time is left."""
+    problem, costs = incumbent.problem, incumbent.costs
+    if incumbent.limits.known:
+        incumbent.evaluate(incumbent.limits.known)
+        return
+    in_order = inverse_of(costs.topological_order)
+    alone = (np.full(problem.num_units, d) for d in range(problem.num_devices))
+    for device in [*alone, np.nanargmin(costs.time_s, axis=1)]:
+        if problem.is_legal(device):
+            incumbent.consider(device, in_order)
+    if problem.semantics.order is Order.PRIORITY:  # a plan without an order of its own runs in topological order
+        problem = replace(problem, semantics=replace(problem.semantics, order=None))
+    for method in HEURISTICS if problem.num_units <= MOST_UNITS_FOR_HEURISTICS else ():
+        limits = replace(incumbent.limits, seconds=SHARE_OF_HEURISTIC * incumbent.left_s)
+        found = make_placer(method).search(problem, incumbent, limits).plan
+        if found is not None:
+            incumbent.consider(found.placement, found.order)
 
 
 class ExactPlacer(Placer[O]):
@@ -130,103 +148,63 @@ class ExactPlacer(Placer[O]):
     argument: ClassVar[str]
     """What proves the bound, in a few words."""
     knows_peaks: ClassVar[bool] = False
-    is_cut_off = False
-    """Whether the last program was not solved to its end; then nothing is proven of the optimum."""
-    is_proven_infeasible = False
-    """Whether the solver has proven that no placement and no order fits into memory; units are ops then."""
 
     def _search(self, incumbent: Incumbent) -> Status:
-        problem, costs, limits = incumbent.problem, incumbent.costs, incumbent.limits
-        judge = Judge(incumbent)
-        self.is_cut_off, self.is_proven_infeasible, tolerance = False, False, 0.0
-        judge.warm_start()
+        problem, costs, tolerance = incumbent.problem, incumbent.costs, 0.0
+        warm_start(incumbent)
+        search = ExactSearch(incumbent, self.argument)
         is_assignment = not problem.objective.uses_order(problem.semantics.execution)
-        for rule in self._rules(costs, problem.semantics.links, is_assignment):
-            left_s = limits.seconds * SHARE_OF_BUDGET - incumbent.elapsed_s
+        for rule in self._rules(problem, is_assignment=is_assignment):
+            left_s = incumbent.limits.seconds * SHARE_OF_BUDGET - incumbent.elapsed_s
             if left_s <= 0:
-                self.is_cut_off = True
+                search.is_cut_off = True
                 break
-            formulation = Formulation(costs, rule)
-            if not formulation.allowed.any(axis=1).all():
-                if judge.best is None:
-                    self._prove(formulation, np.inf, judge)
+            before_s = incumbent.best_score
+            search.begin(Formulation(costs, rule), left_s)
+            if not search.formulation.allowed.any(axis=1).all():
+                if incumbent.best is None:
+                    search.prove(np.inf)
                 break
-            before_s = judge.best_s
-            self._solve(formulation, replace(limits, seconds=left_s), judge, is_assignment)
-            self.is_cut_off |= incumbent.elapsed_s >= SHARE_OF_BUDGET * limits.seconds
-            if not self.is_cut_off and rule is not MemoryRule.RESERVED:
+            try:
+                (self._assignment if is_assignment else self._latency)(search)
+            except OutOfTime:  # the answer is the warm start
+                search.is_cut_off = True
+            search.is_cut_off |= incumbent.elapsed_s >= SHARE_OF_BUDGET * incumbent.limits.seconds
+            if not search.is_cut_off and rule is not MemoryRule.RESERVED:
                 tolerance = max(TOLERANCE, 2 * costs.num_ops / MOST_TICKS) * (1 + ROUNDING)
-            if judge.best_s < before_s or self.is_proven_infeasible:
+            if incumbent.best_score < before_s or search.is_proven_infeasible:
                 break
-        return self._ending(incumbent, tolerance)
+        return self._ending(search, tolerance)
 
-    def _ending(self, incumbent: Incumbent, tolerance: float) -> Status:
+    def _ending(self, search: ExactSearch, tolerance: float) -> Status:
         """OPTIMAL up to a ``tolerance`` that a finished solver leaves open, a share of the value."""
-        if self.is_proven_infeasible:
+        if search.is_proven_infeasible:
             return Status.INFEASIBLE
-        bound, best_s = incumbent.lower_bound, incumbent.best_score
+        bound, best_s = search.incumbent.lower_bound, search.incumbent.best_score
         least_s = -np.inf if bound is None else bound.value_s
-        if incumbent.best is not None and tolerance and best_s - least_s <= tolerance * best_s:
+        if search.incumbent.best is not None and tolerance and best_s - least_s <= tolerance * best_s:
             return Status.OPTIMAL
-        if self.is_cut_off:
+        if search.is_cut_off:
             return Status.TIME_LIMIT
-        if incumbent.best is None:
+        if search.incumbent.best is None:
             raise GaveUp(
                 f"method {self.name!r} found no placement that fits into memory; try another method or a larger budget"
             )
         return Status.FEASIBLE
 
-    def _rules(self, costs: ScheduleProblem, links: Links, is_assignment: bool) -> list[MemoryRule]:
+    def _rules(self, problem: Problem, *, is_assignment: bool) -> list[MemoryRule]:
         """The rules to solve under: the first gives the bound, a later one an answer that is sure to fit."""
-        if not memory_can_bind(costs):
+        assert problem.costs is not None
+        if not memory_can_bind(problem.costs):
             return [MemoryRule.RUNNING]
-        plain = links is Links.INDEPENDENT  # else copies wait, and live for longer or shorter
+        plain = problem.semantics.links is Links.INDEPENDENT  # else copies wait, and live for longer or shorter
         first = MemoryRule.PEAK if plain and self.knows_peaks and not is_assignment else MemoryRule.RUNNING
         return [first, MemoryRule.RESERVED]
 
-    def _solve(self, formulation: Formulation, limits: Limits, judge: Judge, is_assignment: bool) -> None:
-        """Let a solver run; its bounds are noted as they come, and the evaluator may end it."""
-        deadline, horizon_s = time.monotonic() + limits.seconds, horizon_of(formulation.problem, judge)
-        try:
-            if is_assignment:
-                program = self._assignment(formulation, horizon_s, judge, deadline)
-            else:
-                program = self._latency(formulation, horizon_s, judge, deadline)
-            limits = replace(limits, seconds=judge.left_s(deadline))
-        except OutOfTime:  # the answer is the warm start
-            self.is_cut_off = True
-            return
-        program.follow(limits, lambda bound_s: self._prove(formulation, bound_s, judge), judge.wake, judge.best_s)
+    @abstractmethod
+    def _assignment(self, search: ExactSearch) -> None:
+        """Solve the program of an objective without order. Raises OutOfTime as ``_latency`` does."""
 
     @abstractmethod
-    def _assignment(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:
-        """The program of an objective without order. Raises OutOfTime as ``_latency`` does."""
-
-    @abstractmethod
-    def _latency(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:
-        """The program of work-conserving latency. Raises OutOfTime after ``deadline``, a moment of time.monotonic()."""
-
-    def _prove(self, formulation: Formulation, bound_s: float, judge: Judge) -> None:
-        """Take note of a bound that the solver has proven; none is said to be above what was found.
-
-        It holds where the costs of units are costs of ops, or the objective is a sum of them. Where nothing was found,
-        a bound beyond the horizon bounds nothing, and an infinite one is a proof that there is nothing to find: the
-        rules of memory but RESERVED ask no more than the simulator does.
-        """
-        is_exact = are_units_ops(judge.problem) or judge.problem.objective.name == "throughput"
-        if not is_exact or formulation.memory is MemoryRule.RESERVED:
-            return
-        if judge.best is None and bound_s > horizon_of(formulation.problem, judge):
-            self.is_proven_infeasible |= are_units_ops(judge.problem) and bool(np.isposinf(bound_s))
-            return
-        judge.incumbent.prove(Bound(min(bound_s, judge.best_s), self.argument))
-
-
-def are_units_ops(problem: Problem) -> bool:
-    """Whether every unit is one op."""
-    return len(np.unique(problem.units.partition.labels)) == len(problem.units.partition.labels)
-
-
-def horizon_of(costs: ScheduleProblem, judge: Judge) -> float:
-    """Seconds in which some schedule ends: the best known, or one op and one transfer after another."""
-    return float(judge.best_s) if np.isfinite(judge.best_s) else generous_horizon_s(costs)
+    def _latency(self, search: ExactSearch) -> None:
+        """Solve the program of work-conserving latency. Raises OutOfTime where it is not made in time."""

@@ -1,42 +1,299 @@
-"""CpSatPlacer: DiviML's exact formulation, solved by OR-Tools CP-SAT; the default exact method."""
+"""CpSatPlacer: DiviML's formulation for OR-Tools CP-SAT, with optional intervals and conditional precedences.
+
+Legend: N ops, D devices.
+"""
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+from ortools.sat.python import cp_model
+
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.base import NoOptions, O
 from hsdag.methods.exact.assignment import AssignmentModel, WholeModel
-from hsdag.methods.exact.base import ExactPlacer, Judge
-from hsdag.methods.exact.batches import BatchSchedule
-from hsdag.methods.exact.cpsat_model import IntervalModel
-from hsdag.methods.exact.formulation import Formulation
-from hsdag.methods.exact.solving import Program, Ticks, cpsat_program
+from hsdag.methods.exact.base import ExactPlacer, ExactSearch
+from hsdag.methods.exact.formulation import Formulation, MemoryRule
+from hsdag.methods.exact.solving import CpSatModel, T, Ticks, solve_model
+
+MOST_OPS_WITH_LOADS = 150
+"""Ops up to which every op also waits for the load of its ancestors: those constraints are quadratic in number."""
+
+
+@dataclass(frozen=True, eq=False)
+class Surroundings:
+    """What a part of a problem sees of the rest of it."""
+
+    arrival_s: FloatArray  # [N, D] when the inputs from outside are on a device
+    device_free_s: FloatArray  # [D]
+    tail_s: FloatArray  # [N, D] what follows the end of an op on a device
+    device_tail_s: FloatArray  # [D] what follows the last op of a device
+
+
+class IntervalModel(CpSatModel[tuple[IntArray, FloatArray]]):
+    """The model of one problem, whose solutions are devices [N] and starts [N]; constraint numbers are DiviML's, IV-A.
+
+    Every schedule of at most ``horizon_s`` seconds is a solution in ticks, so that the bound of the model is one of the
+    problem. ``pinned`` are devices by op. Loads are redundant: a model without them is sooner made, and its bound rises
+    later. While the model is made, ``check`` is called for every op, and what it raises goes on to the caller. Where an
+    op has no device left, there is no solution.
+    """
+
+    def __init__(
+        self,
+        formulation: Formulation,
+        horizon_s: float,
+        around: Surroundings | None = None,
+        *,
+        ticks: Ticks | None = None,
+        pinned: Mapping[int, int] | None = None,
+        with_loads: bool = True,
+        check: Callable[[], object] = lambda: None,
+    ) -> None:
+        p = formulation.problem
+        self._f, self._p, self._check, self._around = formulation, p, check, around
+        beyond: list[ArrayLike] = [] if around is None else list(vars(around).values())
+        self.ticks = ticks or Ticks.choose([*formulation.durations_s, *beyond], max(horizon_s, 1e-12))
+        self._run = self.ticks.down(p.time_s)
+        self._horizon = int(self.ticks.down(horizon_s)) + (0 if self.ticks.is_exact else 1)
+        self.model = cp_model.CpModel()
+        self._place_every_op_once(pinned or {})
+        self._give_every_op_a_start()
+        self._let_no_ops_overlap_on_a_device()
+        self._wait_for_inputs()
+        self._end_after_every_op()
+        if with_loads:
+            self._let_devices_carry_their_load()
+        self._keep_within_memory()
+        if around is None and not pinned:
+            self._order_identical_devices()
+        self.model.minimize(self.makespan)
+
+    def _place_every_op_once(self, pinned: Mapping[int, int]) -> None:
+        """(1), over the devices that run an op and could hold it."""
+        can = self._f.allowed.copy()
+        for i, d in pinned.items():
+            can[i, np.arange(self._p.num_devices) != d] = False
+        self.on = [
+            {d: self.model.new_bool_var(f"x{i},{d}") for d in np.flatnonzero(row).tolist()} for i, row in enumerate(can)
+        ]
+        for on in self.on:
+            self.model.add_exactly_one(list(on.values()))
+
+    def _give_every_op_a_start(self) -> None:
+        heads, tails = self.ticks.down(self._f.heads_s), self.ticks.down(self._f.tails_s)
+        self.start, self.end = list[cp_model.IntVar](), list[Any]()
+        for i, on in enumerate(self.on):
+            latest = max(self._horizon - int(tails[i]) - min((int(self._run[i, d]) for d in on), default=0), 0)
+            self.start.append(self.model.new_int_var(min(int(heads[i]), latest), latest, f"s{i}"))
+            taken = cp_model.LinearExpr.weighted_sum(list(on.values()), [int(self._run[i, d]) for d in on])
+            self.end.append(self.start[i] + taken)
+        if self._around is not None:
+            first = self.ticks.down(np.maximum(self._around.arrival_s, self._around.device_free_s))
+            for i, on in enumerate(self.on):
+                for d, here in on.items():
+                    if first[i, d]:
+                        self.model.add(self.start[i] >= int(first[i, d])).only_enforce_if(here)
+
+    def _load(self, ops: Iterable[int], d: int) -> Any:  # an expression of OR-Tools, typed too widely
+        """Ticks of those of ``ops`` that are on a device."""
+        there = [i for i in ops if d in self.on[i]]
+        return cp_model.LinearExpr.weighted_sum([self.on[i][d] for i in there], [int(self._run[i, d]) for i in there])
+
+    def _let_no_ops_overlap_on_a_device(self) -> None:
+        """(7), for ops that are not ordered by precedence with all others; with overheads for all."""
+        reach, hold = self._f.reach, self.ticks.down(self._p.time_s + self._p.op_overhead_s)
+        ordered = (reach | reach.T | np.eye(self._p.num_ops, dtype=np.bool_)).all(axis=1)
+        free = np.flatnonzero(~ordered | (self._p.op_overhead_s > 0)).tolist()
+        for d in range(self._p.num_devices):
+            intervals = [
+                self.model.new_optional_fixed_size_interval_var(
+                    self.start[i], int(hold[i, d]), self.on[i][d], f"i{i},{d}"
+                )
+                for i in free
+                if d in self.on[i]
+            ]
+            self.model.add_no_overlap(intervals)
+
+    def _wait_for_inputs(self) -> None:
+        """(3): a result is sent once to each device, at the size of the largest edge that leads there."""
+        for u, consumers in enumerate(self._f.consumers):
+            self._check()
+            for v, size in consumers.items():
+                self.model.add(self.start[v] >= self.end[u])
+                self._wait_for_transfer(u, v, size, ())
+                for w, larger in consumers.items():
+                    if larger > size:
+                        self._wait_for_transfer(u, v, larger, (w,))
+
+    def _wait_for_transfer(self, u: int, v: int, size: float, beside: tuple[int, ...]) -> None:
+        """v awaits ``size`` bytes of u where they are apart and the ops ``beside`` are where v is."""
+        cost = self.ticks.down(self._f.transfer_s(size))
+        for a, from_a in self.on[u].items():
+            least = min((int(cost[a, b]) for b in self.on[v] if b != a), default=0)
+            after = self.start[u] + int(self._run[u, a])
+            if least and not beside:
+                apart = [from_a] + ([self.on[v][a].negated()] if a in self.on[v] else [])
+                self.model.add(self.start[v] >= after + least).only_enforce_if(apart)
+            for b, at_b in self.on[v].items():
+                if a == b or int(cost[a, b]) <= (0 if beside else least) or any(b not in self.on[w] for w in beside):
+                    continue
+                literals = [from_a, at_b, *(self.on[w][b] for w in beside)]
+                self.model.add(self.start[v] >= after + int(cost[a, b])).only_enforce_if(literals)
+
+    def _end_after_every_op(self) -> None:
+        """(2), and what the surroundings ask for after that."""
+        self.makespan = self.model.new_int_var(0, self._horizon, "C")
+        for i, end in enumerate(self.end):
+            if not self._f.consumers[i] or self._around is not None:
+                self.model.add(self.makespan >= end)
+        if self._around is not None:
+            behind = self.ticks.down(np.maximum(self._around.tail_s, self._around.device_tail_s))
+            for i, on in enumerate(self.on):
+                for d, here in on.items():
+                    if behind[i, d]:
+                        self.model.add(self.makespan >= self.end[i] + int(behind[i, d])).only_enforce_if(here)
+
+    def _let_devices_carry_their_load(self) -> None:
+        """Redundant: the makespan holds a device's load, and so does what lies before and behind every op."""
+        num_ops, devices = self._p.num_ops, range(self._p.num_devices)
+        for d in devices:
+            self.model.add(self.makespan >= self._load(range(num_ops), d))
+        reach = self._f.reach
+        pivots = np.flatnonzero((reach | reach.T).sum(axis=1) == num_ops - 1)
+        pivots = pivots[np.argsort(reach[:, pivots].sum(axis=0), kind="stable")].tolist()
+        for p, q in itertools.pairwise(pivots):
+            between = np.flatnonzero(reach[p] & reach[:, q]).tolist()
+            for d in devices if len(between) > 1 else ():
+                self.model.add(self.start[q] >= self.end[p] + self._load(between, d))
+        for i in range(num_ops if 2 <= num_ops <= MOST_OPS_WITH_LOADS else 0):
+            self._check()
+            before, behind = np.flatnonzero(reach[:, i]).tolist(), np.flatnonzero(reach[i]).tolist()
+            for d in devices:
+                if len(before) > 1:
+                    self.model.add(self.start[i] >= self._load(before, d))
+                if len(behind) > 1:
+                    self.model.add(self.makespan >= self.end[i] + self._load(behind, d))
+
+    def _keep_within_memory(self) -> None:
+        """(6) under the memory rule, where it can bind; under PEAK with every result's life as an interval."""
+        for d in range(self._p.num_devices):
+            there = [i for i, on in enumerate(self.on) if d in on]
+            room = self._f.room(d, there)
+            if room is None:
+                continue
+            sizes = [int(room.held[i]) for i in there]
+            held = cp_model.LinearExpr.weighted_sum([self.on[i][d] for i in there], sizes)
+            self.model.add(held <= room.size)
+            for i in there:
+                self._check()
+                if room.running[i]:
+                    self.model.add(held + int(room.running[i]) * self.on[i][d] <= room.size)
+            if self._f.memory is MemoryRule.PEAK:
+                intervals, sizes = self._lives(d, room.unit_bytes)
+                left = self.model.new_int_var(0, room.size, f"room{d}")
+                self.model.add(left + held == room.size)
+                self.model.add_cumulative(intervals, sizes, left)
+
+    def _lives(self, d: int, unit: float) -> tuple[list[cp_model.IntervalVar], list[int]]:
+        """Results and copies on device d in units, from the start of op or transfer to the last use."""
+        intervals, sizes = [], []
+        for u, consumers in enumerate(self._f.consumers):
+            self._check()
+            if d in self.on[u] and (size := int(self._p.output_bytes[u] / unit)):
+                intervals.append(self._life_at_home(u, d))
+                sizes.append(size)
+            for smallest in sorted(set(consumers.values())):
+                # the copy has the size of its largest edge: one layer for each size that is reached
+                below = max((s for s in consumers.values() if s < smallest), default=0.0)
+                layer = int(smallest / unit) - int(below / unit)
+                readers = [v for v, size in consumers.items() if size >= smallest and d in self.on[v]]
+                if layer and readers:
+                    intervals.append(self._life_of_copy(u, d, readers))
+                    sizes.append(layer)
+        return intervals, sizes
+
+    def _life_at_home(self, u: int, d: int) -> cp_model.IntervalVar:
+        here, consumers = self.on[u][d], self._f.consumers[u]
+        until = self.model.new_int_var(0, self._horizon + 1, f"h{u},{d}")
+        length = self.model.new_int_var(0, self._horizon + 1, f"l{u},{d}")
+        self.model.add(until >= self.end[u]).only_enforce_if(here)
+        if not consumers:  # what nobody reads is kept
+            self.model.add(until >= self.makespan).only_enforce_if(here)
+        sent = self.ticks.down(self._f.transfer_s(min(consumers.values(), default=0.0)))
+        for v in consumers:
+            for b, at_b in self.on[v].items():
+                last = self.end[v] if b == d else self.end[u] + int(sent[d, b])
+                self.model.add(until >= last).only_enforce_if([here, at_b])
+        return self.model.new_optional_interval_var(self.start[u], length, until, here, f"home{u},{d}")
+
+    def _life_of_copy(self, u: int, d: int, readers: list[int]) -> cp_model.IntervalVar:
+        """A copy that is there when any of ``readers`` is on d and u is not; it arrives from the end of u on."""
+        there = self.model.new_bool_var(f"c{u},{d}")
+        for v in readers:
+            absent = [self.on[u][d]] if d in self.on[u] else []
+            self.model.add_bool_or([there, self.on[v][d].negated(), *absent])
+        begin, until, length = (self.model.new_int_var(0, self._horizon + 1, f"{k}{u},{d}") for k in ("f", "t", "m"))
+        slack = 0 if self.ticks.is_exact else 1
+        self.model.add(begin >= self.end[u])
+        self.model.add(begin <= self.end[u] + slack)
+        for v in readers:
+            self.model.add(until >= self.end[v]).only_enforce_if([there, self.on[v][d]])
+        return self.model.new_optional_interval_var(begin, length, until, there, f"copy{u},{d}")
+
+    def _order_identical_devices(self) -> None:
+        """Of identical devices the first has no fewer ops: symmetries by tasks (section VI)."""
+        for a, b in self._f.twins:
+            first, second = (sum(on[d] for on in self.on if d in on) for d in (a, b))
+            self.model.add(first >= second)
+
+    def hint(self, device: IntArray, start_s: FloatArray) -> None:
+        """Begin with devices [N] and starts [N]."""
+        for i, start in enumerate(self.ticks.down(start_s).tolist()):
+            self.model.add_hint(self.start[i], start)
+            for d, here in self.on[i].items():
+                self.model.add_hint(here, bool(device[i] == d))
+
+    def read(self, value: Callable[[cp_model.IntVar], int]) -> tuple[IntArray, FloatArray]:
+        """Devices [N] and starts [N] in seconds."""
+        device = [next(d for d, here in on.items() if value(here)) for on in self.on]
+        return np.asarray(device, dtype=np.int64), self.ticks.seconds([value(start) for start in self.start])
 
 
 class CpSatMethod(ExactPlacer[O]):
-    """See docs/exact.md: a program of zeros and ones for what has no order."""
+    """A program of zeros and ones for what has no order; see docs/exact.md."""
 
-    def _assignment(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:
-        ticks = Ticks.choose(formulation.durations_s, max(horizon_s, 1e-12))
-        assignment = AssignmentModel(formulation, judge.problem, ticks.down)
-        largest = int(ticks.down(horizon_s)) + 1
-        model = WholeModel(assignment.linear, assignment.wanted, largest, lambda: judge.left_s(deadline))
-        if judge.best is not None:
-            model.hint(assignment.chosen(judge.best.placement))
-
-        def on_placement(values: list[int]) -> None:
-            judge.incumbent.consider(assignment.placement(values))
-
-        return cpsat_program(model, ticks, on_placement)
+    def _assignment(self, search: ExactSearch) -> None:
+        ticks = Ticks.choose(search.formulation.durations_s, max(search.horizon_s, 1e-12))
+        assignment = AssignmentModel(search.formulation, search.incumbent.problem, ticks.down)
+        model = WholeModel(assignment, int(ticks.down(search.horizon_s)) + 1, search.left_s)
+        if search.incumbent.best is not None:
+            model.hint(search.incumbent.best.placement)
+        _solve(search, model, ticks, search.incumbent.consider)
 
 
 class CpSatPlacer(CpSatMethod[NoOptions]):
-    """The whole problem as one program, with optional intervals for latency."""
+    """The whole problem as one program, with optional intervals for latency; the default exact method."""
 
     name = "cpsat"
     argument = "CP-SAT"
     knows_peaks = True
 
-    def _latency(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:
-        model = IntervalModel(formulation, horizon_s, check=lambda: judge.left_s(deadline))
-        if judge.best is not None:
-            model.hint(BatchSchedule.single(judge.best.placement, judge.start_s(judge.best), judge.costs.num_devices))
-        return cpsat_program(model, model.ticks, judge.consider_schedule)
+    def _latency(self, search: ExactSearch) -> None:
+        model = IntervalModel(search.formulation, search.horizon_s, check=search.left_s)
+        if search.incumbent.best is not None:
+            model.hint(search.incumbent.best.placement, search.starts_s(search.incumbent.best))
+        _solve(search, model, model.ticks, lambda found: search.consider(*found))
+
+
+def _solve(search: ExactSearch, model: CpSatModel[T], ticks: Ticks, on_solution: Callable[[T], object]) -> None:
+    def on_wait(bound: float) -> None:
+        search.prove(bound * ticks.length_s)
+        search.wake()
+
+    search.prove(solve_model(model, search.limits_left, on_solution, on_wait).bound * ticks.length_s)

@@ -37,8 +37,7 @@ class Room:
     """The memory of a device in whole units; all is rounded down, so that what fits still fits."""
 
     size: int
-    weights: IntArray  # [N]
-    results: IntArray  # [N] what an op reads and writes for each input; 0 where the rule does not reserve that
+    held: IntArray  # [N] weights of an op, and what it reads and writes where the rule reserves that
     running: IntArray  # [N] and while it runs; 0 where the rule does not ask for that
     unit_bytes: float
 
@@ -95,12 +94,12 @@ class Formulation:
         p = self.problem.with_single_results
         return np.asarray(p.output_bytes + np.bincount(p.edge_dst, p.edge_bytes, p.num_ops), dtype=np.float64)
 
-    def room(self, d: int, there: list[int], num_inputs: int = 1) -> Room | None:
+    def room(self, d: int, there: list[int]) -> Room | None:
         """The memory of device d for the ops ``there`` under the memory rule; None where they cannot exceed it."""
         p, results_bytes, running_bytes = self.problem, np.zeros(self.problem.num_ops), self.running_bytes[:, d]
         if self.memory is MemoryRule.RESERVED:
             results_bytes, running_bytes = self.reserved_bytes, results_bytes
-        most_bytes = float((p.weight_bytes + num_inputs * results_bytes)[there].sum())
+        most_bytes = float((p.weight_bytes + results_bytes)[there].sum())
         beside_bytes = float(running_bytes[there].max(initial=0.0))
         if self.memory is MemoryRule.PEAK:
             copies = sum(max(consumers.values(), default=0.0) for consumers in self.consumers)
@@ -111,7 +110,7 @@ class Formulation:
         unit = float(2.0 ** max(np.ceil(np.log2(most_bytes / MOST_HELD)), 0.0))
         in_units = [np.floor(size / unit).astype(np.int64) for size in (p.weight_bytes, results_bytes, running_bytes)]
         weights, results, running = in_units
-        return Room(int(room_bytes / unit), weights, results, running, unit)
+        return Room(int(room_bytes / unit), weights + results, running, unit)
 
     def transfer_s(self, size_bytes: float) -> FloatArray:
         """[D, D] seconds that a result takes from device to device; 0 on the diagonal."""

@@ -1,116 +1,97 @@
-"""Solving linear programs with HiGHS: incumbents and bounds are reported as they come."""
+"""Linear programs solved by SciPy's HiGHS, in a process of its own, which can be ended; run as a module."""
 
 from __future__ import annotations
 
-import json
-import queue
+import pickle
 import subprocess
 import sys
-import threading
 import time
+import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hsdag.ir.errors import SearchError
-from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.methods.exact.assignment import LinearModel
-from hsdag.methods.exact.solving import POLL_S, Answer, Program
-from hsdag.methods.incumbent import Limits, Status
+from hsdag.ir.graph.computation_graph import BoolArray, FloatArray
+from hsdag.ir.processes import die_with_parent
 
-TOLERANCE = 1e-6
-"""Share by which HiGHS may be wrong: its bounds are lowered by it."""
+POLL_S = 0.05
 GRACE_S = 2.0
 """What HiGHS may take beyond its limit before it is ended."""
+PRECISION = 1e-9
+"""Of gaps and of rows; HiGHS's own defaults are too coarse for rows with a big M."""
 
 
-def highs_program(
-    model: LinearModel,
-    unit_s: float,
-    on_solution: Callable[[FloatArray], None],
-    hint: tuple[list[int], list[float]] | None = None,
-) -> Program:
-    """A model whose costs are in ``unit_s``; ``on_solution`` and ``hint`` as in ``solve_linear``."""
-    return Program(lambda limits, on_wait: solve_linear(model, limits, on_solution, on_wait, hint), unit_s, TOLERANCE)
+@dataclass(frozen=True, eq=False)
+class HighsAnswer:
+    """The best solution, if any, the proven bound, infinite where there is no solution, and whether time was over."""
+
+    bound: float
+    values: FloatArray | None = None
+    is_cut_off: bool = False
 
 
-def solve_linear(
-    model: LinearModel,
-    limits: Limits,
-    on_solution: Callable[[FloatArray], None] = lambda _: None,
-    on_wait: Callable[[float], None] = lambda _: None,
-    hint: tuple[list[int], list[float]] | None = None,
-) -> Answer[FloatArray]:
-    """Minimise ``model``; ``hint`` are variables with values to begin with, a solution the values of all variables.
+def solve_highs(
+    cost: FloatArray,
+    is_whole: BoolArray,
+    bounds: tuple[FloatArray, FloatArray],
+    rows: tuple[Any, FloatArray, FloatArray],
+    *,
+    seconds: float,
+    num_workers: int,
+    seed: int,
+    on_wait: Callable[[], None],
+) -> HighsAnswer:
+    """Minimise ``cost`` x within ``bounds`` over ``rows``, a sparse matrix with its lower and upper limits.
 
-    Both callables run in the calling thread; exceptions of theirs end HiGHS and reach the caller. Raises
-    SearchError when HiGHS dies.
+    ``on_wait`` is called every so often; what it raises ends HiGHS. Raises SearchError when HiGHS dies.
     """
-    command = [sys.executable, "-m", "hsdag.methods.exact.highs_process"]
+    options = {
+        "time_limit": min(seconds, 1e9), "random_seed": seed % 2**31, "threads": num_workers,
+        "mip_rel_gap": PRECISION, "mip_abs_gap": PRECISION,
+        "mip_feasibility_tolerance": PRECISION, "primal_feasibility_tolerance": PRECISION,
+    }  # fmt: skip
+    request: bytes | None = pickle.dumps((cost, is_whole, bounds, rows, options))
+    deadline = time.monotonic() + seconds + GRACE_S
+    command = [sys.executable, "-m", __name__]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
-            return _listen(process, _request(model, limits, hint), limits, on_solution, on_wait)
+            while True:
+                try:
+                    written = process.communicate(request, timeout=POLL_S)[0]
+                except subprocess.TimeoutExpired:
+                    request = None  # the process is being told
+                    on_wait()
+                    if time.monotonic() > deadline:
+                        return HighsAnswer(-np.inf, is_cut_off=True)
+                    continue
+                break
         finally:
             process.kill()
+    if not written:
+        raise SearchError("HiGHS ended without an answer; use --method cpsat, which solves the same problem")
+    status, values, bound = pickle.loads(written)
+    if status == "infeasible":
+        return HighsAnswer(np.inf)
+    return HighsAnswer(-np.inf if bound is None else float(bound), values, is_cut_off=status != "optimal")
 
 
-def _listen(
-    process: subprocess.Popen[bytes],
-    request: dict[str, Any],
-    limits: Limits,
-    on_solution: Callable[[FloatArray], None],
-    on_wait: Callable[[float], None],
-) -> Answer[FloatArray]:
-    events: queue.Queue[tuple[Any, ...]] = queue.Queue()
-    thread = threading.Thread(target=_converse, args=(process, request, events), daemon=True)
-    thread.start()
-    values, bound, deadline = None, -np.inf, time.monotonic() + limits.seconds + GRACE_S
-    while True:
-        try:
-            kind, *content = events.get(timeout=POLL_S)
-        except queue.Empty:
-            on_wait(bound)
-            kind, content = ("wait", []) if time.monotonic() < deadline else ("end", ["Time limit reached", bound])
-        if kind == "solution":
-            values = np.asarray(content[0], dtype=np.float64)
-            on_solution(values)
-        elif kind == "bound":
-            bound = content[0]
-        elif kind == "end":
-            if content[0] == "Infeasible":
-                return Answer(Status.INFEASIBLE, np.inf)
-            ended = Status.TIME_LIMIT if values is None else Status.FEASIBLE
-            ending = Status.OPTIMAL if content[0] == "Optimal" else ended
-            return Answer(ending, max(float(content[1]), bound), solution=values)
-        elif kind == "died":
-            raise SearchError("HiGHS ended without an answer; use --method cpsat, which solves the same problem")
+def main() -> None:
+    """Solve the program that comes in through stdin."""
+    from scipy.optimize import Bounds, LinearConstraint, milp
+
+    die_with_parent()
+    cost, is_whole, bounds, rows, options = pickle.load(sys.stdin.buffer)
+    with warnings.catch_warnings():  # SciPy warns of options that it hands on to HiGHS as they are
+        warnings.simplefilter("ignore")
+        found = milp(
+            cost, integrality=is_whole, bounds=Bounds(*bounds), constraints=LinearConstraint(*rows), options=options
+        )
+    status = {0: "optimal", 2: "infeasible"}.get(found.status, "time limit")
+    sys.stdout.buffer.write(pickle.dumps((status, found.x, found.mip_dual_bound)))
 
 
-def _converse(process: subprocess.Popen[bytes], request: dict[str, Any], events: queue.Queue[tuple[Any, ...]]) -> None:
-    assert process.stdin is not None
-    assert process.stdout is not None
-    try:
-        process.stdin.write(json.dumps(request, default=lambda array: array.tolist()).encode())
-        process.stdin.close()
-        for line in process.stdout:
-            events.put(tuple(json.loads(line)))
-    except (OSError, ValueError):
-        pass
-    events.put(("died",))
-
-
-def _request(model: LinearModel, limits: Limits, hint: tuple[list[int], list[float]] | None) -> dict[str, Any]:
-    names = ("low", "high", "cost", "row_low", "row_high", "value")
-    request: dict[str, Any] = {name: np.asarray(getattr(model, name), dtype=np.float64) for name in names}
-    request |= {name: np.asarray(getattr(model, name), dtype=np.int32) for name in ("row_start", "index")}
-    options = {
-        "time_limit": float(min(limits.seconds, 1e9)),
-        "random_seed": limits.seed % 2**31,
-        "threads": limits.num_workers,
-        "mip_rel_gap": 1e-9,
-        "mip_abs_gap": 1e-9,
-        "mip_feasibility_tolerance": 1e-9,
-        "primal_feasibility_tolerance": 1e-9,
-    }
-    return request | {"is_whole": model.is_whole, "constant": model.constant, "options": options, "hint": hint}
+if __name__ == "__main__":
+    main()

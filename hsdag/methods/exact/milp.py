@@ -11,12 +11,9 @@ import numpy as np
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.methods.base import NoOptions
-from hsdag.methods.exact.assignment import AssignmentModel, LinearModel
-from hsdag.methods.exact.base import ExactPlacer, Judge, OutOfTime
-from hsdag.methods.exact.batches import BatchSchedule
+from hsdag.methods.exact.assignment import AssignmentModel, LinearModel, chosen_devices
+from hsdag.methods.exact.base import TOLERANCE, ExactPlacer, ExactSearch, OutOfTime
 from hsdag.methods.exact.formulation import Formulation, MemoryRule
-from hsdag.methods.exact.highs import TOLERANCE, highs_program
-from hsdag.methods.exact.solving import Program
 
 MOST_OPS, MOST_ENTRIES, ENTRIES_PER_S = 20_000, 10_000_000, 500_000
 """Of a program that is begun: in all, and for each second that there is, for it has to be made and sent to HiGHS."""
@@ -25,31 +22,35 @@ MOST_OPS, MOST_ENTRIES, ENTRIES_PER_S = 20_000, 10_000_000, 500_000
 class MilpPlacer(ExactPlacer[NoOptions]):
     """Work-conserving latency by big-M constraints and order variables; the other objectives without an order.
 
-    Where the program is too large to be made within the budget, the warm start is the answer.
+    HiGHS answers at its end. Where the program is too large to be made within the budget, the warm start is the answer.
     """
 
     name = "milp"
     argument = "the integer program"
 
-    def _latency(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:
-        most = min(MOST_ENTRIES, ENTRIES_PER_S * judge.left_s(deadline))
-        if formulation.problem.num_ops > MOST_OPS or num_entries(formulation) > most:
+    def _latency(self, search: ExactSearch) -> None:
+        most = min(MOST_ENTRIES, ENTRIES_PER_S * search.left_s())
+        if search.formulation.problem.num_ops > MOST_OPS or num_entries(search.formulation) > most:
             raise OutOfTime
-        model = MilpModel(formulation, horizon_s * (1 + TOLERANCE), check=lambda: judge.left_s(deadline))
-        hint = None if judge.best is None else model.hint(judge.best.placement)
-        return highs_program(model.linear, model.unit_s, lambda x: judge.consider_schedule(model.read(x)), hint)
+        model = MilpModel(search.formulation, search.horizon_s * (1 + TOLERANCE), check=search.left_s)
+        values = _solve(search, model.linear, model.unit_s)
+        if values is not None:
+            search.consider(*model.read(values))
 
-    def _assignment(self, formulation: Formulation, horizon_s: float, judge: Judge, deadline: float) -> Program:  # noqa: ARG002
-        unit_s = max(horizon_s, 1e-12) / 1000
-        model = AssignmentModel(formulation, judge.problem, lambda seconds: np.asarray(seconds) / unit_s)
+    def _assignment(self, search: ExactSearch) -> None:
+        unit_s = max(search.horizon_s, 1e-12) / 1000
+        of_seconds = lambda seconds: np.asarray(seconds) / unit_s  # noqa: E731
+        model = AssignmentModel(search.formulation, search.incumbent.problem, of_seconds)
+        values = _solve(search, model.linear, unit_s)
+        if values is not None:
+            search.incumbent.consider(model.placement(values))
 
-        def on_solution(values: FloatArray) -> None:
-            judge.incumbent.consider(model.placement(values[model.wanted]))
 
-        hint = None
-        if judge.best is not None:
-            hint = model.wanted, [float(value) for value in model.chosen(judge.best.placement)]
-        return highs_program(model.linear, unit_s, on_solution, hint)
+def _solve(search: ExactSearch, linear: LinearModel, unit_s: float) -> FloatArray | None:
+    """The values of all variables in the best solution; its bound, in units of ``unit_s``, is noted."""
+    answer = linear.solved(search.limits_left, search.wake)
+    search.prove(answer.bound * unit_s, TOLERANCE)
+    return answer.values
 
 
 class MilpModel:
@@ -150,22 +151,16 @@ class MilpModel:
             if room is None:
                 continue
             unit = float(max(room.size, 1))
-            held = [(self.on[i][d], float(room.weights[i] + room.results[i]) / unit) for i in there]
+            held = [(self.on[i][d], float(room.held[i]) / unit) for i in there]
             self.linear.row(held, high=room.size / unit)
             for i in there:
                 self._check()
                 if room.running[i]:
                     self.linear.row([*held, (self.on[i][d], float(room.running[i]) / unit)], high=room.size / unit)
 
-    def read(self, values: FloatArray) -> BatchSchedule:
-        """The schedule that a solution describes."""
-        device = np.array([max(on, key=lambda d, on=on: float(values[on[d]])) for on in self.on])  # type: ignore[misc]
-        return BatchSchedule.single(device, values[self.start] * self.unit_s, self._p.num_devices)
-
-    def hint(self, placement: IntArray) -> tuple[list[int], list[float]]:
-        """Variables and values of a placement [N] to begin with."""
-        chosen = {x: float(placement[i] == d) for i, on in enumerate(self.on) for d, x in on.items()}
-        return list(chosen), list(chosen.values())
+    def read(self, values: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Devices [N] and starts [N] of a solution."""
+        return chosen_devices(self.on, values), values[self.start] * self.unit_s
 
 
 def unordered(f: Formulation) -> BoolArray:

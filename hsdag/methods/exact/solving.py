@@ -1,16 +1,14 @@
-"""Running CP-SAT: incumbents reported as they come, a time limit, an early end on request; and time in whole ticks.
-
-Legend: N ops, D devices.
-"""
+"""Running CP-SAT: solutions reported as they come, a time limit, an early end on request; and time in whole ticks."""
 
 from __future__ import annotations
 
 import queue
 import threading
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Generic, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -86,18 +84,30 @@ LARGEST_BOUND = 2**62
 POLL_S = 0.05
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 
-class Readable(Protocol[T_co]):
-    """A CP-SAT model that knows what its solutions mean."""
+class CpSatModel(ABC, Generic[T]):
+    """A CP-SAT model that minimises, and knows what its solutions mean."""
 
-    @property
-    def model(self) -> cp_model.CpModel:
-        """The model, which minimises."""
+    model: cp_model.CpModel
 
-    def read(self, value: Callable[[cp_model.IntVar], int]) -> T_co:
+    @abstractmethod
+    def read(self, value: Callable[[cp_model.IntVar], int]) -> T:
         """The solution that the values of the variables describe."""
+
+
+@dataclass(frozen=True, eq=False)
+class Answer(Generic[T]):
+    """What a solver knows at its end: the best solution, its value and the proven bound, in the model's own unit.
+
+    The bound is infinite where there is no solution. FEASIBLE and TIME_LIMIT say that the time was over, the latter
+    that nothing was found.
+    """
+
+    ending: Status
+    bound: float
+    value: float | None = None
+    solution: T | None = None
 
 
 def solver_of(limits: Limits) -> cp_model.CpSolver:
@@ -110,95 +120,45 @@ def solver_of(limits: Limits) -> cp_model.CpSolver:
     return solver
 
 
-@dataclass(frozen=True, eq=False)
-class Answer(Generic[T]):
-    """What a solver knows at its end: the best solution, its value and the proven bound, in the program's own unit.
-
-    The bound is infinite where there is no solution. FEASIBLE and TIME_LIMIT say that the time was over, the latter
-    that nothing was found.
-    """
-
-    ending: Status
-    bound: float
-    value: float | None = None
-    solution: T | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Program:
-    """A model that is ready to be solved, with who hears of its solutions.
-
-    ``solve`` reports bounds every so often, in units of ``unit_s`` and too high by a share ``tolerance`` at most.
-    """
-
-    solve: Callable[[Limits, Callable[[float], None]], Answer[Any]]
-    unit_s: float
-    tolerance: float = 0.0
-
-    def follow(self, limits: Limits, prove: Callable[[float], None], wake: Callable[[], None], best_s: float) -> Status:
-        """Solve and ``prove`` bounds in seconds; every so often ``wake``.
-
-        Where there is no solution, none is better than ``best_s``, the best known before.
-        """
-
-        def on_wait(bound: float) -> None:
-            prove(bound * self.unit_s * (1 - self.tolerance))
-            wake()
-
-        answer = self.solve(limits, on_wait)
-        prove(min(answer.bound * self.unit_s, best_s) * (1 - self.tolerance))
-        return answer.ending
-
-
-def cpsat_program(model: Readable[T], ticks: Ticks, on_solution: Callable[[T], None]) -> Program:
-    """A model for CP-SAT."""
-    return Program(lambda limits, on_wait: solve_aloud(model, limits, on_solution, on_wait), ticks.length_s)
-
-
-def solve_model(model: Readable[T], limits: Limits) -> Answer[T]:
-    """Solve without a word until the end."""
-    solver = solver_of(limits)
-    return _answer(model, solver, solver.solve(model.model))
-
-
-def solve_aloud(
-    model: Readable[T],
+def solve_model(
+    model: CpSatModel[T],
     limits: Limits,
-    on_solution: Callable[[T], None],
+    on_solution: Callable[[T], object] | None = None,
     on_wait: Callable[[float], None] = lambda _: None,
 ) -> Answer[T]:
-    """Solve and hand every better solution to ``on_solution``, and the bound in ticks to ``on_wait`` every so often.
+    """Solve; every better solution goes to ``on_solution``, and the bound in ticks to ``on_wait`` every so often.
 
     Both are called in the calling thread; exceptions of theirs end the solver and reach the caller.
     """
-    solver, found = solver_of(limits), _Found(model)
-    ended: list[cp_model.CpSolverStatus] = []
-    bounds = [0.0]
+    solver = solver_of(limits)
+    if on_solution is None:
+        return _answer(model, solver, solver.solve(model.model))
+    solutions, ended, bounds = _Solutions(model), list[cp_model.CpSolverStatus](), [0.0]
     solver.best_bound_callback = bounds.append
-    thread = threading.Thread(target=lambda: ended.append(solver.solve(model.model, found)), daemon=True)
+    thread = threading.Thread(target=lambda: ended.append(solver.solve(model.model, solutions)), daemon=True)
     thread.start()
     deadline = time.monotonic() + limits.seconds
     try:
-        while thread.is_alive() or not found.queue.empty():
+        while thread.is_alive() or not solutions.queue.empty():
             try:
-                on_solution(found.queue.get(timeout=POLL_S))
+                on_solution(solutions.queue.get(timeout=POLL_S))
             except queue.Empty:
                 on_wait(whole_bound(bounds[-1]))
             if time.monotonic() > deadline:
-                found.is_over = True
+                solutions.is_over = True
                 solver.stop_search()
     finally:
-        found.is_over = True
+        solutions.is_over = True
         while thread.is_alive():  # a stop that comes before the search begins is not heard
             solver.stop_search()
             thread.join(POLL_S)
     return _answer(model, solver, ended[0])
 
 
-class _Found(cp_model.CpSolverSolutionCallback, Generic[T]):
+class _Solutions(cp_model.CpSolverSolutionCallback, Generic[T]):
     """Puts solutions into a queue; runs in threads of the solver."""
 
-    def __init__(self, model: Readable[T]) -> None:
+    def __init__(self, model: CpSatModel[T]) -> None:
         super().__init__()
         self.queue: queue.Queue[T] = queue.Queue()
         self.is_over = False
@@ -210,7 +170,7 @@ class _Found(cp_model.CpSolverSolutionCallback, Generic[T]):
             self.stop_search()
 
 
-def _answer(model: Readable[T], solver: cp_model.CpSolver, status: cp_model.CpSolverStatus) -> Answer[T]:
+def _answer(model: CpSatModel[T], solver: cp_model.CpSolver, status: cp_model.CpSolverStatus) -> Answer[T]:
     if status == cp_model.INFEASIBLE:
         return Answer(Status.INFEASIBLE, np.inf)
     if status == cp_model.MODEL_INVALID:

@@ -15,8 +15,7 @@ import numpy as np
 from ortools.sat.python import cp_model
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
-from hsdag.methods.exact.batches import BatchSchedule
-from hsdag.methods.exact.cpsat_model import IntervalModel, Surroundings
+from hsdag.methods.exact.cpsat import IntervalModel, Surroundings
 from hsdag.methods.exact.formulation import Formulation, induced
 from hsdag.methods.exact.solving import solver_of
 from hsdag.methods.incumbent import Limits
@@ -34,7 +33,7 @@ class Schedule:
     makespan_s: float
 
 
-Judged = Callable[[IntArray, FloatArray], Schedule | None]
+Simulated = Callable[[IntArray, FloatArray], Schedule | None]
 """Simulates devices [N] in the order of starts [N]; None where that is not legal."""
 
 
@@ -65,7 +64,7 @@ class WindowSolver(AbstractContextManager["WindowSolver"]):
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)
 
-    def improve(self, plan: Schedule, windows: Sequence[IntArray], judged: Judged) -> Schedule | None:
+    def improve(self, plan: Schedule, windows: Sequence[IntArray], simulated: Simulated) -> Schedule | None:
         """A better plan with disjoint ``windows``, each of neighbours in time, solved again in parallel.
 
         What lies behind a window moves as a block. Where all of them together make it no better, one alone may.
@@ -75,7 +74,7 @@ class WindowSolver(AbstractContextManager["WindowSolver"]):
         found.sort(key=lambda part: float(plan.start_s[part.ops].min()))
         alone = sorted(found, key=lambda part: part.end_s) if len(found) > 1 else []
         for parts in filter(None, [found, *([part] for part in alone)]):
-            other = judged(*_joined(plan, parts))
+            other = simulated(*_joined(plan, parts))
             if other is not None and other.makespan_s < plan.makespan_s * (1 - IMPROVEMENT):
                 return other
         return None
@@ -107,12 +106,12 @@ class WindowSolver(AbstractContextManager["WindowSolver"]):
             return None
         around = self._around(plan, ops)
         model = IntervalModel(Formulation(induced(self._p, ops)), plan.makespan_s, around=around, with_loads=False)
-        model.hint(BatchSchedule.single(plan.device[ops], plan.start_s[ops], self._p.num_devices))
+        model.hint(plan.device[ops], plan.start_s[ops])
         solver = self._solver(left_s)
         if solver.solve(model.model) not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
             return None
         end_s = round(solver.objective_value) * model.ticks.length_s
-        return _Part(ops, *model.read(solver.value).of_single, end_s)
+        return _Part(ops, *model.read(solver.value), end_s)
 
     def _solver(self, left_s: float) -> cp_model.CpSolver:
         """For a model that is small: no linear relaxation, and a short presolve, which else take longer than search."""

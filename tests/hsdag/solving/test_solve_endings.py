@@ -13,7 +13,7 @@ import pytest
 
 from hsdag.cli.app import run
 from hsdag.ir.errors import FileFormatError, OptionError, SearchError
-from hsdag.methods.exact.base import Judge
+from hsdag.methods.exact.base import ExactSearch
 from hsdag.methods.exact.cpsat import CpSatPlacer
 from hsdag.methods.exact.formulation import Formulation, MemoryRule
 from hsdag.methods.incumbent import Incumbent, Limits, Status
@@ -186,14 +186,16 @@ def test_units_of_several_ops_prove_nothing_infeasible(objective: Objective) -> 
 
 def test_a_bound_beyond_every_schedule_is_no_bound_and_only_infinity_a_proof() -> None:
     problem = chain(3, 6.5)
-    placer, judge = CpSatPlacer(), Judge(Incumbent(problem_of(problem), Fails(), Limits()))
+    search = ExactSearch(Incumbent(problem_of(problem), Fails(), Limits()), "CP-SAT")
     for bound_s, rule in ((1e30, MemoryRule.RUNNING), (np.inf, MemoryRule.RESERVED), (2.0, MemoryRule.RUNNING)):
-        placer._prove(Formulation(problem, rule), bound_s, judge)
-        assert not placer.is_proven_infeasible
-    assert judge.incumbent.lower_bound == Bound(2.0, "CP-SAT")
-    placer._prove(Formulation(problem, MemoryRule.RUNNING), np.inf, judge)
-    assert placer.is_proven_infeasible
-    assert judge.incumbent.lower_bound == Bound(2.0, "CP-SAT")
+        search.begin(Formulation(problem, rule), 1.0)
+        search.prove(bound_s)
+        assert not search.is_proven_infeasible
+    assert search.incumbent.lower_bound == Bound(2.0, "CP-SAT")
+    search.begin(Formulation(problem, MemoryRule.RUNNING), 1.0)
+    search.prove(np.inf)
+    assert search.is_proven_infeasible
+    assert search.incumbent.lower_bound == Bound(2.0, "CP-SAT")
 
 
 def irregular(seed: int) -> ScheduleProblem:

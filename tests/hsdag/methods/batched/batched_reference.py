@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hsdag.methods.exact.batches import BatchedProblem, BatchSchedule, BatchTable
+from hsdag.methods.batched.problem import BatchedProblem, BatchSchedule, BatchTable
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 

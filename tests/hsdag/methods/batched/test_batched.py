@@ -14,13 +14,20 @@ from hypothesis import strategies as st
 
 from hsdag.cli.app import run
 from hsdag.ir.errors import OptionError
+from hsdag.methods.batched.annealing import Cooling, Move, State, anneal
 from hsdag.methods.batched.dispatch import Tables, dispatched_s, loaded, schedule_of
-from hsdag.methods.batched.incumbent import BatchIncumbent, in_order, loads_at, simple_bound
-from hsdag.methods.batched.lists import search_heft, search_met, warm_start
-from hsdag.methods.batched.searches import METHODS, FusedChains, search_split
-from hsdag.methods.batched.walks import ON_OPS, Move, State, Walk, anneal, search_walks
-from hsdag.methods.exact.batches import BatchedProblem, BatchSchedule, BatchTable
-from hsdag.methods.exact.cpsat_model import IntervalModel
+from hsdag.methods.batched.model import BatchModel
+from hsdag.methods.batched.problem import BatchedProblem, BatchSchedule, BatchTable
+from hsdag.methods.batched.search import (
+    BY_OPS,
+    METHODS,
+    BatchIncumbent,
+    cool,
+    loads_at,
+    search_met,
+    simple_bound,
+    warm_start,
+)  # fmt: skip
 from hsdag.methods.exact.solving import solve_model
 from hsdag.methods.incumbent import Limits, Status
 from hsdag.runtime.problem.problem_file import write_problem
@@ -65,11 +72,11 @@ def test_every_answer_is_a_schedule_between_its_bound_and_the_optimum(method: st
 @pytest.mark.parametrize("seed", range(24))
 def test_cpsat_proves_the_optimum_of_brute_force_and_has_a_schedule_of_it(seed: int) -> None:
     problem = random_batched(seed, *SHAPES[seed % len(SHAPES)])
-    model = IntervalModel.of_batches(problem, problem.horizon_s)
+    model = BatchModel(problem, problem.horizon_s)
     answer = solve_model(model, Limits(600.0, 1))
     assert answer.solution is not None
     bound_s = answer.bound * model.ticks.length_s
-    schedule = in_order(problem, answer.solution.device, answer.solution.start_s)
+    schedule = problem.in_order(answer.solution)
     assert bound_s == pytest.approx(BatchedBruteForce(problem).makespan_s(), rel=1e-6)
     assert makespan_s(problem, schedule) == pytest.approx(bound_s, rel=1e-6)
 
@@ -103,19 +110,18 @@ def test_quarters_are_the_sizes_of_the_paper() -> None:
     assert table.time_s[1, 0].tolist() == [5.0, 9.0, 13.0, 17.0]  # 2 (0.5 + 0.5 b)
 
 
-def test_schedules_of_fused_chains_are_schedules_of_all_ops() -> None:
-    rng = np.random.default_rng(0)
+def test_ops_of_a_chain_are_divided_alike() -> None:
     costs = ScheduleProblem.from_arrays(
-        rng.integers(1, 9, (7, 2)), [(0, 1), (1, 2), (0, 3), (3, 4), (2, 5), (4, 5), (5, 6)], output_bytes=1.0,
-        link_latency_s=1.0, link_bandwidth_bytes_per_s=2.0, op_overhead_s=1.0,
-    )  # fmt: skip
-    whole = BatchedProblem.of(costs, BatchTable.quarters(costs, 8, 0.3))
-    chains = FusedChains.of(whole)
-    assert chains.problem.costs.num_ops == 4
-    found = BatchIncumbent(chains.problem, 1.0)
-    search_heft(found)
-    assert found.best is not None
-    assert makespan_s(whole, chains.expanded(found.best, whole)) == pytest.approx(found.best_s)
+        np.ones((7, 2)), [(0, 1), (1, 2), (0, 3), (3, 4), (2, 5), (4, 5), (5, 6)], output_bytes=1.0
+    )
+    problem = BatchedProblem.of(costs, BatchTable.quarters(costs, 4, 0.0))
+    assert [problem.chains[v] for v in (1, 3, 5)] == [problem.chains[v] for v in (2, 4, 6)]
+    assert len(set(problem.chains.tolist())) == 4
+    tables, state = begun(problem, Cooling(0.1, 0.1, moves=(Move.GROUP,), by_chain=True))
+    state.device[:] = 0
+    anneal(tables, state, 50, 1e6, 1.0, 0)
+    assert state.device[[1, 3, 5]].tolist() == state.device[[2, 4, 6]].tolist()
+    assert len(np.unique(state.device, axis=0)) > 1
 
 
 def test_two_equal_devices_double_the_throughput() -> None:
@@ -134,18 +140,10 @@ def test_a_search_that_is_stopped_at_once_has_an_answer(method: str) -> None:
     assert 0 < solution.lower_bound_s <= solution.value_s
 
 
-def test_the_first_answer_looks_for_room() -> None:
-    costs = replace(wide(6, 30), memory_bytes=np.full(30, 12.0), edge_bytes=np.ones(5))  # room for one op, whole
-    solution = solved(costs, "heft", stopped=True)
-    assert solution.schedule is not None
-    assert len(set(solution.schedule.device[:, 0].tolist())) == 6
-
-
 def test_ops_are_divided_over_fewer_devices_where_there_are_too_many_ways() -> None:
     few, many = (BatchedProblem.of(c, BatchTable.quarters(c, 4, 0.0)) for c in (wide(2, 5), wide(2, 30)))
     every = [row for row in itertools.product(range(5), repeat=5) if sum(row) == 4]
     assert [tuple(row) for row in few.divisions.tolist()] == every
-    assert many.most_shares == 2
     assert len(many.divisions) == 30 + 30 * 29 // 2 * 3
     assert set((many.divisions > 0).sum(axis=1).tolist()) == {1, 2}
     assert "divided over at most 2 of 30 devices" in solved(wide(2, 30), "heft").assumption
@@ -189,7 +187,7 @@ def test_a_batch_longer_than_a_known_schedule_costs_no_resolution() -> None:
 def test_what_takes_longer_than_the_horizon_is_on_no_device() -> None:
     costs = ScheduleProblem.from_arrays([[5.0, 7.0]], [])
     problem = BatchedProblem.of(costs, BatchTable.quarters(costs, 1, 0.0))
-    narrow = IntervalModel.of_batches(problem, 4.0)
+    narrow = BatchModel(problem, 4.0)
     assert solve_model(narrow, Limits(600.0, 1)).ending is Status.INFEASIBLE
     assert np.isnan(problem.within(6.0).batches.time_s).tolist() == [[[False], [True]]]
 
@@ -261,12 +259,12 @@ def test_a_cutoff_ends_what_is_longer_and_nothing_else(seed: int) -> None:
 
 def test_of_two_ready_batches_the_one_of_higher_priority_begins() -> None:
     costs = ScheduleProblem.from_arrays([[1.0], [2.0]], [])
-    tables = Tables.of(BatchedProblem.of(costs, BatchTable.single(costs)))
+    tables = Tables.of(BatchedProblem.of(costs, BatchTable.quarters(costs, 1, 0.0)))
     schedule = schedule_of(tables, np.zeros((2, 1), dtype=np.int64), np.array([1.0, 2.0]))
     assert schedule.start_s[:, 0].tolist() == [2.0, 0.0]
 
 
-def begun(problem: BatchedProblem, walk: Walk = ON_OPS) -> tuple[Tables, State]:
+def begun(problem: BatchedProblem, walk: Cooling = BY_OPS) -> tuple[Tables, State]:
     found = BatchIncumbent(problem, 10.0)
     warm_start(found)
     assert found.best is not None
@@ -278,7 +276,7 @@ def test_after_many_steps_a_walk_stands_where_it_believes_to(move: Move) -> None
     moved = 0
     for seed in range(6):
         problem = random_batched(seed, 7, 3, 3)
-        tables, state = begun(problem, Walk(0.1, 0.1, moves=(move,)))
+        tables, state = begun(problem, Cooling(0.1, 0.1, moves=(move,), by_chain=seed % 2 == 1))
         first = state.device.copy(), state.priority.copy()
         anneal(tables, state, 2000, 1e6, 1.0, seed)
         believed = state.value_s.copy()
@@ -293,10 +291,10 @@ def test_after_many_steps_a_walk_stands_where_it_believes_to(move: Move) -> None
 
 def test_a_walk_divides_numbers_that_list_schedules_do_not() -> None:
     costs = ScheduleProblem.from_arrays([[t, t] for t in (3.0, 3.0, 2.0, 2.0, 2.0)], [])
-    found = BatchIncumbent(BatchedProblem.of(costs, BatchTable.single(costs)), 10.0)
+    found = BatchIncumbent(BatchedProblem.of(costs, BatchTable.quarters(costs, 1, 0.0)), 10.0)
     search_met(found)
     assert found.best_s == 12.0
-    search_walks(found, np.array([0.5, 0.5]), Walk(0.1, 0.001), 5.0)
+    cool(found, Cooling(0.1, 0.001), 5.0)
     assert found.best_s == 6.0
 
 
@@ -311,25 +309,12 @@ def test_equal_seeds_take_equal_walks_and_others_other_ones() -> None:
 
 def test_of_equal_makespans_a_walk_prefers_the_cheaper_load() -> None:
     costs = ScheduleProblem.from_arrays([[10.0, 99.0, 99.0], [99.0, 5.0, 1.0]], [])
-    problem = BatchedProblem.of(costs, BatchTable.single(costs))
+    problem = BatchedProblem.of(costs, BatchTable.quarters(costs, 1, 0.0))
     start = BatchSchedule(np.array([[0], [1]]), np.array([[0.0, np.nan, np.nan], [np.nan, 0.0, np.nan]]))
-    state = State.begin(problem, ON_OPS, np.array([0.4, 0.3, 0.3]), start)
+    state = State.begin(problem, BY_OPS, np.array([0.4, 0.3, 0.3]), start)
     anneal(Tables.of(problem), state, 200, 1e-6, 1.0, 0)
     assert state.value_s[0] == 10.0
     assert state.device.tolist() == [[0], [2]]
-
-
-def test_ops_are_packed_into_memory_where_no_list_schedule_fits() -> None:
-    times = np.array([[[1.0], [2.0]], [[1.0], [np.nan]]])  # the second op needs the device that the first fills
-    costs = ScheduleProblem.from_arrays([[1.0, 2.0], [1.0, 9.0]], [], weight_bytes=[1.0, 1.0], memory_bytes=[1.0, 1.0])
-    problem = BatchedProblem.of(costs, BatchTable(1, (1,), times))
-    lists, found = BatchIncumbent(problem, 5.0), BatchIncumbent(problem, 5.0)
-    warm_start(lists)
-    assert lists.best is None
-    search_split(found)
-    assert found.best is not None
-    assert found.best.device.tolist() == [[1], [0]]
-    assert found.best_s == 2.0
 
 
 def test_the_command_line_divides_a_batch_and_says_what_it_assumed(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -13,15 +12,15 @@ import pytest
 from hsdag.methods.base import Placer
 from hsdag.methods.cuts import memory_prices
 from hsdag.methods.cuts.mincut import MincutPlacer
-from hsdag.methods.exact import base, highs, milp, solving
+from hsdag.methods.exact import assignment, base, cpsat, milp
 from hsdag.methods.exact.assignment import AssignmentModel, WholeModel
-from hsdag.methods.exact.base import HEURISTICS, SHARE_OF_HEURISTIC, Judge
-from hsdag.methods.exact.cpsat import CpSatPlacer
-from hsdag.methods.exact.cpsat_model import IntervalModel
+from hsdag.methods.exact.base import HEURISTICS, SHARE_OF_HEURISTIC, ExactSearch, warm_start
+from hsdag.methods.exact.cpsat import CpSatPlacer, IntervalModel
 from hsdag.methods.exact.formulation import Formulation, MemoryRule, generous_horizon_s
 from hsdag.methods.exact.milp import MilpModel, MilpPlacer, num_entries
 from hsdag.methods.exact.solving import MOST_TICKS, Ticks, solve_model
 from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
+from hsdag.methods.memory_repair import repaired
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.objectives.latency import LATENCY
@@ -82,7 +81,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     for name in ("best_cut", "expanded"):
         monkeypatch.setattr(memory_prices, name, counted("cut", getattr(memory_prices, name)))
-    monkeypatch.setattr(memory_prices, "_relieve", counted("repair", memory_prices._relieve))
+    monkeypatch.setattr(memory_prices, "repaired", counted("repair", repaired))
     return made
 
 
@@ -124,17 +123,17 @@ def test_a_heuristic_of_the_warm_start_gets_a_share_of_the_budget(monkeypatch: p
         return search(self, problem, evaluator, limits)
 
     monkeypatch.setattr(Placer, "search", noted)
-    Judge(Incumbent(problem_of(problem), ScheduleEvaluator(problem, Semantics()), Limits(seconds=800.0))).warm_start()
+    warm_start(Incumbent(problem_of(problem), ScheduleEvaluator(problem, Semantics()), Limits(seconds=800.0)))
     assert len(given) == len(HEURISTICS)
     assert 0 < given[-1] <= given[0] <= 800.0 * SHARE_OF_HEURISTIC
 
 
 def test_a_stop_is_heard_before_there_is_an_answer() -> None:
     problem = random_problem(3, 8, 2)
-    judge = Judge(Incumbent(problem_of(problem), heard(problem, 0), Limits()))
-    assert judge.best is None
+    search = ExactSearch(Incumbent(problem_of(problem), heard(problem, 0), Limits()), "a test")
+    assert search.incumbent.best is None
     with pytest.raises(SearchStopped):
-        judge.wake()
+        search.wake()
 
 
 def test_a_memory_beyond_64_bits_is_no_limit() -> None:
@@ -193,7 +192,7 @@ def test_what_an_op_takes_while_it_runs_keeps_others_off_its_device() -> None:
     model = AssignmentModel(
         Formulation(problem, MemoryRule.RUNNING), problem_of(problem, LATENCY, SEQUENTIAL), np.asarray
     )
-    answer = solve_model(WholeModel(model.linear, model.wanted, 2**20), Limits(600.0, 1))
+    answer = solve_model(WholeModel(model, 2**20), Limits(600.0, 1))
     assert answer.value == 6
 
 
@@ -209,9 +208,11 @@ def test_memory_within_an_assignment_takes_entries_in_proportion_to_ops() -> Non
 
 def test_a_program_of_zeros_and_ones_is_not_made_to_its_end_when_time_is_over() -> None:
     problem = problem_of(tight(), THROUGHPUT)
-    judge = Judge(Incumbent(problem, ScheduleEvaluator(tight(), problem.semantics, THROUGHPUT), Limits()))
+    incumbent = Incumbent(problem, ScheduleEvaluator(tight(), problem.semantics, THROUGHPUT), Limits())
+    search = ExactSearch(incumbent, "a test")
+    search.begin(Formulation(tight()), -1.0)
     with pytest.raises(base.OutOfTime):
-        CpSatPlacer()._assignment(Formulation(tight()), 100.0, judge, time.monotonic() - 1.0)
+        CpSatPlacer()._assignment(search)
 
 
 def test_memory_that_cannot_bind_makes_no_row() -> None:
@@ -277,10 +278,10 @@ def test_a_model_is_made_with_a_look_at_the_clock_for_every_op(make: object) -> 
 @pytest.mark.parametrize("method", ["cpsat", "milp"])
 def test_a_stop_is_heard_while_a_model_is_made(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "HEURISTICS", ("heft",))
-    monkeypatch.setattr(highs, "solve_linear", begun)
-    monkeypatch.setattr(solving, "solve_aloud", begun)
+    monkeypatch.setattr(assignment, "solve_highs", begun)
+    monkeypatch.setattr(cpsat, "solve_model", begun)
     problem = random_problem(8, 60, 3, density=0.1)
     units = problem_of(problem)
-    Judge(Incumbent(units, heard(problem, 10**9), Limits())).warm_start()
+    warm_start(Incumbent(units, heard(problem, 10**9), Limits()))
     result = make_placer(method).search(units, heard(problem, Heard.asked + 5))
     assert result.status is Status.TIME_LIMIT

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import settings
 
 from hsdag.methods.exact.assignment import AssignmentModel, WholeModel
-from hsdag.methods.exact.cpsat_model import IntervalModel
+from hsdag.methods.exact.cpsat import IntervalModel
 from hsdag.methods.exact.formulation import Formulation, generous_horizon_s
-from hsdag.methods.exact.highs import solve_linear
 from hsdag.methods.exact.milp import MilpModel
 from hsdag.methods.exact.modules import ModuleSolver, pivots, solve_chain
 from hsdag.methods.exact.solving import Ticks, solve_model
@@ -40,9 +39,9 @@ def cpsat_s(problem: ScheduleProblem) -> tuple[float, float]:
 
 def milp_s(problem: ScheduleProblem) -> float:
     model = MilpModel(Formulation(problem), generous_horizon_s(problem))
-    answer = solve_linear(model.linear, LIMITS)
-    assert answer.solution is not None
-    return float(answer.solution[model.makespan]) * model.unit_s
+    answer = model.linear.solved(LIMITS)
+    assert answer.values is not None
+    return float(answer.values[model.makespan]) * model.unit_s
 
 
 NUM_PROBLEMS, AT_A_TIME = settings().max_examples, 10
@@ -121,9 +120,9 @@ def test_assignments_equal_brute_force(links: Links, execution: Execution) -> No
         launch_s = np.array([0.0, 0.5, 1.0])[: problem.num_devices]
         problem = replace(problem, launch_s=launch_s, transfer_overhead_s=0.5)
         model = AssignmentModel(Formulation(problem), problem_of(problem, objective, semantics), ticks.down)
-        answer = solve_model(WholeModel(model.linear, model.wanted, 2**20), LIMITS)
+        answer = solve_model(WholeModel(model, 2**20), LIMITS)
         assert answer.solution is not None
-        found_s = judge(problem, model.placement(answer.solution)[None], semantics)[0]
+        found_s = judge(problem, answer.solution[None], semantics)[0]
         assert found_s == pytest.approx(judge(problem, every_placement(problem), semantics).min(), rel=1e-12)
         assert ticks.seconds(answer.value or 0) == pytest.approx(found_s, rel=1e-12)
 

@@ -1,28 +1,19 @@
-"""The parts of the exact methods: ticks, cuts, module identity, memory, batches, and the recursive bound."""
+"""The parts of the exact methods: ticks, modules, windows, memory, and how a search ends."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-import networkx as nx
 import numpy as np
 import pytest
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.methods.exact.batches import BatchTable
 from hsdag.methods.exact.cpsat import CpSatPlacer
 from hsdag.methods.exact.formulation import Formulation, MemoryRule
 from hsdag.methods.exact.milp import MilpModel
-from hsdag.methods.exact.modules import (
-    CutRules,
-    ModuleSolver,
-    canonical_order,
-    edge_connected_components,
-    identity,
-    modules,
-    split_bound_s,
-)
+from hsdag.methods.exact.modules import ModuleAnswer, ModuleJob, ModuleSolver
 from hsdag.methods.exact.solving import Ticks
 from hsdag.methods.exact.windows import Schedule, WindowSolver, sweeps
 from hsdag.methods.incumbent import Limits, Status
@@ -35,19 +26,7 @@ from hsdag.scoring.base import Evaluator, Score, SearchStopped
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
-from tests.hsdag.methods.exact.exact_reference import BruteForce, random_problem
-
-
-def stacked(num_modules: int, seed: int = 0) -> ScheduleProblem:
-    """Identical modules of five ops that two results cross between."""
-    rng = np.random.default_rng(seed)
-    one = rng.integers(1, 9, (5, 2)).astype(float)
-    edges = []
-    for t in range(num_modules):
-        b = 5 * t
-        edges += [(b, b + 2), (b + 1, b + 2), (b + 2, b + 3), (b + 2, b + 4), (b, b + 3), (b + 1, b + 4)]
-        edges += [(b - 2, b), (b - 1, b + 1)] if t else []
-    return ScheduleProblem.from_arrays(np.tile(one, (num_modules, 1)), edges, output_bytes=1.0, link_latency_s=1.0)
+from tests.hsdag.methods.exact.exact_reference import random_problem
 
 
 def test_ticks_of_decimal_times_are_exact() -> None:
@@ -62,58 +41,26 @@ def test_other_ticks_round_down() -> None:
     assert np.all(ticks.seconds(ticks.down([np.pi, 1 / 3])) <= [np.pi, 1 / 3])
 
 
-@pytest.mark.parametrize("k", [2, 3, 4])
-def test_edge_connected_components_are_those_of_networkx(k: int) -> None:
-    graph = nx.gnp_random_graph(14, 0.3, seed=k)
-    label = edge_connected_components(14, list(graph.edges), k)
-    found = {frozenset(np.flatnonzero(label == c).tolist()) for c in np.unique(label)}
-    assert found == {frozenset(c) for c in nx.k_edge_components(graph, k)}
+def test_equal_modules_are_solved_once_and_others_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
+    solved, job = list[ScheduleProblem](), ModuleJob.solved
 
+    def noted(self: ModuleJob, left_s: float) -> ModuleAnswer:
+        solved.append(self.module)
+        return job(self, left_s)
 
-def test_stacked_modules_are_cut_where_they_are_stacked() -> None:
-    parts = modules(Formulation(stacked(4)), CutRules(most_channels=2, usual_ops=5, most_ops=10))
-    assert [sorted(part.tolist()) for part in parts] == [list(range(5 * t, 5 * t + 5)) for t in range(4)]
-
-
-def test_edges_lead_forward_through_modules() -> None:
-    problem = random_problem(5, 30, 2, density=0.1)
-    module = np.empty(30, dtype=np.int64)
-    for t, part in enumerate(modules(Formulation(problem), CutRules(usual_ops=6, most_ops=12))):
-        module[part] = t
-    assert np.all(module[problem.edge_src] <= module[problem.edge_dst])
-
-
-def test_a_module_with_its_ops_in_another_order_is_the_same_module() -> None:
-    problem = random_problem(4, 8, 2)
-    label = np.random.default_rng(0).permutation(8)
-    other = ScheduleProblem.from_arrays(
-        problem.time_s[np.argsort(label)],
-        np.stack([label[problem.edge_src], label[problem.edge_dst]], axis=1),
-        output_bytes=problem.output_bytes[np.argsort(label)],
-        link_latency_s=problem.link_latency_s,
-        link_bandwidth_bytes_per_s=problem.link_bandwidth_bytes_per_s,
-        op_overhead_s=problem.op_overhead_s,
-    )
-    keys = [identity(p, {}, canonical_order(p, {})) for p in (problem, other)]
-    assert keys[0] == keys[1]
-
-
-def test_identical_modules_are_solved_once() -> None:
-    problem = stacked(6)
-    parts = [np.arange(5 * t, 5 * t + 5) for t in range(6)]
+    monkeypatch.setattr(ModuleJob, "solved", noted)
+    one = random_problem(2, 4, 2)
+    bytes_more = replace(one, output_bytes=one.output_bytes + 1.0)
     with ModuleSolver(Limits(600.0, 1), 1) as solver:
-        split_bound_s(Formulation(problem), parts, solver)
-    assert solver.num_solved == 5  # the module, and what two inputs and two outputs reach of it
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_the_recursive_bound_is_no_larger_than_the_optimum(seed: int) -> None:
-    problem = random_problem(2 * seed, 7, 2)
-    f = Formulation(problem)
-    parts = modules(f, CutRules(most_channels=3, usual_ops=2, most_ops=4))
-    with ModuleSolver(Limits(600.0, 1), 1) as solver:
-        bound_s = split_bound_s(f, parts, solver)
-    assert 0 < bound_s <= BruteForce(problem).makespan_s() * (1 + 1e-9)
+        for module, pinned in (
+            (one, {}),
+            (random_problem(2, 4, 2), {}),
+            (one, {0: 0}),
+            (one, {0: 1}),
+            (bytes_more, {}),
+        ):
+            solver.submit(module, pinned)()
+    assert len(solved) == 4
 
 
 def swept_twice(num_threads: int) -> tuple[Schedule, Schedule]:
@@ -148,7 +95,7 @@ def test_windows_do_not_depend_on_the_number_of_threads() -> None:
 def test_a_module_that_comes_after_the_deadline_is_bounded_by_its_longest_path() -> None:
     chain = ScheduleProblem.from_arrays([[3.0, 5.0], [4.0, 2.0], [1.0, 1.0]], [(0, 1)], link_latency_s=7.0)
     with ModuleSolver(Limits(600.0, 1), 1, deadline=-np.inf) as solver:
-        answer = solver.submit(chain, {}).result()
+        answer = solver.submit(chain, {})()
     assert answer.device is None
     assert answer.bound_s == 5.0  # 3 and 2, without the transfer
 
@@ -169,11 +116,6 @@ def test_the_milp_refuses_a_memory_rule_that_is_not_linear() -> None:
     problem = ScheduleProblem.from_arrays([[1.0]], [], memory_bytes=1.0)
     with pytest.raises(ValueError, match="'running' and 'reserved', not 'peak'"):
         MilpModel(Formulation(problem, MemoryRule.PEAK), 1.0)
-
-
-def test_a_batch_table_says_what_is_wrong_with_its_sizes() -> None:
-    with pytest.raises(ValueError, match="must rise from 1 to 4"):
-        BatchTable(4, (2, 8), np.ones((1, 1, 2)))
 
 
 @pytest.mark.parametrize("method", ["cpsat", "milp", "milp-split"])

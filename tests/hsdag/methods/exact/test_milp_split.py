@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 
@@ -10,10 +12,13 @@ from hsdag.methods.exact.milp_split import MilpSplitPlacer
 from hsdag.methods.exact.modules import ModuleSolver
 from hsdag.methods.incumbent import Limits
 from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.scoring.base import SearchStopped
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
+from hsdag.workers.pool import Pool
 from tests.hsdag.methods.exact.exact_reference import BruteForce, random_problem
+from tests.hsdag.workers.here import Silent
 
 
 @pytest.fixture
@@ -48,7 +53,13 @@ def test_who_waits_for_a_module_can_be_stopped() -> None:
         raise SearchStopped
 
     with ModuleSolver(Limits(1.0, 1), 1, on_wait=stop) as solver:
-        task = solver.submit(random_problem(5, 60, 3, density=0.08), {})
+        answer = solver.submit(random_problem(5, 60, 3, density=0.08), {})
         with pytest.raises(SearchStopped):
-            task.result()
-        assert not task.future.done()
+            answer()
+
+
+def test_a_module_that_no_worker_solves_by_the_deadline_gets_the_longest_path() -> None:
+    module = ScheduleProblem.from_arrays([[1.0, 2.0]] * 3, [(0, 1), (1, 2)])
+    with Pool([Silent()]) as pool, ModuleSolver(Limits(), 1, deadline=time.monotonic(), pool=pool) as solver:
+        answer = solver.submit(module, {})()
+    assert (answer.bound_s, answer.device) == (3.0, None)

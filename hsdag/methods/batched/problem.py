@@ -1,4 +1,4 @@
-"""Batching: several inputs divided over devices in the batch sizes these allow (DiviML, section III).
+"""Batches: several inputs divided over devices in the batch sizes these allow (DiviML, section III).
 
 Legend: N ops, E edges, D devices, S batch sizes, L inputs, G groups of inputs that stay together.
 """
@@ -11,10 +11,9 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import ArrayLike
 
-from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.methods.exact.formulation import induced
+from hsdag.ir.graph.computation_graph import BoolArray, Csr, FloatArray, IntArray, inverse_of
+from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.scoring.memory import MEMORY_TOLERANCE
 
@@ -51,35 +50,20 @@ class BatchTable:
         self.time_s.flags.writeable = False
 
     @staticmethod
-    def single(problem: ScheduleProblem) -> BatchTable:
-        """One input, in batches of one."""
-        return BatchTable(1, (1,), problem.time_s[:, :, None].copy())
+    def quarters(problem: ScheduleProblem, num_inputs: int, fixed_share: float) -> BatchTable:
+        """B/4, B/2, 3B/4 and B (DiviML, section V-C), a quarter staying together; halves or B where 4 divides not.
 
-    @staticmethod
-    def scaled(
-        problem: ScheduleProblem, num_inputs: int, sizes: tuple[int, ...], fixed_share: ArrayLike, group: int = 1
-    ) -> BatchTable:
-        """Batches that take t (fixed_share + (1 - fixed_share) b); ``fixed_share`` is one number, or one a device."""
-        share = np.broadcast_to(np.asarray(fixed_share, dtype=np.float64), (problem.num_devices,))[None, :, None]
-        times = problem.time_s[:, :, None] * (share + (1 - share) * np.asarray(sizes))
-        return BatchTable(num_inputs, sizes, times, group)
-
-    @staticmethod
-    def quarters(problem: ScheduleProblem, num_inputs: int, fixed_share: ArrayLike) -> BatchTable:
-        """B/4, B/2, 3B/4 and B (DiviML, section V-C), a quarter staying together; halves or B where 4 divides not."""
+        A batch of b takes t (fixed_share + (1 - fixed_share) b).
+        """
         group = num_inputs // math.gcd(num_inputs, 4)
         sizes = tuple(range(group, num_inputs + 1, group))
-        return BatchTable.scaled(problem, num_inputs, sizes, fixed_share, group)
+        times = problem.time_s[:, :, None] * (fixed_share + (1 - fixed_share) * np.asarray(sizes))
+        return BatchTable(num_inputs, sizes, times, group)
 
     @property
     def num_groups(self) -> int:
         """G."""
         return self.num_inputs // self.group
-
-    def of_ops(self, ops: IntArray, num_inputs: int) -> BatchTable:
-        """The table of some ops [M] for another number of inputs, which leaves out larger sizes."""
-        sizes = tuple(size for size in self.sizes if size <= num_inputs)
-        return BatchTable(num_inputs, sizes, self.time_s[ops, :, : len(sizes)].copy(), self.group)
 
 
 @dataclass(frozen=True, eq=False)
@@ -88,19 +72,6 @@ class BatchSchedule:
 
     device: IntArray  # [N, G]
     start_s: FloatArray  # [N, D], NaN where a device has no batch of an op
-
-    @staticmethod
-    def single(device: IntArray, start_s: FloatArray, num_devices: int) -> BatchSchedule:
-        """Of one input, from devices [N] and starts [N]."""
-        starts = np.full((len(device), num_devices), np.nan)
-        starts[np.arange(len(device)), device] = start_s
-        return BatchSchedule(device[:, None], starts)
-
-    @property
-    def of_single(self) -> tuple[IntArray, FloatArray]:
-        """Devices [N] and starts [N] of one input."""
-        device = self.device[:, 0]
-        return device, self.start_s[np.arange(len(device)), device]
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,10 +107,18 @@ class BatchedProblem:
         """G."""
         return self.batches.num_groups
 
-    @property
-    def num_waits(self) -> int:
-        """How many constraints the waiting for inputs comes to, at most."""
-        return len(self.costs.edge_src) * self.costs.num_devices**2 * self.num_groups
+    @cached_property
+    def inputs(self) -> Csr:
+        """The ops that each op reads."""
+        return Csr.build(self.costs.num_ops, self.costs.edge_dst, self.costs.edge_src)
+
+    @cached_property
+    def chains(self) -> IntArray:
+        """[N] the chain of each op: an op that is the only reader of its only input joins it."""
+        src, dst = self.costs.edge_src, self.costs.edge_dst
+        num_out, num_in = (np.bincount(ends, minlength=self.costs.num_ops) for ends in (src, dst))
+        joins = (num_out[src] == 1) & (num_in[dst] == 1)
+        return Partition.from_pairs(self.costs.num_ops, src[joins], dst[joins]).labels
 
     @cached_property
     def group_time_s(self) -> FloatArray:
@@ -174,21 +153,19 @@ class BatchedProblem:
         return np.asarray(np.where(np.eye(self.costs.num_devices, dtype=np.bool_), 0.0, self.costs.link_latency_s))
 
     @cached_property
-    def most_shares(self) -> int:
-        """Over how many devices ``divisions`` divide: as many as there are no more than MOST_DIVISIONS ways for."""
-        devices, groups, count = self.costs.num_devices, self.num_groups, 0
-        for shares in range(1, min(devices, groups) + 1):
-            count += math.comb(devices, shares) * math.comb(groups - 1, shares - 1)
-            if count > MOST_DIVISIONS:
-                return max(shares - 1, 1)
-        return min(devices, groups)
-
-    @cached_property
     def divisions(self) -> IntArray:
-        """[K, D] the ways to divide the groups over ``most_shares`` devices, whether an op allows them or not."""
-        devices, groups, rows = self.costs.num_devices, self.num_groups, []
-        for shares in range(1, self.most_shares + 1):
+        """[K, D] the ways to divide the groups over devices, whether an op allows them or not.
+
+        Over all devices, or as many as there are no more than MOST_DIVISIONS ways for.
+        """
+        devices, groups, rows = self.costs.num_devices, self.num_groups, list[list[int]]()
+        for shares in range(1, min(devices, groups) + 1):
             ways = itertools.combinations(range(devices), shares), itertools.combinations(range(1, groups), shares - 1)
+            if (
+                rows
+                and len(rows) + math.prod(map(math.comb, (devices, groups - 1), (shares, shares - 1))) > MOST_DIVISIONS
+            ):
+                break
             for homes, cuts in itertools.product(*ways):
                 count = dict(zip(homes, np.diff([0, *cuts, groups]).tolist(), strict=True))
                 rows.append([count.get(d, 0) for d in range(devices)])
@@ -215,6 +192,33 @@ class BatchedProblem:
         ops_s = float(np.nanmax(self.group_time_s, axis=2).sum()) + p.op_overhead_s * p.num_ops * p.num_devices
         return max(ops_s + sent_s, 1e-12)
 
-    def of_ops(self, ops: IntArray, num_inputs: int) -> BatchedProblem:
-        """The problem of some ops [M] alone, in this order, for another number of inputs."""
-        return BatchedProblem(induced(self.costs, ops), self.batches.of_ops(ops, num_inputs))
+    def ready_s(self, device: IntArray, end_s: FloatArray, v: int, here: BoolArray, d: int) -> float:
+        """When the inputs of op v for the groups ``here`` [G] are on device d, by devices [N, G] and ends [N, D]."""
+        latest_s, span = 0.0, slice(self.inputs.indptr[v], self.inputs.indptr[v + 1])
+        for u, k in zip(self.inputs.indices[span].tolist(), self.inputs.edges[span].tolist(), strict=True):
+            shared = np.bincount(device[u, here], minlength=self.costs.num_devices)
+            sent_s = self.latency_s[:, d] + shared * self.group_edge_bytes[k] * self.s_per_byte[:, d]
+            latest_s = max(latest_s, float((end_s[u] + sent_s)[shared > 0].max()))
+        return latest_s
+
+    def in_order(self, schedule: BatchSchedule) -> BatchSchedule:
+        """The schedule whose batches begin as early as inputs and their order on each device allow.
+
+        Equal starts go in topological order.
+        """
+        p, device = self.costs, schedule.device
+        begin_s, end_s, free_s = np.full(p.time_s.shape, np.nan), np.zeros(p.time_s.shape), np.zeros(p.num_devices)
+        op, home = np.nonzero((device[:, :, None] == np.arange(p.num_devices)).any(axis=1))
+        for i in np.lexsort((inverse_of(p.topological_order)[op], schedule.start_s[op, home])).tolist():
+            v, d = int(op[i]), int(home[i])
+            here = device[v] == d
+            begin_s[v, d] = max(free_s[d], self.ready_s(device, end_s, v, here, d))
+            end_s[v, d] = begin_s[v, d] + self.group_time_s[v, d, here.sum()]
+            free_s[d] = end_s[v, d] + p.op_overhead_s
+        return BatchSchedule(device.copy(), begin_s)
+
+    def makespan_s(self, schedule: BatchSchedule) -> float:
+        """The end of the last batch."""
+        op, home = np.nonzero(np.isfinite(schedule.start_s))
+        size = (schedule.device[op] == home[:, None]).sum(axis=1)
+        return float((schedule.start_s[op, home] + self.group_time_s[op, home, size]).max())
