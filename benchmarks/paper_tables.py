@@ -54,6 +54,7 @@ from hsdag.solving.runs import Run, run_once
 from hsdag.solving.solve import solve
 from hsdag.sources.families import find_family
 from hsdag.sources.workload import build_problem, cluster, with_devices, workload_problem
+from hsdag.training.problems import Expert
 from hsdag.training.train import UNSEEN, TrainOptions, run_train
 
 if TYPE_CHECKING:
@@ -193,16 +194,9 @@ class Searches:
 
 PLATFORM, CPU, GPU = "i9-12900k-uhd770-flex170", "CPU", "GPU.1"
 SEQUENTIAL, WORK_CONSERVING = Semantics(Execution.SEQUENTIAL), Semantics(Execution.WORK_CONSERVING)
-EXPERT = {"expert_every": "20"}
 SIDE_BY_SIDE = {
-    f"{name}, side by side": Search(method, changes=changes, semantics=WORK_CONSERVING)
-    for name, method, changes in (
-        ("HSDAG", "hsdag", {}),
-        ("HSDAG with an expert", "hsdag", EXPERT),
-        ("the same, learning off", "hsdag", {**EXPERT, "learning_rate": "1e-100", "last_learning_rate": "0"}),
-        ("random draws", "random", {}),
-        ("annealing", "sa", {}),
-    )
+    f"{name}, side by side": Search(method, semantics=WORK_CONSERVING)
+    for name, method in (("HSDAG", "hsdag"), ("random draws", "random"), ("annealing", "sa"))
 }
 LEARNED = {"Placeto": "placeto", "RNN-based": "rnn", "HSDAG": "hsdag"}
 WITHOUT = {"output shape": "output_shape", "node ID": "node_id", "graph structure": "structure"}
@@ -462,7 +456,8 @@ def unseen_graphs(name: str, columns: Sequence[str], effort: Effort) -> Cells:
         path = Path(folder) / "policy.safetensors"
         if set(DRAWS) & set(columns):
             updates = max(1, round(UPDATES_PER_S * effort.budget_s))
-            run_train(TrainOptions(name, "doppler", PROBLEMS, updates, EXPERT_SHARE * effort.budget_s, unseen=1), path)
+            expert = Expert(EXPERT_SHARE * effort.budget_s)
+            run_train(TrainOptions(name, "doppler", PROBLEMS, updates, expert, unseen=1), path)
         for column in columns:
             begin_s = time.monotonic()
             if column in UNSEEN_METHODS:

@@ -153,9 +153,10 @@ def solve(
     options = SolveOptions(**from_arguments(given) | found)
     placer = options.placer()
     if on_update is not None:
-        from hsdag.training.curves import tell_updates
+        from hsdag.drawing import CurvePoint
+        from hsdag.methods.learned.base import tell_updates
 
-        tell_updates(placer, on_update)
+        tell_updates(placer, lambda progress: on_update(CurvePoint(*progress)))
     costs = _problem(problem)
     if start is not None:
         options = replace(options, start=_placed(start, costs, options.semantics.order))

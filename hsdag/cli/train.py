@@ -50,14 +50,14 @@ def train(
     from hsdag.methods.registry import parse_changes
     from hsdag.scoring.base import SearchStopped
     from hsdag.search.options import parse_duration
-    from hsdag.training.train import TrainOptions, run_train
+    from hsdag.training.problems import Expert
+    from hsdag.training.train import TrainOptions, Watching, run_train
 
     if output.suffix != ".safetensors":
         raise OptionError(f"a policy's file must end in .safetensors, got {str(output)!r}")
     check_files([output, curve], [], [curve])
-    given = parse_changes(changes or ())
-    expert_s = parse_duration(expert, "--expert")
-    wanted = TrainOptions(family, method, problems, updates, expert_s, unseen, seed, given, expert_evaluations, workers)
+    given, imitated = parse_changes(changes or ()), Expert(parse_duration(expert, "--expert"), expert_evaluations)
+    wanted = TrainOptions(family, method, problems, updates, imitated, unseen, seed, given, workers)
     with SearchProgress(None) as progress, TensorBoard(tensorboard) as board:
         points: list[CurvePoint] = []
         watcher, title = progress.watcher, f"training on {family} (simulated)"
@@ -68,15 +68,8 @@ def train(
             watcher.on_step(f"update {point.update + 1} of {wanted.num_updates}")
 
         try:
-            found = run_train(
-                wanted,
-                output,
-                resume=resume,
-                on_phase=watcher.on_phase,
-                on_update=heard,
-                should_stop=watcher.should_stop,
-                say=watcher.note,
-            )
+            watching = Watching(watcher.on_phase, heard, watcher.should_stop)
+            found = run_train(wanted, output, resume=resume, watching=watching, say=watcher.note)
         except SearchStopped as stop:
             write_learning_curve(points, title, VALUES[method], curve)
             state, saved = output.with_suffix(".state"), "; nothing was saved"

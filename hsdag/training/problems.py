@@ -1,24 +1,22 @@
-"""Problems to train on: those of a family with the plans of an expert, and the values of rules on them.
-
-Workers compute both where there are any. Legend: R rules, W weights, P problems.
-"""
+"""Problems to train on, those of a family with the plans of an expert; and what every training does."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+import torch
 
-from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.methods.learned.doppler.pretraining import TrainingProblem
-from hsdag.methods.lists.rules import RuleScheduler
-from hsdag.methods.memory_repair import repaired
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.computation_graph import IntArray
+from hsdag.methods.learned.training import Progress, State
 from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.tables import tables_of
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator import Semantics
 from hsdag.scoring.base import Evaluator
@@ -31,20 +29,48 @@ from hsdag.workers.pool import Exchange, Job, Pool
 
 @dataclass(frozen=True)
 class Expert:
-    """Annealing for so many seconds, or for so many evaluations, which find the same plan on any machine."""
+    """Annealing for so many seconds, or for so many evaluations, which find the same plan on any machine.
+
+    Raises OptionError for a value out of range.
+    """
 
     seconds: float = 1.0
     evaluations: int | None = None
     num_threads: int = field(default_factory=usable_cpus)
 
+    def __post_init__(self) -> None:
+        if not self.seconds > 0:
+            raise OptionError(f"--expert must be more than zero, not {self.seconds:g}")
+        if self.evaluations is not None and self.evaluations < 1:
+            raise OptionError(f"--expert-evaluations must be at least 1, not {self.evaluations}")
+
     def __str__(self) -> str:
         return f"{self.seconds:g} s" if self.evaluations is None else f"{self.evaluations} evaluations"
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """Its limits as JSON values by name."""
+        given = {"expert_s": self.seconds, "expert_evaluations": self.evaluations}
+        return {name: value for name, value in given.items() if value is not None}
 
     def options(self, seed: int) -> SolveOptions:
         """Of the search."""
         seconds = self.seconds if self.evaluations is None else math.inf
         evaluations, threads = self.evaluations, self.num_threads
         return SolveOptions("sa", budget_s=seconds, max_evaluations=evaluations, seed=seed, num_threads=threads)
+
+
+@dataclass(frozen=True, eq=False)
+class TrainingProblem:
+    """A problem to learn on, how its plans are scored, and the plans of an expert.
+
+    ``singles`` are the placements [U] of single devices.
+    """
+
+    costs: ScheduleProblem
+    evaluator: Evaluator
+    singles: tuple[IntArray, ...]
+    experts: tuple[Plan, ...]
 
 
 @dataclass(frozen=True, eq=False)
@@ -92,59 +118,32 @@ def training_problem(family: Family, number: int, expert: Expert | None) -> Trai
     return TrainingProblem(units.costs, evaluator, tuple(singles), experts)
 
 
-WORST = 4.0
-"""A plan that failed, or is slower, counts as so many times the work of all ops on their fastest devices."""
-JOBS, MOST_PROBLEMS = 4, 8
-"""Jobs for each worker, so that all end at about the same time, and problems that a job has at most, so that little is
-lost with a worker."""
+class Training(ABC):
+    """Improves a policy on problems, update by update. The same seed gives the same policy."""
 
+    num_updates: int = 0
+    """Updates that were made."""
 
-class RuleProblem:
-    """A problem to train rules on: their values by the simulator, as logarithms of shares of the work of all ops."""
+    @abstractmethod
+    def begin(self) -> None:
+        """Do what comes before the first update."""
 
-    def __init__(self, costs: ScheduleProblem, evaluator: Evaluator) -> None:
-        self._costs, self._evaluator = costs, evaluator
-        self._scheduler = RuleScheduler(tables_of(costs))
-        self.unit_s = float(np.where(costs.supported, costs.time_s, np.inf).min(axis=1).sum()) or 1.0
+    @abstractmethod
+    def update(self) -> Progress:
+        """Make one update. Raises SearchStopped, everything as it was before, when the training should stop."""
 
-    def values(self, rules: Sequence[FloatArray]) -> FloatArray:
-        """[R] logarithms of the values of rules' plans, repaired where they exceed a memory; WORST where they fail."""
-        plans = [self._scheduler.plan(rule) for rule in rules]
-        values = np.array([score.value for score in self._evaluator.evaluate(plans)])
-        failed = np.flatnonzero(~np.isfinite(values))
-        if len(failed):
-            mended = [Plan(repaired(self._costs, plans[i].placement, Semantics()), plans[i].order) for i in failed]
-            values[failed] = [score.value for score in self._evaluator.evaluate(mended)]
-        return np.asarray(np.log(np.fmin(values / self.unit_s, WORST)))
+    @abstractmethod
+    def state(self) -> State:
+        """What has to be kept to go on."""
 
+    @abstractmethod
+    def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
+        """Take over what ``state`` gave."""
 
-@dataclass(frozen=True, eq=False)
-class ValuesJob(Job[FloatArray]):
-    """Values [R, P] of rules [R, W] on problems [P]."""
+    @abstractmethod
+    def policy(self) -> tuple[Mapping[str, Any], dict[str, Any]]:
+        """Weights by name, and what the card of the policy says of the method."""
 
-    rules: FloatArray
-    problems: tuple[RuleProblem, ...]
-
-    def run(self, exchange: Exchange) -> FloatArray:  # noqa: ARG002
-        """As Job says."""
-        return np.stack([problem.values(list(self.rules)) for problem in self.problems], axis=1)
-
-
-def values_of_rules(
-    rules: Sequence[FloatArray], problems: Sequence[RuleProblem], check: Callable[[], None], pool: Pool | None = None
-) -> FloatArray:
-    """[R, P] values of rules on problems, by the workers of a pool where there is one.
-
-    Raises what ``check`` does, which is called every so often.
-    """
-    if pool is None:
-        columns = []
-        for problem in problems:
-            columns.append(problem.values(rules))
-            check()
-        return np.stack(columns, axis=1)
-    check()
-    num_jobs = min(max(JOBS * pool.num_workers, len(problems) // MOST_PROBLEMS), len(problems))
-    parts = np.array_split(np.arange(len(problems)), num_jobs)
-    jobs = [ValuesJob(np.array(rules), tuple(problems[i] for i in part)) for part in parts]
-    return np.concatenate(pool.answers(jobs, check), axis=1)
+    @abstractmethod
+    def worth(self, problem: TrainingProblem) -> tuple[float, float]:
+        """What the policy is worth on a problem as it is: the value of its first answer, and the least of 16."""

@@ -1,6 +1,6 @@
 """Training of rules for list scheduling: a set whose best schedule is good on most problems.
 
-Legend: R rules, P problems.
+Legend: R rules, P problems, W weights.
 
 A pool of rules around HEFT's is drawn at random; of it, those are taken one by one that improve the set most. Then one
 rule at a time is changed at random in several ways, and the best change is kept unless it makes the set worse (a (1+8)
@@ -10,21 +10,36 @@ needed, and gradients of single decisions did not get as far (docs/learned-metho
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.methods.learned.training import SAVE_EVERY_S
-from hsdag.methods.lists.rules import DEVICE_FEATURES, MOMENT_FEATURES, NUM_WEIGHTS, PARTS, SPREAD, STEP, changed
+from hsdag.methods.learned.training import NUM_FIRST, Progress, State
+from hsdag.methods.lists.rules import (
+    DEVICE_FEATURES,
+    METHOD,
+    MOMENT_FEATURES,
+    NUM_WEIGHTS,
+    PARTS,
+    SPREAD,
+    STEP,
+    WEIGHTS,
+    RuleScheduler,
+    changed,
+)
+from hsdag.methods.memory_repair import repaired
 from hsdag.runtime.problem.op_features import OP_FEATURES, WAY_TO_END
-from hsdag.scoring.base import Checkpoint, SearchStopped
-from hsdag.training.problems import RuleProblem, values_of_rules
-from hsdag.workers.pool import Pool
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.tables import tables_of
+from hsdag.runtime.simulator import Semantics
+from hsdag.scoring.base import SearchStopped
+from hsdag.training.problems import Training, TrainingProblem
+from hsdag.workers.pool import Exchange, Job, Pool
 
 POOL = 8
 """Rules drawn at the beginning for each rule of the set."""
@@ -52,59 +67,73 @@ class RuleTrainingOptions:
         if self.rules < 1:
             raise OptionError(f"rules must be at least 1, not {self.rules}")
 
+    def as_dict(self) -> dict[str, Any]:
+        """All fields as JSON values."""
+        return asdict(self)
 
-class RuleTraining:
-    """Improves a set of ``num_rules`` rules on problems; all randomness comes from one generator.
 
-    With a ``pool``, its workers compute the values of rules, and the rules come out the same. ``on_update`` gets the
-    number of the update and the mean over problems of the set's best value.
+WORST = 4.0
+"""A plan that failed, or is slower, counts as so many times the work of all ops on their fastest devices."""
+JOBS, MOST_PROBLEMS = 4, 8
+"""Jobs for each worker, so that all end at about the same time, and problems that a job has at most, so that little is
+lost with a worker."""
+
+
+class RuleProblem:
+    """A problem to train rules on: their values by the simulator, as logarithms of shares of the work of all ops."""
+
+    def __init__(self, problem: TrainingProblem) -> None:
+        costs = self._costs = problem.costs
+        self._evaluator = problem.evaluator
+        self._scheduler = RuleScheduler(tables_of(costs))
+        self.unit_s = float(np.where(costs.supported, costs.time_s, np.inf).min(axis=1).sum()) or 1.0
+
+    def values(self, rules: Sequence[FloatArray]) -> FloatArray:
+        """[R] logarithms of the values of rules' plans, repaired where they exceed a memory; WORST where they fail."""
+        plans = [self._scheduler.plan(rule) for rule in rules]
+        values = np.array([score.value for score in self._evaluator.evaluate(plans)])
+        failed = np.flatnonzero(~np.isfinite(values))
+        if len(failed):
+            mended = [Plan(repaired(self._costs, plans[i].placement, Semantics()), plans[i].order) for i in failed]
+            values[failed] = [score.value for score in self._evaluator.evaluate(mended)]
+        return np.asarray(np.log(np.fmin(values / self.unit_s, WORST)))
+
+
+@dataclass(frozen=True, eq=False)
+class ValuesJob(Job[FloatArray]):
+    """Values [R, P] of rules [R, W] on problems [P]."""
+
+    rules: FloatArray
+    problems: tuple[RuleProblem, ...]
+
+    def run(self, exchange: Exchange) -> FloatArray:  # noqa: ARG002
+        """As Job says."""
+        return np.stack([problem.values(list(self.rules)) for problem in self.problems], axis=1)
+
+
+class RuleTraining(Training):
+    """Improves a set of rules on problems; all randomness comes from one generator.
+
+    With a ``pool``, its workers compute the values of rules, and the rules come out the same. ``check`` raises
+    SearchStopped when the training should stop.
     """
 
     def __init__(
         self,
-        problems: Sequence[RuleProblem],
-        num_rules: int,
+        problems: Sequence[TrainingProblem],
+        options: RuleTrainingOptions,
         seed: int,
-        on_update: Callable[[int, float], None] = lambda _, __: None,
-        should_stop: Callable[[], bool] = lambda: False,
+        check: Callable[[], None] = lambda: None,
         pool: Pool | None = None,
     ) -> None:
-        self._problems, self._pool, self._on_update, self._should_stop = problems, pool, on_update, should_stop
-        self._rng = np.random.default_rng(seed)
-        self.rules = np.tile(first_rule(), (num_rules, 1))  # [R, W]
+        self._problems, self._pool, self._check = [RuleProblem(problem) for problem in problems], pool, check
+        self._seed, self._rng = seed, np.random.default_rng(seed)
+        self.rules = np.tile(first_rule(), (options.rules, 1))  # [R, W]
         self._values = np.zeros((0, len(problems)))  # [R, P]
         self.curve: list[float] = []
-        """``value`` after every update."""
+        """The mean over problems of the set's best value after every update, which training lowers."""
 
-    @property
-    def value(self) -> float:
-        """The mean over problems of the set's best value; what training lowers."""
-        return float(self._values.min(axis=0).mean())
-
-    def run(self, updates: int, checkpoint: Checkpoint) -> None:
-        """Make so many updates; go on from ``checkpoint`` where it holds a state, to the same rules.
-
-        Raises SearchStopped, the state saved, when it has to end.
-        """
-        if not self._resume(checkpoint):
-            self._begin()
-        saved_s = time.monotonic()
-        while len(self.curve) < updates:
-            before = self._rng.bit_generator.state
-            try:
-                self._update()
-            except SearchStopped:
-                self._rng.bit_generator.state = before  # the update is made again, to the same end
-                self._save(checkpoint)
-                raise
-            self.curve.append(self.value)
-            self._on_update(len(self.curve) - 1, self.value)
-            if time.monotonic() - saved_s > SAVE_EVERY_S:
-                self._save(checkpoint)
-                saved_s = time.monotonic()
-        self._save(checkpoint)
-
-    def _begin(self) -> None:
+    def begin(self) -> None:
         """Take the rules of the set, one by one, from a pool."""
         pool = [first_rule(), *(self._changed(first_rule()) for _ in range(POOL * len(self.rules) - 1))]
         values = self._values_of(pool, np.arange(len(self._problems)))
@@ -115,14 +144,25 @@ class RuleTraining:
             best = np.minimum(best, values[chosen[-1]])
         self.rules, self._values = np.array(pool)[chosen], values[chosen]
 
+    def update(self) -> Progress:
+        """Change a rule in several ways; take the change that improves the set most, or one that does no harm."""
+        before = self._rng.bit_generator.state
+        try:
+            self._improve()
+        except SearchStopped:
+            self._rng.bit_generator.state = before  # the update is made again, to the same end
+            raise
+        self.curve.append(float(self._values.min(axis=0).mean()))
+        self.num_updates += 1
+        return Progress(self.num_updates - 1, np.nan, np.nan, self.curve[-1], np.nan)
+
     def _changed(self, rule: FloatArray) -> FloatArray:
         rng = self._rng
         size = np.exp(rng.uniform(np.log(SMALLEST), np.log(LARGEST)))
         which = rng.random(NUM_WEIGHTS) < rng.choice(SHARES)
         return np.asarray(rule + size * STEP * rng.standard_normal(NUM_WEIGHTS) * which)
 
-    def _update(self) -> None:
-        """Change a rule in several ways; take the change that improves the set most, or one that does no harm."""
+    def _improve(self) -> None:
         rng, count = self._rng, len(self.rules)
         at = int(rng.integers(count))
         begins = [int(rng.integers(count)) if rng.random() < FROM_ANOTHER else at for _ in range(CHANGES)]
@@ -141,26 +181,42 @@ class RuleTraining:
             self.rules[at], self._values[at] = rules[best], new[best]
 
     def _values_of(self, rules: Sequence[FloatArray], which: IntArray) -> FloatArray:
-        """[R, P] values of rules on some problems."""
-        return values_of_rules(rules, [self._problems[i] for i in which], self._check, self._pool)
+        """[R, P] values of rules on some problems, by the workers of a pool where there is one."""
+        problems = [self._problems[i] for i in which]
+        if self._pool is None:
+            columns = []
+            for problem in problems:
+                columns.append(problem.values(rules))
+                self._check()
+            return np.stack(columns, axis=1)
+        self._check()
+        num_jobs = min(max(JOBS * self._pool.num_workers, len(problems) // MOST_PROBLEMS), len(problems))
+        parts = np.array_split(np.arange(len(problems)), num_jobs)
+        jobs = [ValuesJob(np.array(rules), tuple(problems[i] for i in part)) for part in parts]
+        return np.concatenate(self._pool.answers(jobs, self._check), axis=1)
 
-    def _check(self) -> None:
-        if self._should_stop():
-            raise SearchStopped
-
-    def _save(self, checkpoint: Checkpoint) -> None:
+    def state(self) -> State:
+        """The rules, their values, the curve, and the random numbers to come."""
         arrays = {"rules": self.rules, "values": self._values, "curve": np.array(self.curve)}
         tensors = {name: torch.from_numpy(array) for name, array in arrays.items()}
-        checkpoint.save(tensors, {"done": len(self.curve), "random": self._rng.bit_generator.state})
+        return tensors, {"random": self._rng.bit_generator.state}
 
-    def _resume(self, checkpoint: Checkpoint) -> bool:
-        stored = checkpoint.load()
-        if stored is None:
-            return False
-        tensors, state = stored
+    def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
+        """Take over what ``state`` gave."""
         self.rules, self._values = tensors["rules"].numpy().copy(), tensors["values"].numpy().copy()
         self.curve, self._rng.bit_generator.state = tensors["curve"].tolist(), state["random"]
-        return True
+
+    def policy(self) -> tuple[Mapping[str, Any], dict[str, Any]]:
+        """The rules, and how the set got better."""
+        card = {"method": METHOD, "rules": len(self.rules), "curve": np.round(self.curve, 5).tolist()}
+        return {WEIGHTS: self.rules}, card
+
+    def worth(self, problem: TrainingProblem) -> tuple[float, float]:
+        """The best value of one round of schedules, and that of 16, in all but the first of which rules are changed."""
+        of_rules, rng = RuleProblem(problem), np.random.default_rng(self._seed)
+        rounds = [changed(self.rules, spread, rng) for spread in (0.0, *[SPREAD] * (NUM_FIRST - 1))]
+        values = [of_rules.unit_s * float(np.exp(of_rules.values(list(rules)).min())) for rules in rounds]
+        return values[0], min(values)
 
 
 def first_rule() -> FloatArray:
@@ -172,11 +228,3 @@ def first_rule() -> FloatArray:
     rule[devices + DEVICE_FEATURES.index("way to the end, longer than by the best device")] = -1.0
     rule[-PARTS[-1]] = 1.0
     return rule
-
-
-def worth_of_rules(rules: FloatArray, problem: RuleProblem, num_draws: int, seed: int) -> tuple[float, float]:
-    """What rules are worth on a problem, in its unit: the best of one round of schedules, and that of so many."""
-    rng = np.random.default_rng(seed)
-    spreads = [0.0, *[SPREAD] * (num_draws - 1)]
-    draws = [float(problem.values(list(changed(rules, spread, rng))).min()) for spread in spreads]
-    return float(np.exp(draws[0])) * problem.unit_s, float(np.exp(min(draws))) * problem.unit_s

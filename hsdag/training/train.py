@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,60 +15,19 @@ from hsdag.drawing import CurvePoint
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.files import FileLock
 from hsdag.methods.learned.base import one_thread
-from hsdag.methods.learned.doppler.network import Beginning, DopplerConfig
-from hsdag.methods.learned.doppler.policy import policy_card
-from hsdag.methods.learned.doppler.pretraining import Pretraining, TrainingProblem, zero_shot
-from hsdag.methods.learned.options import Baseline
-from hsdag.methods.learned.training import Progress, check_same
+from hsdag.methods.learned.doppler.network import DopplerConfig
+from hsdag.methods.learned.training import SAVE_EVERY_S, State, check_same, described
 from hsdag.methods.lists.rules import METHOD as RULES
-from hsdag.methods.lists.rules import WEIGHTS
 from hsdag.methods.registry import changed_options
 from hsdag.scoring.base import SearchStopped
 from hsdag.scoring.policy_file import StateFile, write_policy
 from hsdag.search.options import check_seed
-from hsdag.sources.families import Family, find_family
-from hsdag.training.curves import curve_point
-from hsdag.training.problems import Expert, RuleProblem, training_problems
-from hsdag.training.rules import RuleTraining, RuleTrainingOptions, worth_of_rules
+from hsdag.sources.families import find_family
+from hsdag.training.networks import NetworkTraining, network_options
+from hsdag.training.problems import Expert, Training, TrainingProblem, training_problems
+from hsdag.training.rules import RuleTraining, RuleTrainingOptions
 from hsdag.version import __version__
 from hsdag.workers.pool import Pool, check_workers, pool_of
-
-if TYPE_CHECKING:
-    import torch
-
-
-@dataclass(frozen=True)
-class TrainingState:
-    """A checkpoint that holds, beside the state, what it is of: a method and its ``options``, JSON values by name.
-
-    A state has as ``done`` how many updates were made, of which there may be at most ``updates``.
-    """
-
-    file: StateFile
-    method: str
-    options: Mapping[str, Any]
-    updates: int
-
-    def save(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
-        """Replace the stored state. Raises OutputError."""
-        self.file.save(tensors, {"method": self.method, "config": self.options, **state})
-
-    def load(self) -> tuple[dict[str, torch.Tensor], dict[str, Any]] | None:
-        """The stored state, or None when nothing was stored yet.
-
-        Raises FileFormatError, and SearchError where it is of another training or has made more updates.
-        """
-        stored = self.file.load()
-        if stored is not None:
-            check_same(self.method, self.options, stored[1])
-            done = stored[1]["done"]
-            if done > self.updates:
-                raise SearchError(
-                    f"the stored training has made {done} updates; --updates has to be at least as many, "
-                    f"not {self.updates}"
-                )
-        return stored
-
 
 UPDATES = {RULES: 1500, "doppler": 6000}
 """Methods that can be trained for reuse, and how many updates they take."""
@@ -86,9 +45,8 @@ UNSEEN = 1_000_000
 class TrainOptions:
     """What to train on, and for how long. Raises OptionError for a value out of range.
 
-    ``method`` is ``rules`` or ``doppler``. ``expert_s`` are seconds of annealing for each problem, whose best plan
-    DOPPLER imitates, and which both are compared with; ``expert_evaluations`` limit it instead, where they are given.
-    ``changes`` are hyper-parameters of the training by name.
+    ``method`` is ``rules`` or ``doppler``. DOPPLER imitates the ``expert``, which both are compared with. ``changes``
+    are hyper-parameters of the training by name.
     """
 
     family: str
@@ -96,11 +54,10 @@ class TrainOptions:
     problems: int = 200
     updates: int | None = None
     """By default those of the method in UPDATES."""
-    expert_s: float = 1.0
+    expert: Expert = field(default_factory=Expert)
     unseen: int = 20
     seed: int = 0
     changes: Mapping[str, str] = field(default_factory=dict)
-    expert_evaluations: int | None = None
     workers: str | None = None
     """What computes parts of the training in other processes, as ``make_pool`` takes it."""
 
@@ -110,12 +67,9 @@ class TrainOptions:
             check_workers(self.workers)
         if self.method not in UPDATES:
             raise OptionError(f"hsdag train has no method {self.method!r}; choose one of {', '.join(UPDATES)}")
-        for name in ("problems", "updates", "unseen", "expert_evaluations"):
+        for name in ("problems", "updates", "unseen"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
-                option = name.replace("_", "-")
-                raise OptionError(f"--{option} must be at least 1, not {getattr(self, name)}")
-        if not self.expert_s > 0:
-            raise OptionError(f"--expert must be more than zero, not {self.expert_s:g}")
+                raise OptionError(f"--{name} must be at least 1, not {getattr(self, name)}")
         if (self.seed + 1) * self.problems > UNSEEN:
             raise OptionError(
                 f"--problems times --seed + 1 must be at most {UNSEEN}, the number of the first problem that policies "
@@ -124,7 +78,7 @@ class TrainOptions:
         for name, why in NOT_FOR_TRAINING.items():
             if name in self.changes:
                 raise OptionError(f"{why}; leave out --set {name}")
-        _ = self.same  # raises
+        _ = self.learning  # raises
 
     @property
     def num_updates(self) -> int:
@@ -132,46 +86,18 @@ class TrainOptions:
         return self.updates or UPDATES[self.method]
 
     @property
-    def same(self) -> dict[str, Any]:
-        """What has to be the same where a training goes on, as JSON values by name: all but the number of updates."""
-        chosen = asdict(self.of_rules) if self.method == RULES else self.learning.as_dict()
-        own = {name: getattr(self, name) for name in ("family", "problems", "seed")} | self.limits
-        return {name: value for name, value in {**own, **chosen}.items() if name != "updates"}
+    def learning(self) -> RuleTrainingOptions | DopplerConfig:
+        """Hyper-parameters."""
+        if self.method == RULES:
+            return changed_options(RULES, RuleTrainingOptions(), self.changes)
+        return network_options(self.num_updates, self.changes)
 
     @property
-    def expert(self) -> Expert:
-        """What is imitated, and compared with."""
-        return Expert(self.expert_s, self.expert_evaluations)
-
-    @property
-    def limits(self) -> dict[str, Any]:
-        """Of the expert, as JSON values by name."""
-        given = {"expert_s": self.expert_s, "expert_evaluations": self.expert_evaluations}
-        return {name: value for name, value in given.items() if value is not None}
-
-    @property
-    def of_rules(self) -> RuleTrainingOptions:
-        """Hyper-parameters of rules."""
-        options: RuleTrainingOptions = changed_options(RULES, RuleTrainingOptions(), self.changes)
-        return options
-
-    @property
-    def learning(self) -> DopplerConfig:
-        """Hyper-parameters: a stable, slow variant of DOPPLER's."""
-        base = DopplerConfig(
-            updates=self.num_updates,
-            plans_per_update=16,
-            kept_per_update=None,
-            learning_rate=1e-3,
-            entropy=1e-2,
-            baseline=Baseline.BATCH,
-            elites=4,
-            imitation_weight=1.0,
-            begins_as=Beginning.HEFT,
-            logit_range=20.0,
-        )
-        options: DopplerConfig = changed_options("doppler", base, self.changes)
-        return options
+    def identity(self) -> dict[str, Any]:
+        """What a stored state is of: what has to be the same where it goes on, all but the number of updates."""
+        own = {name: getattr(self, name) for name in ("family", "problems", "seed")} | self.expert.limits
+        same = {name: value for name, value in {**own, **self.learning.as_dict()}.items() if name != "updates"}
+        return described(self.method, same)
 
 
 class TrainResult(BaseModel):
@@ -185,14 +111,26 @@ class TrainResult(BaseModel):
     curve: tuple[CurvePoint, ...] = Field(exclude=True)
 
 
+@dataclass(frozen=True)
+class Watching:
+    """Who is told what a training does, and asked whether it should stop."""
+
+    on_phase: Callable[[str], None] = lambda _: None
+    on_update: Callable[[CurvePoint], None] = lambda _: None
+    should_stop: Callable[[], bool] = lambda: False
+
+    def check(self) -> None:
+        """Raise SearchStopped when the training should stop."""
+        if self.should_stop():
+            raise SearchStopped
+
+
 def run_train(
     options: TrainOptions,
     path: Path,
     *,
     resume: bool = False,
-    on_phase: Callable[[str], None] = lambda _: None,
-    on_update: Callable[[CurvePoint], None] = lambda _: None,
-    should_stop: Callable[[], bool] = lambda: False,
+    watching: Watching = Watching(),
     say: Callable[[str], None] = lambda _: None,
 ) -> TrainResult:
     """Train, try on problems that were not trained on, and write the policy with its card.
@@ -207,122 +145,100 @@ def run_train(
     file = StateFile(path.with_suffix(".state"))
     if not resume and file.path.exists():
         raise SearchError(f"{file.path} holds an interrupted training; --resume goes on with it, or delete the file")
-    state = TrainingState(file, options.method, options.same, options.num_updates)
-    has_begun = state.load() is not None
-    if resume and not has_begun:
+    stored = _stored(file, options)
+    if resume and stored is None:
         raise SearchError(f"nothing to resume: there is no {file.path}; start the training without --resume")
-    curve: list[CurvePoint] = []
-
-    def keep(point: CurvePoint) -> None:
-        curve.append(point)
-        on_update(point)
-
-    taken = f"another training is writing to {path}; wait for it, or name another file with --output"
-    with FileLock(path.with_suffix(".lock"), taken), pool_of(options.workers, say) as pool:
-        watching = Watching(on_phase, keep, should_stop)
-        weights, card = _trained(options, family, state, watching, pool, has_begun=has_begun)
-    card |= {"seconds": round(time.monotonic() - begin_s, 1), "figures": "simulated"}
-    write_policy(path, weights, card)
-    file.path.unlink(missing_ok=True)
-    return TrainResult(policy=path, card=dict(card), curve=tuple(curve))
-
-
-@dataclass(frozen=True)
-class Watching:
-    """Who is told what a training does, and asked whether it should stop."""
-
-    on_phase: Callable[[str], None]
-    on_update: Callable[[CurvePoint], None]
-    should_stop: Callable[[], bool]
-
-    def check(self) -> None:
-        """Raise SearchStopped when the training should stop."""
-        if self.should_stop():
-            raise SearchStopped
-
-
-def _trained(
-    options: TrainOptions,
-    family: Family,
-    state: TrainingState,
-    watching: Watching,
-    pool: Pool | None,
-    *,
-    has_begun: bool,
-) -> tuple[Mapping[str, Any], dict[str, Any]]:
-    """Weights and card of a policy, which is tried on problems that it was not trained on."""
-    expert = None if has_begun or options.method == RULES else options.expert
-    experts = "" if expert is None else f", {expert} of annealing each"
-    watching.on_phase(f"{options.problems} problems of {family.name}{experts}")
     numbers = range(options.seed * options.problems, (options.seed + 1) * options.problems)
-    problems = training_problems(family, numbers, expert, watching.check, pool)
-    watching.on_phase(f"training, {options.num_updates} updates")
-    if options.method == RULES:
-        weights, card, worth = _train_rules(options, problems, state, watching, pool)
-    else:
-        weights, card, worth = _train_networks(options, problems, state, watching)
-    watching.on_phase(f"trying it on {options.unseen} problems that were not trained on")
-    unseen = training_problems(family, range(UNSEEN, UNSEEN + options.unseen), options.expert, watching.check, pool)
-    return weights, card | {
+    imitated = None if stored is not None or options.method == RULES else options.expert
+    curve: list[CurvePoint] = []
+    taken = f"another training is writing to {path}; wait for it, or name another file with --output"
+    with FileLock(path.with_suffix(".lock"), taken), pool_of(options.workers, say) as pool, one_thread():
+        experts = "" if imitated is None else f", {imitated} of annealing each"
+        watching.on_phase(f"{options.problems} problems of {family.name}{experts}")
+        problems = training_problems(family, numbers, imitated, watching.check, pool)
+        watching.on_phase(f"training, {options.num_updates} updates")
+        training = _training(options, problems, watching, pool)
+        _improve(training, options, file, stored, watching, curve)
+        watching.on_phase(f"trying it on {options.unseen} problems that were not trained on")
+        unseen = training_problems(family, range(UNSEEN, UNSEEN + options.unseen), options.expert, watching.check, pool)
+        worth = means_over_expert(training.worth, unseen)
+    weights, card = training.policy()
+    card |= {
         "name": family.name,
         "hsdag": __version__,
         "family": family.name,
         "problems": options.problems,
         "updates": options.num_updates,
         "seed": options.seed,
-        "unseen": means_over_expert(worth, unseen),
-        **options.limits,
+        "unseen": worth,
+        **options.expert.limits,
+        "seconds": round(time.monotonic() - begin_s, 1),
+        "figures": "simulated",
     }
+    write_policy(path, weights, card)
+    file.path.unlink(missing_ok=True)
+    return TrainResult(policy=path, card=card, curve=tuple(curve))
 
 
-Worth = Callable[[TrainingProblem], tuple[float, float]]
-"""What a policy is worth on a problem: the value of its first answer, and the least of 16."""
+def _stored(file: StateFile, options: TrainOptions) -> State | None:
+    """The state that a training goes on from, if there is one."""
+    stored = file.load()
+    if stored is not None:
+        check_same(options.identity, stored[1])
+        if stored[1]["done"] > options.num_updates:
+            raise SearchError(
+                f"the stored training has made {stored[1]['done']} updates; --updates has to be at least as many, "
+                f"not {options.num_updates}"
+            )
+    return stored
 
 
-def _train_rules(
-    options: TrainOptions,
-    problems: Sequence[TrainingProblem],
-    state: TrainingState,
-    watching: Watching,
-    pool: Pool | None,
-) -> tuple[Mapping[str, Any], dict[str, Any], Worth]:
-    training = RuleTraining(
-        [RuleProblem(problem.costs, problem.evaluator) for problem in problems],
-        options.of_rules.rules,
-        options.seed,
-        lambda update, value: watching.on_update(CurvePoint(update, np.nan, np.nan, value, np.nan)),
-        watching.should_stop,
-        pool,
-    )
-    training.run(options.num_updates, state)
-
-    def worth(problem: TrainingProblem) -> tuple[float, float]:
-        return worth_of_rules(training.rules, RuleProblem(problem.costs, problem.evaluator), 16, options.seed)
-
-    card = {"method": RULES, "rules": len(training.rules), "curve": np.round(training.curve, 5).tolist()}
-    return {WEIGHTS: training.rules}, card, worth
-
-
-def _train_networks(
-    options: TrainOptions, problems: Sequence[TrainingProblem], state: TrainingState, watching: Watching
-) -> tuple[Mapping[str, Any], dict[str, Any], Worth]:
+def _training(
+    options: TrainOptions, problems: Sequence[TrainingProblem], watching: Watching, pool: Pool | None
+) -> Training:
     learning = options.learning
-
-    def keep(progress: Progress) -> None:
-        watching.on_update(curve_point(progress, progress.best_so_far))
-
-    training = Pretraining(learning, problems, options.seed, keep, watching.should_stop)
-    with one_thread():
-        training.run(state)
-
-    def worth(problem: TrainingProblem) -> tuple[float, float]:
-        return zero_shot(training.network, learning, problem, 16, options.seed)
-
-    card = policy_card(options.family, learning) | {"learning": learning.as_dict()}
-    return training.network.state_dict(), card, worth
+    if isinstance(learning, RuleTrainingOptions):
+        return RuleTraining(problems, learning, options.seed, watching.check, pool)
+    return NetworkTraining(problems, learning, options.seed)
 
 
-def means_over_expert(worth: Worth, problems: Sequence[TrainingProblem]) -> dict[str, float | None]:
+def _improve(
+    training: Training,
+    options: TrainOptions,
+    file: StateFile,
+    stored: State | None,
+    watching: Watching,
+    curve: list[CurvePoint],
+) -> None:
+    """Make the updates that are left, and keep the state. Raises SearchStopped, the state saved."""
+    if stored is None:
+        training.begin()
+    else:
+        training.restore(*stored)
+        training.num_updates = stored[1]["done"]
+
+    def save() -> None:
+        tensors, state = training.state()
+        file.save(tensors, {**options.identity, "done": training.num_updates, **state})
+
+    saved_s = time.monotonic()
+    try:
+        while training.num_updates < options.num_updates:
+            watching.check()
+            curve.append(CurvePoint(*training.update()))
+            watching.on_update(curve[-1])
+            if time.monotonic() - saved_s > SAVE_EVERY_S:
+                save()
+                saved_s = time.monotonic()
+    except SearchStopped:
+        save()
+        raise
+    save()
+
+
+def means_over_expert(
+    worth: Callable[[TrainingProblem], tuple[float, float]], problems: Sequence[TrainingProblem]
+) -> dict[str, float | None]:
     """Mean ratios of a policy's values to the expert's: of the first answer, and of the best of 16.
 
     ``..._failed`` count the problems that have no plan within memory, which means leave out; None where all have none.

@@ -11,11 +11,11 @@ import pytest
 
 from hsdag.ir.errors import OptionError
 from hsdag.methods.incumbent import Status
-from hsdag.training.rules import RuleTraining
+from hsdag.training.rules import RuleTraining, RuleTrainingOptions
 from hsdag.workers.pool import Findings, Job, Pool, make_pool
 from tests.clusters.local_cluster import LocalCluster
 from tests.hsdag.methods.portfolio.searches import random_problem, searched
-from tests.hsdag.training.trainings import Nowhere, rule_problems
+from tests.hsdag.training.trainings import rule_problems, trained
 from tests.hsdag.workers.jobs import Add, Dies, Finds, Raises
 
 pytest.importorskip("ray", reason="Ray is not installed")
@@ -68,10 +68,11 @@ def test_what_a_job_raises_on_a_node_is_raised_here(pool: Pool) -> None:
 
 def test_rules_are_those_of_one_process_though_a_node_is_killed(pool: Pool, cluster: LocalCluster) -> None:
     problems = rule_problems(6)
-    alone = RuleTraining(problems, 2, 0)
-    alone.run(8, Nowhere())
-    with_nodes = RuleTraining(problems, 2, 0, lambda update, _: cluster.kill(1) if update == 2 else None, pool=pool)
-    with_nodes.run(8, Nowhere())
+    alone = trained(RuleTraining(problems, RuleTrainingOptions(2), 0), 8)
+    with_nodes = trained(RuleTraining(problems, RuleTrainingOptions(2), 0, pool=pool), 3)
+    cluster.kill(1)
+    for _ in range(5):
+        with_nodes.update()
     assert np.array_equal(with_nodes.rules, alone.rules)
     assert with_nodes.curve == alone.curve
 

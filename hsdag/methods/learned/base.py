@@ -5,29 +5,25 @@ from __future__ import annotations
 import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from typing import ClassVar, TypeVar, cast
+from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
 import torch
 
-from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.methods.base import Placer, Preset
-from hsdag.methods.incumbent import GaveUp, Incumbent, Limits, Status
+from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.methods.learned.options import TrainingOptions
 from hsdag.methods.learned.policy import Policy, Rollout
 from hsdag.methods.learned.training import Progress, Trainer
 from hsdag.methods.lists.schedulers import CriticalPathPlacer
-from hsdag.methods.local.sa import SaPlacer
 from hsdag.runtime.machine.usable import usable_memory_bytes
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.scoring.base import SearchMeasurement
 
 T = TypeVar("T", bound=TrainingOptions)
-
-EXPERT_S = 0.5
-"""Seconds of annealing that an expert has for a plan."""
 
 
 class LearnedPlacer(Placer[T]):
@@ -45,8 +41,8 @@ class LearnedPlacer(Placer[T]):
     options_type: ClassVar[type[TrainingOptions]]
     paper_reward: ClassVar[str] = "hybrid"
     """The default reward of the paper's preset."""
-    _policy: Policy | None = None
-    _trainer: Trainer | None = None
+    trainer: Trainer | None = None
+    """Of the search, once it has begun."""
 
     def __init__(self, options: T | None = None) -> None:
         super().__init__(options)
@@ -64,14 +60,15 @@ class LearnedPlacer(Placer[T]):
     def policy(self, problem: Problem, generator: torch.Generator) -> Policy:
         """An untrained policy for a problem."""
 
-    def teacher(self, policy: Policy, problem: Problem) -> Callable[[int, torch.Generator], list[Rollout]] | None:
-        """What the first updates imitate, if any: CRITICAL PATH's plan. Raises OptionError where costs are unknown."""
-        if not self.options.teacher_updates:
-            return None
+    def teacher(self, policy: Policy, problem: Problem) -> Callable[[torch.Generator], list[Rollout]]:
+        """What the first updates imitate where they are to: CRITICAL PATH's plan.
+
+        Raises OptionError where costs are unknown.
+        """
         if problem.costs is None:
             raise OptionError(f"option teacher_updates of {self.name} needs the costs of ops, which are unknown here")
         plan = next(CriticalPathPlacer().proposals(problem, 0))
-        return lambda _, generator: policy.replay([plan.unordered], generator)  # once: all would be the same
+        return lambda generator: policy.replay([plan.unordered], generator)
 
     def learns_before(self, policy: Policy, incumbent: Incumbent, generator: torch.Generator) -> bool:  # noqa: ARG002
         """Whether the policy has learned, here or in the search that is resumed, before plans are asked for."""
@@ -87,60 +84,46 @@ class LearnedPlacer(Placer[T]):
 
     def _search(self, incumbent: Incumbent) -> Status:
         needed, usable = self.needed_bytes(incumbent.problem), usable_memory_bytes()
+        out_of_memory = f"method {self.name!r} is out of memory for {incumbent.problem.num_units} units"
         if needed > usable:
             amounts = f"about {needed / 1e9:.3g} GB, and {usable / 1e9:.3g} GB are usable"
-            raise GaveUp(f"{self._out_of_memory(incumbent.problem)}: training takes {amounts}")
+            raise GaveUp(f"{out_of_memory}: training takes {amounts}")
         try:
-            return self._train(incumbent)
+            with one_thread():
+                self._train(incumbent)
         except (MemoryError, RuntimeError) as error:
             if not isinstance(error, MemoryError) and "allocate memory" not in str(error):
                 raise
-            raise GaveUp(self._out_of_memory(incumbent.problem)) from error
-
-    def _out_of_memory(self, problem: Problem) -> str:
-        return f"method {self.name!r} is out of memory for {problem.num_units} units"
-
-    def _train(self, incumbent: Incumbent) -> Status:
-        problem, limits = incumbent.problem, incumbent.limits
-        generator = torch.Generator().manual_seed(limits.seed)
-        with one_thread():
-            self._policy = policy = self.policy(problem, generator)
-            is_trained = self.is_trained or self.learns_before(policy, incumbent, generator)
-            self._trainer = Trainer(
-                self.name,
-                policy,
-                incumbent,
-                self.options,
-                generator,
-                singles=singles_of(problem),
-                teacher=None if is_trained else self.teacher(policy, problem),
-                improve=self._expert(incumbent) if self.options.expert_every else None,
-                penalty=self.penalty(problem),
-                progress=None if self.options.updates else lambda: incumbent.progress,
-                is_trained=is_trained,
-                on_update=self.on_update,
-            )
-            if limits.known:
-                self._trainer.buffer.add(limits.known, incumbent.evaluate(limits.known))
-            self._trainer.run(incumbent.checkpoint)
+            raise GaveUp(out_of_memory) from error
         return Status.FEASIBLE
 
-    def most_probable(self, seed: int = 0) -> IntArray:
-        """The placement [U] that the policy believes in, evaluated or not. Raises SearchError before a search."""
-        if self._policy is None:
-            raise SearchError("there is no policy before a search")
-        return self._policy.best(torch.Generator().manual_seed(seed)).plan.placement
+    def _train(self, incumbent: Incumbent) -> None:
+        problem, limits = incumbent.problem, incumbent.limits
+        generator = torch.Generator().manual_seed(limits.seed)
+        policy = self.policy(problem, generator)
+        is_trained = self.is_trained or self.learns_before(policy, incumbent, generator)
+        self.trainer = Trainer(
+            self.name,
+            policy,
+            incumbent,
+            self.options,
+            generator,
+            singles=singles_of(problem),
+            teacher=self.teacher(policy, problem) if self.options.teacher_updates and not is_trained else None,
+            penalty=self.penalty(problem),
+            is_trained=is_trained,
+            on_update=self.on_update,
+        )
+        if limits.known:
+            self.trainer.buffer.add(limits.known, incumbent.evaluate(limits.known))
+        self.trainer.run(incumbent.checkpoint)
 
-    def _expert(self, incumbent: Incumbent) -> Callable[[Plan], Plan]:
-        """Annealing from a plan, whose proposals count as evaluations like any others."""
 
-        def improve(plan: Plan) -> Plan:
-            seconds = min(EXPERT_S, incumbent.left_s)
-            limits = Limits(seconds, incumbent.limits.num_workers, incumbent.limits.seed, (plan,))
-            found = SaPlacer().search(incumbent.problem, incumbent, limits).plan
-            return found or plan
-
-        return improve
+def tell_updates(placer: Placer[Any], on_update: Callable[[Progress], None]) -> None:
+    """Have a placer tell of its updates. Raises OptionError for a method that does not learn."""
+    if not isinstance(placer, LearnedPlacer):
+        raise OptionError(f"method {placer.name!r} does not learn, so that it has no learning curve")
+    placer.on_update = on_update
 
 
 @contextlib.contextmanager

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import FloatArray
@@ -31,37 +31,24 @@ class Mlp(nn.Module):
             nn.init.zeros_(self.layers[-1].weight)  # type: ignore[arg-type]
             nn.init.zeros_(self.layers[-1].bias)  # type: ignore[arg-type]
 
-    def hidden(self, x: torch.Tensor) -> torch.Tensor:
-        """What the last layer sees."""
-        for layer in list(self.layers)[:-1]:
-            x = torch.relu(layer(x))
-        return x
-
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """The last layer's output, without activation."""
-        return torch.as_tensor(self.layers[-1](self.hidden(x)))
+        for layer in list(self.layers)[:-1]:
+            x = torch.relu(layer(x))
+        return torch.as_tensor(self.layers[-1](x))
 
 
 def linear(fan_in: int, fan_out: int, generator: torch.Generator, *, bias: bool = True) -> nn.Linear:
     """A linear layer whose weights come from ``generator``."""
     layer = nn.Linear(fan_in, fan_out, bias=bias, device="meta").to_empty(device="cpu")
-    for parameter in layer.parameters():
-        nn.init.uniform_(parameter, -(fan_in**-0.5), fan_in**-0.5, generator=generator)
+    draw_within(layer, fan_in, generator)
     return layer
 
 
-def in_passes(
-    run: Callable[[torch.Tensor], tuple[torch.Tensor, ...]], items: torch.Tensor, size: int
-) -> tuple[torch.Tensor, ...]:
-    """What ``run`` makes of items [..., M], row by row of its results, from at most ``size`` items at a time.
-
-    The gradient of more than one pass is taken pass by pass, to save memory.
-    """
-    passes = torch.split(items, max(1, size), dim=-1)
-    if len(passes) == 1:
-        return run(items)
-    parts = [checkpoint(run, some, use_reentrant=False, preserve_rng_state=False) for some in passes]
-    return tuple(torch.cat(column) for column in zip(*parts, strict=True))
+def draw_within(module: nn.Module, fan_in: int, generator: torch.Generator) -> None:
+    """Draw all weights of a module uniformly within 1 / sqrt(fan_in)."""
+    for parameter in module.parameters():
+        nn.init.uniform_(parameter, -(fan_in**-0.5), fan_in**-0.5, generator=generator)
 
 
 def standardise(values: FloatArray | np.ndarray) -> torch.Tensor:
@@ -72,32 +59,43 @@ def standardise(values: FloatArray | np.ndarray) -> torch.Tensor:
     return torch.where(deviation > 1e-6, x / deviation.clamp(min=1e-6), torch.zeros(())).clamp(-5.0, 5.0)
 
 
-def unit_rows(z: torch.Tensor) -> torch.Tensor:
-    """[N, H] rows scaled to a mean square of one."""
-    return z * (z.square().mean(dim=1, keepdim=True) + 1e-6).rsqrt()
-
-
-class Edges(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Edges:
     """The edges of a graph, from producer to consumer."""
 
     source: torch.Tensor  # [E]
     target: torch.Tensor  # [E]
     cost: torch.Tensor  # [E, 1] what it carries, in units that suit a network
 
+    @staticmethod
+    def without_costs(source: torch.Tensor, target: torch.Tensor) -> Edges:
+        """Edges that carry nothing."""
+        return Edges(source, target, torch.zeros(len(source), 1))
 
-class Encoder(nn.Module):
-    """[N, F] features to [N, H] embeddings: an input layer, then ``layers`` residual rounds of messages."""
+    @property
+    def ends(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Producers [E] and consumers [E]."""
+        return self.source, self.target
 
-    def __init__(self, rounds: nn.ModuleList, num_features: int, width: int, generator: torch.Generator) -> None:
+    @cached_property
+    def both(self) -> torch.Tensor:
+        """[2, 2E] senders and receivers of messages along all edges and against them."""
+        return torch.stack([torch.cat([self.source, self.target]), torch.cat([self.target, self.source])])
+
+
+class GraphConvolution(nn.Module):
+    """HSDAG, eq. 6: f(D^-1/2 (A + I) D^-1/2 h) on the symmetrised graph."""
+
+    def __init__(self, width: int, generator: torch.Generator) -> None:
         super().__init__()
-        self.input, self.rounds = Mlp([num_features, width], generator), rounds
+        self.out = linear(width, width, generator)
 
-    def forward(self, x: torch.Tensor, edges: Edges) -> torch.Tensor:
-        """[N, H] embeddings of features [N, F]."""
-        h = torch.relu(self.input(x))
-        for each in self.rounds:
-            h = h + torch.relu(each(h, edges))
-        return h
+    def forward(self, h: torch.Tensor, edges: Edges) -> torch.Tensor:
+        """[N, H] the convolution of embeddings [N, H]."""
+        source, target = edges.both
+        scale = (1 + torch.bincount(target, minlength=len(h))).rsqrt()
+        sent = (scale[source] * scale[target])[:, None] * h.index_select(0, source)
+        return torch.as_tensor(self.out((scale.square()[:, None] * h).index_add(0, target, sent)))
 
 
 class Messages(nn.Module):
@@ -110,9 +108,9 @@ class Messages(nn.Module):
 
     def forward(self, h: torch.Tensor, edges: Edges) -> torch.Tensor:
         """[N, H] what neighbours tell every op of embeddings [N, H]."""
-        sent, read, cost = self.sent(h), self.read(h), self.edge(edges.cost)
-        ends = torch.cat([edges.source, edges.target]), torch.cat([edges.target, edges.source])
-        around = mean_over(torch.relu(sent[ends[0]] + read[ends[1]] + cost.repeat(2, 1)), ends[1], len(h))
+        source, target = edges.both
+        cost = self.edge(edges.cost).repeat(2, 1)
+        around = mean_over(torch.relu(self.sent(h)[source] + self.read(h)[target] + cost), target, len(h))
         return torch.as_tensor(self.out(torch.cat([h, around], dim=1)))
 
 
@@ -125,7 +123,7 @@ class PooledSage(nn.Module):
 
     def forward(self, h: torch.Tensor, edges: Edges) -> torch.Tensor:
         """[N, H] what units and their neighbours of both kinds make of embeddings [N, H]."""
-        source, target = torch.cat([edges.source, edges.target]), torch.cat([edges.target, edges.source])
+        source, target = edges.both
         around = largest_over(torch.sigmoid(self.sent(h))[source], target, len(h))
         return torch.as_tensor(self.out(torch.cat([h, around], dim=1)))
 
@@ -142,27 +140,32 @@ class BothWays(nn.Module):
     def forward(self, h: torch.Tensor, edges: Edges) -> torch.Tensor:
         """[N, H] what producers and consumers tell every op of embeddings [N, H]."""
         parts = [h]
-        ends = ((edges.source, edges.target), (edges.target, edges.source))
-        for (from_op, to_op), sent, edge in zip(ends, self.sent, self.edge, strict=True):
+        for (from_op, to_op), sent, edge in zip((edges.ends, edges.ends[::-1]), self.sent, self.edge, strict=True):
             messages = torch.relu(sent(h)[from_op] + edge(edges.cost))
             parts += [mean_over(messages, to_op, len(h)), largest_over(messages, to_op, len(h))]
         return torch.as_tensor(self.out(torch.cat(parts, dim=1)))
 
 
 class Library(nn.Module):
-    """A convolution of PyTorch Geometric on the symmetrised graph."""
+    """A convolution of PyTorch Geometric by name, on the symmetrised graph."""
 
-    def __init__(self, convolution: nn.Module, generator: torch.Generator) -> None:
+    def __init__(self, name: str, width: int, generator: torch.Generator) -> None:
+        from torch_geometric import nn as geometric
+
         super().__init__()
-        self.convolution = convolution
-        for parameter in convolution.parameters():
+        if name == "gin":
+            inner = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
+            self.convolution: nn.Module = geometric.GINConv(inner)
+        else:
+            kinds = {"gcn": geometric.GCNConv, "gat": geometric.GATConv, "sage": geometric.SAGEConv}
+            self.convolution = kinds[name](width, width)
+        for parameter in self.convolution.parameters():
             fan_in = parameter.shape[-1]
             nn.init.uniform_(parameter, -(fan_in**-0.5), fan_in**-0.5, generator=generator)
 
     def forward(self, h: torch.Tensor, edges: Edges) -> torch.Tensor:
         """[N, H] the convolution of embeddings [N, H]."""
-        index = torch.stack([torch.cat([edges.source, edges.target]), torch.cat([edges.target, edges.source])])
-        return torch.as_tensor(self.convolution(h, index))
+        return torch.as_tensor(self.convolution(h, edges.both))
 
 
 def mean_over(messages: torch.Tensor, target: torch.Tensor, num: int) -> torch.Tensor:
@@ -177,35 +180,52 @@ def largest_over(messages: torch.Tensor, target: torch.Tensor, num: int) -> torc
     return messages.new_zeros(num, messages.shape[1]).scatter_reduce(0, index, messages, "amax")
 
 
-def _library(name: str) -> Callable[[int, torch.Generator], nn.Module]:
-    def make(width: int, generator: torch.Generator) -> nn.Module:
-        from torch_geometric import nn as geometric
-
-        if name == "gin":
-            inner = nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width))
-            return Library(geometric.GINConv(inner), generator)
-        kinds = {"gcn": geometric.GCNConv, "gat": geometric.GATConv, "sage": geometric.SAGEConv}
-        return Library(kinds[name](width, width), generator)
-
-    return make
-
-
 ENCODERS: dict[str, Callable[[int, torch.Generator], nn.Module]] = {
     "messages": Messages,
     "both-ways": BothWays,
     "sage-pool": PooledSage,
-    **{name: _library(name) for name in ("gcn", "gat", "gin", "sage")},
+    "hsdag": GraphConvolution,
+    **{name: partial(Library, name) for name in ("gcn", "gat", "gin", "sage")},
 }
-"""A round of messages by name: DOPPLER's, one made for DAGs, GDP's, and PyTorch Geometric's."""
+"""A round of messages by name: DOPPLER's, one made for DAGs, GDP's, HSDAG's, and PyTorch Geometric's."""
 
 
-def make_encoder(name: str, num_features: int, width: int, layers: int, generator: torch.Generator) -> Encoder:
-    """An encoder by name. Raises OptionError that lists the choices."""
-    return Encoder(make_rounds(name, width, layers, generator), num_features, width, generator)
+class Encoder(nn.Module):
+    """[N, F] features to [N, H] embeddings: an MLP, then rounds of messages, each added to what it reads if residual.
 
+    Raises OptionError that lists the choices for an encoder of another name.
+    """
 
-def make_rounds(name: str, width: int, layers: int, generator: torch.Generator) -> nn.ModuleList:
-    """Its rounds of messages alone. Raises OptionError that lists the choices."""
-    if name not in ENCODERS:
-        raise OptionError(f"unknown encoder {name!r}; choose one of {', '.join(ENCODERS)}")
-    return nn.ModuleList(ENCODERS[name](width, generator) for _ in range(layers))
+    def __init__(
+        self,
+        name: str,
+        num_features: int,
+        width: int,
+        layers: int,
+        generator: torch.Generator,
+        *,
+        input_layers: int = 1,
+        residual: bool = True,
+    ) -> None:
+        super().__init__()
+        if name not in ENCODERS:
+            raise OptionError(f"unknown encoder {name!r}; choose one of {', '.join(ENCODERS)}")
+        self._residual = residual
+        self.rounds = nn.ModuleList(ENCODERS[name](width, generator) for _ in range(layers))
+        self.input = Mlp([num_features] + [width] * input_layers, generator)
+
+    def forward(
+        self,
+        x: torch.Tensor,
+        edges: Edges,
+        state: torch.Tensor | None = None,
+        dropout: Callable[[torch.Tensor], torch.Tensor] = lambda h: h,
+    ) -> torch.Tensor:
+        """[N, H] embeddings of features [N, F]; a state [N, H] is added before the first round."""
+        h = dropout(torch.relu(self.input(x)))
+        if state is not None:
+            h = h + state
+        for each in self.rounds:
+            update = dropout(torch.relu(each(h, edges)))
+            h = h + update if self._residual else update
+        return h

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
-from typing import ClassVar, Self
+from typing import Any, ClassVar, Self
 
 from hsdag.ir.errors import OptionError
 
@@ -77,11 +77,9 @@ class TrainingOptions(ABC):
     elites: int = 0
     """Best plans so far that every update imitates (self-imitation); 0 turns it off."""
     imitation_weight: float = 1.0
-    """Weight of imitated decisions, elites and experts, beside the others."""
+    """Weight of imitated decisions beside the others."""
     teacher_updates: int = 0
     """Updates that imitate the method's teacher before learning from rewards begins (DOPPLER, stage I)."""
-    expert_every: int = 0
-    """Updates from one plan improved by local search, and imitated since, to the next (expert iteration); 0 never."""
     greedy_every: int = 0
     """Updates from one evaluation of the most probable plan to the next; 0 for never."""
     resample_tries: int = 1
@@ -100,7 +98,7 @@ class TrainingOptions(ABC):
         ("at least 2 or None", lambda x: x >= 2, "kept_per_update"),
         ("at least 1", lambda x: x >= 1, "plans_per_update epochs resample_tries failure_factor"),
         ("at least 0", lambda x: x >= 0, "elites greedy_every patience entropy last_entropy max_grad_norm"),
-        ("at least 0", lambda x: x >= 0, "imitation_weight teacher_updates expert_every last_learning_rate growth"),
+        ("at least 0", lambda x: x >= 0, "imitation_weight teacher_updates last_learning_rate growth"),
         ("above 0", lambda x: x > 0, "learning_rate advantage_floor"),
         ("above 0 or None", lambda x: x > 0, "clip"),
         ("in [0, 1]", lambda x: 0 <= x <= 1, "exploration last_exploration"),
@@ -131,3 +129,7 @@ class TrainingOptions(ABC):
     def as_dict(self) -> dict[str, int | float | bool | str | None]:
         """All fields as JSON values."""
         return {k: v.value if isinstance(v, Enum) else v for k, v in asdict(self).items()}
+
+
+REINFORCE: Mapping[str, Any] = {"epochs": 1, "clip": None, "elites": 0, "patience": 0}
+"""Options of papers that learn from every plan once, as it was drawn, until the updates are over."""

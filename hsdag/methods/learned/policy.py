@@ -49,6 +49,10 @@ class Exploring:
     heat: float = 1.0
 
 
+GREEDY = 1e-30
+"""A temperature at which the likeliest decision is taken; ties are broken at random."""
+
+
 class Policy(ABC):
     """A network bound to a problem. The same generator state gives the same draws."""
 
@@ -58,9 +62,9 @@ class Policy(ABC):
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
         """``count`` plans drawn at random."""
 
-    @abstractmethod
     def best(self, generator: torch.Generator) -> Rollout:
-        """The plan that the policy believes in; ties are broken at random."""
+        """The plan of the likeliest decisions; ties are broken at random."""
+        return self.draw(1, Exploring(heat=GREEDY), generator)[0]
 
     @abstractmethod
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:
@@ -79,36 +83,25 @@ def first_plans(policy: Policy, count: int, generator: torch.Generator) -> list[
     return [rollout.plan for rollout in (best, *draws)]
 
 
-def seeds_from(generator: torch.Generator, count: int) -> torch.Tensor:
-    """[count] seeds of independent streams."""
-    return torch.randint(2**62, (count,), generator=generator)
-
-
 def drawn(logits: torch.Tensor, exploring: Exploring, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     """[...] devices drawn at random by logits [..., D], minus infinity where none may be; their log-probabilities."""
-    p = torch.softmax(logits / exploring.heat, dim=-1)
+    p = torch.softmax((logits - logits.amax(dim=-1, keepdim=True)) / exploring.heat, dim=-1)
     able = torch.isfinite(logits)
     p = (1.0 - exploring.share) * p + exploring.share * able / able.sum(dim=-1, keepdim=True)
     device = torch.multinomial(p.reshape(-1, p.shape[-1]), 1, generator=generator).reshape(p.shape[:-1])
     return device, p.gather(-1, device[..., None]).squeeze(-1).log()
 
 
-def likeliest(logits: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
-    """[...] the devices of the largest logits [..., D]; ties are broken at random."""
-    is_best = logits == logits.max(dim=-1, keepdim=True).values
-    return torch.where(is_best, torch.rand(logits.shape, generator=generator), -1.0).argmax(dim=-1)
+def log_probabilities(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """[..., D] log-probabilities of all devices by logits [..., D], and the entropies [...] of their distributions."""
+    log_p = torch.log_softmax(logits, dim=-1)
+    return log_p, -(log_p.exp() * log_p.masked_fill(torch.isinf(log_p), 0.0)).sum(dim=-1)
 
 
 def log_p_of(logits: torch.Tensor, device: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """[...] log-probabilities of devices [...] by logits [..., D], and the entropies of their distributions."""
     log_p, entropy = log_probabilities(logits)
     return log_p.gather(-1, device[..., None]).squeeze(-1), entropy
-
-
-def log_probabilities(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """[..., D] log-probabilities of all devices by logits [..., D], and the entropies [...] of their distributions."""
-    log_p = torch.log_softmax(logits, dim=-1)
-    return log_p, -(log_p.exp() * log_p.masked_fill(torch.isinf(log_p), 0.0)).sum(dim=-1)
 
 
 Choose = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
@@ -124,16 +117,15 @@ class StepwiseNetwork(nn.Module):
 
     def told(self, devices: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """[B, U, D] logits of the decisions that lead to ``devices`` [B, U], and the units [U] in their order."""
-        logits: list[torch.Tensor] = []
-        order: list[torch.Tensor] = []
+        steps: list[tuple[torch.Tensor, torch.Tensor]] = []
 
-        def follow(of_step: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
-            logits.append(of_step)
-            order.append(units)
+        def follow(logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
+            steps.append((logits, units))
             return devices[:, units]
 
         self.decode(len(devices), follow)
-        return torch.cat(logits, dim=1), torch.cat(order)
+        logits, units = zip(*steps, strict=True)
+        return torch.cat(logits, dim=1), torch.cat(units)
 
 
 @dataclass(frozen=True, eq=False)
@@ -141,7 +133,7 @@ class Decisions:
     """The device of every unit; the log-probabilities that they were drawn with, in the order of decisions."""
 
     device: torch.Tensor  # [U]
-    log_p: torch.Tensor | None = None  # [U]
+    log_p: torch.Tensor  # [U], or [0] where they were not drawn
 
 
 class StepwisePolicy(Policy):
@@ -154,44 +146,28 @@ class StepwisePolicy(Policy):
 
     @torch.no_grad()
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
-        """``count`` plans, drawn side by side."""
-        log_ps: list[torch.Tensor] = []
+        """``count`` plans, drawn side by side; devices that do not support a unit are no choice for it."""
+        devices, log_ps = torch.zeros((count, len(self._supported)), dtype=torch.int64), list[torch.Tensor]()
 
-        def choose(logits: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
-            device, log_p = drawn(logits, exploring, generator)
+        def choose(logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
+            able = logits.masked_fill(~self._supported[units], -torch.inf)
+            devices[:, units], log_p = drawn(able, exploring, generator)
             log_ps.append(log_p)
-            return device
+            return devices[:, units]
 
-        devices = self._decode(count, choose)
+        self.network.decode(count, choose)
         columns = zip(devices, torch.cat(log_ps, dim=1), strict=True)
         return [Rollout(Plan(device.numpy()), Decisions(device, log_p)) for device, log_p in columns]
 
-    @torch.no_grad()
-    def best(self, generator: torch.Generator) -> Rollout:
-        """The likeliest device at every step."""
-        device = self._decode(1, lambda logits, _: likeliest(logits, generator))[0]
-        return Rollout(Plan(device.numpy()), Decisions(device))
-
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:  # noqa: ARG002
         """The devices of plans are the decisions that lead to them."""
-        return [Rollout(plan.unordered, Decisions(torch.tensor(plan.placement))) for plan in plans]
+        return [Rollout(plan.unordered, Decisions(torch.tensor(plan.placement), torch.zeros(0))) for plan in plans]
 
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
         """All plans side by side, as they were drawn."""
         devices = torch.stack([rollout.record.device for rollout in rollouts])
         logits, units = self.network.told(devices)
         log_p, entropy = log_p_of(logits.masked_fill(~self._supported[units], -torch.inf), devices[:, units])
-        drawn_ones = [rollout.record.log_p for rollout in rollouts if rollout.record.log_p is not None]
+        drawn_with = torch.cat([rollout.record.log_p for rollout in rollouts])
         owner = torch.arange(len(rollouts)).repeat_interleave(devices.shape[1])
-        return Likelihood(log_p.reshape(-1), torch.cat([*drawn_ones, torch.zeros(0)]), owner, entropy.reshape(-1))
-
-    def _decode(self, count: int, choose: Choose) -> torch.Tensor:
-        """[B, U] devices; those that do not support a unit are no choice for it."""
-        found = torch.zeros((count, len(self._supported)), dtype=torch.int64)
-
-        def masked(logits: torch.Tensor, units: torch.Tensor) -> torch.Tensor:
-            found[:, units] = choose(logits.masked_fill(~self._supported[units], -torch.inf), units)
-            return found[:, units]
-
-        self.network.decode(count, masked)
-        return found
+        return Likelihood(log_p.reshape(-1), drawn_with, owner, entropy.reshape(-1))

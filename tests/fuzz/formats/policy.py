@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hsdag.ir.errors import HsdagError
-from hsdag.methods.learned.doppler.policy import stored_policy
+from hsdag.methods.learned.doppler.placer import stored_policy
 from hsdag.methods.lists.rules import read_rules
 from hsdag.scoring.policy_file import StateFile, policy_method
 from tests.fuzz.formats.base import Format

@@ -13,12 +13,12 @@ import pytest
 from hsdag.cli.app import run
 from hsdag.drawing import CurvePoint, TensorBoard, running_mean, write_curve
 from hsdag.ir.errors import OptionError
+from hsdag.methods.learned.base import tell_updates
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
 from hsdag.sources.families import find_family
-from hsdag.training.curves import tell_updates
 
 POINTS = [CurvePoint(i, 3.0 / (i + 1), 2.0 / (i + 1), 1.0 / (i + 1), 0.5) for i in range(120)]
 TRAINING = ["train", "enas", "--problems", "1", "--updates", "2", "--expert", "0.05s", "--unseen", "1"]
@@ -47,13 +47,13 @@ def test_the_running_mean_leaves_out_what_is_not_known() -> None:
 def test_updates_are_told_with_the_best_value_so_far() -> None:
     problem, points = find_family("enas").problem(3), list[CurvePoint]()
     placer = make_placer("doppler", changes={"width": "8", "updates": "4", "teacher_updates": "1"})
-    tell_updates(placer, points.append)
+    tell_updates(placer, lambda progress: points.append(CurvePoint(*progress)))
     found = solve(problem, placer, SolveOptions("doppler", budget_s=60.0))
     assert [point.update for point in points] == [1, 2, 3]  # the first one imitates
     assert points[-1].best_so_far == pytest.approx(found.value_s)
     assert all(point.best_so_far <= point.best <= point.mean for point in points)
     with pytest.raises(OptionError, match="method 'heft' does not learn, so that it has no learning curve"):
-        tell_updates(make_placer("heft"), points.append)
+        tell_updates(make_placer("heft"), print)
 
 
 def test_solve_draws_a_learning_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -6,31 +6,29 @@ import numpy as np
 import psutil
 import pytest
 
-from hsdag.methods.learned.doppler.pretraining import TrainingProblem
 from hsdag.scoring.base import SearchStopped
 from hsdag.sources.families import Family, find_family
 from hsdag.training import problems as train_problems
-from hsdag.training.problems import Expert, training_problem, training_problems, values_of_rules
-from hsdag.training.rules import RuleTraining, first_rule
+from hsdag.training.problems import Expert, TrainingProblem, training_problem, training_problems
+from hsdag.training.rules import RuleProblem, RuleTraining, RuleTrainingOptions
 from hsdag.workers.pool import LocalHost, Pool, make_pool
-from tests.hsdag.training.trainings import Nowhere, rule_problems
+from tests.hsdag.training.trainings import rule_problems, trained
 from tests.hsdag.workers.here import Here
+
+TWO = RuleTrainingOptions(2)
 
 
 @pytest.mark.slow
 def test_rules_are_those_of_one_process_though_a_worker_is_killed_in_mid_training() -> None:
     problems, others = rule_problems(5), psutil.Process().children()
 
-    def kill_at_third(update: int, _: float) -> None:
-        if update == 2:
-            next(child for child in psutil.Process().children() if child not in others).kill()
-
-    alone = RuleTraining(problems, 2, 0)
-    alone.run(8, Nowhere())
+    alone = trained(RuleTraining(problems, TWO, 0), 8)
     lost: list[str] = []
     with Pool([LocalHost(), LocalHost()], lost.append) as pool:
-        shared = RuleTraining(problems, 2, 0, kill_at_third, pool=pool)
-        shared.run(8, Nowhere())
+        shared = trained(RuleTraining(problems, TWO, 0, pool=pool), 3)
+        next(child for child in psutil.Process().children() if child not in others).kill()
+        for _ in range(5):
+            shared.update()
     assert len(lost) == 1
     assert alone.curve[-1] < alone.curve[0]
     assert shared.curve == alone.curve
@@ -42,7 +40,7 @@ def test_an_interrupt_is_noticed_though_answers_come_at_once() -> None:
         raise SearchStopped
 
     with Pool([Here()]) as pool, pytest.raises(SearchStopped):
-        values_of_rules([first_rule()], rule_problems(1), check, pool)
+        RuleTraining(rule_problems(1), TWO, 0, check, pool).begin()
 
 
 @pytest.mark.slow
@@ -78,3 +76,27 @@ def test_the_expert_on_a_worker_has_one_thread(monkeypatch: pytest.MonkeyPatch) 
     with Pool([Here()]) as pool:
         training_problems(find_family("chain"), range(2), Expert(num_threads=4), lambda: None, pool)
     assert threads == [1, 1]
+
+
+def test_training_improves_rules_and_goes_on_to_the_same_ones_after_an_interrupt_within_an_update() -> None:
+    problems = rule_problems(4)
+    whole = trained(RuleTraining(problems, TWO, 0), 12)
+    assert whole.curve[-1] < whole.curve[0]
+    assert (np.diff(whole.curve) <= 0).all()
+    values = [RuleProblem(each).values(list(whole.rules)) for each in problems]
+    assert whole.curve[-1] == np.mean(np.min(values, axis=1))
+    checks = iter([False] * 30 + [True])
+
+    def check() -> None:
+        if next(checks):
+            raise SearchStopped
+
+    half = RuleTraining(problems, TWO, 0, check)
+    with pytest.raises(SearchStopped):
+        trained(half, 12)
+    other = RuleTraining(problems, TWO, 0)
+    other.restore(*half.state())
+    for _ in range(half.num_updates, 12):
+        other.update()
+    assert half.num_updates > 0
+    assert np.array_equal(other.rules, whole.rules)

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
-from hsdag.runtime.simulator import Semantics
-from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.sources.families import find_family
-from hsdag.training.problems import RuleProblem
+from hsdag.training.problems import TrainingProblem, training_problem
+from hsdag.training.rules import RuleTraining
 
 
-class Nowhere:
-    """Keeps no state."""
-
-    def save(self, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-        """Forget it."""
-
-    def load(self) -> None:
-        """Nothing."""
+def rule_problems(count: int) -> list[TrainingProblem]:
+    return [training_problem(find_family("chain"), number, None) for number in range(count)]
 
 
-def rule_problems(count: int) -> list[RuleProblem]:
-    problems = [find_family("chain").problem(number) for number in range(count)]
-    return [RuleProblem(problem, ScheduleEvaluator(problem, Semantics())) for problem in problems]
+def trained(training: RuleTraining, updates: int) -> RuleTraining:
+    """The training, begun and with so many updates made."""
+    training.begin()
+    for _ in range(updates):
+        training.update()
+    return training

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import ClassVar, NamedTuple, Self
+from typing import ClassVar, Self
 
 import torch
 from torch import nn
 
 from hsdag.ir.errors import OptionError
-from hsdag.methods.learned.decoding import END_LATER, START_LATER
-from hsdag.methods.learned.inputs import Inputs, sum_over_path
-from hsdag.methods.learned.networks import Mlp, linear, make_encoder
-from hsdag.methods.learned.options import Baseline, Ranges, Reward, TrainingOptions
+from hsdag.methods.learned.doppler.decoding import END_LATER, FEATURES, PAPER_FEATURES, START_LATER, Scores
+from hsdag.methods.learned.inputs import NUM_PAPER, NUM_WIDE, Inputs, sum_over_path
+from hsdag.methods.learned.networks import Encoder, Mlp, linear
+from hsdag.methods.learned.options import REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.runtime.problem.op_features import WAY_TO_END
 
 DUAL_OPTIONS = ("width", "layers", "encoder", "wide_features", "mean_of_embeddings", "logit_range", "direct")
@@ -60,7 +60,6 @@ class DopplerConfig(TrainingOptions):
     """Average embeddings over paths and over the ops of a device, where the paper sums them."""
     logit_range: float | None = 12.0
     """Scores of SEL are squashed into plus or minus this range; None: unbounded, as in the paper."""
-
     direct: bool = True
     """Add learned linear functions of the features of ops and devices to scores and logits; not in the paper."""
     begins_as: Beginning = Beginning.CRITICAL_PATH
@@ -101,10 +100,10 @@ class DopplerConfig(TrainingOptions):
     def paper(cls) -> Self:
         """The paper to the letter: §4, §5, §6; App. E; 8,000 episodes, as for its Llama graphs."""
         return cls(
+            **REINFORCE,
             updates=8_000,
             plans_per_update=1,
             kept_per_update=None,
-            epochs=1,
             learning_rate=1e-4,
             last_learning_rate=1e-7,
             exploration=0.2,
@@ -113,8 +112,6 @@ class DopplerConfig(TrainingOptions):
             last_entropy=1e-2,
             reward=Reward.NEGATIVE,
             baseline=Baseline.RUNNING,
-            clip=None,
-            elites=0,
             teacher_updates=200,
             single_devices_first=True,
             max_grad_norm=0.0,
@@ -132,88 +129,65 @@ class DopplerConfig(TrainingOptions):
 HEFT_ORDER, HEFT_END = 30.0, 3.0
 """How sharply a network that begins as HEFT prefers long ways to the end, as shares of the longest, and early ends, in
 units of the mean op."""
-
 PATH_ORDER, PATH_START, PATH_END = 10.0, 60.0, 3.0
 """The same for CRITICAL PATH: how sharply it prefers long ways, early starts, and early ends among equal starts."""
 OWN_PACE, OWN_RANGE = 300.0, 8.0
 """How much faster scores of single ops are learned than weights of networks, and how far they go."""
 
 
-class Tensors(NamedTuple):
-    """``Scores`` as tensors, with their history."""
-
-    select: torch.Tensor  # [N]
-    node: torch.Tensor  # [N, K]
-    seen: torch.Tensor  # [N, K]
-    inner: torch.Tensor  # [F, H]
-    inner_bias: torch.Tensor  # [H]
-    outer: torch.Tensor  # [H, K]
-    out: torch.Tensor  # [K]
-    direct: torch.Tensor  # [F]
-    own: torch.Tensor  # [N, D]
-
-
 class DualNetwork(nn.Module):
     """From a problem to the tables that decoding reads; any number of ops and devices.
 
-    ``is_mean`` averages embeddings over paths and over the ops of a device, where the paper sums them: sums grow with
-    the graph. ``logit_range`` bounds the logits of selection. ``is_direct`` adds linear functions of the features to
-    scores and logits; not in the paper.
+    Untrained, all choices are equally likely, unless it begins as a list scheduler.
     """
 
-    def __init__(
-        self,
-        num_features: int,
-        num_device_features: int,
-        width: int,
-        layers: int,
-        encoder: str,
-        generator: torch.Generator,
-        *,
-        is_mean: bool,
-        is_direct: bool,
-        logit_range: float | None,
-    ) -> None:
+    def __init__(self, config: DopplerConfig, generator: torch.Generator) -> None:
         super().__init__()
-        self._is_mean, self._range, self.num_device_features = is_mean, logit_range, num_device_features
-        self.encoder = make_encoder(encoder, num_features, width, layers, generator)
+        self._config, width = config, config.width
+        num_features, num_of_device = (NUM_WIDE, len(FEATURES)) if config.wide_features else (NUM_PAPER, PAPER_FEATURES)
+        self.encoder = Encoder(config.encoder, num_features, width, config.layers, generator)
         self.features = Mlp([num_features, width, width], generator)
         self.select = Mlp([4 * width, width, 1], generator, zero_output=True)
         self.node = linear(2 * width, width, generator)
         self.seen = linear(width, width, generator, bias=False)
-        self.inner = linear(num_device_features, width // 2, generator)
+        self.inner = linear(num_of_device, width // 2, generator)
         self.outer = linear(width // 2, width, generator, bias=False)
         self.out = nn.Parameter(torch.zeros(width))
-        self.direct = nn.Parameter(torch.zeros(num_device_features), requires_grad=is_direct)
-        self.direct_select = nn.Parameter(torch.zeros(num_features), requires_grad=is_direct)
+        self.direct = nn.Parameter(torch.zeros(num_of_device), requires_grad=config.direct)
+        self.direct_select = nn.Parameter(torch.zeros(num_features), requires_grad=config.direct)
+        self._begin()
 
-    def forward(self, inputs: Inputs) -> Tensors:
-        """The tables, by eq. 3 to 7; untrained, all choices are equally likely."""
-        h = self.encoder(inputs.x, inputs.edges)
+    @torch.no_grad()
+    def _begin(self) -> None:
+        """Come close to HEFT (the longest way to the end first, where an op ends first; Topcuoglu et al. 2002, §4.1),
+        or to CRITICAL PATH, stage I's teacher (the longest way to the end first, where it starts first)."""
+        if self._config.begins_as is Beginning.HEFT:
+            self.direct_select[WAY_TO_END] = HEFT_ORDER
+            self.direct[END_LATER] = -HEFT_END
+        if self._config.begins_as is Beginning.CRITICAL_PATH:
+            self.direct_select[WAY_TO_END] = PATH_ORDER
+            self.select.layers[-1].bias.fill_(-PATH_ORDER / 2)  # type: ignore[operator]
+            self.direct[START_LATER], self.direct[END_LATER] = -PATH_START, -PATH_END
+
+    def forward(self, inputs: Inputs) -> Scores[torch.Tensor]:
+        """The tables, by eq. 3 to 7."""
+        h, limit = self.encoder(inputs.x, inputs.edges), self._config.logit_range
         z = self.features(inputs.x)
         paths = [sum_over_path(h, following) for following in (inputs.before, inputs.behind)]
-        if self._is_mean:
+        if self._config.mean_of_embeddings:
             paths = [path / length for path, length in zip(paths, inputs.path_lengths, strict=True)]
         select = self.select(torch.cat([h, *paths, z], dim=1)).squeeze(1) + inputs.x @ self.direct_select
-        if self._range is not None:
-            select = self._range * torch.tanh(select / self._range)
-        node = self.node(torch.cat([h, z], dim=1))
-        inner, outer = self.inner.weight.t(), self.outer.weight.t()
-        own = h.new_zeros(len(h), inputs.costs.num_devices)
-        return Tensors(select, node, self.seen(h), inner, self.inner.bias, outer, self.out, self.direct, own)
-
-    @torch.no_grad()
-    def begin_as_heft(self) -> None:
-        """Begin near HEFT: the longest way to the end first, where an op ends first (Topcuoglu et al. 2002, §4.1)."""
-        self.direct_select[WAY_TO_END] = HEFT_ORDER
-        self.direct[END_LATER] = -HEFT_END
-
-    @torch.no_grad()
-    def begin_as_critical_path(self) -> None:
-        """Begin near CRITICAL PATH, stage I's teacher: the longest way to the end first, where it starts first."""
-        self.direct_select[WAY_TO_END] = PATH_ORDER
-        self.select.layers[-1].bias.fill_(-PATH_ORDER / 2)  # type: ignore[operator]
-        self.direct[START_LATER], self.direct[END_LATER] = -PATH_START, -PATH_END
+        return Scores(
+            select=select if limit is None else limit * torch.tanh(select / limit),
+            node=self.node(torch.cat([h, z], dim=1)),
+            seen=self.seen(h),
+            inner=self.inner.weight.t(),
+            inner_bias=self.inner.bias,
+            outer=self.outer.weight.t(),
+            out=self.out,
+            direct=self.direct,
+            own=h.new_zeros(len(h), inputs.costs.num_devices),
+        )
 
 
 class OwnScores(nn.Module):
@@ -227,11 +201,11 @@ class OwnScores(nn.Module):
 
     def __init__(self, network: DualNetwork, num_ops: int, num_devices: int) -> None:
         super().__init__()
-        self.network, self.num_device_features = network, network.num_device_features
+        self.network = network
         self.select, self.place = nn.Parameter(torch.zeros(num_ops)), nn.Parameter(torch.zeros(num_ops, num_devices))
 
-    def forward(self, inputs: Inputs) -> Tensors:
+    def forward(self, inputs: Inputs) -> Scores[torch.Tensor]:
         """The network's tables and, within plus or minus ``OWN_RANGE``, what is learned of each op."""
-        net: Tensors = self.network(inputs)
+        net: Scores[torch.Tensor] = self.network(inputs)
         select, place = (OWN_RANGE * torch.tanh(OWN_PACE / OWN_RANGE * own) for own in (self.select, self.place))
         return net._replace(select=net.select + select, own=place)

@@ -1,31 +1,185 @@
-"""DopplerPlacer: DOPPLER, a policy that selects ops and one that places them, as a placer."""
+"""DopplerPlacer: DOPPLER, a policy that selects ops (SEL) and one that places them (PLC), as a placer (§4).
+
+Legend: B plans, N ops, K levels, P pairs, D devices, M decisions.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import cast
+from typing import Any, NamedTuple, get_type_hints
 
 import numpy as np
 import torch
+from pydantic import TypeAdapter, ValidationError
+from torch.nn.functional import leaky_relu, one_hot, pad
 
-from hsdag.ir.errors import SearchError
+from hsdag.ir.errors import FileFormatError, OptionError, SearchError
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
 from hsdag.methods.incumbent import Incumbent
 from hsdag.methods.learned.base import LearnedPlacer, singles_of
-from hsdag.methods.learned.decoding import FEATURES, Rules, Scores, decode
-from hsdag.methods.learned.doppler.network import Beginning, DopplerConfig, DualNetwork, OwnScores
-from hsdag.methods.learned.doppler.policy import DualPolicy, dual_network, dual_policy, policy_card, stored_policy
-from hsdag.methods.learned.policy import Policy, Rollout
+from hsdag.methods.learned.doppler import decoding
+from hsdag.methods.learned.doppler.decoding import FEATURES, SLOPE, Episodes, Rules, Scores, decode
+from hsdag.methods.learned.doppler.network import DUAL_OPTIONS, Beginning, DopplerConfig, DualNetwork, OwnScores
+from hsdag.methods.learned.inputs import inputs_of
+from hsdag.methods.learned.policy import GREEDY, Exploring, Likelihood, Policy, Rollout, log_p_of
 from hsdag.methods.learned.training import Trainer
+from hsdag.methods.lists.schedule import list_schedule
+from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import tables_of
-from hsdag.scoring.policy_file import write_policy
+from hsdag.runtime.simulator import simulate
+from hsdag.scoring.policy_file import PolicyFile, read_policy, write_policy
 from hsdag.scoring.schedule import ScheduleEvaluator
 
 SIMULATED_SHARE = 0.2
 """Of the budget of a search that measures plans, the most that learning from simulated ones may take."""
+EARLIEST = np.zeros(len(FEATURES), np.float32)
+"""Weights of the features of a device by which the earliest start decides, and of equal ones the earliest end."""
+EARLIEST[decoding.START], EARLIEST[decoding.END_LATER] = -1e9, -1.0
+
+
+def log_p_in_turn(score: torch.Tensor, first: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """[B, N] log-probabilities of the ops selected at every step, by their scores [B, N], and entropies [B, N].
+
+    The op that step t selects is a candidate from step ``first[:, t]`` to t.
+
+    Nothing is subtracted from a sum, which would have no digits left where scores are far apart: every op counts at the
+    nodes of a tree that cover its steps, and a step adds up the nodes above it. The weights of a node are relative to
+    its largest one, so that no sum is zero.
+    """
+    cover = Cover.of(first)
+    value, num_nodes = score.flatten()[cover.op], len(score) * cover.num_nodes
+    most = score.detach().min().repeat(num_nodes).scatter_reduce(0, cover.node, value.detach(), "amax")
+    below = most[cover.node] - value
+    weight = torch.exp(-below)
+    sums = [score.new_zeros(num_nodes).scatter_add(0, cover.node, each) for each in (weight, weight * below)]
+    most, total, lost = (each.reshape(len(score), -1)[:, cover.above] for each in (most, *sums))  # [B, N, K]
+    highest = most.amax(dim=-1, keepdim=True)  # of all candidates
+    share = torch.exp(most - highest)
+    lost = (share * (lost + (highest - most) * total)).sum(dim=-1)
+    total = (share * total).sum(dim=-1)
+    return score - highest.squeeze(-1) - total.log(), total.log() + lost / total
+
+
+class Cover(NamedTuple):
+    """The nodes that cover the steps of every op: of a binary tree over the steps, the fewest.
+
+    Node i is above nodes 2 i and 2 i + 1; the last half are the steps.
+    """
+
+    op: torch.Tensor  # [P] of a pair of an op and one of its nodes: where it is in [B, N],
+    node: torch.Tensor  # [P] and where the node is in [B, num_nodes]
+    above: torch.Tensor  # [N, K] the nodes above each step that cover anything
+    num_nodes: int
+
+    @classmethod
+    def of(cls, first: torch.Tensor) -> Cover:
+        """The cover of steps ``first`` [B, N] to t for every step t."""
+        num_steps = first.shape[1]
+        leaf, longest = 1 << num_steps.bit_length(), int((torch.arange(num_steps) - first).max()) + 1
+        level = torch.arange(longest.bit_length(), dtype=torch.int32)
+        step = leaf + torch.arange(num_steps, dtype=torch.int32)[:, None]
+        left, right = -((-leaf - first.int()[..., None]) >> level), (step + 1) >> level  # [B, N, K] inside these
+        pairs = []
+        for end, node in ((left, left), (right, right - 1)):
+            found = ((left < right) & (end & 1).bool()).flatten().nonzero().squeeze(1)
+            op = found // len(level)
+            pairs.append(torch.stack([op, node.expand_as(left).flatten()[found] + op // num_steps * (2 * leaf)]))
+        ops, nodes = torch.cat(pairs, dim=1)
+        return cls(ops, nodes, step >> level, 2 * leaf)
+
+
+class DualPolicy(Policy):
+    """Draws an order and devices together; its plans always have an order.
+
+    Where one of the two is not learned, it is CRITICAL PATH's: the longest way to the end, and the earliest start.
+    """
+
+    network: DualNetwork | OwnScores
+
+    def __init__(self, network: DualNetwork | OwnScores, costs: ScheduleProblem, options: DopplerConfig) -> None:
+        self.network, self._options = network, options
+        self._inputs = inputs_of(costs, is_wide=options.wide_features)
+        self._learns = options.learns_order, options.learns_devices
+
+    def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
+        """``count`` plans; a share of the decisions is uniform, which their log-probabilities account for."""
+        random = torch.rand((count, self._inputs.costs.num_ops, 2), generator=generator, dtype=torch.float64)
+        return self._decoded(exploring, random.numpy())
+
+    def teacher(self, _: torch.Generator) -> list[Rollout]:
+        """Decisions of CRITICAL PATH (stage I): the longest way to the end first, where it starts first."""
+        schedule = list_schedule(self._inputs.tables, self._inputs.levels.upward_s, by_start=True)
+        return self._follow(schedule.sequence[None], schedule.device[schedule.sequence][None])
+
+    def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:  # noqa: ARG002
+        """The decisions that lead to plans: ops in the order in which they start, which any executor would take."""
+        order = np.stack([start_order(self._inputs.costs, plan) for plan in plans])
+        return self._follow(order, np.stack([plan.placement[by] for plan, by in zip(plans, order, strict=True)]))
+
+    def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
+        """All log-probabilities of SEL and PLC in one batched pass over the recorded decisions."""
+        found = Episodes(*(np.stack(column) for column in zip(*(each.record for each in rollouts), strict=True)))
+        learned = [i for i, learns in enumerate(self._learns) if learns]
+        net = self.network(self._inputs)
+        parts = [(self._selection, self._placement)[i](net, found) for i in learned]
+        log_p, entropy = (torch.stack(column, dim=-1) for column in zip(*parts, strict=True))
+        drawn = torch.from_numpy(found.log_p[:, :, learned]).float()
+        owner = torch.arange(len(rollouts)).repeat_interleave(drawn[0].numel())
+        return Likelihood(log_p.reshape(-1), drawn.reshape(-1), owner, entropy.reshape(-1))
+
+    def _selection(self, net: Scores[torch.Tensor], found: Episodes) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities [B, N] of the ops selected at every step, and entropies [B, N]."""
+        order, ready = torch.from_numpy(found.order), torch.from_numpy(found.ready)
+        log_p, entropy = log_p_in_turn(net.select.double()[order], ready.gather(1, order))
+        return log_p.float(), entropy.float()
+
+    def _placement(self, net: Scores[torch.Tensor], found: Episodes) -> tuple[torch.Tensor, torch.Tensor]:
+        """Log-probabilities [B, N] of the devices chosen at every step, and entropies [B, N], by eq. 6 and 7."""
+        order, home, able = (torch.from_numpy(each) for each in (found.order, found.home, found.able))
+        on = one_hot(home, able.shape[2]).float()  # [B, N, D]
+        taken, count = (on[..., None] * net.seen[order][:, :, None, :]).cumsum(dim=1), on.cumsum(dim=1)
+        taken, count = pad(taken[:, :-1], (0, 0, 0, 0, 1, 0)), pad(count[:, :-1], (0, 0, 1, 0))  # before each step
+        if self._options.mean_of_embeddings:
+            taken = taken / count.clamp(min=1.0)[..., None]
+        features = torch.from_numpy(found.features)
+        hidden = torch.relu(features @ net.inner + net.inner_bias)
+        total = net.node[order][..., None, :] + taken + hidden @ net.outer
+        logits = leaky_relu(total, SLOPE) @ net.out + features @ net.direct + net.own[order]
+        return log_p_of(logits.masked_fill(~(able | on.bool()), -torch.inf), home)
+
+    def _follow(self, order: IntArray, home: IntArray) -> list[Rollout]:
+        """Episodes that take the ops [B, N] and devices [B, N] of every step."""
+        return self._decoded(Exploring(), np.zeros((*order.shape, 2)), (order, home))
+
+    @torch.no_grad()
+    def _decoded(
+        self, exploring: Exploring, random: FloatArray, forced: tuple[IntArray, IntArray] | None = None
+    ) -> list[Rollout]:
+        """Episodes by the tables of the present weights."""
+        tables = (table.numpy() for table in self.network(self._inputs))
+        scores = Scores(*(np.ascontiguousarray(table, dtype=np.float32) for table in tables))
+        if not self._options.learns_order:
+            scores = scores._replace(select=self._inputs.levels.upward_s.astype(np.float32))
+        if not self._options.learns_devices:
+            alike, direct = {"out": 0 * scores.out, "own": 0 * scores.own}, EARLIEST[: len(scores.direct)]
+            scores = scores._replace(direct=direct, **alike)
+        draws = ((exploring.heat, exploring.share) if learns else (GREEDY, 0.0) for learns in self._learns)
+        rules = Rules(*zip(*draws, strict=True), self._options.mean_of_embeddings)
+        found, rollouts = decode(self._inputs.tables, scores, rules, random, forced), []
+        for b, (order, home) in enumerate(zip(found.order, found.home, strict=True)):
+            rank = inverse_of(order)
+            rollouts.append(Rollout(Plan(home[rank], rank), Episodes(*(column[b] for column in found))))
+        return rollouts
+
+
+def start_order(costs: ScheduleProblem, plan: Plan) -> IntArray:
+    """[N] the ops in the order in which a work-conserving machine starts them under ``plan``; topological."""
+    start_s = simulate(costs, plan.placement, priority=plan.order).start_s
+    return np.lexsort((inverse_of(costs.topological_order), start_s))
 
 
 class DopplerPlacer(LearnedPlacer[DopplerConfig]):
@@ -48,18 +202,22 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
             self.options, self.is_trained = replace(self.options, **networks), True
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:  # noqa: ARG002
-        _compile_decoding()
+        """Have the loop of sequential decoding compiled, where the machine has not yet."""
+        n, d, f, h, k = 2, 2, len(FEATURES), 1, 1
+        shapes = ((n,), (n, k), (n, k), (f, h), (h,), (h, k), (k,), (f,), (n, d))
+        scores = Scores(*(np.zeros(shape, np.float32) for shape in shapes))
+        decode(tables_of(ScheduleProblem.from_arrays([[1.0] * d] * n, [(0, 1)])), scores, Rules(), np.zeros((1, n, 2)))
 
-    def policy(self, problem: Problem, generator: torch.Generator) -> Policy:
+    def policy(self, problem: Problem, generator: torch.Generator) -> DualPolicy:
         """SEL and PLC over the costs of the problem's units."""
         assert problem.costs is not None
-        self._network = network = dual_network(self.options, generator)
+        self._network = network = DualNetwork(self.options, generator)
         if self._stored is not None:
             network.load_state_dict({name: torch.from_numpy(w) for name, w in self._stored.weights.items()})
         if not self.options.own_scores:
-            return dual_policy(network, problem.costs, self.options)
+            return DualPolicy(network, problem.costs, self.options)
         own = OwnScores(network, problem.costs.num_ops, problem.costs.num_devices)
-        return dual_policy(own, problem.costs, self.options)
+        return DualPolicy(own, problem.costs, self.options)
 
     def save(self, path: Path) -> None:
         """Write what was learned, for ``initial``. Raises SearchError before a search, OutputError."""
@@ -86,7 +244,7 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
             ),
             generator,
             singles=singles_of(problem),
-            teacher=self.teacher(policy, problem),
+            teacher=self.teacher(policy, problem) if self.options.teacher_updates else None,
         )
         trainer.begin()
         for _ in range(most):
@@ -96,14 +254,46 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
             trainer.update()
         return True
 
-    def teacher(self, policy: Policy, problem: Problem) -> Callable[[int, torch.Generator], list[Rollout]] | None:  # noqa: ARG002
-        """CRITICAL PATH (stage I), which a trained policy is beyond."""
-        return None if self.is_trained else cast("DualPolicy", policy).teacher
+    def teacher(self, policy: Policy, problem: Problem) -> Callable[[torch.Generator], list[Rollout]]:  # noqa: ARG002
+        """CRITICAL PATH (stage I)."""
+        assert isinstance(policy, DualPolicy)
+        return policy.teacher
 
 
-def _compile_decoding() -> None:
-    """Have the loop of sequential decoding compiled, where the machine has not yet."""
-    n, d, f, h, k = 2, 2, len(FEATURES), 1, 1
-    shapes = ((n,), (n, k), (n, k), (f, h), (h,), (h, k), (k,), (f,), (n, d))
-    scores = Scores(*(np.zeros(shape, np.float32) for shape in shapes))
-    decode(tables_of(ScheduleProblem.from_arrays([[1.0] * d] * n, [(0, 1)])), scores, Rules(), np.zeros(1, np.uint64))
+def policy_card(name: str, options: DopplerConfig) -> dict[str, Any]:
+    """What the card of a policy has to say so that its networks can be made again."""
+    networks = {each: getattr(options, each) for each in DUAL_OPTIONS}
+    return {"name": name, "method": DopplerPlacer.name, "options": networks}
+
+
+GONE = {"messages_each_step": False, "levels": 1}
+"""Options in cards of earlier versions that are no more, and the values that what is left stands for."""
+
+
+def stored_policy(path: Path) -> PolicyFile:
+    """A policy file of DOPPLER, whose weights fit the networks that its card describes.
+
+    Options that the card leaves out, since they are newer than the file, have their defaults in the card that is
+    returned. Raises FileFormatError for any other file.
+    """
+    stored = read_policy(path, DopplerPlacer.name)
+    given, hints = stored.card.get("options"), get_type_hints(DopplerConfig)
+    if isinstance(given, dict):
+        given = {name: value for name, value in given.items() if (name, value) not in GONE.items()}
+    if not isinstance(given, dict) or not set(given) <= set(DUAL_OPTIONS):
+        raise FileFormatError(
+            f"the card of {path} may give {', '.join(DUAL_OPTIONS)} as options, not {given!r}; "
+            "write one with 'hsdag train'"
+        )
+    options = {each: getattr(DopplerConfig, each) for each in DUAL_OPTIONS} | given
+    try:
+        for name, value in options.items():
+            TypeAdapter(hints[name]).validate_python(value, strict=True)
+        made = DualNetwork(DopplerConfig(**options, begins_as=Beginning.NOTHING), torch.Generator()).state_dict()
+    except ValidationError as error:
+        raise FileFormatError(f"the card of {path} has {name}={value!r}: {error.errors()[0]['msg']}") from error
+    except OptionError as error:
+        raise FileFormatError(f"the card of {path} has an option that is wrong: {error}") from error
+    if {n: t.shape for n, t in made.items()} != {n: t.shape for n, t in stored.weights.items()}:
+        raise FileFormatError(f"{path} does not hold the weights of its card's networks; write one with 'hsdag train'")
+    return replace(stored, card={**stored.card, "options": options})

@@ -6,11 +6,9 @@ groups of them, H hidden width.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
-from typing import ClassVar, Self
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -18,11 +16,8 @@ from torch import nn
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.methods.learned.hsdag.groups import Groups, Parse, Topology
-from hsdag.methods.learned.networks import Edges, Mlp, make_rounds, unit_rows
-from hsdag.methods.learned.options import Baseline, Ranges, Reward, TrainingOptions
-
-OWN = "hsdag"
-"""The encoder of the paper."""
+from hsdag.methods.learned.networks import Edges, Encoder, Mlp
+from hsdag.methods.learned.options import REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 
 
 @dataclass(frozen=True)
@@ -43,7 +38,7 @@ class HsdagConfig(TrainingOptions):
     """Width of all hidden layers (Table 6: hidden_channel)."""
     input_layers: int = 2
     """Layers of the MLP on the node features (Table 6: layer_trans)."""
-    encoder: str = OWN
+    encoder: str = "hsdag"
     """How messages are passed: hsdag (Eq. 6), messages, both-ways, sage-pool, gcn, gat, gin or sage."""
     gnn_layers: int = 2
     """Graph convolutions, or rounds of messages (Table 6: layer_gnn)."""
@@ -87,23 +82,20 @@ class HsdagConfig(TrainingOptions):
     def paper(cls) -> Self:
         """The paper to the letter: §2.4, §2.5, Alg. 1, Table 6; gamma, which it does not give, is 0.99."""
         return cls(
+            **{**REINFORCE, "epochs": 4},
             updates=100,
             plans_per_update=20,
             steps=20,
-            epochs=4,
             learning_rate=1e-4,
             last_learning_rate=1e-4,
             entropy=0.0,
             reward=Reward.INVERSE,
             baseline=Baseline.NONE,
             discount=0.99,
-            clip=None,
-            elites=0,
             greedy_every=0,
             resample_tries=1,
             single_devices_first=False,
             max_grad_norm=0.0,
-            patience=0,
             dropout=0.2,
             residual=False,
             sampled_parsing=False,
@@ -163,7 +155,8 @@ class ParsingNetwork(nn.Module):
 
     def score_logits(self, z: torch.Tensor, topology: Topology) -> torch.Tensor:
         """[E] logits of the edge scores for embeddings [N, H]."""
-        product = z.index_select(0, topology.left_index) * z.index_select(0, topology.right_index)
+        left, right = (torch.from_numpy(ends) for ends in (topology.left, topology.right))
+        product = z.index_select(0, left) * z.index_select(0, right)
         logits = torch.as_tensor(self.edge_mlp(product)).squeeze(-1) + self._bias
         return logits if self._range is None else self._range * torch.tanh(logits / self._range)
 
@@ -220,85 +213,38 @@ def pool(z: torch.Tensor, scores: torch.Tensor, groups: Groups) -> torch.Tensor:
     return groups.sums(z) * (weight / groups.size)[:, None]
 
 
-class Dropout:
-    """Dropout masks from a seed, so that stored steps can be recomputed; without a seed, none."""
+def dropout(share: float, seed: int | None) -> Callable[[torch.Tensor], torch.Tensor]:
+    """What sets a share of entries to 0 and scales the rest up, by masks from a seed, so that stored steps can be
+    recomputed; without a seed, nothing is dropped."""
+    generator = torch.Generator().manual_seed(seed or 0)
 
-    def __init__(self, share: float, seed: int | None) -> None:
-        self._share = share if seed is not None else 0.0
-        self._generator = torch.Generator().manual_seed(seed or 0)
+    def dropped(x: torch.Tensor) -> torch.Tensor:
+        return x * (torch.rand(x.shape, generator=generator) >= share) / (1.0 - share)
 
-    def __call__(self, x: torch.Tensor) -> torch.Tensor:
-        """``x`` with a share of its entries set to 0 and the rest scaled up."""
-        if self._share == 0.0:
-            return x
-        kept = torch.rand(x.shape, generator=self._generator) >= self._share
-        return x * kept / (1.0 - self._share)
-
-
-class GroupEncoder(nn.Module):
-    """Z = GNN(MLP(X) + state, A): an input MLP, then graph convolutions on the symmetrised graph (Eq. 6).
-
-    Another encoder passes messages along ``edges``.
-    """
-
-    def __init__(
-        self, num_features: int, config: HsdagConfig, generator: torch.Generator, edges: Edges | None = None
-    ) -> None:
-        super().__init__()
-        h = config.hidden
-        self._config, self._edges = config, edges
-        self.input = Mlp([num_features] + [h] * config.input_layers, generator)
-        if config.encoder == OWN:
-            self.convolutions = Mlp([h] * (config.gnn_layers + 1), generator).layers
-        else:
-            self.convolutions = make_rounds(config.encoder, h, config.gnn_layers, generator)
-
-    def forward(
-        self, x: torch.Tensor, state: torch.Tensor | None, topology: Topology, dropout_seed: int | None
-    ) -> torch.Tensor:
-        """[N, H] embeddings of standardised features [N, F] and a state [N, H]."""
-        dropout = Dropout(self._config.dropout, dropout_seed)
-        z = dropout(torch.relu(self.input(x)))
-        if state is not None:
-            z = z + state
-        for layer in self.convolutions:
-            update = dropout(torch.relu(self._told(layer, z, topology)))
-            z = z + update if self._config.residual else update
-        return unit_rows(z) if self._config.normalise else z
-
-    def _told(self, layer: nn.Module, z: torch.Tensor, topology: Topology) -> torch.Tensor:
-        """[N, H] what a round makes of embeddings [N, H]."""
-        if self._config.encoder != OWN:
-            return torch.as_tensor(layer(z, self._edges))
-        index, weight = topology.convolution
-        around = torch.zeros_like(z).index_add(0, index[1], weight[:, None] * z.index_select(0, index[0]))
-        return torch.as_tensor(layer(around))
+    return dropped if seed is not None and share > 0.0 else lambda x: x
 
 
 SLOWNESS_UNIT = 30.0
 """By how much the weight of slowness grows where its parameter grows by 1: a few updates are to be enough."""
 
 
-@dataclass(frozen=True, eq=False)
-class Situation:
+class Situation(NamedTuple):
     """Where plans are drawn: the state [U, H] (None at the start of an episode) and the dropout seed."""
 
-    state: torch.Tensor | None
-    dropout_seed: int | None
-
-    @cached_property
-    def key(self) -> tuple[bytes, int | None]:
-        """Equal for situations of equal content."""
-        data = b"" if self.state is None else self.state.numpy().tobytes()
-        return hashlib.blake2b(data, digest_size=16).digest(), self.dropout_seed
+    state: torch.Tensor | None = None
+    dropout_seed: int | None = None
 
 
-@dataclass(frozen=True, eq=False)
-class View:
+class View(NamedTuple):
     """What one forward pass of a situation gives: embeddings [U, H] and edge-score logits [E]."""
 
     z: torch.Tensor
     score_logits: torch.Tensor
+
+
+def unit_rows(z: torch.Tensor) -> torch.Tensor:
+    """[N, H] rows scaled to a mean square of one."""
+    return z * (z.square().mean(dim=1, keepdim=True) + 1e-6).rsqrt()
 
 
 class GroupNetwork(nn.Module):
@@ -306,7 +252,8 @@ class GroupNetwork(nn.Module):
 
     ``x`` [U, F] are standardised features, ``supported`` [U, D]. ``groupable`` joins only units that the same devices
     support, which alone may share a group. Where ``time_s`` [U, D] is known, a learned multiple of the logarithm of
-    what a group takes on a device goes straight to its logit; not in the paper.
+    what a group takes on a device goes straight to its logit; not in the paper. Messages pass along ``edges``, or else
+    the topology.
     """
 
     def __init__(
@@ -320,18 +267,29 @@ class GroupNetwork(nn.Module):
         edges: Edges | None = None,
     ) -> None:
         super().__init__()
-        self._config, self._x, self._topology, self._time_s = config, x, topology, time_s
+        self._config, self._x, self._time_s = config, x, time_s
+        self._edges = edges or Edges.without_costs(torch.from_numpy(topology.left), torch.from_numpy(topology.right))
         self.slowness = nn.Parameter(torch.zeros(()), requires_grad=time_s is not None)
         alike = (supported[topology.left] == supported[topology.right]).all(axis=1)
         self.groupable = Topology.from_edges(topology.num_nodes, topology.left[alike], topology.right[alike])
         self.supported = torch.tensor(supported)
-        self.encoder = GroupEncoder(x.shape[1], config, generator, edges)
+        self.encoder = Encoder(
+            config.encoder,
+            x.shape[1],
+            config.hidden,
+            config.gnn_layers,
+            generator,
+            input_layers=config.input_layers,
+            residual=config.residual,
+        )
         self.parsing = ParsingNetwork(config, generator)
         self.placer = Mlp([config.hidden, config.hidden, supported.shape[1]], generator, zero_output=True)
 
     def view(self, situation: Situation) -> View:
         """Encode a situation under the current weights."""
-        z = self.encoder(self._x, situation.state, self._topology, situation.dropout_seed)
+        masks = dropout(self._config.dropout, situation.dropout_seed)
+        z = self.encoder(self._x, self._edges, situation.state, masks)
+        z = unit_rows(z) if self._config.normalise else z
         return View(z, self.parsing.score_logits(z, self.groupable))
 
     @torch.no_grad()

@@ -9,15 +9,9 @@ import pytest
 
 from hsdag.methods.incumbent import Status
 from hsdag.methods.learned import base
-from hsdag.methods.learned.gdp.network import GdpConfig
-from hsdag.methods.learned.gdp.network import needed_bytes as gdp_bytes
-from hsdag.methods.learned.placeto.network import PlacetoConfig
-from hsdag.methods.learned.placeto.network import needed_bytes as placeto_bytes
-from hsdag.methods.learned.placeto.policy import ROWS
-from hsdag.methods.learned.rnn.network import RnnConfig
-from hsdag.methods.learned.rnn.network import needed_bytes as rnn_bytes
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import Score
 from hsdag.scoring.schedule import ScheduleEvaluator
@@ -74,13 +68,17 @@ def test_other_errors_are_not_hidden() -> None:
         make_placer("gdp").search(problem_of(problem), Broken(problem, problem_of(problem).semantics))
 
 
+def needed(method: str, num_ops: int, preset: str = "default") -> float:
+    placer = make_placer(method, preset, is_cheap=True)
+    assert isinstance(placer, base.LearnedPlacer)
+    return placer.needed_bytes(problem_of(ScheduleProblem.from_arrays(np.ones((num_ops, 4)), [])))
+
+
 def test_memory_grows_as_the_methods_do() -> None:
     """Additive attention compares all pairs of units; segments bound GDP's pairs; Placeto knows all paths."""
-    rnn = [rnn_bytes(n, RnnConfig.paper()) for n in (1000, 2000)]
+    rnn = [needed("rnn", n, "paper") for n in (1000, 2000)]
     assert rnn[0] > 16e9
     assert rnn[1] / rnn[0] == pytest.approx(4.0, rel=0.05)
-    assert rnn_bytes(1000, RnnConfig()) < 2e9
-    assert gdp_bytes(2000, 4, GdpConfig()) == pytest.approx(2 * gdp_bytes(1000, 4, GdpConfig()), rel=0.01)
-    placeto = [placeto_bytes(n, 4, PlacetoConfig.paper(), ROWS) for n in (4000, 8000)]
-    assert placeto[1] / placeto[0] > 3.0
-    assert np.isfinite(placeto).all()
+    assert needed("rnn", 1000) < 2e9
+    assert needed("gdp", 2000) == pytest.approx(2 * needed("gdp", 1000), rel=0.01)
+    assert needed("placeto", 8000, "paper") / needed("placeto", 4000, "paper") > 3.0

@@ -25,15 +25,13 @@ from hsdag.runtime.problem.op_features import OP_FEATURES, WAY_TO_END
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import tables_of
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Semantics, simulate
-from hsdag.scoring.base import SearchStopped
-from hsdag.scoring.policy_file import StateFile, write_policy
-from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.runtime.simulator import simulate
+from hsdag.scoring.policy_file import write_policy
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
 from hsdag.sources.families import find_family
-from hsdag.training.problems import RuleProblem
-from hsdag.training.rules import RuleTraining, first_rule
+from hsdag.training.problems import training_problem
+from hsdag.training.rules import RuleProblem, first_rule
 
 
 def rule(of_op: dict[str, float] | None = None, memory: float = 1.0, **of_device: float) -> FloatArray:
@@ -155,34 +153,13 @@ def test_rules_are_those_that_the_file_holds_now(tmp_path: Path) -> None:
     assert not np.array_equal(*found)
 
 
-def rule_problems(numbers: range) -> list[RuleProblem]:
-    problems = [find_family("random-wired,chain").problem(number) for number in numbers]
-    return [RuleProblem(problem, ScheduleEvaluator(problem, Semantics())) for problem in problems]
-
-
-def test_training_improves_rules_and_goes_on_to_the_same_ones(tmp_path: Path) -> None:
-    problems, curve = rule_problems(range(4)), list[float]()
-    whole = RuleTraining(problems, 3, 0, lambda _, value: curve.append(value))
-    whole.run(12, StateFile(tmp_path / "whole.state"))
-    assert curve[-1] < curve[0]
-    assert (np.diff(curve) <= 0).all()
-    assert curve[-1] == np.mean(np.min([each.values(list(whole.rules)) for each in problems], axis=1))
-    asked = iter(range(10_000))
-    state = StateFile(tmp_path / "half.state")
-    with pytest.raises(SearchStopped):
-        RuleTraining(problems, 3, 0, should_stop=lambda: next(asked) > 30).run(12, state)
-    half = RuleTraining(problems, 3, 0)
-    half.run(12, state)
-    assert np.array_equal(half.rules, whole.rules)
-
-
 @pytest.mark.slow
 def test_shipped_rules_are_better_than_what_training_began_with_on_problems_not_seen() -> None:
     assert SHIPPED.stat().st_size < 5e6
     family, ratios = find_family("random-wired,transformer,chain,nmt"), []
     for number in range(3_000_000, 3_000_012):
         problem = family.problem(number)
-        of_rules = RuleProblem(problem, ScheduleEvaluator(problem, Semantics()))
+        of_rules = RuleProblem(training_problem(family, number, None))
         rules = solve(problem, RulesPlacer(RulesOptions(rounds=1)), SolveOptions("rules"))
         assert rules.device is not None
         assert rules.value_s == simulate(problem, rules.device, priority=rules.priority).makespan_s

@@ -30,7 +30,7 @@ from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solution import SolveResult
 from hsdag.solving.solve import solve
-from tests.hsdag.methods.learned.policies import write_small_policy
+from tests.hsdag.methods.learned.doppler.policies import write_small_policy
 from tests.hsdag.methods.local.test_search_heuristics import everything, random_problem
 
 FAILURE = "the solver has no licence"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from hsdag.methods.learned.doppler.policy import log_p_in_turn
+from hsdag.methods.learned.doppler.placer import log_p_in_turn
 from hsdag.methods.learned.policy import log_probabilities
 
 SPREADS = (1.0, 40.0, 2000.0)

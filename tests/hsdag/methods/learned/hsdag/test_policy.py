@@ -14,8 +14,8 @@ from hsdag.ir.graph.coarsen import CoarseGraph
 from hsdag.ir.graph.computation_graph import BoolArray, graph_from_edges
 from hsdag.ir.graph.partition import Partition
 from hsdag.methods.learned.hsdag.groups import Groups, Topology
-from hsdag.methods.learned.hsdag.network import Dropout, GroupNetwork, HsdagConfig, Situation
-from hsdag.methods.learned.hsdag.policy import GroupPolicy
+from hsdag.methods.learned.hsdag.network import GroupNetwork, HsdagConfig, Situation, dropout
+from hsdag.methods.learned.hsdag.placer import GroupPolicy
 from hsdag.methods.learned.networks import standardise
 from hsdag.methods.learned.policy import Exploring, Rollout
 from hsdag.runtime.problem.plan import Plan
@@ -47,7 +47,7 @@ def test_the_untrained_policy_is_uniform_over_supported_devices() -> None:
     supported = np.ones((20, 3), dtype=np.bool_)
     supported[10:, 1] = False
     network = policy_for(chain(supported=supported), replace(SMALL, sampled_parsing=False)).network
-    view = network.view(Situation(None, None))
+    view = network.view(Situation())
     parse = network.parsing.parse(view.z, network.groupable)[0]
     alone = Groups.of([parse])
     groups = network.parsing.embed(view.z, alone, view.score_logits)[0]
@@ -60,7 +60,7 @@ def test_log_probability_of_an_untrained_draw_is_the_closed_form() -> None:
     policy = policy_for(chain())
     rollouts = drawn(policy)
     now, parse = policy.likelihood(rollouts), rollouts[0].record.parse
-    decisions = parse.num_groups + len(parse.nominated)
+    decisions = parse.partition.num_groups + len(parse.nominated)
     assert now.log_p.sum().item() == pytest.approx(-decisions * math.log(2), rel=1e-5)
     assert now.entropy.sum().item() == pytest.approx(decisions * math.log(2), rel=1e-5)
 
@@ -82,7 +82,7 @@ def test_the_temperature_counts_as_the_distribution_that_was_drawn_from() -> Non
     alone = Groups.of([draw.parse])
     groups = network.parsing.embed(view.z, alone, view.score_logits)[0]
     expected = torch.log_softmax(network.logits(groups, alone)[alone.distinct] / 2.0, dim=1)
-    of_devices = expected.gather(1, draw.group_devices[:, None]).squeeze(1)
+    of_devices = expected.gather(1, draw.devices[:, None]).squeeze(1)
     now = policy.likelihood(rollouts)
     assert torch.allclose(now.drawn[: len(of_devices)], of_devices, atol=1e-5)
     assert not torch.allclose(now.drawn, now.log_p, atol=1e-3)
@@ -92,7 +92,7 @@ def test_a_replayed_plan_has_groups_that_allow_it() -> None:
     policy = trained_a_little(SMALL)
     plans = [Plan(np.random.default_rng(seed).integers(0, 2, 20)) for seed in range(5)]
     for plan, rollout in zip(plans, policy.replay(plans, torch.Generator()), strict=True):
-        assert np.array_equal(rollout.record.group_devices[rollout.record.parse.labels], plan.placement)
+        assert np.array_equal(rollout.record.devices[rollout.record.parse.labels], plan.placement)
 
 
 def test_stored_dropout_masks_give_the_same_log_probabilities_again() -> None:
@@ -114,18 +114,18 @@ def test_rollouts_side_by_side_have_the_log_probabilities_of_each_alone() -> Non
 
 
 def test_dropout_drops_the_asked_share_and_keeps_the_mean() -> None:
-    dropped = Dropout(0.2, seed=5)(torch.ones(100_000))
+    dropped = dropout(0.2, seed=5)(torch.ones(100_000))
     assert (dropped == 0).float().mean().item() == pytest.approx(0.2, abs=0.01)
     assert dropped.mean().item() == pytest.approx(1.0, abs=0.01)
 
 
 def test_the_next_state_adds_the_embedding_of_each_units_group() -> None:
     network = policy_for(chain(), replace(SMALL, normalise=False, sampled_parsing=False)).network
-    view = network.view(Situation(None, None))
+    view = network.view(Situation())
     parse = network.parsing.parse(view.z, network.groupable)[0]
     state = network.next_state(view, parse)
     z = view.z.detach()
-    for g in range(parse.num_groups):
+    for g in range(parse.partition.num_groups):
         members = parse.labels == g
         weight = 0.5  # untrained score, and the weight of a unit alone
         assert torch.allclose(state[members], z[members] + weight * z[members].mean(dim=0), atol=1e-5)
@@ -152,7 +152,7 @@ def test_an_option_out_of_range_is_named() -> None:
 
 def test_the_entropy_of_parsing_is_that_of_keeping_each_nominated_edge() -> None:
     network = policy_for(chain()).network
-    view = network.view(Situation(None, None))
+    view = network.view(Situation())
     parse = network.parsing.parse(view.z, network.groupable)[0]
     logits = torch.linspace(-3.0, 2.0, len(view.score_logits))
     _, _, entropy = network.parsing.embed(view.z, Groups.of([parse]), logits)

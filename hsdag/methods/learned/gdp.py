@@ -1,4 +1,4 @@
-"""GDP: GraphSAGE and segment-recurrent attention (Zhou et al. 2019, §3.1 and §3.2), and its options.
+"""GdpPlacer: GDP, GraphSAGE and segment-recurrent attention (Zhou et al. 2019, §3.1 and §3.2), as a placer.
 
 Legend: N units, E edges, F features, H width, S units of a segment, T segments, A heads, D devices, B plans.
 """
@@ -12,9 +12,12 @@ import torch
 from torch import nn
 
 from hsdag.ir.errors import OptionError
-from hsdag.methods.learned.networks import Edges, Mlp, linear, make_encoder
+from hsdag.methods.learned.base import LearnedPlacer
+from hsdag.methods.learned.inputs import edges_of, tokens_of
+from hsdag.methods.learned.networks import Edges, Encoder, Mlp, draw_within
 from hsdag.methods.learned.options import Baseline, Ranges, Reward, TrainingOptions
-from hsdag.methods.learned.policy import Choose, StepwiseNetwork
+from hsdag.methods.learned.policy import Choose, StepwiseNetwork, StepwisePolicy
+from hsdag.runtime.problem.problem import Problem
 
 
 @dataclass(frozen=True)
@@ -90,9 +93,8 @@ class Segments(nn.Module):
 
     def __init__(self, width: int, heads: int, generator: torch.Generator, *, relative: bool) -> None:
         super().__init__()
-        self._heads = heads
-        self.query, self.value, self.mixed = (linear(width, width, generator) for _ in range(3))
-        self.key = linear(width, width, generator, bias=False)
+        self.attention = nn.MultiheadAttention(width, heads, batch_first=True)
+        draw_within(self.attention, width, generator)
         self.inner = Mlp([width, 2 * width, width], generator)
         self.norms = nn.ModuleList(nn.LayerNorm(width) for _ in range(2))
         self.distance = nn.Parameter(torch.zeros(heads, 2 * FARTHEST + 1)) if relative else None
@@ -101,21 +103,16 @@ class Segments(nn.Module):
         """[T, S, H] from [T, S, H]; ``is_unit`` [T, S] is False where the last segment is filled up."""
         before, was_unit = torch.roll(h, 1, 0).detach(), torch.roll(is_unit, 1, 0)
         was_unit[0] = False
-        known = torch.cat([before, h], dim=1)
-        seen = torch.cat([was_unit, is_unit], dim=1)[:, None, None, :]
-        query, key, value = (self._split(of) for of in (self.query(h), self.key(known), self.value(known)))
-        mask = torch.zeros(seen.shape).masked_fill(~seen, -torch.inf)
+        known, seen = torch.cat([before, h], dim=1), torch.cat([was_unit, is_unit], dim=1)
+        mask = torch.zeros(len(h), self.attention.num_heads, h.shape[1], known.shape[1])
+        mask = mask.masked_fill(~seen[:, None, None, :], -torch.inf)  # [T, A, S, 2 S]
         if self.distance is not None:
             place = torch.arange(known.shape[1])
             apart = (place[None, :] - place[h.shape[1] :, None]).clamp(-FARTHEST, FARTHEST) + FARTHEST
             mask = mask + self.distance[:, apart]
-        told = nn.functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
-        h = self.norms[0](h + self.mixed(told.transpose(1, 2).flatten(2)))
+        told, _ = self.attention(h, known, known, attn_mask=mask.flatten(0, 1), need_weights=False)
+        h = self.norms[0](h + told)
         return torch.as_tensor(self.norms[1](h + self.inner(h)))
-
-    def _split(self, x: torch.Tensor) -> torch.Tensor:
-        """[T, A, S, H / A] the heads' parts of [T, S, H]."""
-        return x.reshape(*x.shape[:2], self._heads, -1).transpose(1, 2)
 
 
 class GdpNetwork(StepwiseNetwork):
@@ -134,7 +131,7 @@ class GdpNetwork(StepwiseNetwork):
         super().__init__()
         self._x, self._edges, self._order, self._segment = x, edges, order, min(config.segment, len(x))
         width = config.width
-        self.encoder = make_encoder(config.encoder, x.shape[1], width, config.layers, generator)
+        self.encoder = Encoder(config.encoder, x.shape[1], width, config.layers, generator)
         self.attention = nn.ModuleList(
             Segments(width, config.heads, generator, relative=config.relative) for _ in range(config.blocks)
         )
@@ -156,10 +153,24 @@ class GdpNetwork(StepwiseNetwork):
         choose(self.logits().expand(count, -1, -1), self._order)
 
 
-def needed_bytes(num_units: int, num_devices: int, config: GdpConfig) -> float:
-    """About what an update holds at once: activations of a pass, attention weights, and the logits of all plans."""
-    segment = min(config.segment, num_units)
-    of_pass = num_units * (12 * config.layers * config.width + config.blocks * 20 * config.width)
-    of_attention = num_units * config.blocks * 3 * config.heads * 2 * segment
-    of_plans = 8 * num_units * num_devices * (config.plans_per_update + config.elites)
-    return 4.0 * (of_pass + of_attention + of_plans)
+class GdpPlacer(LearnedPlacer[GdpConfig]):
+    """Gives logits of all units' devices in one pass, from which plans are drawn; see docs/learned-methods.md."""
+
+    name = "gdp"
+    needs_costs = False
+    options_type = GdpConfig
+
+    def policy(self, problem: Problem, generator: torch.Generator) -> StepwisePolicy:
+        """Units by type and output, and by their costs where these are known and asked for."""
+        with_costs, order = self.options.costs, torch.tensor(problem.units.graph.topological_order)
+        x, edges = tokens_of(problem, with_costs=with_costs), edges_of(problem, with_costs=with_costs)
+        network = GdpNetwork(x, edges, order, problem.num_devices, self.options, generator)
+        return StepwisePolicy(network, problem.supported)
+
+    def needed_bytes(self, problem: Problem) -> float:
+        """Activations of a pass, attention weights, and the logits of all plans."""
+        options, num_units = self.options, problem.num_units
+        of_pass = num_units * (12 * options.layers * options.width + options.blocks * 20 * options.width)
+        of_attention = num_units * options.blocks * 3 * options.heads * 2 * min(options.segment, num_units)
+        of_plans = 8 * num_units * problem.num_devices * (options.plans_per_update + options.elites)
+        return 4.0 * (of_pass + of_attention + of_plans)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from hsdag.ir.errors import OptionError
-from hsdag.methods.learned.gdp.network import FARTHEST, GdpConfig, Segments
+from hsdag.methods.learned.gdp import FARTHEST, GdpConfig, Segments
 from hsdag.methods.learned.inputs import tokens_of
 from hsdag.methods.learned.networks import Edges, PooledSage
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -53,7 +53,8 @@ def test_distances_count_in_topological_order_across_segments() -> None:
     attention = layer()
     assert attention.distance is not None
     with torch.no_grad():
-        attention.query.weight.zero_(), attention.query.bias.zero_()
+        attention.attention.in_proj_weight[:8].zero_()  # queries
+        attention.attention.in_proj_bias.zero_()
         attention.distance[:, FARTHEST - 1] = 50.0
     h = torch.randn(3, 4, 8, generator=generator())
     changed = h.clone()
@@ -64,7 +65,7 @@ def test_distances_count_in_topological_order_across_segments() -> None:
 
 
 def test_graph_sage_takes_the_largest_of_what_neighbours_send() -> None:
-    sage, edges = PooledSage(2, generator()), Edges(torch.tensor([0, 1]), torch.tensor([2, 2]), torch.zeros(2, 1))
+    sage, edges = PooledSage(2, generator()), Edges.without_costs(torch.tensor([0, 1]), torch.tensor([2, 2]))
     h = torch.randn(3, 2, generator=generator())
     sent = torch.sigmoid(sage.sent(h))
     around = torch.stack([sent[2], sent[2], torch.maximum(sent[0], sent[1])])

@@ -1,4 +1,4 @@
-"""The RNN-based method: an LSTM reads units, one with attention writes their devices; and its options.
+"""RnnPlacer: the RNN-based method, an LSTM that reads units and one with attention that writes their devices.
 
 Mirhoseini et al. 2017, §3. Legend: N units, E edges, F features, H width, D devices, B plans.
 """
@@ -9,12 +9,16 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import ClassVar, Self
 
+import numpy as np
 import torch
 from torch import nn
 
-from hsdag.methods.learned.networks import Mlp, linear
-from hsdag.methods.learned.options import Baseline, Ranges, Reward, TrainingOptions
-from hsdag.methods.learned.policy import Choose, StepwiseNetwork
+from hsdag.methods.learned.base import LearnedPlacer
+from hsdag.methods.learned.inputs import tokens_of
+from hsdag.methods.learned.networks import Mlp, draw_within, linear
+from hsdag.methods.learned.options import REINFORCE, Baseline, Ranges, Reward, TrainingOptions
+from hsdag.methods.learned.policy import Choose, StepwiseNetwork, StepwisePolicy
+from hsdag.runtime.problem.problem import Problem
 
 
 class Scoring(Enum):
@@ -52,16 +56,13 @@ class RnnConfig(TrainingOptions):
     def paper(cls) -> Self:
         """The paper's policy and reward: §3, square root of the time, REINFORCE with a moving average."""
         return cls(
+            **REINFORCE,
             plans_per_update=8,
-            epochs=1,
             learning_rate=1e-3,
             last_learning_rate=1e-3,
             entropy=0.0,
             reward=Reward.SQUARE_ROOT,
             baseline=Baseline.RECENT,
-            clip=None,
-            elites=0,
-            patience=0,
             width=512,
             scoring=Scoring.ADDITIVE,
             reads_own=False,
@@ -88,10 +89,12 @@ class SequenceNetwork(StepwiseNetwork):
         num, width = len(x), config.width
         self.features = linear(x.shape[1], width, generator)
         self.neighbours = nn.Parameter(torch.empty(2, num, width).uniform_(-0.1, 0.1, generator=generator))
-        self.encoder = _within(nn.LSTM(width, width, bidirectional=True), width, generator)
+        self.encoder = nn.LSTM(width, width, bidirectional=True)
+        draw_within(self.encoder, width, generator)
         self.first = linear(2 * width, width, generator)
         given = 1 + 2 * config.feeds_context + 2 * config.reads_own
-        self.decoder = _within(nn.LSTM(width * given, width), width, generator)
+        self.decoder = nn.LSTM(width * given, width)
+        draw_within(self.decoder, width, generator)
         self.device = nn.Parameter(torch.empty(num_devices + 1, width).uniform_(-0.1, 0.1, generator=generator))
         self.query, self.key = (linear(n * width, width, generator, bias=False) for n in (1, 2))
         self.score = nn.Parameter(torch.empty(width).uniform_(-(width**-0.5), width**-0.5, generator=generator))
@@ -161,16 +164,23 @@ class SequenceNetwork(StepwiseNetwork):
         return torch.softmax(scores, dim=-1) @ read
 
 
-def _within(module: nn.Module, width: int, generator: torch.Generator) -> nn.Module:
-    """The module with all weights drawn uniformly within 1 / sqrt(width)."""
-    for parameter in module.parameters():
-        nn.init.uniform_(parameter, -(width**-0.5), width**-0.5, generator=generator)
-    return module
+class RnnPlacer(LearnedPlacer[RnnConfig]):
+    """Writes the devices of units one by one, in topological order; see docs/learned-methods.md."""
 
+    name = "rnn"
+    needs_costs = False
+    options_type = RnnConfig
 
-def needed_bytes(num_units: int, config: RnnConfig) -> float:
-    """About what an update holds at once: all steps of all plans, for the gradient, and the weights."""
-    plans, width = config.plans_per_update + config.elites, config.width
-    compared = width if config.scoring is Scoring.ADDITIVE else 0
-    of_steps = plans * num_units * (num_units * (3 + compared) + 25 * width)
-    return 4.0 * (of_steps + 4 * (40 * width**2 + 2 * num_units * width))
+    def policy(self, problem: Problem, generator: torch.Generator) -> StepwisePolicy:
+        """Units by type and output, and by their costs where these are known and asked for."""
+        graph, x = problem.units.graph, tokens_of(problem, with_costs=self.options.costs)
+        edges, order = torch.tensor(np.stack([graph.edge_src, graph.edge_dst])), torch.tensor(graph.topological_order)
+        network = SequenceNetwork(x, edges, order, problem.num_devices, self.options, generator)
+        return StepwisePolicy(network, problem.supported)
+
+    def needed_bytes(self, problem: Problem) -> float:
+        """All steps of all plans, for the gradient, and the weights; additive attention compares all pairs of units."""
+        options, num, width = self.options, problem.num_units, self.options.width
+        compared = width if options.scoring is Scoring.ADDITIVE else 0
+        of_steps = (options.plans_per_update + options.elites) * num * (num * (3 + compared) + 25 * width)
+        return 4.0 * (of_steps + 4 * (40 * width**2 + 2 * num * width))

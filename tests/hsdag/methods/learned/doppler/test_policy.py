@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from hsdag.ir.graph.computation_graph import IntArray, inverse_of
-from hsdag.methods.learned.decoding import FEATURES, Episodes, Rules
-from hsdag.methods.learned.doppler.network import DualNetwork, OwnScores, Tensors
-from hsdag.methods.learned.doppler.policy import DualPolicy, log_p_in_turn
+from hsdag.methods.learned.doppler import decoding
+from hsdag.methods.learned.doppler.decoding import Episodes, Scores
+from hsdag.methods.learned.doppler.network import Beginning, DopplerConfig, DualNetwork, OwnScores
+from hsdag.methods.learned.doppler.placer import DualPolicy, log_p_in_turn
 from hsdag.methods.learned.inputs import Inputs, inputs_of, sum_over_path
 from hsdag.methods.learned.policy import Exploring, Rollout
 from hsdag.methods.lists.schedule import list_schedule
@@ -21,6 +22,7 @@ from hsdag.runtime.simulator import simulate
 from tests.hsdag.methods.exact.exact_reference import random_problem
 
 PLAIN = Exploring()
+SMALL = DopplerConfig(width=8, layers=2, logit_range=8.0, begins_as=Beginning.NOTHING)
 NOTHING = np.zeros(0, dtype=np.int64)
 
 
@@ -28,15 +30,12 @@ def generator(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-def policy_of(problem: ScheduleProblem, rules: Rules | None = None, *, trained: bool = True) -> DualPolicy:
+def policy_of(problem: ScheduleProblem, config: DopplerConfig = SMALL, *, trained: bool = True) -> DualPolicy:
     """A small policy; ``trained`` draws the last layers too, which are zero otherwise."""
-    inputs = inputs_of(problem)
-    network = DualNetwork(
-        inputs.x.shape[1], len(FEATURES), 8, 2, "both-ways", generator(1), is_mean=True, is_direct=True, logit_range=8.0
-    )
+    network = DualNetwork(config, generator(1))
     if trained:
         draw_last_layers(network)
-    return DualPolicy(network, inputs, rules or Rules(mean_of_seen=True))
+    return DualPolicy(network, problem, config)
 
 
 @torch.no_grad()
@@ -81,9 +80,11 @@ def test_a_selected_op_has_all_its_producers_placed(exploring: Exploring) -> Non
         assert (step[problem.edge_src] < step[problem.edge_dst]).all()
 
 
-@pytest.mark.parametrize("rules", [Rules(), Rules(mean_of_seen=True), Rules(by_path=True), Rules(by_start=True)])
-def test_the_network_gives_decisions_the_probability_they_were_drawn_with(rules: Rules) -> None:
-    policy = policy_of(random_problem(3, 14, 3), rules)
+@pytest.mark.parametrize(
+    "changes", [{}, {"mean_of_embeddings": False}, {"learns_order": False}, {"learns_devices": False}]
+)
+def test_the_network_gives_decisions_the_probability_they_were_drawn_with(changes: dict[str, bool]) -> None:
+    policy = policy_of(random_problem(3, 14, 3), replace(SMALL, **changes))
     now = policy.likelihood(policy.draw(6, PLAIN, generator()))
     np.testing.assert_allclose(now.log_p.detach(), now.drawn, atol=2e-4)
 
@@ -125,11 +126,11 @@ class Sharp(torch.nn.Module):
 
     def __init__(self, network: DualNetwork, select: torch.Tensor) -> None:
         super().__init__()
-        self.network, self.num_device_features = network, network.num_device_features
+        self.network = network
         self.select = torch.nn.Parameter(select)
 
-    def forward(self, inputs: Inputs) -> Tensors:
-        net: Tensors = self.network(inputs)
+    def forward(self, inputs: Inputs) -> Scores[torch.Tensor]:
+        net: Scores[torch.Tensor] = self.network(inputs)
         return net._replace(select=self.select)
 
 
@@ -168,8 +169,24 @@ def test_the_teacher_is_critical_path() -> None:
     problem = random_problem(3, 14, 3)
     inputs = inputs_of(problem)
     expected = list_schedule(inputs.tables, inputs.levels.upward_s, by_start=True)
-    taught = policy_of(problem).teacher(1, generator())[0].plan
-    assert np.array_equal(taught.placement, expected.device)
+    taught = policy_of(problem).teacher(generator())[0]
+    assert np.array_equal(taught.plan.placement, expected.device)
+    assert np.array_equal(taught.record.order, expected.sequence)
+
+
+@pytest.mark.parametrize("learned", ["learns_order", "learns_devices"])
+def test_what_is_not_learned_is_critical_paths(learned: str) -> None:
+    problem = whole(random_problem(3, 14, 3))
+    inputs = inputs_of(problem)
+    others = {"learns_order", "learns_devices"} - {learned}
+    for rollout in policy_of(problem, replace(SMALL, **dict.fromkeys(others, False))).draw(4, PLAIN, generator()):
+        schedule = list_schedule(inputs.tables, inputs.levels.upward_s, by_start=True)
+        if learned == "learns_devices":
+            level_s = inputs.levels.upward_s
+            assert np.array_equal(level_s[rollout.record.order], level_s[schedule.sequence])  # but for ties
+        else:
+            times = rollout.record.features[:, :, decoding.START]
+            assert (times[np.arange(14), rollout.record.home] == times.min(axis=1)).all()
 
 
 def test_the_same_seed_draws_the_same_plans_however_many_are_drawn() -> None:
@@ -228,11 +245,8 @@ def test_path_sums_add_up_embeddings_to_the_end() -> None:
 @pytest.mark.parametrize("by_start", [False, True])
 def test_a_network_that_begins_as_a_list_schedule_makes_its_plan(by_start: bool) -> None:
     problem = random_problem(3, 14, 3)
-    policy = policy_of(problem, trained=False)
-    if by_start:
-        dual(policy).begin_as_critical_path()
-    else:
-        dual(policy).begin_as_heft()
+    config = replace(SMALL, begins_as=Beginning.CRITICAL_PATH if by_start else Beginning.HEFT, logit_range=12.0)
+    policy = policy_of(problem, config, trained=False)
     inputs = inputs_of(problem)
     expected = list_schedule(inputs.tables, inputs.levels.upward_s, by_start=by_start)
     value = [

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from hsdag.methods.learned.doppler.network import Beginning, DopplerConfig
-from hsdag.methods.learned.doppler.policy import dual_network, policy_card
+from hsdag.methods.learned.doppler.network import Beginning, DopplerConfig, DualNetwork
+from hsdag.methods.learned.doppler.placer import policy_card
 from hsdag.scoring.policy_file import write_policy
 
 SMALL = DopplerConfig(width=8, layers=1, begins_as=Beginning.HEFT, logit_range=20.0)
@@ -15,6 +15,6 @@ SMALL = DopplerConfig(width=8, layers=1, begins_as=Beginning.HEFT, logit_range=2
 
 def write_small_policy(path: Path, **card: object) -> Path:
     """Write it, with some of its card changed."""
-    network = dual_network(SMALL, torch.Generator().manual_seed(0))
+    network = DualNetwork(SMALL, torch.Generator().manual_seed(0))
     write_policy(path, network.state_dict(), {**policy_card("small", SMALL), **card})
     return path

@@ -10,10 +10,15 @@ import pytest
 import torch
 
 from hsdag.methods.learned.options import Baseline, Reward
-from hsdag.methods.learned.placeto.groups import groups_of, merge_and_colocate
-from hsdag.methods.learned.placeto.network import PlacetoConfig, PlacetoNetwork, Start
-from hsdag.methods.learned.placeto.placer import PlacetoPlacer
-from hsdag.methods.learned.placeto.policy import PlacetoPolicy
+from hsdag.methods.learned.placeto import (
+    PlacetoConfig,
+    PlacetoNetwork,
+    PlacetoPlacer,
+    PlacetoPolicy,
+    Start,
+    groups_of,
+    merge_and_colocate,
+)
 from hsdag.methods.learned.policy import Exploring
 from hsdag.methods.learned.training import Trainer
 from hsdag.runtime.problem.plan import Plan
@@ -175,7 +180,7 @@ def test_many_decisions_are_computed_pass_by_pass_with_the_same_gradient(monkeyp
         torch.nn.init.normal_(policy.network.choose.layers[-1].weight, generator=generator())  # type: ignore[arg-type]
     weights = list(policy.network.parameters())
     at_once = torch.autograd.grad(policy.likelihood(rollouts).log_p.sum(), weights)
-    monkeypatch.setattr("hsdag.methods.learned.placeto.policy.ROWS", 40)
+    monkeypatch.setattr("hsdag.methods.learned.placeto.ROWS", 40)
     now = policy.likelihood(rollouts).log_p
     for one, other in zip(at_once, torch.autograd.grad(now.sum(), weights), strict=True):
         torch.testing.assert_close(one, other)

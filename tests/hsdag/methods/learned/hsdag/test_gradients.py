@@ -10,16 +10,16 @@ import torch
 
 from hsdag.methods.learned.hsdag.groups import Parse
 from hsdag.methods.learned.hsdag.network import HsdagConfig, Situation
-from hsdag.methods.learned.hsdag.policy import Draw, GroupPolicy
+from hsdag.methods.learned.hsdag.placer import Draw, GroupPolicy
 from hsdag.methods.learned.policy import Rollout
 from hsdag.runtime.problem.plan import Plan
 from hsdag.scoring.base import Score
-from tests.hsdag.methods.learned.hsdag.test_learning_policy import chain, policy_for
+from tests.hsdag.methods.learned.hsdag.test_policy import chain, policy_for
 from tests.hsdag.methods.learned.test_training import learn, trainer_for
 
 SMALL = HsdagConfig(hidden=16, score_bias=0.0)
-START = Situation(None, None)
-PARTS = ("encoder.input", "encoder.convolutions", "parsing.edge_mlp", "placer")
+START = Situation()
+PARTS = ("encoder.input", "encoder.rounds", "parsing.edge_mlp", "placer")
 
 
 def grouped(policy: GroupPolicy, *, keep: bool, device: int = 0) -> Rollout:
@@ -27,8 +27,8 @@ def grouped(policy: GroupPolicy, *, keep: bool, device: int = 0) -> Rollout:
     network = policy.network
     nominated = network.parsing.parse(network.view(START).z, network.groupable)[0].nominated
     parse = Parse(network.groupable, nominated, np.full(len(nominated), keep))
-    homes = torch.full((parse.num_groups,), device)
-    even = tuple(torch.full((count,), float(np.log(0.5))) for count in (parse.num_groups, len(nominated)))
+    homes = torch.full((parse.partition.num_groups,), device)
+    even = tuple(torch.full((count,), float(np.log(0.5))) for count in (parse.partition.num_groups, len(nominated)))
     return Rollout(Plan(homes[parse.labels].numpy()), Draw(START, parse, homes, even))
 
 
@@ -60,7 +60,7 @@ def test_a_search_changes_the_weights_of_every_part() -> None:
 
 def test_an_untrained_policy_believes_in_no_device() -> None:
     policy = policy_for(chain(num_units=200))
-    believed = policy.best(torch.Generator().manual_seed(0)).record.group_devices
+    believed = policy.best(torch.Generator().manual_seed(0)).record.devices
     assert 0.3 < believed.float().mean().item() < 0.7
 
 
@@ -68,4 +68,4 @@ def test_where_one_device_is_more_probable_than_the_others_no_tie_is_broken() ->
     policy = policy_for(chain())
     with torch.no_grad():
         policy.network.placer.layers[-1].bias.copy_(torch.tensor([0.0, 1e-3]))  # type: ignore[operator]
-    assert bool((policy.best(torch.Generator()).record.group_devices == 1).all())
+    assert bool((policy.best(torch.Generator()).record.devices == 1).all())
