@@ -167,8 +167,8 @@ class DualPolicy(Policy):
         if not self._options.learns_devices:
             alike, direct = {"out": 0 * scores.out, "own": 0 * scores.own}, EARLIEST[: len(scores.direct)]
             scores = scores._replace(direct=direct, **alike)
-        draws = ((exploring.heat, exploring.share) if learns else (GREEDY, 0.0) for learns in self._learns)
-        rules = Rules(*zip(*draws, strict=True), self._options.mean_of_embeddings)
+        order, device = ((exploring.heat, exploring.share) if learns else (GREEDY, 0.0) for learns in self._learns)
+        rules = Rules((order[0], device[0]), (order[1], device[1]), self._options.mean_of_embeddings)
         found, rollouts = decode(self._inputs.tables, scores, rules, random, forced), []
         for b, (order, home) in enumerate(zip(found.order, found.home, strict=True)):
             rank = inverse_of(order)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -83,7 +84,7 @@ def test_a_selected_op_has_all_its_producers_placed(exploring: Exploring) -> Non
 @pytest.mark.parametrize(
     "changes", [{}, {"mean_of_embeddings": False}, {"learns_order": False}, {"learns_devices": False}]
 )
-def test_the_network_gives_decisions_the_probability_they_were_drawn_with(changes: dict[str, bool]) -> None:
+def test_the_network_gives_decisions_the_probability_they_were_drawn_with(changes: dict[str, Any]) -> None:
     policy = policy_of(random_problem(3, 14, 3), replace(SMALL, **changes))
     now = policy.likelihood(policy.draw(6, PLAIN, generator()))
     np.testing.assert_allclose(now.log_p.detach(), now.drawn, atol=2e-4)
@@ -178,8 +179,8 @@ def test_the_teacher_is_critical_path() -> None:
 def test_what_is_not_learned_is_critical_paths(learned: str) -> None:
     problem = whole(random_problem(3, 14, 3))
     inputs = inputs_of(problem)
-    others = {"learns_order", "learns_devices"} - {learned}
-    for rollout in policy_of(problem, replace(SMALL, **dict.fromkeys(others, False))).draw(4, PLAIN, generator()):
+    config = replace(SMALL, learns_order=learned == "learns_order", learns_devices=learned == "learns_devices")
+    for rollout in policy_of(problem, config).draw(4, PLAIN, generator()):
         schedule = list_schedule(inputs.tables, inputs.levels.upward_s, by_start=True)
         if learned == "learns_devices":
             level_s = inputs.levels.upward_s
