@@ -39,7 +39,7 @@ class HsdagConfig(TrainingOptions):
     input_layers: int = 2
     """Layers of the MLP on the node features (Table 6: layer_trans)."""
     encoder: str = "hsdag"
-    """How messages are passed: hsdag (Eq. 6), messages, both-ways, sage-pool, gcn, gat, gin or sage."""
+    """How messages are passed: hsdag (Eq. 6), or another encoder."""
     gnn_layers: int = 2
     """Graph convolutions, or rounds of messages (Table 6: layer_gnn)."""
     parsing_layers: int = 2
