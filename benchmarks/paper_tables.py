@@ -38,9 +38,7 @@ from hsdag.methods.learned.policy import first_plans
 from hsdag.methods.registry import make_placer
 from hsdag.models import build_model, is_workload
 from hsdag.models.diviml import GptSizes, gpt3
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem

@@ -27,8 +27,7 @@ from hsdag.runtime.machine.devices import DeviceSet, canonical, make_core
 from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
 from hsdag.runtime.measuring.runner import CandidateRunner
-from hsdag.runtime.objectives.latency import LATENCY
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.search.options import DataShape, input_scenarios, parse_duration, parse_executor
 

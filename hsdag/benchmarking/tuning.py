@@ -13,7 +13,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.methods.names import HINTS
 from hsdag.runtime.machine.devices import PRECISION, PRECISION_OPTION, parse_values, with_values
 from hsdag.runtime.measuring.latency import Protocol
-from hsdag.runtime.objectives.throughput import RUNS_IN_FLIGHT
+from hsdag.runtime.measuring.runner import RUNS_IN_FLIGHT
 
 ROUNDS = 10
 """Rounds into which a number of inferences is divided, so that candidates take turns."""

@@ -231,7 +231,7 @@ def compare(
     does not know the semantics, SearchError where ``past`` is a comparison with another setup.
     """
     watcher, setup = watcher or Watcher(), setup_of(problem, options)
-    options.search.objective.check(options.search.semantics)
+    options.search.semantics.check(options.search.objective)
     if options.search.objective.unit != "s":
         raise OptionError(f"hsdag compare takes --objective latency or throughput, not {options.search.objective.name}")
     if past is not None:

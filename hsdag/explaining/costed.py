@@ -32,7 +32,7 @@ from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor.cut import Tensor
 from hsdag.runtime.executor.merging import CutOptions, plan_cut
 from hsdag.runtime.objectives import Objective
-from hsdag.runtime.problem.bounds import Bound
+from hsdag.runtime.problem.bounds import Bound, lower_bound
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.scoring.memory import MemoryCheck
@@ -88,7 +88,7 @@ class CostedPlacement(ABC):
     def values(self, placements: IntArray, costs: PlacementCosts | None = None) -> FloatArray:
         """[B] simulated values of placements [B, N] that run by the same ranks."""
         ranks = None if self.ranks is None else [self.ranks] * len(placements)
-        return np.asarray(self.objective.of_model(costs or self.costs, placements, ranks), dtype=np.float64)
+        return np.asarray((costs or self.costs).values(self.objective, placements, ranks), dtype=np.float64)
 
     def limits(self) -> tuple[Limit, ...]:
         """What would be gained if each cost were free, the most first; the placement stays as it is."""
@@ -166,8 +166,8 @@ class HeteroPlacement(CostedPlacement):
         own, num = self.costs.costs, len(self.devices)
         for d in self.used:
             idle = replace(own, time_s=_idle(own.time_s, d))
-            yield self._limit(self.devices[d], "work", replace(self.costs, costs=idle))
-        yield self._limit("", "launches", replace(self.costs, costs=replace(own, launch_s=0 * own.launch_s)))
+            yield self._limit(self.devices[d], "work", replace(self.costs, by_op=idle))
+        yield self._limit("", "launches", replace(self.costs, by_op=replace(own, launch_s=0 * own.launch_s)))
         pairs = np.argwhere(self.costs.collector.crossings(self.placement[None], num).num[0] > 0).tolist()
         for among in [pairs, *([pair] for pair in pairs if len(pairs) > 1)]:
             latency_s, bandwidth = own.link_latency_s.copy(), own.link_bandwidth_bytes_per_s.copy()
@@ -175,7 +175,7 @@ class HeteroPlacement(CostedPlacement):
                 latency_s[a, b], bandwidth[a, b] = 0.0, np.inf
             free = replace(own, link_latency_s=latency_s, link_bandwidth_bytes_per_s=bandwidth)
             name = "" if among is pairs else " to ".join(self.devices[d] for d in among[0])
-            yield self._limit(name, "transfers", replace(self.costs, costs=free))
+            yield self._limit(name, "transfers", replace(self.costs, by_op=free))
 
     def _port(self, op: int, reader: int) -> int:
         """The first output port of an op that a reader reads; 0 where it reads the op through others."""
@@ -371,7 +371,7 @@ def bound_of(problem: Problem, costs: PlacementCosts, value: float) -> BoundSaid
         free = replace(
             priced.costs, link_latency_s=np.zeros((num, num)), link_bandwidth_bytes_per_s=np.full((num, num), np.inf)
         )
-        found = problem.objective.lower_bound(free, Execution.WORK_CONSERVING)
+        found = lower_bound(problem.objective, free, Execution.WORK_CONSERVING)
     if found is None or not np.isfinite(found.value_s):
         return None
     return BoundSaid(found.value_s, found.argument, max(0.0, 1.0 - found.value_s / value))

@@ -37,8 +37,7 @@ from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.machine.devices import DeviceSet, make_core
 from hsdag.runtime.measuring.caches import ProfileCache
-from hsdag.runtime.objectives import find_objective
-from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives import LATENCY, find_objective
 from hsdag.runtime.problem.cost_model import CostSource
 from hsdag.runtime.problem.problem import Problem
 from hsdag.scoring.recording import Event

@@ -87,7 +87,9 @@ class Placer(ABC, Generic[O]):
                 f"method {name!r} needs the costs of ops and transfers, which are unknown here; "
                 "use --reward hybrid or a problem file"
             )
-        by_priority = semantics.order is Order.PRIORITY and objective.uses_order(execution)
+        by_priority = (
+            semantics.order is Order.PRIORITY and objective.depends_on_order and execution is Execution.WORK_CONSERVING
+        )
         if by_priority and not cls.gives_order:
             raise OptionError(f"--order priority needs priorities, and method {name!r} gives none")
 

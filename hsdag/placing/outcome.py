@@ -26,7 +26,7 @@ from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.measuring.caches import identity
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
 from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, Ratio
-from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.search.driver import budget_shortage

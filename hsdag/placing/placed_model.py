@@ -21,8 +21,7 @@ from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.profile import ModelProfile
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives import LATENCY, Objective
 from hsdag.runtime.problem.cost_model import CostModel
 from hsdag.runtime.problem.pins import with_pins
 from hsdag.runtime.problem.problem import Problem

@@ -32,8 +32,7 @@ from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.profiler import Effort, Profiler
 from hsdag.runtime.measuring.runner import CandidateRunner, Limits
 from hsdag.runtime.measuring.worker import Worker
-from hsdag.runtime.objectives import Objective, find_objective
-from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives import LATENCY, Objective, find_objective
 from hsdag.runtime.problem.pins import Pin, pinned_devices
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem

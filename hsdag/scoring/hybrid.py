@@ -221,7 +221,7 @@ class HybridEvaluator(Evaluator):
             ops = self._problem.expand(placements_of([event.plan for event in done], self._problem.num_units))
             ranks = ranks_of(self._problem, [event.plan for event in done])
             measured = np.array([event.score.value for event in done], dtype=np.float64)
-            costs, scale = self._problem.objective.calibrated(self._prior, ops, measured, ranks)
+            costs, scale = self._prior.fitted(self._problem.objective, ops, measured, ranks)
             self._model = replace(self._model, costs=costs, scale=scale)
         seen = list(self._seen)
         self._seen = dict(zip(seen, self.simulated(seen).tolist(), strict=True))

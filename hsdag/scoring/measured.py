@@ -16,7 +16,6 @@ from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.semantics import Execution
 from hsdag.scoring.base import Evaluator, Score, SearchMeasurement
 from hsdag.scoring.schedule import UNSUPPORTED
 
@@ -51,7 +50,7 @@ class MeasuredEvaluator(Evaluator):
         self.problem, self._runner, self._measurement = problem, runner, measurement or SearchMeasurement()
         self._objection = objection or (lambda _: None)
         self._devices, self._executor = tuple(devices), executor
-        self.takes_order = executor != "hetero" and problem.objective.uses_order(Execution.WORK_CONSERVING)
+        self.takes_order = executor != "hetero" and problem.objective.depends_on_order
         self._best_s = np.inf
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:

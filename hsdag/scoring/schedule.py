@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives import LATENCY, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import op_ranks
-from hsdag.runtime.simulator import Order, Semantics
+from hsdag.runtime.simulator import Execution, Order, Semantics, simulated_values
 from hsdag.scoring.base import Evaluator, Score
 from hsdag.scoring.memory import MemoryCheck
 
@@ -47,7 +46,7 @@ class ScheduleEvaluator(Evaluator):
     def takes_order(self) -> bool:  # type: ignore[override]
         """Whether the objective depends on the order and none is prescribed."""
         of_plan = self.semantics.order in (None, Order.PRIORITY)
-        return of_plan and self.objective.uses_order(self.semantics.execution)
+        return of_plan and self.objective.depends_on_order and self.semantics.execution is Execution.WORK_CONSERVING
 
     @property
     def for_workers(self) -> Evaluator:
@@ -60,12 +59,12 @@ class ScheduleEvaluator(Evaluator):
             return []
         ops = np.stack([self.devices(plan) for plan in plans])
         ranks = [self.ranks(plan) for plan in plans]
-        values, simulated = np.empty(len(plans)), self.objective.simulated
+        values = np.empty(len(plans))
         alike = np.array([each is None for each in ranks], dtype=np.bool_)
         if alike.any():
-            values[alike] = simulated(self.problem, ops[alike], self.semantics, None)
+            values[alike] = simulated_values(self.objective, self.problem, ops[alike], self.semantics, None)
         for i in np.flatnonzero(~alike).tolist():
-            values[i] = simulated(self.problem, ops[i][None], self.semantics, ranks[i])[0]
+            values[i] = simulated_values(self.objective, self.problem, ops[i][None], self.semantics, ranks[i])[0]
         return [self._scored(float(v), *each) for v, *each in zip(values, ops, ranks, strict=True)]
 
     def devices(self, plan: Plan) -> IntArray:
@@ -144,13 +143,13 @@ def ranks_of(problem: Problem, plans: Sequence[Plan]) -> list[IntArray | None]:
 def model_values(problem: Problem, costs: PlacementCosts, plans: Sequence[Plan]) -> FloatArray:
     """[B] simulated values of a model's plans for the problem's objective; infinite where one is illegal."""
     units = placements_of(plans, problem.num_units)
-    values_of, on, ranks = problem.objective.of_model, problem.expand(units), ranks_of(problem, plans)
-    if problem.objective.counts_memory:
+    objective, on, ranks = problem.objective, problem.expand(units), ranks_of(problem, plans)
+    if objective.counts_memory:
         assert problem.costs is not None, "a profile has the sizes, too"
         check, legal = MemoryCheck(problem.costs, problem.semantics), [problem.is_legal(each) for each in units]
         peaks = [
             check.peak_bytes(plan.placement, plan.order).max() if is_legal else np.inf
             for plan, is_legal in zip(plans, legal, strict=True)
         ]
-        return values_of(costs, on, ranks, np.array(peaks, dtype=np.float64))
-    return values_of(costs, on, ranks)  # most objectives know nothing of memory
+        return costs.values(objective, on, ranks, np.array(peaks, dtype=np.float64))
+    return costs.values(objective, on, ranks)

@@ -15,10 +15,10 @@ from hsdag.ir.placement.placement import ExecutorName, Placement, ReferenceName
 from hsdag.methods.base import Placer, Preset
 from hsdag.methods.names import REWARDS
 from hsdag.methods.registry import find_preset, make_placer
+from hsdag.runtime.machine.energy_counters import EnergyCounters
 from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.measuring.latency import Protocol
-from hsdag.runtime.objectives import Objective, find_objective
-from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives import LATENCY, Objective, Quantity, find_objective
 from hsdag.runtime.problem.pins import Pin, parse_pins
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.simulator import Execution, Semantics
@@ -164,12 +164,13 @@ class PlaceOptions(SearchOptions):
 
     def check(self) -> None:
         """Raise OptionError for what the method cannot do, before any work is done for it."""
-        self.objective.check(self.semantics)
+        self.semantics.check(self.objective)
         if self.objective.counts_memory and self.resolved_reward == "measured":
             raise OptionError(
                 f"--objective {self.objective.name} needs a search that simulates: choose --reward hybrid or simulated"
             )
-        self.objective.check_machine()
+        if Quantity.ENERGY in self.objective.quantities:
+            EnergyCounters.find()
         placer = self.placer(is_cheap=False)
         placer.check_request(self.objective, self.semantics, has_costs=self.resolved_reward != "measured")
 

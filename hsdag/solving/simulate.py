@@ -17,11 +17,10 @@ from hsdag.ir.errors import FileFormatError, OptionError, PlacementError
 from hsdag.ir.files import parse_json, read_text
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.ir.placement.placement import FORMAT_NAME, Placement
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives import LATENCY, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Execution, Links, Order, Semantics, Simulation, simulate
+from hsdag.runtime.simulator import Execution, Links, Order, Semantics, Simulation, simulate, simulated_values
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.scoring.memory import one_inference, over_memory
 from hsdag.search.options import check_seed
@@ -87,7 +86,7 @@ def simulate_placement(
     Raises PlacementError for an op on a device that does not support it, OptionError for an order without the
     priorities it needs, for ``num_runs`` below 1, and for more than one run without noise.
     """
-    objective.check(semantics)
+    semantics.check(objective)
     objective = settled(objective, problem, semantics)
     if num_runs < 1 or (num_runs > 1 and semantics.noise_sigma == 0):
         raise OptionError(f"--runs must be 1, or more together with --noise, not {num_runs}")
@@ -96,7 +95,10 @@ def simulate_placement(
     run = simulate(problem, plan.placement, one_inference(semantics), priority)
     seeds = range(semantics.seed, semantics.seed + num_runs)
     values_s = np.concatenate(
-        [objective.simulated(problem, plan.placement[None], replace(semantics, seed=s), priority) for s in seeds]
+        [
+            simulated_values(objective, problem, plan.placement[None], replace(semantics, seed=s), priority)
+            for s in seeds
+        ]
     )
     samples_s = values_s if semantics.noise_sigma > 0 else np.zeros(0)
     names = problem.device_names

@@ -17,8 +17,7 @@ from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.placement.placement import LatencyRecord, ModelRecord, Placement
 from hsdag.methods.incumbent import Status
 from hsdag.placing.result import Member
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives import LATENCY, Objective
 from hsdag.runtime.problem.bounds import Bound
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import graph_of_problem

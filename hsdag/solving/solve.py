@@ -15,14 +15,14 @@ from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Result, Status
 from hsdag.placing.result import Member
 from hsdag.runtime.objectives import Objective
-from hsdag.runtime.problem.bounds import Bound, largest
+from hsdag.runtime.problem.bounds import Bound, largest, lower_bound
 from hsdag.runtime.problem.packing import TIME_LIMIT_S, Packing, pack_weights, running_bytes
 from hsdag.runtime.problem.pins import with_pinned_ops
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of, unit_ranks
-from hsdag.runtime.simulator import Order, Semantics, simulate
+from hsdag.runtime.simulator import Order, Semantics, simulate, simulated_values
 from hsdag.scoring.memory import one_inference, over_memory
 from hsdag.scoring.recording import Event
 from hsdag.scoring.schedule import ScheduleEvaluator
@@ -106,7 +106,7 @@ class _Search:
         problem = with_memory(problem, options.memory_bytes)
         self._free = problem  # of pins
         problem = with_pinned_ops(problem, options.pins)
-        options.objective.check(options.semantics)
+        options.semantics.check(options.objective)
         options = replace(options, objective=settled(options.objective, self._free, options.semantics))
         self._problem, self._options, self._watcher = problem, options, watcher
         objective, semantics = options.objective, options.semantics
@@ -145,7 +145,7 @@ class _Search:
         simulate(self._problem, self._evaluator.devices(some), one_inference(semantics), self._evaluator.ranks(some))
 
     def _compute_bound(self) -> None:
-        self._bound = self._options.objective.lower_bound(self._problem, self._options.semantics.execution)
+        self._bound = lower_bound(self._options.objective, self._problem, self._options.semantics.execution)
 
     def _start(self) -> list[Plan]:
         if self._options.start is None:
@@ -293,13 +293,13 @@ def settled(objective: Objective, problem: ScheduleProblem, semantics: Semantics
     Where none supports all ops, that is what they have with each op where it is fastest. Raises OptionError where the
     problem lacks figures.
     """
-    objective.check_problem(problem)
+    problem.check(objective)
 
     def best_single(term: Objective) -> float:
         alone = np.repeat(np.arange(problem.num_devices)[:, None], problem.num_ops, axis=1)
         fastest = np.nanargmin(problem.time_s, axis=1)[None]
         free = replace(semantics, order=None, noise_sigma=0.0)
-        values = [term.simulated(problem, each.astype(np.int64), free) for each in (alone, fastest)]
+        values = [simulated_values(term, problem, each.astype(np.int64), free) for each in (alone, fastest)]
         return float(min(values[0]) if np.isfinite(values[0]).any() else values[1][0])
 
     return objective.settled(best_single)

@@ -20,7 +20,7 @@ from hsdag.ir.hetero.rules import Workspace, cut_returns, join, open_rings
 from hsdag.ir.hetero.submodels import Nodes, SubmodelCollector, count_crossings
 from hsdag.ir.kernels import bare, inner
 from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind
-from hsdag.runtime.costs.placement_costs import Ranks
+from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
 from hsdag.runtime.problem.cost_model import CostModel, CostSource, excess_of
 from hsdag.runtime.simulator.contended import busiest_s, drained_s
 
@@ -33,15 +33,15 @@ random bits, so that one in 10^18 of the others would be rejected wrongly."""
 
 
 @dataclass(frozen=True, eq=False)
-class HeteroCosts:
+class HeteroCosts(PlacementCosts):
     """Costs of one graph's ops under HETERO.
 
-    ``costs.time_s`` [N, D] is by op; unlike elsewhere the diagonals of its link tables count: they are what a
+    ``by_op.time_s`` is [N, D]; unlike elsewhere the diagonals of its link tables count: they are what a
     tensor costs between two submodels on one device.
     """
 
     collector: SubmodelCollector
-    costs: CostModel
+    by_op: CostModel
 
     @staticmethod
     def of(graph: ComputationGraph, costs: CostModel) -> HeteroCosts:
@@ -49,6 +49,11 @@ class HeteroCosts:
         if len(costs.time_s) != graph.num_ops:
             raise ValueError(f"costs are for {len(costs.time_s)} ops, but the graph has {graph.num_ops}")
         return HeteroCosts(SubmodelCollector(graph), costs)
+
+    @property
+    def costs(self) -> CostModel:
+        """By op and link."""
+        return self.by_op
 
     @property
     def num_devices(self) -> int:
@@ -92,7 +97,7 @@ class HeteroCosts:
         latency_s, inverse = values[2 * d :].reshape(2, d, d)
         time_s = self.costs.time_s * values[:d]
         fitted = (time_s, values[d : 2 * d], latency_s, 1.0 / inverse, CostSource.CALIBRATED, self.costs.slowdown)
-        return replace(self, costs=CostModel(*fitted))
+        return replace(self, by_op=CostModel(*fitted))
 
     def _is_legal(self, placements: IntArray) -> BoolArray:
         ops = np.arange(placements.shape[1])

@@ -16,12 +16,11 @@ import numpy as np
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
 from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind, fit_factors
-from hsdag.runtime.costs.placement_costs import Ranks
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.simulator.simulation import simulate_makespans
+from hsdag.runtime.simulator.values import period_s
 
 STEP = 1e-3
 """By this share a parameter is changed to find the derivative of the makespan."""
@@ -31,7 +30,7 @@ LEVEL, TRUST, ROUNDS = 1.0, Trust(observed=0.02, scale=1.0), 2
 
 
 @dataclass(frozen=True, eq=False)
-class OpByOpCosts:
+class OpByOpCosts(PlacementCosts):
     """Costs of one graph's ops; ``problem`` has them as the simulator takes them."""
 
     problem: ScheduleProblem
@@ -65,7 +64,7 @@ class OpByOpCosts:
 
     def period_s(self, placements: IntArray) -> FloatArray:
         """[B] simulated seconds per inference with many in flight: the load of the busiest device or link."""
-        return THROUGHPUT.simulated(self.problem, placements, Semantics())
+        return period_s(self.problem, placements)
 
     def calibrated(self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None) -> OpByOpCosts:
         """Costs refitted to measured latencies [B] of placements [B, N].

@@ -15,8 +15,7 @@ from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatA
 from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.executor.cut import Instances
 from hsdag.runtime.executor.merging import CutOptions, plan_cut, tensors_of
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives import LATENCY, Objective
 
 MOST_REMEMBERED = 1_000_000
 """Parts and edges of remembered placements; the oldest are forgotten. They take some 50 bytes each."""

@@ -2,31 +2,80 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import Protocol, TypeAlias
+from typing import Self, TypeAlias
+
+import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.runtime.objectives import Objective, Quantity
 from hsdag.runtime.problem.cost_model import CostModel
 
 Ranks: TypeAlias = Sequence[IntArray | None]
 """Of placements, the ranks [N] of their ops, the smallest first; None where the order is left to the executor."""
 
 
-class PlacementCosts(Protocol):
+class PlacementCosts(ABC):
     """Simulated seconds of placements, which measured ones refine. Legend: N ops, D devices, B placements.
 
     ``ranks`` are those of each placement; without them the order is the executor's, as it always is under HETERO.
     """
 
     @property
+    @abstractmethod
     def costs(self) -> CostModel:
         """The same by op and link, for methods that compute on costs; ``time_s`` is [N, D]."""
 
+    @abstractmethod
     def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
         """[B] simulated seconds of one inference under placements [B, N]; infinite where one is illegal."""
 
+    @abstractmethod
     def period_s(self, placements: IntArray) -> FloatArray:
-        """[B] simulated seconds per inference with many in flight; infinite where a placement is illegal."""
+        """[B] simulated seconds per inference with many in flight; infinite where a placement is illegal.
 
-    def calibrated(self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None) -> PlacementCosts:
-        """Costs refitted to measured latencies [B] of placements [B, N]."""
+        That is the load of the busiest device. Devices that slow each other down begin together, and each works until
+        its own load is done.
+        """
+
+    @abstractmethod
+    def calibrated(self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None) -> Self:
+        """Costs refitted to measured latencies [B] of placements [B, N]; without observations nothing changes."""
+
+    def values(
+        self,
+        objective: Objective,
+        placements: IntArray,
+        ranks: Ranks | None = None,
+        peak_bytes: FloatArray | None = None,
+    ) -> FloatArray:
+        """[B] simulated values of an objective; infinite where a placement is illegal.
+
+        ``peak_bytes`` [B] are those of the fullest devices, where the objective counts memory. The power of devices is
+        not known: energy is that at one watt, which measurements correct.
+        """
+
+        def figures(quantity: Quantity) -> FloatArray:
+            if quantity is Quantity.PEAK:
+                assert peak_bytes is not None, "the objective counts memory"
+                return peak_bytes
+            return self.period_s(placements) if quantity is Quantity.PERIOD else self.latency_s(placements, ranks)
+
+        return objective.value(*map(figures, objective.quantities))
+
+    def fitted(
+        self, objective: Objective, placements: IntArray, measured: FloatArray, ranks: Ranks | None = None
+    ) -> tuple[Self, float]:
+        """Costs, and a factor on their values, refitted to measured values [B] of an objective.
+
+        Only latencies tell what ops and transfers take; else there is one factor for all, and where peaks of memory
+        count, which nothing measures, none.
+        """
+        if objective.quantities == (Quantity.LATENCY,):
+            return self.calibrated(placements, measured, ranks), 1.0
+        if objective.counts_memory:
+            return self, 1.0
+        ratios = measured / self.values(objective, placements, ranks)
+        usable = np.isfinite(ratios) & (ratios > 0)
+        return self, float(np.median(ratios[usable])) if usable.any() else 1.0

@@ -21,11 +21,9 @@ import numpy as np
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind, fit_factors
 from hsdag.runtime.costs.part_table import Parts, PartTable
-from hsdag.runtime.costs.placement_costs import Ranks
+from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
 from hsdag.runtime.executor.merging import ASSUMED_LAUNCH_S, CutCosts, list_schedule
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.cost_model import CostModel, CostSource, excess_of
 from hsdag.runtime.simulator.contended import busiest_s
 
@@ -47,7 +45,7 @@ CALIBRATION_ROUNDS = 3
 
 
 @dataclass(frozen=True, eq=False)
-class WorkConservingCosts:
+class WorkConservingCosts(PlacementCosts):
     """Costs of one graph's ops; ``parameters`` [P] scale and complete the op times of ``table``.
 
     ``slowdown`` is as a problem has it.

@@ -6,7 +6,8 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
@@ -14,14 +15,15 @@ from hsdag.runtime.machine.energy_counters import EnergyCounters
 from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.messages import Distance, ask
 from hsdag.runtime.measuring.worker import Worker
-
-if TYPE_CHECKING:
-    from hsdag.runtime.objectives import Objective
+from hsdag.runtime.objectives import Objective, Quantity
 
 REQUESTS_IN_FLIGHT = 4
 
 MOST_TURN_S = 1.0
 """Where inferences run untimed before the one that counts, a turn ends after the first one that is over by then."""
+
+LEAST_IN_FLIGHT, RUNS_IN_FLIGHT = 8, 4
+"""Inferences that one measured period takes at least, and for each requested run."""
 
 LEAST_ENERGY_S = 0.1
 """Energy is counted over at least so long: RAPL's counters move about every millisecond."""
@@ -81,14 +83,38 @@ class CandidateRunner:
 
         It gives a device one task at a time, whatever the objective.
         """
-        hint = {} if candidate.executor == "work-conserving" else self.objective.properties
+        is_hinted = self.objective.is_steady and candidate.executor != "work-conserving"
+        hint = {"PERFORMANCE_HINT": "THROUGHPUT"} if is_hinted else {}
         merged = {**hint, **candidate.properties}
         return replace(candidate, properties={name: value for name, value in merged.items() if value is not None})
 
     def run(self, key: str, runs: int) -> list[float]:
         """Values of the objective over ``runs`` inferences. Raises CandidateFailed."""
         self._reopen_if_lost(key)
-        return self.objective.measured(_Measured(self, key), runs)
+        figures = [self._measured(quantity, key, runs) for quantity in self.objective.quantities]
+        most = max(map(len, figures))  # of a quantity that is measured less often the mean counts
+        even = [np.array(each if len(each) == most else np.mean(each)) for each in figures]
+        values: list[float] = np.broadcast_to(self.objective.value(*even), (most,)).tolist()
+        return values
+
+    def _measured(self, quantity: Quantity, key: str, runs: int) -> list[float]:
+        """About ``runs`` inferences in seconds, joules or bytes; those in flight and of energy in one mean."""
+        if quantity is Quantity.LATENCY:
+            return self.run_scenario(key, runs, None)
+        if quantity is Quantity.PERIOD:
+            requests, count = self.requests or REQUESTS_IN_FLIGHT, max(RUNS_IN_FLIGHT * runs, LEAST_IN_FLIGHT)
+            request = ask(Worker.throughput, key, requests, count, is_exact=self.requests is not None)
+            return [self.client.call(request, self.limits.run_s)]
+        if quantity is Quantity.PEAK:
+            return [self.peak_of(self.candidates[key])]
+        counters, num_runs = EnergyCounters.find(), 0
+        before, begin_s = counters.counts(), time.perf_counter()
+        while num_runs < runs or time.perf_counter() - begin_s < LEAST_ENERGY_S:
+            num_runs += len(self.run_scenario(key, runs, None))
+        joules = counters.joules_since(before) / num_runs
+        if joules <= 0:
+            raise CandidateFailed(f"no energy counter has moved over {num_runs} inferences")
+        return [joules]
 
     def run_scenario(self, key: str, runs: int, scenario: int | None) -> list[float]:
         """Seconds of ``runs`` inferences of one scenario, or weighted means over all. Raises CandidateFailed."""
@@ -116,32 +142,3 @@ class CandidateRunner:
             if key not in self.candidates:
                 raise CandidateFailed(f"candidate {key!r} was never opened")
             self.open(key, self.candidates[key])
-
-
-@dataclass(frozen=True)
-class _Measured:
-    """An open candidate as an objective measures it; a ``Meter``."""
-
-    runner: CandidateRunner
-    key: str
-
-    def single_runs(self, count: int) -> list[float]:
-        return self.runner.run_scenario(self.key, count, None)
-
-    def in_flight(self, count: int) -> float:
-        wanted = self.runner.requests
-        request = ask(Worker.throughput, self.key, wanted or REQUESTS_IN_FLIGHT, count, is_exact=wanted is not None)
-        return self.runner.client.call(request, self.runner.limits.run_s)
-
-    def energy_j(self, count: int) -> float:
-        counters, num_runs = EnergyCounters.find(), 0
-        before, begin_s = counters.counts(), time.perf_counter()
-        while num_runs < count or time.perf_counter() - begin_s < LEAST_ENERGY_S:
-            num_runs += len(self.single_runs(count))
-        joules = counters.joules_since(before) / num_runs
-        if joules <= 0:
-            raise CandidateFailed(f"no energy counter has moved over {num_runs} inferences")
-        return joules
-
-    def peak_bytes(self) -> float:
-        return self.runner.peak_of(self.runner.candidates[self.key])

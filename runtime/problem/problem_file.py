@@ -162,7 +162,7 @@ def problem_to_json(problem: ScheduleProblem) -> str:
                 properties=dict(device.properties) if problem.devices else None,
             )
             for device, b, s, w in zip(
-                problem.device_records, problem.memory_bytes, problem.launch_s, _power_w(problem), strict=True
+                problem.device_records, problem.memory_bytes, problem.launch_s, problem.known_power_w, strict=True
             )
         ],
         links=_Links(
@@ -222,11 +222,6 @@ def _problem(document: ProblemDocument) -> ScheduleProblem:
         if any(d.power_w is not None for d in document.devices)
         else None,
     )
-
-
-def _power_w(problem: ScheduleProblem) -> FloatArray:
-    """[D] NaN where nothing is known."""
-    return np.full(problem.num_devices, np.nan) if problem.power_w is None else problem.power_w
 
 
 def _labels(ops: Sequence[_Op]) -> OpLabels:

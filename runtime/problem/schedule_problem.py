@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import (
     BoolArray,
     ComputationGraph,
@@ -21,6 +22,7 @@ from hsdag.ir.graph.computation_graph import (
     topological_order,
 )
 from hsdag.ir.placement.placement import DeviceRecord, ModelRecord
+from hsdag.runtime.objectives import Objective, Quantity
 from hsdag.runtime.problem.cost_model import CostModel, CostSource, excess_of
 
 FREE = float("inf")
@@ -153,6 +155,20 @@ class ScheduleProblem:
         if not self.supported.any(axis=1).all():
             op = self.op_names[int(np.argmin(self.supported.any(axis=1)))]
             raise ValueError(f"op {op!r} of problem {self.name!r} runs on no device")
+
+    def check(self, objective: Objective) -> None:
+        """Raise OptionError where figures are not known that an objective is made of."""
+        for name, power_w in zip(self.device_names, self.known_power_w, strict=True):
+            if Quantity.ENERGY in objective.quantities and np.isnan(power_w):
+                raise OptionError(
+                    f"--objective {objective.name} needs the power of every device, and device {name!r} of problem "
+                    f"{self.name!r} has none: give it a power_w, in watts while it computes"
+                )
+
+    @property
+    def known_power_w(self) -> FloatArray:
+        """[D] what devices take while they compute, NaN where nothing is known."""
+        return np.full(self.num_devices, np.nan) if self.power_w is None else self.power_w
 
     @property
     def num_ops(self) -> int:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from hsdag.ir.errors import OptionError
+from hsdag.runtime.objectives import Objective, Quantity
+
 
 class Execution(Enum):
     """Whether devices work side by side."""
@@ -50,6 +53,11 @@ class Semantics:
     def __post_init__(self) -> None:
         if not 0.0 <= self.noise_sigma < float("inf"):
             raise ValueError(f"noise_sigma must be finite and not negative, not {self.noise_sigma}")
+
+    def check(self, objective: Objective) -> None:
+        """Raise OptionError where an objective is not defined under them."""
+        if self.links is Links.BLOCKING and objective.quantities != (Quantity.PERIOD,):
+            raise OptionError("--links blocking is for --objective throughput only; choose other links")
 
     def document(self) -> dict[str, str]:
         """The semantics as options."""

@@ -20,8 +20,7 @@ from hsdag.ir.graph.computation_graph import (
     inverse_of,
 )
 from hsdag.ir.graph.partition import Partition
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives import LATENCY, Objective
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics

@@ -2,7 +2,7 @@
 
 from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.simulation import Simulation, simulate, simulate_makespans
-from hsdag.runtime.simulator.throughput import period_s
+from hsdag.runtime.simulator.values import period_s, simulated_values
 
 __all__ = [
     "Execution",
@@ -13,4 +13,5 @@ __all__ = [
     "period_s",
     "simulate",
     "simulate_makespans",
+    "simulated_values",
 ]

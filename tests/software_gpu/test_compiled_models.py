@@ -11,7 +11,7 @@ from hsdag.ir.graph.build import read_graph
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
 from hsdag.runtime.measuring.runner import CandidateRunner
-from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives import LATENCY
 
 DEVICES = parse_devices("GPU.0[INFERENCE_PRECISION_HINT=f32],CPU")
 

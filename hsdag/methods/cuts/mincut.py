@@ -23,7 +23,7 @@ from hsdag.runtime.problem.packing import TIME_LIMIT_S, pack_weights
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Execution, Order
+from hsdag.runtime.simulator import Execution, Order, simulated_values
 from hsdag.scoring.memory import MemoryCheck
 
 SCALES = (1.0, 2.0, 0.5, 4.0, 1.4, 0.7)
@@ -282,9 +282,9 @@ class Refinement:
             some = np.stack(placements[i : i + BATCH])
             legal = problem.supported[np.arange(problem.num_units), some].all(axis=1)
             if problem.hetero is not None:
-                found = problem.objective.of_model(problem.hetero, problem.expand(some))
+                found = problem.hetero.values(problem.objective, problem.expand(some))
             else:
-                found = problem.objective.simulated(self._incumbent.costs, some, self._semantics)
+                found = simulated_values(problem.objective, self._incumbent.costs, some, self._semantics)
             values[i : i + BATCH] = np.where(legal, found, np.inf)
         self._left = max(self._left - len(placements), 0)
         return values

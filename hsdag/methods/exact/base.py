@@ -21,7 +21,7 @@ from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.bounds import Bound
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.simulator import Links, Order, simulate
+from hsdag.runtime.simulator import Execution, Links, Order, simulate
 from hsdag.scoring.memory import one_inference
 
 HEURISTICS = ("heft", "cpop", "etf", "m-etf", "mincut", "greedy")
@@ -153,7 +153,9 @@ class ExactPlacer(Placer[O]):
         problem, costs, tolerance = incumbent.problem, incumbent.costs, 0.0
         warm_start(incumbent)
         search = ExactSearch(incumbent, self.argument)
-        is_assignment = not problem.objective.uses_order(problem.semantics.execution)
+        is_assignment = not (
+            problem.objective.depends_on_order and problem.semantics.execution is Execution.WORK_CONSERVING
+        )
         for rule in self._rules(problem, is_assignment=is_assignment):
             left_s = incumbent.limits.seconds * SHARE_OF_BUDGET - incumbent.elapsed_s
             if left_s <= 0:

@@ -28,6 +28,7 @@ from hsdag.methods.learned.policy import Exploring, Likelihood, Policy, Rollout,
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.simulator import simulated_values
 from hsdag.scoring.memory import MemoryCheck
 
 OWN = "placeto"
@@ -417,7 +418,7 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
             if not problem.is_legal(plan.placement):
                 return float("nan")
             over_bytes = float((check.peak_bytes(plan.placement) - costs.memory_bytes).max())
-            value = float(problem.objective.simulated(costs, plan.placement[None], semantics, None)[0])
+            value = float(simulated_values(problem.objective, costs, plan.placement[None], semantics, None)[0])
             return value + scale_s * over_bytes if over_bytes > 0 and np.isfinite(value) else float("nan")
 
         return penalised

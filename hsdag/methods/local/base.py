@@ -30,8 +30,7 @@ from hsdag.methods.local.chain import (
     start,
 )
 from hsdag.methods.local.values import Listed, schedule, values_of
-from hsdag.runtime.objectives.latency import LATENCY
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.simulator import simulate

@@ -21,7 +21,7 @@ from hsdag.runtime.simulator.machine import Machine, machine_for, rewind
 from hsdag.runtime.simulator.memory import Room, find_peaks, room_for
 from hsdag.runtime.simulator.sequential import run_sequential
 from hsdag.runtime.simulator.simulation import mode_and_ranks, run_loaded
-from hsdag.runtime.simulator.throughput import period_of_loaded
+from hsdag.runtime.simulator.values import period_of_loaded
 from hsdag.scoring.memory import MEMORY_TOLERANCE, one_inference
 
 PRICE_OF_MEMORY = 10.0

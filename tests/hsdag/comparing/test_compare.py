@@ -14,7 +14,7 @@ from hsdag.comparing.source import Source
 from hsdag.ir.errors import FileFormatError, ModelError, OptionError, SearchError
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.methods.lists.baselines import RandomPlacer
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions

@@ -7,8 +7,7 @@ from dataclasses import replace
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.registry import make_placer
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives import LATENCY, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of

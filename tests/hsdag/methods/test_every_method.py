@@ -16,9 +16,7 @@ from hsdag.methods.incumbent import Status
 from hsdag.methods.names import method_names
 from hsdag.methods.registry import find_method
 from hsdag.models import find_workload
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem

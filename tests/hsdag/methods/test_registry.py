@@ -12,7 +12,7 @@ from hsdag.methods.learned.options import Reward
 from hsdag.methods.local.sa import SaOptions
 from hsdag.methods.names import method_modules, method_names
 from hsdag.methods.registry import changed_options, find_method, find_preset, make_placer, parse_changes
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.search.options import PlaceOptions
 
 

@@ -19,7 +19,7 @@ from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples
 from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
 from hsdag.runtime.measuring.runner import CandidateRunner
-from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives import LATENCY
 
 WHOLE = Candidate("CPU")
 

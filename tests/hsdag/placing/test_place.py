@@ -28,7 +28,7 @@ from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Protocol, Ratio
 from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
 from hsdag.runtime.measuring.runner import CandidateRunner
-from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives import LATENCY
 from hsdag.search.options import PlaceOptions
 
 QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)

@@ -22,7 +22,7 @@ from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, worker_client
 from hsdag.runtime.measuring.references import parse_reference
 from hsdag.runtime.measuring.runner import CandidateRunner
-from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives import LATENCY
 from hsdag.search.options import PlaceOptions
 from tests.runtime.measuring import faulty_worker
 

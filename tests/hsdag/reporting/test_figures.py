@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hsdag.reporting.figures import progress_figures
-from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives import LATENCY
 from hsdag.scoring.base import Score
 from tests.hsdag.reporting.examples import event
 

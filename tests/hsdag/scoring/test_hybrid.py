@@ -13,7 +13,7 @@ from hsdag.ir.graph.coarsen import coarsen
 from hsdag.ir.graph.computation_graph import IntArray, graph_from_edges
 from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem

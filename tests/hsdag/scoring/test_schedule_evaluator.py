@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.features import feature_matrix
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.units import graph_of_problem, op_ranks, problem_of

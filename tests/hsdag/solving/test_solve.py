@@ -18,9 +18,7 @@ from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.methods.lists.baselines import BestDevicePlacer
 from hsdag.methods.lists.schedulers import EnumerativePlacer
 from hsdag.methods.registry import make_placer
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.bounds import Bound
 from hsdag.runtime.problem.packing import Packing, pack_weights, running_bytes
 from hsdag.runtime.problem.plan import Plan

@@ -19,9 +19,7 @@ from hsdag.methods.exact.formulation import Formulation, MemoryRule
 from hsdag.methods.incumbent import Incumbent, Limits, Status
 from hsdag.methods.lists.baselines import BestDevicePlacer
 from hsdag.methods.registry import make_placer
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.bounds import Bound
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem_file import write_problem

@@ -174,8 +174,8 @@ def test_costs_for_another_graph_are_refused() -> None:
 def test_a_weighted_sum_is_calibrated_by_one_factor_for_all_its_terms() -> None:
     costs, some = case(3), random_placements(3, 5)
     objective = find_objective("latency=1,throughput=2").settled(lambda _: 2.0)
-    measured = 3.0 * objective.of_model(costs, some)
+    measured = 3.0 * costs.values(objective, some)
     measured[0] = np.nan  # failed
-    fitted, factor = objective.calibrated(costs, some, measured)
+    fitted, factor = costs.fitted(objective, some, measured)
     assert fitted is costs
     assert factor == pytest.approx(3.0)

@@ -8,7 +8,7 @@ import pytest
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.models.sharded_workloads import chainmm
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
 
 NAMES = ("A", "B")
@@ -75,4 +75,4 @@ def test_the_order_counts_where_it_is_given(costs: OpByOpCosts) -> None:
 def test_the_period_is_that_of_the_busiest_device(costs: OpByOpCosts) -> None:
     alone = np.zeros((1, costs.problem.num_ops), dtype=np.int64)
     np.testing.assert_allclose(costs.period_s(alone), costs.problem.time_s[:, 0].sum())
-    assert THROUGHPUT.of_model(costs, alone)[0] == costs.period_s(alone)[0]
+    assert costs.values(THROUGHPUT, alone)[0] == costs.period_s(alone)[0]

@@ -66,7 +66,7 @@ def test_counters_of_cores_and_packages_alike_are_read_without_powercap_only(sys
 
 def test_without_counters_place_says_so_before_any_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(ROOT, str(tmp_path))
-    from hsdag.runtime.objectives.energy import ENERGY
+    from hsdag.runtime.objectives import ENERGY
 
     with pytest.raises(DeviceError, match=r"no energy counters: neither .*powercap nor .*hwmon has any"):
         PlaceOptions(objective=ENERGY).check()

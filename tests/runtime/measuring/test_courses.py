@@ -22,7 +22,7 @@ from hsdag.runtime.measuring.probes import times_beside
 from hsdag.runtime.measuring.references import op_by_op
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.measuring.worker import Worker, op_times
-from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives import LATENCY
 from tests.ir.growing import growing_model, saved
 
 TENSORS = tuple((ov.Tensor(np.full(1, k)),) for k in range(4))

@@ -29,7 +29,7 @@ from hsdag.runtime.measuring.inferences import make_inputs
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.runner import CandidateRunner, Limits
 from hsdag.runtime.measuring.worker import Worker
-from hsdag.runtime.objectives.latency import LATENCY
+from hsdag.runtime.objectives import LATENCY
 
 CPU = DeviceSpec("CPU", "CPU")
 FAULTY = Path(__file__).with_name("faulty_worker.py")

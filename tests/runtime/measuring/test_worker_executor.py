@@ -22,8 +22,7 @@ from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.runner import CandidateRunner, Limits
 from hsdag.runtime.measuring.worker import Worker
-from hsdag.runtime.objectives.latency import LATENCY
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from tests.stateful import CPUS, split_after
 
 ONE = "INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32"

@@ -21,9 +21,7 @@ from hsdag.methods.cuts.cut_graph import BoundaryCosts, Launches, best_move, pai
 from hsdag.methods.cuts.mincut import MAX_CANDIDATES, MincutPlacer, solved_program
 from hsdag.methods.cuts.pipeline import PipelinePlacer
 from hsdag.methods.incumbent import Status
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of

@@ -21,7 +21,7 @@ from hsdag.methods.cuts.mincut import SCALES, MincutPlacer
 from hsdag.methods.incumbent import Result
 from hsdag.placing.placed_model import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.simulator import Execution, Semantics
@@ -172,4 +172,4 @@ def check_units(problem: Problem, hetero: HeteroCosts, placement: IntArray) -> N
     )
     assert problem.costs is not None
     of_units_s = BoundaryCosts.of(problem.costs, Launches.NOTHING).cost_s(placement)
-    assert of_units_s == pytest.approx(latencies_s(problem, replace(hetero, costs=free), [placement])[0])
+    assert of_units_s == pytest.approx(latencies_s(problem, replace(hetero, by_op=free), [placement])[0])

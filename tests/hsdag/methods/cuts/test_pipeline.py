@@ -17,9 +17,7 @@ from hypothesis import strategies as st
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.methods.cuts.pipeline import EVENLY, Line, PipelinePlacer, balanced_stages, quickest_stages
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of

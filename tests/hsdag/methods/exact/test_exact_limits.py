@@ -22,9 +22,7 @@ from hsdag.methods.exact.solving import MOST_TICKS, Ticks, solve_model
 from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
 from hsdag.methods.memory_repair import repaired
 from hsdag.methods.registry import make_placer
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of

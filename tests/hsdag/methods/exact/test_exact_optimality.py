@@ -17,8 +17,7 @@ from hsdag.methods.exact.modules import ModuleSolver, pivots, solve_chain
 from hsdag.methods.exact.solving import Ticks, solve_model
 from hsdag.methods.incumbent import Limits
 from hsdag.methods.registry import make_placer
-from hsdag.runtime.objectives.latency import LATENCY
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator import Execution, Links, Semantics, period_s, simulate_makespans

@@ -19,9 +19,7 @@ from hsdag.methods.local.chain import OF_ORDER, Chain, Move, chain_for, draw_mov
 from hsdag.methods.local.sa import SaPlacer
 from hsdag.methods.local.values import scheduled
 from hsdag.methods.registry import make_placer
-from hsdag.runtime.objectives import Objective
-from hsdag.runtime.objectives.latency import LATENCY
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem

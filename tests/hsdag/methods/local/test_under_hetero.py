@@ -14,7 +14,7 @@ from hsdag.methods.local.chain import Move, start
 from hsdag.methods.local.values import UnderHetero, values_of
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.problem import Problem
 from hsdag.scoring.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.scoring.recording import Budget, RecordingEvaluator
@@ -44,9 +44,9 @@ def test_the_value_of_a_chain_is_that_of_its_placement_under_hetero(seed: int, n
     chain.state["temperature"], chain.state["cooling"] = 0.1, 1.0
     for _ in range(4):
         values.propose(chain, 25)
-        expected = problem.objective.of_model(costs, problem.expand(chain.device[None]))[0]
+        expected = costs.values(problem.objective, problem.expand(chain.device[None]))[0]
         assert chain.state["value"][0] == pytest.approx(expected, rel=1e-9)
-        best = problem.objective.of_model(costs, problem.expand(chain.best_device[None]))[0]
+        best = costs.values(problem.objective, problem.expand(chain.best_device[None]))[0]
         assert chain.state["best"][0] == pytest.approx(best, rel=1e-9)
 
 

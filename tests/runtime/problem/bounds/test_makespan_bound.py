@@ -23,8 +23,8 @@ from hsdag.runtime.problem.bounds import (
     period_bound,
 )
 from hsdag.runtime.problem.bounds.between import UNRELATED, between_all, heads_and_tails
-from hsdag.runtime.problem.bounds.prices import loads_of_ops
 from hsdag.runtime.problem.bounds.relaxation import Relaxation
+from hsdag.runtime.problem.bounds.simple import loads_of_ops
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Links, Order, Semantics, simulate_makespans
 from tests.hsdag.methods.exact.exact_reference import BruteForce, every_placement, random_problem

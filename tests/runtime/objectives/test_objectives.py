@@ -9,37 +9,20 @@ import pytest
 
 from hsdag.ir.errors import OptionError
 from hsdag.runtime import objectives
-from hsdag.runtime.objectives import find_objective, objective_names
-from hsdag.runtime.objectives.latency import LATENCY
-from hsdag.runtime.objectives.throughput import THROUGHPUT
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, find_objective, objective_names
+from hsdag.runtime.problem.bounds import lower_bound
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Execution, Links, Semantics
+from hsdag.runtime.simulator import Execution, Links, Semantics, simulated_values
 
 HEAT = """
-from hsdag.runtime.objectives.latency import Latency
+from hsdag.runtime.objectives.objective import Latency
 
 class Heat(Latency):
     name, unit, meaning, value_name = "heat", "J", "less heat", "heat_j"
 
 OBJECTIVE = Heat()
 """
-
-
-class Clock:
-    """A meter of known times."""
-
-    def single_runs(self, count: int) -> list[float]:
-        return [2.0] * count
-
-    def in_flight(self, count: int) -> float:
-        return float(count)
-
-    def peak_bytes(self) -> float:
-        return 7.0
-
-    def energy_j(self, count: int) -> float:
-        return 0.5 * count
 
 
 def planned(placement: list[int], order: list[int] | None = None) -> Plan:
@@ -63,26 +46,24 @@ def test_a_file_in_the_folder_is_a_new_objective(tmp_path: Path, monkeypatch: py
 def test_latency_is_the_makespan_and_throughput_the_load_of_the_busiest_device() -> None:
     problem = ScheduleProblem.from_arrays([[3.0, 3.0], [2.0, 2.0]], [(0, 1)])
     split = np.array([[0, 1]])
-    assert LATENCY.simulated(problem, split, Semantics()).tolist() == [5.0]
-    assert THROUGHPUT.simulated(problem, split, Semantics()).tolist() == [3.0]
-    assert [o.lower_bound(problem, Execution.WORK_CONSERVING).value_s for o in (LATENCY, THROUGHPUT)] == [5.0, 3.0]
+    assert simulated_values(LATENCY, problem, split, Semantics()).tolist() == [5.0]
+    assert simulated_values(THROUGHPUT, problem, split, Semantics()).tolist() == [3.0]
+    assert [lower_bound(o, problem, Execution.WORK_CONSERVING).value_s for o in (LATENCY, THROUGHPUT)] == [5.0, 3.0]
 
 
-def test_the_order_matters_to_the_latency_of_devices_side_by_side_alone() -> None:
-    uses = [(o.name, how.value) for o in (LATENCY, THROUGHPUT) for how in Execution if o.uses_order(how)]
-    assert uses == [("latency", "work-conserving")]
+def test_the_order_matters_to_latency_and_to_peaks_of_memory() -> None:
+    names = [name for name in objective_names() if find_objective(name).depends_on_order]
+    assert names == ["latency", "memory"]
+    assert [find_objective(f"{name}=1,energy=1").depends_on_order for name in ("latency", "throughput")] == [
+        True,
+        False,
+    ]
 
 
 def test_latency_is_not_defined_under_blocking_links() -> None:
-    THROUGHPUT.check(Semantics(links=Links.BLOCKING))
+    Semantics(links=Links.BLOCKING).check(THROUGHPUT)
     with pytest.raises(OptionError, match="--objective throughput only"):
-        LATENCY.check(Semantics(links=Links.BLOCKING))
-
-
-def test_latency_times_single_runs_and_throughput_inferences_in_flight() -> None:
-    assert LATENCY.measured(Clock(), 3) == [2.0, 2.0, 2.0]
-    assert THROUGHPUT.measured(Clock(), 3) == [12.0]
-    assert THROUGHPUT.measured(Clock(), 1) == [8.0]
+        Semantics(links=Links.BLOCKING).check(LATENCY)
 
 
 def test_plans_are_equal_where_placement_and_order_are_and_cannot_be_changed() -> None:

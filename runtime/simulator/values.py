@@ -1,4 +1,4 @@
-"""The throughput objective: the load of the busiest resource when requests follow each other without a gap.
+"""Simulated values of objectives, and the load of the busiest resource when requests follow each other without a gap.
 
 Legend: N ops, D devices, B placements.
 """
@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.ir.kernels import bare, inlined, inner
+from hsdag.runtime.objectives import Objective, Quantity
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.simulator.contended import drained_s
@@ -26,7 +27,49 @@ from hsdag.runtime.simulator.machine import (
     machine_for,
     op_s,
 )
-from hsdag.runtime.simulator.simulation import all_supported, checked_placements, simulate_makespans
+from hsdag.runtime.simulator.simulation import all_supported, checked_placements, simulate, simulate_makespans
+
+
+def simulated_values(
+    objective: Objective,
+    problem: ScheduleProblem,
+    placements: IntArray,
+    semantics: Semantics,
+    ranks: ArrayLike | None = None,
+) -> FloatArray:
+    """[B] values of ``placements`` [B, N] with ranks [N]; infinite where an op is not supported.
+
+    Raises OptionError for semantics that the objective is not defined under, and for power that is not known.
+    """
+    problem.check(objective)
+    given = problem, placements, semantics, ranks
+    return objective.value(*(_figures(quantity, *given) for quantity in objective.quantities))
+
+
+def _figures(
+    quantity: Quantity,
+    problem: ScheduleProblem,
+    placements: IntArray,
+    semantics: Semantics,
+    ranks: ArrayLike | None,
+) -> FloatArray:
+    """[B]"""
+    if quantity is Quantity.LATENCY:
+        return simulate_makespans(problem, placements, semantics, ranks)
+    if quantity is Quantity.PERIOD:
+        return period_s(problem, placements, semantics)
+    figures, legal = np.full(len(placements), np.inf), all_supported(problem, placements)
+    if quantity is Quantity.ENERGY and semantics.noise_sigma == 0 and not problem.excess.size:
+        joules = problem.time_s * problem.known_power_w
+        figures[legal] = joules[np.arange(problem.num_ops), placements[legal]].sum(axis=1)
+        return figures
+    for b in np.flatnonzero(legal).tolist():
+        if quantity is Quantity.ENERGY:
+            figures[b] = simulate(problem, placements[b], semantics, ranks).busy_s @ problem.known_power_w
+        else:
+            exact = replace(semantics, noise_sigma=0.0)
+            figures[b] = simulate(problem, placements[b], exact, ranks).peak_memory_bytes.max()
+    return figures
 
 
 def period_s(problem: ScheduleProblem, placements: ArrayLike, semantics: Semantics | None = None) -> FloatArray:
