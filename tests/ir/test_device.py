@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import openvino as ov
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hsdag.ir.device import DeviceSpec, hetero_properties, parse_devices
 from hsdag.ir.errors import DeviceError
@@ -63,16 +61,6 @@ def test_a_device_given_twice_or_none_is_refused(text: str) -> None:
         parse_devices(text)
 
 
-word = st.from_regex(r"[A-Z][A-Z0-9_]{0,8}", fullmatch=True)
-
-
-@given(name=word, properties=st.dictionaries(word, word, max_size=3))
-def test_what_is_written_is_what_is_read(name: str, properties: dict[str, str]) -> None:
-    body = ";".join(f"{key}={value}" for key, value in properties.items())
-    spec = DeviceSpec.parse(f"{name}=NPU[{body}]")
-    assert (spec.name, spec.plugin, dict(spec.properties)) == (name, "NPU", properties)
-
-
 def test_an_added_cpu_device_is_real_and_keeps_its_threads() -> None:
     core = ov.Core()
     spec = DeviceSpec.parse("ONE=CPU[INFERENCE_NUM_THREADS=1]")
@@ -90,13 +78,6 @@ def test_a_device_that_is_registered_again_has_the_properties_of_its_last_spec_a
     assert core.get_property("CPU_ONE", "INFERENCE_NUM_THREADS") == core.get_property("CPU", "INFERENCE_NUM_THREADS")
     assert core.get_property("CPU_ONE", "PERF_COUNT") is False
     assert core.get_property("CPU_ONE", "INFERENCE_PRECISION_HINT") == ov.Type.f32
-
-
-def test_a_device_that_is_registered_again_keeps_what_its_properties_give_others() -> None:
-    core, spec = ov.Core(), DeviceSpec.parse("ONE=CPU[KV_CACHE_PRECISION=f32]")
-    for _ in range(2):
-        spec.register(core)
-        assert core.get_property("CPU_ONE", "KEY_CACHE_PRECISION") == ov.Type.f32
 
 
 def test_a_callers_device_properties_are_merged_with_the_devices_own() -> None:

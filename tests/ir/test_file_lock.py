@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hsdag.ir.errors import OutputError, SearchError
+from hsdag.ir.errors import SearchError
 from hsdag.ir.files import FileLock
 
 
@@ -61,8 +61,3 @@ def test_a_file_system_without_locks_keeps_nobody_out(tmp_path: Path, monkeypatc
     monkeypatch.setattr(fcntl, "flock", refuse)
     with FileLock(tmp_path / "lock", "busy"), FileLock(tmp_path / "lock", "busy"):
         pass
-
-
-def test_a_lock_in_a_folder_that_is_not_there_is_an_output_error(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="cannot be written"):
-        FileLock(tmp_path / "none" / "lock", "busy")

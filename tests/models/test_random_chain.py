@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError
-from hsdag.models.sharded_workloads import CUTS, GRAIN, RandomChain, random_chain
+from hsdag.models.sharded_workloads import RandomChain, random_chain
 from hsdag.models.workload_numpy import evaluate, execute, random_inputs
 
 
@@ -41,10 +41,6 @@ def test_no_operation_of_a_chain_has_more_shards_or_formations_than_there_are_de
     workload = random_chain(k, small(seed))
     counts = Counter(zip(workload.meta_ops, workload.roles, strict=True))
     assert all(count <= k for (_, role), count in counts.items() if role)
-
-
-def test_every_cut_divides_every_axis() -> None:
-    assert all(GRAIN % cut == 0 for cut in CUTS)
 
 
 @pytest.mark.parametrize("wrong", [{"matrices": 1}, {"least": 0}, {"least": 3, "most": 2}])

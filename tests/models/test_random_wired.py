@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 
 import networkx as nx
 import numpy as np
@@ -50,14 +49,6 @@ def test_so_many_edges_lead_from_module_to_module_as_there_are_channels(dependen
                for a, b in crossing)  # fmt: skip
 
 
-@pytest.mark.parametrize("dependence", ["weak", "strong"])
-@given(st.integers(0, 300))
-def test_every_op_lies_on_a_way_from_stem_to_head(dependence: str, seed: int) -> None:
-    graph = _graph(RandomWiring("er", 10, 2, 3, dependence, seed)).to_networkx()
-    assert len(nx.descendants(graph, 0)) == len(graph) - 1
-    assert len(nx.ancestors(graph, len(graph) - 1)) == len(graph) - 1
-
-
 @given(st.integers(0, 300))
 def test_in_a_strong_module_one_input_reaches_all_nodes_and_all_reach_one_output(seed: int) -> None:
     graph = _graph(RandomWiring("er", 10, 1, 3, "strong", seed))
@@ -74,22 +65,10 @@ def test_in_weak_modules_the_inputs_share_the_entries_out() -> None:
     assert min(reached) >= 1
 
 
-def test_one_channel_is_the_same_weak_or_strong() -> None:
-    weak = RandomWiring("ws", 32, 3, 1, "weak", seed=5)
-    assert np.array_equal(_graph(weak).edge_src, _graph(replace(weak, dependence="strong")).edge_src)
-
-
 def test_more_modules_leave_the_first_ones_as_they_are() -> None:
     short, long = (_graph(RandomWiring("ws", 10, modules)) for modules in (2, 6))
     assert long.op_names[: short.num_ops - 1] == short.op_names[:-1]
     assert np.array_equal(long.flops[: short.num_ops - 1], short.flops[:-1])
-
-
-def test_a_batch_multiplies_operations_and_results_but_not_weights() -> None:
-    one, many = (_graph(RandomWiring("ws", 10, 2, batch=batch)) for batch in (1, 16))
-    assert np.allclose(many.flops, 16 * one.flops)
-    assert np.array_equal(many.output_bytes, 16 * one.output_bytes)
-    assert np.array_equal(many.weight_bytes, one.weight_bytes)
 
 
 def test_a_node_takes_the_operations_of_a_separable_convolution() -> None:

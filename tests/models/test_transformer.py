@@ -7,7 +7,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy.special import softmax
 
-from hsdag.ir.errors import OptionError
 from hsdag.models.sharded_workloads import EPSILON, TransformerSizes, transformer
 from hsdag.models.workload_numpy import execute, random_inputs
 
@@ -58,8 +57,3 @@ def test_drawn_sizes_fit_the_devices_and_stay_within_400_nodes(k: int) -> None:
     drawn = [TransformerSizes.drawn(seed, k) for seed in range(6)]
     assert all(transformer(k, sizes).graph.num_ops <= 400 for sizes in drawn)
     assert len(set(drawn)) == 6
-
-
-def test_head_groups_must_divide_the_devices() -> None:
-    with pytest.raises(OptionError, match="3 head groups do not divide 4 devices"):
-        transformer(4, TransformerSizes(head_groups=3))

@@ -29,11 +29,6 @@ def test_einsum_by_products_of_matrices_is_einsum(argument: str) -> None:
     np.testing.assert_allclose(_einsum(argument, *operands), np.einsum(argument, *operands), rtol=1e-12)
 
 
-def test_einsum_of_one_operand_is_einsum() -> None:
-    x = np.arange(6.0).reshape(2, 3)
-    assert _einsum("ij->ji", x).tolist() == x.T.tolist()
-
-
 def test_results_that_nobody_wants_are_dropped_after_their_last_use() -> None:
     expressions, sources = ["input:x[0:2]", "exp", "add", "square"], [[], [0], [0, 1], [1]]
     x = np.array([1.0, 2.0])

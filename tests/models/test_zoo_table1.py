@@ -7,7 +7,7 @@ import openvino as ov
 import pytest
 import torch
 
-from hsdag.models import ModelSpec, find_model
+from hsdag.models import find_model
 
 pytestmark = pytest.mark.slow
 
@@ -20,14 +20,6 @@ def built() -> dict[str, ov.Model]:
     return {name: find_model(name).build(seed=0) for name in NAMES}
 
 
-def _inputs(spec: ModelSpec, seed: int) -> list[np.ndarray]:
-    rng = np.random.default_rng(seed)
-    if spec.name == "bert_base_uncased":
-        ids = rng.integers(0, 30522, (1, 8))
-        return [ids, np.ones_like(ids), np.zeros_like(ids)]
-    return [rng.standard_normal(spec.inputs[0].shape, dtype=np.float32)]
-
-
 @pytest.mark.parametrize(
     ("name", "counts", "off"),
     [("resnet50", (396, 411), 0.0), ("inception_v3", (728, 764), 0.0), ("bert_base_uncased", (1009, 1071), 0.02)],
@@ -37,15 +29,6 @@ def test_ops_and_edges_are_the_papers(
 ) -> None:
     ops = built[name].get_ops()
     assert (len(ops), sum(len(op.inputs()) for op in ops)) == pytest.approx(counts, rel=off)
-
-
-@pytest.mark.parametrize(
-    ("name", "published"),
-    # torchvision's model cards (Inception-v3 less its auxiliary head of 3,326,696) and bert-base-uncased's
-    [("resnet50", 25_557_032), ("inception_v3", 27_161_264 - 3_326_696), ("bert_base_uncased", 109_482_240)],
-)
-def test_parameters_are_as_many_as_published(name: str, published: int) -> None:
-    assert find_model(name).num_parameters == published
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -66,16 +49,6 @@ def test_every_float_weight_is_fp16_followed_by_a_convert(built: dict[str, ov.Mo
         if op.get_type_name() == "Constant" and op.get_element_type().is_real() and op.data.size > 1:
             consumers = [target.get_node().get_type_name() for target in op.output(0).get_target_inputs()]
             assert (op.get_element_type(), consumers) == (ov.Type.f16, ["Convert"])
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_outputs_are_finite_of_sane_scale_and_depend_on_the_input(built: dict[str, ov.Model], name: str) -> None:
-    spec = find_model(name)
-    request = ov.Core().compile_model(built[name], "CPU").create_infer_request()
-    first, second = (np.array(request.infer(_inputs(spec, seed))[0]) for seed in (0, 1))
-    assert np.isfinite(first).all()
-    assert 0.1 < first.std() < 10
-    assert np.abs(first - second).max() > 0.01 * first.std()
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -61,26 +59,6 @@ def test_one_device_for_all_compiles_plainly(core: ov.Core, model: ov.Model, pla
     assert set(affinities(placement.apply(model)).values()) == {f"CPU_{device}"}
 
 
-def test_a_callers_properties_of_a_device_leave_its_others_as_they_are(
-    core: ov.Core, model: ov.Model, alternating: Alternating
-) -> None:
-    given = {"DEVICE_PROPERTIES": {"CPU_SLOW": {"PERF_COUNT": "YES"}}}
-    found = alternating(model).compile(core, model, given).get_property("DEVICE_PROPERTIES")
-    assert (found["CPU_SLOW"]["PERF_COUNT"], found["CPU_FAST"]["PERF_COUNT"]) == ("YES", "NO")
-    assert (found["CPU_SLOW"]["INFERENCE_NUM_THREADS"], found["CPU_FAST"]["INFERENCE_NUM_THREADS"]) == (1, 2)
-
-
-def test_a_shape_read_behind_another_device_is_no_input_of_its_submodel(core: ov.Core, place: Place, run: Run) -> None:
-    x = op.parameter([2, 4], np.float32, name="x")
-    flat = op.tanh(op.reshape(x, op.constant([8]), special_zero=False, name="flat"), name="tanh")
-    back = op.reshape(flat, op.shape_of(x), special_zero=False, name="back")
-    model = ov.Model([op.relu(back, name="relu")], [x], "m")
-    names = graph_of(model).op_names
-    sets = colocate(graph_of(model)).sets.labels
-    slow = {int(sets[names.index(name)]) for name in ("tanh", "relu")}
-    assert_agrees(core, place(model, lambda s: "SLOW" if s in slow else "FAST"), model, run)
-
-
 def test_a_compiled_model_can_be_reshaped_by_its_owner(core: ov.Core, place: Place) -> None:
     x = op.parameter([2, 3], np.float32, name="x")
     size = op.convert(op.reduce_prod(op.shape_of(x), op.constant([0])), "f32", name="size")
@@ -106,13 +84,6 @@ def test_computed_shapes_and_axes_are_no_inputs_of_submodels(core: ov.Core, plac
     model = ov.Model([op.result(op.reduce_max(total, op.subtract(last, op.constant([3])), True))], [x], "m")
     drawn = np.random.default_rng(seed).choice(["FAST", "SLOW"], 20)
     assert_agrees(core, place(model, lambda s: str(drawn[s % 20])), model, run)
-
-
-def test_a_pad_without_its_value_runs_under_hetero(core: ov.Core, place: Place, run: Run) -> None:
-    x = op.parameter([2, 3], np.float32, name="x")
-    ends = op.constant([1, 1])
-    model = ov.Model([op.result(op.relu(op.pad(op.tanh(x), ends, ends, "constant")))], [x], "m")
-    assert_agrees(core, place(model, lambda s: ("FAST", "SLOW")[s % 2]), model, run)
 
 
 def test_another_model_is_refused(model: ov.Model, alternating: Alternating) -> None:
@@ -166,23 +137,3 @@ def test_random_models_run_alike_under_random_placements(
     core: ov.Core, place: Place, run: Run, model: ov.Model, devices: list[str]
 ) -> None:
     assert_agrees(core, place(model, lambda s: devices[s % 40]), model, run)
-
-
-@pytest.mark.skipif((os.cpu_count() or 1) < 2, reason="one processor cannot tell one thread from two")
-def test_a_one_thread_device_keeps_to_one_thread_in_a_split_model(core: ov.Core, place: Place) -> None:
-    x = op.parameter([512, 512], np.float32, name="x")
-    y = x
-    for seed in range(8):
-        weight = np.random.default_rng(seed).standard_normal((512, 512)).astype(np.float32) / 20
-        y = op.relu(op.matmul(y, op.constant(weight), False, False))
-    model = ov.Model([y], [x], "chain")
-    graph = graph_of(model)
-    heavy = colocate(graph).sets.labels[[v for v, t in enumerate(graph.op_types) if t == "MatMul"]]
-    compiled = place(model, lambda s: "SLOW" if s != heavy[-1] else "FAST").compile(core, model)
-    assert int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")) > 1
-    request = compiled.create_infer_request()
-    request.infer()
-    wall_s, busy_s = time.perf_counter(), time.process_time()
-    for _ in range(20):
-        request.infer()
-    assert time.process_time() - busy_s < 1.6 * (time.perf_counter() - wall_s)

@@ -39,17 +39,6 @@ def test_an_exported_ir_runs_as_it_was_placed(
         assert np.array_equal(found, expected)
 
 
-def test_an_exported_ir_takes_another_placement_of_its_model(
-    tmp_path: Path, core: ov.Core, model: ov.Model, place: Place, run: Run
-) -> None:
-    first = place(model, lambda s: ("FAST", "SLOW")[s % 2])
-    second = place(model, lambda s: ("SLOW", "FAST")[s % 2])
-    back = load_model(export_placement(first, "ir", tmp_path / "placed.xml", model)[0])
-    expected = run(core.compile_model(model, "CPU"), model)
-    found = run(second.compile(core, back), back)
-    assert np.allclose(found[0], expected[0], rtol=1e-4, atol=1e-5)
-
-
 def test_an_exported_ir_is_the_model_as_it_was_given(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
     exported = load_model(export_placement(alternating(model), "ir", tmp_path / "placed.xml", model)[0])
     ops = [[(n.get_friendly_name(), n.get_type_name()) for n in m.get_ordered_ops()] for m in (model, exported)]
@@ -80,15 +69,3 @@ def test_ops_that_share_a_name_survive_the_file(tmp_path: Path, core: ov.Core, a
     point = np.asarray([0.1, -0.2], np.float32)
     expected = np.tanh(5 * np.tanh(3 * np.tanh(2 * point)))
     assert compiled([point])[0] == pytest.approx(expected, rel=1e-4)
-
-
-def test_writing_over_the_models_own_file_is_safe(
-    tmp_path: Path, core: ov.Core, model: ov.Model, alternating: Alternating, run: Run
-) -> None:
-    ov.save_model(model, tmp_path / "m.xml", compress_to_fp16=False)
-    expected = run(core.compile_model(model, "CPU"), model)
-    own = load_model(tmp_path / "m.xml")
-    export_placement(alternating(own), "ir", tmp_path / "m.xml", own)
-    back = load_model(tmp_path / "m.xml")
-    found = run(Placement.from_model(back).compile(core, back), back)
-    assert np.allclose(found[0], expected[0], rtol=1e-4, atol=1e-5)

@@ -74,15 +74,6 @@ def test_annotations_read_back_to_the_devices_of_the_ops(tmp_path: Path, place: 
     assert set(found.values()) == {"FAST", "SLOW"}
 
 
-def test_the_annotated_model_is_the_same_but_for_annotations(tmp_path: Path, place: Place, onnx_file: Path) -> None:
-    (path, _) = hsdag.export(halves(place, onnx_file), "ort", tmp_path / "out.onnx", onnx_file).files
-    annotated = onnx.load(path)
-    onnx.checker.check_model(annotated)
-    for node in annotated.graph.node:
-        del node.metadata_props[:]
-    assert annotated == onnx.load(onnx_file)
-
-
 def test_onnx_runtime_takes_the_annotations_and_the_setting(tmp_path: Path, place: Place, onnx_file: Path) -> None:
     (path, document) = hsdag.export(halves(place, onnx_file), "ort", tmp_path / "out.onnx", onnx_file).files
     settings = settings_of(document)

@@ -72,19 +72,6 @@ def test_parts_and_pipelines_compute_what_our_executor_computes(
     assert are_equal(list(found.values()), expected)
 
 
-def test_an_output_has_one_name_even_where_a_plugin_drops_what_is_before_it(tmp_path: Path, place: Place) -> None:
-    x = op.parameter([1, 3, 4, 4], np.float32, name="x")
-    channel = op.unsqueeze(op.gather(x, op.constant(1), op.constant(1)), op.constant(1))
-    scaled = op.add(op.multiply(channel, op.constant(np.float32(0.5))), op.constant(np.float32(0.25)))
-    for node in (channel, scaled.input_value(0).get_node()):
-        node.output(0).get_tensor().set_names({f"a name before all others: {node.get_type_name()}"})
-    model = ov.Model([op.tanh(scaled), op.relu(scaled)], [x], "m")
-    placement = place(model, lambda s: ("FAST", "SLOW")[s >= 4])
-    for part in PartsManifest.load(hsdag.export(placement, "parts", tmp_path / "out", model).files[0]).parts:
-        compiled = ov.Core().compile_model(tmp_path / "out" / part.xml, "CPU")
-        assert [port.get_names() for port in compiled.outputs] == [{tensor.name} for tensor in part.outputs]
-
-
 def test_a_manifest_says_what_lies_in_its_folder(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
     placement = alternating(model)
     (manifest_file, *files) = hsdag.export(placement, "parts", tmp_path / "out", model).files

@@ -92,11 +92,6 @@ def test_the_script_names_a_missing_file(
     assert re.fullmatch(r"no such file: .*sample\.xml; usage: .*\n", done.stderr)
 
 
-def test_one_device_runs_without_hetero(tmp_path: Path, model: ov.Model, place: Place) -> None:
-    script, *_ = export_placement(place(model, lambda _: "SLOW"), "python", tmp_path / "run.py", model)
-    assert run_script(script).stdout.startswith("submodels: 1\n")
-
-
 def compiler() -> str:
     found = shutil.which("g++") or shutil.which("c++")
     if found is None or not (PACKAGE / "include").exists():

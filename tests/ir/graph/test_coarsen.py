@@ -54,14 +54,6 @@ def test_bytes_between_groups_count_each_tensor_once_per_reading_group(
     assert coarse.graph.output_bytes.sum() == sum(2**s for s in {s for s, _ in sent})
 
 
-@given(data=st.data())
-def test_groups_of_units_stand_in_topological_order(
-    dags: st.SearchStrategy[ComputationGraph], data: st.DataObject
-) -> None:
-    units = placement_units(data.draw(dags)).graph
-    assert (units.edge_src < units.edge_dst).all()
-
-
 @given(data=st.data(), share=st.floats(0.05, 1.0))
 def test_max_share_only_refines_the_papers_units(
     dags: st.SearchStrategy[ComputationGraph], data: st.DataObject, share: float

@@ -33,14 +33,6 @@ def ones(*shape: int) -> np.ndarray:
     return np.ones(shape, dtype=np.float32)
 
 
-def test_a_constant_lies_with_its_consumer_and_floats() -> None:
-    x = op.parameter([2, 2], np.float32, name="x")
-    model = ov.Model([op.matmul(x, op.constant(ones(2, 2), name="w"), False, False, name="mm")], [x], "m")
-    sets = Sets(model)
-    assert sets.together("w", "mm")
-    assert sets.floats("w")
-
-
 def test_a_shared_constant_lies_with_its_first_consumer_and_ties_nothing() -> None:
     x = op.parameter([2, 2], np.float32, name="x")
     w = op.constant(ones(2, 2), name="w")
@@ -95,23 +87,6 @@ def test_a_variable_and_what_lies_between_its_ops_are_one_set() -> None:
     sets = Sets(stateful())
     assert sets.together("x", "read", "add", "relu", "assign")
     assert not sets.together("read", "tanh")
-
-
-def test_shape_arithmetic_lies_with_its_consumer_and_floats(model: ov.Model) -> None:
-    sets = Sets(model)
-    assert sets.together("shape", "batch", "target", "flat2")
-    assert all(sets.floats(name) for name in ("shape", "batch", "target"))
-    assert not sets.together("flat2", "flat3")
-
-
-def test_parameter_and_result_lie_with_their_neighbours() -> None:
-    x = op.parameter([2], np.float32, name="x")
-    a = op.relu(x, name="a")
-    b = op.tanh(a, name="b")
-    sets = Sets(ov.Model([op.result(b, name="out")], [x], "m"))
-    assert sets.together("x", "a")
-    assert sets.together("b", "out")
-    assert not sets.together("a", "b")
 
 
 def test_a_parameter_read_first_by_shape_of_lies_with_its_first_reader_of_data() -> None:

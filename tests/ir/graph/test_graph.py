@@ -42,21 +42,11 @@ def test_topological_order_exists_exactly_for_acyclic_graphs(pairs: list[tuple[i
             topological_order(8, table[:, 0], table[:, 1])
 
 
-def test_input_ports_are_counted_in_edge_order() -> None:
-    graph = graph_from_edges(["A", "B", "C"], [(0, 2), (1, 2), (0, 1), (0, 2)])
-    assert graph.edge_dst_port.tolist() == [0, 1, 0, 2]
-
-
 def test_sizes_follow_shapes_and_edges() -> None:
     graph = graph_from_edges(["A", "B", "C"], [], shapes=[(1, 2, 3), (4,), ()])
     assert [graph.shape_of(v) for v in range(3)] == [(1, 2, 3), (4,), ()]
     assert diamond().edge_bytes.tolist() == [24] * 4
     assert (diamond().mean_degree, graph_from_edges([], []).mean_degree) == (1.0, 0.0)
-
-
-def test_arrays_cannot_be_written() -> None:
-    with pytest.raises(ValueError, match="read-only"):
-        diamond().flops[0] = 1.0
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,6 @@ import pytest
 
 from hsdag.ir.errors import ModelError
 from hsdag.ir.graph.model_guard import IDLE_S, READER_COMMAND, ModelGuard, ReadModel, _sizes_bytes
-from hsdag.ir.graph.reader import load_model
 from hsdag.ir.processes import Numbered, Request
 
 CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
@@ -44,29 +43,11 @@ def test_a_model_that_hangs_the_reader_is_refused(guard: ModelGuard, monkeypatch
     assert not guard._client.is_running
 
 
-def test_the_present_folder_is_refused_in_one_line(
-    guard: ModelGuard, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    (tmp_path / "saved_model.pb").write_bytes(b"no model")
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(ModelError, match=r"^\. "):
-        guard.check(Path(), {}, {})
-
-
 def test_a_model_that_crashes_the_reader_is_refused_and_the_next_one_read(guard: ModelGuard, tiny_resnet: Path) -> None:
     words = r"model\.xml is not .* the reader was ended by SIGSEGV; export the model again"
     with pytest.raises(ModelError, match=words):
         guard.check(CORPUS / "ir" / "reader-crash-without-inputs" / "model.xml", {}, {})
     guard.check(tiny_resnet, {}, {})
-
-
-@pytest.mark.slow
-def test_a_process_that_ended_since_it_was_idle_is_replaced(guard: ModelGuard, tiny_resnet: Path) -> None:
-    guard.check(tiny_resnet, {}, {})
-    process = process_of(guard)
-    assert process.wait(IDLE_S + 60) == 0
-    guard.check(tiny_resnet, {}, {})
-    assert process_of(guard).pid != process.pid
 
 
 def test_files_of_its_name_count_as_a_model_and_those_beside_it_may_be_its_weights(
@@ -85,11 +66,6 @@ def test_files_of_its_name_count_as_a_model_and_those_beside_it_may_be_its_weigh
 
     monkeypatch.setattr(Path, "iterdir", refuse)  # the folder cannot be listed
     assert _sizes_bytes(tmp_path / "model.xml") == (110, 110)
-
-
-def test_reading_a_model_guards_it_and_leaves_this_process_alone() -> None:
-    with pytest.raises(ModelError, match="SIGSEGV"):
-        load_model(CORPUS / "ir" / "reader-crash-without-inputs" / "model.xml")
 
 
 def test_the_reader_has_memory_for_six_times_what_lies_beside_a_model(

@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from openvino import opset6
 from openvino import opset13 as op
 
-from hsdag.exports.base import export_placement
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import canonical_names, fingerprint, graph_of, read_graph
 from hsdag.ir.graph.computation_graph import Csr
@@ -30,14 +29,6 @@ def read(path: Path, batch: int = 2) -> ov.Model:
     model = ov.Core().read_model(path)
     model.reshape([batch, 3, 8, 8])
     return model
-
-
-def test_a_second_read_gives_other_friendly_names_and_the_same_canonical_ones(onnx_file: Path) -> None:
-    first, second = graph_of(read(onnx_file)), graph_of(read(onnx_file))
-    assert first.op_names != second.op_names
-    assert first.canonical_names == second.canonical_names
-    assert len(set(first.canonical_names)) == first.num_ops
-    assert fingerprint(first) == fingerprint(second)
 
 
 def test_inputs_of_an_op_are_numbered_in_the_order_of_its_ports() -> None:
@@ -72,12 +63,6 @@ def test_reshaping_keeps_canonical_names_and_changes_the_fingerprint(onnx_file: 
     first, second = graph_of(read(onnx_file)), graph_of(read(onnx_file, batch=5))
     assert first.canonical_names == second.canonical_names
     assert fingerprint(first) != fingerprint(second)
-
-
-def test_an_ir_of_an_onnx_model_has_its_fingerprint(onnx_file: Path, tmp_path: Path) -> None:
-    model = read(onnx_file)
-    ov.serialize(model, tmp_path / "m.xml")
-    assert fingerprint(read_graph(tmp_path / "m.xml")) == fingerprint(graph_of(model))
 
 
 def test_a_model_whose_pad_has_no_value_is_the_model_that_its_ir_is(
@@ -132,23 +117,6 @@ def test_applying_to_other_shapes_is_refused_with_the_shapes(onnx_file: Path, pl
     complaint = r"with the input shapes x\[2,3,8,8\], and this model has x\[5,3,8,8\]: reshape"
     with pytest.raises(PlacementError, match=complaint):
         placement.apply(model)
-
-
-def test_an_exported_script_finds_its_ops_where_other_models_were_read_before(
-    onnx_file: Path, tmp_path: Path, place: Place
-) -> None:
-    read(onnx_file)
-    placement = place(read(onnx_file), lambda s: ("FAST", "SLOW")[s % 2])
-    script, *_ = export_placement(placement, "python", tmp_path / "run.py", ov.Core().read_model(onnx_file))
-    program = (
-        "import runpy, sys, openvino as ov\n"
-        "ov.Core().read_model(sys.argv[2])\n"
-        "sys.argv[1:] = []\n"
-        "runpy.run_path(sys.argv[0], run_name='__main__')\n"
-    )
-    command = [sys.executable, "-c", program.replace("sys.argv[0]", repr(str(script))), "-", str(onnx_file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
-    assert (done.stderr, done.returncode) == ("", 0)
 
 
 def test_a_file_of_version_1_loads_where_its_names_match(model: ov.Model, core: ov.Core, place: Place) -> None:

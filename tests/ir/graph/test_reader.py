@@ -7,18 +7,16 @@ import subprocess
 from pathlib import Path
 
 import numpy as np
-import onnx
 import openvino as ov
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from onnx import TensorProto, helper
 from openvino import opset13 as op
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ModelError, OptionError
-from hsdag.ir.graph.build import fingerprint, read_graph
+from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.reader import EXTENSIONS_VARIABLE, load_model, parse_shapes
 from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import DeviceSet
@@ -88,13 +86,6 @@ def test_a_bin_of_another_size_is_refused(saved: Path, change: int) -> None:
     assert f"has {len(content) + change} bytes, but m.xml needs {len(content)}" in refusal(saved)
 
 
-def test_a_model_without_weights_needs_no_bin(tmp_path: Path) -> None:
-    x = op.parameter([2], np.float32, name="x")
-    ov.save_model(ov.Model([op.relu(x)], [x], "m"), tmp_path / "m.xml")
-    (tmp_path / "m.bin").unlink(missing_ok=True)
-    assert read_graph(tmp_path / "m.xml").num_ops == 3
-
-
 @pytest.mark.parametrize("name", ["notes.txt", "broken.onnx", "broken.xml", "broken.pb", "broken.tflite"])
 def test_a_file_that_is_no_model_is_refused_with_the_choices_and_nothing_else(
     tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
@@ -148,22 +139,11 @@ def test_a_library_of_operations_makes_them_known(magic: Path, monkeypatch: pyte
     assert read_graph(magic).op_types == ("Parameter", "Magic", "Result")
 
 
-def test_a_library_of_something_else_is_refused(magic: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "no.so").write_text("no library")
-    monkeypatch.setenv(EXTENSIONS_VARIABLE, str(tmp_path / "no.so"))
-    assert f"{tmp_path / 'no.so'} is not a library of OpenVINO operations: " in refusal(magic)
-
-
 def test_dynamic_inputs_need_shapes_and_are_all_named() -> None:
     with pytest.raises(
         ModelError, match=r"dynamic shapes \(x \[\?,3\], y \[\?,3\]\): fix .* --shape 'x\[...\],y\[...\]'"
     ):
         load_model(dynamic_model())
-
-
-def test_given_shapes_fix_the_inputs() -> None:
-    graph = read_graph(dynamic_model(), {"x": (2, 3), "y": (2, 3)})
-    assert graph.shape_of(graph.index_of["x"]) == (2, 3)
 
 
 @pytest.mark.parametrize(
@@ -184,24 +164,6 @@ def test_inputs_may_stay_dynamic_where_only_the_graph_is_wanted(tmp_path: Path) 
     ov.save_model(dynamic_model(), tmp_path / "open.xml")
     graph = read_graph(tmp_path / "open.xml", dynamic=True)
     assert (graph.name, graph.shape_of(graph.index_of["x"])) == ("open", (1, 3))
-
-
-def test_an_onnx_file_is_read_and_always_alike(tmp_path: Path) -> None:
-    weight = helper.make_tensor("w", TensorProto.FLOAT, [3, 2], [1.0] * 6)
-    value = helper.make_tensor_value_info
-    graph = helper.make_graph(
-        [helper.make_node("MatMul", ["x", "w"], ["y"], name="mm"), helper.make_node("Relu", ["y"], ["z"], name="r")],
-        "tiny",
-        [value("x", TensorProto.FLOAT, ["batch", 3])],
-        [value("z", TensorProto.FLOAT, ["batch", 2])],
-        [weight],
-    )
-    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    onnx.save(made, tmp_path / "tiny.onnx")
-    first, second = (read_graph(tmp_path / "tiny.onnx", {"x": (4, 3)}) for _ in range(2))
-    assert sorted(first.op_types) == ["Constant", "MatMul", "Parameter", "Relu", "Result"]
-    assert first.flops[first.op_types.index("MatMul")] == 2 * 4 * 3 * 2
-    assert fingerprint(first) == fingerprint(second)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch.jit inside the converter

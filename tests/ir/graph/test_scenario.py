@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from hsdag.ir.errors import ModelError, OptionError
@@ -17,10 +16,6 @@ def test_the_text_of_a_scenario_reads_as_the_same_scenario(text: str) -> None:
     scenario = Scenario.parse(text)
     assert scenario.text == text
     assert Scenario.parse(scenario.text) == scenario
-
-
-def test_a_model_with_one_input_takes_shapes_without_a_name() -> None:
-    assert Scenario.parse("1,32 > 1,1@4") == Scenario(({"": (1, 32)}, {"": (1, 1)}), 4.0)
 
 
 @pytest.mark.parametrize(
@@ -75,8 +70,3 @@ def test_inputs_of_fixed_shapes_need_no_shape_and_tokens_name_inputs_that_are_mi
 def test_shapes_that_do_not_fit_the_model_are_refused(text: str, why: str) -> None:
     with pytest.raises(ModelError, match=why):
         Scenario.parse(text).of(chain_model())
-
-
-def test_weights_survive_their_text_to_the_last_bit() -> None:
-    weight = float(np.nextafter(0.1, 1.0))
-    assert Scenario.parse(Scenario(({"x": (1,)},), weight).text).weight == weight

@@ -10,7 +10,6 @@ from hsdag.ir.graph.build import fingerprint, graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.graph.sizing import sized
-from hsdag.models.registry import build_model
 from tests.ir.growing import WIDTH, chain_model, growing_model
 
 ROW_BYTES = 4 * WIDTH
@@ -30,15 +29,6 @@ def test_a_state_is_as_long_as_all_inferences_together() -> None:
     graph = sizes_in("1,5>1,2>1,1")
     assert [graph.weight_bytes[v] for v in of_type(graph, "ReadValue")] == [8 * ROW_BYTES] * 2
     assert [graph.output_bytes[v] for v in of_type(graph, "ReadValue")] == [7 * ROW_BYTES] * 2
-
-
-def test_a_scenario_begins_with_an_empty_state_whatever_came_before() -> None:
-    model = build_model("tiny_stateful_llama_fp16")
-    scenarios = [each.of(model) for each in parse_scenarios((), "4,1+9,5")]
-    graph = sized(graph_of(model), model, scenarios)  # whose masks have to be as long as its states
-    states = [graph.weight_bytes[v] for v in of_type(graph, "ReadValue")]
-    assert states == [states[0]] * 8
-    assert states[0] % 10 == 0
 
 
 def test_the_largest_state_and_results_of_all_scenarios_count_and_mean_transfers() -> None:

@@ -51,12 +51,6 @@ def test_mask_rotary_tables_and_empty_caches_are_repeated_and_the_embedding_is_n
     )
 
 
-def test_nothing_is_repeated_where_there_is_no_state() -> None:
-    x = op.parameter([-1, 2], np.float32, name="x")
-    graph = graph_of(ov.Model([op.add(op.multiply(x, x), op.convert(op.shape_of(x), np.float32))], [x], "m"))
-    assert np.array_equal(floating_ops(graph), known_ops(graph))
-
-
 def test_only_the_residual_stream_and_the_inputs_cross_between_layers(graph: ComputationGraph) -> None:
     devices = np.asarray([split_after(graph, AFTER_LAYER_1)])
     found = SubmodelCollector(graph).crossings(devices, 2)

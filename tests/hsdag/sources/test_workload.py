@@ -13,7 +13,7 @@ from hsdag.models import find_workload
 from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.problem.cost_model import CostSource
 from hsdag.runtime.problem.problem_file import read_problem
-from hsdag.sources.workload import build_problem, cluster, first_devices
+from hsdag.sources.workload import build_problem, first_devices
 
 BUILD = ("models", "build")
 
@@ -38,15 +38,6 @@ def test_inputs_are_free_and_a_product_takes_its_roofline() -> None:
     assert problem.time_s[problem.index_of["AB[0,0,0]"], 0] == pytest.approx(expected_s)
 
 
-def test_the_json_answer_counts_ops_edges_and_devices(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "net.json"
-    options = "--family er --nodes 10 --modules 2 --channels 2 --dependence strong --seed 3 --batch 4 --devices 2"
-    assert run([*BUILD, "random-wired", *options.split(), "-o", str(path), "--json"]) == 0
-    answer, problem = json.loads(capsys.readouterr().out), read_problem(path)
-    assert (answer["ops"], answer["edges"], answer["devices"]) == (30, len(problem.edge_src), 2)
-    assert answer["source"] == "analytic"
-
-
 def test_rwnns_run_on_the_platform_of_diviml_about_as_much_slower_as_in_its_table_ii() -> None:
     total_s = build_problem("random-wired", None, {"family": "er"}).time_s.sum(axis=0)
     assert total_s[0] / total_s[2] == pytest.approx(7.10, rel=0.15)  # CPU against A100
@@ -61,25 +52,11 @@ def test_gpt3_is_placed_on_six_servers_that_hold_it_only_together() -> None:
     assert problem.memory_bytes.max() < problem.weight_bytes.sum() < problem.memory_bytes[gpus].sum()
 
 
-def test_servers_of_a_cluster_have_twins_and_a_slower_network() -> None:
-    one = load_platform("t4-a100")
-    many = cluster(one, 2)
-    assert many.device_names[:5] == ("s0.CPU", "s0.T4.0", "s0.T4.1", "s0.A100.0", "s0.A100.1")
-    inside, outside = many.link_bandwidth_bytes_per_s[1, 2], many.link_bandwidth_bytes_per_s[1, 6]
-    assert (inside, outside) == (one.link_bandwidth_bytes_per_s[1, 2], 12.5e9)
-
-
 def test_first_devices_keep_their_links() -> None:
     whole = load_platform("v100x8")
     part = first_devices(whole, 5)
     assert part.device_names == whole.device_names[:5]
     assert np.array_equal(part.link_latency_s, whole.link_latency_s[:5, :5])
-
-
-def test_first_devices_of_a_calibrated_platform_keep_their_calibration() -> None:
-    whole = load_platform("i9-12900k-uhd770-flex170")
-    part = first_devices(whole, 1)
-    assert np.array_equal(part.op_time, whole.op_time[:1])
 
 
 @pytest.mark.parametrize(
