@@ -1,13 +1,14 @@
 """Processes of ours that answer requests one after another, killed and started again when they crash or hang.
 
-Requests and answers go through the socket that such a process has as stdin; what libraries print goes to a file.
+Requests and answers go through the socket that such a process has as stdin; what libraries print goes to a file. An
+answer is the value that was asked for, or the exception that the client raises in its place; one that nobody waits for
+any more comes from a process that has been ended.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
-import itertools
 import os
 import signal
 import subprocess
@@ -69,17 +70,6 @@ class Question:
     content: Any
 
 
-@dataclass(frozen=True)
-class Numbered:
-    """A request, a note or a question on it, or its answer, under a number that no other request of the process has.
-
-    An answer is the value that was asked for, or the exception that the client raises in its place.
-    """
-
-    number: int
-    content: Any
-
-
 class CandidateFailed(Exception):  # noqa: N818 - an ending we expect, not an error
     """A candidate that did not compile or run; ``lost_worker`` when the process died, or hung and ``is_late``."""
 
@@ -94,14 +84,14 @@ class WorkerDefect(Exception):  # noqa: N818 - no error of the user's
 
 
 class Channel:
-    """The way to the client, while the request of a number is being answered."""
+    """The way to the client, while a request is being answered."""
 
     def __init__(self, connection: Any) -> None:
-        self._connection, self.number = connection, 0
+        self._connection = connection
 
     def tell(self, content: Any) -> None:
         """Send a note, ahead of the answer, or the answer itself."""
-        self._connection.send(Numbered(self.number, content))
+        self._connection.send(content)
 
     def ask(self, content: Any) -> Any:
         """What the client replies. Raises EOFError when it has gone."""
@@ -122,14 +112,13 @@ def serve(make_worker: Callable[[Any, Channel], Handler], connection: Any, idle_
     channel = Channel(connection)
     with contextlib.suppress(EOFError):
         while connection.poll(None if worker is None else idle_s):
-            request: Numbered = connection.recv()
-            channel.number = request.number
+            request: Any = connection.recv()
             answer: Any = None
             try:
                 if worker is None:
-                    worker = make_worker(request.content, channel)
+                    worker = make_worker(request, channel)
                 else:
-                    answer = worker.handle(request.content)
+                    answer = worker.handle(request)
             except (ExecutionError, MemoryError) as error:
                 answer = CandidateFailed(str(error) or "the memory of the process does not suffice")
             except HsdagError as error:
@@ -185,7 +174,6 @@ class WorkerClient:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: Connection | None = None
         self._is_set_up = False
-        self._numbers = itertools.count()
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the client
 
     def __enter__(self) -> WorkerClient:
@@ -250,7 +238,7 @@ class WorkerClient:
         watchdog.start()
         has_ended, answer = False, None
         try:
-            answer = self._answer_to(Numbered(next(self._numbers), request), watchdog)
+            answer = self._answer_to(request, watchdog)
         except (EOFError, OSError):
             has_ended = True
         except BaseException:  # half an answer may be left
@@ -270,7 +258,7 @@ class WorkerClient:
             raise answer
         return cast(A, answer)
 
-    def _answer_to(self, request: Numbered, watchdog: _Watchdog) -> object:
+    def _answer_to(self, request: Request[Any], watchdog: _Watchdog) -> object:
         """Send a request, and read on until its answer comes. Raises EOFError or OSError when the worker ends."""
         assert self._connection is not None
         begin_s = time.monotonic()
@@ -278,16 +266,14 @@ class WorkerClient:
         self._connection.send(request)
         while True:
             if self._connection.poll(POLL_S):
-                answer: Numbered = self._connection.recv()
-                if answer.number != request.number:
-                    continue
-                if isinstance(answer.content, Question):
-                    self._connection.send(self.on_question(answer.content.content))
-                elif isinstance(answer.content, Compiling):
-                    watchdog.compiling = answer.content.target
+                answer: object = self._connection.recv()
+                if isinstance(answer, Question):
+                    self._connection.send(self.on_question(answer.content))
+                elif isinstance(answer, Compiling):
+                    watchdog.compiling = answer.target
                     compiled_s, is_told = time.monotonic(), False
                 else:
-                    return answer.content
+                    return answer
             if watchdog.compiling and not is_told and time.monotonic() - compiled_s > TOLD_AFTER_S:
                 self.on_wait(f"waiting for {watchdog.compiling} to compile; GPUs may take minutes the first time")
                 is_told = True

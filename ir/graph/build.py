@@ -15,7 +15,7 @@ import numpy as np
 import openvino as ov
 
 from hsdag.ir.errors import ModelError
-from hsdag.ir.graph.computation_graph import ComputationGraph, Csr
+from hsdag.ir.graph.computation_graph import ComputationGraph, Csr, padded
 from hsdag.ir.graph.flops import Shape, op_flops
 from hsdag.ir.graph.reader import Shapes, load_model
 
@@ -123,7 +123,33 @@ def _graph_of(model: ov.Model) -> ComputationGraph:
         variables.append(str(attributes.get("variable_id", "")))
     sinks = sorted((index[node.get_name()] for node in model.get_sinks()), key=variables.__getitem__)
     roots = [*(index[node.get_name()] for node in model.get_results()), *sinks]
-    return _assemble(model, named, output_shapes, output_bytes, edges, flops, variables, roots)
+    nodes = [node for _, node in named]
+    shapes, ranks = padded([shapes[0] if shapes else () for shapes in output_shapes])
+    src, dst, src_port, dst_port, edge_bytes = np.asarray(edges, dtype=np.int64).reshape(-1, 5).T.copy()
+    total = np.asarray([sum(sizes) for sizes in output_bytes], dtype=np.int64)
+    types = tuple(node.get_type_name() for node in nodes)
+    return ComputationGraph(
+        name=model.get_friendly_name(),
+        op_names=tuple(name for name, _ in named),
+        op_types=types,
+        element_types=tuple(
+            node.get_output_element_type(0).get_type_name() if node.get_output_size() else "" for node in nodes
+        ),
+        shapes=shapes,
+        ranks=ranks,
+        output_bytes=total,
+        weight_bytes=np.where(np.isin(types, "Constant"), total, 0),
+        flops=flops,
+        edge_src=src,
+        edge_dst=dst,
+        edge_src_port=src_port,
+        edge_dst_port=dst_port,
+        edge_bytes=edge_bytes,
+        topological_order=np.arange(len(nodes), dtype=np.int64),
+        variables=tuple(variables),
+        is_dynamic=np.asarray([any(p.get_partial_shape().is_dynamic for p in n.outputs()) for n in nodes]),
+        canonical_names=canonical_names(types, Csr.build(len(nodes), dst, src), roots),
+    )
 
 
 def fingerprint(graph: ComputationGraph) -> str:
@@ -161,48 +187,6 @@ def canonical_names(op_types: Sequence[str], predecessors: Csr, roots: Sequence[
             pending.append(~v)
             pending.extend(reversed(indices[indptr[v] : indptr[v + 1]]))
     return tuple(names)
-
-
-def _assemble(
-    model: ov.Model,
-    named: list[tuple[str, ov.Node]],
-    output_shapes: list[list[Shape]],
-    output_bytes: list[list[int]],
-    edges: list[tuple[int, int, int, int, int]],
-    flops: np.ndarray[Any, np.dtype[np.float64]],
-    variables: list[str],
-    roots: list[int],
-) -> ComputationGraph:
-    nodes = [node for _, node in named]
-    ranks = np.asarray([len(shapes[0]) if shapes else 0 for shapes in output_shapes], dtype=np.int64)
-    shapes = np.zeros((len(nodes), int(ranks.max(initial=0))), dtype=np.int64)
-    for v, of_outputs in enumerate(output_shapes):
-        shapes[v, : ranks[v]] = of_outputs[0] if of_outputs else ()
-    src, dst, src_port, dst_port, edge_bytes = np.asarray(edges, dtype=np.int64).reshape(-1, 5).T.copy()
-    total = np.asarray([sum(sizes) for sizes in output_bytes], dtype=np.int64)
-    types = tuple(node.get_type_name() for node in nodes)
-    return ComputationGraph(
-        name=model.get_friendly_name(),
-        op_names=tuple(name for name, _ in named),
-        op_types=types,
-        element_types=tuple(
-            node.get_output_element_type(0).get_type_name() if node.get_output_size() else "" for node in nodes
-        ),
-        shapes=shapes,
-        ranks=ranks,
-        output_bytes=total,
-        weight_bytes=np.where(np.isin(types, "Constant"), total, 0),
-        flops=flops,
-        edge_src=src,
-        edge_dst=dst,
-        edge_src_port=src_port,
-        edge_dst_port=dst_port,
-        edge_bytes=edge_bytes,
-        topological_order=np.arange(len(nodes), dtype=np.int64),
-        variables=tuple(variables),
-        is_dynamic=np.asarray([any(p.get_partial_shape().is_dynamic for p in n.outputs()) for n in nodes]),
-        canonical_names=canonical_names(types, Csr.build(len(nodes), dst, src), roots),
-    )
 
 
 def sizes_of(port: Any) -> Shape:

@@ -186,6 +186,15 @@ class ComputationGraph:
         return data
 
 
+def padded(shapes: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:
+    """[N, R] shapes padded with zeros to the largest rank, and their ranks [N]."""
+    ranks = np.asarray([len(shape) for shape in shapes], dtype=np.int64)
+    table = np.zeros((len(shapes), int(ranks.max(initial=0))), dtype=np.int64)
+    for v, shape in enumerate(shapes):
+        table[v, : len(shape)] = shape
+    return table, ranks
+
+
 def graph_from_edges(
     op_types: Sequence[str],
     edges: Sequence[tuple[int, int]],
@@ -203,10 +212,7 @@ def graph_from_edges(
     """
     n = len(op_types)
     shape_list = list(shapes) if shapes is not None else [(1,)] * n
-    rank = max((len(s) for s in shape_list), default=0)
-    padded = np.zeros((n, rank), dtype=np.int64)
-    for v, shape in enumerate(shape_list):
-        padded[v, : len(shape)] = shape
+    table, ranks = padded(shape_list)
     pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
     src, dst = pairs[:, 0].copy(), pairs[:, 1].copy()
     sizes = output_bytes if output_bytes is not None else [4 * int(np.prod(s, dtype=np.int64)) for s in shape_list]
@@ -219,8 +225,8 @@ def graph_from_edges(
         op_names=tuple(op_names) if op_names is not None else tuple(f"op{v}" for v in range(n)),
         op_types=tuple(op_types),
         element_types=("f32",) * n,
-        shapes=padded,
-        ranks=np.asarray([len(s) for s in shape_list], dtype=np.int64),
+        shapes=table,
+        ranks=ranks,
         output_bytes=size_array,
         weight_bytes=np.zeros(n, dtype=np.int64),
         flops=np.asarray(flops if flops is not None else np.zeros(n), dtype=np.float64),
@@ -256,7 +262,7 @@ def topological_order(num_ops: int, src: IntArray, dst: IntArray) -> IntArray:
 def ranked_order(num_ops: int, src: IntArray, dst: IntArray, rank: ArrayLike) -> IntArray:
     """[N] the topological order that always takes the op of the smallest ``rank`` [N] next; ties by index.
 
-    O(N log N + E). Raises ValueError when the edges form a cycle.
+    O(N log N + E). The edges form no cycle.
     """
     successors, ranks = Csr.build(num_ops, src, dst), np.asarray(rank).tolist()
     waiting = np.bincount(dst, minlength=num_ops).tolist()
@@ -269,6 +275,5 @@ def ranked_order(num_ops: int, src: IntArray, dst: IntArray, rank: ArrayLike) ->
             waiting[u] -= 1
             if not waiting[u]:
                 heapq.heappush(ready, (ranks[u], u))
-    if len(order) != num_ops:
-        raise ValueError(f"{num_ops - len(order)} ops lie on or behind a cycle")
+    assert len(order) == num_ops
     return np.asarray(order, dtype=np.int64)

@@ -14,7 +14,7 @@ import pytest
 
 from hsdag.ir.errors import ModelError
 from hsdag.ir.graph.model_guard import IDLE_S, READER_COMMAND, ModelGuard, ReadModel, _sizes_bytes
-from hsdag.ir.processes import Numbered, Request
+from hsdag.ir.processes import Request
 
 CORPUS = Path(__file__).parents[2] / "fuzz" / "corpus"
 
@@ -84,8 +84,8 @@ def test_the_reader_of_a_model_that_hangs_ends_though_nobody_kills_it() -> None:
     request = ReadModel(CORPUS / "onnx" / "reader-hang" / "model.onnx", {}, {}, {}, 0, 0.1)
     ours, theirs = Pipe()
     with ours, theirs, subprocess.Popen(READER_COMMAND, stdin=theirs.fileno()) as process:
-        for number, content in enumerate((Request[None](), request)):
-            ours.send(Numbered(number, content))
+        for content in (Request[None](), request):
+            ours.send(content)
         assert process.wait(60) == -signal.SIGALRM
 
 

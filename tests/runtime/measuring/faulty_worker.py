@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import pickle
 import signal
 import sys
 import time
@@ -13,8 +12,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from hsdag.ir.errors import HsdagError
-from hsdag.ir.processes import Channel, Numbered, main
+from hsdag.ir.processes import Channel, main
 from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.messages import WorkerSetup
 from hsdag.runtime.measuring.worker import Worker
@@ -55,12 +53,6 @@ def kill_by(number: signal.Signals) -> Callable[[], None]:
     return lambda: os.kill(os.getpid(), number)
 
 
-def framed(message: object) -> bytes:
-    """A message as multiprocessing.connection writes it."""
-    body = pickle.dumps(message)
-    return len(body).to_bytes(4, "big") + body
-
-
 FAULTS: dict[str, Callable[[], object]] = {
     "crash": kill_by(signal.SIGSEGV),
     "abort": kill_by(signal.SIGABRT),
@@ -73,7 +65,6 @@ FAULTS: dict[str, Callable[[], object]] = {
     "set-up": mistake,
     "defect": mistake,
     "half": lambda: hang_over(os.write(0, b"\0\0\1\0 half a message")),
-    "late": lambda: os.write(0, framed(Numbered(-1, HsdagError("the answer to another request")))),
 }
 
 

@@ -212,12 +212,6 @@ def test_after_a_failed_set_up_the_next_call_says_the_same(tmp_path: Path, tiny_
                 client.call(ask(Worker.choices, "CPU"), 60.0)
 
 
-def test_an_answer_to_another_request_is_passed_over(tiny_resnet: Path) -> None:
-    runner = runner_for(tiny_resnet, faulty("late", 1))
-    with runner.client:
-        assert runner.open("a", ALONE).devices == ("CPU",)
-
-
 def test_an_interrupted_call_leaves_no_answer_to_the_next_one(tiny_resnet: Path) -> None:
     def interrupt() -> bool:
         raise KeyboardInterrupt
