@@ -64,7 +64,9 @@ def read_graph_file(path: Path) -> ComputationGraph:
         columns: dict[str, Any] = dict(record.model_dump(exclude={"format", "version"}))
         columns["shapes"], columns["ranks"] = padded(record.shapes)
         types = {"flops": np.float64, "is_dynamic": np.bool_}
-        lists = {k: np.array(v, types.get(k, np.int64)) for k, v in columns.items() if isinstance(v, list)}
+        lists: dict[str, Any] = {
+            k: np.array(v, types.get(k, np.int64)) for k, v in columns.items() if isinstance(v, list)
+        }
         return ComputationGraph(**columns | lists)
     except ValidationError as error:
         raise FileFormatError(f"{path}: {first_problem(error)}") from error
