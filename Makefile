@@ -8,12 +8,10 @@ TEST := $(BIN)/python -m pytest -n 3 --dist worksteal --max-worker-restart 0
 GPU_VENV := .venv-gpu
 SOFTWARE_GPU := tests/software_gpu
 OPTIMUM_VENV := .venv-optimum
-FUZZ_VENV := .venv-fuzz
-MINUTES ?= 10
 INTEGRATIONS := tests/integrations
 SUPPLY_VENV := .venv-supply
 
-.PHONY: place test test-slow test-gpu gpu test-optimum test-docs hunt fuzz docs schemas sbom licences audit benchmarks lint types check clean
+.PHONY: place test test-slow test-gpu gpu test-optimum test-docs hunt docs schemas sbom licences audit benchmarks lint types check clean
 
 place: $(VENV)/.installed $(MODEL)
 	$(BIN)/hsdag place $(MODEL) --partition-cpu 2 --budget $(BUDGET) -o artifacts/resnet50.placement.json
@@ -84,17 +82,6 @@ $(SUPPLY_VENV)/.installed: .ci/supply_requirements.txt
 hunt: $(VENV)/.installed
 	$(TEST) --hypothesis-profile new_examples
 
-# What hsdag reads, made wrong at random and guided by coverage, for so many minutes; findings go to artifacts/fuzz.
-fuzz: $(FUZZ_VENV)/.installed
-	PYTHONPATH=. $(FUZZ_VENV)/bin/python -m tests.fuzz.guided --minutes $(MINUTES)
-
-$(FUZZ_VENV)/.installed: tests/fuzz/requirements.txt $(VENV)/.installed
-	$(PYTHON) -m venv $(FUZZ_VENV)
-	$(FUZZ_VENV)/bin/python -m pip install --quiet -r $<
-	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
-		> "$$($(FUZZ_VENV)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/development.pth"
-	touch $@
-
 # Every benchmark with small settings: whether it still runs and prints its figure.
 benchmarks: $(VENV)/.installed
 	$(BIN)/python benchmarks/run_all.py
@@ -119,4 +106,4 @@ $(MODEL): | $(VENV)/.installed
 	$(BIN)/hsdag models build resnet50 -o $(MODEL)
 
 clean:
-	rm -rf $(VENV) $(OPTIMUM_VENV) $(GPU_VENV) $(SUPPLY_VENV) $(FUZZ_VENV) artifacts build dist *.egg-info
+	rm -rf $(VENV) $(OPTIMUM_VENV) $(GPU_VENV) $(SUPPLY_VENV) artifacts build dist *.egg-info

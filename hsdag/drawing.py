@@ -9,12 +9,11 @@ import importlib.util
 import io
 import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -161,7 +160,7 @@ def _draw_gantt(axes: Axes, timeline: Timeline) -> None:
             middle = (start_s + end_s) / 2 / scale_s
             axes.text(middle, device, _plain(name), ha="center", va="center", fontsize=8, clip_on=True)
     rows = rows_of(timeline)
-    axes.set_yticks([*rows.values()], [_short(name) for name in rows], fontsize=9)
+    axes.set_yticks([*rows.values()], [_plain(shortened(name)) for name in rows], fontsize=9)
     axes.set_ylim(height_of(timeline) - 0.5, -0.5)
     axes.set_xlim(0.0, end)
     axes.set_xlabel(f"time in {unit}")
@@ -170,7 +169,7 @@ def _draw_gantt(axes: Axes, timeline: Timeline) -> None:
     axes.spines[["top", "right"]].set_visible(False)
     kind = "simulated" if timeline.simulated else "measured"
     axes.set_title(f"{_plain(timeline.name)} ({kind}), {timeline.end_s / scale_s:.4g} {unit}", loc="left")
-    own = [(_short(name or "op"), colour) for name, colour in colours.items() if colour != OTHER_COLOUR]
+    own = [(_plain(shortened(name or "op")), colour) for name, colour in colours.items() if colour != OTHER_COLOUR]
     others = len(colours) - len(own)
     own += [(f"{others} other types", OTHER_COLOUR)] if others else []
     own += [("transfer", LINK_COLOUR)] if timeline.used_links else []
@@ -190,8 +189,9 @@ def _add_bars(axes: Axes, bars: Bars, scale_s: float, faces: Sequence[str], edge
     axes.add_collection(PolyCollection(vertices, facecolors=faces, **look))
 
 
-def _short(name: str, length: int = 32) -> str:
-    return _plain(name if len(name) <= length else f"{name[: length - 1]}…")
+def shortened(name: str, length: int = 32) -> str:
+    """A name as a label."""
+    return name if len(name) <= length else f"{name[: length - 1]}…"
 
 
 def _plain(text: str) -> str:
@@ -256,31 +256,28 @@ def _finite(values: Sequence[float]) -> FloatArray:
     return np.where(np.isfinite(found), found, np.nan)
 
 
-class TensorBoard(AbstractContextManager["TensorBoard"]):
-    """Writes points into a folder for TensorBoard; None writes nothing. Raises OptionError where that is missing."""
+@contextmanager
+def tensorboard_writer(folder: Path | None) -> Iterator[Callable[[CurvePoint], None]]:
+    """What writes points into a folder for TensorBoard; nothing is written without one.
 
-    def __init__(self, folder: Path | None) -> None:
-        self._writer: Any = None
-        if folder is not None:
-            if not is_installed("tensorboard"):
-                install = "pip install 'hsdag[tensorboard]'"
-                raise OptionError(f"--tensorboard needs tensorboard, which is not installed; run: {install}")
-            from torch.utils.tensorboard import SummaryWriter
+    Raises OptionError where TensorBoard is missing.
+    """
+    if folder is None:
+        yield lambda _: None
+        return
+    if not is_installed("tensorboard"):
+        install = "pip install 'hsdag[tensorboard]'"
+        raise OptionError(f"--tensorboard needs tensorboard, which is not installed; run: {install}")
+    from torch.utils.tensorboard import SummaryWriter
 
-            self._writer = SummaryWriter(str(folder))
+    with SummaryWriter(str(folder)) as writer:
 
-    def note(self, point: CurvePoint) -> None:
-        """Write what is known of a point."""
-        for name in ("mean", "best", "best_so_far", "entropy") if self._writer is not None else ():
-            value = getattr(point, name)
-            if np.isfinite(value):
-                self._writer.add_scalar(name, value, point.update)
+        def write(point: CurvePoint) -> None:
+            for name in ("mean", "best", "best_so_far", "entropy"):
+                if np.isfinite(getattr(point, name)):
+                    writer.add_scalar(name, getattr(point, name), point.update)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._writer is not None:
-            self._writer.close()
+        yield write
 
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], chosen: int | None = None) -> str:

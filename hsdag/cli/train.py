@@ -45,7 +45,7 @@ def train(
 ) -> None:
     """Train rules for list scheduling, or DOPPLER's networks, on many problems; every figure is simulated."""
     from hsdag.cli.progress import SearchProgress
-    from hsdag.drawing import TensorBoard
+    from hsdag.drawing import tensorboard_writer
     from hsdag.ir.errors import OptionError
     from hsdag.methods.registry import parse_changes
     from hsdag.scoring.base import SearchStopped
@@ -58,13 +58,13 @@ def train(
     check_files([output, curve], [], [curve])
     given, imitated = parse_changes(changes or ()), Expert(parse_duration(expert, "--expert"), expert_evaluations)
     wanted = TrainOptions(family, method, problems, updates, imitated, unseen, seed, given, workers)
-    with SearchProgress(None) as progress, TensorBoard(tensorboard) as board:
+    with SearchProgress(None) as progress, tensorboard_writer(tensorboard) as write:
         points: list[CurvePoint] = []
         watcher, title = progress.watcher, f"training on {family} (simulated)"
 
         def heard(point: CurvePoint) -> None:
             points.append(point)
-            board.note(point)
+            write(point)
             watcher.on_step(f"update {point.update + 1} of {wanted.num_updates}")
 
         try:

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,14 @@ AT_ONCE = 64
 """Moves that are simulated together."""
 
 
+class Entry(NamedTuple):
+    """What is entered: its first op, its device, and seconds of its launch, None where every op starts by itself."""
+
+    op: int
+    device: int
+    launch_s: float | None
+
+
 @dataclass(frozen=True, eq=False)
 class CostedPlacement(ABC):
     """A placement [N] of a graph, with ranks [N] where it has some, and its costs; final classes are by executor."""
@@ -52,14 +60,9 @@ class CostedPlacement(ABC):
     objective: Objective
     costs: PlacementCosts
 
-    @property
     @abstractmethod
-    def launch_s(self) -> FloatArray | None:
-        """[D] seconds of starting a submodel or part; None where every op is started by itself."""
-
-    @abstractmethod
-    def crossings(self) -> Iterator[tuple[int, int, int, Crossing]]:
-        """What is sent: the submodel, part or pair of devices that it enters, its first op, its device, the tensor."""
+    def crossings(self) -> Iterator[tuple[int, Entry, Crossing]]:
+        """What is sent, with what it enters and its number: a submodel, a part, or a pair of devices."""
 
     @abstractmethod
     def each_limit(self) -> Iterator[Limit]:
@@ -96,18 +99,24 @@ class CostedPlacement(ABC):
 
     def boundaries(self) -> tuple[Boundary, ...]:
         """What it takes to enter submodels, in running order."""
-        entered: dict[int, list[Crossing]] = {}
-        first: dict[int, tuple[int, int]] = {}
-        for key, op, device, crossing in self.crossings():
-            entered.setdefault(key, []).append(crossing)
-            first.setdefault(key, (op, device))
+        entered: dict[int, tuple[Entry, list[Crossing]]] = {}
+        for number, entry, crossing in self.crossings():
+            entered.setdefault(number, (entry, []))[1].append(crossing)
         found = []
-        for key, crossings in sorted(entered.items()):
-            op, device = first[key]
-            sources = tuple(dict.fromkeys(crossing.source for crossing in crossings))
-            number, launch_s = (None, 0.0) if self.launch_s is None else (key, float(self.launch_s[device]))
-            own = (number, self.graph.op_names[op], self.devices[device], sources, int(number is not None), launch_s)
-            found.append(Boundary(*own, sum(crossing.seconds for crossing in crossings), tuple(crossings)))
+        for number, (entry, crossings) in sorted(entered.items()):
+            launches, launch_s = (0, 0.0) if entry.launch_s is None else (1, entry.launch_s)
+            found.append(
+                Boundary(
+                    submodel=number if launches else None,
+                    op=self.graph.op_names[entry.op],
+                    device=self.devices[entry.device],
+                    sources=tuple(dict.fromkeys(crossing.source for crossing in crossings)),
+                    launches=launches,
+                    launch_s=launch_s,
+                    transfer_s=sum(crossing.seconds for crossing in crossings),
+                    tensors=tuple(crossings),
+                )
+            )
         return tuple(found)
 
     def _limit(self, name: str, kind: str, without: PlacementCosts, seconds: float | None = None) -> Limit:
@@ -136,11 +145,7 @@ class HeteroPlacement(CostedPlacement):
 
     costs: HeteroCosts
 
-    @property
-    def launch_s(self) -> FloatArray:
-        return self.costs.costs.launch_s
-
-    def crossings(self) -> Iterator[tuple[int, int, int, Crossing]]:
+    def crossings(self) -> Iterator[tuple[int, Entry, Crossing]]:
         """A tensor that several submodels of a device read enters the first of them.
 
         To another submodel on its own device it is sent only where it goes to no other device.
@@ -160,7 +165,8 @@ class HeteroPlacement(CostedPlacement):
                 for d, s in entered.items():
                     seconds = float(own.link_latency_s[home, d] + size / own.link_bandwidth_bytes_per_s[home, d])
                     port = self._port(int(nodes.op[v]), int(nodes.op[nodes.net.dst[edges[0]]]))
-                    yield s, first[s], d, Crossing(names[nodes.op[v]], port, self.devices[home], int(size), seconds)
+                    crossing = Crossing(names[nodes.op[v]], port, self.devices[home], int(size), seconds)
+                    yield s, Entry(first[s], d, float(own.launch_s[d])), crossing
 
     def each_limit(self) -> Iterator[Limit]:
         own, num = self.costs.costs, len(self.devices)
@@ -191,15 +197,11 @@ class PartsPlacement(CostedPlacement):
     costs: WorkConservingCosts
 
     @property
-    def launch_s(self) -> FloatArray:
-        return self.costs.cut_costs.launch_s
-
-    @property
     def parts(self) -> Parts | None:
         """The parts with what makes up their durations; None where they cannot run."""
         return self.costs.table.parts(self.placement, self.objective, self.ranks)
 
-    def crossings(self) -> Iterator[tuple[int, int, int, Crossing]]:
+    def crossings(self) -> Iterator[tuple[int, Entry, Crossing]]:
         """A tensor is written once, for the first part that reads it."""
         graph, own, written = self.graph, self.costs.cut_costs, set[Tensor]()
         ranks = None if self.ranks is None else self.ranks.astype(np.float64)
@@ -214,7 +216,7 @@ class PartsPlacement(CostedPlacement):
                 written.add(tensor)
                 seconds = size * float(own.read_s_per_byte[part.device] + write)
                 crossing = Crossing(graph.op_names[tensor.op], tensor.port, self.devices[home], size, seconds)
-                yield s, part.ops[0], part.device, crossing
+                yield s, Entry(part.ops[0], part.device, float(own.launch_s[part.device])), crossing
 
     def each_limit(self) -> Iterator[Limit]:
         parts = self.parts
@@ -254,11 +256,7 @@ class OpsPlacement(CostedPlacement):
 
     costs: OpByOpCosts
 
-    @property
-    def launch_s(self) -> None:
-        return None
-
-    def crossings(self) -> Iterator[tuple[int, int, int, Crossing]]:
+    def crossings(self) -> Iterator[tuple[int, Entry, Crossing]]:
         """A result is sent once to each other device."""
         own, sent_s = self.costs.problem, self._sent_s()
         home, away = self.placement[own.edge_src], self.placement[own.edge_dst]
@@ -267,7 +265,7 @@ class OpsPlacement(CostedPlacement):
         for e in crosses[np.unique(keys, axis=1, return_index=True)[1]].tolist():
             name, size = self.graph.op_names[own.edge_src[e]], int(own.edge_bytes[e])
             crossing = Crossing(name, int(own.edge_port[e]), self.devices[home[e]], size, float(sent_s[e]))
-            yield int(home[e] * len(self.devices) + away[e]), int(own.edge_dst[e]), int(away[e]), crossing
+            yield int(home[e] * len(self.devices) + away[e]), Entry(int(own.edge_dst[e]), int(away[e]), None), crossing
 
     def each_limit(self) -> Iterator[Limit]:
         own = self.costs.problem

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -48,6 +48,16 @@ LIMIT_S = 20.0
 """Seconds after which no further move is simulated."""
 
 NO_COSTS = "Nothing was profiled, so gains, boundaries and limits are not known; --model MODEL has the model profiled."
+
+
+class Measured(NamedTuple):
+    """Another plan, with what it was measured at, and that over what the explained one was measured at."""
+
+    name: str
+    placement: IntArray  # [N]
+    value: float
+    ratio: float
+    ci95: tuple[float, float] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -136,59 +146,51 @@ class Case:
         Plans of the final comparison come first, then those that were measured in the search alone, then the best
         single move by the costs; None where there is none of these.
         """
-        found = self._compared(own, costed, split=split) or self._searched(own, costed, split=split)
-        if found is not None or costed is None or not gains or (split and len(costed.devices) < 2):
-            return found
-        best = gains[-1]
-        there = Difference(best.op, best.op_type, best.device, best.other)
-        name = f"the one with {best.op} on {best.other}"
-        return Rival(name, False, best.moved / costed.value, None, best.moved, (there,), len(best.ops))
+        for measured in (self._compared(), self._searched(own)):
+            others = [
+                each
+                for each in measured
+                if (own is None or not np.array_equal(each.placement, own))
+                and (not split or len(np.unique(each.placement)) > 1)
+            ]
+            if others:
+                best = min(others, key=lambda each: each.value)
+                differs = differences(self.problem, own, best.placement, costed)
+                return Rival(best.name, True, best.ratio, best.ci95, best.value, *differs)
+        if costed is None or not gains or (split and len(costed.devices) < 2):
+            return None
+        move = gains[-1]
+        there = Difference(move.op, move.op_type, move.device, move.other)
+        name = f"the one with {move.op} on {move.other}"
+        return Rival(name, False, move.moved / costed.value, None, move.moved, (there,), len(move.ops))
 
-    def _compared(self, own: IntArray | None, costed: CostedPlacement | None, *, split: bool) -> Rival | None:
-        """The fastest other plan of the final comparison that keeps pins and was not turned down."""
+    def _compared(self) -> list[Measured]:
+        """The plans of the final comparison beside the answer that keep pins and were not turned down."""
         problem, result = self.problem, self.result
         if result is None or self.placement.affinity != result.placement.affinity:
-            return None
-        comparison, answer = result.comparison, result.answer.name
+            return []
+        comparison, answer, found = result.comparison, result.answer.name, []
         labels, sizes = problem.units.partition.labels, (problem.num_units, problem.num_devices)
         plans = {name: np.full(len(labels), d) for d, name in enumerate(problem.devices)}
         plans |= {name: problem.expand(each.plan(*sizes, RESULT).placement) for name, each in result.finalists.items()}
-        own = plans.get(answer) if own is None else own
-        names = [
-            name
-            for name, other in plans.items()
-            if name in comparison.samples
-            and name != answer
-            and name not in result.turned_down
-            and problem.supported[labels, other].all()
-            and (own is None or not np.array_equal(other, own))
-            and (not split or len(np.unique(other)) > 1)
-        ]
-        if not names or answer not in comparison.samples:
-            return None
-        name = min(names, key=comparison.median_s)
-        ratio = comparison.ratio(answer, name)
-        ci95 = (ratio.low, ratio.high) if ratio.is_known else None
-        differs = differences(problem, own, plans[name], costed)
-        return Rival(name, True, ratio.value, ci95, comparison.median_s(name), *differs)
+        beside = comparison.samples.keys() - {answer, *result.turned_down} if answer in comparison.samples else ()
+        for name, placement in plans.items():
+            if name in beside and problem.supported[labels, placement].all():
+                ratio = comparison.ratio(answer, name)
+                ci95 = (ratio.low, ratio.high) if ratio.is_known else None
+                found.append(Measured(name, placement, comparison.median_s(name), ratio.value, ci95))
+        return found
 
-    def _searched(self, own: IntArray | None, costed: CostedPlacement | None, *, split: bool) -> Rival | None:
-        """The fastest other plan that the search measured, if it measured this one too."""
-        if own is None:
-            return None
-        measured = [(e, self.problem.expand(e.plan.placement)) for e in self.events if e.score.failure is None]
-        same = [e.score.value for e, placement in measured if np.array_equal(placement, own)]
-        others = [
-            (e, placement)
-            for e, placement in measured
-            if not np.array_equal(placement, own) and (e.plan.is_split or not split)
+    def _searched(self, own: IntArray | None) -> list[Measured]:
+        """The plans that the search measured, if it measured this one too."""
+        scored = [event for event in self.events if event.score.failure is None]
+        placements = [self.problem.expand(event.plan.placement) for event in scored]
+        pairs = list(zip(scored, placements, strict=True))
+        same = [e.score.value for e, placement in pairs if own is not None and np.array_equal(placement, own)]
+        return [
+            Measured(f"the plan measured after {e.elapsed_s:.1f} s", p, e.score.value, e.score.value / min(same), None)
+            for e, p in (pairs if same else ())
         ]
-        if not same or not others:
-            return None
-        best, placement = min(others, key=lambda pair: pair[0].score.value)
-        differs = differences(self.problem, own, placement, costed)
-        name, value = f"the plan measured after {best.elapsed_s:.1f} s", best.score.value
-        return Rival(name, True, value / min(same), None, value, *differs)
 
 
 def differences(

@@ -50,8 +50,7 @@ class Crossing:
 class Boundary:
     """What it takes to enter a submodel, a part, or, op by op, another device: tensors and a launch.
 
-    A tensor that several submodels of a device read stands at the first of them. ``submodel`` is its number in running
-    order, from 0, None where every op is started by itself; ``op`` is its first op.
+    ``submodel`` is its number in running order, None where every op is started by itself; ``op`` is its first op.
     """
 
     submodel: int | None
@@ -173,9 +172,8 @@ class Explanation(Record):
     """Why a placement is as it is.
 
     ``ops`` counts the ops on each device. ``gains`` are of all units, the largest first; ``num_unmoved`` more could not
-    be simulated in time. ``next_best`` is the best other plan; ``best_split`` is there where the placement is on a
-    single device, and is the split that came nearest. ``bound`` is None where nothing is proven. ``notes`` are
-    sentences on what is missing and why. Without costs there are no gains, boundaries, limits and bound.
+    be simulated in time. ``best_split`` is there where the placement is on a single device, and is the split that came
+    nearest. ``notes`` say what is missing and why. Without costs there are no gains, boundaries, limits and bound.
     """
 
     model: str
@@ -195,11 +193,6 @@ class Explanation(Record):
     notes: tuple[str, ...] = ()
     elapsed_s: float = 0.0
 
-    @property
-    def is_split(self) -> bool:
-        """Whether ops are on more than one device."""
-        return sum(count > 0 for count in self.ops.values()) > 1
-
     @computed_field  # type: ignore[prop-decorator]
     @property
     def sentences(self) -> tuple[str, ...]:
@@ -217,16 +210,15 @@ class Explanation(Record):
 
     def _gain_sentences(self) -> list[str]:
         found = []
-        gaining, wanting = [g for g in self.gains if g.gain > 0], [g for g in self.gains if g.gain < 0]
-        if gaining and self.value.simulated:
-            first = gaining[0]
+        if self.gains and self.gains[0].gain > 0 and self.value.simulated:
+            first = self.gains[0]
             share = 100 * first.gain / self.value.simulated
             found.append(
                 f"{first.op} gains most from where it is: on {first.other} instead of {first.device}, the placement "
                 f"would take {1e3 * first.gain:.3g} ms longer, {share:.1f}% (simulated)."
             )
-        if wanting:
-            best = wanting[-1]
+        if self.gains and self.gains[-1].gain < 0:
+            best = self.gains[-1]
             found.append(
                 f"The costs would rather have {best.op} on {best.other}, for {-1e3 * best.gain:.3g} ms (simulated); no "
                 "measurement has borne that out."
@@ -236,11 +228,11 @@ class Explanation(Record):
     def _cost_sentences(self) -> list[str]:
         found = []
         if self.boundaries:
-            seconds, size = sum(each.seconds for each in self.boundaries), sum(e.size_bytes for e in self.boundaries)
-            num = sum(len(each.tensors) for each in self.boundaries)
+            own = self.boundaries
+            seconds, size = sum(each.seconds for each in own), sum(each.size_bytes for each in own)
             found.append(
-                f"Boundaries: {sum(each.launches for each in self.boundaries)} launches and {num} tensors of "
-                f"{size / 1e6:.3g} MB take {1e3 * seconds:.3g} ms (simulated)."
+                f"Boundaries: {sum(each.launches for each in own)} launches and {sum(each.transfers for each in own)} "
+                f"tensors of {size / 1e6:.3g} MB take {1e3 * seconds:.3g} ms (simulated)."
             )
         if self.bottleneck is not None:
             end = self.bottleneck

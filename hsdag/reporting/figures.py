@@ -20,6 +20,7 @@ from hsdag.drawing import (
     link_bars,
     op_bars,
     rows_of,
+    shortened,
     type_colours,
 )
 from hsdag.placing.result import Member, Row
@@ -34,14 +35,8 @@ if TYPE_CHECKING:
 HATCHES = (" ", "/", ".", "x", "-", "\\", "o", "|", "+", "*")
 """Of devices, in order; the colours are those of Gantt charts."""
 
-UNPLACED_COLOUR = "#9a9a9a"
-
-MOST_LETTERS = 48
-
-
-def shortened(text: str) -> str:
-    """A name as the label of a row, cut where it would leave no room for the figure."""
-    return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 1]}…"
+UNPLACED_COLOUR, MOST_LETTERS = "#9a9a9a", 48
+"""The colour of ops that are nowhere; letters of the label of a row, which leave room for the figure."""
 
 
 def colour_of(index: int) -> str:
@@ -113,7 +108,7 @@ def comparison_figure(compared: Sequence[Row], versus: str | None) -> UIElement:
     )
     made.ygrid.visible = False
     made.yaxis.ticker = rows
-    made.yaxis.major_label_overrides = {row: shortened(each.name) for row, each in enumerate(compared)}
+    made.yaxis.major_label_overrides = {row: shortened(each.name, MOST_LETTERS) for row, each in enumerate(compared)}
     made.add_layout(Span(location=1.0, dimension="height", line_dash="dashed", line_color="#8c8c8c"))
     for is_answer, marker, size, colour in ((False, "circle", 9, colour_of(0)), (True, "diamond", 17, colour_of(1))):
         chosen = [(row, each) for row, each in enumerate(compared) if each.is_answer == is_answer]
@@ -282,7 +277,7 @@ def _timeline(timeline: Timeline, x_range: Any, colours: Mapping[str, str]) -> A
         made.add_tools(HoverTool(renderers=[sent], tooltips=shown))
     rows = rows_of(timeline)
     made.yaxis.ticker = list(rows.values())
-    made.yaxis.major_label_overrides = {place: shortened(name) for name, place in rows.items()}
+    made.yaxis.major_label_overrides = {place: shortened(name, MOST_LETTERS) for name, place in rows.items()}
     return made
 
 

@@ -1,11 +1,12 @@
 """The placed graph of a report: ops in layers, coloured by device, group or cost, with a search that goes to what it
 finds; and the profile as a table to sort and to filter, of which a selected row is shown in the graph, too.
 
-Legend: N ops, E edges, D devices.
+Legend: N ops, E edges between different pairs of ops, P points of routes, D devices.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
 from html import escape
@@ -14,10 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hsdag.drawing import is_installed
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
+from hsdag.ir.kernels import longest_before
 from hsdag.placing.kept_run import KeptRun
 from hsdag.reporting.figures import BARE, colour_of, hatch_of, new_figure
-from hsdag.reporting.layers import LayeredDrawing, draw_layers
 from hsdag.reporting.timelines import submodels_of
 
 if TYPE_CHECKING:
@@ -30,7 +34,6 @@ OP_SIZE, KNOWN_SIZE = (0.84, 0.7), (0.36, 0.22)
 HEIGHT_PX, TABLE_PX, LEAST_TABLE_PX = 560, 420, 760
 SEARCHED = ["name", "type", "device"]
 SHOWN = [*SEARCHED, "shape", "output_bytes", "weight_bytes"]
-SHOW_IN_GRAPH = "graph.selected.indices = cb_obj.indices"
 LOOK = {
     "fill_color": "by_device",
     "line_color": None,
@@ -50,6 +53,103 @@ BAR_TITLE = "ms on its device; grey: no time of its own, or less than a thousand
 
 LAYERS_SHOWN = 24
 """Layers on both sides of an op that was searched for, at most."""
+
+MAX_SWEEPS = 24
+"""Sweeps over the layers that order ops by the barycentre of their neighbours."""
+
+ROW = 2.0
+"""Between two ops of a layer at least; an op may lie half of it beside those of other layers."""
+
+CORNERS = ((-0.2, -0.5), (-0.2, 0.5), (0.25, -0.5), (0.25, 0.5))
+"""Where ops that are known before any data lie, beside the op before their reader: between the rows of other ops."""
+
+
+@dataclass(frozen=True, eq=False)
+class LayeredDrawing:
+    """Where ops and edges lie; data flow to the right, one layer a step.
+
+    A route is a polyline; ``route_x`` and ``route_y`` hold the routes of all edges one after another, each closed by
+    NaN. ``edge`` [E, 2] has the ops that each route joins, ``route_edge`` [P] the edge that a point belongs to.
+    ``is_known`` are ops that depend on no data, such as weights.
+    """
+
+    x: FloatArray  # [N]
+    y: FloatArray  # [N]
+    is_known: BoolArray  # [N]
+    edge: IntArray  # [E, 2]
+    route_x: FloatArray  # [P]
+    route_y: FloatArray  # [P]
+    route_edge: IntArray  # [P]
+
+    def routes(self, chosen: BoolArray) -> tuple[FloatArray, FloatArray]:
+        """The points of the chosen edges [E]."""
+        points = chosen[self.route_edge]
+        return self.route_x[points], self.route_y[points]
+
+
+def layers_of(graph: ComputationGraph, is_known: BoolArray) -> IntArray:
+    """[N] the layer of each op: the longest way to it, in edges, from ops that data come from.
+
+    What is known before any data lies one layer before its first reader.
+    """
+    steps = (~is_known).astype(np.float64)
+    before = longest_before(graph.topological_order, graph.predecessors, steps, np.zeros(graph.num_edges))
+    layer = before.astype(np.int64)
+    for v in graph.topological_order[::-1].tolist():
+        if is_known[v]:
+            layer[v] = layer[graph.successors.of(v)].min() - 1
+    return np.asarray(layer - layer.min(initial=0), dtype=np.int64)
+
+
+def draw_layers(graph: ComputationGraph) -> LayeredDrawing:
+    """Draw a graph by Sugiyama's method in layers that are known, so that thousands of ops take less than a second.
+
+    What is known before any data is no part of that: it is drawn small, beside the ops that read it.
+    Raises OptionError where igraph is not installed.
+    """
+    if not is_installed("igraph"):
+        raise OptionError("graphs are drawn by igraph, which is not installed; run: pip install 'hsdag[report]'")
+    import igraph
+
+    is_known = known_ops(graph)
+    layer = layers_of(graph, is_known)
+    edge = np.unique(np.stack([graph.edge_src, graph.edge_dst], axis=1), axis=0).reshape(-1, 2)
+    shown = np.flatnonzero(~is_known)
+    index = np.cumsum(~is_known) - 1
+    is_drawn = ~is_known[edge].any(axis=1)
+    drawn = igraph.Graph(n=len(shown), edges=index[edge[is_drawn]].tolist(), directed=True)
+    layout = drawn.layout_sugiyama(layers=layer[shown].tolist(), hgap=ROW, maxiter=MAX_SWEEPS)
+    place = np.zeros((graph.num_ops, 2))
+    place[shown] = np.asarray(layout.coords, dtype=np.float64).reshape(-1, 2)[:, ::-1]
+    _place_known(graph, is_known, layer, place)
+    bends: list[list[list[float]]] = [[] for _ in edge]
+    for e, found in zip(np.flatnonzero(is_drawn).tolist(), layout.edge_routing, strict=True):
+        bends[e] = [[x, y] for y, x in found]
+    route, length = _routes(edge, place, bends)
+    route_edge = np.repeat(np.arange(len(edge)), length)
+    return LayeredDrawing(place[:, 0], place[:, 1], is_known, edge, route[:, 0], route[:, 1], route_edge)
+
+
+def _place_known(graph: ComputationGraph, is_known: BoolArray, layer: IntArray, place: FloatArray) -> None:
+    """Put what is known beside the row of its first reader, which is placed already."""
+    taken: Counter[tuple[int, float]] = Counter()
+    row = place[:, 1].copy()
+    for v in graph.topological_order[::-1].tolist():
+        if is_known[v]:
+            readers = graph.successors.of(v)
+            row[v] = row[readers[np.argmin(layer[readers])]]
+            cell = int(layer[v]), float(row[v])
+            right, down = CORNERS[taken[cell] % len(CORNERS)]
+            taken[cell] += 1
+            place[v] = layer[v] + right, row[v] + down
+
+
+def _routes(edge: IntArray, place: FloatArray, bends: list[list[list[float]]]) -> tuple[FloatArray, list[int]]:
+    """[P, 2] the points of all routes, and the number of points of each."""
+    points: list[list[float]] = []
+    for (tail, head), between in zip(edge.tolist(), bends, strict=True):
+        points += [place[tail].tolist(), *between, place[head].tolist(), [np.nan, np.nan]]
+    return np.asarray(points, dtype=np.float64).reshape(-1, 2), [len(between) + 3 for between in bends]
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,8 +197,7 @@ class PlacedGraph:
     def crosses(self) -> BoolArray:
         """[E] edges of the drawing on which data go from device to device."""
         ends = self.device[self.drawing.edge]
-        found: BoolArray = (ends[:, 0] != ends[:, 1]) & ~self.drawing.is_known[self.drawing.edge[:, 0]]
-        return found
+        return np.asarray((ends[:, 0] != ends[:, 1]) & ~self.drawing.is_known[self.drawing.edge[:, 0]])
 
     def name_of(self, device: int) -> str:
         """A device's name."""
@@ -188,11 +287,6 @@ def _extent(places: FloatArray) -> tuple[float, float]:
     return middle - reach, middle + reach
 
 
-def device_names(placed: PlacedGraph) -> list[tuple[int, str]]:
-    """Devices that have ops, by index; -1 for ops that are not placed."""
-    return [(d, placed.name_of(d)) for d in np.unique(placed.device).tolist()]
-
-
 def _times(placed: PlacedGraph, v: int) -> str:
     times = zip(placed.devices, placed.time_s[v].tolist(), strict=True)
     return ", ".join(f"{name} {1e3 * seconds:.4g} ms" for name, seconds in times if np.isfinite(seconds)) or "not known"
@@ -210,7 +304,8 @@ def _draw_ops(made: Any, placed: PlacedGraph, source: ColumnDataSource) -> list[
     from bokeh.models import CDSView, GroupFilter, HoverTool
 
     drawn = []
-    for d, name in device_names(placed):
+    for d in np.unique(placed.device).tolist():
+        name = placed.name_of(d)
         view = CDSView(filter=GroupFilter(column_name="device", group=name))
         ops = made.rect("x", "y", "w", "h", source=source, view=view, name=name, **LOOK, hatch_pattern=hatch_of(d))
         drawn.append(ops)
@@ -260,40 +355,32 @@ def profile_table(placed: PlacedGraph, graph: ColumnDataSource) -> list[UIElemen
 
     It has a source of its own, because a table takes the keyboard from a search field whenever its selection changes.
     """
-    from bokeh.models import (
-        CDSView,
-        ColumnDataSource,
-        CustomJS,
-        DataTable,
-        IndexFilter,
-        NumberFormatter,
-        StringFormatter,
-        TableColumn,
-        TextInput,
-    )
+    from bokeh import models
 
     order = np.argsort(-placed.cost_s, kind="stable")
     times_ms = {f"ms_{d}": 1e3 * placed.time_s[order, d] for d in range(len(placed.devices))}
-    source = ColumnDataSource({name: graph.data[name] for name in SHOWN} | times_ms)
-    source.selected.js_on_change("indices", CustomJS(args={"graph": graph}, code=SHOW_IN_GRAPH))
-    rows = IndexFilter(indices=list(range(placed.graph.num_ops)))
-    times = NumberFormatter(format="0,0.0000", text_align="right", nan_format="-")
-    sizes = NumberFormatter(format="0,0", text_align="right")
+    source = models.ColumnDataSource({name: graph.data[name] for name in SHOWN} | times_ms)
+    source.selected.js_on_change(
+        "indices", models.CustomJS(args={"graph": graph}, code="graph.selected.indices = cb_obj.indices")
+    )
+    rows = models.IndexFilter(indices=list(range(placed.graph.num_ops)))
+    times = models.NumberFormatter(format="0,0.0000", text_align="right", nan_format="-")
+    sizes = models.NumberFormatter(format="0,0", text_align="right")
     columns = [
-        TableColumn(field="name", title="op", width=260, formatter=StringFormatter()),
-        TableColumn(field="type", title="type", width=110),
-        TableColumn(field="device", title="device", width=80),
+        models.TableColumn(field="name", title="op", width=260, formatter=models.StringFormatter()),
+        models.TableColumn(field="type", title="type", width=110),
+        models.TableColumn(field="device", title="device", width=80),
         *(
-            TableColumn(field=f"ms_{d}", title=f"{escape(name)}, ms", width=90, formatter=times)
+            models.TableColumn(field=f"ms_{d}", title=f"{escape(name)}, ms", width=90, formatter=times)
             for d, name in enumerate(placed.devices)
         ),
-        TableColumn(field="shape", title="shape", width=130),
-        TableColumn(field="output_bytes", title="output, bytes", width=100, formatter=sizes),
-        TableColumn(field="weight_bytes", title="weights, bytes", width=100, formatter=sizes),
+        models.TableColumn(field="shape", title="shape", width=130),
+        models.TableColumn(field="output_bytes", title="output, bytes", width=100, formatter=sizes),
+        models.TableColumn(field="weight_bytes", title="weights, bytes", width=100, formatter=sizes),
     ]
-    table = DataTable(
+    table = models.DataTable(
         source=source,
-        view=CDSView(filter=rows),
+        view=models.CDSView(filter=rows),
         columns=columns,
         height=TABLE_PX,
         sizing_mode="stretch_width",
@@ -302,7 +389,8 @@ def profile_table(placed: PlacedGraph, graph: ColumnDataSource) -> list[UIElemen
         reorderable=False,  # would need jquery-ui
         name="profile",
     )
-    script = CustomJS(args={"source": source, "filter": rows, "names": SEARCHED}, code=(HERE / "filter.js").read_text())
-    field = TextInput(title="Filter by name, type or device", placeholder="such as MatMul", width=260, name="filter")
-    field.js_on_change("value_input", script)
+    field = models.TextInput(
+        title="Filter by name, type or device", placeholder="such as MatMul", width=260, name="filter"
+    )
+    field.js_on_change("value_input", _script("filter.js", source=source, filter=rows, names=SEARCHED))
     return [field, table]

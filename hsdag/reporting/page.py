@@ -32,19 +32,6 @@ HERE = Path(__file__).parent
 MOST_ROWS = 8
 """Of gains and boundaries, the largest first."""
 
-SHADOW_CSS = """
-:host { --color: var(--ink); --background-color: var(--paper); --border-color: var(--rule); --hover-color: var(--hover);
-  --divider-color: var(--rule); --surface-background-color: var(--panel); --placeholder-color: var(--soft);
-  --inverted-color: var(--paper); --odd: var(--row); --special: var(--panel); --selected: var(--chosen);
-  --inactive-bg: var(--panel); color: var(--ink); }
-.bk-input, .bk-btn { background-color: var(--paper); color: var(--ink); }
-select:not([multiple]).bk-input { appearance: auto; background-image: none; padding-right: 6px; }
-:host(.controls) { flex-wrap: wrap; }
-.slick-header-column, .slick-header-columns { background: var(--panel); color: var(--ink); }
-.slick-row { background: var(--paper); color: var(--ink); }
-"""
-"""How widgets take the page's colours: its own rules do not reach into them."""
-
 GRAPH_LEAD = (
     "Data flow from left to right; small marks are weights and what else is known before any data. Thick lines go from "
     "device to device. Drag to move, hold Ctrl and turn the wheel to zoom, point at an op for its figures. Beside its "
@@ -112,10 +99,8 @@ def report_html(run: KeptRun) -> str:
     }
     document = _document([figure for section in sections for figure in section.figures])
     known["macros"] = MACROS
-    page: str = file_html(
-        document, Resources(mode="inline"), f"{name}, placed by hsdag", template=template, template_variables=known
-    )
-    return page
+    title, resources = f"{name}, placed by hsdag", Resources(mode="inline")
+    return str(file_html(document, resources, title, template=template, template_variables=known))
 
 
 def _document(roots: Sequence[UIElement]) -> Document:
@@ -126,7 +111,7 @@ def _document(roots: Sequence[UIElement]) -> Document:
     made = Document()
     for root in roots:
         made.add_root(root)
-    sheet = InlineStyleSheet(css=SHADOW_CSS)
+    sheet = InlineStyleSheet(css=(HERE / "widgets.css").read_text())
     for element in made.select({"type": UIElement}):
         element.stylesheets = [*element.stylesheets, sheet]
     kinds = {"figures": Plot, "legends": Legend, "titles": Title, "bars": ColorBar}

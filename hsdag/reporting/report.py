@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from hsdag.ir.files import write_atomically
-from hsdag.ir.placement.placement import DeviceRecord, Record
+from hsdag.ir.placement.placement import Record
 from hsdag.placing.kept_run import KeptRun
 
 UNFINISHED = "The search has not come to its end: this is what it kept."
@@ -118,11 +118,7 @@ def environment_of(run: KeptRun) -> dict[str, str]:
     }
     if result is not None:
         known |= {"budget": f"{result.budget_s:g} s", "finished": result.finished}
-    known |= {f"{device.name} is": _device(device) for device in record.devices}
+    for device in record.devices:
+        properties = ";".join(f"{name}={value}" for name, value in device.properties.items())
+        known[f"{device.name} is"] = device.plugin + (f"[{properties}]" if properties else "")
     return {name: value for name, value in known.items() if value} | (dict(result.environment) if result else {})
-
-
-def _device(device: DeviceRecord) -> str:
-    """What a device is, as ``--devices`` takes it behind its name."""
-    properties = ";".join(f"{name}={value}" for name, value in device.properties.items())
-    return f"{device.plugin}[{properties}]" if properties else device.plugin

@@ -242,53 +242,6 @@ def _of_zip(content: bytes, rng: Random) -> bytes:
     return target.getvalue()
 
 
-def _of_onnx(content: bytes, rng: Random) -> bytes:
-    """Fields of messages replaced, cleared or doubled."""
-    import onnx
-
-    model = onnx.ModelProto.FromString(content)
-    for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        messages: list[Any] = [model]
-        for message in messages:  # grows while it is read
-            for field, value in message.ListFields():
-                if field.message_type is not None:
-                    messages += list(value) if field.is_repeated else [value]
-        message = rng.choice(messages)
-        field = rng.choice(list(message.DESCRIPTOR.fields))
-        try:
-            _of_field(message, field, rng)
-        except (TypeError, ValueError, OverflowError, AttributeError):
-            message.ClearField(field.name)
-    found: bytes = model.SerializeToString()
-    return found
-
-
-def _of_field(message: Any, field: Any, rng: Random) -> None:
-    held = getattr(message, field.name)
-    if field.is_repeated and len(held) and rng.random() < 0.5:
-        at = rng.randrange(len(held))
-        if rng.random() < 0.5:
-            del held[at]
-        elif field.message_type is not None:
-            held.add().CopyFrom(held[at])
-        else:
-            held[at] = _scalar(field, rng)
-    elif field.is_repeated and field.message_type is None:
-        held.append(_scalar(field, rng))
-    elif field.message_type is not None:
-        message.ClearField(field.name)
-    else:
-        setattr(message, field.name, _scalar(field, rng))
-
-
-def _scalar(field: Any, rng: Random) -> Any:
-    if field.cpp_type == field.CPPTYPE_STRING:
-        word = rng.choice((*WORDS, "x", "w", "Conv", "Relu", "Loop", "If", "Concat", "Reshape"))
-        word = "".join(c for c in word if not 0xD800 <= ord(c) < 0xE000)
-        return word.encode() if field.type == field.TYPE_BYTES else word
-    return rng.choice((0, 1, 2, -1, 7, 11, 16, 2**31 - 1, 2**40, 2**62, -(2**40), rng.randrange(64)))
-
-
 _STRUCTURES: dict[str, Callable[[bytes, Random], bytes]] = {
     "json": _of_json,
     "jsonl": _of_json_lines,
@@ -296,6 +249,5 @@ _STRUCTURES: dict[str, Callable[[bytes, Random], bytes]] = {
     "xml": _of_xml,
     "safetensors": _of_safetensors,
     "npz": _of_zip,
-    "onnx": _of_onnx,
 }
 """By the end of a file's name."""

@@ -68,17 +68,15 @@ def attributes_of(node: ov.Node, most_elements: int) -> dict[str, str]:
 
 def as_graph(document: Document) -> Graph:
     """A document as Model Explorer's own objects."""
-    return Graph(id=document["id"], nodes=[_as_node(node) for node in document["nodes"]])
+    nodes = []
+    for node in document["nodes"]:
+        outputs = [MetadataItem(each["id"], _pairs(each["attrs"])) for each in node["outputsMetadata"]]
+        lists = {"attrs": _pairs(node["attrs"]), "outputsMetadata": outputs}
+        nodes.append(
+            GraphNode(**{**node, **lists, "incomingEdges": [IncomingEdge(**e) for e in node["incomingEdges"]]})
+        )
+    return Graph(id=document["id"], nodes=nodes)
 
 
-def _as_node(node: Document) -> GraphNode:
-    shown = node["outputsMetadata"]
-    return GraphNode(
-        id=node["id"],
-        label=node["label"],
-        namespace=node["namespace"],
-        subgraphIds=node.get("subgraphIds", []),
-        attrs=[KeyValue(**pair) for pair in node["attrs"]],
-        incomingEdges=[IncomingEdge(**edge) for edge in node["incomingEdges"]],
-        outputsMetadata=[MetadataItem(item["id"], [KeyValue(**pair) for pair in item["attrs"]]) for item in shown],
-    )
+def _pairs(pairs: list[Document]) -> list[KeyValue]:
+    return [KeyValue(**pair) for pair in pairs]

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.drawing import CurvePoint, TensorBoard, running_mean, write_curve
+from hsdag.drawing import CurvePoint, running_mean, tensorboard_writer, write_curve
 from hsdag.ir.errors import OptionError
 from hsdag.methods.learned.base import tell_updates
 from hsdag.methods.registry import make_placer
@@ -107,10 +107,10 @@ def test_tensorboard_reads_the_points_back(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard", reason="tensorboard is an extra")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    with TensorBoard(tmp_path) as board:
+    with tensorboard_writer(tmp_path) as write:
         for point in POINTS:
-            board.note(point)
-        board.note(CurvePoint(len(POINTS), np.inf, np.inf, np.inf, 0.7))
+            write(point)
+        write(CurvePoint(len(POINTS), np.inf, np.inf, np.inf, 0.7))
     read = EventAccumulator(str(tmp_path)).Reload()
     assert [event.step for event in read.Scalars("mean")] == [point.update for point in POINTS]
     assert [event.value for event in read.Scalars("best")] == pytest.approx([point.best for point in POINTS])

@@ -10,7 +10,7 @@ import pytest
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.graph.reader import load_model
-from hsdag.reporting.layers import draw_layers
+from hsdag.reporting.graph import draw_layers
 
 LONG_WAY = graph_from_edges(["Parameter", "Relu", "Add", "Relu", "Add"], [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)])
 WITH_WEIGHT = graph_from_edges(["Parameter", "Constant", "Convert", "Relu", "Add"], [(0, 3), (3, 4), (1, 2), (2, 4)])
