@@ -60,7 +60,7 @@ docs: schemas licences
 
 # JSON schemas of the files that hsdag writes, which are not committed.
 schemas: $(VENV)/.installed
-	$(BIN)/python -m hsdag.schemas.files docs/schemas
+	$(BIN)/python -m hsdag.schemas docs/schemas
 
 # What hsdag needs: as a CycloneDX document in artifacts/, as the page of licences, and whether a version is vulnerable.
 sbom: $(VENV)/.installed $(SUPPLY_VENV)/.installed

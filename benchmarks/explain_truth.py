@@ -33,7 +33,7 @@ from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.colocation import widened
 from hsdag.ir.placement.placement import Placement
 from hsdag.models import save_model_files
-from hsdag.placing.kept_run import KeptRun
+from hsdag.placing.run_folder import RunFolder
 from hsdag.placing.session import Session, placed_candidate
 from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.latency import Protocol, Ratio, compare
@@ -68,7 +68,7 @@ def memory_of(path: Path, executor: str) -> str | None:
     return ",".join(f"{name}={limit}B" for name in ("FAST", "SLOW", "CPU"))
 
 
-def split_of(kept: KeptRun, executor: str) -> Placement | None:
+def split_of(kept: RunFolder, executor: str) -> Placement | None:
     """The answer of a run, or else the best split that it measured; None where it measured none."""
     answer = kept.placement
     assert answer is not None
@@ -86,7 +86,7 @@ def split_of(kept: KeptRun, executor: str) -> Placement | None:
     )
 
 
-def moved(placement: Placement, kept: KeptRun, ops: tuple[str, ...], device: str) -> Placement:
+def moved(placement: Placement, kept: RunFolder, ops: tuple[str, ...], device: str) -> Placement:
     """The placement with some ops, by their names, on another device."""
     canonical = dict(zip(kept.graph.op_names, kept.graph.canonical_names, strict=True))
     return placement.model_copy(update={"affinity": {**placement.affinity, **{canonical[op]: device for op in ops}}})
@@ -115,7 +115,7 @@ def one_case(name: str, executor: str, folder: Path, options: argparse.Namespace
     given = {"budget": options.budget, "run_folder": run_folder, "seed": options.seed}
     placed = hsdag.place(path, devices, executor=executor, memory=memory_of(path, executor), **given)
     print(f"{name} under {executor}, {devices}: {placed.sentence}")
-    kept = KeptRun.load(run_folder)
+    kept = RunFolder.load(run_folder)
     placement = split_of(kept, executor)
     if placement is None:
         print("  no split was measured: this case does not count")

@@ -23,7 +23,7 @@ import hsdag
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.models import save_model_files
-from hsdag.placing.kept_run import KeptRun
+from hsdag.placing.run_folder import RunFolder
 from hsdag.runtime.measuring.inferences import Course, make_courses
 from hsdag.scoring.memory import MemoryCheck
 
@@ -40,7 +40,7 @@ EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMI
 
 def peaks(run: Path, placement: hsdag.Placement | None = None) -> np.ndarray:
     """[D] bytes of a placement, or of the whole model on the first device."""
-    kept = KeptRun.load(run)
+    kept = RunFolder.load(run)
     assert kept.problem.costs is not None
     judge = MemoryCheck(kept.problem.costs, kept.problem.semantics)
     plan = None if placement is None else kept.plan_of(placement)

@@ -26,6 +26,7 @@ from diviml_costs import SEED, Costs, network
 from machine import machine
 
 from hsdag.benchmarking.profile import assumed_costs
+from hsdag.comparing.runs import Run, run_once
 from hsdag.ir.errors import ModelError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import CoarseGraph, coarsen, placement_units
@@ -48,7 +49,6 @@ from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.solving.batched import BatchOptions, solve_batched
-from hsdag.solving.runs import Run, run_once
 from hsdag.solving.solve import solve
 from hsdag.sources.families import find_family
 from hsdag.sources.workload import build_problem, cluster, with_devices, workload_problem

@@ -42,7 +42,7 @@ from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.hetero.submodels import SubmodelCollector
 from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
-from hsdag.placing.verifying import LARGEST_TOLERANCE, SLACK, TOLERANCE_FULL_PRECISION
+from hsdag.placing.final import LARGEST_TOLERANCE, SLACK, TOLERANCE_FULL_PRECISION
 from hsdag.runtime.executor.compiling import compile_placed
 from hsdag.runtime.machine.inference import infer_checked
 from hsdag.runtime.measuring.differences import output_difference

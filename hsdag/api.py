@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,9 +15,7 @@ if TYPE_CHECKING:  # functions import what they use, so that running a placement
     from hsdag.ir.placement.placement import Placement
     from hsdag.placing.result import PlaceResult
     from hsdag.runtime.executor.requests import WorkConservingModel
-    from hsdag.runtime.problem.plan import Plan
     from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-    from hsdag.runtime.simulator import Order
     from hsdag.search.driver import Watcher
     from hsdag.search.options import DataShape
     from hsdag.solving.simulate import SimulateResult
@@ -66,42 +63,38 @@ def place(
     """Find a placement of a model and prove it by measurement; what ``hsdag place`` does.
 
     ``model`` is a path, an ``ov.Model`` or a torch module, which takes an ``example_input``, and for the executor
-    "cuda", whose devices are torch's, also a ``Workload`` or the name of one; ``devices``, ``shape``, ``data_shape``,
-    ``tokens``, ``memory``, each of ``pins`` and ``infer_precision`` are written as at the command line;
-    ``settings`` are hyper-parameters of the method by name, or texts such as ``"chains=2"``;
-    ``init`` is a policy file of ``hsdag train``, for ``auto``
-    or the method whose policy it is; ``start`` is a placement to begin with, such as the one that serves at present;
-    durations are texts such as ``"60s"``, or seconds;
-    ``workers`` compute what is simulated, and measure on machines like this one; ``inputs`` is an .npz file
-    with one array per input; ``fresh`` profiles the model even where the cache holds its
-    profile. With ``run_folder`` the search is kept on disk, and ``resume`` continues it. The placement is
-    written to ``output``. ``max_difference`` is a limit
-    of the answer: how far its outputs may be from the reference's, over their largest value. What was found is the
-    answer only if the 95% interval says that it is faster than the start and than the best single device, of those
-    that keep the limits.
+    "cuda", whose devices are torch's, also a ``Workload`` or the name of one. Options are written as at the command
+    line; durations may be seconds, too. ``settings`` are hyper-parameters of the method by name, or texts such as
+    ``"chains=2"``; ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is;
+    ``start`` is a placement to begin with, such as the one that serves at present; ``inputs`` is an .npz file with one
+    array per input. With ``run_folder`` the search is kept on disk, and ``resume`` continues it. The placement is
+    written to ``output``. What was found is the answer only if the 95% interval says that it is faster than the start
+    and than the best single device, of those that keep the limits.
 
     Raises a ``hsdag.HsdagError`` for what the caller can put right.
     """
-    given = {name: value for name, value in locals().items() if name not in _UNSAID}
+    given = dict(locals())
     from hsdag.ir.graph.reader import load_model
     from hsdag.ir.placement.placement import Placement
     from hsdag.models import Workload
     from hsdag.placing.place import run_place
     from hsdag.runtime.machine.devices import PRECISION_OPTION, parse_values
     from hsdag.runtime.measuring.references import parse_reference
-    from hsdag.search.options import PlaceOptions, command_words, from_arguments, input_scenarios
+    from hsdag.search.options import PlaceOptions, command_words, input_scenarios
 
     is_file = isinstance(model, str | Path)
-    defaults = {name: parameter.default for name, parameter in signature(place).parameters.items()}
-    found = {
-        "arguments": command_words(given, defaults),
-        "changes": _changes(method, settings, init),
-        "reference": parse_reference(reference, Path(model) if is_file else None),
-        "scenarios": input_scenarios(data_shape, tokens),
-        "precision": parse_values(PRECISION_OPTION, infer_precision),
-        "start": Placement.load(start) if isinstance(start, str | Path) else start,
-    }
-    options = PlaceOptions(**from_arguments(given | {"budget": budget}) | found)
+    defaults = {name: each.default for name, each in signature(place).parameters.items() if name not in _UNSAID}
+    options = PlaceOptions.of(
+        given
+        | {
+            "arguments": command_words({name: given[name] for name in defaults}, defaults),
+            "changes": _changes(method, settings, init),
+            "reference": parse_reference(reference, Path(model) if is_file else None),
+            "scenarios": input_scenarios(data_shape, tokens),
+            "precision": parse_values(PRECISION_OPTION, infer_precision),
+            "start": Placement.load(start) if isinstance(start, str | Path) else start,
+        }
+    )
     is_read, dynamic = is_file or isinstance(model, Workload), bool(options.scenarios)
     source = model if is_read else load_model(model, options.shapes, example_input=example_input, dynamic=dynamic)
     folder = Path(run_folder) if run_folder is not None else None
@@ -141,25 +134,20 @@ def solve(
     Raises a ``hsdag.HsdagError`` for what the caller can put right, before anything is evaluated.
     """
     given = dict(locals())
-    from hsdag.search.options import SolveOptions, from_arguments
-    from hsdag.solving.simulate import parse_semantics
+    from hsdag.search.options import SolveOptions
+    from hsdag.solving.simulate import parse_semantics, placed
     from hsdag.solving.solve import solve as run_solve
 
-    found = {
-        "changes": _changes(method, settings, init),
-        "semantics": parse_semantics(execution, order, links, seed=seed),
-        "start": None,
-    }
-    options = SolveOptions(**from_arguments(given) | found)
+    costs, semantics = _problem(problem), parse_semantics(execution, order, links, seed=seed)
+    begun = None if start is None else placed(start, costs, semantics.order)
+    changes = _changes(method, settings, init)
+    options = SolveOptions.of(given | {"changes": changes, "semantics": semantics, "start": begun})
     placer = options.placer()
     if on_update is not None:
         from hsdag.drawing import CurvePoint
         from hsdag.methods.learned.base import tell_updates
 
         tell_updates(placer, lambda progress: on_update(CurvePoint(*progress)))
-    costs = _problem(problem)
-    if start is not None:
-        options = replace(options, start=_placed(start, costs, options.semantics.order))
     return run_solve(costs, placer, options, watcher, on_better)
 
 
@@ -180,12 +168,11 @@ def simulate(
     ``placement`` is a file, a device name for every op name, or a ``Placement``. Raises a ``hsdag.HsdagError`` for
     what the caller can put right.
     """
-    from hsdag.solving.simulate import parse_semantics, simulate_placement
+    from hsdag.solving.simulate import parse_semantics, placed, simulate_placement
 
-    judged_by = find_objective(objective)
-    semantics = parse_semantics(execution, order, links, noise_sigma=noise, seed=seed)
-    costs = _problem(problem)
-    return simulate_placement(costs, _placed(placement, costs, semantics.order), semantics, judged_by, runs)
+    semantics, costs = parse_semantics(execution, order, links, noise_sigma=noise, seed=seed), _problem(problem)
+    plan = placed(placement, costs, semantics.order)
+    return simulate_placement(costs, plan, semantics, find_objective(objective), runs)
 
 
 def compile_work_conserving(
@@ -226,14 +213,6 @@ def _changes(
     named = settings if isinstance(settings, Mapping) else parse_changes(settings or ())
     changes = {name: str(value) for name, value in named.items()}
     return changes if init is None else begun_with(method, init, changes)
-
-
-def _placed(placement: str | Path | Mapping[str, str] | Placement, costs: ScheduleProblem, order: Order | None) -> Plan:
-    from hsdag.solving.simulate import plan_of, read_placement
-
-    if isinstance(placement, str | Path):
-        return read_placement(Path(placement), costs, order)
-    return plan_of(placement, costs, order, "the placement")
 
 
 def _problem(problem: str | Path | ScheduleProblem) -> ScheduleProblem:

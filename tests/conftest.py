@@ -21,7 +21,7 @@ from hsdag.cli import output
 from hsdag.models import save_model_files
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.measuring.profiler import Effort
-from hsdag.schemas.answers import answering_commands, schema_of
+from hsdag.schemas import RESULTS, schema_of
 
 settings.register_profile("same_examples", max_examples=20, deadline=None, derandomize=True)  # make test
 settings.register_profile("new_examples", max_examples=200, deadline=None)  # make hunt
@@ -98,7 +98,7 @@ def answers_have_the_form_that_their_schemas_say() -> Iterator[None]:
 @cache
 def validator(command: str) -> Draft202012Validator:
     """Checks answers of a command; one without a schema fails here."""
-    assert command in answering_commands(), "name the model of its answer in hsdag/schemas/answers.py"
+    assert command in RESULTS, "name the model of its answer in hsdag/schemas.py"
     return Draft202012Validator(schema_of(command))
 
 

@@ -28,12 +28,15 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for found in iter_modules(hsdag.cli.__path__):
-    if found.name != "app":  # a command is the function, or the group of commands, that its file is named after
-        command = getattr(import_module(f"hsdag.cli.{found.name}"), found.name, None)
+    if found.name == "app":
+        continue
+    module = import_module(f"hsdag.cli.{found.name}")
+    for name in getattr(module, "COMMANDS", (found.name,)):  # else a command, or a group, named after its file
+        command = getattr(module, name, None)
         if isinstance(command, typer.Typer):
-            app.add_typer(command, name=found.name.replace("_", "-"))
+            app.add_typer(command, name=name.replace("_", "-"))
         elif command is not None:
-            app.command(found.name.replace("_", "-"))(command)
+            app.command(name.replace("_", "-"))(command)
 
 MODEL_SUFFIXES = (".xml", ".onnx")
 USER_ERROR, DEFECT, INTERRUPTED, TERMINATED = 2, 1, 130, 143

@@ -53,39 +53,32 @@ def compare(
     from hsdag.cli.progress import SearchProgress
     from hsdag.comparing.compare import CompareOptions, Comparison
     from hsdag.comparing.compare import compare as run_compare
-    from hsdag.comparing.source import Source
+    from hsdag.comparing.source import problem_called
     from hsdag.ir.errors import OptionError
     from hsdag.ir.graph.reader import input_shapes
     from hsdag.methods.registry import parse_changes
     from hsdag.models.registry import parse_workload_options
-    from hsdag.runtime.objectives import find_objective
-    from hsdag.search.options import SolveOptions, input_scenarios, parse_duration
+    from hsdag.search.options import SolveOptions, input_scenarios
     from hsdag.solving.simulate import parse_semantics
 
     if markdown and as_json:
         raise OptionError("--markdown and --json exclude each other")
     check_files([output], [Path(source)])
-    wanted = CompareOptions(
-        methods=tuple(name.strip() for name in methods.split(",")) if methods else (),
-        num_seeds=seeds,
-        search=SolveOptions(
-            objective=find_objective(objective),
-            semantics=parse_semantics(execution, order, links),
-            budget_s=parse_duration(budget),
-            max_evaluations=max_evaluations,
-            workers=workers,
-        ),
-    )
+    judged = {"objective": objective, "semantics": parse_semantics(execution, order, links)}
+    spends = {"budget": budget, "max_evaluations": max_evaluations, "workers": workers}
+    named = tuple(name.strip() for name in methods.split(",")) if methods else ()
+    wanted = CompareOptions(named, seeds, SolveOptions.of({**judged, **spends}))
     past, written = Comparison.load(resume) if resume is not None else None, output or resume
-    problem = Source(
+    problem = problem_called(
         source,
-        platform,
-        parse_workload_options(parse_changes(option or (), "--option")),
-        devices,
-        partition_cpu,
-        input_shapes(shape),
+        platform=platform,
+        workload=parse_workload_options(parse_changes(option or (), "--option")),
+        devices=devices,
+        partition_cpu=partition_cpu,
+        shapes=input_shapes(shape),
         scenarios=input_scenarios(data_shapes or (), tokens),
-    ).problem(say)
+        on_step=say,
+    )
 
     def keep(found: Comparison) -> None:
         if written is not None:

@@ -2,71 +2,38 @@
 
 from __future__ import annotations
 
-from importlib import resources
-from typing import get_args
+from collections.abc import Callable
+from enum import EnumType
+from importlib import import_module, resources
+from typing import Any, get_args
 
 
-def methods() -> list[str]:
-    """Of ``--method``."""
-    from hsdag.methods.names import method_names
+def _names(module: str, name: str) -> Callable[[], list[str]]:
+    """What a module has under a name, when a shell asks: an enumeration, a Literal, a tuple, or a function."""
 
-    return list(method_names())
+    def values() -> list[str]:
+        found: Any = getattr(import_module(f"hsdag.{module}"), name)
+        if isinstance(found, EnumType):
+            members: list[Any] = list(found)
+            return [each.value for each in members]
+        return list(get_args(found) or (found() if callable(found) else found))
 
-
-def objectives() -> list[str]:
-    """Of ``--objective``."""
-    from hsdag.runtime.objectives import objective_names
-
-    return list(objective_names())
-
-
-def executors() -> list[str]:
-    """Of ``--executor``."""
-    from hsdag.ir.placement.placement import ExecutorName
-
-    return list(get_args(ExecutorName))
+    return values
 
 
-def executions() -> list[str]:
-    """Of ``--execution``."""
-    from hsdag.runtime.problem.semantics import Execution
-
-    return [each.value for each in Execution]
-
-
-def orders() -> list[str]:
-    """Of ``--order``."""
-    from hsdag.runtime.problem.semantics import Order
-
-    return [each.value for each in Order]
-
-
-def links() -> list[str]:
-    """Of ``--links``."""
-    from hsdag.runtime.problem.semantics import Links
-
-    return [each.value for each in Links]
-
-
-def rewards() -> list[str]:
-    """Of ``--reward``."""
-    from hsdag.methods.names import REWARDS
-
-    return list(REWARDS)
+methods = _names("methods.names", "method_names")
+objectives = _names("runtime.objectives", "objective_names")
+executors = _names("ir.placement.placement", "ExecutorName")
+executions = _names("runtime.problem.semantics", "Execution")
+orders = _names("runtime.problem.semantics", "Order")
+links = _names("runtime.problem.semantics", "Links")
+rewards = _names("methods.names", "REWARDS")
+hints = _names("methods.names", "HINTS")
 
 
 def references() -> list[str]:
     """Of ``--reference``."""
-    from hsdag.ir.placement.placement import ReferenceName
-
-    return [name for name in get_args(ReferenceName) if name != "numpy"]
-
-
-def hints() -> list[str]:
-    """Of ``bench --hint``."""
-    from hsdag.methods.names import HINTS
-
-    return list(HINTS)
+    return [name for name in _names("ir.placement.placement", "ReferenceName")() if name != "numpy"]
 
 
 def formats() -> list[str]:
@@ -93,15 +60,12 @@ def zoo() -> list[str]:
     """Names of models and workloads."""
     from hsdag.models.registry import list_language_models, list_models
 
-    models, language = list_models(), list_language_models()
-    return [spec.name for spec in models] + [spec.name for spec in language] + workloads()
+    return [*(spec.name for spec in list_models()), *(spec.name for spec in list_language_models()), *workloads()]
 
 
 def answering() -> list[str]:
     """Of ``schema``."""
-    from hsdag.schemas.answers import answering_commands
-
-    return sorted({name.partition(" ")[0] for name in answering_commands()})
+    return sorted({name.partition(" ")[0] for name in _names("schemas", "RESULTS")()})
 
 
 def trained() -> list[str]:

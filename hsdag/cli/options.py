@@ -35,27 +35,6 @@ Tokens: TypeAlias = Annotated[
         help="The same for a language model: 128,1+1024 is 128 tokens, and one after 1024.",
     ),
 ]
-Memory: TypeAlias = Annotated[
-    str | None,
-    Option(
-        "--memory",
-        metavar="DEVICE=SIZE,...",
-        help="Memory for weights, state and results: GPU.0=8GB,GPU.1=512MiB. Default: what devices say.",
-    ),
-]
-Pins: TypeAlias = Annotated[
-    list[str] | None,
-    Option("--pin", metavar="REGEX=DEVICE", help="Ops whose whole name matches stay on that device. Repeatable."),
-]
-InferPrecision: TypeAlias = Annotated[
-    str | None,
-    Option(
-        "--infer-precision",
-        "-infer_precision",
-        metavar="[DEVICE:]PRECISION,...",
-        help="Precision that devices compute in, as benchmark_app takes it: CPU:bf16,GPU.0:f32, or one for all.",
-    ),
-]
 Inputs: TypeAlias = Annotated[
     Path | None, Option("--input", "-i", help="An .npz file with one array per input. Default: random.")
 ]
@@ -68,26 +47,9 @@ Devices: TypeAlias = Annotated[
     ),
 ]
 PartitionCpu: TypeAlias = Annotated[int | None, Option("--partition-cpu", help="Divide the CPU into N devices.")]
-Method: TypeAlias = Annotated[
-    str,
-    Option("--method", autocompletion=completion.methods, help="The search method; an unknown name lists the choices."),
-]
-Preset: TypeAlias = Annotated[
-    str, Option("--preset", help="A preset of the method's hyper-parameters, such as paper for hsdag.")
-]
 Settings: TypeAlias = Annotated[
     list[str] | None,
     Option("--set", metavar="NAME=VALUE", help="A hyper-parameter of the method; a wrong name lists them. Repeatable."),
-]
-Init: TypeAlias = Annotated[
-    Path | None,
-    Option(
-        "--init", metavar="POLICY", help="Begin with a policy of 'hsdag train'; for auto or the policy's own method."
-    ),
-]
-Start: TypeAlias = Annotated[
-    Path | None,
-    Option("--start", metavar="PLACEMENT", help="Begin with a placement; the answer is never found to be slower."),
 ]
 Objective: TypeAlias = Annotated[
     str,
@@ -129,47 +91,60 @@ Workers: TypeAlias = Annotated[
 Curve: TypeAlias = Annotated[
     Path | None, Option("--curve", help="Draw the learning curve of a method that learns: FILE.png or FILE.svg.")
 ]
-Executor: TypeAlias = Annotated[
-    str,
-    Option(
-        "--executor",
-        autocompletion=completion.executors,
-        help="What runs the placed model: hetero, work-conserving or cuda.",
+
+
+def _option(kind: Any, text: str, flag: str | None = None, **more: Any) -> Callable[[str], Any]:
+    """The type of a parameter, by its name."""
+    return lambda name: Annotated[kind, Option(flag or f"--{name.replace('_', '-')}", help=text, **more)]
+
+
+_TAKEN: dict[str, Callable[[str], Any]] = {
+    "method": _option(str, "The search method; an unknown name lists the choices.", autocompletion=completion.methods),
+    "preset": _option(str, "A preset of the method's hyper-parameters, such as paper for hsdag."),
+    "init": _option(
+        Path | None, "Begin with a policy of 'hsdag train'; for auto or the policy's own method.", metavar="POLICY"
     ),
-]
-Reward: TypeAlias = Annotated[
-    str | None,
-    Option("--reward", autocompletion=completion.rewards, help="measured, simulated or hybrid (the default)."),
-]
-Fresh: TypeAlias = Annotated[bool, Option("--fresh", help="Profile again and ignore the cache.")]
-Budget: TypeAlias = Annotated[
-    str, Option("--budget", help="Search time: 10s, 5m, 1h. The comparison of 'hsdag place' comes on top.")
-]
-MaxEvaluations: TypeAlias = Annotated[
-    int | None, Option("--max-evaluations", help="End after N placements, those that are measured for 'hsdag place'.")
-]
-CandidateLimit: TypeAlias = Annotated[str, Option("--candidate-limit", help="Time limit for one candidate.")]
-Seed: TypeAlias = Annotated[int, Option("--seed", help="Seed of the search, of random inputs and of --order random.")]
-Resume: TypeAlias = Annotated[bool, Option("--resume", help="Continue the search in the run folder.")]
-Reference: TypeAlias = Annotated[
-    str,
-    Option(
-        "--reference",
+    "start": _option(
+        Path | None, "Begin with a placement; the answer is never found to be slower.", metavar="PLACEMENT"
+    ),
+    "executor": _option(
+        str, "What runs the placed model: hetero, work-conserving or cuda.", autocompletion=completion.executors
+    ),
+    "reward": _option(str | None, "measured, simulated or hybrid (the default).", autocompletion=completion.rewards),
+    "fresh": _option(bool, "Profile again and ignore the cache."),
+    "budget": _option(str, "Search time: 10s, 5m, 1h. The comparison of 'hsdag place' comes on top."),
+    "max_evaluations": _option(int | None, "End after N placements, those that are measured for 'hsdag place'."),
+    "candidate_limit": _option(str, "Time limit for one candidate."),
+    "seed": _option(int, "Seed of the search, of random inputs and of --order random."),
+    "resume": _option(bool, "Continue the search in the run folder."),
+    "reference": _option(
+        str,
+        "What outputs are compared with: cpu, onnxruntime (ONNX files), or op-by-op.",
         autocompletion=completion.references,
-        help="What outputs are compared with: cpu, onnxruntime (ONNX files), or op-by-op.",
     ),
-]
-MaxDifference: TypeAlias = Annotated[
-    float | None,
-    Option(
-        "--max-difference",
-        help="Limit of the answer: difference of outputs from the reference's, over their largest value.",
+    "max_difference": _option(
+        float | None, "Limit of the answer: difference of outputs from the reference's, over their largest value."
     ),
-]
-Noise: TypeAlias = Annotated[
-    float, Option("--noise", help="Multiply durations by exp(SIGMA z), z standard normal, drawn from --seed.")
-]
-Runs: TypeAlias = Annotated[int, Option("--runs", help="With --noise: number of runs, with seeds from --seed on.")]
+    "memory": _option(
+        str | None,
+        "Memory for weights, state and results: GPU.0=8GB,GPU.1=512MiB. Default: what devices say.",
+        metavar="DEVICE=SIZE,...",
+    ),
+    "pins": _option(
+        list[str] | None,
+        "Ops whose whole name matches stay on that device. Repeatable.",
+        "--pin",
+        metavar="REGEX=DEVICE",
+    ),
+    "infer_precision": _option(
+        str | None,
+        "Precision that devices compute in, as benchmark_app takes it: CPU:bf16,GPU.0:f32, or one for all.",
+        metavar="[DEVICE:]PRECISION,...",
+    ),
+    "noise": _option(float, "Multiply durations by exp(SIGMA z), z standard normal, drawn from --seed."),
+    "runs": _option(int, "With --noise: number of runs, with seeds from --seed on."),
+}
+"""Options of API calls that no other command has."""
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 
@@ -181,9 +156,9 @@ def takes(call: Callable[..., object]) -> Callable[[_Command], _Command]:
         own = [each for each in signature(command, eval_str=True).parameters.values() if each.kind != each.VAR_KEYWORD]
         names = [each.name for each in own]
         shared = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=globals()[_type_name(name)])
+            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=kind)
             for name, default in defaults(call).items()
-            if name not in names and _type_name(name) in globals()
+            if name not in names and (kind := _type(name)) is not None
         ]
         found = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in [*own[:1], *shared, *own[1:]]]
         command.__signature__ = Signature(found)  # type: ignore[attr-defined]
@@ -200,8 +175,9 @@ def defaults(call: Callable[..., object]) -> dict[str, Any]:
 
 def flag(name: str) -> str:
     """The option by which a parameter is given."""
-    return str(globals()[_type_name(name)].__metadata__[0].default)
+    return str(_type(name).__metadata__[0].default)
 
 
-def _type_name(parameter: str) -> str:
-    return parameter.title().replace("_", "")
+def _type(parameter: str) -> Any:
+    """The type of a parameter of an API call; None for one that commands do not take."""
+    return _TAKEN[parameter](parameter) if parameter in _TAKEN else globals().get(parameter.title().replace("_", ""))

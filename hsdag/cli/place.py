@@ -55,30 +55,7 @@ def _show(outcome: PlaceResult, written: Path) -> None:
     from hsdag.placing.session import in_bytes
     from hsdag.runtime.objectives import find_objective
 
-    objective = find_objective(outcome.objective)
-    unit = objective.shown_unit
-    columns = [
-        "candidate",
-        f"median {unit}",
-        f"p95 {unit}",
-        "x best device",
-        "95% interval",
-        "submodels",
-        "ops per device",
-    ]
-    cells = [
-        [
-            f"{row.name} *" if row.is_answer else row.name,
-            objective.figure(row.median),
-            objective.figure(row.p95),
-            f"{row.ratio:.3f}",
-            row.interval_text,
-            str(row.submodels),
-            " ".join(f"{device}:{count}" for device, count in row.ops.items() if count) or "-",
-        ]
-        for row in outcome.rows
-    ]
-    print_table(None, columns, cells)
+    print_table(None, *outcome.table())
     for name, reason in outcome.failures.items():
         typer.echo(f"{name} did not run: {reason}")
     verdict = outcome.verdict
@@ -90,13 +67,13 @@ def _show(outcome: PlaceResult, written: Path) -> None:
         )
     else:
         typer.echo(f"Outputs were not compared: {verdict.reason}")
-    print_members(outcome.members, objective)
+    print_members(outcome.members, find_objective(outcome.objective))
     kept = f"; the search is kept in {outcome.run_folder}" if outcome.run_folder else ""
     if outcome.tally.tried or outcome.tally.simulated:
         typer.echo(f"{outcome.tally.words} in {outcome.search_s:.1f} s{kept}")
     if sum(size > 0 for size in outcome.weight_bytes.values()) > 1:
-        held = ", ".join(f"{in_bytes(size)} on {name}" for name, size in outcome.weight_bytes.items())
-        typer.echo(f"Weights and state of the placement: {held}")
+        weights = ", ".join(f"{in_bytes(size)} on {name}" for name, size in outcome.weight_bytes.items())
+        typer.echo(f"Weights and state of the placement: {weights}")
     typer.echo(f"The placement is in {written}")
     if outcome.run_folder is not None:
         kept_in = shlex.quote(str(outcome.run_folder))

@@ -39,7 +39,7 @@ class Estimate:
     ) -> None:
         self._budget_s, self._each_s, self._clock = budget_s or 0.0, (budget_s or 0.0) + final_s, clock
         self._begin_s = self._began_s = clock()
-        self._waiting_s: float | None = None
+        self._waits_from_s: float | None = None
         self._number, self._count = 1, 1
         self._done: tuple[int, int] | None = None
 
@@ -47,15 +47,12 @@ class Estimate:
         """One more search begins."""
         self._number, self._count, self._began_s, self._done = number, count, self._clock(), None
 
-    def wait(self) -> None:
-        """What begins now is not part of the work."""
-        self._waiting_s = self._clock()
-
-    def go_on(self) -> None:
-        """The work goes on, if it waited."""
-        if self._waiting_s is not None:
-            waited_s = self._clock() - self._waiting_s
-            self._begin_s, self._began_s, self._waiting_s = self._begin_s + waited_s, self._began_s + waited_s, None
+    def wait(self, *, waits: bool) -> None:
+        """Whether what begins now is not part of the work."""
+        now_s = self._clock()
+        waited_s = 0.0 if self._waits_from_s is None else now_s - self._waits_from_s
+        self._begin_s, self._began_s = self._begin_s + waited_s, self._began_s + waited_s
+        self._waits_from_s = now_s if waits else None
 
     def compare(self) -> None:
         """The search is over, early or late; the comparison begins."""
@@ -71,7 +68,7 @@ class Estimate:
         if self._done is not None:
             done, count = self._done
             return (self._clock() - self._begin_s) / max(done, 1) * (count - done)
-        return (self._count - self._number) * self._each_s + self._each_s - self._spent_s
+        return (self._count - self._number + 1) * self._each_s - self._spent_s
 
     @property
     def share(self) -> float:
@@ -93,11 +90,6 @@ class Estimate:
         return min(self._clock() - self._began_s, self._each_s)
 
 
-def in_milliseconds(value: float) -> str:
-    """Seconds with their unit."""
-    return f"{milliseconds(value)} ms"
-
-
 class SearchProgress:
     """Shows a search, or several, while they run. Use as a context manager.
 
@@ -106,7 +98,10 @@ class SearchProgress:
     """
 
     def __init__(
-        self, budget_s: float | None, final_s: float = 0.0, text: Callable[[float], str] = in_milliseconds
+        self,
+        budget_s: float | None,
+        final_s: float = 0.0,
+        text: Callable[[float], str] = lambda seconds: f"{milliseconds(seconds)} ms",
     ) -> None:
         from rich.live import Live
 
@@ -161,9 +156,7 @@ class SearchProgress:
 
     def _on_phase(self, phase: str) -> None:
         self._phase, self._detail = phase, ""
-        self._estimate.go_on()
-        if phase.startswith(COMPILING):
-            self._estimate.wait()
+        self._estimate.wait(waits=phase.startswith(COMPILING))
         if (counted := _COUNTED.search(phase)) is not None:
             self._estimate.begin(int(counted[1]), int(counted[2]))
         elif phase.startswith(COMPARING):

@@ -1,4 +1,4 @@
-"""``hsdag solve``: a method on a problem file, no model needed."""
+"""``hsdag solve`` and ``hsdag simulate``: methods and placements on a problem file, no model needed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,48 @@ if TYPE_CHECKING:
     from hsdag.drawing import CurvePoint
     from hsdag.runtime.simulator import Simulation
     from hsdag.solving.batched import BatchSolution
+    from hsdag.solving.simulate import SimulateResult
     from hsdag.solving.solution import Solution, SolveResult
+
+COMMANDS = ("simulate", "solve")
 
 BESIDE_BATCH = ("method", "objective", "budget", "seed")
 """What batches are searched with, too."""
 
 SCHEDULE_SHOWN = 40
 """Ops up to which the table is the schedule; of more it is the load of each device."""
+
+
+@options.takes(api.simulate)
+def simulate(
+    problem: options.ProblemFile,
+    placement: Path = typer.Argument(help="A placement: {op name: device name}, or a file of hsdag place or solve."),
+    trace: options.Trace = None,
+    gantt: options.Gantt = None,
+    as_json: options.Json = False,
+    **given: Any,
+) -> None:
+    """Simulate a placement: makespan or period, load and peak memory of each device, transfers."""
+    check_files([trace, gantt], [problem, placement], [gantt])
+    answer = api.simulate(problem, placement, **given)
+    write_timeline(answer.timeline, trace, gantt)
+    if as_json:
+        print_json(answer.document())
+    else:
+        _show_simulated(answer)
+
+
+def _show_simulated(answer: SimulateResult) -> None:
+    show_semantics(answer.problem.name, answer.semantics)
+    print_table(None, *answer.table())
+    typer.echo(answer.sentence())
+    if answer.noise is not None:
+        noise, objective = answer.noise, answer.objective
+        shown = ", ".join(f"{key} {objective.figure(noise[key])}" for key in noise if key != "runs")
+        unit = f", in {objective.shown_unit}" if objective.shown_unit else ""
+        typer.echo(f"Over {noise['runs']} noisy runs{unit}: {shown}")
+    for device in answer.over_memory:
+        typer.echo(f"{device} holds more than its memory: this placement cannot run there.")
 
 
 @options.takes(api.solve)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import Field, ValidationError, computed_field
 from scipy.special import stdtrit
 
+from hsdag.comparing.runs import Run, runs_of
 from hsdag.drawing import html_summary, markdown_table
 from hsdag.ir.errors import FileFormatError, OptionError, SearchError
 from hsdag.ir.files import first_problem, parse_document, read_text, write_atomically
@@ -23,7 +24,6 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
-from hsdag.solving.runs import Run, runs_of
 from hsdag.solving.solution import relative_gap
 from hsdag.workers.pool import pool_of
 
@@ -151,8 +151,9 @@ class Comparison(Record):
     @property
     def rows(self) -> list[Row]:
         """Every method that found something, the smallest mean first."""
-        found = [self._runs_of(method) for method in self.setup.methods]
-        rows = [Row.of(runs[0].method, runs, self.lower_bound_s) for runs in found if _have_value(runs)]
+        runs = {method: self._runs_of(method) for method in self.setup.methods}
+        found = [method for method in runs if any(run.value_s is not None for run in runs[method])]
+        rows = [Row.of(method, runs[method], self.lower_bound_s) for method in found]
         return sorted(rows, key=lambda row: row.mean_s)
 
     @computed_field  # type: ignore[prop-decorator]
@@ -162,9 +163,9 @@ class Comparison(Record):
         reasons: dict[str, str] = {}
         for method in self.setup.methods:
             runs = self._runs_of(method)
-            failed = [run for run in runs if run.failure is not None]
+            failed = [run.failure for run in runs if run.failure is not None]
             if failed:
-                reasons[method] = f"{len(failed)} of {len(runs)} runs: {failed[0].failure}"
+                reasons[method] = f"{len(failed)} of {len(runs)} runs: {failed[0]}"
         return reasons
 
     def title(self) -> str:
@@ -211,10 +212,6 @@ class Comparison(Record):
         return [run for run in self.runs if run.method == method]
 
 
-def _have_value(runs: Iterable[Run]) -> bool:
-    return any(run.value_s is not None for run in runs)
-
-
 def compare(
     problem: ScheduleProblem,
     options: CompareOptions,
@@ -234,8 +231,13 @@ def compare(
     options.search.semantics.check(options.search.objective)
     if options.search.objective.unit != "s":
         raise OptionError(f"hsdag compare takes --objective latency or throughput, not {options.search.objective.name}")
-    if past is not None:
-        _check_same(past.setup, setup)
+    if past is not None and past.setup != setup:
+        name = next(name for name in Setup.model_fields if getattr(past.setup, name) != getattr(setup, name))
+        what = "the problem or its costs" if name == "problem_sha256" else name.replace("_", " ")
+        raise SearchError(
+            f"the comparison to resume has another setup: {what} differs; "
+            "resume it with the settings it was started with, or start again without --resume"
+        )
     refused = _refusals(problem, options, setup.methods)
     able = [method for method in setup.methods if method not in refused]
     found = Comparison(setup=setup, refused=refused, runs=past.runs if past is not None else ())
@@ -243,7 +245,7 @@ def compare(
     wanted = [(method, seed) for seed in range(setup.seeds) for method in able if (method, seed) not in done]
     searches = [replace(options.search, method=method, seed=seed) for method, seed in wanted]
     with pool_of(options.search.workers, watcher.note) as pool:
-        for _, run in runs_of(problem, searches, watcher, pool):
+        for run in runs_of(problem, searches, watcher, pool):
             found = found.model_copy(update={"runs": (*found.runs, run)})
             keep(found)
     return found
@@ -279,13 +281,3 @@ def _refusals(problem: ScheduleProblem, options: CompareOptions, methods: Sequen
         except OptionError as error:
             refused[method] = str(error)
     return refused
-
-
-def _check_same(past: Setup, now: Setup) -> None:
-    for name in Setup.model_fields:
-        if getattr(past, name) != getattr(now, name):
-            what = "the problem or its costs" if name == "problem_sha256" else name.replace("_", " ")
-            raise SearchError(
-                f"the comparison to resume has another setup: {what} differs; "
-                "resume it with the settings it was started with, or start again without --resume"
-            )

@@ -29,7 +29,7 @@ from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph
 from hsdag.ir.graph.reader import Shapes, load_model, model_file
 from hsdag.ir.placement.placement import Record
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
-from hsdag.placing.verifying import Check
+from hsdag.placing.final import Check
 from hsdag.runtime.machine.devices import make_core
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.worker import Worker

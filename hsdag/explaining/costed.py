@@ -23,7 +23,7 @@ from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, Csr, FloatArray, IntArray
 from hsdag.ir.kernels import longest_before
 from hsdag.methods.cuts.mincut import proven_bound
-from hsdag.placing.placed_model import with_costs
+from hsdag.placing.subject import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.part_table import Parts

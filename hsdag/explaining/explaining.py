@@ -28,8 +28,8 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.graph.reader import InputShapes, Shapes, input_shapes
 from hsdag.ir.placement.placement import ExecutorName, Placement
-from hsdag.placing.kept_run import KeptRun
 from hsdag.placing.result import PlaceResult
+from hsdag.placing.run_folder import RESULT, RunFolder
 from hsdag.placing.session import Session
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
@@ -42,7 +42,6 @@ from hsdag.runtime.problem.cost_model import CostSource
 from hsdag.runtime.problem.problem import Problem
 from hsdag.scoring.recording import Event
 from hsdag.search.options import input_scenarios
-from hsdag.search.run_folder import RESULT
 
 LIMIT_S = 20.0
 """Seconds after which no further move is simulated."""
@@ -212,7 +211,7 @@ def differences(
     return tuple(found), int((placement != other).sum())
 
 
-def explain_run(kept: KeptRun, placement: Placement | None = None, *, limit_s: float = LIMIT_S) -> Explanation:
+def explain_run(kept: RunFolder, placement: Placement | None = None, *, limit_s: float = LIMIT_S) -> Explanation:
     """Explain the answer of a kept run, or another placement of its model, by the costs that the search ended with.
 
     Raises SearchError where the search did not end and no placement is given, PlacementError where that is for another
@@ -252,7 +251,7 @@ def explain_placement(
         placement.devices_of(session.graph)
         overlaps = placement.executor != "hetero" or objective.is_steady
         profile = session.profile(ProfileCache.default(), on_step=on_step, side_by_side=overlaps)
-        problem, costs = session.problem(profile=profile), session.costs(profile, placement.executor)
+        problem, costs = session.problem(profile=profile), session.model.costs(profile, placement.executor)
     if isinstance(costs, HeteroCosts):
         problem = replace(problem, hetero=costs)
     return Case(problem, costs, placement, placement.executor).explained(limit_s)
@@ -290,11 +289,11 @@ def explain(
     if not isinstance(placement, Placement) and Path(placement).is_dir():
         if model is not None or run is not None:
             raise OptionError(f"{placement} is a folder: name the placement file beside --run or --model")
-        return explain_run(KeptRun.load(placement))
+        return explain_run(RunFolder.load(placement))
     chosen = placement if isinstance(placement, Placement) else Placement.load(placement)
     if model is not None:
         return explain_placement(chosen, model, shapes=input_shapes(shape), on_step=on_step)
     if run is None and isinstance(placement, Placement):
         raise OptionError("a placement in memory is explained by a run or a model: name one")
-    kept = KeptRun.load(run) if run is not None else KeptRun.beside(str(placement))
+    kept = RunFolder.load(run if run is not None else str(placement))
     return explain_run(kept, chosen)

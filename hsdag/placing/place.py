@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import platform
 import time
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino as ov
 
 from hsdag.ir.errors import OptionError, SearchError
-from hsdag.placing.final import final_comparison
+from hsdag.ir.graph.colocation import held_bytes
+from hsdag.ir.placement.placement import Placement, SpeedupRecord
+from hsdag.placing.final import FinalResult, check_of, family_ratios, final_comparison
 from hsdag.placing.limits import check_start, disallowed_devices, disallowed_start
-from hsdag.placing.outcome import BY_LEVEL, START, UNDER_HETERO, Outcome, automatic_candidates
-from hsdag.placing.result import PlaceResult, write_result
-from hsdag.placing.searching import SearchSummary, search_placements
+from hsdag.placing.measured_trace import measured_timeline
+from hsdag.placing.result import CostsRecord, Member, PlaceResult, PlanRecord, Row, Tally, TimelineRecord, write_result
+from hsdag.placing.run_folder import RESULT
+from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, placed_candidate
-from hsdag.placing.verifying import check_of
 from hsdag.runtime.machine.devices import (
     PRECISION,
     PRECISION_OPTION,
@@ -26,16 +33,28 @@ from hsdag.runtime.machine.devices import (
     resolve_devices,
     with_values,
 )
-from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.latency import Protocol
+from hsdag.runtime.machine.usable import usable_cpus
+from hsdag.runtime.measuring.caches import identity
+from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
+from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, Protocol, Ratio
 from hsdag.runtime.measuring.messages import Call
-from hsdag.runtime.measuring.profile import ModelProfile
-from hsdag.runtime.problem.problem import Problem
-from hsdag.scoring.recording import Event, RecordingEvaluator
+from hsdag.runtime.objectives import LATENCY
+from hsdag.runtime.problem.plan import Plan
 from hsdag.search.driver import Watcher, budget_shortage
-from hsdag.search.options import PlaceOptions
-from hsdag.search.run_folder import RESULT
+from hsdag.search.options import LIMITS, PlaceOptions, flag
+from hsdag.version import __version__
 from hsdag.workers.pool import pool_of
+
+NO_SINGLE = "No single device runs the whole model"
+
+UNDER_HETERO, BY_LEVEL = "HETERO:", "BARRIER:"
+"""What goes before the name of a placement that HETERO, or a bulk-synchronous loop, runs for comparison."""
+
+START = "start"
+"""The name of the placement that the search started with."""
+
+TIMELINE_SHARE, TIMELINE_RUNS = 0.2, 5
+"""A timeline of the answer is measured where compiling it takes at most this share of the budget; and its runs."""
 
 FINAL_SHARE, FINAL_LEAST_S = 0.2, 8.0
 """Seconds for the final comparison: as a share of the budget, and at least."""
@@ -83,33 +102,27 @@ def run_place(
         candidate_limit_s=min(options.candidate_limit_s, max(options.budget_s, LEAST_CANDIDATE_LIMIT_S)),
         executor=options.executor,
     ) as session:
-        if options.executor == "cuda":
-            left: Call[list[str]] = Call("left_to_openvino")
-            types = session.client.call(left, options.candidate_limit_s)
-            if types:
-                watcher.note(
-                    f"torch does not run {', '.join(types)}: OpenVINO evaluates these on the CPU, which is slow"
-                )
-        start = _start(session, options)
+        left: Call[list[str]] = Call("left_to_openvino")
+        types = session.client.call(left, options.candidate_limit_s) if session.is_on_torch else ()
+        if types:
+            watcher.note(f"torch does not run {', '.join(types)}: OpenVINO evaluates these on the CPU, which is slow")
+        start, search = _start(session, options), Search(session, options, watcher)
         if len(devices.placed) == 1:
             if resume:
                 raise SearchError("on one device there is no search to resume; leave out --resume")
-            profile = session.profile(on_step=watcher.on_phase) if options.memory_bytes else None
-            return _conclude(session, session.problem(), options, None, start, watcher, profile, output)
+            search.profile = session.profile(on_step=watcher.on_phase) if options.memory_bytes else None
+            return _conclude(search, start, output)
         read_s = time.monotonic() - begin_s
-        telling = replace(watcher, on_event=telling_what_it_takes(watcher, options.budget_s))
         with pool_of(options.workers, watcher.note) as pool:
-            found = search_placements(
-                session, options, run_folder=run_folder, resume=resume, watcher=telling, pool=pool
-            )
-        outcome = _conclude(session, found.problem, options, found, start, watcher, found.profile, output)
-        spent_s = time.monotonic() - begin_s - found.compiling_s
+            search.run(run_folder, resume=resume, pool=pool)
+        result = _conclude(search, start, output)
+        spent_s = time.monotonic() - begin_s - search.compiling_s
         if spent_s > options.budget_s:
             watcher.note(
                 f"more than the budget of {options.budget_s:.0f} s was spent: reading {read_s:.0f} s, profiling and "
-                f"searching {found.search_s:.0f} s, comparing {spent_s - read_s - found.search_s:.0f} s"
+                f"searching {search.search_s:.0f} s, comparing {spent_s - read_s - search.search_s:.0f} s"
             )
-    return outcome
+    return result
 
 
 def _devices(options: PlaceOptions) -> DeviceSet:
@@ -130,19 +143,6 @@ def _devices(options: PlaceOptions) -> DeviceSet:
     return resolve_torch_devices(options.devices)
 
 
-def telling_what_it_takes(watcher: Watcher, budget_s: float) -> Callable[[Event, RecordingEvaluator], None]:
-    """What to do at events: after the first one, which is mostly compilation, say whether the budget is too short."""
-
-    def on_event(event: Event, recorder: RecordingEvaluator) -> None:
-        watcher.on_event(event, recorder)
-        if recorder.num_evaluations == 1:
-            shortage = budget_shortage(budget_s, recorder.elapsed_s, recorder.budget.seconds - recorder.elapsed_s)
-            if shortage is not None:
-                watcher.note(shortage)
-
-    return on_event
-
-
 def _start(session: Session, options: PlaceOptions) -> dict[str, Candidate]:
     """The placement that the search starts with, by its name, as its file says it is run.
 
@@ -161,36 +161,27 @@ def _start(session: Session, options: PlaceOptions) -> dict[str, Candidate]:
     return {START: placed_candidate(session, START, options.start, options.start.executor)}
 
 
-def _conclude(
-    session: Session,
-    problem: Problem,
-    options: PlaceOptions,
-    found: SearchSummary | None,
-    start: Mapping[str, Candidate],
-    watcher: Watcher,
-    profile: ModelProfile | None,
-    output: Path | None,
-) -> PlaceResult:
-    """Compare finalists with the baselines, and keep what came out. Nothing was searched with one device only."""
+def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | None) -> PlaceResult:
+    """Compare finalists with the baselines, and keep what came out."""
+    session, options, watcher, profile = search.session, search.options, search.watcher, search.profile
     watcher.on_phase("comparing the best with every baseline")
-    interrupted = watcher.should_stop()
-    plans = {f"placement {rank}": plan for rank, plan in enumerate(found.finalists if found else (), start=1)}
-    placed = {name: session.placed(problem, plan, options.executor) for name, plan in plans.items()}
+    interrupted, plans = watcher.should_stop(), plans_of(search)
+    placed = {name: session.placed(search.problem, plan, options.executor) for name, plan in plans.items()}
     baselines: dict[str, Candidate] = {}
-    if options.executor == "cuda":
+    if session.is_on_torch:
         baselines = {f"{BY_LEVEL}{name}": replace(each, properties={"barrier": True}) for name, each in placed.items()}
     elif options.executor != "hetero":  # shows what the executor gains
-        baselines = {f"{UNDER_HETERO}{name}": session.placed(problem, plan) for name, plan in plans.items()}
-    if found is not None:
+        baselines = {f"{UNDER_HETERO}{name}": session.placed(search.problem, plan) for name, plan in plans.items()}
+    if len(session.devices.placed) > 1:
         baselines |= automatic_candidates(session)
-    too_large = session.too_large(profile) if found is not None or options.memory_bytes else {}
+    too_large = session.too_large(profile)
     singles = {spec.name: Candidate(spec.openvino_name) for spec in session.devices.all if spec.name not in too_large}
     disallowed = disallowed_devices(session, options, profile)
     if options.start is not None and profile is not None:
         why = disallowed_start(session, options.start, profile)
         disallowed |= {} if why is None else dict.fromkeys(start, why)
     limit_s = comparison_s(options.budget_s, options.protocol)
-    result = final_comparison(
+    final = final_comparison(
         session.runner,
         placed,
         singles,
@@ -207,11 +198,355 @@ def _conclude(
         on_step=watcher.on_step,
         rng=np.random.default_rng(options.seed),
     )
-    outcome = Outcome(session, problem, options, found, plans, result, too_large).place_result(
-        output, {**placed, **singles, **start, **baselines}[result.answer], interrupted=interrupted
-    )
+    answer = {**placed, **singles, **start, **baselines}[final.answer]
+    result = Outcome(search, final).result(output, answer, interrupted=interrupted)
     if output is not None:
-        outcome.placement.save(output)
-    if found is not None and found.folder is not None:
-        write_result(outcome, found.folder.path / RESULT)
-    return outcome
+        result.placement.save(output)
+    if search.folder is not None:
+        write_result(result, search.folder.path / RESULT)
+    return result
+
+
+class Outcome:
+    """What a search and its final comparison amount to; with one device nothing was searched."""
+
+    def __init__(self, search: Search, final: FinalResult) -> None:
+        self.search, self.final = search, final
+        self.session, self.options, self.problem = search.session, search.options, search.problem
+        self.plans = plans_of(search)
+        self.too_large = self.session.too_large(search.profile)
+
+    def result(self, placement_file: Path | None, answer: Candidate, *, interrupted: bool) -> PlaceResult:
+        """The result; where the search is kept on disk, with a measured run of the answer if there is time for one."""
+        search, final, objective = self.search, self.final, self.options.objective
+        subject, folder = self.session.subject, search.folder
+        sentence, warnings, rows = self.sentence(), self.warnings(), self.rows()
+        if interrupted and not self.plans:
+            sentence = f"The search was interrupted before it measured a split; the placement is all on {final.answer}."
+        too_large = {name: f"it was left out: {why}" for name, why in self.too_large.items()}
+        return PlaceResult(
+            sentence=" ".join([sentence, *(f"Warning: {warning}." for warning in warnings)]),
+            objective=objective.name,
+            unit=objective.unit,
+            value=next(row.median for row in rows if row.is_answer),
+            placement=self.placement(),
+            placement_file=None if placement_file is None else str(placement_file),
+            rows=rows,
+            failures={**too_large, **final.comparison.failures},
+            turned_down=turned_down(final, list(self.plans)) | faster_but_disallowed(final),
+            verdict=final.verdicts[final.answer],
+            finalists={name: PlanRecord.of(plan, len(self.session.devices.all)) for name, plan in self.plans.items()},
+            tally=Tally.of(search.events, search.num_simulated),
+            members=tuple(Member.of(each) for each in search.contributions),
+            search_s=search.search_s,
+            budget_s=self.options.budget_s,
+            interrupted=interrupted,
+            warnings=warnings,
+            weight_bytes=self.weight_bytes(),
+            run_folder=None if folder is None else folder.path,
+            model_path=None if subject.name is None or subject.is_workload else str(subject.path.resolve()),
+            environment=self.environment(),
+            finished=datetime.now(UTC).isoformat(timespec="seconds"),
+            samples={name: [list(each) for each in own.rounds] for name, own in final.comparison.samples.items()},
+            costs=CostsRecord.of(search.calibrated),
+            timeline=None if folder is None or interrupted else self.timeline(answer),
+        )
+
+    def placement(self) -> Placement:
+        """The answer, as a placement file holds it."""
+        options, final, graph = self.options, self.final, self.session.graph
+        ratio, versus, ops = final.ratios[final.answer], final.best_single, graph.canonical_names
+        ranks, method, seed = None, options.method, options.seed
+        executor = options.executor if final.answer in self.plans or self.session.is_on_torch else "hetero"
+        if final.answer in self.plans and (order := self.plans[final.answer].order) is not None:
+            ranks = self.problem.expand(order).tolist()
+        elif final.answer == START and options.start is not None:
+            ranks, executor = options.start.priority_of(graph), options.start.executor
+            method, seed = options.start.method, options.start.seed
+        timed = final.comparison.samples if options.objective.unit == "s" else {}
+        records = {name: samples.record() for name, samples in timed.items()}
+        return Placement(
+            model=self.session.model_record,
+            devices=self.session.device_records,
+            affinity=dict(zip(ops, self._answer_devices, strict=True)),
+            names=dict(zip(ops, graph.op_names, strict=True)),
+            method=method,
+            seed=seed,
+            objective=options.objective.name,
+            executor=executor,
+            latency=records.get(final.answer),
+            baselines={name: record for name, record in records.items() if name not in self.plans},
+            speedup=SpeedupRecord(versus=versus, ratio=ratio.value, ci95=(ratio.low, ratio.high)) if versus else None,
+            priority=ranks and {op: rank for op, rank in zip(ops, ranks, strict=True) if rank is not None},
+            created_with={**_versions(), "preset": options.preset},
+            data_shapes=tuple(scenario.text for scenario in self.session.scenarios) or None,
+        )
+
+    def _devices_of(self, name: str) -> list[str] | None:
+        """[N] the device of every op of a placement; None for what is none."""
+        if name in self.plans:
+            return [self.problem.devices[d] for d in self.problem.expand(self.plans[name].placement).tolist()]
+        if name == START and self.options.start is not None:
+            return self.options.start.devices_of(self.session.graph)
+        return None
+
+    @property
+    def _answer_devices(self) -> list[str]:
+        """[N] the device of every op of the answer."""
+        return self._devices_of(self.final.answer) or [self.final.answer] * self.session.graph.num_ops
+
+    def rows(self) -> tuple[Row, ...]:
+        """Every candidate that was measured, fastest first."""
+        rows = []
+        for name, samples in self.final.comparison.samples.items():
+            record, ratio = samples.record(), self.final.ratios[name]
+            row = Row(
+                name=name,
+                median=self.final.comparison.median_s(name),
+                p95=record.p95_s,
+                runs=record.runs,
+                ratio=ratio.value,
+                ci95=(ratio.low, ratio.high) if ratio.is_known else (None, None),
+                rounds=ratio.num_rounds,
+                submodels=self.final.opened[name].submodels,
+                ops=self._ops_of(name),
+                is_answer=name == self.final.answer,
+            )
+            rows.append(row)
+        return tuple(sorted(rows, key=lambda row: row.median))
+
+    def _ops_of(self, name: str) -> dict[str, int]:
+        """Ops per device of a candidate; empty where OpenVINO does not tell."""
+        placed = self._devices_of(name.removeprefix(UNDER_HETERO).removeprefix(BY_LEVEL))
+        if placed is not None:
+            return {device: placed.count(device) for device in self.problem.devices}
+        shown = {device.openvino_name: device.name for device in self.session.devices.all}
+        if name.startswith("HETERO:"):
+            target = automatic_candidates(self.session)[name].target
+            chosen = Counter(shown.get(device, device) for device in self.session.automatic_ops(target))
+            return {device: count for device, count in chosen.items() if device}
+        devices = self.final.opened[name].devices
+        return {shown.get(devices[0], devices[0]): self.session.graph.num_ops} if len(devices) == 1 else {}
+
+    def sentence(self) -> str:
+        """The answer in one sentence."""
+        final, session, comparison = self.final, self.session, self.final.comparison
+        if len(session.devices.placed) == 1:
+            return self._alone()
+        twin = f"{BY_LEVEL if session.is_on_torch else UNDER_HETERO}{final.answer}"
+        return speed_sentence(
+            final.answer,
+            final.best_single,
+            final.ratios[final.answer],
+            family_ratios(comparison, list(automatic_candidates(session)), final.answer),
+            turned_down(final, list(self.plans)),
+            comparison.ratio(final.answer, twin) if twin in comparison.samples else None,
+            self._why_uncompared(),
+            over_start=comparison.ratio(final.answer, START) if START in comparison.samples else None,
+            disallowed=faster_but_disallowed(final),
+            ignored=ignored(self.options),
+            no_single="No device has the memory for the whole model" if self.too_large else NO_SINGLE,
+            twin="a bulk-synchronous run" if session.is_on_torch else "HETERO",
+            takes=self.options.objective.takes,
+        )
+
+    def warnings(self) -> tuple[str, ...]:
+        """Why nothing was simulated, what was not measured, and idle devices; sentences without a full stop."""
+        peaks = "peaks of memory are simulated, with the sizes of the profile"
+        counted = peaks if self.options.objective.counts_memory else None
+        return (*filter(None, [self.search.unprofiled, counted]), *self._idle())
+
+    def _idle(self) -> tuple[str, ...]:
+        """Which devices of the list have nothing to do, and why; at most one sentence."""
+        final, answer = self.final, self.final.answer
+        better = better_word(self.options.objective.takes)
+        used = set(self._answer_devices)
+        idle = [spec.name for spec in self.session.devices.placed if spec.name not in used]
+        if not idle or len(self.session.devices.placed) == 1:
+            return ()
+        if answer in self.plans and self.too_large:
+            reason = f"the model's weights and state fit into {' and '.join(sorted(used))}"
+        elif answer in self.plans:
+            reason = f"no placement that was compared and uses every device is {better}"
+        elif set(idle) <= set(final.disallowed) and final.verdicts.keys() & set(idle):
+            reason = final.disallowed[idle[0]]
+        elif any(v.reason is not None for n, v in final.verdicts.items() if n not in (answer, *final.disallowed)):
+            reason = f"the {better} placements were rejected"
+        elif any(name in final.comparison.samples for name in self.plans):
+            reason = f"no split placement was measured to be {better} than {answer}"
+        else:
+            reason = "no split placement was compared"
+        return (f"{' and '.join(idle)} {'get' if len(idle) > 1 else 'gets'} nothing: {reason}",)
+
+    def weight_bytes(self) -> dict[str, float]:
+        """Weights and state by device, of the answer; empty where it is on a device that is not placed on."""
+        index, devices = {name: d for d, name in enumerate(self.problem.devices)}, self._answer_devices
+        if not set(devices) <= set(index):
+            return {}
+        held = held_bytes(self.session.graph, np.array([index[name] for name in devices]), self.session.widens)
+        return dict(zip(self.problem.devices, held.tolist(), strict=True))
+
+    def _why_uncompared(self) -> str | None:
+        """Why no split placement has a figure in the comparison; None where one has."""
+        comparison, search = self.final.comparison, self.search
+        if any(name in comparison.samples for name in self.plans):
+            return None
+        if self.plans:
+            reasons = "; ".join(dict.fromkeys(comparison.failures[name] for name in self.plans))
+            return f"no split placement was compared ({reasons})"
+        if search.nothing_left is not None:
+            return search.nothing_left
+        split = Tally.of([event for event in search.events if event.plan.is_split])
+        if split.tried:
+            return split.words
+        compile_s = max(opened.compile_s for opened in self.final.opened.values())
+        shortage = budget_shortage(self.options.budget_s, compile_s, search.left_s)
+        reason = f", since the method {self.options.method} proposed none" if shortage is None else f": {shortage}"
+        return f"no split placement was tried{reason}"
+
+    def timeline(self, answer: Candidate) -> TimelineRecord | None:
+        """A measured run of the answer; None where that takes too long, or fails."""
+        if self.final.opened[self.final.answer].compile_s > TIMELINE_SHARE * self.options.budget_s:
+            return None
+        with suppress(SearchError):
+            return TimelineRecord.of(measured_timeline(self.session, answer, TIMELINE_RUNS))
+        return None
+
+    def environment(self) -> dict[str, str]:
+        """Versions, and the hardware of every device by its full name."""
+        hardware = {f"device {spec.name}": str(identity(spec).get("hardware", "")) for spec in self.session.devices.all}
+        return {**_versions(), "system": platform.platform(), "processors": str(usable_cpus()), **hardware}
+
+    def _alone(self) -> str:
+        """The sentence where nothing was searched."""
+        only, name = self.session.devices.placed[0].name, self.final.answer
+        figure = f"{name} takes {self.options.objective.text(self.final.comparison.median_s(name))}"
+        advice = "name a second device with --devices, or share the CPU out with --partition-cpu 2"
+        if self.session.is_on_torch:
+            advice = "name a second device with --devices, such as A=cpu[threads=1],B=cpu[threads=1]"
+        return f"{only} is the only device to place on, so nothing can be gained; {figure}; {advice}."
+
+
+def plans_of(search: Search) -> dict[str, Plan]:
+    """The finalists of a search by the names that they have in the comparison."""
+    return {f"placement {rank}": plan for rank, plan in enumerate(search.finalists, start=1)}
+
+
+def _versions() -> dict[str, str]:
+    return {"hsdag": __version__, "openvino": ov.get_version(), "python": platform.python_version()}
+
+
+def faster_but_disallowed(final: FinalResult) -> dict[str, str]:
+    """Why candidates that were measured to be faster than the answer are none; the best single device in any case."""
+    compared = final.comparison
+    return {
+        name: why
+        for name, why in final.disallowed.items()
+        if name == final.best_single
+        or (name in compared.samples and compared.median_s(name) < compared.median_s(final.answer))
+    }
+
+
+def ignored(options: PlaceOptions) -> str | None:
+    """What OpenVINO's own choices are made without."""
+    given = [flag(name) for name in LIMITS if getattr(options, name) not in ((), {}, None)]
+    return f"without {' and '.join(given)}" if given else None
+
+
+def automatic_candidates(session: Session) -> dict[str, Candidate]:
+    """OpenVINO's own choices by the names users know; none over devices that it does not have."""
+    devices, candidates = session.devices, dict[str, Candidate]()
+    if session.is_on_torch:
+        return candidates
+    shown = {spec.openvino_name: spec.name for spec in devices.all}
+    for target in automatic_targets(devices.placed, devices.rivals):
+        mode, _, names = target.partition(":")
+        label = ",".join(shown[name] for name in names.split(","))
+        candidates[f"{mode}:{label}"] = Candidate(target)
+    return candidates
+
+
+def speed_sentence(
+    answer: str,
+    best_single: str | None,
+    ratio: Ratio,
+    rivals: Mapping[str, Ratio],
+    turned_down: Mapping[str, str] | None = None,
+    over_twin: Ratio | None = None,
+    uncompared: str | None = None,
+    *,
+    over_start: Ratio | None = None,
+    disallowed: Mapping[str, str] | None = None,
+    ignored: str | None = None,
+    no_single: str = NO_SINGLE,
+    twin: str = "HETERO",
+    takes: str = LATENCY.takes,
+) -> str:
+    """One sentence on the answer: a plan ``takes`` so many times as long, or as much of what the objective counts.
+
+    ``ratio`` is that of the best single device, where there is one, else ``no_single`` is said; ``rivals`` are those of
+    OpenVINO's own choices, which are made without what is ``ignored``, ``over_twin`` is that of the same placement run
+    by ``twin``, and ``over_start`` that of the placement to start with. ``turned_down`` says why faster placements are
+    not the answer, and what there is to object to it; ``disallowed`` why other candidates, and the best single device,
+    can be none; ``uncompared`` why no split was compared.
+    """
+    word, turned_down, others = better_word(takes), dict(turned_down or {}), dict(disallowed or {})
+    no_answer = None if best_single is None else others.pop(best_single, None)
+    objection = turned_down.pop(answer, None)
+    reasons = "; ".join(f"{name} was {word}, but {reason}" for name, reason in turned_down.items()) or uncompared
+    if best_single is None:
+        clauses = [f"{no_single}; the placement does"]
+    elif no_answer is not None:
+        than = "as" if takes == LATENCY.takes else "of"
+        clauses = [
+            f"The best single device, {best_single}, can be no answer: {no_answer}",
+            f"it takes {ratio.value:.2f} {takes} {than} the placement {_interval(ratio)}",
+        ]
+    elif answer == best_single:
+        reasons = reasons or f"no placement beat {best_single}"
+        clauses = [f"{reasons[:1].upper()}{reasons[1:]}; the placement is all on {best_single}"]
+    elif takes != LATENCY.takes:
+        times = f"takes {ratio.value:.2f} {takes} of the placement {_interval(ratio)}"
+        clauses = [f"The best single device, {best_single}, {times}"]
+    else:
+        value, low, high = (100 * (each - 1) for each in (ratio.value, ratio.low, ratio.high))
+        gain = f"{value:.1f}% faster (95% interval {low:.1f}% to {high:.1f}%)"
+        clauses = [f"The placement is {gain} than the best single device, {best_single}"]
+    if over_twin is not None:
+        clauses.append(f"{twin} takes {over_twin.value:.2f} {takes} with the same placement {_interval(over_twin)}")
+    if over_start is not None and over_start.value != 1.0:
+        clauses.append(f"the one to start with takes {over_start.value:.2f} {takes} {_interval(over_start)}")
+    elif over_start is not None:
+        clauses.append("it is the one to start with")
+    if faster := " and ".join(name for name, over in rivals.items() if over.is_faster):
+        own = f"OpenVINO's own {faster} measured {word} than the placement"
+        clauses.append(own if ignored is None else f"{own} {ignored}")
+    clauses += [f"{name} was {word}, but can be no answer: {reason}" for name, reason in others.items()]
+    if objection is not None:
+        clauses.append(f"note that {objection}")
+    return "; ".join(clauses) + "."
+
+
+def better_word(takes: str) -> str:
+    """What a plan is called that takes less."""
+    return "faster" if takes == LATENCY.takes else "better"
+
+
+def too_few_rounds(ratios: Mapping[str, Ratio]) -> dict[str, str]:
+    """Why placements that seem faster than the best single device are not the answer, where rounds were too few."""
+    why = f"too few to say so where {MIN_ROUNDS_TO_CLAIM} are needed: raise --budget"
+    few = {name: each.num_rounds for name, each in ratios.items() if each.value > 1.0 and not each.is_known}
+    return {name: f"in {rounds} rounds only, {why}" for name, rounds in few.items()}
+
+
+def turned_down(final: FinalResult, finalists: Sequence[str]) -> dict[str, str]:
+    """Why candidates that seem faster are not the answer, and what there is to object to the answer itself."""
+    others = {name: final.ratios[name] for name in finalists if name in final.ratios and name != final.answer}
+    reasons = {name: verdict.reason for name, verdict in final.verdicts.items() if verdict.reason is not None}
+    return {name: why for name, why in {**too_few_rounds(others), **reasons}.items() if name not in final.disallowed}
+
+
+def _interval(ratio: Ratio) -> str:
+    if not ratio.is_known:
+        return f"(from {ratio.num_rounds} rounds, too few for an interval)"
+    return f"(95% interval {ratio.low:.2f} to {ratio.high:.2f})"

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from hsdag.drawing import html_summary
 from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.files import first_problem, parse_document, read_text, write_atomically
-from hsdag.ir.placement.placement import Placement, ReferenceName
+from hsdag.ir.placement.placement import Placement, Record, ReferenceName
 from hsdag.methods.incumbent import Contribution
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
@@ -23,9 +23,9 @@ from hsdag.runtime.measuring.latency import Comparison, Ratio, Samples
 from hsdag.runtime.measuring.profile import LARGEST, Figure, Table, figures, numbers
 from hsdag.runtime.objectives import find_objective
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
+from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
 from hsdag.scoring.recording import Event
-from hsdag.search.run_folder import PlanRecord
 
 FORMAT_NAME: Literal["hsdag-result"] = "hsdag-result"
 FORMAT_VERSION: Literal[2] = 2
@@ -39,12 +39,34 @@ IN_FILE = {"samples", "costs", "timeline"}
 _Index = Annotated[int, Field(ge=-1, lt=2**31)]
 _Entry = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 
+_ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
+"""A placement is written as one character per unit; over more devices than this, as a list of numbers."""
 
-class _Record(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+class PlanRecord(Record):
+    """A plan: the device of every placement unit, and perhaps its rank."""
+
+    placement: str | list[int]
+    order: list[int] | None = None
+
+    @staticmethod
+    def of(plan: Plan, num_devices: int) -> PlanRecord:
+        """The record of a plan; with few devices the placement is a text, one character per unit."""
+        devices: list[int] = plan.placement.tolist()
+        short = "".join(_ALPHABET[d] for d in devices) if num_devices <= len(_ALPHABET) else devices
+        return PlanRecord(placement=short, order=None if plan.order is None else plan.order.tolist())
+
+    def plan(self, num_units: int, num_devices: int, where: str) -> Plan:
+        """The plan. Raises FileFormatError, which says ``where`` the record is, for one that does not fit."""
+        written, order = self.placement, self.order
+        devices = [_ALPHABET.find(c) for c in written] if isinstance(written, str) else written
+        fits = len(devices) == num_units and 0 <= min(devices) <= max(devices) < num_devices
+        if not fits or (order is not None and len(order) != len(devices)):
+            raise FileFormatError(f"{where}: the placement does not fit the model")
+        return Plan(np.asarray(devices), None if order is None else np.asarray(order))
 
 
-class CostsRecord(_Record):
+class CostsRecord(Record):
     """What measurements made of the profile's costs: of HETERO all figures by op and link, else ``parameters``."""
 
     time_s: Table | None = None
@@ -78,7 +100,7 @@ class CostsRecord(_Record):
         raise ValueError("the costs are for another executor")
 
 
-class TimelineRecord(_Record):
+class TimelineRecord(Record):
     """A ``Timeline``; of ``ops`` the columns op, device, start_s and end_s, of ``transfers`` those of its intervals."""
 
     name: str
@@ -93,32 +115,23 @@ class TimelineRecord(_Record):
     @staticmethod
     def of(timeline: Timeline) -> TimelineRecord:
         """The record of a timeline."""
-        return TimelineRecord(
-            name=timeline.name,
-            op_names=list(timeline.op_names),
-            op_types=list(timeline.op_types),
-            device_names=list(timeline.device_names),
-            ops={name: column.tolist() for name, column in vars(timeline.ops).items()},
-            transfers={name: column.tolist() for name, column in vars(timeline.transfers).items()},
-            edges=timeline.edges.tolist(),
-            simulated=timeline.simulated,
+        ops, transfers = (
+            {name: column.tolist() for name, column in vars(table).items()}
+            for table in (timeline.ops, timeline.transfers)
         )
+        shown = {"ops": ops, "transfers": transfers, "edges": timeline.edges.tolist()}
+        return TimelineRecord(**vars(timeline) | shown)
 
     def timeline(self) -> Timeline:
         """The timeline. Raises ValueError where its columns do not fit together."""
-        return Timeline(
-            name=self.name,
-            op_names=tuple(self.op_names),
-            op_types=tuple(self.op_types),
-            device_names=tuple(self.device_names),
-            ops=OpIntervals(**_columns(self.ops, OpIntervals)),
-            transfers=TransferIntervals(**_columns(self.transfers, TransferIntervals)),
-            edges=np.array(self.edges, dtype=np.int64).reshape(-1, 2),
-            simulated=self.simulated,
-        )
+        names = {name: tuple(getattr(self, name)) for name in ("op_names", "op_types", "device_names")}
+        ops = OpIntervals(**_columns(self.ops, OpIntervals))
+        transfers = TransferIntervals(**_columns(self.transfers, TransferIntervals))
+        edges = np.array(self.edges, dtype=np.int64).reshape(-1, 2)
+        return Timeline(**vars(self) | names | {"ops": ops, "transfers": transfers, "edges": edges})
 
 
-class Member(_Record):
+class Member(Record):
     """One turn of a method of a portfolio; values in the objective's unit, None where there is none yet."""
 
     method: str
@@ -138,19 +151,12 @@ class Member(_Record):
     @staticmethod
     def of(turn: Contribution) -> Member:
         """The record of a turn."""
-        return Member(
-            method=turn.method,
-            began_s=turn.began_s,
-            ended_s=turn.ended_s,
-            before=turn.before if np.isfinite(turn.before) else None,
-            after=turn.after if np.isfinite(turn.after) else None,
-            bound=None if turn.bound is None else turn.bound.value_s,
-            status=None if turn.status is None else turn.status.value,
-            failure=turn.failure,
-        )
+        before, after = (value if np.isfinite(value) else None for value in (turn.before, turn.after))
+        bound, status = turn.bound and turn.bound.value_s, turn.status and turn.status.value
+        return Member(**vars(turn) | {"before": before, "after": after, "bound": bound, "status": status})
 
 
-class Row(_Record):
+class Row(Record):
     """A measured candidate: values in the objective's unit, the ratio to the best single device, ops by device.
 
     ``ci95`` is the interval of the ratio, without ends where too few ``rounds`` were run.
@@ -174,11 +180,11 @@ class Row(_Record):
         return Ratio(self.ratio, low or 0.0, np.inf if high is None else high, self.rounds).interval_text
 
 
-class Tally(_Record):
+class Tally(Record):
     """How many placements a search ran, or tried to, and simulated; ``failures`` counts those that failed by reason."""
 
     tried: int = 0
-    failures: dict[str, int] = {}
+    failures: dict[str, int] = Field(default_factory=dict)
     simulated: int = 0
 
     @staticmethod
@@ -218,7 +224,7 @@ class Verdict:
     ran: bool = True  # whether the candidate ran at all
 
 
-class PlaceResult(_Record):
+class PlaceResult(Record):
     """A finished search, which can be used like its placement; every value is in ``unit``, that of the objective.
 
     ``value`` is the answer's median; ``rows`` have every candidate of the final comparison, the fastest first;
@@ -239,22 +245,22 @@ class PlaceResult(_Record):
     placement: Placement
     placement_file: str | None = None
     rows: tuple[Row, ...]
-    failures: dict[str, str] = {}
-    turned_down: dict[str, str] = {}
+    failures: dict[str, str] = Field(default_factory=dict)
+    turned_down: dict[str, str] = Field(default_factory=dict)
     verdict: Verdict
-    finalists: dict[str, PlanRecord] = {}
+    finalists: dict[str, PlanRecord] = Field(default_factory=dict)
     tally: Tally = Tally()
     members: tuple[Member, ...] = ()
     search_s: float = 0.0
     budget_s: float
     interrupted: bool = False
     warnings: tuple[str, ...] = ()
-    weight_bytes: dict[str, float] = {}
+    weight_bytes: dict[str, float] = Field(default_factory=dict)
     run_folder: Path | None = None
     model_path: str | None = None
-    environment: dict[str, str] = {}
+    environment: dict[str, str] = Field(default_factory=dict)
     finished: str
-    samples: dict[str, list[list[float]]] = {}
+    samples: dict[str, list[list[float]]] = Field(default_factory=dict)
     costs: CostsRecord | None = None
     timeline: TimelineRecord | None = None
 
@@ -285,23 +291,29 @@ class PlaceResult(_Record):
         """The JSON answer of ``hsdag place``."""
         return self.model_dump(mode="json", exclude=IN_FILE)
 
-    def _repr_html_(self) -> str:
-        """The sentence and the comparison, as notebooks show it."""
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Columns and cells of the comparison, the fastest candidate first."""
         objective = find_objective(self.objective)
         unit = objective.shown_unit
         columns = ["candidate", f"median {unit}", f"p95 {unit}", "x best device", "95% interval", "submodels"]
         cells = [
             [
-                row.name,
-                *(objective.figure(value) for value in (row.median, row.p95)),
+                f"{row.name} *" if row.is_answer else row.name,
+                objective.figure(row.median),
+                objective.figure(row.p95),
                 f"{row.ratio:.3f}",
                 row.interval_text,
                 str(row.submodels),
+                " ".join(f"{device}:{count}" for device, count in row.ops.items() if count) or "-",
             ]
             for row in self.rows
         ]
-        chosen = next((i for i, row in enumerate(self.rows) if row.is_answer), None)
-        return html_summary(self.sentence, columns, cells, chosen)
+        return [*columns, "ops per device"], cells
+
+    def _repr_html_(self) -> str:
+        """The sentence and the comparison, as notebooks show it."""
+        chosen = next(i for i, row in enumerate(self.rows) if row.is_answer)
+        return html_summary(self.sentence, *self.table(), chosen)
 
 
 def write_result(result: PlaceResult, path: Path) -> None:
@@ -362,11 +374,8 @@ def _columns(written: Mapping[str, list[float]], kind: type[OpIntervals | Transf
     names = {each.name for each in fields(kind)}
     if set(written) != names:
         raise ValueError(f"intervals need the columns {', '.join(sorted(names))}")
-    floats = ("_s", "_bytes")
+    kinds = {name: np.float64 if name.endswith(("_s", "_bytes")) else np.int64 for name in names}
     try:
-        return {
-            name: np.array(column, dtype=np.float64 if name.endswith(floats) else np.int64)
-            for name, column in written.items()
-        }
+        return {name: np.array(column, dtype=kinds[name]) for name, column in written.items()}
     except OverflowError as error:
         raise ValueError("an index of the intervals is beyond 64 bits") from error

@@ -21,8 +21,7 @@ from hsdag.ir.graph.reader import Shapes
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.placement import DeviceRecord, ExecutorName, ModelRecord, Placement
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
-from hsdag.placing.placed_model import PlacedModel
-from hsdag.placing.subject import read_for_torch, read_model
+from hsdag.placing.subject import PlacedModel, read_for_torch, read_model
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.machine.devices import DeviceSet, canonical, reduces_precision
 from hsdag.runtime.measuring.caches import ProfileCache
@@ -75,9 +74,7 @@ class Session:
         worker_command: Sequence[str] | None = None,
         executor: ExecutorName = "hetero",
     ) -> None:
-        self.devices = devices
-        self.objective = objective
-        self.is_on_torch = executor == "cuda"
+        self.devices, self.is_on_torch = devices, executor == "cuda"
         self._limits = dict(memory_bytes or {})
         known = [spec.name for spec in devices.all]
         for limited in self._limits:
@@ -92,12 +89,14 @@ class Session:
             else:
                 self.subject = read_model(source, shapes, spare, folder, scenarios)
             graph, names = self.subject.graph, known[: len(devices.placed)]
-            self.pinned = pinned_devices(graph.op_names, pins, names, floating_ops(graph))
+            pinned = pinned_devices(graph.op_names, pins, names, floating_ops(graph))
             self.scenarios = self.subject.scenarios
             in_half = not self.is_on_torch and bool(half_constants(graph).any())
             widens = np.array([in_half and not reduces_precision((spec,)) for spec in devices.placed], dtype=np.bool_)
             self.graph: ComputationGraph = widened(graph) if widens.all() else graph
             self.widens = widens & (not widens.all())  # [D] devices that hold halves as singles, which graph has not
+            units, labels = self.subject.units, self.subject.labels
+            self.model = PlacedModel(self.graph, devices.placed, objective, units, labels, pinned)
             self.model_record = ModelRecord.of(self.graph, self.subject.name)
             kinds = [self.model_record.fingerprint, *(each.text for each in self.scenarios)]
             self._digest = _digest(self.subject.path, inputs, kinds)
@@ -177,26 +176,15 @@ class Session:
         runs on none of the devices, OptionError for pins that cannot be kept.
         """
         refused = tuple(self.unsupported_ops(spec) for spec in self.devices.placed)
-        memory_bytes = None if profile is None else self._placed_model.memory_bytes(profile, self._limits)
-        model = replace(self._placed_model, pinned=None) if is_free else self._placed_model
+        memory_bytes = None if profile is None else self.model.memory_bytes(profile, self._limits)
+        model = replace(self.model, pinned=None) if is_free else self.model
         return model.problem(refused, profile, memory_bytes, max_share=max_share, by_op=self.is_on_torch)
-
-    def costs(self, profile: ModelProfile, executor: ExecutorName) -> PlacementCosts:
-        """What placements take under an executor, by the profile."""
-        return self._placed_model.costs(profile, executor)
-
-    @property
-    def _placed_model(self) -> PlacedModel:
-        subject = self.subject
-        return PlacedModel(self.graph, self.devices.placed, self.objective, subject.units, subject.labels, self.pinned)
 
     def memory_limits(self, profile: ModelProfile | None) -> dict[str, float]:
         """Bytes by device: what was asked for, else what the device has, where that is known."""
-        limits = dict(self._limits)
-        for times in zip(profile.devices, profile.times, strict=True) if profile is not None else ():
-            if times[1].memory_bytes is not None:
-                limits.setdefault(times[0].name, times[1].memory_bytes)
-        return limits
+        known = () if profile is None else zip(profile.devices, profile.times, strict=True)
+        found = {spec.name: times.memory_bytes for spec, times in known if times.memory_bytes is not None}
+        return found | self._limits
 
     def too_large(self, profile: ModelProfile | None) -> dict[str, str]:
         """Why devices do not hold the whole model, by name: its weights and state exceed their memory."""
@@ -286,7 +274,8 @@ def normalize_objective(session: Session, problem: Problem, costs: PlacementCost
         return float(np.min(values, initial=np.inf, where=np.isfinite(values)))
 
     found = replace(problem, objective=objective.settled(best_single))
-    session.objective = session.runner.objective = found.objective
+    session.model = replace(session.model, objective=found.objective)
+    session.runner.objective = found.objective
     if objective.counts_memory:
         if problem.costs is None:
             raise OptionError(f"--objective {objective.name} needs a profile of the model, which there is none of")

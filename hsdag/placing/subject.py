@@ -1,4 +1,7 @@
-"""Subject: what is placed, read once: a model, or a workload for the CUDA engine."""
+"""What is placed, read once: a model, or a workload for the CUDA engine; and the problem that follows from it.
+
+Legend: N ops, U placement units, D devices.
+"""
 
 from __future__ import annotations
 
@@ -10,20 +13,30 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
-from hsdag.ir.errors import ModelError, OptionError
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import DeviceError, ModelError, OptionError
 from hsdag.ir.graph.build import graph_of
-from hsdag.ir.graph.coarsen import CoarseGraph
+from hsdag.ir.graph.coarsen import DEFAULT_SHARE, CoarseGraph, placement_units
 from hsdag.ir.graph.colocation import floating_ops
-from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.graph.reader import Shapes, input_name, load_model
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.graph.sizing import sized
+from hsdag.ir.placement.placement import ExecutorName
 from hsdag.models import Workload
 from hsdag.models.registry import names_workload, workload_called
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
+from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.objectives import LATENCY, Objective
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
+from hsdag.runtime.problem.pins import with_pins
+from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.problem_file import read_problem, write_problem
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
-from hsdag.runtime.problem.units import graph_of_problem, problem_of
+from hsdag.runtime.problem.units import graph_of_problem, problem_of, unit_edges
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,8 +82,7 @@ def read_model(
     if shapes or spare:
         fixed = [port for port in model.inputs if port.get_partial_shape().is_static]
         shapes = {input_name(port): tuple(port.get_shape()) for port in fixed}
-    of_model = tuple(scenario.of(model) for scenario in scenarios)
-    graph = graph_of(model)
+    of_model, graph = tuple(scenario.of(model) for scenario in scenarios), graph_of(model)
     return Subject(sized(graph, model, of_model) if of_model else graph, path, name, dict(shapes or {}), of_model)
 
 
@@ -94,16 +106,24 @@ def read_workload(source: Any, num_devices: int, folder: Path) -> Subject:
 
     Raises ModelError for an op without an expression, and as finding a workload and reading a file do.
     """
-    if isinstance(source, Workload):
-        name, workload = source.graph.name, source
-    elif names_workload(str(source)):
-        name, workload = workload_called(str(source), num_devices)
+    if isinstance(source, Workload) or names_workload(str(source)):
+        name, path = None, folder / "workload.json"
+        if not isinstance(source, Workload):
+            name, source = workload_called(str(source), num_devices)
+        problem, graph = _as_problem(source), source.graph
+        write_problem(problem, path)
+        name = name or graph.name
     else:
         problem, path = read_problem(Path(source)), Path(source)
-        return _checked(Subject(graph_of_problem(problem), path, problem.name), problem)
-    problem, path = _as_problem(workload), folder / "workload.json"
-    write_problem(problem, path)
-    return _checked(Subject(workload.graph, path, name), problem)
+        graph, name = graph_of_problem(problem), problem.name
+    for op, text in zip(problem.op_names, problem.labels.expressions, strict=True):
+        if not text:
+            raise ModelError(
+                f"op {op!r} of {name!r} has no expression, so it cannot be run: the problem holds costs alone"
+            )
+    units = replace(problem_of(problem).units, fine=graph)
+    labels = replace(problem.labels, canonical=graph.canonical_names)
+    return Subject(graph, path, name, units=units, labels=labels)
 
 
 def _as_problem(workload: Workload) -> ScheduleProblem:
@@ -116,12 +136,88 @@ def _as_problem(workload: Workload) -> ScheduleProblem:
     return replace(ScheduleProblem.from_graph(graph, costs, ("any",)), labels=labels)
 
 
-def _checked(subject: Subject, problem: ScheduleProblem) -> Subject:
-    """A subject with the units and labels of its problem, whose ops must have expressions."""
-    for op, text in zip(problem.op_names, problem.labels.expressions, strict=True):
-        if not text:
-            raise ModelError(
-                f"op {op!r} of {subject.name!r} has no expression, so it cannot be run: the problem holds costs alone"
-            )
-    units = replace(problem_of(problem).units, fine=subject.graph)
-    return replace(subject, units=units, labels=replace(problem.labels, canonical=subject.graph.canonical_names))
+@dataclass(frozen=True, eq=False)
+class PlacedModel:
+    """A graph and the devices it is placed on: what follows from them and a profile, without the devices.
+
+    ``units`` and ``labels`` are those of a ``Subject``. ``pinned`` [N] are devices of pinned ops, as ``pinned_devices``
+    gives them.
+    """
+
+    graph: ComputationGraph
+    devices: Sequence[DeviceSpec]
+    objective: Objective = LATENCY
+    units: CoarseGraph | None = None
+    labels: OpLabels | None = None
+    pinned: IntArray | None = None  # [N]
+
+    def problem(
+        self,
+        refused: Sequence[IntArray],
+        profile: ModelProfile | None = None,
+        memory_bytes: FloatArray | None = None,
+        *,
+        max_share: float | None = None,
+        by_op: bool = False,
+    ) -> Problem:
+        """The placement problem; ``refused`` are the ops that each device does not run.
+
+        With a profile, fused ops stay together and costs are known, for an executor that starts every op ``by_op``
+        itself where that is said; ``memory_bytes`` [D] are then what devices have. Units that hold a pinned op have its
+        device alone. Raises DeviceError when an op runs on none of the devices, OptionError for pins that clash.
+        """
+        together = profile.fused if profile is not None else ()
+        share = DEFAULT_SHARE if max_share is None else max_share
+        units = self.units or placement_units(self.graph, max_share=share, together=together, pinned=self.pinned)
+        names = tuple(spec.name for spec in self.devices)
+        supported = np.ones((units.graph.num_ops, len(names)), dtype=np.bool_)
+        works = ~floating_ops(self.graph) & ~np.isin(self.graph.op_types, ["Parameter", "Result"])
+        for d, ops in enumerate(refused):
+            supported[units.partition.labels[ops[works[ops]]], d] = False
+        nowhere = np.flatnonzero(~supported.any(axis=1))
+        if len(nowhere):
+            op, listed = units.graph.op_names[nowhere[0]], ", ".join(names)
+            raise DeviceError(f"op {op!r} and the ops tied to it run on none of {listed}; add a device that runs it")
+        problem = Problem(units, names, supported, self.objective)
+        if profile is not None:
+            limits = profile.memory_bytes if memory_bytes is None else memory_bytes
+            known = profile.op_by_op_costs() if by_op or self.labels is not None else profile.costs()
+            if self.labels is not None:
+                costs = ScheduleProblem.from_graph(self.graph, known, names, limits)
+                problem = problem_of(replace(costs, labels=self.labels), self.objective)
+            else:
+                problem = with_costs(problem, known, limits)
+        return problem if self.pinned is None else with_pins(problem, self.pinned)
+
+    def memory_bytes(self, profile: ModelProfile, limits: Mapping[str, float]) -> FloatArray:
+        """[D] the limits by device, else what devices have by the profile."""
+        known = zip(self.devices, profile.memory_bytes.tolist(), strict=True)
+        return np.array([limits.get(spec.name, size) for spec, size in known])
+
+    def costs(self, profile: ModelProfile, executor: ExecutorName) -> PlacementCosts:
+        """What placements take under an executor."""
+        if executor == "cuda":
+            names = tuple(spec.name for spec in self.devices)
+            return OpByOpCosts.of(self.graph, profile.op_by_op_costs(), names)
+        if executor == "work-conserving":
+            return WorkConservingCosts.of(self.graph, profile.costs(side_by_side=True))
+        return HeteroCosts.of(self.graph, profile.costs())
+
+
+def with_costs(problem: Problem, costs: CostModel, memory_bytes: FloatArray) -> Problem:
+    """The problem with costs by op as the costs of its units.
+
+    Between units goes what HETERO sends: each tensor, but none to or from ops that float.
+    """
+    fine, units, labels = problem.units.fine, problem.units.graph, problem.units.partition.labels
+    columns = [np.bincount(labels, np.nan_to_num(column)) for column in costs.time_s.T]
+    time_s = np.stack(columns, axis=1).astype(np.float64)
+    time_s[~problem.supported] = np.nan
+    by_unit = ScheduleProblem.from_graph(units, replace(costs, time_s=time_s), problem.devices, memory_bytes)
+    floats = floating_ops(fine)
+    sent = ~floats[fine.edge_src] & ~floats[fine.edge_dst]
+    tensors = (fine.edge_src, fine.edge_dst, fine.edge_src_port, fine.edge_bytes)
+    edges, edge_bytes, edge_port = unit_edges(*tensors, labels, sent)
+    src, dst = edges.T.copy()
+    by_unit = replace(by_unit, edge_src=src, edge_dst=dst, edge_bytes=edge_bytes, edge_port=edge_port)
+    return replace(problem, costs=by_unit)

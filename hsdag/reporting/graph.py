@@ -20,7 +20,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.kernels import longest_before
-from hsdag.placing.kept_run import KeptRun
+from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.figures import BARE, colour_of, hatch_of, new_figure
 from hsdag.reporting.timelines import submodels_of
 
@@ -167,7 +167,7 @@ class PlacedGraph:
     time_s: FloatArray  # [N, D], NaN where it is not known
 
     @staticmethod
-    def of(run: KeptRun) -> PlacedGraph:
+    def of(run: RunFolder) -> PlacedGraph:
         """The graph of a search with its answer, or without a placement while there is none."""
         devices, device = run.problem.devices, np.full(run.graph.num_ops, -1, dtype=np.int64)
         group, kind = run.problem.units.partition.labels, "placement unit"

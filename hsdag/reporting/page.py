@@ -15,8 +15,8 @@ from hsdag.drawing import html_table, is_installed
 from hsdag.explaining.explaining import explain_run
 from hsdag.explaining.explanation import Explanation
 from hsdag.ir.errors import HsdagError, OptionError
-from hsdag.placing.kept_run import KeptRun
 from hsdag.placing.result import Member, PlaceResult, Tally
+from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.figures import comparison_figure, interval_of, progress_figures, timeline_figures
 from hsdag.reporting.graph import PlacedGraph, graph_figure, op_source, profile_table
 from hsdag.reporting.report import advice_of, environment_of, sentence_of
@@ -74,7 +74,7 @@ def check_report() -> None:
         raise OptionError(f"reports need {missing[0]}, which is not installed; run: pip install 'hsdag[report]'")
 
 
-def report_html(run: KeptRun) -> str:
+def report_html(run: RunFolder) -> str:
     """The page. Raises OptionError as ``check_report`` does, FileFormatError where files do not fit together."""
     check_report()
     from bokeh.core.templates import MACROS
@@ -125,7 +125,7 @@ def versus_of(result: PlaceResult) -> str | None:
     return None if result.placement.speedup is None else result.placement.speedup.versus
 
 
-def facts_of(run: KeptRun) -> list[Fact]:
+def facts_of(run: RunFolder) -> list[Fact]:
     """What was gained, what it takes now, where the ops are, and what was tried."""
     facts = []
     if run.result is not None:
@@ -142,7 +142,7 @@ def facts_of(run: KeptRun) -> list[Fact]:
     return facts
 
 
-def _tally(run: KeptRun) -> Tally:
+def _tally(run: RunFolder) -> Tally:
     """What was tried; simulations are known when a search has ended."""
     return Tally.of(run.events, 0 if run.result is None else run.result.tally.simulated)
 
@@ -167,7 +167,7 @@ def _value(result: PlaceResult, objective: Objective) -> Fact:
     return Fact(objective.name.capitalize() + ", median", objective.text(answer.median), note)
 
 
-def sections_of(run: KeptRun) -> list[Section]:
+def sections_of(run: RunFolder) -> list[Section]:
     """All sections that have something to show."""
     objective, result, members = run.problem.objective, run.result, () if run.result is None else run.result.members
     placed = PlacedGraph.of(run)
@@ -193,7 +193,7 @@ def sections_of(run: KeptRun) -> list[Section]:
     return [*found, Section("environment", "Environment", html=html)]
 
 
-def _explained(run: KeptRun) -> Explanation | None:
+def _explained(run: RunFolder) -> Explanation | None:
     """Why the answer is as it is; None where there is none, or it cannot be told."""
     if run.placement is None:
         return None
@@ -263,7 +263,7 @@ def _explanation(found: Explanation, objective: Objective) -> Section:
     return Section("explanation", "Why", "Why the placement is as it is, and what would change it.", html)
 
 
-def _tried(run: KeptRun, objective: Objective, members: Sequence[Member]) -> Section:
+def _tried(run: RunFolder, objective: Objective, members: Sequence[Member]) -> Section:
     tally, result = _tally(run), run.result
     counts = [["measured", f"{tally.tried - tally.num_failed:,}"], ["failed", f"{tally.num_failed:,}"]]
     counts += [["simulated", f"{tally.simulated:,}"]] if tally.simulated else []

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from hsdag.ir.files import write_atomically
 from hsdag.ir.placement.placement import Record
-from hsdag.placing.kept_run import KeptRun
+from hsdag.placing.run_folder import RunFolder
 
 UNFINISHED = "The search has not come to its end: this is what it kept."
 
@@ -34,7 +34,7 @@ def report(run: str | Path, output: str | Path | None = None, *, explorer: str |
     from hsdag.reporting.graph import PlacedGraph
     from hsdag.reporting.page import check_report, report_html
 
-    kept, files, notes = KeptRun.beside(run), list[Path](), list[str]()
+    kept, files, notes = RunFolder.load(run), list[Path](), list[str]()
     if output is None and explorer is None:
         output = kept.path.with_suffix(".html")
     if output is not None:
@@ -49,7 +49,7 @@ def report(run: str | Path, output: str | Path | None = None, *, explorer: str |
     return ReportResult(files=tuple(files), sentence=sentence_of(kept), notes=tuple(notes))
 
 
-def sentence_of(run: KeptRun) -> str:
+def sentence_of(run: RunFolder) -> str:
     """The answer, or what a search that has not ended has come to."""
     if run.result is not None:
         return run.result.sentence
@@ -68,7 +68,7 @@ class Advice(NamedTuple):
     code: str | None = None
 
 
-def advice_of(run: KeptRun) -> tuple[Advice, ...]:
+def advice_of(run: RunFolder) -> tuple[Advice, ...]:
     """How to deploy the answer, or the command that goes on with the search."""
     placement, result, arguments = run.placement, run.result, run.record.arguments
     model = run.record.model_path or (result and result.model_path) or "MODEL"
@@ -97,7 +97,7 @@ def advice_of(run: KeptRun) -> tuple[Advice, ...]:
     return (Advice("Deploy the placement, in Python or by hsdag export:", code), check)
 
 
-def environment_of(run: KeptRun) -> dict[str, str]:
+def environment_of(run: RunFolder) -> dict[str, str]:
     """The settings of the search, the devices, versions and hardware."""
     record, result = run.record, run.result
     changes = ", ".join(f"{name}={value}" for name, value in record.changes.items())

@@ -9,7 +9,7 @@ import numpy as np
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.placement.placement import Placement
-from hsdag.placing.kept_run import KeptRun
+from hsdag.placing.run_folder import RunFolder
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor.compiling import task_graph
@@ -20,7 +20,7 @@ from hsdag.runtime.simulator import simulate
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline
 
 
-def timelines_of(run: KeptRun) -> list[Timeline]:
+def timelines_of(run: RunFolder) -> list[Timeline]:
     """The simulated timeline of the answer and the measured one, as far as they are there.
 
     Raises FileFormatError where the measured one is damaged.
@@ -34,7 +34,7 @@ def timelines_of(run: KeptRun) -> list[Timeline]:
     return [timeline for timeline in found if timeline is not None]
 
 
-def simulated_timeline(run: KeptRun, placement: Placement) -> Timeline | None:
+def simulated_timeline(run: RunFolder, placement: Placement) -> Timeline | None:
     """One inference of a placement as its executor would run it: part by part side by side, else op by op.
 
     None where nothing was profiled, or the placement has other devices than were searched over.
@@ -49,7 +49,7 @@ def simulated_timeline(run: KeptRun, placement: Placement) -> Timeline | None:
     return _of_ops(run, device, ranks)
 
 
-def submodels_of(run: KeptRun, placement: Placement) -> tuple[IntArray, str]:
+def submodels_of(run: RunFolder, placement: Placement) -> tuple[IntArray, str]:
     """[N] what runs each op, numbered from 0, -1 for what is in none or in all; and what that is called.
 
     That is a part or a submodel where a placement is split, else a placement unit.
@@ -69,7 +69,7 @@ def submodels_of(run: KeptRun, placement: Placement) -> tuple[IntArray, str]:
     return part, "part"
 
 
-def _of_parts(run: KeptRun, costs: WorkConservingCosts, device: IntArray, ranks: IntArray | None) -> Timeline | None:
+def _of_parts(run: RunFolder, costs: WorkConservingCosts, device: IntArray, ranks: IntArray | None) -> Timeline | None:
     objective = run.problem.objective
     times = costs.part_times(device, objective, ranks)
     if times is None:
@@ -80,7 +80,7 @@ def _of_parts(run: KeptRun, costs: WorkConservingCosts, device: IntArray, ranks:
     return replace(TaskTimes(*times).timeline(task_graph(plan.cut, specs)), simulated=True)
 
 
-def _of_ops(run: KeptRun, device: IntArray, ranks: IntArray | None) -> Timeline | None:
+def _of_ops(run: RunFolder, device: IntArray, ranks: IntArray | None) -> Timeline | None:
     assert run.costs is not None
     by_op = run.costs
     if not isinstance(by_op, OpByOpCosts):

@@ -68,14 +68,35 @@ class SimulateResult(Simulated):
         """The timeline of ``run``."""
         return Timeline.of(self.run, self.problem)
 
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Columns and cells: what each device does and holds."""
+        run, problem = self.run, self.problem
+        cells = [
+            [
+                name,
+                str(int((run.device == d).sum())),
+                f"{1e3 * run.busy_s[d]:.4g}",
+                f"{100 * run.busy_s[d] / run.makespan_s:.1f}" if run.makespan_s else "-",
+                mebibytes(run.peak_memory_bytes[d]),
+                mebibytes(problem.memory_bytes[d]) if np.isfinite(problem.memory_bytes[d]) else "-",
+            ]
+            for d, name in enumerate(problem.device_names)
+        ]
+        return ["device", "ops", "busy ms", "busy %", "peak MiB", "memory MiB"], cells
+
+    def sentence(self) -> str:
+        """The value, and what is sent."""
+        value = f"{self.objective.label} {self.objective.text(self.value_s)}"
+        return f"Simulated {value}; {self.run.num_transfers} transfers, {mebibytes(self.run.transfer_bytes)} MiB"
+
     def _repr_html_(self) -> str:
         """The value and what devices do, as notebooks show it."""
-        run, objective = self.run, self.objective
-        figures = zip(self.problem.device_names, run.busy_s.tolist(), run.peak_memory_bytes.tolist(), strict=True)
-        cells = [[name, f"{1e3 * busy_s:.4g}", f"{size:,.0f}"] for name, busy_s, size in figures]
-        value = f"{objective.label} {objective.text(self.value_s)}"
-        sentence = f"SIMULATED {self.problem.name}: {value}, {run.num_transfers} transfers."
-        return html_summary(sentence, ["device", "busy ms", "peak memory, bytes"], cells)
+        return html_summary(f"SIMULATED {self.problem.name}. {self.sentence()}", *self.table())
+
+
+def mebibytes(size_bytes: float) -> str:
+    """Bytes as MiB with four digits."""
+    return f"{size_bytes / 2**20:.4g}"
 
 
 def simulate_placement(
@@ -157,39 +178,44 @@ def _choice(choices: type[_Choice], what: str, text: str) -> _Choice:
         raise OptionError(f"unknown {what} {text!r}; choose one of {names}") from error
 
 
-def read_placement(path: Path, problem: ScheduleProblem, order: Order | None = None) -> Plan:
-    """The placement in a file: ``{op name: device name}``, or a whole placement with its priorities.
+def placed(
+    placement: str | Path | Mapping[str, str] | Placement, problem: ScheduleProblem, order: Order | None = None
+) -> Plan:
+    """A placement, a device name for every op name, or a file that holds either, as a plan of ops.
 
-    Priorities are read where ``order`` is PRIORITY, or None and the file has some. Raises FileFormatError when
-    it is missing or neither of these, PlacementError when it is for another model, or when ops, devices and
+    Priorities are read where ``order`` is PRIORITY, or None and the placement has some. Raises FileFormatError when
+    a file is missing or neither of these, PlacementError when it is for another model, or when ops, devices and
     priorities are not those of ``problem``.
     """
+    where = str(placement) if isinstance(placement, str | Path) else "the placement"
+    if isinstance(placement, str | Path):
+        placement = _read(Path(placement))
+    if not isinstance(placement, Placement):
+        return Plan(_devices(placement, where, problem))
+    known, found = problem.model, placement.model
+    if placement.version > 1 and known is not None and known.fingerprint != found.fingerprint:
+        raise PlacementError(f"{where} is for model {found.name!r}, but the problem is of model {known.name!r}")
+    names = dict(zip(problem.canonical_names, problem.op_names, strict=True)) if placement.version > 1 else {}
+    device = _devices({names.get(op, op): device for op, device in placement.affinity.items()}, where, problem)
+    if order not in (None, Order.PRIORITY) or placement.priority is None:
+        return Plan(device)
+    priority = {names.get(op, op): rank for op, rank in placement.priority.items()}
+    _check_names(priority, f"{where}: 'priority'", problem)
+    return Plan(device, np.asarray([priority[op] for op in problem.op_names]))
+
+
+def _read(path: Path) -> Placement | dict[str, str]:
+    """What a placement file holds."""
     text = read_text(path)
     document = parse_json(text, str(path), lambda pairs: _without_repeats(pairs, path))
     if not isinstance(document, dict) or not document:
         raise FileFormatError(f"{path}: a placement must be a non-empty object of op names and device names")
     if document.get("format") == FORMAT_NAME:
-        return plan_of(Placement.from_json(text, str(path)), problem, order, str(path))
+        return Placement.from_json(text, str(path))
     for op, device in document.items():
         if not isinstance(device, str):
             raise FileFormatError(f"{path}: {op!r}: a device name is expected, not {json.dumps(device)[:40]}")
-    return plan_of(document, problem, order, str(path))
-
-
-def plan_of(placement: Placement | Mapping[str, str], problem: ScheduleProblem, order: Order | None, path: str) -> Plan:
-    """A placement, or a device name for every op name, by index; messages call it ``path``. Raises PlacementError."""
-    if not isinstance(placement, Placement):
-        return Plan(_devices(placement, path, problem))
-    known, found = problem.model, placement.model
-    if placement.version > 1 and known is not None and known.fingerprint != found.fingerprint:
-        raise PlacementError(f"{path} is for model {found.name!r}, but the problem is of model {known.name!r}")
-    names = dict(zip(problem.canonical_names, problem.op_names, strict=True)) if placement.version > 1 else {}
-    device = _devices({names.get(op, op): device for op, device in placement.affinity.items()}, path, problem)
-    if order not in (None, Order.PRIORITY) or placement.priority is None:
-        return Plan(device)
-    priority = {names.get(op, op): rank for op, rank in placement.priority.items()}
-    _check_names(priority, f"{path}: 'priority'", problem)
-    return Plan(device, np.asarray([priority[op] for op in problem.op_names]))
+    return document
 
 
 def _without_repeats(pairs: list[tuple[str, object]], path: Path) -> dict[str, object]:

@@ -12,7 +12,7 @@ import numpy as np
 
 from hsdag.ir.errors import OptionError, PlacementError, SearchError
 from hsdag.methods.base import Placer
-from hsdag.methods.incumbent import Result, Status
+from hsdag.methods.incumbent import Status
 from hsdag.placing.result import Member
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.bounds import Bound, largest, lower_bound
@@ -60,36 +60,8 @@ def solve(
     cannot do, and for limits that cannot be kept.
     """
     watcher = watcher or Watcher()
-    telling = None if on_better is None else _Telling(on_better, watcher.should_stop)
-    if telling is not None:
-        watcher = replace(watcher, should_stop=telling.should_stop)
     with pool_of(options.workers, watcher.note) as pool:
-        search = _Search(problem, placer, options, watcher, pool)
-        if telling is not None:
-            telling.search = search
-        return search.run()
-
-
-class _Telling:
-    """Tells of the best so far whenever a method asks whether to stop, which all do again and again."""
-
-    def __init__(self, on_better: Callable[[SolveResult], None], should_stop: Callable[[], bool]) -> None:
-        self.search: _Search | None = None
-        self._on_better, self._should_stop = on_better, should_stop
-        self._told: Event | None = None
-        self._next_s = time.monotonic() + TELL_EVERY_S
-
-    def should_stop(self) -> bool:
-        """Whether the caller wants the search to end."""
-        begin_s = time.monotonic()
-        if self.search is not None and begin_s >= self._next_s:
-            best = self.search.best
-            if best is not None and best is not self._told:
-                self._next_s, self._told = float("inf"), best  # telling simulates, which may ask as well
-                self._on_better(self.search.answer(best, Status.FEASIBLE))
-            end_s = time.monotonic()
-            self._next_s = end_s + max(TELL_EVERY_S, (end_s - begin_s) / TELLING_SHARE)
-        return self._should_stop()
+        return _Search(problem, placer, options, watcher, pool, on_better).run()
 
 
 class _Search:
@@ -101,16 +73,17 @@ class _Search:
         placer: Placer[Any],
         options: SolveOptions,
         watcher: Watcher,
-        pool: Pool | None = None,
+        pool: Pool | None,
+        on_better: Callable[[SolveResult], None] | None,
     ) -> None:
-        problem = with_memory(problem, options.memory_bytes)
-        self._free = problem  # of pins
-        problem = with_pinned_ops(problem, options.pins)
+        self._free = with_memory(problem, options.memory_bytes)  # of pins
+        self._problem = problem = with_pinned_ops(self._free, options.pins)
         options.semantics.check(options.objective)
-        options = replace(options, objective=settled(options.objective, self._free, options.semantics))
-        self._problem, self._options, self._watcher = problem, options, watcher
-        objective, semantics = options.objective, options.semantics
+        objective, semantics = settled(options.objective, self._free, options.semantics), options.semantics
+        self._options, self._watcher, self._on_better = replace(options, objective=objective), watcher, on_better
+        self._told: Event | None = None
         self._begin = time.monotonic()
+        self._tell_next_s = self._begin + TELL_EVERY_S
         self._units = problem_of(problem, objective, semantics)
         self._evaluator = ScheduleEvaluator(problem, semantics, objective, self._units.units.partition.labels)
         self._begin += compile_search(
@@ -126,7 +99,7 @@ class _Search:
             self._units,
             self._evaluator,
             options.budget,
-            watcher,
+            replace(watcher, should_stop=self._should_stop),
             seed=options.seed,
             known=self._start(),
             is_done=self._is_proven,
@@ -137,6 +110,20 @@ class _Search:
         self._note = ""
         # of units of several ops nothing is proven, and exact methods send all results of an op as one
         self._is_proof = self._units.num_units == problem.num_ops and not problem.has_ports
+
+    def _should_stop(self) -> bool:
+        """Whether the caller wants the search to end; now and then, when a method asks, the best so far is told."""
+        if self._on_better is not None and time.monotonic() >= self._tell_next_s:
+            self._tell(self._on_better)
+        return self._watcher.should_stop()
+
+    def _tell(self, on_better: Callable[[SolveResult], None]) -> None:
+        begin_s, best = time.monotonic(), self.best
+        if best is not None and best is not self._told:
+            self._tell_next_s, self._told = float("inf"), best  # the answer is simulated, which may ask as well
+            on_better(self._answer(best, Status.FEASIBLE))
+        end_s = time.monotonic()
+        self._tell_next_s = end_s + max(TELL_EVERY_S, (end_s - begin_s) / TELLING_SHARE)
 
     def _evaluate_first(self) -> None:
         """Evaluate and simulate some plan, as the search will."""
@@ -154,36 +141,33 @@ class _Search:
         if not self._units.is_legal(plan.placement):
             wrong = np.flatnonzero(~self._units.supported[np.arange(self._units.num_units), plan.placement])
             op, name = self._units.units.graph.op_names[wrong[0]], self._units.devices[plan.placement[wrong[0]]]
-            why = (
-                "which --pin forbids or which does not support it"
-                if self._options.pins
-                else "which does not support it"
-            )
+            forbidden = "which --pin forbids or " if self._options.pins else ""
+            why = f"{forbidden}which does not support it"
             raise PlacementError(f"the placement to start with has op {op!r} on {name}, {why}")
         return [plan]
 
     def run(self) -> SolveResult:
-        self._watcher.on_phase("simulating every single device")
-        packing = pack_weights(self._problem, self._units, min(TIME_LIMIT_S, self._options.budget_s))
+        options, watcher, recorder = self._options, self._watcher, self._driver.recorder
+        watcher.on_phase("simulating every single device")
+        packing = pack_weights(self._problem, self._units, min(TIME_LIMIT_S, options.budget_s))
         if packing.status is Packing.IMPOSSIBLE:
-            return self._conclude(None, Status.INFEASIBLE)
+            return self._answer(None, Status.INFEASIBLE)
         self._alone = self._driver.guess()
-        if packing.placement is not None and not self._driver.recorder.best():
-            self._driver.recorder.evaluate_all([Plan(packing.placement)])
-        self._watcher.on_phase("searching")
+        if packing.placement is not None and not recorder.best():
+            recorder.evaluate_all([Plan(packing.placement)])
+        watcher.on_phase("searching")
         result = self._driver.search()
         self._note = result.note if result is not None else ""
         if self._note:
-            self._watcher.note(self._note)
+            watcher.note(self._note)
         is_cut_off = result is None or result.status is Status.TIME_LIMIT
-        ended = Status.TIME_LIMIT if is_cut_off and not self._watcher.should_stop() else Status.FEASIBLE
-        is_proof = self._is_proof
-        best = self.best
-        if best is None:
-            return self._without_answer(ended, result, is_proof=is_proof)
-        if self._is_proven(best.score.value) or (result is not None and is_proof and result.status is Status.OPTIMAL):
+        ended = Status.TIME_LIMIT if is_cut_off and not watcher.should_stop() else Status.FEASIBLE
+        proven = result.status if result is not None and self._is_proof else None
+        if self.best is None:
+            return self._without_answer(ended, is_infeasible=proven is Status.INFEASIBLE)
+        if self._is_proven(self.best.score.value) or proven is Status.OPTIMAL:
             ended = Status.OPTIMAL
-        return self._conclude(best, ended)
+        return self._answer(self.best, ended)
 
     def _is_proven(self, value: float) -> bool:
         """Whether nothing better can be found."""
@@ -194,10 +178,9 @@ class _Search:
         """The largest bound that holds for the ops."""
         return largest(self._bound, self._driver.recorder.bound if self._is_proof else None)
 
-    def _without_answer(self, ended: Status, result: Result | None, *, is_proof: bool) -> SolveResult:
+    def _without_answer(self, ended: Status, *, is_infeasible: bool) -> SolveResult:
         """Where there are few placements, all are tried before an answer is given up."""
-        is_infeasible = result is not None and is_proof and result.status is Status.INFEASIBLE
-        reason = result.note if result is not None else ""
+        reason = self._note
         is_small = self._units.num_units * np.log(self._units.num_devices) <= np.log(MAX_ENUMERATED)
         if is_small:
             every = itertools.product(range(self._units.num_devices), repeat=self._units.num_units)
@@ -205,11 +188,11 @@ class _Search:
             scores = self._evaluator.evaluate(table)
             best = int(np.argmin([score.value for score in scores]))
             if scores[best].failure is None:
-                return self._conclude(Event(table[best], scores[best], 0.0), ended)
+                return self._answer(Event(table[best], scores[best], 0.0), ended)
             is_infeasible = is_infeasible or self._fits_in_no_order(table)
             reason = reason or OUT_OF_ORDER
         if is_infeasible or (ended is Status.TIME_LIMIT and not is_small):
-            return self._conclude(None, Status.INFEASIBLE if is_infeasible else ended)
+            return self._answer(None, Status.INFEASIBLE if is_infeasible else ended)
         num, method = self._driver.recorder.num_evaluations, self._options.method
         found_none = f"method {method!r} found no placement that fits into memory, in {num} evaluations"
         raise SearchError(reason or f"{found_none}; try another method or a larger budget")
@@ -243,11 +226,7 @@ class _Search:
         """The best plan so far."""
         return next(iter(self._driver.recorder.best()), None)
 
-    def _conclude(self, found: Event | None, status: Status) -> SolveResult:
-        self._watcher.on_phase("done")
-        return self.answer(found, status)
-
-    def answer(self, found: Event | None, status: Status) -> SolveResult:
+    def _answer(self, found: Event | None, status: Status) -> SolveResult:
         """What a plan amounts to as the search's answer; None where there is no plan."""
         device = ranks = run = None
         single_s, breaking = self._singles()

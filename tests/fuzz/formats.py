@@ -25,7 +25,7 @@ from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import Placement
 from hsdag.methods.learned.doppler.placer import stored_policy
 from hsdag.methods.lists.rules import read_rules
-from hsdag.placing.kept_run import KeptRun
+from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.page import sections_of
 from hsdag.runtime.measuring.inferences import make_inputs
 from hsdag.runtime.measuring.profile import read_profile, write_profile
@@ -34,8 +34,7 @@ from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json, read_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.scoring.policy_file import StateFile, policy_method
-from hsdag.search.run_folder import RunFolder, read_run_record
-from hsdag.solving.simulate import read_placement
+from hsdag.solving.simulate import placed
 from tests.fuzz.mutations import WORDS, mutate
 
 HERE = Path(__file__).parent
@@ -60,7 +59,7 @@ def _read_placement(folder: Path) -> None:
     """For a model, for a problem, and for an export."""
     path, is_map = folder / "placement.json", False
     with suppress(HsdagError):
-        read_placement(path, read_problem(HERE / "seeds/problem/diamond/problem.json"))
+        placed(path, read_problem(HERE / "seeds/problem/diamond/problem.json"))
         is_map = True
     try:
         placement = Placement.load(path)
@@ -115,11 +114,12 @@ def _read_profile(folder: Path) -> None:
 
 def _read_run(folder: Path) -> None:
     """As reports, explanations and resumed searches read it."""
-    sections_of(KeptRun.load(folder))
-    resumed = RunFolder.resume(folder, read_run_record(folder))
-    resumed.events()
-    resumed.kept()
-    resumed.load()
+    found = RunFolder.load(folder)
+    sections_of(found)
+    resumed = RunFolder.resume(folder, found.record)
+    assert resumed.events is not None
+    assert resumed.kept is not None
+    resumed.state.load()
 
 
 SLOW = ("--budget", "--expert", "--seeds", "--runs", "--time", "-t", "--for", "--moves")

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from hsdag.cli.app import run
+from hsdag.comparing import runs
 from hsdag.comparing.compare import Comparison
+from hsdag.comparing.runs import Run
 from hsdag.runtime.problem.problem_file import write_problem
-from hsdag.solving import runs
-from hsdag.solving.runs import Run
 from tests.hsdag.methods.exact.exact_reference import random_problem
 
 FEW = ("--methods", "heft,random", "--seeds", "2", "--max-evaluations", "20")

@@ -37,10 +37,10 @@ def test_what_is_waited_for_is_not_part_of_the_work() -> None:
     clock = Clock()
     estimate = Estimate(60.0, clock=clock)
     clock.now_s += 15
-    estimate.wait()
+    estimate.wait(waits=True)
     clock.now_s += 90
-    estimate.go_on()
-    estimate.go_on()
+    estimate.wait(waits=False)
+    estimate.wait(waits=False)
     assert (estimate.share, estimate.left_s) == (0.25, 45.0)
 
 

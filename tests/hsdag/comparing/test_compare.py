@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from scipy.stats import t as student
 
 from hsdag.comparing.compare import CompareOptions, Comparison, Row, compare
-from hsdag.comparing.source import Source
+from hsdag.comparing.runs import Run
+from hsdag.comparing.source import problem_called
 from hsdag.ir.errors import FileFormatError, ModelError, OptionError, SearchError
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.methods.lists.baselines import RandomPlacer
@@ -18,7 +20,6 @@ from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
-from hsdag.solving.runs import Run
 from tests.hsdag.methods.exact.exact_reference import random_problem
 
 
@@ -165,21 +166,21 @@ def test_wrong_options_are_named() -> None:
 
 
 def test_a_workload_and_a_model_are_problems_by_name(tiny_resnet: Path) -> None:
-    wired = Source("random-wired", workload={"family": "er", "nodes": 5, "modules": 1}).problem()
+    wired = problem_called("random-wired", workload={"family": "er", "nodes": 5, "modules": 1})
     assert (wired.num_ops > 5, wired.num_devices) == (True, 3)
-    model = Source(str(tiny_resnet), "p100x4").problem()
+    model = problem_called(str(tiny_resnet), platform="p100x4")
     assert (model.model is not None, model.num_devices) == (True, 4)
 
 
 @pytest.mark.parametrize(
-    ("source", "message"),
+    ("source", "given", "message"),
     [
-        (Source("chainmn"), "'chainmn' is no file, and no workload; workloads are chainmm"),
-        (Source("chainmm", devices="CPU"), "--devices does not go with a workload"),
-        (Source("chainmm", workload={"modules": 2}), "chainmm does not take --modules"),
-        (Source("pyproject.toml", workload={"modules": 2}), "--option does not go with a model"),
+        ("chainmn", {}, "'chainmn' is no file, and no workload; workloads are chainmm"),
+        ("chainmm", {"devices": "CPU"}, "--devices does not go with a workload"),
+        ("chainmm", {"workload": {"modules": 2}}, "chainmm does not take --modules"),
+        ("pyproject.toml", {"workload": {"modules": 2}}, "--option does not go with a model"),
     ],
 )
-def test_what_does_not_go_with_a_source_is_refused(source: Source, message: str) -> None:
+def test_what_does_not_go_with_a_source_is_refused(source: str, given: dict[str, Any], message: str) -> None:
     with pytest.raises((ModelError, OptionError), match=message):
-        source.problem()
+        problem_called(source, **given)

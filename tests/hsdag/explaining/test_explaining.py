@@ -16,8 +16,8 @@ from hsdag.explaining.explanation import Explanation
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.placement.placement import DeviceRecord, ExecutorName, LatencyRecord, ModelRecord, Placement
-from hsdag.placing.placed_model import with_costs
-from hsdag.placing.result import PlaceResult, Row
+from hsdag.placing.result import PlaceResult, PlanRecord, Row
+from hsdag.placing.subject import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
@@ -29,7 +29,6 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.simulator import simulate
 from hsdag.scoring.base import Score
 from hsdag.scoring.recording import Event
-from hsdag.search.run_folder import PlanRecord
 
 LAUNCH_S, LATENCY_S, BYTES_PER_S = 0.5, 0.25, 100.0
 CHAIN = graph_from_edges(

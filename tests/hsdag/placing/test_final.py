@@ -12,8 +12,7 @@ from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import read_graph
-from hsdag.placing.final import FinalResult, family_ratios, final_comparison
-from hsdag.placing.verifying import Check
+from hsdag.placing.final import Check, FinalResult, family_ratios, final_comparison
 from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples

@@ -6,7 +6,8 @@ import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -14,9 +15,9 @@ import pytest
 from hsdag.cli.app import run
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.processes import Request, WorkerClient
-from hsdag.placing.outcome import speed_sentence, too_few_rounds
-from hsdag.placing.place import run_place, telling_what_it_takes
+from hsdag.placing.place import run_place, speed_sentence, too_few_rounds
 from hsdag.placing.result import Tally
+from hsdag.placing.searching import Search
 from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.latency import Protocol, Ratio
@@ -68,7 +69,7 @@ def test_a_lead_from_too_few_rounds_is_named_and_not_claimed() -> None:
     assert not too_few_rounds({"placement 1": Ratio(1.38, 1.29, 1.48, 6)})
     over = Ratio(1.2, 0.1, 9.0, 2)
     assert "same placement (from 2 rounds, too few for an interval)" in speed_sentence(
-        "placement 1", "CPU", EQUAL, {}, over_hetero=over
+        "placement 1", "CPU", EQUAL, {}, over_twin=over
     )
 
 
@@ -193,5 +194,6 @@ class Unused(Evaluator):
 def test_a_search_says_so_after_its_first_placement() -> None:
     phases: list[str] = []
     recorder = RecordingEvaluator(Unused(), Budget(seconds=20.0), past=[event(None)])
-    telling_what_it_takes(Watcher(on_phase=phases.append), 20.0)(event(None), recorder)
+    search = SimpleNamespace(watcher=Watcher(on_phase=phases.append), options=PlaceOptions(budget_s=20.0))
+    Search._tell_what_it_takes(cast(Search, search), event(None), recorder)
     assert [phase.partition(" to compile")[0] for phase in phases] == ["a placement takes 5 s"]

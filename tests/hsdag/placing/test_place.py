@@ -20,10 +20,8 @@ from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import DeviceRecord, ModelRecord
-from hsdag.placing.final import FinalResult, final_comparison
-from hsdag.placing.outcome import speed_sentence
-from hsdag.placing.place import run_place
-from hsdag.placing.verifying import Check
+from hsdag.placing.final import Check, FinalResult, final_comparison
+from hsdag.placing.place import run_place, speed_sentence
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Protocol, Ratio
 from hsdag.runtime.measuring.messages import WorkerSetup, worker_client

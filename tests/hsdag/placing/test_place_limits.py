@@ -12,9 +12,9 @@ from hsdag.cli.app import run
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.models.networks import DecoderSizes
 from hsdag.models.stateful_graph import stateful_model
-from hsdag.placing.kept_run import KeptRun
-from hsdag.placing.outcome import speed_sentence
+from hsdag.placing.place import speed_sentence
 from hsdag.placing.result import PlaceResult
+from hsdag.placing.run_folder import RunFolder
 from hsdag.runtime.measuring.latency import Ratio
 from tests.ir.growing import chain_model, saved
 
@@ -63,7 +63,7 @@ def test_devices_that_break_a_pin_are_measured_and_said_to_be_no_answer(pinned: 
 def test_hints_of_precision_are_in_the_placement_and_the_pins_in_the_run(pinned: PlaceResult) -> None:
     assert {d.properties["INFERENCE_PRECISION_HINT"] for d in pinned.placement.devices} == {"f32"}
     assert pinned.run_folder is not None
-    kept = KeptRun.load(pinned.run_folder)
+    kept = RunFolder.load(pinned.run_folder)
     assert kept.record.pins
     assert kept.plan_of(pinned.placement) is not None
     assert (kept.problem.supported.sum(axis=1) == 1).sum() >= 2

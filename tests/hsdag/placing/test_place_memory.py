@@ -41,7 +41,7 @@ def forced(chain: Path) -> PlaceResult:
     """Each device has memory for nine of the twelve layers, results included."""
     limit = int(9.5 * WEIGHT_BYTES)
     memory = ",".join(f"{name}={limit}" for name in ("A", "B", "CPU"))
-    return place(chain, DEVICES, method="pipeline", reward="simulated", budget="6s", data_shape=SHAPES, memory=memory)
+    return place(chain, DEVICES, method="pipeline", reward="simulated", budget="60s", data_shape=SHAPES, memory=memory)
 
 
 @pytest.mark.slow
@@ -68,7 +68,7 @@ def test_a_start_that_takes_more_memory_than_a_device_has_is_no_answer(chain: Pa
     assert forced.weight_bytes["A"] > room
     memory = f"A={room:.0f}," + ",".join(f"{name}={9.5 * WEIGHT_BYTES:.0f}" for name in ("B", "CPU"))
     given = {"data_shape": SHAPES, "memory": memory, "start": forced.placement}
-    found = place(chain, DEVICES, method="pipeline", reward="simulated", budget="6s", **given)  # type: ignore[arg-type]
+    found = place(chain, DEVICES, method="pipeline", reward="simulated", budget="60s", **given)  # type: ignore[arg-type]
     assert found.weight_bytes["A"] <= room
 
 

@@ -22,6 +22,7 @@ from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
 from hsdag.methods.incumbent import Status
 from hsdag.methods.registry import make_placer
 from hsdag.placing.place import run_place
+from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.placing.session import Session
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.machine.devices import resolve_devices
@@ -34,7 +35,6 @@ from hsdag.scoring.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.scoring.measured import MeasuredEvaluator
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.search.options import PlaceOptions
-from hsdag.search.run_folder import RunFolder, RunRecord
 
 pytestmark = pytest.mark.usefixtures("short_comparisons")
 BUDGET_S = 400
@@ -179,9 +179,9 @@ def hybrid_over(path: Path, *, resume: bool) -> tuple[HybridEvaluator, Problem]:
     )
     folder = RunFolder.resume(path, record) if resume else RunFolder.create(path, record)
     simulated = HeteroCosts.of(graph, costs)
-    recorder = RecordingEvaluator(Unmeasured(), journal=folder, past=folder.events())
+    recorder = RecordingEvaluator(Unmeasured(), journal=folder, past=folder.events)
     schedule = HybridSchedule.simulated()
-    return HybridEvaluator(problem, simulated, recorder, schedule, kept=folder.kept(), keep=folder.keep), problem
+    return HybridEvaluator(problem, simulated, recorder, schedule, kept=folder.kept, keep=folder.keep), problem
 
 
 class Unmeasured(Evaluator):

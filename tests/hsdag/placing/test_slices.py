@@ -13,8 +13,8 @@ from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.graph.partition import Partition
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.incumbent import Incumbent, Status
-from hsdag.placing.placed_model import with_costs
 from hsdag.placing.searching import LEAST_SLICE, search_in_slices
+from hsdag.placing.subject import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.plan import Plan

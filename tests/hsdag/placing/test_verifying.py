@@ -15,9 +15,8 @@ from openvino import opset13
 from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import read_graph
-from hsdag.placing import verifying
+from hsdag.placing.final import Check, Verifier
 from hsdag.placing.result import Verdict
-from hsdag.placing.verifying import Check, Verifier
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, worker_client
 from hsdag.runtime.measuring.references import parse_reference
@@ -104,7 +103,7 @@ def test_what_agrees_with_neither_opinion_is_turned_down_with_both_figures(
     misread: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("TOLERANCE_FULL_PRECISION", "LARGEST_TOLERANCE"):
-        monkeypatch.setattr(verifying, name, -1.0)
+        monkeypatch.setattr(f"hsdag.placing.final.{name}", -1.0)
     verdict = judged(misread, Candidate("CPU"), Check(False, "op-by-op"), compared)
     assert verdict.reason is not None
     assert "from op-by-op" in verdict.reason

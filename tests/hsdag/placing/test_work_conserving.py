@@ -23,10 +23,9 @@ from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import Placement
 from hsdag.ir.processes import CandidateFailed, Request, WorkerClient
 from hsdag.placing.measured_trace import measured_timeline
-from hsdag.placing.outcome import speed_sentence
-from hsdag.placing.place import run_place
+from hsdag.placing.place import run_place, speed_sentence
 from hsdag.placing.result import PlaceResult
-from hsdag.placing.searching import prepare
+from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, placed_candidate
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor.merging import CutOptions, plan_cut
@@ -74,7 +73,7 @@ def split(tiny_resnet: Path) -> Placement:
 def nothing_ruled_out() -> Iterator[None]:
     """Splits are searched for whatever two devices gain on the machine of these tests."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hsdag.placing.ruled_out.LEAST_GAIN", -np.inf)
+        patch.setattr("hsdag.placing.limits.LEAST_GAIN", -np.inf)
         yield
 
 
@@ -142,7 +141,7 @@ def test_place_at_the_command_line(tiny_resnet: Path, tmp_path: Path, capsys: py
 def test_nothing_is_searched_over_devices_that_gain_nothing_side_by_side_and_place_says_so(
     tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hsdag.placing.ruled_out.LEAST_GAIN", 1.0)
+    monkeypatch.setattr("hsdag.placing.limits.LEAST_GAIN", 1.0)
     heard: list[str] = []
     options = PlaceOptions(partition_cpu=2, method="etf", executor="work-conserving", budget_s=600.0, protocol=QUICK)
     found = run_place(tiny_resnet, options, watcher=Watcher(on_phase=heard.append))
@@ -343,9 +342,10 @@ def counting(tmp_path: Path) -> Path:
 def test_costs_are_of_the_cut_that_runs_where_shapes_hang_on_the_data(counting: Path) -> None:
     options = PlaceOptions(partition_cpu=2, executor="work-conserving", reward="simulated", budget_s=10.0)
     with Session(counting, resolve_devices(None, 2)) as session:
-        space = prepare(session, options, Watcher())
-        assert isinstance(space.costs, WorkConservingCosts)
-        table = space.costs.table
+        search = Search(session, options)
+        search.prepare()
+        assert isinstance(search.costs, WorkConservingCosts)
+        table = search.costs.table
         placement = np.zeros(session.graph.num_ops, dtype=np.int64)
         placement[session.graph.op_names.index("count") :] = 1
         parts, plan = table.parts(placement), plan_cut(session.graph, placement, 2)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +10,13 @@ import numpy as np
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement, SpeedupRecord
-from hsdag.placing.kept_run import KeptRun
 from hsdag.placing.result import Member, PlaceResult, Row, Tally, TimelineRecord
+from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
 from hsdag.scoring.base import Score
 from hsdag.scoring.recording import Event
-from hsdag.search.run_folder import RunRecord
 
 EVIL = "<img src=x onerror=alert(1)></script><b>"
 FAST, SLOW = f"FAST{EVIL}", f"SLOW{EVIL}"
@@ -91,13 +89,21 @@ RECORD = RunRecord(
     arguments=("--devices", FAST),
     method="auto",
 )
-RUN = KeptRun(
-    path=Path(f"{EVIL}.run"),
-    record=RECORD,
-    graph=GRAPH,
-    events=(event(1.0, Score(0.010)), event(2.0, Score.failed(f"crashed {EVIL}")), event(3.0, Score(0.0075))),
-    profile=PROFILE,
-    result=RESULT,
-)
-BEGUN = replace(RUN, events=(), profile=None, result=None)
-"""The same run before anything has been measured."""
+
+
+class Example(RunFolder):
+    """A run of which nothing is on disk."""
+
+    def __init__(self, events: list[Event], profile: ModelProfile | None, result: PlaceResult | None) -> None:
+        super().__init__(Path(f"{EVIL}.run"), RECORD)
+        vars(self).update(graph=GRAPH, profile=profile, result=result)
+        self._events = events
+
+    @property
+    def events(self) -> list[Event]:
+        return self._events
+
+
+EVENTS = [event(1.0, Score(0.010)), event(2.0, Score.failed(f"crashed {EVIL}")), event(3.0, Score(0.0075))]
+RUN, BEGUN = Example(EVENTS, PROFILE, RESULT), Example([], None, None)
+"""A run, and the same before anything has been measured."""

@@ -11,7 +11,7 @@ import pytest
 from hsdag.reporting.figures import comparison_figure
 from hsdag.reporting.graph import PlacedGraph, op_source
 from hsdag.reporting.page import facts_of, report_html
-from tests.hsdag.reporting.examples import BEGUN, EVIL, FAST, NAMES, RESULT, RUN
+from tests.hsdag.reporting.examples import BEGUN, EVENTS, EVIL, FAST, NAMES, PROFILE, RESULT, RUN, Example
 
 
 @pytest.mark.slow
@@ -35,7 +35,7 @@ def test_the_speed_up_is_that_of_the_answer_over_the_best_device() -> None:
 
 def test_where_the_best_device_is_the_answer_nothing_was_gained() -> None:
     rows = tuple(each.model_copy(update={"is_answer": each.name == FAST}) for each in RESULT.rows)
-    assert facts_of(replace(RUN, result=RESULT.model_copy(update={"rows": rows})))[0].value == "none"
+    assert facts_of(Example(EVENTS, PROFILE, RESULT.model_copy(update={"rows": rows})))[0].value == "none"
 
 
 def test_counts_of_placements_are_apart_by_how_they_ended() -> None:

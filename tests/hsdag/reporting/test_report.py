@@ -6,7 +6,6 @@ import gc
 import shlex
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,8 @@ import pytest
 import hsdag
 from hsdag.cli.app import run
 from hsdag.ir.errors import SearchError
-from hsdag.placing.kept_run import KeptRun
 from hsdag.placing.result import PlaceResult
+from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.explorer import how_to_open
 from hsdag.reporting.graph import PlacedGraph
 from hsdag.reporting.report import advice_of, environment_of
@@ -38,7 +37,7 @@ def unfinished(folder: Path, tmp_path: Path) -> Path:
 
 
 def test_ops_are_where_the_placement_has_them(folder: Path, kept_search: PlaceResult) -> None:
-    placed = PlacedGraph.of(KeptRun.load(folder))
+    placed = PlacedGraph.of(RunFolder.load(folder))
     found = {placed.graph.canonical_names[v]: placed.devices[d] for v, d in enumerate(placed.device.tolist())}
     assert found == kept_search.placement.affinity
 
@@ -53,7 +52,7 @@ def test_the_placement_file_stands_for_the_run_beside_it(folder: Path, tmp_path:
 def test_a_search_that_was_killed_still_gives_what_there_is(unfinished: Path, tmp_path: Path) -> None:
     result = hsdag.report(unfinished, tmp_path / "report.html")
     assert "has not come to its end" in result.sentence
-    assert "resume" in advice_of(KeptRun.load(unfinished))[0].text
+    assert "resume" in advice_of(RunFolder.load(unfinished))[0].text
 
 
 @pytest.fixture
@@ -73,11 +72,11 @@ def test_a_search_goes_on_by_the_command_that_its_report_suggests(
     begun += ["--max-evaluations", "4", "--set", "cooling=0.9", "--pin", ".*input.*=CPU_0", "--max-difference", "0.05"]
     assert run(["place", *begun[1:], "-o", "out.json", "--run", "my run"]) == 0
     (tmp_path / "my run" / "result.json").unlink()
-    (advice,) = advice_of(KeptRun.load("my run"))
+    (advice,) = advice_of(RunFolder.load("my run"))
     words = shlex.split(str(advice.code))
     assert (words[0], words[-3:]) == ("hsdag", ["--resume", "--run", "my run"])
     assert run([*words[1:], "--budget", "20s"]) == 0
-    ended = KeptRun.load("my run").result
+    ended = RunFolder.load("my run").result
     assert ended is not None
     assert ended.placement_file == "out.json"
 
@@ -86,11 +85,12 @@ def test_files_that_are_suggested_exist(tiny_resnet: Path, tmp_path: Path, monke
     """Whatever names the placement file and the run folder were given."""
     monkeypatch.chdir(tmp_path)
     hsdag.place(tiny_resnet, partition_cpu=2, budget="4s", max_evaluations=2, run_folder="myrun", output="out.json")
-    kept = KeptRun.load("myrun")
+    kept = RunFolder.load("myrun")
     assert kept.result is not None
     split = {op: f"CPU_{k % 2}" for k, op in enumerate(kept.result.placement.affinity)}
     placement = kept.result.placement.model_copy(update={"affinity": split})
-    deploy, check = advice_of(replace(kept, result=kept.result.model_copy(update={"placement": placement})))
+    vars(kept)["result"] = kept.result.model_copy(update={"placement": placement})
+    deploy, check = advice_of(kept)
     assert "'out.json'" in str(deploy.code)
     words = shlex.split(str(check.code))
     assert all(Path(name).is_file() for name in (words[2], words[4]))
@@ -110,8 +110,8 @@ def test_arguments_are_written_as_at_the_command_line() -> None:
 
 
 def test_the_environment_has_the_limits_of_the_search(unfinished: Path) -> None:
-    run = KeptRun.load(unfinished)
-    limited = replace(run, record=run.record.model_copy(update={"data_shapes": ("x[1,8]", "x[1,9]")}))
+    run = RunFolder.load(unfinished)
+    limited = RunFolder(run.path, run.record.model_copy(update={"data_shapes": ("x[1,8]", "x[1,9]")}))
     assert environment_of(limited)["data shape"] == "x[1,8], x[1,9]"
 
 
@@ -131,7 +131,7 @@ def test_the_simulated_timeline_ends_when_the_costs_say(folder: Path, tmp_path: 
     (copy / "result.json").unlink()
     record = (copy / "run.json").read_text().replace('"executor": "hetero"', f'"executor": "{executor}"')
     (copy / "run.json").write_text(record)
-    run, placement = KeptRun.load(copy), KeptRun.load(folder).placement
+    run, placement = RunFolder.load(copy), RunFolder.load(folder).placement
     assert placement is not None
     assert run.costs is not None
     order = run.graph.position

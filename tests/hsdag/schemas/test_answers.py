@@ -11,7 +11,7 @@ from jsonschema import Draft202012Validator
 
 from hsdag.cli.app import app, run
 from hsdag.ir.errors import OptionError
-from hsdag.schemas.answers import answering_commands, schema_of
+from hsdag.schemas import RESULTS, schema_of
 
 
 def commands_with_json() -> Iterator[str]:
@@ -29,12 +29,12 @@ def commands_with_json() -> Iterator[str]:
 
 def test_every_command_with_json_has_a_schema_and_no_other() -> None:
     found = set(commands_with_json())
-    missing = found - set(answering_commands())
-    assert not missing, f"name the models of their answers in hsdag/schemas/answers.py: {missing}"
-    assert found == set(answering_commands())
+    missing = found - set(RESULTS)
+    assert not missing, f"name the models of their answers in hsdag/schemas.py: {missing}"
+    assert found == set(RESULTS)
 
 
-@pytest.mark.parametrize("command", answering_commands())
+@pytest.mark.parametrize("command", RESULTS)
 def test_a_schema_is_one_and_forbids_unknown_keys(command: str) -> None:
     schema = schema_of(command)
     Draft202012Validator.check_schema(schema)
@@ -47,6 +47,6 @@ def test_schemas_are_printed_and_listed(capsys: pytest.CaptureFixture[str]) -> N
     assert run(["schema", "models", "list"]) == 0
     assert json.loads(capsys.readouterr().out) == schema_of("models list")
     assert run(["schema"]) == 0
-    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == ["command", *answering_commands()]
+    assert [line.strip() for line in capsys.readouterr().out.splitlines()] == ["command", *RESULTS]
     with pytest.raises(OptionError, match="no JSON answer is known of hsdag plaice; choose one of bench, "):
         schema_of("plaice")

@@ -15,13 +15,13 @@ import pytest
 
 import hsdag
 from hsdag.api import place
+from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.runtime.platforms import list_platforms
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem_file import problem_to_json
-from hsdag.schemas.files import FILES, file_schema, write_schemas
+from hsdag.schemas import FILES, file_schema, write_schemas
 from hsdag.scoring.base import Score
 from hsdag.scoring.recording import Event
-from hsdag.search.run_folder import RunFolder, RunRecord
 from hsdag.sources.workload import build_problem
 
 RUN_FILES = ("run", "graph", "profile", "result")

@@ -22,7 +22,7 @@ from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.processes import CandidateFailed, WorkerDefect
 from hsdag.placing import session
-from hsdag.placing.verifying import Check, Verifier
+from hsdag.placing.final import Check, Verifier
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.differences import output_difference
 from hsdag.runtime.measuring.inferences import make_inputs

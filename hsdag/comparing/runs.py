@@ -16,7 +16,6 @@ from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
 from hsdag.workers.pool import Exchange, Findings, Job, Pool
 
-OUT_OF_MEMORY = "out of memory"
 LOOK_EVERY_S = 0.25
 """How often it is asked whether a search has to end."""
 
@@ -40,25 +39,24 @@ class Run(Record):
 def run_once(problem: ScheduleProblem, options: SolveOptions, watcher: Watcher | None = None) -> Run:
     """One search, whose failure is an answer too; phases of the search are told as steps."""
     watcher, begin_s = watcher or Watcher(), time.monotonic()
-    failed, inner = Run(method=options.method, seed=options.seed, elapsed_s=0.0), watcher.on_step
     try:
-        solution = solve(problem, options.placer(), options, replace(watcher, on_phase=inner, on_note=None))
+        found = solve(problem, options.placer(), options, replace(watcher, on_phase=watcher.on_step, on_note=None))
     except (HsdagError, MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "memory" not in str(error):  # torch has no class for it on a CPU
             raise
-        reason = str(error) if isinstance(error, HsdagError) else OUT_OF_MEMORY
-        return failed.model_copy(update={"elapsed_s": time.monotonic() - begin_s, "failure": reason})
-    nothing = "" if solution.value_s is not None else f"no placement found. {solution.status.sentence}"
-    failure = solution.note or nothing or None  # a method that gave up has the best single device, which is not its own
+        reason, elapsed_s = str(error) if isinstance(error, HsdagError) else "out of memory", time.monotonic() - begin_s
+        return Run(method=options.method, seed=options.seed, elapsed_s=elapsed_s, failure=reason)
+    nothing = "" if found.value_s is not None else f"no placement found. {found.status.sentence}"
+    failure = found.note or nothing or None  # a method that gave up has the best single device, which is not its own
     return Run(
         method=options.method,
         seed=options.seed,
-        value_s=solution.value_s if failure is None else None,
-        lower_bound_s=solution.lower_bound_s,
-        evaluations=solution.num_evaluations,
-        elapsed_s=solution.elapsed_s,
-        best_after_s=solution.best_after_s,
-        status=solution.status.value,
+        value_s=found.value_s if failure is None else None,
+        lower_bound_s=found.lower_bound_s,
+        evaluations=found.num_evaluations,
+        elapsed_s=found.elapsed_s,
+        best_after_s=found.best_after_s,
+        status=found.status.value,
         failure=failure,
     )
 
@@ -86,31 +84,29 @@ class SearchJob(Job[Run]):
 
 def runs_of(
     problem: ScheduleProblem, searches: Sequence[SolveOptions], watcher: Watcher, pool: Pool | None
-) -> Iterator[tuple[int, Run]]:
-    """Searches by number, as they end, until the watcher wants no more; a search that was interrupted is left out.
+) -> Iterator[Run]:
+    """Searches as they end, until the watcher wants no more; a search that was interrupted is left out.
 
     Without a pool they run in this process, in their order; with one each of them has one processor to itself.
     """
     if pool is None:
-        for number, options in enumerate(searches):
-            watcher.on_phase(f"{options.method}, seed {options.seed}: run {number + 1} of {len(searches)}")
+        for number, options in enumerate(searches, start=1):
+            watcher.on_phase(f"{options.method}, seed {options.seed}: run {number} of {len(searches)}")
             run = run_once(problem, options, watcher)
             if watcher.should_stop():
                 return
-            yield number, run
+            yield run
         return
-    ended = 0
     pool.begin()
-    running: dict[Future[Run], int] = {}
-    for number, options in enumerate(searches):
-        running[pool.submit(SearchJob(problem, replace(options, workers=None, num_threads=1)))] = number
+    running: dict[Future[Run], SolveOptions] = {}
+    for options in searches:
+        running[pool.submit(SearchJob(problem, replace(options, workers=None, num_threads=1)))] = options
     try:
         while running:
+            ended = len(searches) - len(running)
             watcher.on_phase(f"{ended} of {len(searches)} runs on {pool.num_workers} workers")
-            done = wait(running, LOOK_EVERY_S, FIRST_COMPLETED).done
-            for future in sorted(done, key=running.__getitem__):
-                number, ended = running.pop(future), ended + 1
-                yield number, _run_of(future, searches[number])
+            for future in wait(running, LOOK_EVERY_S, FIRST_COMPLETED).done:
+                yield _run_of(future, running.pop(future))
             if watcher.should_stop():
                 return
     finally:

@@ -1,0 +1,359 @@
+"""Run folders: what a search keeps on disk, so that killing it loses at most the evaluation in flight.
+
+Legend: N ops, U placement units.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import secrets
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
+
+import numpy as np
+from pydantic import Field, ValidationError, create_model, model_validator
+
+from hsdag.ir.errors import FileFormatError, OutputError, SearchError
+from hsdag.ir.files import FileLock, first_problem, read_text, write_atomically
+from hsdag.ir.graph.colocation import floating_ops
+from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.graph.graph_file import read_graph_file, write_graph_file
+from hsdag.ir.placement.placement import DeviceRecord, ExecutorName, ModelRecord, Placement, Record
+from hsdag.methods.registry import find_preset
+from hsdag.placing.result import PlaceResult, PlanRecord, read_result
+from hsdag.placing.subject import PlacedModel
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.measuring.profile import ModelProfile, read_profile, write_profile
+from hsdag.runtime.objectives import find_objective
+from hsdag.runtime.problem.pins import parse_pins, pinned_devices
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
+from hsdag.runtime.problem.semantics import Semantics
+from hsdag.runtime.problem.units import problem_of, unit_ranks
+from hsdag.scoring.base import Score
+from hsdag.scoring.policy_file import StateFile
+from hsdag.scoring.recording import Event
+from hsdag.search.options import EXECUTION, parse_executor, recorded_options
+
+RUN, GRAPH, PROFILE, RESULT, EVENTS = "run.json", "graph.json", "profile.json", "result.json", "events.jsonl"
+"""Files of a run folder: what the search is about, its model, what was measured of it, how it ended, its events."""
+
+_NAMES = {
+    "devices": "other --devices, or other properties of these",
+    "placed": "other --devices",
+    "changes": "other hyper-parameters",
+    "data_shapes": "another --data-shape or --tokens",
+    "memory_bytes": "another --memory",
+    "pins": "other pins (--pin)",
+    "num_units": "other placement units",
+}
+"""How a field of the record is called in a message, where its name does not say it."""
+
+_OF_THE_COMMAND = ("model_path", "arguments")
+"""Fields that say how a search was begun, which another command can go on with."""
+
+_R = TypeVar("_R", bound=PlanRecord)
+
+
+class _RunRecord(Record):
+    """What a search is about. A resumed one must be about the same."""
+
+    format: Literal["hsdag-run"] = "hsdag-run"
+    version: Literal[2] = 2
+    model: ModelRecord
+    devices: list[DeviceRecord]
+    placed: list[str] = Field(default_factory=list)
+    """Names of the devices that are placed on; the others are rivals, such as the whole CPU."""
+    num_units: int
+    data_shapes: tuple[str, ...] = ()
+    labels: dict[str, list[str]] | None = None
+    """Of a workload, the columns of its ``OpLabels``."""
+    model_path: str | None = None
+    arguments: tuple[str, ...] | None = None
+    """Words of the command line that began the search, without the model and the budget; None where none could."""
+
+    @model_validator(mode="after")
+    def _placed_devices_are_listed(self) -> _RunRecord:
+        names = [device.name for device in self.devices]
+        if len({*names}) != len(names) or len({*self.placed}) != len(self.placed) or not {*self.placed} <= {*names}:
+            raise ValueError("'devices' needs different names, and 'placed' may name each of them once")
+        return self
+
+
+_OPTIONS: dict[str, Any] = {
+    name: (kind, "measured" if name == "reward" else default) for name, (kind, default) in recorded_options().items()
+}
+
+if TYPE_CHECKING:
+    RunRecord: TypeAlias = Any
+else:
+    RunRecord = create_model("RunRecord", __base__=_RunRecord, **_OPTIONS)
+    """What a search is about, with the options that ``PlaceOptions`` has recorded."""
+
+
+class EventRecord(PlanRecord):
+    """A plan that was evaluated: its value in the objective's unit, or why it has none.
+
+    ``box`` is in files of earlier versions.
+    """
+
+    value: float | None = None
+    failure: str | None = None
+    elapsed_s: float
+    box: str | None = None
+
+    @model_validator(mode="after")
+    def _has_a_score(self) -> EventRecord:
+        if (self.value is None) == (self.failure is None):
+            raise ValueError("an event has either a value or a failure")
+        return self
+
+
+class RunFolder:
+    """A folder in which a search is kept, while it goes on and when it has ended.
+
+    ``record`` says what it is about; graph and profile of the model lie beside it, and in the end the result. Events,
+    and simulated plans that were among the best when they came, are appended and fsynced, one JSON object a line; a
+    line cut short by a kill is dropped when the run is resumed. ``state`` is the placer's. A folder that is created or
+    resumed is locked, which keeps other searches out: use it as a context manager.
+    """
+
+    def __init__(self, path: Path, record: RunRecord, lock: FileLock | None = None) -> None:
+        self.path, self.record, self._lock = path, record, lock
+        self.events_path, self.candidates_path = path / EVENTS, path / "candidates.jsonl"
+        self.policy_path = path / "policy.safetensors"
+        self.state = StateFile(self.policy_path)
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._lock is not None:
+            self._lock.release()
+
+    @staticmethod
+    def create(path: Path, record: RunRecord) -> RunFolder:
+        """Start a run; an earlier run of that name is kept under the next free number.
+
+        Raises OutputError when the folder cannot be made, or something else has its name; SearchError when
+        another process searches in it.
+        """
+        try:
+            if path.exists():
+                if not (path / RUN).is_file():
+                    raise OutputError(f"{path} exists and is not a run folder; name another one with --run")
+                _lock(path).release()
+                names = (path.with_name(f"{path.name}.{number}") for number in itertools.count(1))
+                path.rename(next(name for name in names if not name.exists()))
+            begun = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
+            begun.mkdir(parents=True)
+            write_atomically(begun / RUN, (record.model_dump_json(indent=1) + "\n").encode())
+            begun.rename(path)  # so that no kill leaves a folder without its record
+        except OSError as error:
+            raise OutputError(f"run folder {path} cannot be created: {error.strerror or error}") from error
+        return RunFolder(path, record, _lock(path))
+
+    @staticmethod
+    def resume(path: Path, record: RunRecord) -> RunFolder:
+        """Go on with a run. Raises SearchError when there is none, or it is about something else."""
+        if not (path / RUN).exists():
+            raise SearchError(f"nothing to resume: {path} holds no search; start it without --resume")
+        found = _read_record(path)
+        names = sorted(RunRecord.model_fields, key=lambda name: name == "num_units")  # which follow from the others
+        for name in names:
+            if name not in _OF_THE_COMMAND and getattr(found, name) != getattr(record, name):
+                what = _NAMES.get(name) or f"another --{name.replace('_', '-')}"
+                raise SearchError(
+                    f"{path} is a search with {what}; resume it with the settings it was "
+                    "started with, or start again without --resume"
+                )
+        folder = RunFolder(path, record, _lock(path))
+        (path / RESULT).unlink(missing_ok=True)  # of the part before, whose end is not that of the search any more
+        return folder
+
+    @staticmethod
+    def load(path: str | Path) -> RunFolder:
+        """A run to read, by its folder or a placement file beside it; a search may be writing to it.
+
+        Raises SearchError where there is none, or one of an earlier version, FileFormatError for a damaged record.
+        Whatever is read of the folder later raises FileFormatError where it is damaged, too.
+        """
+        folder = Path(path) if Path(path).is_dir() else Path(path).with_suffix(".run")
+        if not (folder / RUN).is_file():
+            raise SearchError(f"{folder} is no run folder: name the one that 'hsdag place' says it keeps the search in")
+        if not (folder / GRAPH).is_file():
+            raise SearchError(f"{folder} has no {GRAPH}, so it cannot be shown: place the model again")
+        return RunFolder(folder, _read_record(folder))
+
+    def keep_model(self, graph: ComputationGraph, profile: ModelProfile | None) -> None:
+        """Write what the search is about beside its record. Raises OutputError."""
+        write_graph_file(graph, self.path / GRAPH)
+        if profile is not None:
+            write_profile(profile, self.path / PROFILE)
+
+    def append(self, event: Event) -> None:
+        """Write one event to the disk. Raises OutputError."""
+        plan, score = PlanRecord.of(event.plan, len(self.record.devices)), event.score
+        value = score.value if score.failure is None else None
+        _append(
+            self.events_path,
+            [EventRecord(**dict(plan), value=value, failure=score.failure, elapsed_s=event.elapsed_s)],
+        )
+
+    @property
+    def events(self) -> list[Event]:
+        """All events. Raises FileFormatError."""
+        return [
+            Event(plan, Score(np.inf if written.value is None else written.value, written.failure), written.elapsed_s)
+            for written, plan in self._plans(self.events_path, EventRecord, "not an event of a search")
+        ]
+
+    def keep(self, plans: Sequence[Plan]) -> None:
+        """Write simulated plans to the disk. Raises OutputError."""
+        _append(self.candidates_path, [PlanRecord.of(plan, len(self.record.devices)) for plan in plans])
+
+    @property
+    def kept(self) -> list[Plan]:
+        """The simulated plans that were kept, in order. Raises FileFormatError."""
+        return [plan for _, plan in self._plans(self.candidates_path, PlanRecord, "not a plan of a search")]
+
+    def _plans(self, path: Path, kind: type[_R], otherwise: str) -> Iterator[tuple[_R, Plan]]:
+        """Every record of a file, and its plan; of a locked folder a last line that was never finished is cut off."""
+        content = path.read_bytes() if path.exists() else b""
+        whole = content[: content.rfind(b"\n") + 1]
+        if self._lock is not None and len(whole) < len(content):
+            os.truncate(path, len(whole))
+        for number, line in enumerate(whole.splitlines(), start=1):
+            where = f"{path}, line {number}"
+            try:
+                record = kind.model_validate_json(line)
+            except ValidationError as error:
+                raise FileFormatError(f"{where}: {otherwise}") from error
+            yield record, record.plan(self.record.num_units, len(self.record.devices), where)
+
+    @property
+    def executor(self) -> ExecutorName:
+        """What runs the placed model."""
+        return parse_executor(self.record.executor)
+
+    @cached_property
+    def graph(self) -> ComputationGraph:
+        """The model."""
+        return read_graph_file(self.path / GRAPH)
+
+    @cached_property
+    def profile(self) -> ModelProfile | None:
+        """What was measured of the model before the search; None where nothing was."""
+        if not (self.path / PROFILE).is_file():
+            return None
+        profile = read_profile(self.path / PROFILE)
+        if any(len(times.time_s) != self.graph.num_ops for times in profile.times):
+            raise FileFormatError(f"{self.path / PROFILE}: the profile is of another model than {GRAPH}")
+        if [spec.name for spec in profile.devices] != self.record.placed:
+            raise FileFormatError(
+                f"{self.path / PROFILE}: the profile is of other devices than {RUN} says were placed on"
+            )
+        return profile
+
+    @cached_property
+    def result(self) -> PlaceResult | None:
+        """How the search ended; None where it did not."""
+        return read_result(self.path / RESULT) if (self.path / RESULT).is_file() else None
+
+    @property
+    def placement(self) -> Placement | None:
+        """The answer; None where the search did not end."""
+        return None if self.result is None else self.result.placement
+
+    @cached_property
+    def problem(self) -> Problem:
+        """The problem that was searched over; ops without a time on a device are those that it does not run.
+
+        Raises FileFormatError where it has other units than the record says.
+        """
+        model, profile, limits = self._model, self.profile, None
+        refused = [np.zeros(0, dtype=np.int64)] * len(model.devices)
+        if profile is not None:
+            refused = [np.flatnonzero(np.isnan(times.time_s)) for times in profile.times]
+            limits = model.memory_bytes(profile, self.record.memory_bytes)
+        share = find_preset(self.record.method, self.record.preset).max_share
+        problem = model.problem(refused, profile, limits, max_share=share, by_op=self.executor == "cuda")
+        if problem.num_units != self.record.num_units:
+            raise FileFormatError(
+                f"{self.path / GRAPH} has {problem.num_units} placement units, but {RUN} was about "
+                f"{self.record.num_units}: the folder is of another version of hsdag; place the model again"
+            )
+        hetero = self.costs if isinstance(self.costs, HeteroCosts) else None
+        return replace(problem, semantics=Semantics(execution=EXECUTION[self.executor]), hetero=hetero)
+
+    @cached_property
+    def costs(self) -> PlacementCosts | None:
+        """What placements take, as the measurements of the search left it; None where nothing was profiled.
+
+        Raises FileFormatError where these are of another model.
+        """
+        if self.profile is None:
+            return None
+        costs = self._model.costs(self.profile, self.executor)
+        if self.result is None or self.result.costs is None:
+            return costs
+        try:
+            return self.result.costs.applied(costs)
+        except ValueError as error:
+            raise FileFormatError(f"{self.path / RESULT}: {error}") from error
+
+    def plan_of(self, placement: Placement) -> Plan | None:
+        """A placement of this model as a plan over units; None where it parts a unit or has other devices.
+
+        Raises PlacementError where it is for another model.
+        """
+        index, labels = {name: d for d, name in enumerate(self.problem.devices)}, self.problem.units.partition.labels
+        devices = np.array([index.get(name, -1) for name in placement.devices_of(self.graph)], dtype=np.int64)
+        units = np.full(self.problem.num_units, -1, dtype=np.int64)
+        units[labels] = devices
+        if (devices < 0).any() or (units[labels] != devices).any():
+            return None
+        ranks = placement.priority_of(self.graph)
+        return Plan(units, None if ranks is None or None in ranks else unit_ranks(labels, np.asarray(ranks)))
+
+    @cached_property
+    def _model(self) -> PlacedModel:
+        record, labels, units = self.record, None, None
+        placed = [device.spec() for device in record.devices if device.name in record.placed]
+        names = [spec.name for spec in placed]
+        if record.labels is not None:
+            labels = OpLabels(**{name: tuple(column) for name, column in record.labels.items()})
+            if self.profile is not None:
+                by_op = ScheduleProblem.from_graph(self.graph, self.profile.op_by_op_costs(), tuple(names))
+                units = replace(problem_of(replace(by_op, labels=labels)).units, fine=self.graph)
+        pinned = pinned_devices(self.graph.op_names, parse_pins(record.pins), names, floating_ops(self.graph))
+        return PlacedModel(self.graph, placed, find_objective(record.objective), units, labels, pinned)
+
+
+def _read_record(path: Path) -> RunRecord:
+    try:
+        return RunRecord.model_validate_json(read_text(path / RUN))
+    except ValidationError as error:
+        raise FileFormatError(f"{path / RUN}: {first_problem(error)}") from error
+
+
+def _append(path: Path, records: Sequence[Record]) -> None:
+    """Append a line each, durably."""
+    try:
+        with path.open("ab") as file:
+            file.write(b"".join(record.model_dump_json(exclude_none=True).encode() + b"\n" for record in records))
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
+
+
+def _lock(path: Path) -> FileLock:
+    """What keeps other searches out of a run folder. Raises SearchError, OutputError."""
+    return FileLock(path / "lock", f"another search is running in {path}; wait for it, or name another with --run")

@@ -1,0 +1,92 @@
+"""JSON schemas of what commands print with ``--json`` and of the files that hsdag reads and writes; `make schemas`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from functools import reduce
+from importlib import import_module
+from operator import or_
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from hsdag.ir.errors import OptionError
+
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
+
+RESULTS: dict[str, tuple[str, ...]] = {
+    "bench": ("benchmarking.bench.BenchResult",),
+    "bisect": ("diagnosis.bisect.Bisection",),
+    "compare": ("comparing.compare.Comparison",),
+    "devices": ("diagnosis.inspect.DevicesResult",),
+    "doctor": ("diagnosis.examination.Examination", "diagnosis.cuda_check.CudaReport"),
+    "explain": ("explaining.explanation.Explanation",),
+    "export": ("exports.base.ExportResult",),
+    "inspect": ("diagnosis.inspect.InspectResult",),
+    "models build": ("diagnosis.inspect.BuiltModel", "diagnosis.inspect.BuiltWorkload"),
+    "models list": ("diagnosis.inspect.ModelsResult",),
+    "place": ("placing.result.PlaceResult",),
+    "profile": ("benchmarking.profile.ProfileResult", "benchmarking.profile.AssumedCosts"),
+    "report": ("reporting.report.ReportResult",),
+    "simulate": ("solving.simulate.SimulateResult",),
+    "solve": ("solving.solution.SolveResult", "solving.batched.BatchSolution"),
+    "train": ("training.train.TrainResult",),
+}
+"""The models of a command's results, which are its JSON answer."""
+
+FILES = {
+    "placement": "ir.placement.placement.Placement",
+    "parts": "exports.parts.PartsManifest",
+    "problem": "runtime.problem.problem_file.ProblemDocument",
+    "platform": "runtime.platforms.reader.PlatformDocument",
+    "run": "placing.run_folder.RunRecord",
+    "event": "placing.run_folder.EventRecord",
+    "candidate": "placing.result.PlanRecord",
+    "graph": "ir.graph.graph_file.GraphRecord",
+    "profile": "runtime.measuring.profile.ProfileRecord",
+    "result": "placing.result.PlaceResult",
+}
+"""The model that reads each kind of file; the last six are those of a run folder."""
+
+
+def _model(path: str) -> Any:
+    module, _, name = path.rpartition(".")
+    return getattr(import_module(f"hsdag.{module}"), name)
+
+
+def schema_of(command: str) -> dict[str, Any]:
+    """The JSON schema (draft 2020-12) of a command's answer; keys that are not in it are forbidden.
+
+    Raises OptionError for a command that has none, with the choices.
+    """
+    if command not in RESULTS:
+        raise OptionError(f"no JSON answer is known of hsdag {command}; choose one of {', '.join(RESULTS)}")
+    schema = TypeAdapter(reduce(or_, map(_model, RESULTS[command]))).json_schema(mode="serialization")
+    for part in (schema, *schema.get("$defs", {}).values()):
+        if "properties" in part:
+            part["additionalProperties"] = False
+    return {**schema, "$schema": DIALECT, "title": f"hsdag {command} --json"}
+
+
+def file_schema(kind: str) -> dict[str, Any]:
+    """The JSON schema of one kind of file. A file that it takes may still contradict itself, which reading it tells."""
+    schema = _model(FILES[kind]).model_json_schema()
+    marks = [name for name in schema["properties"] if name in ("format", "version")]
+    required = [*marks, *(name for name in schema.get("required", ()) if name not in marks)]
+    return {"$schema": DIALECT, **schema, "title": f"hsdag {kind}", "required": required}
+
+
+def write_schemas(folder: Path) -> None:
+    """Write ``KIND.json`` for every kind of file. Raises OutputError."""
+    from hsdag.ir.files import write_atomically
+
+    folder.mkdir(parents=True, exist_ok=True)
+    for kind in FILES:
+        text = json.dumps(file_schema(kind), indent=1, ensure_ascii=False)
+        write_atomically(folder / f"{kind}.json", f"{text}\n".encode())
+
+
+if __name__ == "__main__":
+    write_schemas(Path(sys.argv[1]))

@@ -1,1 +1,0 @@
-"""JSON schemas of files and answers."""

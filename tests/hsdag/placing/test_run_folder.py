@@ -1,0 +1,336 @@
+"""Run folders: what is kept, what a kill may cost, what a resumed run must match, and what is read of them later."""
+
+from __future__ import annotations
+
+import json
+import resource
+import shutil
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import hsdag
+from hsdag.ir.errors import FileFormatError, OutputError, SearchError
+from hsdag.ir.placement.placement import DeviceRecord, ModelRecord
+from hsdag.placing import run_folder
+from hsdag.placing.result import PlaceResult, read_result
+from hsdag.placing.run_folder import RunFolder, RunRecord
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.problem.plan import Plan
+from hsdag.scoring.base import Score
+from hsdag.scoring.recording import Event
+
+pytestmark = pytest.mark.usefixtures("short_comparisons")
+RECORD = RunRecord(
+    model=ModelRecord(name="m", fingerprint="sha256:" + "0" * 64),
+    devices=[DeviceRecord(name="A", plugin="CPU"), DeviceRecord(name="B", plugin="CPU")],
+    method="hsdag",
+    preset="default",
+    seed=0,
+    objective="latency",
+    num_units=3,
+)
+EVENTS = [
+    Event(Plan(np.array([0, 1, 1]), np.array([2, 0, 1])), Score(0.25), 1.5),
+    Event(Plan(np.array([1, 1, 1])), Score.failed("the worker was ended by SIGSEGV"), 2.5),
+    Event(Plan(np.array([0, 1, 0])), Score(0.5), 3.5),
+]
+
+
+def started(path: Path) -> RunFolder:
+    folder = RunFolder.create(path / "run", RECORD)
+    for event in EVENTS:
+        folder.append(event)
+    return folder
+
+
+def same(left: list[Event], right: list[Event]) -> bool:
+    return [(e.plan, e.score, e.elapsed_s) for e in left] == [(e.plan, e.score, e.elapsed_s) for e in right]
+
+
+def test_a_line_cut_short_by_a_kill_is_dropped_and_the_file_goes_on(tmp_path: Path) -> None:
+    folder = started(tmp_path)
+    content = folder.events_path.read_bytes()
+    folder.events_path.write_bytes(content[:-7])
+    assert same(folder.events, EVENTS[:2])
+    folder.append(EVENTS[2])
+    assert same(folder.events, EVENTS)
+
+
+def test_a_search_goes_on_after_the_disk_was_full_in_the_midst_of_an_event(tmp_path: Path) -> None:
+    folder = started(tmp_path)
+    size_bytes = folder.events_path.stat().st_size
+    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes + 10, before[1]))
+    try:
+        with pytest.raises(OutputError, match=r"events\.jsonl cannot be written: File too large"):
+            folder.append(EVENTS[0])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert folder.events_path.stat().st_size == size_bytes + 10
+    assert same(folder.events, EVENTS)
+    folder.append(EVENTS[0])
+    assert same(folder.events, [*EVENTS, EVENTS[0]])
+
+
+def test_a_kill_while_a_folder_is_made_leaves_nothing_under_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(_path: Path, _content: bytes) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(run_folder, "write_atomically", killed)
+        with pytest.raises(KeyboardInterrupt):
+            RunFolder.create(tmp_path / "run", RECORD)
+    assert not (tmp_path / "run").exists()
+    assert RunFolder.create(tmp_path / "run", RECORD).events == []
+
+
+def test_a_damaged_line_is_named(tmp_path: Path) -> None:
+    folder = started(tmp_path)
+    folder.events_path.write_text('{"placement": "01", "value": 1.0, "elapsed_s": 1.0}\n')
+    with pytest.raises(FileFormatError, match="line 1: the placement does not fit"):
+        _ = folder.events
+    folder.events_path.write_text("nonsense\n")
+    with pytest.raises(FileFormatError, match="line 1: not an event"):
+        _ = folder.events
+
+
+def test_simulated_candidates_come_back_but_for_a_line_cut_short(tmp_path: Path) -> None:
+    folder, plans = started(tmp_path), [Plan(np.array([0, 1, 0]), np.array([2, 0, 1])), Plan(np.array([1, 0, 0]))]
+    assert folder.kept == []
+    folder.keep(plans)
+    assert folder.kept == plans
+    folder.candidates_path.write_bytes(folder.candidates_path.read_bytes()[:-2])
+    assert folder.kept == plans[:1]
+    folder.candidates_path.write_text('{"placement": "0?1"}\n')
+    with pytest.raises(FileFormatError, match=r"candidates\.jsonl, line 1: the placement does not fit"):
+        _ = folder.kept
+    folder.candidates_path.write_text("{}\n")
+    with pytest.raises(FileFormatError, match="line 1: not a plan of a search"):
+        _ = folder.kept
+
+
+def test_the_policy_comes_back_bit_for_bit(tmp_path: Path) -> None:
+    folder = started(tmp_path)
+    assert folder.state.load() is None
+    tensors = {"w": torch.randn(3, 4), "g": torch.arange(5, dtype=torch.uint8)}
+    folder.state.save(tensors, {"updates": 3, "name": "x"})
+    loaded, state = folder.state.load() or ({}, {})
+    assert state == {"updates": 3, "name": "x"}
+    assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
+
+
+def test_a_damaged_policy_is_a_clear_error(tmp_path: Path) -> None:
+    folder = started(tmp_path)
+    folder.policy_path.write_bytes(b"not tensors")
+    with pytest.raises(FileFormatError, match="damaged"):
+        folder.state.load()
+
+
+def test_a_resumed_run_has_no_result_until_it_ends_again(tmp_path: Path) -> None:
+    """That of the part before is no longer how the search ended, whatever becomes of the rest."""
+    started(tmp_path)
+    (tmp_path / "run" / "result.json").write_text("{}")
+    RunFolder.resume(tmp_path / "run", RECORD)
+    assert not (tmp_path / "run" / "result.json").exists()
+    assert same(RunFolder.resume(tmp_path / "run", RECORD).events, EVENTS)
+
+
+def test_a_new_run_never_overwrites_an_old_one(tmp_path: Path) -> None:
+    started(tmp_path)
+    RunFolder.create(tmp_path / "run", RECORD)
+    assert same(RunFolder.resume(tmp_path / "run.1", RECORD).events, EVENTS)
+    assert RunFolder.resume(tmp_path / "run", RECORD).events == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"seed": 1}, "another --seed"),
+        ({"method": "best-device"}, "another --method"),
+        ({"num_units": 4}, "other placement units"),
+        ({"objective": "throughput"}, "another --objective"),
+        ({"num_units": 4, "pins": ("a=B",)}, "other pins"),
+        ({"max_difference": 1e-3}, "another --max-difference"),
+    ],
+)
+def test_a_run_about_something_else_is_not_resumed(tmp_path: Path, change: dict[str, object], said: str) -> None:
+    started(tmp_path)
+    with pytest.raises(SearchError, match=f"is a search with {said}"):
+        RunFolder.resume(tmp_path / "run", RECORD.model_copy(update=change))
+
+
+def test_what_is_no_run_folder_is_never_moved(tmp_path: Path) -> None:
+    (tmp_path / "precious").mkdir()
+    with pytest.raises(OutputError, match="is not a run folder"):
+        RunFolder.create(tmp_path / "precious", RECORD)
+    assert (tmp_path / "precious").is_dir()
+
+
+def test_two_searches_never_share_a_folder(tmp_path: Path) -> None:
+    first = started(tmp_path)
+    with pytest.raises(SearchError, match="another search is running"):
+        RunFolder.create(tmp_path / "run", RECORD)
+    with pytest.raises(SearchError, match="another search is running"):
+        RunFolder.resume(tmp_path / "run", RECORD)
+    assert same(first.events, EVENTS)
+
+
+def test_the_next_search_may_begin_as_soon_as_one_has_ended(tmp_path: Path) -> None:
+    """Whatever still refers to the folder: nobody waits for its object to be collected."""
+    with started(tmp_path) as ended:
+        pass
+    assert same(RunFolder.resume(tmp_path / "run", RECORD).events, EVENTS)
+    assert ended.path == tmp_path / "run"
+
+
+def test_any_number_of_devices_can_be_written(tmp_path: Path) -> None:
+    many = [DeviceRecord(name=f"D{i}", plugin="CPU") for i in range(50)]
+    folder = RunFolder.create(tmp_path / "many", RECORD.model_copy(update={"devices": many}))
+    event = Event(Plan(np.array([0, 49, 36])), Score(1.0), 1.0)
+    folder.append(event)
+    assert same(folder.events, [event])
+
+
+def test_there_must_be_something_to_resume(tmp_path: Path) -> None:
+    with pytest.raises(SearchError, match="nothing to resume"):
+        RunFolder.resume(tmp_path / "none", RECORD)
+
+
+def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot be created"):
+        RunFolder.create(tmp_path / "file" / "run", RECORD)
+
+
+@pytest.fixture(scope="module")
+def placed(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory, short_comparisons: None) -> PlaceResult:
+    """A search that measured a few placements, its run beside the placement file."""
+    folder = tmp_path_factory.mktemp("kept")
+    result = hsdag.place(
+        tiny_bert,
+        partition_cpu=2,
+        method="mincut",
+        budget="8s",
+        max_evaluations=5,
+        run_folder=folder / "bert.placement.run",
+    )
+    result.save(folder / "bert.placement.json")
+    return result
+
+
+@pytest.fixture
+def run(placed: PlaceResult) -> RunFolder:
+    assert placed.run_folder is not None
+    return RunFolder.load(placed.run_folder)
+
+
+@pytest.mark.slow
+def test_the_answer_and_its_samples_are_kept(run: RunFolder, placed: PlaceResult) -> None:
+    assert run.result is not None
+    assert run.placement == placed.placement
+    assert run.result == placed
+    for row in placed.rows:
+        assert sum(len(r) for r in run.result.samples[row.name]) == row.runs
+
+
+def test_the_problem_is_rebuilt_without_devices(run: RunFolder) -> None:
+    assert run.problem.num_units == run.record.num_units
+    assert run.problem.devices == ("CPU_0", "CPU_1")
+    measured = [event for event in run.events if event.score.failure is None]
+    assert all(run.problem.is_legal(event.plan.placement) for event in measured)
+
+
+def test_costs_are_those_that_measurements_made_of_the_profile(run: RunFolder) -> None:
+    assert isinstance(run.costs, HeteroCosts)
+    assert run.profile is not None
+    assert run.result is not None
+    assert run.result.costs is not None
+    np.testing.assert_array_equal(run.costs.costs.launch_s, run.result.costs.launch_s)
+    assert run.costs.costs.time_s.shape == (run.graph.num_ops, 2)
+
+
+def test_a_measured_plan_is_the_plan_of_its_placement(run: RunFolder) -> None:
+    plan, problem = run.events[-1].plan, run.problem
+    assert run.placement is not None
+    devices = [problem.devices[d] for d in problem.expand(plan.placement).tolist()]
+    written = run.placement.model_copy(update={"affinity": dict(zip(run.graph.canonical_names, devices, strict=True))})
+    assert run.plan_of(written) == plan.unordered
+
+
+def test_the_run_beside_a_placement_is_found(run: RunFolder, tmp_path: Path) -> None:
+    assert RunFolder.load(run.path.with_suffix(".json")).path == run.path
+    with pytest.raises(SearchError, match=r"other.placement.run is no run folder"):
+        RunFolder.load(tmp_path / "other.placement.json")
+
+
+def test_a_run_that_did_not_end_is_read_and_left_as_it_is(run: RunFolder, tmp_path: Path) -> None:
+    copy = shutil.copytree(run.path, tmp_path / "copy")
+    (copy / "result.json").unlink()
+    events = copy / "events.jsonl"
+    events.write_bytes(events.read_bytes()[:-3])
+    content = events.read_bytes()
+    found = RunFolder.load(copy)
+    assert (found.result, len(found.events)) == (None, len(run.events) - 1)
+    assert events.read_bytes() == content
+
+
+def test_a_folder_that_holds_no_search_and_one_of_another_model_are_named(run: RunFolder, tmp_path: Path) -> None:
+    copy = shutil.copytree(run.path, tmp_path / "copy")
+    text = (copy / "run.json").read_text()
+    (copy / "run.json").write_text(text.replace(f'"num_units": {run.record.num_units}', '"num_units": 1'))
+    (copy / "events.jsonl").unlink()
+    with pytest.raises(FileFormatError, match=r"placement units, but run\.json was about 1"):
+        _ = RunFolder.load(copy).problem
+
+
+def test_a_result_of_version_1_is_read_as_one_of_today(run: RunFolder, tmp_path: Path) -> None:
+    """Version 1 had the unit in the names of its figures, and the answer apart from the rest."""
+    now = run.result
+    assert now is not None
+    same = ("sentence", "objective", "failures", "turned_down", "search_s", "interrupted", "warnings", "run_folder")
+    whole = json.loads(now.model_dump_json())
+    rows = [
+        {
+            **{name: row[name] for name in ("name", "runs", "ci95", "rounds", "submodels", "ops")},
+            "median_s": row["median"],
+            "p95_s": row["p95"],
+            "ratio_to_best_single": row["ratio"],
+            "answer": row["is_answer"],
+        }
+        for row in whole["rows"]
+    ]
+    old_answer = {
+        **{name: whole[name] for name in same},
+        "rows": rows,
+        "speedup": whole["placement"]["speedup"],
+        "difference": whole["verdict"]["difference"],
+        "reference": whole["verdict"]["versus"],
+        "tolerance": whole["verdict"]["tolerance"],
+        "objection": whole["verdict"]["reason"],
+        "evaluations": now.tally.tried,
+        "failed_evaluations": now.tally.num_failed,
+        "evaluation_failures": now.tally.failures,
+        "evaluations_by_box": {},
+        "simulated_evaluations": now.tally.simulated,
+        "held_bytes": whole["weight_bytes"],
+        "members": whole["members"],
+    }
+    kept = ("placement", "model_path", "costs", "timeline", "environment", "budget_s", "finished")
+    old = {"format": "hsdag-result", "version": 1, "answer": old_answer, "samples_s": whole["samples"]}
+    old |= {name: whole[name] for name in kept}
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(old))
+    assert read_result(path) == now.model_copy(update={"finalists": {}, "placement_file": None})
+    path.write_text(json.dumps({**old, "answer": {**old_answer, "rows": [{**rows[0], "median_s": None}]}}))
+    with pytest.raises(FileFormatError, match="value: Input should be a valid number"):
+        read_result(path)
+    path.write_text(json.dumps({**old, "answer": {"sentence": "x"}}))
+    with pytest.raises(FileFormatError, match="answer: not that of a search"):
+        read_result(path)
