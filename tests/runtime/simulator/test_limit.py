@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import numpy as np
-from hypothesis import given
+import pytest
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
@@ -21,12 +22,13 @@ def limited(machine: Machine, limit_s: float) -> tuple[float, int]:
     return found, int((machine.ops["waiting"] > 0).sum())
 
 
-@given(
-    st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 4), st.sampled_from(list(Execution)),
-    st.sampled_from(SIMULATED), st.sampled_from([0.0, 0.5]), st.booleans(),
-)  # fmt: skip
+@pytest.mark.parametrize("contended", [False, True])
+@pytest.mark.parametrize("links", SIMULATED)
+@pytest.mark.parametrize("how", Execution)
+@given(st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 4), st.sampled_from([0.0, 0.5]))
+@settings(max_examples=5)
 def test_a_limit_is_exceeded_exactly_where_the_makespan_is_longer(
-    seed: int, num_ops: int, num_devices: int, how: Execution, links: Links, overhead_s: float, contended: bool
+    how: Execution, links: Links, contended: bool, seed: int, num_ops: int, num_devices: int, overhead_s: float
 ) -> None:
     problem, placement, ranks = random_case(seed, num_ops, num_devices, overhead_s, overhead_s, contended)
     mode = SEQUENTIAL if how is Execution.SEQUENTIAL else BY_RANK
