@@ -31,11 +31,11 @@ from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.measuring.profile import ModelProfile, read_profile, write_profile
 from hsdag.runtime.objectives import find_objective
 from hsdag.runtime.problem.pins import parse_pins, pinned_devices
-from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.plan import Plan, unit_ranks
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics
-from hsdag.runtime.problem.units import problem_of, unit_ranks
+from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import Score
 from hsdag.scoring.policy_file import StateFile
 from hsdag.scoring.recording import Event

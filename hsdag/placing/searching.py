@@ -28,9 +28,8 @@ from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.candidate import automatic_targets
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.profiler import Effort
-from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.plan import Plan, unit_ranks
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.units import unit_ranks
 from hsdag.scoring.base import Checkpoint, SearchStopped
 from hsdag.scoring.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.scoring.measured import MeasuredEvaluator

@@ -14,10 +14,9 @@ import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.objectives import LATENCY, Objective
-from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.plan import Plan, op_ranks
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.units import op_ranks
 from hsdag.runtime.simulator import Execution, Order, Semantics, simulated_values
 from hsdag.scoring.base import Evaluator, Score
 from hsdag.scoring.memory import MemoryCheck

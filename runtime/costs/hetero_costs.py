@@ -22,7 +22,7 @@ from hsdag.ir.kernels import bare, inner
 from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind
 from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
 from hsdag.runtime.problem.cost_model import CostModel, CostSource, excess_of
-from hsdag.runtime.simulator.contended import busiest_s, drained_s
+from hsdag.runtime.simulator.execution import busiest_s, drained_s
 
 LEAST_LAUNCH_S, LEAST_LATENCY_S, MOST_BYTES_PER_S = 1e-5, 2e-6, 5e10
 """Launches and links are taken to cost at least this, so that calibration has something to scale."""

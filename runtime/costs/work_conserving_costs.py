@@ -25,7 +25,7 @@ from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
 from hsdag.runtime.executor.merging import ASSUMED_LAUNCH_S, CutCosts, list_schedule
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.cost_model import CostModel, CostSource, excess_of
-from hsdag.runtime.simulator.contended import busiest_s
+from hsdag.runtime.simulator.execution import busiest_s
 
 MOST_BYTES_PER_S = 5e10
 """No tensor is taken to leave a part, or to enter one, faster."""

@@ -5,13 +5,11 @@ Legend: N ops or units, E edges, D devices, C op classes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import numpy as np
 
 from hsdag.ir.graph.coarsen import CoarseGraph
 from hsdag.ir.graph.colocation import floating_ops
-from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
 from hsdag.runtime.platforms.platform import OP_CLASSES, Platform, PlatformDevice, op_class
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
 
@@ -26,24 +24,6 @@ _PRECISION_OF = {"f64": "f32", "f32": "f32", "f16": "f16", "bf16": "f16", "i8": 
 _PRECISION_BITS = {"f32": 32, "f16": 16, "i8": 8}
 
 
-@dataclass(frozen=True, eq=False)
-class Roofline:
-    """Work of each op on each device, before overheads.
-
-    ``busy_s`` is split by op class, since a unit of a coarse graph has members of several; it is 0 where a
-    device does not support an op.
-    """
-
-    busy_s: FloatArray  # [N, D, C]
-    num_kernels: FloatArray  # [N] ops that do work
-    supported: BoolArray  # [N, D]
-
-    def time_s(self, op_time: FloatArray, op_overhead_s: FloatArray) -> FloatArray:
-        """[N, D] seconds under factors [D, C] and an overhead per kernel [D]; NaN where unsupported."""
-        total_s = np.einsum("ndc,dc->nd", self.busy_s, op_time) + np.outer(self.num_kernels, op_overhead_s)
-        return np.where(self.supported, total_s, np.nan)
-
-
 def analytic_costs(graph: ComputationGraph | CoarseGraph, platform: Platform) -> CostModel:
     """What every op of a graph, or unit of a coarse one, should take by data sheet.
 
@@ -54,27 +34,22 @@ def analytic_costs(graph: ComputationGraph | CoarseGraph, platform: Platform) ->
 
     The figures are calibrated where the platform has a calibration, and the source then says so. O(N D + E D).
     """
+    fine = graph.fine if isinstance(graph, CoarseGraph) else graph
+    works = ~(np.isin(fine.op_types, list(FREE_TYPES)) | floating_ops(fine))
+    time_s, classes = np.zeros((fine.num_ops, platform.num_devices)), classes_of(fine)
+    for d, device in enumerate(platform.devices):
+        busy_s = _op_seconds(fine, device, classes) * platform.op_time[d, classes] + platform.op_overhead_s[d]
+        time_s[:, d] = np.where(np.isin(fine.op_types, list(device.unsupported)), np.nan, np.where(works, busy_s, 0.0))
+    if isinstance(graph, CoarseGraph):  # NaN where a device does not support a member
+        by_op, time_s = time_s, np.zeros((graph.partition.num_groups, platform.num_devices))
+        np.add.at(time_s, graph.partition.labels, by_op)
     return CostModel(
-        time_s=roofline(graph, platform).time_s(platform.op_time, platform.op_overhead_s),
+        time_s=time_s,
         launch_s=platform.launch_s,
         link_latency_s=platform.link_latency_s,
         link_bandwidth_bytes_per_s=platform.link_bandwidth_bytes_per_s,
         source=CostSource.CALIBRATED if platform.calibration else CostSource.ANALYTIC,
     )
-
-
-def roofline(graph: ComputationGraph | CoarseGraph, platform: Platform) -> Roofline:
-    """Roofline seconds by op class, without the platform's calibration."""
-    fine = graph.fine if isinstance(graph, CoarseGraph) else graph
-    works = ~(np.isin(fine.op_types, list(FREE_TYPES)) | floating_ops(fine))
-    classes, ops = classes_of(fine), np.arange(fine.num_ops)
-    busy_s = np.zeros((fine.num_ops, platform.num_devices, len(OP_CLASSES)))
-    supported = np.ones((fine.num_ops, platform.num_devices), dtype=np.bool_)
-    for d, device in enumerate(platform.devices):
-        supported[:, d] = ~np.isin(fine.op_types, list(device.unsupported))
-        busy_s[ops, d, classes] = np.where(works & supported[:, d], _op_seconds(fine, device, classes), 0.0)
-    work = Roofline(busy_s, works.astype(np.float64), supported)
-    return _summed(work, graph) if isinstance(graph, CoarseGraph) else work
 
 
 def classes_of(graph: ComputationGraph) -> IntArray:
@@ -110,12 +85,3 @@ def _peaks_and_widths(graph: ComputationGraph, device: PlatformDevice) -> tuple[
             width[k] = _PRECISION_BITS[runs_in] / _FLOAT_BITS[own]
         peak[k] = device.peak(runs_in)
     return peak[of_op], width[of_op]
-
-
-def _summed(work: Roofline, coarse: CoarseGraph) -> Roofline:
-    """The work of units: sums over members; a device supports a unit when it supports all of it."""
-    labels, units = coarse.partition.labels, coarse.partition.num_groups
-    busy_s, supported = np.zeros((units, *work.busy_s.shape[1:])), np.ones((units, work.busy_s.shape[1]), np.bool_)
-    np.add.at(busy_s, labels, work.busy_s)
-    np.logical_and.at(supported, labels, work.supported)
-    return Roofline(busy_s, np.bincount(labels, work.num_kernels, units).astype(np.float64), supported)

@@ -15,6 +15,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import BoolArray, IntArray
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import problem_of
 
 NOT_PINNED = -1
 """In place of the device of an op that no pin names."""
@@ -129,29 +130,11 @@ def restricted(problem: Problem, supported: BoolArray) -> Problem:
 
 
 def with_pinned_ops(problem: ScheduleProblem, pins: Sequence[Pin]) -> ScheduleProblem:
-    """A problem by ops, of which pinned ones have a time on their device alone.
+    """A problem by ops, of which pinned ones and those tied to them have a time on their device alone.
 
-    Raises OptionError as ``pinned_devices`` does, and where a device does not support an op, or ops that share a device
-    are pinned to two.
+    Raises OptionError as ``pinned_devices`` and ``with_pins`` do.
     """
     pinned = pinned_devices(problem.op_names, pins, problem.device_names)
-    of_set: dict[str, int] = {}
-    time_s = problem.time_s.copy()
-    for v in np.flatnonzero(pinned != NOT_PINNED).tolist():
-        op, name, tied = problem.op_names[v], problem.device_names[pinned[v]], problem.labels.colocate[v]
-        if not problem.supported[v, pinned[v]]:
-            raise OptionError(f"--pin puts op {op!r} on {name}, which does not support it")
-        first = of_set.setdefault(tied, v) if tied else v
-        if pinned[first] != pinned[v]:
-            raise OptionError(
-                f"--pin puts op {problem.op_names[first]!r} on {problem.device_names[pinned[first]]} and op {op!r} on "
-                f"{name}, but both are in the co-location set {tied!r}"
-            )
-        time_s[v, np.arange(problem.num_devices) != pinned[v]] = np.nan
-    for tied, v in of_set.items():
-        if np.isnan(time_s[[tied == own for own in problem.labels.colocate]]).any(axis=0).all():
-            name, op = problem.device_names[pinned[v]], problem.op_names[v]
-            raise OptionError(
-                f"--pin puts op {op!r} on {name}, which does not support all ops of the co-location set {tied!r}"
-            )
-    return replace(problem, time_s=time_s)
+    found = with_pins(problem_of(problem), pinned).ops
+    assert found is not None, "ops are known"
+    return found

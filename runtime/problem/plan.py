@@ -1,4 +1,4 @@
-"""Plan: a placement and, optionally, an order. Legend: U placement units."""
+"""Plan: a placement and, optionally, an order. Legend: N ops, U placement units."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from functools import cached_property
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import IntArray
+from hsdag.ir.graph.computation_graph import IntArray, inverse_of
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -53,3 +54,16 @@ class Plan:
     def __repr__(self) -> str:
         order = "" if self.order is None else f", {self.order.tolist()}"
         return f"Plan({self.placement.tolist()}{order})"
+
+
+def op_ranks(problem: ScheduleProblem, unit_of_op: IntArray, unit_ranks: IntArray) -> IntArray:
+    """[N] distinct ranks of ops from ranks [U] of units; ops of one unit are in topological order."""
+    position = inverse_of(problem.topological_order)
+    return inverse_of(np.lexsort((position, unit_ranks[unit_of_op])))
+
+
+def unit_ranks(unit_of_op: IntArray, ranks: IntArray) -> IntArray:
+    """[U] distinct ranks of units from ranks [N] of ops: that of a unit's first op counts."""
+    first = np.full(int(unit_of_op.max()) + 1, np.iinfo(np.int64).max)
+    np.minimum.at(first, unit_of_op, ranks)
+    return inverse_of(np.argsort(first, kind="stable"))

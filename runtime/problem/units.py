@@ -17,7 +17,6 @@ from hsdag.ir.graph.computation_graph import (
     FloatArray,
     IntArray,
     graph_from_edges,
-    inverse_of,
 )
 from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.objectives import LATENCY, Objective
@@ -80,19 +79,6 @@ def graph_of_problem(problem: ScheduleProblem) -> ComputationGraph:
         edge_src_port=problem.edge_port.copy(),
         topological_order=problem.topological_order.copy(),
     )
-
-
-def op_ranks(problem: ScheduleProblem, unit_of_op: IntArray, unit_ranks: IntArray) -> IntArray:
-    """[N] distinct ranks of ops from ranks [U] of units; ops of one unit are in topological order."""
-    position = inverse_of(problem.topological_order)
-    return inverse_of(np.lexsort((position, unit_ranks[unit_of_op])))
-
-
-def unit_ranks(unit_of_op: IntArray, ranks: IntArray) -> IntArray:
-    """[U] distinct ranks of units from ranks [N] of ops: that of a unit's first op counts."""
-    first = np.full(int(unit_of_op.max()) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(first, unit_of_op, ranks)
-    return inverse_of(np.argsort(first, kind="stable"))
 
 
 def _colocation_sets(problem: ScheduleProblem) -> Partition:

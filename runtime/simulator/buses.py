@@ -10,8 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.ir.kernels import inlined, inner
-from hsdag.runtime.simulator.contended import stretch
-from hsdag.runtime.simulator.heaps import pop, push
+from hsdag.runtime.simulator.execution import stretch
 from hsdag.runtime.simulator.machine import (
     BY_ARRIVAL,
     BY_LATEST_ARRIVAL,
@@ -23,6 +22,8 @@ from hsdag.runtime.simulator.machine import (
     note_op,
     note_transfer,
     op_s,
+    pop,
+    push,
 )
 
 

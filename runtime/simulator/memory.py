@@ -12,8 +12,7 @@ import numpy as np
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.ir.kernels import bare, inlined
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator.heaps import ENTRY, Records, pop, push
-from hsdag.runtime.simulator.machine import Machine
+from hsdag.runtime.simulator.machine import ENTRY, Machine, Records, pop, push
 
 
 class Room(NamedTuple):

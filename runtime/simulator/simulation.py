@@ -17,9 +17,7 @@ from hsdag.runtime.machine.usable import in_parts, usable_cpus
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.buses import run_buses
-from hsdag.runtime.simulator.contended import run_contended
-from hsdag.runtime.simulator.heaps import Records
-from hsdag.runtime.simulator.independent import run_independent
+from hsdag.runtime.simulator.execution import run_contended, run_independent, run_sequential
 from hsdag.runtime.simulator.machine import (
     BY_ARRIVAL,
     BY_LATEST_ARRIVAL,
@@ -28,12 +26,12 @@ from hsdag.runtime.simulator.machine import (
     INDEPENDENT,
     SEQUENTIAL,
     Machine,
+    Records,
     load_placement,
     machine_for,
     noise,
 )
 from hsdag.runtime.simulator.memory import find_peaks, room_for
-from hsdag.runtime.simulator.sequential import run_sequential
 from hsdag.runtime.timeline.timeline import TransferIntervals
 
 OPS_PER_THREAD = 20_000

@@ -15,7 +15,7 @@ from hsdag.ir.kernels import bare, inlined, inner
 from hsdag.runtime.objectives import Objective, Quantity
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
-from hsdag.runtime.simulator.contended import drained_s
+from hsdag.runtime.simulator.execution import drained_s
 from hsdag.runtime.simulator.machine import (
     BLOCKING,
     CHANNEL,

@@ -15,7 +15,7 @@ from hsdag.methods.lists.base import SchedulePlacer
 from hsdag.methods.lists.schedule import ListSchedule, Room, has_room, settle
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import Tables, arrival_s, levels_of, tables_of
-from hsdag.runtime.simulator.heaps import ENTRY, Records, pop, push
+from hsdag.runtime.simulator.machine import ENTRY, Records, pop, push
 
 
 class EtfPlacer(SchedulePlacer):

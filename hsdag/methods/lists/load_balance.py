@@ -14,8 +14,7 @@ from hsdag.ir.kernels import bare, inlined
 from hsdag.methods.lists.schedule import Room, first_ready, has_room, release, settle
 from hsdag.runtime.problem.tables import Tables
 from hsdag.runtime.simulator import Links
-from hsdag.runtime.simulator.heaps import pop
-from hsdag.runtime.simulator.machine import BLOCKING, EGRESS, INDEPENDENT
+from hsdag.runtime.simulator.machine import BLOCKING, EGRESS, INDEPENDENT, pop
 
 
 class Loads(NamedTuple):

@@ -14,7 +14,7 @@ from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
 from hsdag.ir.kernels import bare, inlined, inner, run
 from hsdag.methods.lists.idle_time import IdleTime, earliest, occupy
 from hsdag.runtime.problem.tables import Tables, arrival_s
-from hsdag.runtime.simulator.heaps import ENTRY, Records, pop, push
+from hsdag.runtime.simulator.machine import ENTRY, Records, pop, push
 from hsdag.scoring.memory import MEMORY_TOLERANCE
 
 

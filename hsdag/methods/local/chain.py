@@ -17,7 +17,7 @@ import numpy as np
 from hsdag.ir.graph.computation_graph import BoolArray, Csr, FloatArray, IntArray, inverse_of
 from hsdag.ir.kernels import bare, inlined
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.simulator.heaps import Records
+from hsdag.runtime.simulator.machine import Records
 
 STATE = np.dtype(
     [

@@ -16,10 +16,9 @@ from hsdag.runtime.costs.hetero_costs import HeteroCosts, UnitCosts, placement_s
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order
-from hsdag.runtime.simulator.heaps import ENTRY, Records, pop, push
-from hsdag.runtime.simulator.machine import Machine, machine_for, rewind
+from hsdag.runtime.simulator.execution import run_sequential
+from hsdag.runtime.simulator.machine import ENTRY, Machine, Records, machine_for, pop, push, rewind
 from hsdag.runtime.simulator.memory import Room, find_peaks, room_for
-from hsdag.runtime.simulator.sequential import run_sequential
 from hsdag.runtime.simulator.simulation import mode_and_ranks, run_loaded
 from hsdag.runtime.simulator.values import period_of_loaded
 from hsdag.scoring.memory import MEMORY_TOLERANCE, one_inference

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hsdag.features import feature_matrix
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
-from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.plan import Plan, op_ranks
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
-from hsdag.runtime.problem.units import graph_of_problem, op_ranks, problem_of
+from hsdag.runtime.problem.units import graph_of_problem, problem_of
 from hsdag.runtime.simulator import Execution, Links, Order, Semantics, period_s, simulate, simulate_makespans
 from hsdag.scoring.schedule import ScheduleEvaluator
 

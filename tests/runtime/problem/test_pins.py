@@ -62,13 +62,14 @@ def test_a_pinned_op_has_a_time_on_its_device_alone() -> None:
 
 def test_ops_of_a_set_are_pinned_to_one_device_that_runs_them_all() -> None:
     tied = replace(line(3), labels=replace(OpLabels.empty(3), colocate=("s", "s", "")))
-    with pytest.raises(OptionError, match="op 'op0' on A and op 'op1' on B, but both are in the co-location set 's'"):
+    alone = with_pinned_ops(tied, parse_pins(["op0=A"]))
+    assert np.isnan(alone.time_s).tolist() == [[False, True], [False, True], [False, False]]
+    with pytest.raises(OptionError, match="op 'op0' on A and op 'op1' on B, but these ops are tied together"):
         with_pinned_ops(tied, parse_pins(["op0=A", "op1=B"]))
     lacking = replace(tied, time_s=np.array([[1.0, 1.0], [np.nan, 1.0], [1.0, 1.0]]))
-    with pytest.raises(OptionError, match="does not support all ops of the co-location set 's'"):
-        with_pinned_ops(lacking, parse_pins(["op0=A"]))
-    with pytest.raises(OptionError, match="puts op 'op1' on A, which does not support it"):
-        with_pinned_ops(lacking, parse_pins(["op1=A"]))
+    for name in ("op0", "op1"):
+        with pytest.raises(OptionError, match=f"puts op '{name}' on A, which does not run it or an op tied to it"):
+            with_pinned_ops(lacking, parse_pins([f"{name}=A"]))
 
 
 def test_units_are_cut_where_pins_change_and_hold_no_other_ops() -> None:

@@ -19,7 +19,7 @@ from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.ir.kernels import bare, inlined
 from hsdag.runtime.machine.usable import in_parts, usable_cpus
 from hsdag.runtime.problem.tables import Tables, lengths_of
-from hsdag.runtime.simulator.heaps import Records
+from hsdag.runtime.simulator.machine import Records
 
 Float32Array = NDArray[np.float32]
 A = TypeVar("A", torch.Tensor, Float32Array)

@@ -1,0 +1,311 @@
+"""How ops run, compiled: one at a time for all devices, or work-conserving over links that never wait.
+
+Links that never wait need no event loop: once an op starts, the arrival of its result is known everywhere. So ops are
+taken in the order of their starts, and each start tells its consumers. A device's next start is the later of its own
+end and the first arrival of an op's last input.
+
+Devices that slow each other down do: when an op ends is not known when it starts. Ops that end now are cleared, then
+idle devices start ops, and only then time moves on. While other devices run ops, an op on device a runs at the rate
+1 / (1 + sum of excesses), where the excess of another device b over 1 is that of ``slowdown[a, b]``: D equal devices
+that share one core each take D times as long, as fair sharing has it. Whenever a device begins to work or ends, what is
+left of the ops that run is stretched or shortened in proportion. Overheads and transfers neither slow anything down nor
+are slowed down.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.ir.kernels import bare, inlined, inner
+from hsdag.runtime.simulator.machine import (
+    BY_ARRIVAL,
+    BY_LATEST_ARRIVAL,
+    EGRESS,
+    PLACE,
+    Machine,
+    is_late,
+    link_s,
+    note_op,
+    note_transfer,
+    op_s,
+    pop,
+    push,
+)
+
+
+@inner
+def run_sequential(m: Machine) -> float:
+    """Seconds until the last op ends, in topological order, of the placement that is loaded.
+
+    A change of device costs a launch. After an op come its overhead and then the transfers of its results, one after
+    another by port and destination index, each with its overhead. Infinite beyond the limit.
+    """
+    now_s, makespan_s, previous = 0.0, 0.0, -1
+    for v in range(len(m.order)):
+        home = m.ops[v].device
+        if home != previous:
+            now_s += m.devices[home].launch_s
+        previous = home
+        makespan_s = now_s + op_s(m, v, home)
+        if makespan_s > m.run[0].limit_s:
+            return np.inf
+        note_op(m, v, now_s, makespan_s)
+        now_s = makespan_s + m.run[0].op_overhead_s
+        for k in range(m.ops[v].first, m.ops[v + 1].first):
+            if m.edges[k].result == k:
+                now_s = _bring(m, v, k, now_s)
+    return makespan_s
+
+
+@inlined
+def _bring(m: Machine, v: int, result: int, now_s: float) -> float:
+    """Send a result of v to all other devices that read it; the time when that is over."""
+    home, slowest_s, found = m.ops[v].device, 0.0, False
+    for d in range(len(m.devices)):
+        m.devices[d].stamp = -1
+    for k in range(result, m.ops[v + 1].first):
+        away = m.ops[m.edges[k].consumer].device
+        if m.edges[k].result == result and away != home and m.devices[away].stamp < 0:
+            m.devices[away].stamp = k
+            found = True
+            slowest_s = max(slowest_s, link_s(m, k, home, away))
+    if not found:
+        return now_s
+    together = m.run[0].links == EGRESS
+    for away in range(len(m.devices)):
+        k = m.devices[away].stamp
+        if k >= 0:
+            cost_s = slowest_s if together else link_s(m, k, home, away)
+            note_transfer(m, k, away, now_s, now_s + cost_s)
+            if not together:
+                now_s += cost_s + m.run[0].transfer_overhead_s
+    return now_s + slowest_s + m.run[0].transfer_overhead_s if together else now_s
+
+
+@inner
+def run_independent(m: Machine) -> float:
+    """Makespan in seconds of the placement that is loaded; infinite beyond the limit, or when a transfer never ends."""
+    m.run[0].num_done = 0
+    m.run[0].now_s = 0.0
+    for d in range(len(m.devices)):
+        m.devices[d].free_s = 0.0
+        m.devices[d].next_s = np.inf
+    for i in range(len(m.sources)):
+        expect(m, m.sources[i], 0.0)
+    while True:
+        now_s, first = np.inf, -1
+        for d in range(len(m.devices)):
+            if m.devices[d].next_s < now_s:
+                now_s, first = m.devices[d].next_s, d
+        if first < 0:
+            return m.run[0].now_s if m.run[0].num_done == len(m.order) else np.inf
+        _start_alone(m, first, now_s)
+        if is_late(m, m.devices[first].running, first):
+            return np.inf
+        if m.devices[first].until_s > now_s:
+            _end_alone(m, first)
+        else:
+            _start_together(m, first, now_s)
+
+
+@inlined
+def _start_together(m: Machine, first: int, now_s: float) -> None:
+    """Start what else starts now before anything ends: others must not see what ``first`` did in no time."""
+    for d in range(len(m.devices)):
+        if d != first:
+            m.devices[d].running = -1
+            if m.devices[d].next_s == now_s:
+                _start_alone(m, d, now_s)
+    for d in range(len(m.devices)):
+        if m.devices[d].running >= 0:
+            _end_alone(m, d)
+
+
+@inlined
+def _end_alone(m: Machine, d: int) -> None:
+    """What device d has started will end, and its result set off."""
+    m.run[0].now_s = max(m.run[0].now_s, m.devices[d].until_s)
+    m.run[0].num_done += 1
+    send(m, m.devices[d].running, m.devices[d].until_s)
+
+
+@inlined
+def expect(m: Machine, v: int, at_s: float) -> None:
+    """The last input of v will be at its device at ``at_s``."""
+    d = m.ops[v].device
+    push(m.arriving, m.devices[d].base, m.devices[d].arriving, at_s, m.ops[v].key)
+    m.devices[d].arriving += 1
+    m.devices[d].next_s = min(m.devices[d].next_s, max(m.devices[d].free_s, at_s))
+
+
+@inlined
+def _start_alone(m: Machine, d: int, now_s: float) -> None:
+    """Device d takes the first op of its queue."""
+    v = take(m, d, now_s)
+    end_s = now_s + op_s(m, v, d)
+    m.devices[d].running = v
+    m.devices[d].until_s = end_s
+    m.devices[d].left_s -= op_s(m, v, d)
+    m.devices[d].free_s = end_s + m.run[0].op_overhead_s
+    next_s = np.inf
+    if m.devices[d].queued > 0:
+        next_s = m.devices[d].free_s
+    elif m.devices[d].arriving > 0:
+        next_s = max(m.devices[d].free_s, m.arriving[m.devices[d].base].value)
+    m.devices[d].next_s = next_s
+    note_op(m, v, now_s, end_s)
+
+
+@inlined
+def take(m: Machine, d: int, now_s: float) -> int:
+    """The first op of the queue, which is that of arrivals itself where arrival is the order."""
+    base = m.devices[d].base
+    if m.run[0].mode == BY_ARRIVAL:
+        key = pop(m.arriving, base, m.devices[d].arriving)
+        m.devices[d].arriving -= 1
+        return key & PLACE
+    while m.devices[d].arriving > 0 and m.arriving[base].value <= now_s:
+        arrival_s = m.arriving[base].value
+        key = pop(m.arriving, base, m.devices[d].arriving)
+        m.devices[d].arriving -= 1
+        value = -arrival_s if m.run[0].mode == BY_LATEST_ARRIVAL else m.ops[key & PLACE].value
+        push(m.queue, base, m.devices[d].queued, value, key)
+        m.devices[d].queued += 1
+    key = pop(m.queue, base, m.devices[d].queued)
+    m.devices[d].queued -= 1
+    return key & PLACE
+
+
+@inlined
+def send(m: Machine, v: int, end_s: float) -> None:
+    """v ends at ``end_s``; then each of its results sets off, once, to every other device that reads it."""
+    home = m.ops[v].device
+    for k in range(m.ops[v].first, m.ops[v + 1].first):
+        u = m.edges[k].consumer
+        away = m.ops[u].device
+        if m.devices[away].stamp != m.edges[k].result:
+            m.devices[away].stamp = m.edges[k].result
+            m.devices[away].landing_s = end_s + link_s(m, k, home, away)
+            if away != home:
+                note_transfer(m, k, away, end_s, m.devices[away].landing_s)
+        m.ops[u].arrival_s = max(m.ops[u].arrival_s, m.devices[away].landing_s)
+        m.ops[u].waiting -= 1
+        if m.ops[u].waiting == 0:
+            expect(m, u, m.ops[u].arrival_s)
+
+
+@inner
+def run_contended(m: Machine) -> float:
+    """Makespan in seconds of the placement that is loaded; infinite beyond the limit, or when a transfer never ends."""
+    m.run[0].num_done = 0
+    for d in range(len(m.devices)):
+        m.devices[d].free_s = 0.0
+        m.devices[d].next_s = np.inf
+        m.devices[d].until_s = np.inf
+        m.devices[d].running = -1
+    for i in range(len(m.sources)):
+        expect(m, m.sources[i], 0.0)
+    makespan_s = 0.0
+    while True:
+        now_s = np.inf
+        for d in range(len(m.devices)):
+            now_s = min(now_s, min(m.devices[d].next_s, m.devices[d].until_s))
+        if now_s == np.inf:
+            return makespan_s if m.run[0].num_done == len(m.order) else np.inf
+        m.run[0].now_s = now_s
+        for d in range(len(m.devices)):
+            if m.devices[d].until_s <= now_s:
+                makespan_s = now_s
+                if is_late(m, m.devices[d].running, d):  # it has been stretched since it started
+                    return np.inf
+                _end_beside(m, d, now_s)
+        for d in range(len(m.devices)):
+            if m.devices[d].next_s <= now_s:
+                _start_beside(m, d, now_s)
+                if is_late(m, m.devices[d].running, d):
+                    return np.inf
+        stretch(m)
+
+
+@inlined
+def _end_beside(m: Machine, d: int, now_s: float) -> None:
+    """The op of device d ends: its results set off, and the device is free for what has arrived there."""
+    v = m.devices[d].running
+    m.devices[d].running = -1
+    m.devices[d].until_s = np.inf
+    m.devices[d].free_s = now_s + m.run[0].op_overhead_s
+    m.run[0].num_done += 1
+    if m.devices[d].queued > 0:
+        m.devices[d].next_s = m.devices[d].free_s
+    elif m.devices[d].arriving > 0:
+        m.devices[d].next_s = max(m.devices[d].free_s, m.arriving[m.devices[d].base].value)
+    send(m, v, now_s)
+
+
+@inlined
+def _start_beside(m: Machine, d: int, now_s: float) -> None:
+    """Device d takes the first op of its queue; nothing else starts there before that ends."""
+    v = take(m, d, now_s)
+    m.devices[d].running = v
+    m.devices[d].slow = 1.0
+    m.devices[d].until_s = now_s + op_s(m, v, d)
+    m.devices[d].left_s -= op_s(m, v, d)
+    m.devices[d].free_s = np.inf
+    m.devices[d].next_s = np.inf
+    note_op(m, v, now_s, m.devices[d].until_s)
+
+
+@inlined
+def stretch(m: Machine) -> float:
+    """Give every op that runs the rate that those beside it leave it; the next time at which a device ends something.
+
+    ``slow`` is by how much an op is stretched already, 1 for one that starts now.
+    """
+    now_s, next_s = m.run[0].now_s, np.inf
+    for d in range(len(m.devices)):
+        if m.devices[d].running >= 0:
+            slow = 1.0
+            for other in range(len(m.devices)):
+                if m.devices[other].running >= 0:
+                    slow += m.excess[d, other]
+            if slow != m.devices[d].slow:
+                m.devices[d].until_s = now_s + (m.devices[d].until_s - now_s) * (slow / m.devices[d].slow)
+                m.devices[d].slow = slow
+                if m.run[0].keep:
+                    m.spans[m.devices[d].running].end_s = m.devices[d].until_s
+        next_s = min(next_s, m.devices[d].until_s)
+    return next_s
+
+
+@bare
+def drained_s(load_s: FloatArray, excess: FloatArray) -> float:
+    """Seconds until devices that begin together, at seconds of work each, have done all of it; the longest takes that.
+
+    ``load_s`` [2 D] are the loads and room for as many figures; it is overwritten.
+    """
+    num_devices, now_s = len(excess), 0.0
+    while True:
+        step_s = np.inf
+        for d in range(num_devices):
+            if load_s[d] > 0.0:
+                slow = 1.0
+                for other in range(num_devices):
+                    if load_s[other] > 0.0:
+                        slow += excess[d, other]
+                load_s[num_devices + d] = slow
+                step_s = min(step_s, load_s[d] * slow)
+        if step_s == np.inf:
+            return now_s
+        now_s += step_s
+        for d in range(num_devices):
+            if load_s[d] > 0.0:
+                is_done = load_s[d] * load_s[num_devices + d] <= step_s
+                load_s[d] = 0.0 if is_done else load_s[d] - step_s / load_s[num_devices + d]
+
+
+def busiest_s(load_s: FloatArray, excess: FloatArray) -> FloatArray:
+    """[B] the longest of loads [B, D], stretched as ``drained_s`` has it where devices slow each other down."""
+    if not len(excess):
+        return np.asarray(load_s.max(axis=1))
+    return np.array([drained_s(np.append(row, row), excess) for row in load_s], dtype=np.float64)
