@@ -44,7 +44,7 @@ from hsdag.ir.hetero.submodels import SubmodelCollector
 from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
 from hsdag.placing.final import LARGEST_TOLERANCE, SLACK, TOLERANCE_FULL_PRECISION
 from hsdag.runtime.executor.compiling import compile_placed
-from hsdag.runtime.machine.inference import infer_checked
+from hsdag.runtime.machine.devices import infer_checked
 from hsdag.runtime.measuring.differences import output_difference
 from hsdag.runtime.measuring.references import op_by_op
 

@@ -1,8 +1,7 @@
 """One work-conserving engine for all devices: tasks, resources, an event loop, back ends."""
 
-from hsdag.runtime.executor.backend import Attempt, Backend, Inbox, NullBackend
 from hsdag.runtime.executor.engine import Engine
-from hsdag.runtime.executor.run import Run, RunStatus, TaskTimes
+from hsdag.runtime.executor.run import Attempt, Backend, Inbox, NullBackend, Run, RunStatus, TaskTimes
 from hsdag.runtime.executor.tasks import Resource, TaskGraph
 
 __all__ = [

@@ -20,10 +20,8 @@ from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.executor import Engine, Resource, TaskGraph
 from hsdag.runtime.executor.cut import Cut, Subgraph
 from hsdag.runtime.executor.merging import CutOptions, plan_cut
-from hsdag.runtime.executor.openvino_backend import CompiledPart, OpenVinoBackend
+from hsdag.runtime.executor.openvino_backend import CompiledPart, OpenVinoBackend, SharedMemory, build_submodels
 from hsdag.runtime.executor.requests import WorkConservingModel
-from hsdag.runtime.executor.shared_memory import SharedMemory
-from hsdag.runtime.executor.submodels import SubmodelBuilder
 
 
 def compile_on(
@@ -48,7 +46,6 @@ def compile_on(
     plan = plan_cut(graph, device, len(specs), options, priority)
     for spec in specs:
         spec.register(core)
-    submodels = SubmodelBuilder(model, plan.cut).build()
 
     def compile_part(part: Subgraph, model: ov.Model) -> Any:
         try:
@@ -58,9 +55,9 @@ def compile_on(
             what = f"op {first!r}" if len(part.ops) == 1 else f"the {len(part.ops)} ops from {first!r} to {last!r}"
             raise DeviceError(f"{specs[part.device].name} cannot compile {what}: {last_line(error)}") from error
 
-    pairs = zip(plan.cut.subgraphs, submodels, strict=True)
+    pairs = zip(plan.cut.subgraphs, build_submodels(model, plan.cut), strict=True)
     parts = [CompiledPart(submodel, partial(compile_part, part)) for part, submodel in pairs]
-    backend = OpenVinoBackend(plan.cut, submodels, parts, SharedMemory(core, specs))
+    backend = OpenVinoBackend(plan.cut, parts, SharedMemory(core, specs))
     engine = Engine(task_graph(plan.cut, specs), backend, ranks=plan.ranks)
     return WorkConservingModel(model, plan.cut, backend, engine, options.limit_s)
 

@@ -23,8 +23,7 @@ import numpy as np
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.runtime.executor.backend import Attempt, Backend, Inbox
-from hsdag.runtime.executor.run import Run, RunStatus
+from hsdag.runtime.executor.run import Attempt, Backend, Inbox, Run, RunStatus
 from hsdag.runtime.executor.tasks import TaskGraph
 
 Error = TypeVar("Error", bound=BaseException)
@@ -124,9 +123,9 @@ class Loop:
         self.ranks: list[float] | None = None if ranks is None else ranks.tolist()
         self.resource: list[int] = graph.resource.tolist()
         self.successors: list[list[int]] = [graph.successors.of(t).tolist() for t in range(graph.num_tasks)]
-        self.num_predecessors: list[int] = graph.num_predecessors.tolist()
-        self.first: list[int] = np.flatnonzero(graph.num_predecessors == 0).tolist()
-        self.levels = [level.tolist() for level in graph.levels] if barrier else None
+        self.num_predecessors: list[int] = np.bincount(graph.edges[:, 1], minlength=graph.num_tasks).tolist()
+        self.first = [task for task, num in enumerate(self.num_predecessors) if not num]
+        self.levels = graph.levels if barrier else None
         self.ready: list[list[Entry]] = [[] for _ in graph.resources]  # heaps
         self.free: list[int] = [r.capacity for r in graph.resources]
         self.touched: deque[int] = deque()  # resources that may be free with work ready for them
@@ -276,7 +275,7 @@ class Loop:
     def _start(self, run: Run, task: int, resource: int) -> bool:
         """Start a task; whether it has ended."""
         now_s = time.perf_counter()
-        attempt = Attempt(run, task, resource, now_s)
+        attempt = Attempt(run, task, resource)
         run.start_s[task] = now_s
         run.num_running += 1
         error = None

@@ -14,19 +14,24 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any
 
 import numpy as np
 import openvino as ov
+from openvino import opset13
 
-from hsdag.ir.errors import ExecutionError
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import ExecutionError, ModelError
+from hsdag.ir.graph.build import ordered_ops
+from hsdag.ir.graph.colocation import known_ops
+from hsdag.ir.graph.state import repeated_ops
+from hsdag.ir.placement.prepared import folded_clone
 from hsdag.runtime.executor import Attempt, Backend, Inbox
-from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor
-from hsdag.runtime.executor.shared_memory import SharedMemory
-from hsdag.runtime.executor.submodels import Submodel
-from hsdag.runtime.machine.inference import infer_checked, infer_unchecked, reason_of
+from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor, incoming_ports
+from hsdag.runtime.machine.devices import infer_checked, infer_unchecked, reason_of
 
 LEFT_BEHIND: list[Any] = []
 """Requests that failed in a thread of ours.
@@ -37,11 +42,6 @@ runs in a thread of the plugin.
 """
 CLOSE_S = 5.0
 """How long closing waits for each device."""
-
-
-def has_open_sizes(model: Any) -> bool:
-    """Whether a model has tensors whose size is known only when they are there."""
-    return any(port.get_partial_shape().is_dynamic for op in model.get_ops() for port in op.outputs())
 
 
 def passed_on(compiled: Any) -> dict[int, int]:
@@ -64,6 +64,64 @@ def passed_on(compiled: Any) -> dict[int, int]:
     }
 
 
+@dataclass(frozen=True, eq=False)
+class Submodel:
+    """A subgraph as a model: the tensor that each of its inputs reads, and that each of its outputs holds.
+
+    Behind those outputs the model has one more, a constant: a device hands out constants at the end of every
+    inference, so it distinguishes a complete inference from one that stopped half-way. A subgraph that ``has_state``
+    keeps variables between inferences.
+    """
+
+    model: ov.Model
+    inputs: tuple[Tensor, ...]
+    outputs: tuple[Tensor, ...]
+    has_state: bool = False
+
+
+def build_submodels(model: ov.Model, cut: Cut) -> tuple[Submodel, ...]:
+    """The submodels of a cut; raises ModelError for a cut of another model. ``model`` is not changed.
+
+    Those of one device come from one clone, unless they have copies of repeated ops that read inputs of their own.
+    """
+    named, graph = ordered_ops(model), cut.graph
+    if tuple(name for name, _ in named) != graph.op_names:
+        raise ModelError(f"the cut is of another model than {model.get_friendly_name()!r}: their ops differ")
+    incoming = incoming_ports(graph)
+    repeated = np.flatnonzero(repeated_ops(graph, known_ops(graph))).tolist()
+    clones: dict[int, list[ov.Node]] = {}
+    submodels = []
+    for s, part in enumerate(cut.subgraphs):
+        clone = s if repeated else part.device
+        if clone not in clones:
+            clones[clone] = folded_clone(model, graph)[1]
+        nodes = clones[clone]
+        results = [_result(nodes[tensor.op], tensor.port) for tensor in part.outputs]
+        results.append(opset13.result(opset13.constant(np.ones(1, dtype=np.float32))))
+        parameters: dict[Tensor, ov.Node] = {}
+        read = {(tensor.op, tensor.port): tensor for tensor in part.inputs}
+        for v in (*part.ops, *repeated):
+            nodes[v].set_friendly_name(graph.op_names[v])  # which OpenVINO's own messages name
+            for port, (u, out) in enumerate(incoming[v]):
+                tensor = read.get((u, out))
+                if tensor is None:
+                    continue
+                if tensor not in parameters:
+                    given = named[u][1].output(out)
+                    parameters[tensor] = opset13.parameter(given.get_partial_shape(), given.get_element_type())
+                    parameters[tensor].set_friendly_name(f"{graph.op_names[u]}:{out}")
+                nodes[v].input(port).replace_source_output(parameters[tensor].output(0))
+        sinks = [nodes[v] for v in part.ops if graph.op_types[v] == "Assign"]
+        excerpt = ov.Model(results, sinks, list(parameters.values()), f"{graph.name}/{s}")
+        submodels.append(Submodel(excerpt, tuple(parameters), part.outputs, bool(sinks)))
+    return tuple(submodels)
+
+
+def _result(node: ov.Node, port: int) -> ov.Node:
+    """What hands out an output of an op; a Result does so itself."""
+    return node if node.get_type_name() == "Result" else opset13.result(node.output(port))
+
+
 class CompiledPart:
     """A submodel compiled on its device, without the outputs that it would only pass on.
 
@@ -72,39 +130,37 @@ class CompiledPart:
     """
 
     def __init__(self, submodel: Submodel, compile_model: Callable[[ov.Model], Any]) -> None:
+        self.inputs, self.outputs, self.has_state = submodel.inputs, submodel.outputs, submodel.has_state
         self.model: Any = compile_model(submodel.model)
         self.is_dynamic = [output.get_partial_shape().is_dynamic for output in self.model.outputs]
         self.passed = passed_on(self.model) if any(self.is_dynamic) else {}
         kept = [k for k in range(len(self.is_dynamic)) if k not in self.passed]
         self.position = {k: nth for nth, k in enumerate(kept)}
         if self.passed:
-            results, sinks = submodel.model.get_results(), submodel.model.get_sinks()
-            rest = ov.Model(
-                [results[k] for k in kept], sinks, submodel.model.get_parameters(), submodel.model.get_name()
-            )
-            self.model = compile_model(rest) if len(kept) > 1 or submodel.has_state else None
-        has_open = any(self.is_dynamic) or has_open_sizes(submodel.model)
-        self.may_run_unchecked = not has_open and not submodel.has_state
+            whole = submodel.model
+            results = [whole.get_results()[k] for k in kept]
+            rest = ov.Model(results, whole.get_sinks(), whole.get_parameters(), whole.get_name())
+            self.model = compile_model(rest) if len(kept) > 1 or self.has_state else None
+        ports = (port for op in submodel.model.get_ops() for port in op.outputs())
+        has_open = any(self.is_dynamic) or any(port.get_partial_shape().is_dynamic for port in ports)
+        self.may_run_unchecked = not has_open and not self.has_state
 
 
 class Wiring:
-    """Who reads what among the submodels of a cut: ``reads[s]`` are (input, subgraph, output of that subgraph).
+    """Who reads what among the parts of a cut: ``reads[s]`` are (input, part, output of that part).
 
-    ``model_inputs[op]`` are (subgraph, input) that read an input of the model; ``inputs[s]`` and ``outputs[s]`` are
-    the tensors of each.
+    ``read_by[s]`` are (reader, its input, output of s); ``model_inputs[op]`` are (part, input) that read an input of
+    the model.
     """
 
-    def __init__(self, submodels: Sequence[Submodel], parts: Sequence[CompiledPart]) -> None:
+    def __init__(self, parts: Sequence[CompiledPart]) -> None:
         self.parts = parts
-        self.inputs = [sub.inputs for sub in submodels]
-        self.outputs = [sub.outputs for sub in submodels]
-        self.has_state = [sub.has_state for sub in submodels]
-        self.output_of = {t: (s, k) for s, sub in enumerate(submodels) for k, t in enumerate(sub.outputs)}
-        self.reads: list[list[tuple[int, int, int]]] = [[] for _ in submodels]
-        self.read_by: list[list[tuple[int, int, int]]] = [[] for _ in submodels]  # reader, its input, own output
+        self.output_of = {t: (s, k) for s, part in enumerate(parts) for k, t in enumerate(part.outputs)}
+        self.reads: list[list[tuple[int, int, int]]] = [[] for _ in parts]
+        self.read_by: list[list[tuple[int, int, int]]] = [[] for _ in parts]
         self.model_inputs: dict[int, list[tuple[int, int]]] = {}
-        for s, sub in enumerate(submodels):
-            for k, tensor in enumerate(sub.inputs):
+        for s, part in enumerate(parts):
+            for k, tensor in enumerate(part.inputs):
                 if tensor.source == MODEL_INPUT:
                     self.model_inputs.setdefault(tensor.op, []).append((s, k))
                 else:
@@ -139,7 +195,7 @@ class Slot:
                     self._requests[s].set_output_tensor(k, tensor)
             if part.model is not None:  # the constant output is written where ``infer`` looks for it
                 mark = ov.Tensor(self._marks[s], shared_memory=True)
-                self._requests[s].set_output_tensor(part.position[len(wiring.outputs[s])], mark)
+                self._requests[s].set_output_tensor(part.position[len(part.outputs)], mark)
         for s, part in enumerate(wiring.parts):
             for k, source, out in wiring.reads[s]:
                 if part.model is not None and not wiring.parts[source].is_dynamic[out]:
@@ -154,13 +210,13 @@ class Slot:
     def _output(self, s: int, k: int) -> Any:
         part = self._wiring.parts[s]
         if k in part.passed:
-            return self.tensor(self._wiring.inputs[s][part.passed[k]])
+            return self.tensor(part.inputs[part.passed[k]])
         return self._requests[s].get_output_tensor(part.position[k])
 
     def states(self) -> list[Any]:
         """The variables of all subgraphs."""
-        with_state = [r for r, has_state in zip(self._requests, self._wiring.has_state, strict=True) if has_state]
-        return [state for request in with_state for state in request.query_state()]
+        pairs = zip(self._requests, self._wiring.parts, strict=True)
+        return [state for request, part in pairs if part.has_state for state in request.query_state()]
 
     def give(self, op: int, tensor: Any) -> None:
         """Make every reader of an input of the model read an ov.Tensor. Raises RuntimeError for a misfit."""
@@ -224,6 +280,48 @@ class Slot:
             self._requests[s].cancel()
 
 
+def memory_of(writer: DeviceSpec, readers: Iterable[DeviceSpec], is_result: bool) -> str | None:
+    """Where a tensor is best kept: in the memory of its one GPU, on a host that its GPU sees, or (None) as it is.
+
+    A result of the model is read by the caller, who is on the CPU.
+    """
+    involved = {spec.name: spec.plugin for spec in (writer, *readers)}
+    if not any(plugin.startswith("GPU") for plugin in involved.values()):
+        return None
+    return "device" if len(involved) == 1 and not is_result else "host"
+
+
+class SharedMemory:
+    """Tensors between parts that spare copies, through the contexts of GPUs; remembers which of them cannot.
+
+    CPU devices share the memory of the process. A GPU plugin copies such a tensor on every inference, but neither one
+    in its own memory (a remote tensor) nor one in host memory that it sees too (unified shared memory).
+    """
+
+    def __init__(self, core: Any, specs: Sequence[DeviceSpec]) -> None:
+        self._core, self._specs = core, specs
+        self._contexts: dict[str, Any] = {}
+
+    def tensor(self, writer: int, readers: Sequence[int], is_result: bool, element_type: Any, shape: Any) -> Any:
+        """A tensor that devices ``writer`` and ``readers`` use without copies; None for the request's own."""
+        specs = [self._specs[d] for d in (writer, *readers)]
+        memory = memory_of(specs[0], specs[1:], is_result)
+        if memory is None:
+            return None
+        gpu = next(spec for spec in specs if spec.plugin.startswith("GPU")).openvino_name
+        try:
+            context = self._contexts[gpu] if gpu in self._contexts else self._core.get_default_context(gpu)
+            self._contexts[gpu] = context
+            if context is None:
+                return None
+            if memory == "device":
+                return context.create_tensor(element_type, shape, {})
+            return context.create_host_tensor(element_type, shape)
+        except RuntimeError:
+            self._contexts[gpu] = None
+            return None
+
+
 class DeviceThread:
     """The thread in which the requests of one device run, one at a time; begun by the first job.
 
@@ -271,12 +369,11 @@ class OpenVinoBackend(Backend):
     def __init__(
         self,
         cut: Cut,
-        submodels: Sequence[Submodel],
         parts: Sequence[CompiledPart],
         memory: SharedMemory | None = None,
     ) -> None:
         self._parts = parts
-        self._wiring = Wiring(submodels, parts)
+        self._wiring = Wiring(parts)
         self._device: list[int] = cut.device.tolist()
         self._memory = memory
         self._results = {tensor for _, tensor in cut.results}
@@ -301,18 +398,16 @@ class OpenVinoBackend(Backend):
 
     def _shared_outputs(self, s: int) -> list[tuple[int, Any]]:
         """Outputs of subgraph s that a GPU writes or reads, in memory that spares copies where there is such."""
-        model = self._parts[s].model
-        if self._memory is None or model is None:
+        part = self._parts[s]
+        if self._memory is None or part.model is None:
             return []
         found = []
-        for k, output in enumerate(self._wiring.outputs[s]):
-            if not self._parts[s].is_dynamic[k]:
-                port = model.outputs[self._parts[s].position[k]]
+        for k, output in enumerate(part.outputs):
+            if not part.is_dynamic[k]:
+                port = part.model.outputs[part.position[k]]
                 readers = [self._device[r] for r, _, out in self._wiring.read_by[s] if out == k]
-                is_result = output in self._results
-                kind, shape = port.get_element_type(), port.get_shape()
-                tensor = self._memory.tensor(self._device[s], readers, is_result, kind, shape)
-                found.append((self._parts[s].position[k], tensor))
+                given = output in self._results, port.get_element_type(), port.get_shape()
+                found.append((part.position[k], self._memory.tensor(self._device[s], readers, *given)))
         return [(k, tensor) for k, tensor in found if tensor is not None]
 
     def drop_slot(self, slot: int) -> None:

@@ -14,7 +14,7 @@ from hsdag.ir.graph.reader import input_name
 from hsdag.ir.placement.placement import DeviceRecord, Placement, Record
 from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor
 from hsdag.runtime.executor.merging import CutOptions, plan_cut
-from hsdag.runtime.executor.submodels import Submodel, SubmodelBuilder
+from hsdag.runtime.executor.openvino_backend import Submodel, build_submodels
 
 
 class TensorSource(Record):
@@ -71,7 +71,7 @@ def placed_parts(model: ov.Model, placement: Placement, options: CutOptions | No
     names = _Names(model, cut)
     fed = dict(names.inputs)
     parts: list[Part] = []
-    for subgraph, submodel in zip(cut.subgraphs, SubmodelBuilder(model, cut).build(), strict=True):
+    for subgraph, submodel in zip(cut.subgraphs, build_submodels(model, cut), strict=True):
         sources = names.give(submodel, fed, len(parts))
         if not submodel.model.outputs and not submodel.has_state:
             continue

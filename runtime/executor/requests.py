@@ -16,7 +16,7 @@ from hsdag.ir.graph.state import variable_of
 from hsdag.runtime.executor import Engine, Run, TaskTimes
 from hsdag.runtime.executor.cut import Cut
 from hsdag.runtime.executor.openvino_backend import OpenVinoBackend
-from hsdag.runtime.machine.inference import array_of, reason_of
+from hsdag.runtime.machine.devices import array_of, reason_of
 from hsdag.runtime.timeline.timeline import Timeline
 
 

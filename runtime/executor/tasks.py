@@ -27,17 +27,12 @@ class Resource:
     destination: int | None = None
     capacity: int = 1
 
-    def __post_init__(self) -> None:
-        if self.capacity < 1:
-            raise ValueError(f"resource {self.name!r} must take at least one task, not {self.capacity}")
-
 
 @dataclass(frozen=True, eq=False)
 class TaskGraph:
-    """Tasks in the order that breaks ties, their resources, and who waits for whom.
+    """Tasks in the order that breaks ties, their resources, and who waits for whom. Made by ``of``.
 
-    ``size_bytes`` is what a transfer moves and 0 for others. ``task_types`` are only shown. Raises ValueError where
-    columns differ in length, an index names nothing, or tasks wait for each other in a circle.
+    ``size_bytes`` is what a transfer moves and 0 for others. ``task_types`` are only shown.
     """
 
     name: str
@@ -48,22 +43,6 @@ class TaskGraph:
     device_names: tuple[str, ...]
     edges: IntArray  # [E, 2] the task that comes first, and the one that waits for it
     size_bytes: FloatArray  # [T]
-
-    def __post_init__(self) -> None:
-        count = len(self.task_names)
-        if not len(self.resource) == len(self.task_types) == len(self.size_bytes) == count:
-            raise ValueError(f"tasks of {self.name!r} need a type, a resource and a size each, for {count} tasks")
-        if count and (self.resource.min() < 0 or self.resource.max() >= len(self.resources)):
-            raise ValueError(f"a task of {self.name!r} names a resource beyond {len(self.resources)}")
-        if self.edges.ndim != 2 or self.edges.shape[1] != 2:
-            raise ValueError(f"edges of {self.name!r} must be [E, 2], not {self.edges.shape}")
-        if len(self.edges) and (self.edges.min() < 0 or self.edges.max() >= count):
-            raise ValueError(f"an edge of {self.name!r} names a task outside 0..{count - 1}")
-        for resource in self.resources:
-            ends = (resource.device, resource.device if resource.destination is None else resource.destination)
-            if min(ends) < 0 or max(ends) >= len(self.device_names):
-                raise ValueError(f"resource {resource.name!r} names a device beyond {len(self.device_names)}")
-        topological_order(count, self.edges[:, 0], self.edges[:, 1])
 
     @staticmethod
     def of(
@@ -77,14 +56,20 @@ class TaskGraph:
         size_bytes: ArrayLike | None = None,
         name: str = "tasks",
     ) -> TaskGraph:
-        """A task graph from plain sequences; edges given twice count once."""
-        count = len(task_names)
+        """A task graph from plain sequences; edges given twice count once.
+
+        Raises ValueError where tasks have no resource, or wait for each other in a circle.
+        """
+        count, places = len(task_names), np.asarray(resource, dtype=np.int64)
+        if places.shape != (count,) or (count and not 0 <= places.min() <= places.max() < len(resources)):
+            raise ValueError(f"each of the {count} tasks of {name!r} needs one of {len(resources)} resources")
         pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+        topological_order(count, pairs[:, 0], pairs[:, 1])
         return TaskGraph(
             name=name,
             task_names=task_names,
             task_types=task_types or ("",) * count,
-            resource=np.asarray(resource, dtype=np.int64),
+            resource=places,
             resources=resources,
             device_names=device_names or tuple(r.name for r in resources if r.destination is None),
             edges=np.unique(pairs, axis=0) if len(pairs) else pairs,
@@ -101,29 +86,16 @@ class TaskGraph:
         """Tasks that wait for each task."""
         return Csr.build(self.num_tasks, self.edges[:, 0], self.edges[:, 1])
 
-    @cached_property
-    def num_predecessors(self) -> IntArray:
-        """[T] how many tasks each task waits for."""
-        return np.bincount(self.edges[:, 1], minlength=self.num_tasks).astype(np.int64)
-
-    @cached_property
-    def order(self) -> IntArray:
-        """[T] tasks such that none comes before one it waits for; ties by index."""
-        return topological_order(self.num_tasks, self.edges[:, 0], self.edges[:, 1])
-
-    @cached_property
-    def level(self) -> IntArray:
-        """[T] the largest number of tasks that come one after another before each task."""
-        before = Csr.build(self.num_tasks, self.edges[:, 1], self.edges[:, 0])
-        counted = longest_before(self.order, before, np.ones(self.num_tasks), np.zeros(len(self.edges)))
-        return counted.astype(np.int64)
-
     @property
-    def levels(self) -> list[IntArray]:
-        """Tasks by level, by index within each."""
-        by_level = np.argsort(self.level, kind="stable")
-        ends = np.cumsum(np.bincount(self.level))
-        return np.split(by_level, ends[:-1]) if self.num_tasks else []
+    def levels(self) -> list[list[int]]:
+        """Tasks by the largest number of tasks that come one after another before each, by index within each."""
+        before = Csr.build(self.num_tasks, self.edges[:, 1], self.edges[:, 0])
+        order = topological_order(self.num_tasks, self.edges[:, 0], self.edges[:, 1])
+        level = longest_before(order, before, np.ones(self.num_tasks), np.zeros(len(self.edges)))
+        levels: list[list[int]] = [[] for _ in range(int(level.max(initial=-1)) + 1)]
+        for task, number in enumerate(level.astype(np.int64).tolist()):
+            levels[number].append(task)
+        return levels
 
     def where(self, task: int) -> str:
         """A task and its resource, for people."""

@@ -1,18 +1,20 @@
-"""Devices: those of this machine, those that the user names, and shares of the CPU as devices of their own."""
+"""Devices: those here, those that the user names, shares of the CPU as devices of their own, and calling them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import openvino as ov
 
 from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec, loads_plugins, parse_devices
-from hsdag.ir.errors import DeviceError, OptionError, last_line
+from hsdag.ir.errors import DeviceError, ExecutionError, HsdagError, OptionError, last_line
 
 CPU_LISTS = Path("/sys/devices")
 """Where Linux lists the processors of either kind of core of a hybrid CPU."""
@@ -293,3 +295,48 @@ def _with_value(spec: DeviceSpec, option: str, key: str, wanted: Mapping[str, st
             "leave one of them out"
         )
     return replace(spec, properties={**spec.properties, key: value})
+
+
+def infer_unchecked(request: Any) -> None:
+    """Run in the calling thread, which is quickest. It may have failed where nothing is raised.
+
+    Where the CPU plugin has one thread per inference it swallows what goes wrong in the caller's thread (2026.4.1), and
+    HETERO then goes on with the next submodel, so that every output is written. A thread of the plugin tells.
+    """
+    request.infer(share_outputs=True, decode_strings=False)
+
+
+def infer_checked(request: Any) -> None:
+    """Run in a thread of the plugin. Raises RuntimeError when the inference failed."""
+    request.start_async()
+    request.wait()
+
+
+def array_of(tensor: ov.Tensor) -> np.ndarray[Any, Any]:
+    """A copy of what a tensor holds; strings as text."""
+    return np.array(tensor.str_data if tensor.element_type == ov.Type.string else tensor.data)
+
+
+@contextmanager
+def device_calls() -> Iterator[None]:
+    """Around calls of OpenVINO: what it raises, of whatever type, becomes ExecutionError with its reason.
+
+    Errors that only a defect of ours raises pass as they are.
+    """
+    try:
+        yield
+    except (HsdagError, AttributeError, NameError, AssertionError):
+        raise
+    except Exception as error:
+        raise ExecutionError(reason_of(error)) from error
+
+
+def reason_of(error: BaseException) -> str:
+    """What an error of OpenVINO's says, without the source files it went through and the stack of a Python op."""
+    kept: list[str] = []
+    for line in (line.strip() for line in str(error).splitlines()):
+        if line == "At:":
+            break
+        if line and not line.startswith(("Exception from", "Caught exception: Exception from")):
+            kept.append(line)
+    return ": ".join(kept) or type(error).__name__

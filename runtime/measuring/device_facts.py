@@ -10,8 +10,7 @@ import openvino as ov
 import psutil
 
 from hsdag.ir.device import DeviceSpec
-from hsdag.runtime.machine.devices import make_core
-from hsdag.runtime.machine.inference import device_calls
+from hsdag.runtime.machine.devices import device_calls, make_core
 from hsdag.runtime.measuring.differences import CPU_IN_SINGLE, output_difference, outputs_on
 from hsdag.runtime.measuring.inferences import make_courses
 from hsdag.runtime.measuring.messages import CallHandler, DeviceFacts, Precision, Transfer

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph.reader import Shapes, input_name
 from hsdag.ir.graph.scenario import Scenario, shares
-from hsdag.runtime.machine.inference import array_of, infer_checked
+from hsdag.runtime.machine.devices import array_of, infer_checked
 
 Tensors = tuple[ov.Tensor, ...]
 

@@ -17,8 +17,7 @@ import openvino as ov
 from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec, hetero_properties
-from hsdag.runtime.machine.devices import make_core
-from hsdag.runtime.machine.inference import device_calls, infer_checked, infer_unchecked
+from hsdag.runtime.machine.devices import device_calls, infer_checked, infer_unchecked, make_core
 from hsdag.runtime.measuring.messages import Probe, Probed, TimesBeside, Transfer
 
 COUNTERS = {"PERF_COUNT": True}
@@ -71,7 +70,7 @@ def under_hetero(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Made:
 
 def handing_over(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Made | None:
     """The halves as requests of their own; None where no memory spares copies."""
-    from hsdag.runtime.executor.shared_memory import SharedMemory  # only here: its package takes long to load
+    from hsdag.runtime.executor.openvino_backend import SharedMemory  # only here: its package takes long to load
 
     given, halfway = _first_half(what)
     entries = [opset13.parameter(_shape(what), np.float32) for _ in halfway]

@@ -16,7 +16,7 @@ from openvino import opset13
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.placement.placement import ReferenceName
-from hsdag.runtime.machine.inference import array_of, infer_checked
+from hsdag.runtime.machine.devices import array_of, infer_checked
 
 REFERENCES: tuple[ReferenceName, ...] = tuple(name for name in get_args(ReferenceName) if name != "numpy")
 """Those that a user can choose."""

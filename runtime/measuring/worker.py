@@ -29,8 +29,7 @@ from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.prepared import COPY_MARK, PreparedModel, prepare
 from hsdag.ir.processes import Compiling, main
-from hsdag.runtime.machine.devices import execution_devices, make_core
-from hsdag.runtime.machine.inference import device_calls
+from hsdag.runtime.machine.devices import device_calls, execution_devices, make_core
 from hsdag.runtime.measuring.caches import CompiledModels
 from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.device_facts import DeviceExaminer, device_memory_bytes

@@ -12,7 +12,7 @@ from openvino import opset13
 from hsdag.ir.device import parse_devices
 from hsdag.models import save_model_files
 from hsdag.runtime.executor.compiling import compile_placed
-from hsdag.runtime.executor.shared_memory import SharedMemory
+from hsdag.runtime.executor.openvino_backend import SharedMemory
 from tests.runtime.executor.placing import Arrays, placed, random_inputs
 from tests.software_gpu.conftest import CPU, GPU_0, GPU_1
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hsdag.ir.graph.computation_graph import topological_order
 from hsdag.ir.kernels import longest_before
 from hsdag.runtime.executor import Attempt, Engine, Inbox, Resource, TaskGraph
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -51,7 +52,8 @@ def makespans_s(seed: int, order: Order) -> tuple[float, float]:
     devices = tuple(Resource(name, d) for d, name in enumerate(problem.device_names))
     graph = TaskGraph.of(problem.op_names, placement, devices, edges)
     duration_s = problem.time_s[np.arange(count), placement]
-    behind_s = longest_before(graph.order[::-1], graph.successors, duration_s, np.zeros(len(graph.edges)))
+    backwards = topological_order(count, graph.edges[:, 0], graph.edges[:, 1])[::-1]
+    behind_s = longest_before(backwards, graph.successors, duration_s, np.zeros(len(graph.edges)))
     by_path = -(duration_s + behind_s)
     ranks = {Order.FIFO: None, Order.PRIORITY: priority, Order.CRITICAL_PATH: by_path}[order]
     simulated = simulate(problem, placement, Semantics(order=order), priority)

@@ -14,7 +14,7 @@ from openvino import opset13
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph.scenario import parse_scenarios
-from hsdag.runtime.machine.inference import device_calls
+from hsdag.runtime.machine.devices import device_calls
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.inferences import Course, CourseRunner, make_courses, make_inputs, steady_period_s
 from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
