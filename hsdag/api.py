@@ -197,11 +197,10 @@ def compile_work_conserving(
 
     from hsdag.ir.graph.reader import load_model
     from hsdag.runtime.executor.compiling import compile_placed
-    from hsdag.runtime.executor.merging import CutOptions
 
     source = model if isinstance(model, ov.Model) else load_model(model, spare=placement.model.input_shapes)
-    options = CutOptions(limit_s=time_limit_s, by_load=find_objective(placement.objective).is_steady)
-    return compile_placed(source, placement, core=core, properties=properties, options=options)
+    by_load = find_objective(placement.objective).is_steady
+    return compile_placed(source, placement, core=core, properties=properties, by_load=by_load, limit_s=time_limit_s)
 
 
 def _changes(

@@ -30,7 +30,7 @@ from hsdag.runtime.costs.part_table import Parts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor.cut import Tensor
-from hsdag.runtime.executor.merging import CutOptions, plan_cut
+from hsdag.runtime.executor.merging import plan_cut
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.bounds import Bound, lower_bound
 from hsdag.runtime.problem.problem import Problem
@@ -205,8 +205,8 @@ class PartsPlacement(CostedPlacement):
         """A tensor is written once, for the first part that reads it."""
         graph, own, written = self.graph, self.costs.cut_costs, set[Tensor]()
         ranks = None if self.ranks is None else self.ranks.astype(np.float64)
-        options = CutOptions(by_load=self.objective.is_steady)
-        subgraphs = plan_cut(graph, self.placement, len(self.devices), options, ranks).cut.subgraphs
+        by_load = self.objective.is_steady
+        subgraphs = plan_cut(graph, self.placement, len(self.devices), ranks, by_load=by_load).cut.subgraphs
         columns = (graph.edge_src, graph.edge_src_port, graph.edge_bytes)
         size_of = {(op, port): size for op, port, size in zip(*(column.tolist() for column in columns), strict=True)}
         for s, part in enumerate(subgraphs):

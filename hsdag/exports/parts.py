@@ -18,7 +18,6 @@ from hsdag.exports.base import Exporter, ModelSource
 from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.files import first_problem, new_folder, parse_document, read_text
 from hsdag.ir.placement.placement import ModelRecord, Placement, Record
-from hsdag.runtime.executor.merging import CutOptions
 from hsdag.runtime.executor.placed_parts import Part, PlacedParts, TensorSource, placed_parts
 from hsdag.runtime.objectives import find_objective
 
@@ -123,7 +122,7 @@ def write_parts(placement: Placement, source: ModelSource, out_path: Path) -> li
 
 def _placed(placement: Placement, source: ModelSource) -> PlacedParts:
     assert source.model is not None
-    return placed_parts(source.model, placement, CutOptions(by_load=find_objective(placement.objective).is_steady))
+    return placed_parts(source.model, placement, by_load=find_objective(placement.objective).is_steady)
 
 
 def _written(part: Part, xml: Path) -> PartRecord:

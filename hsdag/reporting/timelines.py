@@ -13,7 +13,7 @@ from hsdag.placing.run_folder import RunFolder
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor.compiling import task_graph
-from hsdag.runtime.executor.merging import CutOptions, plan_cut
+from hsdag.runtime.executor.merging import plan_cut
 from hsdag.runtime.executor.run import TaskTimes
 from hsdag.runtime.problem.semantics import Execution, Order, Semantics
 from hsdag.runtime.simulator import simulate
@@ -62,8 +62,7 @@ def submodels_of(run: RunFolder, placement: Placement) -> tuple[IntArray, str]:
         from hsdag.ir.hetero.submodels import SubmodelCollector
 
         return SubmodelCollector(run.graph).submodel_of(device), "submodel"
-    options = CutOptions(by_load=run.problem.objective.is_steady)
-    cut = plan_cut(run.graph, device, run.problem.num_devices, options)
+    cut = plan_cut(run.graph, device, run.problem.num_devices, by_load=run.problem.objective.is_steady)
     part = np.full(run.graph.num_ops, -1, dtype=np.int64)
     part[cut.instances.op] = cut.parts.labels
     return part, "part"
@@ -75,7 +74,7 @@ def _of_parts(run: RunFolder, costs: WorkConservingCosts, device: IntArray, rank
     if times is None:
         return None
     priority = None if ranks is None else ranks.astype(np.float64)
-    plan = plan_cut(run.graph, device, run.problem.num_devices, CutOptions(by_load=objective.is_steady), priority)
+    plan = plan_cut(run.graph, device, run.problem.num_devices, priority, by_load=objective.is_steady)
     specs = [record.spec() for name in run.problem.devices for record in run.record.devices if record.name == name]
     return replace(TaskTimes(*times).timeline(task_graph(plan.cut, specs)), simulated=True)
 

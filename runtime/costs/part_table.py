@@ -14,7 +14,7 @@ from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.executor.cut import Instances
-from hsdag.runtime.executor.merging import CutOptions, plan_cut, tensors_of
+from hsdag.runtime.executor.merging import plan_cut, tensors_of
 from hsdag.runtime.objectives import LATENCY, Objective
 
 MOST_REMEMBERED = 1_000_000
@@ -73,9 +73,9 @@ class PartTable:
         if np.isnan(self.op_s[np.arange(len(placement)), placement]).any():
             return None
         try:
-            options = CutOptions(by_load=objective.is_steady)
             priority = None if ranks is None else ranks.astype(np.float64)
-            plan = plan_cut(self.graph, placement, self.op_s.shape[1], options, priority)
+            num_devices, by_load = self.op_s.shape[1], objective.is_steady
+            plan = plan_cut(self.graph, placement, num_devices, priority, by_load=by_load)
         except PlacementError:  # too many subgraphs
             return None
         work_s = self.op_s[plan.instances.op, plan.instances.device]

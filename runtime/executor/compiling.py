@@ -13,13 +13,13 @@ import numpy as np
 import openvino as ov
 
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import DeviceError, last_line
+from hsdag.ir.errors import DeviceError, OptionError, last_line
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.executor import Engine, Resource, TaskGraph
 from hsdag.runtime.executor.cut import Cut, Subgraph
-from hsdag.runtime.executor.merging import CutOptions, plan_cut
+from hsdag.runtime.executor.merging import plan_cut
 from hsdag.runtime.executor.openvino_backend import CompiledPart, OpenVinoBackend, SharedMemory, build_submodels
 from hsdag.runtime.executor.requests import WorkConservingModel
 
@@ -31,19 +31,23 @@ def compile_on(
     specs: Sequence[DeviceSpec],
     devices: Sequence[str],
     ranks: Sequence[int | None] | None = None,
-    options: CutOptions | None = None,
     properties: Mapping[str, Any] | None = None,
+    *,
+    by_load: bool = False,
+    limit_s: float | None = None,
 ) -> WorkConservingModel:
     """Cut and compile a placement: ``devices`` [N], OpenVINO's names of ``specs``, and where given ``ranks`` [N].
 
-    ``model``, which the graph is of, is not changed. Raises PlacementError as ``plan_cut`` does, DeviceError when
-    a device does not compile its part, and ModelError for models that cannot be cut.
+    ``model``, which the graph is of, is not changed. ``by_load`` is as for ``plan_cut``; an inference may take
+    ``limit_s``. Raises PlacementError as ``plan_cut`` does, DeviceError when a device does not compile its part,
+    ModelError for models that cannot be cut, and OptionError for a limit that is not positive.
     """
-    options = options or CutOptions()
+    if limit_s is not None and not limit_s > 0:
+        raise OptionError(f"an inference may take a positive number of seconds, not {limit_s}")
     index = {spec.openvino_name: d for d, spec in enumerate(specs)}
     device = np.asarray([index[name] for name in devices], dtype=np.int64)
     priority = None if ranks is None else np.asarray([np.inf if r is None else r for r in ranks], dtype=np.float64)
-    plan = plan_cut(graph, device, len(specs), options, priority)
+    plan = plan_cut(graph, device, len(specs), priority, by_load=by_load)
     for spec in specs:
         spec.register(core)
 
@@ -59,7 +63,7 @@ def compile_on(
     parts = [CompiledPart(submodel, partial(compile_part, part)) for part, submodel in pairs]
     backend = OpenVinoBackend(plan.cut, parts, SharedMemory(core, specs))
     engine = Engine(task_graph(plan.cut, specs), backend, ranks=plan.ranks)
-    return WorkConservingModel(model, plan.cut, backend, engine, options.limit_s)
+    return WorkConservingModel(model, plan.cut, backend, engine, limit_s)
 
 
 def compile_placed(
@@ -68,14 +72,16 @@ def compile_placed(
     *,
     core: Any = None,
     properties: Mapping[str, Any] | None = None,
-    options: CutOptions | None = None,
+    by_load: bool = False,
+    limit_s: float | None = None,
 ) -> WorkConservingModel:
-    """``hsdag.compile_work_conserving`` with options of the cut."""
+    """``hsdag.compile_work_conserving`` for a model in memory; ``by_load`` is as for ``plan_cut``."""
     model = placement.fixed(model)
     graph = graph_of(model)
     specs = {record.name: record.spec() for record in placement.devices if record.name in placement.used_devices}
     devices, ranks = [specs[name].openvino_name for name in placement.devices_of(graph)], placement.priority_of(graph)
-    return compile_on(core or ov.Core(), model, graph, list(specs.values()), devices, ranks, options, properties)
+    given = core or ov.Core(), model, graph, list(specs.values()), devices, ranks, properties
+    return compile_on(*given, by_load=by_load, limit_s=limit_s)
 
 
 def task_graph(cut: Cut, specs: Sequence[DeviceSpec]) -> TaskGraph:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.errors import OptionError, PlacementError
+from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray
 from hsdag.ir.graph.partition import Partition
 from hsdag.ir.kernels import kernel
@@ -409,25 +409,6 @@ MOST_SUBGRAPHS = 4000
 """A placement with more parts is refused: each is compiled, and costs a launch."""
 
 
-@dataclass(frozen=True)
-class CutOptions:
-    """How a placed graph is cut and run.
-
-    ``copies`` computes joins where they are read, ``merge`` joins subgraphs while the schedule, or ``by_load`` the load
-    of the busiest device, gets no longer, and ``limit_s`` is how long an inference may take. Raises OptionError for a
-    limit that is not a positive number of seconds.
-    """
-
-    copies: bool = True
-    merge: bool = True
-    by_load: bool = False
-    limit_s: float | None = None
-
-    def __post_init__(self) -> None:
-        if self.limit_s is not None and not self.limit_s > 0:
-            raise OptionError(f"an inference may take a positive number of seconds, not {self.limit_s}")
-
-
 @dataclass(frozen=True, eq=False)
 class CutPlan:
     """A grouping of instances, parts in running order, and the ``ranks`` [S] of the parts, smallest first."""
@@ -447,21 +428,21 @@ def plan_cut(
     graph: ComputationGraph,
     device: IntArray,
     num_devices: int,
-    options: CutOptions | None = None,
     priority: FloatArray | None = None,
+    *,
+    by_load: bool = False,
 ) -> CutPlan:
-    """Cut a placed graph; ``device`` [N]. ``priority`` [N] ranks ops, and a subgraph has the smallest rank of
-    its ops; ready subgraphs run smallest first. Without it b-levels order them.
+    """Cut a placed graph; ``device`` [N]. Parts are merged as ``merge_parts`` has it.
+
+    ``priority`` [N] ranks ops, and a subgraph has the smallest rank of its ops; ready subgraphs run smallest first.
+    Without it b-levels order them.
 
     The cut depends on the placement alone, so that a placement file always means the same: devices count as equal, and
     ops by their operations and bytes. Raises PlacementError for more than MOST_SUBGRAPHS.
     """
-    options = options or CutOptions()
     costs = CutCosts.assumed(graph, num_devices)
-    instances = instances_of(graph, device, copies=options.copies)
-    parts = initial_parts(instances)
-    if options.merge:
-        parts = merge_parts(graph, instances, parts, costs, by_load=options.by_load)
+    instances = instances_of(graph, device)
+    parts = merge_parts(graph, instances, initial_parts(instances), costs, by_load=by_load)
     if parts.num_groups > MOST_SUBGRAPHS:
         raise PlacementError(
             f"the placement has {parts.num_groups} parts, more than {MOST_SUBGRAPHS}; "

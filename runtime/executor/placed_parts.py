@@ -13,7 +13,7 @@ from hsdag.ir.graph.build import graph_of, name_uniquely, ordered_ops
 from hsdag.ir.graph.reader import input_name
 from hsdag.ir.placement.placement import DeviceRecord, Placement, Record
 from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor
-from hsdag.runtime.executor.merging import CutOptions, plan_cut
+from hsdag.runtime.executor.merging import plan_cut
 from hsdag.runtime.executor.openvino_backend import Submodel, build_submodels
 
 
@@ -55,7 +55,7 @@ class PlacedParts:
     outputs: Mapping[str, tuple[ov.Output, TensorSource]]
 
 
-def placed_parts(model: ov.Model, placement: Placement, options: CutOptions | None = None) -> PlacedParts:
+def placed_parts(model: ov.Model, placement: Placement, *, by_load: bool = False) -> PlacedParts:
     """The parts of a placed model, cut as ``compile_placed`` cuts it; ``model`` is not changed.
 
     What goes from an input of the model straight to an output is no part: the input feeds that output. Raises
@@ -67,7 +67,7 @@ def placed_parts(model: ov.Model, placement: Placement, options: CutOptions | No
     devices = [device for device in placement.devices if device.name in placement.used_devices]
     index = {device.name: d for d, device in enumerate(devices)}
     home = np.asarray([index[name] for name in placement.devices_of(graph)], dtype=np.int64)
-    cut = plan_cut(graph, home, len(devices), options).cut
+    cut = plan_cut(graph, home, len(devices), by_load=by_load).cut
     names = _Names(model, cut)
     fed = dict(names.inputs)
     parts: list[Part] = []

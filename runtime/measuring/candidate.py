@@ -19,7 +19,7 @@ class Candidate:
     """What to hand to ``compile_model``: a target and, for a placement, OpenVINO's device name per op.
 
     For executors that run devices side by side the target lists the devices in their order, ``priority`` may rank
-    ops, and parts are merged ``by_load`` as ``CutOptions`` says. A property of None is left to OpenVINO, whatever the
+    ops, and parts are merged ``by_load`` as ``plan_cut`` has it. A property of None is left to OpenVINO, whatever the
     objective's.
     """
 

@@ -319,15 +319,14 @@ class Worker(DeviceExaminer):
     def _open_side_by_side(self, key: str, candidate: Candidate, inference_limit_s: float | None) -> Opened:
         """Raises ModelError for models that no placement suits, as well."""
         from hsdag.runtime.executor.compiling import compile_on
-        from hsdag.runtime.executor.merging import CutOptions
 
         begin, names = time.perf_counter(), candidate.target.split(",")
         used = [next(spec for spec in self.specs if spec.openvino_name == name) for name in names]
-        options = CutOptions(limit_s=inference_limit_s, by_load=candidate.by_load)
-        given = (candidate.devices or (), candidate.priority, options, candidate.properties)
+        placed, limit_s = (candidate.devices or (), candidate.priority, candidate.properties), inference_limit_s
+        given = self.core, self.model, self.graph, used, *placed
         try:
             with self._compiling(candidate.target):
-                compiled = compile_on(self.core, self.model, self.graph, used, *given)
+                compiled = compile_on(*given, by_load=candidate.by_load, limit_s=limit_s)
         except (DeviceError, PlacementError) as error:
             raise ExecutionError(str(error)) from error
         compile_s = time.perf_counter() - begin

@@ -28,7 +28,7 @@ from hsdag.placing.result import PlaceResult
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, placed_candidate
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
-from hsdag.runtime.executor.merging import CutOptions, plan_cut
+from hsdag.runtime.executor.merging import plan_cut
 from hsdag.runtime.machine.devices import DeviceSet, resolve_devices
 from hsdag.runtime.measuring.latency import Protocol, Ratio
 from hsdag.runtime.measuring.messages import Call
@@ -43,7 +43,6 @@ from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.search.driver import Watcher
 from hsdag.search.options import EXECUTION, PlaceOptions
 
-FOR_THROUGHPUT = CutOptions(by_load=True)
 QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
 pytestmark = pytest.mark.usefixtures("short_comparisons")
 ONE = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32", "ENABLE_CPU_PINNING": "NO"}
@@ -360,7 +359,7 @@ def test_throughput_is_measured_with_the_cut_of_the_objective(split: Placement, 
         found = [placed_candidate(session, "p", p, "work-conserving") for p in documents]
     assert [candidate.by_load for candidate in found] == [False, True]
     with hsdag.compile_work_conserving(tiny_resnet, documents[1]) as compiled:
-        plan = plan_cut(compiled.cut.graph, compiled_devices(split, compiled.cut.graph), 2, FOR_THROUGHPUT)
+        plan = plan_cut(compiled.cut.graph, compiled_devices(split, compiled.cut.graph), 2, by_load=True)
         assert [part.ops for part in compiled.cut.subgraphs] == [part.ops for part in plan.cut.subgraphs]
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.runtime.costs.part_table import PartTable
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
-from hsdag.runtime.executor.merging import CutOptions, part_schedule, plan_cut
+from hsdag.runtime.executor.merging import part_schedule, plan_cut
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
 
 DIAMOND = graph_from_edges(
@@ -123,7 +123,7 @@ def test_a_join_that_would_be_copied_to_a_device_without_it_costs_infinity() -> 
 def test_parts_take_as_long_as_in_the_executors_own_schedule(seed: int) -> None:
     costs = case(seed)
     for placement in random_placements(seed, 3):
-        plan = plan_cut(costs.table.graph, placement, 2, CutOptions(by_load=True))
+        plan = plan_cut(costs.table.graph, placement, 2, by_load=True)
         schedule = part_schedule(costs.table.graph, plan.instances, plan.parts, costs.cut_costs)
         assert costs.period_s(placement[None])[0] == pytest.approx(
             np.bincount(schedule.device, schedule.duration_s).max()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import gc
-import subprocess
-import sys
 import threading
 import time
 import weakref
@@ -140,21 +138,6 @@ def test_an_inference_that_is_given_up_while_it_comes_back_is_one_or_the_other(c
         assert works(model)
 
 
-def test_a_device_that_got_no_thread_once_works_the_next_time(core: ov.Core) -> None:
-    def refuse(thread: threading.Thread) -> None:
-        if thread.name == "hsdag-device-1":
-            raise RuntimeError("can't start new thread")
-        start(thread)
-
-    start = threading.Thread.start
-    with compiled(core, python_model()) as model:
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refuse)
-            with pytest.raises(ExecutionError, match="on device CPU_1 failed: can't start new thread"):
-                model(X)
-        assert works(model)
-
-
 def test_what_hung_is_freed_when_it_comes_back(core: ov.Core) -> None:
     class Held:
         """Something that only the hanging inference holds."""
@@ -233,24 +216,6 @@ def test_a_request_that_is_forgotten_in_mid_run_ends_it_first_and_is_freed(core:
         assert ended.wait(FOREVER_S)
         wait_until(lambda: freed() is None)
         assert works(model)
-
-
-def test_requests_that_come_and_go_leave_nothing(core: ov.Core) -> None:
-    with compiled(core, python_model()) as model:
-        model(X)
-        refs = []
-        for _ in range(20):
-            request = model.create_infer_request()
-            request.infer(X)
-            refs.append(weakref.ref(request))
-            del request
-        wait_until(lambda: not any(ref() for ref in refs))
-        assert len(model._backend._slots) == 1
-
-
-def test_the_library_stands_on_openvinos_public_names_for_inference() -> None:
-    program = "import openvino; del openvino.InferRequest; import hsdag.runtime.executor.compiling"
-    subprocess.run([sys.executable, "-c", program], check=True, timeout=FOREVER_S)
 
 
 @pytest.mark.parametrize("is_whole", [True, False])

@@ -44,13 +44,6 @@ def no_thread_is_left() -> Iterator[None]:
         time.sleep(0.001)
 
 
-def test_an_engine_that_is_closed_takes_no_run() -> None:
-    engine = Engine(chain(1), NullBackend())
-    engine.close()
-    with pytest.raises(ExecutionError, match="the executor of 'tasks' is closed"):
-        engine.submit()
-
-
 def test_closing_cancels_what_runs_and_what_waits_and_gives_up_what_hangs() -> None:
     backend = HandBackend(frozenset({0}))
     engine = Engine(chain(2), backend, grace_s=0.01)
@@ -160,18 +153,6 @@ def test_a_close_that_breaks_is_reported_and_ends_the_thread(monkeypatch: pytest
     with Engine(chain(1), HandBackend(raising=("close",))) as engine:
         assert engine.submit().wait(FOREVER_S)
     assert reported == ["close is broken"]
-
-
-def test_a_thread_that_cannot_start_leaves_an_engine_that_can_try_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
-    with Engine(chain(1), NullBackend()) as engine:
-        with monkeypatch.context() as patch:
-            patch.setattr(threading.Thread, "start", refuse)
-            with pytest.raises(RuntimeError, match="new thread"):
-                engine.submit()
-        assert engine.submit().wait(FOREVER_S)
 
 
 def test_a_program_that_ends_with_a_run_in_flight_cancels_it() -> None:

@@ -15,7 +15,7 @@ from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.executor import merging
 from hsdag.runtime.executor.cut import JOIN_TYPES, cut_of, instances_of
-from hsdag.runtime.executor.merging import CutOptions, plan_cut
+from hsdag.runtime.executor.merging import plan_cut
 from tests.runtime.executor.random_cuts import (
     Placed,
     assert_convex,
@@ -40,9 +40,9 @@ def test_every_result_is_computed_from_what_subgraphs_hand_on(placed: Placed) ->
         assert handed[v] in (expected[u], expected[v])
 
 
-@given(placed_graphs, st.booleans(), st.booleans())
-def test_subgraphs_are_convex_and_lie_on_one_device(placed: Placed, copies: bool, merge: bool) -> None:
-    plan = plan_cut(placed.graph, placed.device, placed.num_devices, CutOptions(copies=copies, merge=merge))
+@given(placed_graphs, st.booleans())
+def test_subgraphs_are_convex_and_lie_on_one_device(placed: Placed, by_load: bool) -> None:
+    plan = plan_cut(placed.graph, placed.device, placed.num_devices, by_load=by_load)
     assert_convex(plan.instances, plan.parts)
 
 
@@ -146,10 +146,11 @@ def test_groups_that_wait_for_each_other_are_refused() -> None:
 
 def test_a_placement_of_too_many_subgraphs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(merging, "MOST_SUBGRAPHS", 2)
+    monkeypatch.setattr(merging, "MOST_TRIALS", 0)
     n = 8
     graph = graph_from_edges(["Parameter", *["MatMul"] * n, "Result"], [(v, v + 1) for v in range(n + 1)])
     with pytest.raises(PlacementError, match="has 8 parts, more than 2; place larger parts together"):
-        plan_cut(graph, np.arange(n + 2) % 2, 2, CutOptions(merge=False))
+        plan_cut(graph, np.arange(n + 2) % 2, 2)
 
 
 @given(placed_graphs, st.integers(0, 99))

@@ -46,14 +46,6 @@ def test_a_job_that_gives_the_next_goes_on_in_its_thread() -> None:
     assert len(set(idents)) == 1
 
 
-def test_a_thread_that_got_no_job_never_began() -> None:
-    before = threading.active_count()
-    thread = DeviceThread("d")
-    thread.end()
-    thread.join(PATIENCE_S)
-    assert threading.active_count() == before
-
-
 def test_what_a_job_held_is_freed_when_it_is_done() -> None:
     class Held:
         """Something."""
@@ -67,17 +59,4 @@ def test_what_a_job_held_is_freed_when_it_is_done() -> None:
     gc.collect()
     assert freed() is None
     thread.end()
-    thread.join(PATIENCE_S)
-
-
-def test_a_thread_that_joins_itself_does_not_wait() -> None:
-    thread, done = DeviceThread("d"), threading.Event()
-
-    def job() -> None:
-        thread.end()
-        thread.join(PATIENCE_S)
-        done.set()
-
-    thread.give(job)
-    assert done.wait(PATIENCE_S / 2)
     thread.join(PATIENCE_S)

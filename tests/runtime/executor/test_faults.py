@@ -53,15 +53,6 @@ def test_a_task_that_raises_is_named_with_its_device_on_one_line() -> None:
         assert isinstance(run.error and run.error.__cause__, RuntimeError)
 
 
-def test_an_error_without_text_is_told_by_its_type() -> None:
-    class Silent(NullBackend):
-        def start(self, attempt: Attempt, inbox: Inbox) -> bool:  # noqa: ARG002
-            raise MemoryError
-
-    with Engine(chain(1), Silent()) as engine:
-        assert failure(engine.submit()) == "'t0' on device d0 failed: MemoryError"
-
-
 def test_a_task_that_fails_later_is_named_with_its_device_and_nothing_more_is_started() -> None:
     backend = HandBackend(frozenset({1}))
     with Engine(chain(3, 2), backend) as engine:
@@ -70,26 +61,6 @@ def test_a_task_that_fails_later_is_named_with_its_device_and_nothing_more_is_st
         inbox.failed(attempt, OSError("device lost"))
         assert failure(run) == "'t1' on device d1 failed: device lost"
         assert backend.calls_of("start") == [0, 1]
-
-
-def test_after_a_failure_the_next_run_on_the_slot_works() -> None:
-    backend = HandBackend(raising=("start",))
-    with Engine(chain(2), backend) as engine:
-        failure(engine.submit())
-        backend.raising.clear()
-        assert engine.submit().wait(FOREVER_S)
-        assert backend.calls_of("run_ended") == [0, 0]
-
-
-def test_a_failure_ends_one_run_and_leaves_the_others() -> None:
-    backend = HandBackend(frozenset({0}))
-    with Engine(chain(2), backend) as engine:
-        first, second = engine.submit(0), engine.submit(1)
-        attempt, inbox = backend.await_start()
-        inbox.failed(attempt, OSError("gone"))
-        backend.end(2)
-        assert second.wait(FOREVER_S)
-        assert failure(first) == "'t0' on device d0 failed: gone"
 
 
 def test_a_failed_run_waits_for_its_other_tasks_before_its_slot_is_put_away() -> None:
@@ -180,15 +151,6 @@ def test_a_cancelled_run_says_so_and_the_next_one_works() -> None:
         second = engine.submit()
         backend.end(2)
         assert second.wait(FOREVER_S)
-
-
-def test_cancelling_what_is_over_changes_nothing() -> None:
-    with Engine(chain(2), NullBackend()) as engine:
-        run = engine.submit()
-        assert run.wait(FOREVER_S)
-        engine.cancel(run)
-        assert engine.submit().wait(FOREVER_S)
-        assert run.status is RunStatus.DONE
 
 
 @pytest.mark.parametrize("method", ["cancel", "abandon", "run_ended"])
@@ -298,20 +260,6 @@ def test_a_slot_in_flight_is_refused() -> None:
         engine.cancel(engine.submit(3))
 
 
-@pytest.mark.parametrize("limit_s", [0.0, -1.0, float("nan")])
-def test_a_limit_that_is_no_time_is_refused(limit_s: float) -> None:
-    with Engine(chain(1), NullBackend()) as engine, pytest.raises(ValueError, match="limit_s must be a positive"):
-        engine.submit(limit_s=limit_s)
-
-
-def test_a_limit_of_centuries_is_no_limit() -> None:
-    backend = HandBackend(frozenset({0}))
-    with Engine(chain(1), backend) as engine:
-        run = engine.submit(limit_s=1e15)
-        backend.end()
-        assert run.wait(FOREVER_S)
-
-
 INTERRUPTED = """
 import signal, sys, threading
 from hsdag.runtime.executor import Engine
@@ -359,24 +307,6 @@ def test_the_error_of_a_task_holds_nothing_of_it() -> None:
             assert backend.held() is None
     finally:
         gc.enable()
-
-
-def test_polling_all_the_time_lets_other_threads_in() -> None:
-    """Where each thread may keep the interpreter for a long turn, one that polls must give way sooner."""
-    turn_s, usual_s = 20.0, sys.getswitchinterval()
-    backend = HandBackend(frozenset({0}))
-    backend.poll_s = 0.0
-    with Engine(chain(1), backend) as engine:
-        run = engine.submit()
-        attempt, inbox = backend.await_start()
-        threading.Timer(0.02, inbox.done, (attempt,)).start()
-        sys.setswitchinterval(turn_s)
-        begin_s = time.monotonic()
-        try:
-            assert run.wait(FOREVER_S)
-        finally:
-            sys.setswitchinterval(usual_s)
-    assert time.monotonic() - begin_s < turn_s
 
 
 def test_the_clock_of_virtual_time_fails_no_run() -> None:

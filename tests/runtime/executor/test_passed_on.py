@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from openvino import opset13
 
 from hsdag.ir.placement.prepared import prepare
+from hsdag.runtime.executor import cut, merging
 from hsdag.runtime.executor.compiling import compile_placed
-from hsdag.runtime.executor.merging import CutOptions
 from hsdag.runtime.executor.openvino_backend import passed_on
 from tests.runtime.executor.placing import placed
 
@@ -60,8 +60,11 @@ def assert_right(model: ov.Model, run: Callable[[np.ndarray], Sequence[np.ndarra
 @given(sizes=st.lists(st.integers(1, 2000), min_size=2, max_size=8))
 def test_a_part_that_passes_on_its_input_is_right_at_all_sizes(build: Builder, sizes: list[int]) -> None:
     model = tanh_and(build)
-    options = CutOptions(copies=False, merge=False)
-    with compile_placed(model, placed(model, lambda name, _: int(name != "x")), options=options) as compiled:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cut, "JOIN_TYPES", frozenset())
+        patch.setattr(merging, "MOST_TRIALS", 0)
+        compiled = compile_placed(model, placed(model, lambda name, _: int(name != "x")))
+    with compiled:
         assert len(compiled.cut.subgraphs) > 1
         request = compiled.create_infer_request()
         assert_right(model, lambda x: request.infer({0: x}).to_tuple(), [72, 48, *sizes])

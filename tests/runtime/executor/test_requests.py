@@ -15,8 +15,8 @@ from openvino import opset15
 
 import hsdag
 from hsdag.ir.errors import ExecutionError, OptionError
+from hsdag.runtime.executor import merging
 from hsdag.runtime.executor.compiling import compile_placed
-from hsdag.runtime.executor.merging import CutOptions
 from hsdag.runtime.executor.requests import WorkConservingModel
 from tests.runtime.executor.placing import Arrays, alternating, placed
 from tests.runtime.executor.python_ops import Gate, device_of, python_model
@@ -250,22 +250,15 @@ def test_compiling_does_not_change_the_model(core: ov.Core) -> None:
         assert [(n.get_friendly_name(), dict(n.get_rt_info())) for n in model.get_ordered_ops()] == before
 
 
-def test_inputs_of_one_name_are_kept_apart(core: ov.Core) -> None:
-    x, y = (op.parameter([2], np.float32, name="same") for _ in range(2))
-    model = ov.Model([op.result(op.subtract(op.tanh(x, name="t"), y, name="s"))], [x, y], "m")
-    with hsdag.compile_work_conserving(model, placed(model, lambda name, _: name == "s"), core) as compiled:
-        found = compiled([np.zeros(2, np.float32), np.ones(2, np.float32)])
-    assert found[0].tolist() == [-1, -1]
-
-
-def test_the_priority_of_the_placement_decides_who_goes_first(core: ov.Core) -> None:
+def test_the_priority_of_the_placement_decides_who_goes_first(core: ov.Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "MOST_TRIALS", 0)
     for first, second in (("p", "q"), ("q", "p")):
         x = op.parameter([2], np.float32, name="x")
         ends = [op.result(op.tanh(op.relu(x, name=f"{name}1"), name=name)) for name in "pq"]
         model = ov.Model(ends, [x], "m")
         ranks = {first: 0, f"{first}1": 0, second: 1, f"{second}1": 1}
         placement = placed(model, lambda *_: 0, 1, priority=ranks)
-        with compile_placed(model, placement, core=core, options=CutOptions(merge=False)) as compiled:
+        with compile_placed(model, placement, core=core) as compiled:
             request = compiled.create_infer_request()
             request.infer(np.ones(2, np.float32))
             start_s = request.times.start_s

@@ -58,12 +58,6 @@ def test_the_makespan_is_the_end_of_the_last_task() -> None:
     assert run.makespan_s >= 0.003
 
 
-def test_a_run_of_nothing_ends_at_once() -> None:
-    run = run_once(TaskGraph.of((), [], (Resource("a", 0),), []))
-    assert run.makespan_s == 0.0
-    assert len(run.timeline.ops.op) == 0
-
-
 def test_a_timeline_of_a_failed_run_shows_what_ended() -> None:
     with Engine(chain(3), BrokenBackend(1, "no")) as engine:
         run = engine.submit()

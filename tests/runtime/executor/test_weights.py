@@ -12,7 +12,7 @@ from openvino import opset13 as op
 
 import hsdag
 from hsdag.ir.placement.prepared import prepare
-from tests.runtime.executor.placing import RecordingCore, alternating, random_inputs
+from tests.runtime.executor.placing import RecordingCore, alternating
 
 SIZE, NUM_LAYERS = 96, 4
 
@@ -73,16 +73,3 @@ def test_copies_of_a_weight_keep_their_runtime_information_and_share_its_memory(
     assert all(kept <= dict(node.get_rt_info()).keys() for node in converts)
     stored = [node.input_value(0).get_node().get_data().ctypes.data for node in converts]
     assert len(set(stored)) == NUM_LAYERS + 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("weight", [int8_weight, half_weight])
-def test_split_compressed_models_compute_what_the_cpu_does(
-    core: ov.Core, weight: Callable[[np.random.Generator], ov.Node]
-) -> None:
-    model = residual(weight)
-    (inputs,) = random_inputs(model)
-    expected = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(inputs)[0]
-    assert np.allclose(alternating(model).compile(core, model)(inputs)[0], expected, atol=1e-5)
-    with hsdag.compile_work_conserving(model, alternating(model), core) as compiled:
-        assert np.allclose(compiled(inputs)[0], expected, atol=1e-5)

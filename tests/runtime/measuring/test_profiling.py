@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -90,20 +88,6 @@ def test_devices_side_by_side_are_measured_by_every_kind_of_probe(profiled: Prof
     ]
 
 
-@pytest.mark.slow
-def test_a_cached_profile_without_devices_side_by_side_has_them_measured(profiled: Profiled, tmp_path: Path) -> None:
-    session, profile, _ = profiled
-    cache, steps = ProfileCache(tmp_path), list[str]()
-    setup = session.runner.client.setup
-    assert isinstance(setup, WorkerSetup)
-    with Session(setup.model, DeviceSet(PARTS, ())) as again:
-        assert again.profile(cache, QUICK).contention is None
-        found = again.profile(cache, QUICK, steps.append, side_by_side=True)
-    assert [step for step in steps if "was profiled before" not in step] == ["profiling devices side by side"]
-    assert found.contention is not None
-    assert found.times[0].time_s.shape == profile.times[0].time_s.shape
-
-
 SLOW = DeviceProfile(np.ones(1), (), 1e3, 0.0, 1, 0, None)
 
 
@@ -185,29 +169,6 @@ def fails(request: object, limit_s: float, compiling_s: float = 0.0) -> None:
     raise CandidateFailed("crashed")
 
 
-WRITER = """
-import sys; from pathlib import Path; from hsdag.runtime.measuring.caches import ProfileCache
-cache = ProfileCache(Path(sys.argv[1])); print(flush=True)
-while True: cache.put({"what": "x"}, {"of": [int(sys.argv[2])] * 100_000})
-"""
-
-
-@pytest.mark.slow
-def test_two_processes_on_one_cache_never_see_half_an_entry(tmp_path: Path) -> None:
-    cache, seen = ProfileCache(tmp_path), set[tuple[int, int]]()
-    command = [sys.executable, "-c", WRITER, str(tmp_path)]
-    with subprocess.Popen([*command, "1"], stdout=subprocess.PIPE) as writer:
-        assert writer.stdout is not None
-        writer.stdout.readline()
-        for _ in range(50):
-            cache.put({"what": "x"}, {"of": [2] * 100_000})
-            found = cache.get({"what": "x"})
-            assert found is not None
-            seen.add((len(found["of"]), len(set(found["of"]))))
-        writer.kill()
-    assert seen == {(100_000, 1)}
-
-
 def test_a_profile_comes_from_the_cache_the_second_time(profiled: Profiled, tiny_resnet: Path) -> None:
     _, profile, cache = profiled
     steps: list[str] = []
@@ -219,14 +180,6 @@ def test_a_profile_comes_from_the_cache_the_second_time(profiled: Profiled, tiny
     assert again.contention is not None
     assert profile.contention is not None
     assert np.array_equal(again.contention.slowdown, profile.contention.slowdown)
-
-
-def test_other_properties_are_another_device_to_the_cache(profiled: Profiled, tiny_resnet: Path) -> None:
-    other = DeviceSpec.parse("P0=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]")
-    steps: list[str] = []
-    with Session(tiny_resnet, DeviceSet((other,), ())) as session:
-        session.profile(profiled[2], QUICK, on_step=steps.append)
-    assert "profiling P0" in steps
 
 
 def test_a_model_that_differs_in_a_body_alone_is_another_model_to_the_cache(tmp_path: Path) -> None:
@@ -356,13 +309,3 @@ def test_entries_are_kept_by_effort_and_processors_and_damaged_ones_count_as_non
     for entry in tmp_path.glob("*.json"):
         entry.write_text('{"key": 3')
     assert cache.get({"what": "x"}) is None
-
-
-@pytest.mark.slow
-def test_a_device_that_crashes_over_its_profile_is_named(tiny_resnet: Path) -> None:
-    crashing = (sys.executable, str(Path(__file__).with_name("faulty_worker.py")), "crash", "1")
-    with (
-        Session(tiny_resnet, DeviceSet(PARTS, ()), worker_command=crashing) as session,
-        pytest.raises(DeviceError, match="device 'P0' cannot be profiled: the worker was ended by SIGSEGV"),
-    ):
-        session.profile(ProfileCache(None), QUICK)
