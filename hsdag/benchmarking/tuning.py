@@ -75,19 +75,21 @@ class Tuning:
         Raises OptionError for a device that is not there or has other ones, and where others should get properties.
         """
         threads = None if self.threads is None else str(self.threads)
-        wanted = [("nstreams", "NUM_STREAMS", self.streams), (PRECISION_OPTION, PRECISION, self.precision)]
-        of_cpu = [("nthreads", "INFERENCE_NUM_THREADS", threads), ("pinning", "ENABLE_CPU_PINNING", self.pinning)]
-        if others and any(text is not None for _, _, text in (*wanted, *of_cpu)):
+        options = [
+            ("nstreams", "NUM_STREAMS", self.streams, ""),
+            (PRECISION_OPTION, PRECISION, self.precision, ""),
+            ("nthreads", "INFERENCE_NUM_THREADS", threads, "CPU"),
+            ("pinning", "ENABLE_CPU_PINNING", self.pinning, "CPU"),
+        ]
+        if others and any(text is not None for _, _, text, _ in options):
             raise OptionError(
                 f"--nstreams, --nthreads, --pinning and --infer-precision are for devices; {others[0]} has its own "
                 "properties: measure it without them, or give them to its devices"
             )
         found = tuple(specs)
-        for option, key, text in wanted:
-            found = with_values(found, option, key, parse_values(option, text))
-        for option, key, text in of_cpu:
-            cpus = [spec for spec in found if spec.plugin.startswith("CPU")]
-            own = {spec.name: spec for spec in with_values(cpus, option, key, parse_values(option, text))}
+        for option, key, text, plugin in options:
+            suited = [spec for spec in found if spec.plugin.startswith(plugin)]
+            own = {spec.name: spec for spec in with_values(suited, option, key, parse_values(option, text))}
             found = tuple(own.get(spec.name, spec) for spec in found)
         return found
 

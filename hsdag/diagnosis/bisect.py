@@ -11,7 +11,7 @@ Legend: N ops.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -72,10 +72,10 @@ class Bisection(Record):
     tolerance: float
     whole: Probe
     num_ops: int
-    first: Probe | None = None
-    alone: Probe | None = None
-    reads: tuple[Probe, ...] = ()
-    probes: tuple[Probe, ...] = ()
+    first: Probe | None
+    alone: Probe | None
+    reads: tuple[Probe, ...]
+    probes: tuple[Probe, ...]
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -159,17 +159,14 @@ class Bisector:
         return accused
 
     def _middle(self, left: set[int]) -> int:
-        """The op before which closest to half of the ops ``left`` lie; those looked at already come first."""
-        counts: dict[int, int] = {}
+        """The op before which closest to half of the ops ``left`` lie."""
         ordered = sorted(left, key=self._position)
-        before: dict[int, int] = {}  # of each op those left that it is computed from, as bits
+        before: dict[int, int] = {}  # of each op those left that it is computed from, and itself, as bits
         for k, v in enumerate(ordered):
-            bits = 1 << k
+            before[v] = 1 << k
             for u in self._graph.predecessors.of(v).tolist():
-                bits |= before.get(u, 0)
-            before[v] = bits
-            counts[v] = bits.bit_count()
-        return min(ordered, key=lambda v: abs(2 * counts[v] - len(ordered)))
+                before[v] |= before.get(u, 0)
+        return min(ordered, key=lambda v: abs(2 * before[v].bit_count() - len(ordered)))
 
     def _before(self, v: int) -> set[int]:
         """All ops that op v is computed from."""
@@ -229,26 +226,24 @@ def bisect(
                 found = client.call(request, LIMIT_S, COMPILING_LIMIT_S)
             except CandidateFailed as failure:
                 return Probe(name, kind, None, False, failure.reason)
-            return _probe(name, kind, found, tolerance)
+            apart = found["max_relative"]
+            return Probe(name, kind, apart, apart is None or apart > tolerance)
 
-        whole = look(None)
+        whole, names = look(None), (pair[0].name, pair[1].name)
         if whole.failure is not None:
-            raise SearchError(f"{pair[0].name} and {pair[1].name} do not both run the model: {whole.failure}")
+            raise SearchError(f"{' and '.join(names)} do not both run the model: {whole.failure}")
         bisector = Bisector(graph, look)
-        names, num_ops = (pair[0].name, pair[1].name), int(bisector.is_op.sum())
-        seen = Bisection(model=graph.name, devices=names, tolerance=tolerance, whole=whole, num_ops=num_ops)
-        if not whole.differs:
-            return seen
         ends = [u for v, kind in enumerate(graph.op_types) if kind == "Result" for u in bisector.reads(v)]
-        first = bisector.first(ends)
-        known: dict[str, Any] = {"probes": tuple(bisector.probes.values())}
-        if first is not None:
-            known["first"] = bisector.probes[first]
-            known["reads"] = tuple(bisector.probes[u] for u in bisector.reads(first))
-            known["alone"] = None if graph.op_types[first] == "ReadValue" else look(first, alone=True)
-        return seen.model_copy(update=known)
-
-
-def _probe(name: str, kind: str, found: Mapping[str, float | None], tolerance: float) -> Probe:
-    difference = found["max_relative"]
-    return Probe(name, kind, difference, difference is None or difference > tolerance)
+        first = bisector.first(ends) if whole.differs else None
+        alone = None if first is None or graph.op_types[first] == "ReadValue" else look(first, alone=True)
+        return Bisection(
+            model=graph.name,
+            devices=names,
+            tolerance=tolerance,
+            whole=whole,
+            num_ops=int(bisector.is_op.sum()),
+            first=None if first is None else bisector.probes[first],
+            alone=alone,
+            reads=() if first is None else tuple(bisector.probes[u] for u in bisector.reads(first)),
+            probes=tuple(bisector.probes.values()),
+        )

@@ -153,9 +153,7 @@ def inspect_model(
         flops=float(graph.flops.sum()),
         weight_bytes=int(graph.weight_bytes.sum()),
         op_histogram=dict(Counter(graph.op_types).most_common()),
-        coarsening={
-            name: Size(nodes=coarse.graph.num_ops, edges=coarse.graph.num_edges) for name, coarse in stages.items()
-        },
+        coarsening={name: Size(nodes=each.graph.num_ops, edges=each.graph.num_edges) for name, each in stages.items()},
         data_shapes=tuple(scenario.text for scenario in scenarios),
         unsupported=unsupported,
     )

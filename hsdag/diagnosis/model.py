@@ -116,8 +116,7 @@ def examined_model(
     name_uniquely(model)
     graph, specs = graph_of(model), tuple(spec for spec, _ in devices)
     refused = {spec.name: _refused(questions, graph, spec) for spec in specs}
-    affinities = affinities_of(model)
-    hetero = [_given(graph, affinities)] if any(affinities) else _chosen(questions, graph, specs, refused)
+    hetero = _chosen(questions, graph, specs, refused)
     memory = {spec.openvino_name: facts.memory_bytes for spec, facts in devices}
     for choice in hetero:
         questions.findings += findings_on(choice, memory)
@@ -164,13 +163,6 @@ def _refused(questions: Questions, graph: ComputationGraph, spec: DeviceSpec) ->
     return [graph.op_names[v] for v in ops]
 
 
-def _given(graph: ComputationGraph, affinities: Sequence[str]) -> HeteroChoice:
-    """What HETERO makes of affinities [N] that a model has itself, "" for none. Some op has one."""
-    missing = [graph.op_names[v] for v, name in enumerate(affinities) if not name]
-    failure = f"{len(missing)} of {graph.num_ops} ops have no affinity, for example {missing[0]!r}" if missing else None
-    return HeteroChoice.of(graph, (), affinities, None, failure)
-
-
 def _chosen(
     questions: Questions,
     graph: ComputationGraph,
@@ -214,12 +206,6 @@ def findings_on(choice: HeteroChoice, memory_bytes: Mapping[str, float | None]) 
     for each in choice.devices:
         if not each.ops:
             yield finding("idle", about, name=each.name, busy=f"{' and '.join(busy)} run{'s' * (len(busy) < 2)}")
-
-
-def affinities_of(model: ov.Model) -> list[str]:
-    """[N] the affinity of every op, "" where it has none."""
-    infos = [node.get_rt_info() for _, node in ordered_ops(model)]
-    return [str(info["affinity"].value) if "affinity" in info else "" for info in infos]
 
 
 def _largest_values(questions: Questions, graph: ComputationGraph, *, is_open: bool) -> list[float] | None:

@@ -36,8 +36,7 @@ class RemoteWorker:
     """An actor: one thread computes jobs, one after another, and another one exchanges findings."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._known, self._own = Findings(), Findings()
+        self._known = self._own = Findings()
 
     def version(self) -> str:
         """Of hsdag on this node."""
@@ -45,8 +44,7 @@ class RemoteWorker:
 
     def compute(self, job: Job[A]) -> tuple[A, Findings]:
         """What a job answers, and what it has found."""
-        with self._lock:
-            self._known = self._own = Findings()
+        self._known = self._own = Findings()
         try:
             return job.run(self._exchange), self._own
         except MemoryError as error:
@@ -54,14 +52,12 @@ class RemoteWorker:
 
     def swap(self, known: Findings) -> Findings:
         """Take over what all have found; what the present job has."""
-        with self._lock:
-            self._known = known
-            return self._own
+        self._known = known
+        return self._own
 
     def _exchange(self, own: Findings) -> Findings:
-        with self._lock:
-            self._own = own
-            return self._known.joined(own)
+        self._own = own
+        return self._known.joined(own)
 
 
 class RayHost(Host):
@@ -110,10 +106,9 @@ class RayHost(Host):
 
     def _is_there(self) -> bool:
         """Whether there is a node for another worker."""
-        try:
-            return any(node["Alive"] and node["NodeID"] == self._node_id for node in _nodes())
-        except Exception:  # noqa: BLE001 - the connection is gone
-            return False
+        with contextlib.suppress(Exception):  # the connection is gone
+            return any(node["NodeID"] == self._node_id for node in _nodes())
+        return False
 
     def close(self) -> None:
         """End the worker."""
@@ -129,18 +124,15 @@ def connect(address: str) -> list[Host]:
     A process has one connection, which ``disconnect`` ends.
     """
     os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
-    handler = signal.getsignal(signal.SIGTERM)
+    handler, reason = signal.getsignal(signal.SIGTERM), "it has no processors"
+    hosts: list[Host] = []
     try:
         ray.init(address=address, namespace="hsdag", log_to_driver=False, logging_level=logging.ERROR)
-        hosts: list[Host] = [
-            RayHost(node["NodeID"], node["NodeManagerHostname"])
-            for node in _nodes()
-            if node["Alive"]
-            for _ in range(int(node["Resources"].get("CPU", 0)))
-        ]
-        reason = "it has no processors"
+        for node in _nodes():
+            num_processors = int(node["Resources"].get("CPU", 0))
+            hosts += [RayHost(node["NodeID"], node["NodeManagerHostname"]) for _ in range(num_processors)]
     except Exception as error:  # noqa: BLE001 - whatever Ray raises, the user is told
-        hosts, reason = [], _line(error)
+        reason = _line(error)
     if threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, handler)  # which Ray takes for itself
     if not hosts:
@@ -159,9 +151,9 @@ def disconnect() -> None:
 
 
 def _nodes() -> list[dict[str, Any]]:
+    """Those that are alive."""
     nodes: Any = ray.nodes
-    found: list[dict[str, Any]] = nodes()
-    return found
+    return [node for node in nodes() if node["Alive"]]
 
 
 def _line(error: Exception) -> str:

@@ -94,18 +94,6 @@ def test_where_openvino_crashes_over_its_devices_each_plugin_is_asked(monkeypatc
     assert device.facts is not None
 
 
-def test_affinities_of_a_model_in_memory_are_examined() -> None:
-    given = opset13.parameter([2], np.float32, name="x")
-    node = opset13.relu(given, name="r")
-    node.get_rt_info()["affinity"] = "CPU"
-    model = ov.Model([opset13.result(node, name="y")], [given], "m")
-    node.set_friendly_name("x")
-    found = examine(model, "CPU")
-    assert node.get_friendly_name() == "x"
-    (text,) = texts(found, Severity.DANGER)
-    assert text == "HETERO:CPU: does not compile the model: 2 of 3 ops have no affinity, for example 'x'"
-
-
 def test_a_model_that_is_none_and_a_malformed_list_are_the_users_mistakes(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no such file"):
         examine(tmp_path / "none.xml")
