@@ -128,7 +128,7 @@ class Search:
             replace(watcher, on_event=self._tell_what_it_takes),
             seed=options.seed,
             known=self._start(),
-            journal=self.folder,
+            journal=lambda event: None if self.folder is None else self.folder.append(event),
             past=() if self.folder is None else self.folder.events,
             pool=pool,
             num_threads=options.num_threads,

@@ -6,7 +6,6 @@ import heapq
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
@@ -24,13 +23,6 @@ class Event:
     elapsed_s: float
 
 
-class Journal(Protocol):
-    """Where events are kept."""
-
-    def append(self, event: Event) -> None:
-        """Keep an event, durably."""
-
-
 @dataclass(frozen=True)
 class Budget:
     """What a search may spend: seconds in all, counted over resumed parts, and evaluations."""
@@ -42,15 +34,15 @@ class Budget:
 class RecordingEvaluator(Evaluator):
     """Wraps an evaluator: no plan is evaluated twice, and nothing found is lost.
 
-    ``past`` are events of an earlier part of the same search; they answer from the cache and their time
-    counts against the budget. Where the order of plans does not matter, it is left out.
+    ``on_event`` hears of every evaluated plan before its score is told. ``past`` are events of an earlier part of the
+    same search; they answer from the cache and their time counts against the budget. Where the order of plans does not
+    matter, it is left out.
     """
 
     def __init__(
         self,
         inner: Evaluator,
         budget: Budget | None = None,
-        journal: Journal | None = None,
         past: Sequence[Event] = (),
         *,
         should_stop: Callable[[], bool] = lambda: False,
@@ -65,7 +57,6 @@ class RecordingEvaluator(Evaluator):
         self.bound: Bound | None = None
         for event in self.events:
             self._note(event)
-        self._journal = journal
         self._cache = {event.plan: event.score for event in past}
         self._spent_s = max((event.elapsed_s for event in past), default=0.0)
         self._begin = time.monotonic()
@@ -150,8 +141,6 @@ class RecordingEvaluator(Evaluator):
         """Evaluate and write down."""
         for plan, score in zip(plans, self._inner.evaluate(plans), strict=True):
             event = Event(plan, score, self.elapsed_s)
-            if self._journal is not None:
-                self._journal.append(event)
             self._cache[plan] = score
             self.events.append(event)
             self._note(event)

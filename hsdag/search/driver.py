@@ -19,7 +19,7 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.scoring.base import Checkpoint, Evaluator, SearchStopped
 from hsdag.scoring.memory import MemoryCheck
-from hsdag.scoring.recording import Budget, Event, Journal, RecordingEvaluator
+from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
 from hsdag.workers.pool import Pool
 
 TELL_EVERY_S = 0.1
@@ -72,7 +72,7 @@ class Driver:
         *,
         seed: int = 0,
         known: Sequence[Plan] = (),
-        journal: Journal | None = None,
+        journal: Callable[[Event], None] = lambda _: None,
         past: Sequence[Event] = (),
         is_done: Callable[[float], bool] = lambda _: False,
         pool: Pool | None = None,
@@ -83,9 +83,8 @@ class Driver:
         num_threads = num_threads or usable_cpus()
         self.limits, self._told_s = Limits(budget.seconds, num_threads, seed, tuple(known), pool=pool), 0.0
         self.contributions: list[Contribution] = []
-        self.recorder = RecordingEvaluator(
-            inner, budget, journal, past, should_stop=self._should_stop, on_event=self._heard
-        )
+        self._journal = journal
+        self.recorder = RecordingEvaluator(inner, budget, past, should_stop=self._should_stop, on_event=self._heard)
 
     def guess(self, others: Iterable[Plan] = ()) -> list[Event]:
         """Evaluate what is known, every device alone and ``others``, as far as they are legal; those of devices alone.
@@ -141,6 +140,7 @@ class Driver:
         return self._watcher.should_stop() or bool(best and self._is_done(best[0].score.value))
 
     def _heard(self, event: Event) -> None:
+        self._journal(event)
         if not self.recorder.is_cheap or event.elapsed_s - self._told_s >= TELL_EVERY_S:
             self._told_s = event.elapsed_s
             self._watcher.on_event(event, self.recorder)

@@ -179,7 +179,7 @@ def hybrid_over(path: Path, *, resume: bool) -> tuple[HybridEvaluator, Problem]:
     )
     folder = RunFolder.resume(path, record) if resume else RunFolder.create(path, record)
     simulated = HeteroCosts.of(graph, costs)
-    recorder = RecordingEvaluator(Unmeasured(), journal=folder, past=folder.events)
+    recorder = RecordingEvaluator(Unmeasured(), past=folder.events, on_event=folder.append)
     schedule = HybridSchedule.simulated()
     return HybridEvaluator(problem, simulated, recorder, schedule, kept=folder.kept, keep=folder.keep), problem
 

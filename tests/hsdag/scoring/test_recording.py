@@ -27,21 +27,13 @@ class CountingEvaluator(Evaluator):
         return [Score.failed("broken") if fails else Score(value) for fails, value in values]
 
 
-class ListJournal:
-    def __init__(self) -> None:
-        self.events: list[Event] = []
-
-    def append(self, event: Event) -> None:
-        self.events.append(event)
-
-
 def plan(*devices: int, order: tuple[int, ...] | None = None) -> Plan:
     return Plan(np.asarray(devices), None if order is None else np.asarray(order))
 
 
 def test_a_plan_is_evaluated_once_whatever_its_array() -> None:
     inner = CountingEvaluator()
-    recorder = RecordingEvaluator(inner, Budget(), ListJournal())
+    recorder = RecordingEvaluator(inner, Budget())
     first = recorder.evaluate([plan(0, 1), plan(0, 1)])
     again = recorder.evaluate([Plan(np.array([0, 1], dtype=np.int32))])
     assert len(inner.asked) == 1
@@ -50,22 +42,22 @@ def test_a_plan_is_evaluated_once_whatever_its_array() -> None:
 
 
 def test_every_event_is_written_before_the_next_evaluation() -> None:
-    journal = ListJournal()
-    recorder = RecordingEvaluator(CountingEvaluator(), Budget(evaluations=2), journal)
+    written: list[Event] = []
+    recorder = RecordingEvaluator(CountingEvaluator(), Budget(evaluations=2), on_event=written.append)
     with pytest.raises(SearchStopped):
         recorder.evaluate([plan(0, 0), plan(0, 1), plan(1, 1)])
-    assert [e.plan.placement.tolist() for e in journal.events] == [[0, 0], [0, 1]]
+    assert [e.plan.placement.tolist() for e in written] == [[0, 0], [0, 1]]
 
 
 def test_the_best_leaves_out_failures() -> None:
-    recorder = RecordingEvaluator(CountingEvaluator(), Budget(), ListJournal())
+    recorder = RecordingEvaluator(CountingEvaluator(), Budget())
     recorder.evaluate([plan(1, 1), plan(2, 0), plan(0, 1)])
     assert [e.plan.placement.tolist() for e in recorder.best(5)] == [[0, 1], [1, 1]]
 
 
 def test_time_is_counted_over_resumed_parts() -> None:
     past = [Event(plan(0, 0), Score(1.0), elapsed_s=59.0)]
-    recorder = RecordingEvaluator(CountingEvaluator(), Budget(seconds=58.0), ListJournal(), past)
+    recorder = RecordingEvaluator(CountingEvaluator(), Budget(seconds=58.0), past)
     with pytest.raises(SearchStopped):
         recorder.evaluate([plan(0, 1)])
 
@@ -73,14 +65,14 @@ def test_time_is_counted_over_resumed_parts() -> None:
 def test_past_events_answer_from_the_cache() -> None:
     inner = CountingEvaluator()
     past = [Event(plan(0, 0), Score(0.5), elapsed_s=1.0)]
-    recorder = RecordingEvaluator(inner, Budget(), ListJournal(), past)
+    recorder = RecordingEvaluator(inner, Budget(), past)
     assert recorder.evaluate([plan(0, 0)]) == [Score(0.5)]
     assert inner.asked == []
     assert recorder.num_evaluations == 1
 
 
 def test_a_wish_to_stop_ends_the_search_also_on_cached_placements() -> None:
-    recorder = RecordingEvaluator(CountingEvaluator(), Budget(), ListJournal(), should_stop=lambda: True)
+    recorder = RecordingEvaluator(CountingEvaluator(), Budget(), should_stop=lambda: True)
     with pytest.raises(SearchStopped):
         recorder.evaluate([plan(0, 0)])
 
