@@ -98,11 +98,6 @@ class TorchExecutor:
         self.close()
 
     @property
-    def held_memory_bytes(self) -> dict[str, int]:
-        """The bytes that lie on each device with a limit, now."""
-        return {name: memory.held_bytes for name, memory in self._residents.by_device.items()}
-
-    @property
     def resident_bytes(self) -> int:
         """The bytes of constants and of inputs that were loaded, on all devices."""
         return sum(self._residents.storages.values())
