@@ -59,6 +59,11 @@ def standardise(values: FloatArray | np.ndarray) -> torch.Tensor:
     return torch.where(deviation > 1e-6, x / deviation.clamp(min=1e-6), torch.zeros(())).clamp(-5.0, 5.0)
 
 
+def within(logits: torch.Tensor, limit: float | None) -> torch.Tensor:
+    """[...] logits squashed into plus or minus a limit, if there is one."""
+    return logits if limit is None else limit * torch.tanh(logits / limit)
+
+
 @dataclass(frozen=True, eq=False)
 class Edges:
     """The edges of a graph, from producer to consumer."""

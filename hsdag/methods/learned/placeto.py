@@ -363,9 +363,11 @@ class PlacetoPolicy(Policy):
         is_real = self._is_real.repeat(b * n, 1)
         log_p, entropy = (torch.cat(column)[is_real] for column in zip(*parts, strict=True))
         drawn_with = torch.cat([rollout.record.log_p.reshape(-1) for rollout in rollouts])
-        place = torch.arange(n)[:, None] * t + torch.arange(num) // self._config.step  # [N, G]
         owner = torch.arange(b).repeat_interleave(n * num)
-        return Likelihood(log_p, drawn_with, owner, entropy, place.reshape(-1).repeat(b))
+        if self._config.intermediate:
+            step = torch.arange(n)[:, None] * t + torch.arange(num) // self._config.step  # [N, G]
+            owner = owner * n * t + step.flatten().repeat(b)
+        return Likelihood(log_p, drawn_with, owner, entropy)
 
     def _starts(self, count: int, generator: torch.Generator) -> torch.Tensor:
         """[B, G] trivial placements; a group that lacks the one device is on any that it has."""

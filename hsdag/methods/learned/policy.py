@@ -36,9 +36,8 @@ class Likelihood(NamedTuple):
 
     log_p: torch.Tensor  # [M]
     drawn: torch.Tensor  # [M]
-    owner: torch.Tensor  # [M] the rollout of each decision
+    owner: torch.Tensor  # [M] the rollout of each decision, or of all their steps where each is rewarded the step
     entropy: torch.Tensor  # of the distributions that decisions are drawn from, in any order
-    step: torch.Tensor | None = None  # [M] the place of each decision in the trail of its rollout
 
 
 @dataclass(frozen=True)

@@ -338,7 +338,7 @@ class Trainer:
         now = self.policy.likelihood(rollouts)
         if advantages is None:
             return -options.imitation_weight * now.log_p.mean()
-        weights = advantages[now.owner] if advantages.ndim == 1 else advantages[now.owner, now.step]
+        weights = advantages.flatten()[now.owner]
         if options.clip:
             ratio = torch.exp((now.log_p - now.drawn).clamp(-5.0, 5.0))
             clipped = ratio.clamp(1.0 - options.clip, 1.0 + options.clip)
@@ -386,7 +386,6 @@ class Trainer:
         return True
 
 
-MOMENTS = ("exp_avg", "exp_avg_sq", "step")
 STATES = 2
 """The version of stored states."""
 
@@ -394,11 +393,10 @@ STATES = 2
 def learner_tensors(
     network: torch.nn.Module, optimiser: torch.optim.Adam, generator: torch.Generator
 ) -> dict[str, torch.Tensor]:
-    """Weights as ``policy.<parameter>``, Adam's moments as ``adam.<moment>.<parameter>``, and the generator's state."""
-    tensors = {f"policy.{name}": t.detach().clone() for name, t in network.state_dict().items()}
-    for name, parameter in network.named_parameters():
-        for moment, value in optimiser.state.get(parameter, {}).items():
-            tensors[f"adam.{moment}.{name}"] = value.detach().clone()
+    """Weights as ``policy.<parameter>``, Adam's moments as ``adam.<number>.<moment>``, and the generator's state."""
+    tensors = {f"policy.{name}": tensor for name, tensor in network.state_dict().items()}
+    for i, moments in optimiser.state_dict()["state"].items():
+        tensors |= {f"adam.{i}.{moment}": tensor for moment, tensor in moments.items()}
     return {**tensors, "generator": generator.get_state()}
 
 
@@ -410,9 +408,12 @@ def load_learner(
 ) -> None:
     """Take over what ``learner_tensors`` gave."""
     network.load_state_dict({k.removeprefix("policy."): v for k, v in tensors.items() if k.startswith("policy.")})
-    for name, parameter in network.named_parameters():
-        if f"adam.step.{name}" in tensors:
-            optimiser.state[parameter] = {m: tensors[f"adam.{m}.{name}"].clone() for m in MOMENTS}
+    moments: dict[int, dict[str, torch.Tensor]] = {}
+    for name, tensor in tensors.items():
+        if name.startswith("adam."):
+            _, i, moment = name.split(".")
+            moments.setdefault(int(i), {})[moment] = tensor.clone()
+    optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
     generator.set_state(tensors["generator"])
 
 

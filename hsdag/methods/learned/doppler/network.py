@@ -15,7 +15,7 @@ from torch import nn
 from hsdag.ir.errors import OptionError
 from hsdag.methods.learned.doppler.decoding import END_LATER, FEATURES, PAPER_FEATURES, START_LATER, Scores
 from hsdag.methods.learned.inputs import NUM_PAPER, NUM_WIDE, Inputs, sum_over_path
-from hsdag.methods.learned.networks import Encoder, Mlp, linear
+from hsdag.methods.learned.networks import Encoder, Mlp, linear, within
 from hsdag.methods.learned.options import REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.runtime.problem.op_features import WAY_TO_END
 
@@ -138,10 +138,13 @@ OWN_PACE, OWN_RANGE = 300.0, 8.0
 class DualNetwork(nn.Module):
     """From a problem to the tables that decoding reads; any number of ops and devices.
 
-    Untrained, all choices are equally likely, unless it begins as a list scheduler.
+    Untrained, all choices are equally likely, unless it begins as a list scheduler. ``own`` are the numbers of ops and
+    devices of one problem, where a score of every op, and of every op on every device, is learned beside the networks:
+    to these, ops are alike that cost the same and stand in the same place, as the shards of a product do, yet a plan
+    has to tell them apart. Not in the paper.
     """
 
-    def __init__(self, config: DopplerConfig, generator: torch.Generator) -> None:
+    def __init__(self, config: DopplerConfig, generator: torch.Generator, own: tuple[int, int] | None = None) -> None:
         super().__init__()
         self._config, width = config, config.width
         num_features, num_of_device = (NUM_WIDE, len(FEATURES)) if config.wide_features else (NUM_PAPER, PAPER_FEATURES)
@@ -155,6 +158,8 @@ class DualNetwork(nn.Module):
         self.out = nn.Parameter(torch.zeros(width))
         self.direct = nn.Parameter(torch.zeros(num_of_device), requires_grad=config.direct)
         self.direct_select = nn.Parameter(torch.zeros(num_features), requires_grad=config.direct)
+        shapes = {} if own is None else {"select": own[:1], "place": own}
+        self.own = nn.ParameterDict({name: nn.Parameter(torch.zeros(shape)) for name, shape in shapes.items()})
         self._begin()
 
     @torch.no_grad()
@@ -171,14 +176,14 @@ class DualNetwork(nn.Module):
 
     def forward(self, inputs: Inputs) -> Scores[torch.Tensor]:
         """The tables, by eq. 3 to 7."""
-        h, limit = self.encoder(inputs.x, inputs.edges), self._config.logit_range
-        z = self.features(inputs.x)
+        h, z = self.encoder(inputs.x, inputs.edges), self.features(inputs.x)
         paths = [sum_over_path(h, following) for following in (inputs.before, inputs.behind)]
         if self._config.mean_of_embeddings:
             paths = [path / length for path, length in zip(paths, inputs.path_lengths, strict=True)]
         select = self.select(torch.cat([h, *paths, z], dim=1)).squeeze(1) + inputs.x @ self.direct_select
+        own = {name: within(OWN_PACE * score, OWN_RANGE) for name, score in self.own.items()}
         return Scores(
-            select=select if limit is None else limit * torch.tanh(select / limit),
+            select=within(select, self._config.logit_range) + own.get("select", 0.0),
             node=self.node(torch.cat([h, z], dim=1)),
             seen=self.seen(h),
             inner=self.inner.weight.t(),
@@ -186,26 +191,9 @@ class DualNetwork(nn.Module):
             outer=self.outer.weight.t(),
             out=self.out,
             direct=self.direct,
-            own=h.new_zeros(len(h), inputs.costs.num_devices),
+            own=own.get("place", h.new_zeros(len(h), inputs.costs.num_devices)),
         )
 
-
-class OwnScores(nn.Module):
-    """A network, and a score of every op of one problem and of the op on every device, learned beside it.
-
-    To the network, ops are alike that cost the same and stand in the same place, as the shards of a product do; yet a
-    plan has to tell them apart. Not in the paper. Untrained, they are zero.
-    """
-
-    network: DualNetwork
-
-    def __init__(self, network: DualNetwork, num_ops: int, num_devices: int) -> None:
-        super().__init__()
-        self.network = network
-        self.select, self.place = nn.Parameter(torch.zeros(num_ops)), nn.Parameter(torch.zeros(num_ops, num_devices))
-
-    def forward(self, inputs: Inputs) -> Scores[torch.Tensor]:
-        """The network's tables and, within plus or minus ``OWN_RANGE``, what is learned of each op."""
-        net: Scores[torch.Tensor] = self.network(inputs)
-        select, place = (OWN_RANGE * torch.tanh(OWN_PACE / OWN_RANGE * own) for own in (self.select, self.place))
-        return net._replace(select=net.select + select, own=place)
+    def shared(self) -> dict[str, torch.Tensor]:
+        """The weights without those of the problem's own ops."""
+        return {name: weight for name, weight in self.state_dict().items() if not name.startswith("own.")}

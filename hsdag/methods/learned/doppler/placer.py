@@ -21,7 +21,7 @@ from hsdag.methods.incumbent import Incumbent
 from hsdag.methods.learned.base import LearnedPlacer, singles_of
 from hsdag.methods.learned.doppler import decoding
 from hsdag.methods.learned.doppler.decoding import FEATURES, SLOPE, Episodes, Rules, Scores, decode
-from hsdag.methods.learned.doppler.network import DUAL_OPTIONS, Beginning, DopplerConfig, DualNetwork, OwnScores
+from hsdag.methods.learned.doppler.network import DUAL_OPTIONS, Beginning, DopplerConfig, DualNetwork
 from hsdag.methods.learned.inputs import inputs_of
 from hsdag.methods.learned.policy import GREEDY, Exploring, Likelihood, Policy, Rollout, log_p_of
 from hsdag.methods.learned.training import Trainer
@@ -98,9 +98,9 @@ class DualPolicy(Policy):
     Where one of the two is not learned, it is CRITICAL PATH's: the longest way to the end, and the earliest start.
     """
 
-    network: DualNetwork | OwnScores
+    network: DualNetwork
 
-    def __init__(self, network: DualNetwork | OwnScores, costs: ScheduleProblem, options: DopplerConfig) -> None:
+    def __init__(self, network: DualNetwork, costs: ScheduleProblem, options: DopplerConfig) -> None:
         self.network, self._options = network, options
         self._inputs = inputs_of(costs, is_wide=options.wide_features)
         self._learns = options.learns_order, options.learns_devices
@@ -195,7 +195,6 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
 
     def __init__(self, options: DopplerConfig | None = None) -> None:
         super().__init__(options)
-        self._network: DualNetwork | None = None
         self._stored = None if self.options.initial is None else stored_policy(Path(self.options.initial))
         if self._stored is not None:
             networks = {**self._stored.card["options"], "begins_as": Beginning.NOTHING}
@@ -211,19 +210,19 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
     def policy(self, problem: Problem, generator: torch.Generator) -> DualPolicy:
         """SEL and PLC over the costs of the problem's units."""
         assert problem.costs is not None
-        self._network = network = DualNetwork(self.options, generator)
+        own = (problem.costs.num_ops, problem.costs.num_devices) if self.options.own_scores else None
+        network = DualNetwork(self.options, generator, own)
         if self._stored is not None:
-            network.load_state_dict({name: torch.from_numpy(w) for name, w in self._stored.weights.items()})
-        if not self.options.own_scores:
-            return DualPolicy(network, problem.costs, self.options)
-        own = OwnScores(network, problem.costs.num_ops, problem.costs.num_devices)
-        return DualPolicy(own, problem.costs, self.options)
+            weights = {name: torch.from_numpy(weight) for name, weight in self._stored.weights.items()}
+            network.load_state_dict(weights, strict=False)
+        return DualPolicy(network, problem.costs, self.options)
 
     def save(self, path: Path) -> None:
         """Write what was learned, for ``initial``. Raises SearchError before a search, OutputError."""
-        if self._network is None:
+        if self.trainer is None:
             raise SearchError("there is no policy before a search")
-        write_policy(path, self._network.state_dict(), policy_card(self.name, self.options))
+        assert isinstance(self.trainer.policy, DualPolicy)
+        write_policy(path, self.trainer.policy.network.shared(), policy_card(self.name, self.options))
 
     def learns_before(self, policy: Policy, incumbent: Incumbent, generator: torch.Generator) -> bool:
         """Stage II before stage III; the plans that are simulated are not among those that are asked for."""

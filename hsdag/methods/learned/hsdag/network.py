@@ -16,7 +16,7 @@ from torch import nn
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.methods.learned.hsdag.groups import Groups, Parse, Topology
-from hsdag.methods.learned.networks import Edges, Encoder, Mlp
+from hsdag.methods.learned.networks import Edges, Encoder, Mlp, within
 from hsdag.methods.learned.options import REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 
 
@@ -144,67 +144,6 @@ def parse_of(topology: Topology, nominated: IntArray, scores: FloatArray, kept: 
     return Parse(topology, nominated, kept)
 
 
-class ParsingNetwork(nn.Module):
-    """Edge scores sigmoid(MLP(z_u * z_v)) (Eq. 7) and what follows from them; untrained, all scores are 0.5."""
-
-    def __init__(self, config: HsdagConfig, generator: torch.Generator) -> None:
-        super().__init__()
-        self._sampled, self._range, self._bias = config.sampled_parsing, config.score_range, config.score_bias
-        widths = [config.hidden] * config.parsing_layers + [1]
-        self.edge_mlp = Mlp(widths, generator, zero_output=True)
-
-    def score_logits(self, z: torch.Tensor, topology: Topology) -> torch.Tensor:
-        """[E] logits of the edge scores for embeddings [N, H]."""
-        left, right = (torch.from_numpy(ends) for ends in (topology.left, topology.right))
-        product = z.index_select(0, left) * z.index_select(0, right)
-        logits = torch.as_tensor(self.edge_mlp(product)).squeeze(-1) + self._bias
-        return logits if self._range is None else self._range * torch.tanh(logits / self._range)
-
-    @torch.no_grad()
-    def parse(
-        self,
-        z: torch.Tensor,
-        topology: Topology,
-        count: int = 1,
-        generator: torch.Generator | None = None,
-        devices: Sequence[IntArray] | None = None,
-    ) -> list[Parse]:
-        """``count`` groupings of embeddings [N, H].
-
-        Where parsings are sampled, nominated edges are kept by their probability; without a generator, where that is at
-        least one half. ``devices`` are placements [N] that the groupings must allow: edges across devices are dropped.
-        """
-        scores = np.asarray(torch.sigmoid(self.score_logits(z, topology)).double().numpy())
-        nominated = nominate(topology, scores)
-        kept = self._kept(scores[nominated], count, generator)
-        if devices is not None:
-            homes = np.stack(devices)
-            kept = kept & (homes[:, topology.left[nominated]] == homes[:, topology.right[nominated]])
-        return [parse_of(topology, nominated, scores, each) for each in kept]
-
-    def _kept(self, scores: FloatArray, count: int, generator: torch.Generator | None) -> BoolArray:
-        """[count, K] which nominated edges of scores [K] are kept."""
-        if not self._sampled:
-            return np.ones((count, len(scores)), dtype=np.bool_)
-        if generator is None:
-            return np.broadcast_to(scores >= NEUTRAL_SCORE, (count, len(scores)))
-        return torch.rand((count, len(scores)), generator=generator, dtype=torch.float64).numpy() < scores
-
-    def embed(
-        self, z: torch.Tensor, groups: Groups, logits: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Pooled embeddings [G, H] of distinct groups, by the score logits [E] of edges; where parsings are sampled,
-        log-probabilities [B K] of the nominated edges' fates and their entropies [B K], else none of either.
-        """
-        log_p = entropy = z.new_zeros(0)
-        if self._sampled:
-            fates = nn.functional.logsigmoid(torch.cat([-logits, logits]))
-            log_p = fates.gather(0, groups.nominated + len(logits) * groups.kept)
-            entropy = nn.functional.softplus(logits) - logits * torch.sigmoid(logits)
-            entropy = entropy.gather(0, groups.nominated)
-        return pool(z, torch.sigmoid(logits), groups), log_p, entropy
-
-
 def pool(z: torch.Tensor, scores: torch.Tensor, groups: Groups) -> torch.Tensor:
     """[G, H] mean embedding of every distinct group times the mean score of its kept edges (0.5 where it has none)."""
     score = z.new_zeros(groups.num_distinct).index_add(0, groups.edge_group, scores.gather(0, groups.edge))
@@ -282,22 +221,58 @@ class GroupNetwork(nn.Module):
             input_layers=config.input_layers,
             residual=config.residual,
         )
-        self.parsing = ParsingNetwork(config, generator)
+        self.edge_mlp = Mlp([config.hidden] * config.parsing_layers + [1], generator, zero_output=True)
         self.placer = Mlp([config.hidden, config.hidden, supported.shape[1]], generator, zero_output=True)
 
     def view(self, situation: Situation) -> View:
-        """Encode a situation under the current weights."""
+        """Encode a situation under the current weights; an edge's score is sigmoid(MLP(z_u * z_v)) (Eq. 7)."""
         masks = dropout(self._config.dropout, situation.dropout_seed)
         z = self.encoder(self._x, self._edges, situation.state, masks)
         z = unit_rows(z) if self._config.normalise else z
-        return View(z, self.parsing.score_logits(z, self.groupable))
+        left, right = (torch.from_numpy(ends) for ends in (self.groupable.left, self.groupable.right))
+        logits = self.edge_mlp(z.index_select(0, left) * z.index_select(0, right)).squeeze(-1) + self._config.score_bias
+        return View(z, within(logits, self._config.score_range))
+
+    def parse(
+        self,
+        view: View,
+        count: int = 1,
+        generator: torch.Generator | None = None,
+        devices: Sequence[IntArray] | None = None,
+    ) -> list[Parse]:
+        """``count`` groupings.
+
+        Where parsings are sampled, nominated edges are kept by their probability; without a generator, where that is at
+        least one half. ``devices`` are placements [U] that the groupings must allow: edges across devices are dropped.
+        """
+        topology, scores = self.groupable, np.asarray(torch.sigmoid(view.score_logits.detach()).double().numpy())
+        nominated = nominate(topology, scores)
+        shape, least = (count, len(nominated)), np.asarray(NEUTRAL_SCORE)
+        if generator is not None:
+            least = torch.rand(shape, generator=generator, dtype=torch.float64).numpy()
+        kept = np.broadcast_to((least <= scores[nominated]) | (not self._config.sampled_parsing), shape)
+        if devices is not None:
+            homes = np.stack(devices)
+            kept = kept & (homes[:, topology.left[nominated]] == homes[:, topology.right[nominated]])
+        return [parse_of(topology, nominated, scores, each) for each in kept]
+
+    def embed(self, view: View, groups: Groups) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Pooled embeddings [G, H] of distinct groups; where parsings are sampled, log-probabilities [B K] of the
+        nominated edges' fates and their entropies [B K], else none of either."""
+        logits = view.score_logits
+        log_p = entropy = logits.new_zeros(0)
+        if self._config.sampled_parsing:
+            fates = nn.functional.logsigmoid(torch.cat([-logits, logits]))
+            log_p = fates.gather(0, groups.nominated + len(logits) * groups.kept)
+            entropy = nn.functional.softplus(logits) - logits * torch.sigmoid(logits)
+            entropy = entropy.gather(0, groups.nominated)
+        return pool(view.z, torch.sigmoid(logits), groups), log_p, entropy
 
     @torch.no_grad()
     def next_state(self, view: View, parse: Parse) -> torch.Tensor:
         """[U, H] Z_v + Z_{v'}, v' being the group of v (Alg. 1, line 10), cut from the gradient history."""
         groups = Groups.of([parse])
-        pooled, _, _ = self.parsing.embed(view.z, groups, view.score_logits)
-        state = view.z + pooled[groups.distinct[parse.labels]]
+        state = view.z + self.embed(view, groups)[0][groups.distinct[parse.labels]]
         return unit_rows(state) if self._config.normalise else state
 
     def logits(self, pooled: torch.Tensor, groups: Groups) -> torch.Tensor:
@@ -307,6 +282,5 @@ class GroupNetwork(nn.Module):
             total_s = groups.sums(self._time_s)
             slowness = torch.log(total_s / total_s.min(dim=1, keepdim=True).values)
             logits = logits - SLOWNESS_UNIT * self.slowness * slowness
-        if self._config.logit_range is not None:
-            logits = self._config.logit_range * torch.tanh(logits / self._config.logit_range)
+        logits = within(logits, self._config.logit_range)
         return torch.as_tensor(logits.masked_fill(~self.supported[groups.representative], -torch.inf))

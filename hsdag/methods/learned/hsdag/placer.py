@@ -51,22 +51,17 @@ class GroupPolicy(Policy):
             is_dropping = self._config.dropout > 0  # masks follow from a seed
             situation = Situation(state, int(torch.randint(2**62, (1,), generator=generator)) if is_dropping else None)
             view = self.network.view(situation)
-            draws = self._draws(situation, view, -(-count // self._config.steps), exploring, generator)
-            found += [Rollout(plan, draw, step) for plan, draw in draws]
+            parses = self.network.parse(view, -(-count // self._config.steps), generator)
+            found += self._draws(situation, view, parses, exploring, generator, step)
             if step < self._config.steps:
-                state = self.network.next_state(view, draws[-1][1].parse)
+                state = self.network.next_state(view, parses[-1])
         return found[:count]
 
     @torch.no_grad()
     def best(self, generator: torch.Generator) -> Rollout:
         """The most probable groups, each on its best device; ties are broken at random."""
-        situation = Situation()
-        view = self.network.view(situation)
-        parse = self.network.parsing.parse(view.z, self.network.groupable)[0]
-        groups = Groups.of([parse])
-        pooled, _, _ = self.network.parsing.embed(view.z, groups, view.score_logits)
-        devices, _ = drawn(self.network.logits(pooled, groups)[groups.distinct], Exploring(heat=GREEDY), generator)
-        return Rollout(Plan(devices[parse.labels].numpy()), Draw(situation, parse, devices, ()))
+        view = self.network.view(Situation())
+        return self._draws(Situation(), view, self.network.parse(view), Exploring(heat=GREEDY), generator)[0]
 
     @torch.no_grad()
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:
@@ -74,7 +69,7 @@ class GroupPolicy(Policy):
         situation = Situation()
         view = self.network.view(situation)
         devices = [plan.placement.copy() for plan in plans]
-        parses = self.network.parsing.parse(view.z, self.network.groupable, len(plans), generator, devices)
+        parses = self.network.parse(view, len(plans), generator, devices)
         found = []
         for plan, device, parse in zip(plans, devices, parses, strict=True):
             _, first = np.unique(parse.partition.labels, return_index=True)
@@ -91,12 +86,12 @@ class GroupPolicy(Policy):
         for members in by_situation.values():
             part = self._likelihood([rollouts[i].record for i in members])
             parts.append(part._replace(owner=torch.tensor(members)[part.owner]))
-        return Likelihood(*(torch.cat(column) for column in zip(*(part[:4] for part in parts), strict=True)))
+        return Likelihood(*(torch.cat(column) for column in zip(*parts, strict=True)))
 
     def _likelihood(self, draws: Sequence[Draw]) -> Likelihood:
         """The decisions of draws from one situation: devices of all, then edges of all."""
         view, groups = self.network.view(draws[0].situation), self._groups(tuple(draw.parse for draw in draws))
-        pooled, edges, of_edges = self.network.parsing.embed(view.z, groups, view.score_logits)
+        pooled, edges, of_edges = self.network.embed(view, groups)
         logits, devices = self.network.logits(pooled, groups), torch.cat([draw.devices for draw in draws])
         log_p, entropy = log_probabilities(logits)
         log_p = log_p.flatten().gather(0, groups.distinct * logits.shape[1] + devices)
@@ -105,25 +100,28 @@ class GroupPolicy(Policy):
         owner = torch.cat([torch.arange(len(draws)).repeat_interleave(torch.tensor(each)) for each in sizes])
         columns = zip(*(draw.drawn for draw in draws), strict=True)
         drawn_with = torch.cat([torch.zeros(0), *(part for column in columns for part in column)])
-        return Likelihood(
-            log_p, drawn_with, owner[: len(log_p)], entropy
-        )  # without sampled parsing, edges decide nothing
+        owner = owner[: len(log_p)]  # without sampled parsing, edges decide nothing
+        return Likelihood(log_p, drawn_with, owner, entropy)
 
     def _draws(
-        self, situation: Situation, view: View, count: int, exploring: Exploring, generator: torch.Generator
-    ) -> list[tuple[Plan, Draw]]:
-        """``count`` plans from one situation."""
-        net = self.network
-        parses = tuple(net.parsing.parse(view.z, net.groupable, count, generator))
-        groups = self._groups(parses)
-        pooled, edges, _ = net.parsing.embed(view.z, groups, view.score_logits)
-        devices, log_p = drawn(net.logits(pooled, groups)[groups.distinct], exploring, generator)
+        self,
+        situation: Situation,
+        view: View,
+        parses: Sequence[Parse],
+        exploring: Exploring,
+        generator: torch.Generator,
+        step: int = 1,
+    ) -> list[Rollout]:
+        """A plan for each of several groupings from one situation."""
+        groups = self._groups(tuple(parses))
+        pooled, edges, _ = self.network.embed(view, groups)
+        devices, log_p = drawn(self.network.logits(pooled, groups)[groups.distinct], exploring, generator)
         placements = devices.numpy()[groups.labels]
         columns = [torch.split(each, groups.sizes) for each in (devices, log_p)]
         if len(edges):
-            columns.append(edges.reshape(count, -1).unbind())
+            columns.append(edges.reshape(len(parses), -1).unbind())
         return [
-            (Plan(placement), Draw(situation, parse, home, tuple(of_home)))
+            Rollout(Plan(placement), Draw(situation, parse, home, tuple(of_home)), step)
             for placement, parse, home, *of_home in zip(placements, parses, *columns, strict=True)
         ]
 

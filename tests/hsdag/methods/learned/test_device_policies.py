@@ -29,12 +29,15 @@ TINY = {
     "gdp": {"width": "8", "heads": "2", "layers": "2", "segment": "16"},
     "rnn": {"width": "6", "feeds_context": "true"},
     "hsdag": {"hidden": "16", "score_bias": "0"},
+    "doppler": {"width": "8", "layers": "2", "begins_as": "nothing", "own_scores": "false"},
 }
 PARTS = {
     "placeto": ("embed", "send.0", "send.1", "receive.0", "receive.1", "tell", "pool", "choose"),
     "gdp": ("encoder.input", "encoder.rounds", "attention.0.attention", "attention.0.distance", "attention.1", "out"),
     "rnn": ("features", "neighbours", "encoder", "first", "decoder", "device", "query", "key", "score", "out"),
-    "hsdag": ("encoder.input", "encoder.rounds", "parsing.edge_mlp", "placer"),
+    "hsdag": ("encoder.input", "encoder.rounds", "edge_mlp", "placer"),
+    "doppler": ("encoder.input", "encoder.rounds", "features", "select", "node", "seen", "inner", "outer", "out",
+                "direct"),
 }  # fmt: skip
 METHODS = pytest.mark.parametrize("method", sorted(TINY))
 BY_UNIT = pytest.mark.parametrize("method", ["gdp", "placeto", "rnn"])
@@ -44,6 +47,7 @@ EVERY_PART = pytest.mark.parametrize(
     [
         *((method, "default", part) for method, parts in PARTS.items() for part in parts),
         *(("hsdag", "paper", part) for part in PARTS["hsdag"]),
+        *(("doppler", "paper", part) for part in PARTS["doppler"][:-1]),
     ],
 )
 PLAIN = Exploring()
@@ -61,12 +65,12 @@ def placer_of(method: str, preset: str = "default", **changes: str) -> LearnedPl
 
 
 def policy_of(problem: ScheduleProblem, method: str, preset: str = "default", *, trained: bool = True) -> Policy:
-    """A tiny policy; ``trained`` draws the last layer too, which is zero otherwise."""
+    """A tiny policy; ``trained`` draws the last layers too, which are zero otherwise."""
     policy = placer_of(method, preset).policy(problem_of(problem), generator(1))
     if trained:
-        last = [module for module in policy.network.modules() if isinstance(module, nn.Linear)][-1]
-        with torch.no_grad():
-            nn.init.normal_(last.weight, generator=generator(2))
+        for parameter in policy.network.parameters():
+            if parameter.requires_grad and parameter.dim() and not parameter.any():
+                nn.init.normal_(parameter, generator=generator(2))
     return policy
 
 
@@ -78,17 +82,18 @@ def test_the_network_gives_decisions_the_probability_they_were_drawn_with(
 ) -> None:
     policy = policy_of(random_problem(3, 14, 3), method, preset)
     now = policy.likelihood(policy.draw(5, exploring, generator()))
-    alike = bool(torch.allclose(now.log_p, now.drawn, atol=1e-4))
+    alike = bool(torch.allclose(now.log_p, now.drawn, atol=2e-4))
     assert alike == (exploring.heat == 1.0)
     assert bool((now.entropy > 0).any())
 
 
-@BY_UNIT
+@pytest.mark.parametrize("method", ["doppler", "gdp", "placeto", "rnn"])
 def test_a_share_of_uniform_decisions_is_part_of_their_probability(method: str) -> None:
     problem = random_problem(3, 14, 3)
     policy = policy_of(replace(problem, time_s=np.nan_to_num(problem.time_s, nan=4.0)), method)
     now = policy.likelihood(policy.draw(5, Exploring(share=1.0), generator()))
-    np.testing.assert_allclose(now.drawn, np.log(1 / 3), atol=1e-6)
+    of_devices = now.drawn[1::2] if method == "doppler" else now.drawn
+    np.testing.assert_allclose(of_devices, np.log(1 / 3), atol=1e-6)
 
 
 @METHODS
@@ -99,7 +104,7 @@ def test_the_same_seed_draws_the_same_plans_and_another_one_others(method: str) 
     assert len(set(first)) == 4
 
 
-@BY_UNIT
+@METHODS
 def test_an_untrained_policy_prefers_no_device(method: str) -> None:
     problem = random_problem(3, 14, 3)
     policy = policy_of(replace(problem, time_s=np.nan_to_num(problem.time_s, nan=4.0)), method, trained=False)
@@ -125,7 +130,7 @@ def test_a_plan_is_replayed_and_imitated(method: str) -> None:
     supported = problem_of(random_problem(1, 14, 3)).supported
     plan = Plan(supported.argmax(axis=1))
     rollouts = policy.replay([plan], generator())
-    assert [rollout.plan for rollout in rollouts] == [plan]
+    assert np.array_equal(rollouts[0].plan.placement, plan.placement)
     optimiser = torch.optim.SGD(policy.network.parameters(), lr=1e-3)
     before = policy.likelihood(rollouts).log_p.sum()
     (-before).backward()  # type: ignore[no-untyped-call]

@@ -12,7 +12,7 @@ import torch
 from hsdag.ir.graph.computation_graph import IntArray, inverse_of
 from hsdag.methods.learned.doppler import decoding
 from hsdag.methods.learned.doppler.decoding import Episodes, Scores
-from hsdag.methods.learned.doppler.network import Beginning, DopplerConfig, DualNetwork, OwnScores
+from hsdag.methods.learned.doppler.network import Beginning, DopplerConfig, DualNetwork
 from hsdag.methods.learned.doppler.placer import DualPolicy, log_p_in_turn
 from hsdag.methods.learned.inputs import Inputs, inputs_of, sum_over_path
 from hsdag.methods.learned.policy import Exploring, Rollout
@@ -47,21 +47,14 @@ def draw_last_layers(network: DualNetwork) -> None:
     torch.nn.init.normal_(network.select.layers[-1].weight, generator=generator(3))  # type: ignore[arg-type]
 
 
-def dual(policy: DualPolicy) -> DualNetwork:
-    """Its network, without scores of single ops."""
-    network = policy.network
-    return network if isinstance(network, DualNetwork) else network.network
-
-
 def with_own_scores(problem: ScheduleProblem, *, trained: bool = True) -> DualPolicy:
     """The same with scores of the problem's own ops; ``trained`` draws these too."""
-    policy = policy_of(problem, trained=trained)
-    policy.network = OwnScores(dual(policy), problem.num_ops, problem.num_devices)
+    network = DualNetwork(SMALL, generator(1), (problem.num_ops, problem.num_devices))
     if trained:
-        with torch.no_grad():
-            for i, own in enumerate((policy.network.select, policy.network.place)):
-                torch.nn.init.normal_(own, std=3e-3, generator=generator(i))
-    return policy
+        draw_last_layers(network)
+        for i, own in enumerate(network.own.values()):
+            torch.nn.init.normal_(own, std=3e-3, generator=generator(i))
+    return DualPolicy(network, problem, SMALL)
 
 
 def whole(problem: ScheduleProblem) -> ScheduleProblem:
@@ -95,7 +88,7 @@ def test_scores_of_single_ops_are_part_of_the_probability_that_decisions_were_dr
     rollouts = policy.draw(6, PLAIN, generator())
     now = policy.likelihood(rollouts)
     np.testing.assert_allclose(now.log_p.detach(), now.drawn, atol=2e-4)
-    policy.network = dual(policy)
+    policy.network.own.clear()
     without = policy.likelihood(rollouts).log_p.detach().reshape(-1, 2)
     assert ((without - now.drawn.reshape(-1, 2)).abs() > 0.1).any(dim=0).all()
 
@@ -113,13 +106,6 @@ def test_ops_that_are_alike_are_told_apart_by_scores_of_their_own_alone() -> Non
             optimiser.step()
         probability[name] = float(policy.likelihood(policy.replay([wanted], generator())).log_p.detach().sum().exp())
     assert probability["network"] <= 0.5 < 0.9 < probability["own"]
-
-
-def test_a_share_of_uniform_decisions_is_part_of_their_probability() -> None:
-    policy = policy_of(whole(random_problem(3, 14, 3)))
-    now = policy.likelihood(policy.draw(6, Exploring(share=1.0), generator()))
-    of_devices = now.drawn.reshape(6, -1, 2)[:, :, 1]
-    np.testing.assert_allclose(of_devices, np.log(1 / 3), atol=1e-6)
 
 
 class Sharp(torch.nn.Module):
@@ -140,7 +126,7 @@ def test_ops_have_the_probability_they_were_drawn_with_however_far_apart_scores_
     problem = random_problem(5, 40, 2)
     policy, chance = policy_of(problem), torch.rand((2, 40), generator=generator())
     select = 20.0 * chance[0] + spread * (chance[1] > 0.5)
-    policy.network = Sharp(dual(policy), select)  # type: ignore[assignment]
+    policy.network = Sharp(policy.network, select)  # type: ignore[assignment]
     rollouts = policy.draw(8, PLAIN, generator())
     found = [Episodes(*map(np.asarray, rollout.record)) for rollout in rollouts]
     order, ready = (torch.from_numpy(np.stack([getattr(each, name) for each in found])) for name in ("order", "ready"))
@@ -188,53 +174,6 @@ def test_what_is_not_learned_is_critical_paths(learned: str) -> None:
         else:
             times = rollout.record.features[:, :, decoding.START]
             assert (times[np.arange(14), rollout.record.home] == times.min(axis=1)).all()
-
-
-def test_the_same_seed_draws_the_same_plans_however_many_are_drawn() -> None:
-    policy = policy_of(random_problem(3, 14, 3))
-    few, many = policy.draw(2, PLAIN, generator()), policy.draw(16, PLAIN, generator())
-    assert [r.plan for r in few] == [r.plan for r in many[:2]]
-
-
-def test_an_untrained_policy_prefers_no_device() -> None:
-    policy = policy_of(whole(random_problem(3, 14, 3)), trained=False)
-    drawn = np.concatenate([r.plan.placement for r in policy.draw(200, PLAIN, generator())])
-    best = np.concatenate([policy.best(generator(i)).plan.placement for i in range(100)])
-    for devices in (drawn, best):
-        assert np.abs(np.bincount(devices, minlength=3) / len(devices) - 1 / 3).max() < 0.05
-
-
-def test_devices_that_lack_an_op_are_never_drawn() -> None:
-    problem = random_problem(3, 14, 3)
-    time_s = problem.time_s.copy()
-    time_s[::2, 0] = np.nan
-    policy = policy_of(replace(problem, time_s=time_s))
-    for rollout in policy.draw(16, Exploring(share=0.5), generator()):
-        assert (rollout.plan.placement[::2] != 0).all()
-
-
-def test_gradients_reach_every_part_of_the_networks() -> None:
-    policy = with_own_scores(random_problem(3, 14, 3))
-    policy.likelihood(policy.draw(4, PLAIN, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
-    for name, parameter in policy.network.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.abs().max() > 0, name
-
-
-def test_the_gradient_of_a_decision_is_its_finite_difference() -> None:
-    policy = policy_of(random_problem(3, 8, 2))
-    rollouts = policy.draw(2, PLAIN, generator())
-    weight = dual(policy).seen.weight
-    policy.likelihood(rollouts).log_p.sum().backward()  # type: ignore[no-untyped-call]
-    assert weight.grad is not None
-    step = 1e-2 * weight.grad / weight.grad.norm()
-    ends = []
-    for sign in (1.0, -1.0):
-        with torch.no_grad():
-            weight += sign * step
-            ends.append(float(policy.likelihood(rollouts).log_p.sum()))
-            weight -= sign * step
-    assert (ends[0] - ends[1]) / 2e-2 == pytest.approx(float(weight.grad.norm()), rel=0.05)
 
 
 def test_path_sums_add_up_embeddings_to_the_end() -> None:

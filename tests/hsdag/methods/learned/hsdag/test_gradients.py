@@ -14,18 +14,17 @@ from hsdag.methods.learned.hsdag.placer import Draw, GroupPolicy
 from hsdag.methods.learned.policy import Rollout
 from hsdag.runtime.problem.plan import Plan
 from hsdag.scoring.base import Score
-from tests.hsdag.methods.learned.hsdag.test_policy import chain, policy_for
 from tests.hsdag.methods.learned.test_training import learn, trainer_for
 
 SMALL = HsdagConfig(hidden=16, score_bias=0.0)
 START = Situation()
-PARTS = ("encoder.input", "encoder.rounds", "parsing.edge_mlp", "placer")
+PARTS = ("encoder.input", "encoder.rounds", "edge_mlp", "placer")
 
 
 def grouped(policy: GroupPolicy, *, keep: bool, device: int = 0) -> Rollout:
     """All units on one device, the nominated edges all kept or all dropped, as an untrained policy draws it."""
     network = policy.network
-    nominated = network.parsing.parse(network.view(START).z, network.groupable)[0].nominated
+    nominated = network.parse(network.view(START))[0].nominated
     parse = Parse(network.groupable, nominated, np.full(len(nominated), keep))
     homes = torch.full((parse.partition.num_groups,), device)
     even = tuple(torch.full((count,), float(np.log(0.5))) for count in (parse.partition.num_groups, len(nominated)))
@@ -47,25 +46,3 @@ def test_an_update_raises_the_scores_of_edges_whose_keeping_was_faster_and_lower
     learn(trainer, [faster, slower], [1.0, 2.0])
     change = edge_scores(policy)[torch.tensor(faster.record.parse.nominated)] - 0.5
     assert bool((change > 0.01).all() if kept_is_faster else (change < -0.01).all())
-
-
-def test_a_search_changes_the_weights_of_every_part() -> None:
-    trainer, policy, _ = trainer_for(replace(SMALL, updates=3))
-    before = {name: p.detach().clone() for name, p in policy.network.named_parameters()}
-    trainer.run()
-    for part in PARTS:
-        moved = [not torch.equal(p, before[n]) for n, p in policy.network.named_parameters() if n.startswith(part)]
-        assert all(moved)
-
-
-def test_an_untrained_policy_believes_in_no_device() -> None:
-    policy = policy_for(chain(num_units=200))
-    believed = policy.best(torch.Generator().manual_seed(0)).record.devices
-    assert 0.3 < believed.float().mean().item() < 0.7
-
-
-def test_where_one_device_is_more_probable_than_the_others_no_tie_is_broken() -> None:
-    policy = policy_for(chain())
-    with torch.no_grad():
-        policy.network.placer.layers[-1].bias.copy_(torch.tensor([0.0, 1e-3]))  # type: ignore[operator]
-    assert bool((policy.best(torch.Generator()).record.devices == 1).all())

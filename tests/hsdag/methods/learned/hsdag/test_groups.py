@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.learned.hsdag.groups import Groups, Parse, Topology
-from hsdag.methods.learned.hsdag.network import HsdagConfig, ParsingNetwork, nominate, parse_of, pool
+from hsdag.methods.learned.hsdag.network import nominate, parse_of, pool
 
 
 def path(num_nodes: int) -> Topology:
@@ -112,9 +112,3 @@ def test_gradients_of_pooled_embeddings_reach_the_scores() -> None:
     pooled.sum().backward()  # type: ignore[no-untyped-call]
     assert scores.grad is not None
     assert scores.grad.tolist() == [2.0, 0.0, 2.0]  # two columns each; the cut edge has no part
-
-
-def test_untrained_edge_scores_are_exactly_a_half() -> None:
-    network = ParsingNetwork(HsdagConfig(hidden=8, score_bias=0.0), torch.Generator().manual_seed(0))
-    logits = network.score_logits(torch.randn(5, 8, generator=torch.Generator().manual_seed(1)), path(5))
-    assert torch.sigmoid(logits).tolist() == [0.5] * 4

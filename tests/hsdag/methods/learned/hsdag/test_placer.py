@@ -149,10 +149,6 @@ def test_on_a_small_problem_the_optimum_of_all_placements_is_found() -> None:
     assert result.score == evaluator.evaluate([result.plan])[0].value == pytest.approx(optimum)
 
 
-def test_the_paper_preset_evaluates_twenty_steps_per_episode() -> None:
-    assert len(run(replace(HsdagConfig.paper(), hidden=8, updates=2)).asked) == 40
-
-
 def test_costs_that_are_known_go_straight_to_the_logits_by_a_learned_weight() -> None:
     problem, inner = problem_of(rates_of(0), 2e-4)
     placer = HsdagPlacer(replace(SMALL, updates=4))
