@@ -15,7 +15,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-import numba
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
@@ -197,31 +196,18 @@ class WorkConservingCosts(PlacementCosts):
         return np.append(row, (taken_s - alone_s).sum())
 
 
-@numba.njit(cache=True, nogil=True)
-def _longest_chain(
-    device: IntArray, start_s: FloatArray, end_s: FloatArray, follows: BoolArray
-) -> BoolArray:  # pragma: no cover - compiled
+def _longest_chain(device: IntArray, start_s: FloatArray, end_s: FloatArray, follows: BoolArray) -> BoolArray:
     """[S] parts on a chain that fills the time from the start to the end of the last part.
 
     A part begins when the last one it reads ends, or the one before it on its device; from the end back, the chain
     takes the first of those, one that is read before one that merely comes before.
     """
-    count = len(device)
-    chosen = np.zeros(count, dtype=np.bool_)
-    p = -1
-    for q in range(count):
-        if p < 0 or end_s[q] > end_s[p]:
-            p = q
-    while p >= 0:
+    chosen, found = np.zeros(len(device), dtype=np.bool_), np.array([np.argmax(end_s)])
+    while len(found):
+        p = found[0]
         chosen[p] = True
-        found = -1
-        for q in range(count):
-            if chosen[q] or end_s[q] != start_s[p]:
-                continue
-            if follows[q, p]:
-                found = q
-                break
-            if found < 0 and device[q] == device[p]:
-                found = q
-        p = found
+        before = ~chosen & (end_s == start_s[p])
+        found = np.flatnonzero(before & follows[:, p])
+        if not len(found):
+            found = np.flatnonzero(before & (device == device[p]))
     return chosen

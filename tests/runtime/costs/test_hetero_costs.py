@@ -165,6 +165,11 @@ def test_calibration_never_makes_a_cost_negative(seed: int, factor: float) -> No
     assert costs.link_bandwidth_bytes_per_s.min() > 0
 
 
+def test_negative_times_are_refused() -> None:
+    with pytest.raises(ValueError, match="must not be negative"):
+        CostModel(np.array([[-1.0]]), np.zeros(1), np.zeros((1, 1)), np.ones((1, 1)), CostSource.FILE)
+
+
 def test_costs_for_another_graph_are_refused() -> None:
     graph = graph_from_edges(["X"] * 3, [])
     with pytest.raises(ValueError, match="costs are for 24 ops, but the graph has 3"):

@@ -7,7 +7,6 @@ simulators on, and how far apart they are.
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass, field
 
@@ -18,8 +17,6 @@ from hsdag.runtime.simulator import Execution, Links, Order, Semantics, simulate
 
 Case = tuple[ScheduleProblem, np.ndarray, np.ndarray]
 SIMULATED = [links for links in Links if links is not Links.BLOCKING]
-COMBINATIONS = list(itertools.product(Execution, Order, SIMULATED, (0.0, 1.0), (0.0, 1.0), (0.0, 0.5)))
-"""Execution, order, links, op overhead, transfer overhead, noise."""
 
 
 def random_case(
