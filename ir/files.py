@@ -13,9 +13,9 @@ import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from hsdag.ir.errors import FileFormatError, OutputError, SearchError
 
@@ -31,28 +31,7 @@ DEEPEST_NESTING = 100
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
-
-def read_limited(path: Path) -> bytes:
-    """The content of a file, which may be a pipe. Raises FileFormatError where it is too large, and OSError."""
-    with path.open("rb") as file:
-        content = file.read(LARGEST_TEXT_BYTES + 1)
-    if len(content) > LARGEST_TEXT_BYTES:
-        raise FileFormatError(f"{path} is larger than {LARGEST_TEXT_BYTES} bytes, the most that hsdag reads of a text")
-    return content
-
-
-def check_json(value: Any, text: str, origin: str) -> None:
-    """Raise FileFormatError, naming ``origin``, for a JSON value that nests too deep, or whose texts are none.
-
-    ``text`` is the document that it was read from.
-    """
-    _check_nesting(value, origin)
-    if _SURROGATE.search(text):
-        try:
-            json.dumps(value, ensure_ascii=False).encode()
-        except UnicodeEncodeError as error:
-            half = f"\\u{ord(error.object[error.start]):x}"
-            raise FileFormatError(f"{origin}: {half} is half of a character, which no text can have") from error
+R = TypeVar("R", bound=BaseModel)
 
 
 def _check_nesting(value: Any, origin: str) -> None:
@@ -83,6 +62,15 @@ def parse_document(text: str, origin: str, format_name: str, versions: Collectio
     return document
 
 
+def parse_record(record: type[R], text: str, origin: str, versions: Collection[int] = (1,)) -> R:
+    """The record in a text; its field ``format`` says of which format. Raises FileFormatError as ``parse_document``."""
+    document = parse_document(text, origin, record.model_fields["format"].default, versions)
+    try:
+        return record.model_validate(document)
+    except ValidationError as error:
+        raise FileFormatError(f"{origin}: {first_problem(error)}") from error
+
+
 def parse_json(text: str, origin: str, as_object: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
     """The value of a JSON text; ``as_object`` makes its objects. Raises FileFormatError that names ``origin``."""
     try:
@@ -91,7 +79,13 @@ def parse_json(text: str, origin: str, as_object: Callable[[list[tuple[str, Any]
         raise FileFormatError(f"{origin}: not JSON ({error.msg} in line {error.lineno})") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, or endless nesting
         raise FileFormatError(f"{origin}: Python cannot read this document ({error})") from error
-    check_json(found, text, origin)
+    _check_nesting(found, origin)
+    if _SURROGATE.search(text):
+        try:
+            json.dumps(found, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            half = f"\\u{ord(error.object[error.start]):x}"
+            raise FileFormatError(f"{origin}: {half} is half of a character, which no text can have") from error
     return found
 
 
@@ -107,13 +101,18 @@ def first_problem(error: ValidationError) -> str:
 
 
 def read_text(path: Path) -> str:
-    """The text of a file. Raises FileFormatError when it is missing or not text."""
+    """The text of a file, or a pipe. Raises FileFormatError when it is missing, too large or not text."""
     try:
-        return read_limited(path).decode()
+        with path.open("rb") as file:
+            content = file.read(LARGEST_TEXT_BYTES + 1)
+        text = content.decode()
     except FileNotFoundError as error:
         raise FileFormatError(f"no such file: {path}") from error
     except (OSError, ValueError) as error:
         raise FileFormatError(f"{path} cannot be read: {error}") from error
+    if len(content) > LARGEST_TEXT_BYTES:
+        raise FileFormatError(f"{path} is larger than {LARGEST_TEXT_BYTES} bytes, the most that hsdag reads of a text")
+    return text
 
 
 def make_folder(path: Path) -> None:

@@ -1,9 +1,8 @@
 """The models to be placed: an offline zoo of networks with seeded random weights, and workloads without a file."""
 
 from hsdag.models.expression import Expression, parse_expression
-from hsdag.models.networks import DecoderSizes, ModelInput, ModelSpec, StatefulSpec
+from hsdag.models.networks import DecoderSizes, ModelSpec, StatefulSpec
 from hsdag.models.registry import (
-    WorkloadSpec,
     build_model,
     check_model_name,
     find_model,
@@ -19,11 +18,9 @@ from hsdag.models.workload import Workload
 __all__ = [
     "DecoderSizes",
     "Expression",
-    "ModelInput",
     "ModelSpec",
     "StatefulSpec",
     "Workload",
-    "WorkloadSpec",
     "build_model",
     "check_model_name",
     "find_model",

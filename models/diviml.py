@@ -57,11 +57,6 @@ class RandomWiring:
         """Shape of the tensor on every edge."""
         return self.batch, self.width, self.resolution, self.resolution
 
-    @property
-    def elements(self) -> int:
-        """How many elements it has."""
-        return prod(self.shape)
-
 
 def random_wired(wiring: RandomWiring) -> Workload:
     """The network: a stem, the modules, a head; nodes * modules + 2 * channels * modules + 2 ops.
@@ -71,7 +66,7 @@ def random_wired(wiring: RandomWiring) -> Workload:
     """
     shape = f"{wiring.family}-{wiring.nodes}x{wiring.modules}"
     ops = WorkloadBuilder(f"random-wired-{shape}-{wiring.dependence}-{wiring.channels}ch-seed{wiring.seed}")
-    size, width = wiring.elements, wiring.width
+    size, width = prod(wiring.shape), wiring.width
     stem = ops.add("stem", "Convolution", [], wiring.shape, 2.0 * KERNEL * COLOURS * size, KERNEL * COLOURS * width)
     ends = [stem] * wiring.channels
     for t in range(wiring.modules):
@@ -84,7 +79,7 @@ def random_wired(wiring: RandomWiring) -> Workload:
 def _add_module(ops: WorkloadBuilder, wiring: RandomWiring, t: int, before: Sequence[int]) -> list[int]:
     """Append module t behind the ops ``before``, one per channel; the ops of its outputs."""
     rng = np.random.default_rng([wiring.seed, t])
-    n, size, width = wiring.nodes, wiring.elements, wiring.width
+    n, size, width = wiring.nodes, prod(wiring.shape), wiring.width
     edges = _connected_graph(wiring.family, n, rng)
     readers, writers = (
         _channel_ends([v for v in range(n) if all(v != edge[end] for edge in edges)], wiring, rng) for end in (1, 0)

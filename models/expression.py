@@ -25,7 +25,7 @@ ELEMENT_BYTES = {"f16": 2, "f32": 4, "c64": 8}
 """Bytes of one element by type, narrow to wide; c64 is a pair of f32."""
 
 _WIDTHS = tuple(ELEMENT_BYTES)
-_HEAD = re.compile(r"([a-z]\w*)(?::([^()]*))?")
+_HEAD, _PORT = re.compile(r"([a-z]\w*)(?::([^()]*))?"), re.compile(r"%(\d+)")
 
 
 @dataclass(frozen=True)
@@ -51,16 +51,12 @@ class Expression:
 
     def __str__(self) -> str:
         if self.operands == tuple(range(len(self.operands))):  # all inputs in order
-            return self._head
+            return f"{self.name}:{self.argument}" if self.argument else self.name
         return self._nested()
-
-    @property
-    def _head(self) -> str:
-        return f"{self.name}:{self.argument}" if self.argument else self.name
 
     def _nested(self) -> str:
         shown = (f"%{x}" if isinstance(x, int) else x._nested() for x in self.operands)
-        return f"{self._head}({','.join(shown)})"
+        return f"{self.name}{':' * bool(self.argument)}{self.argument}({','.join(shown)})"
 
     @property
     def leaves(self) -> tuple[int, ...]:
@@ -141,6 +137,7 @@ def parse_settings(text: str) -> dict[str, str]:
 
 
 def _parse(text: str, start: int) -> tuple[Expression, int]:
+    """The expression that begins at a character, and where it ends."""
     head = _HEAD.match(text, start)
     if head is None or head[1] not in _OPERATIONS:
         raise ValueError(f"expression {text!r}: the name of an operation is expected at character {start}")
@@ -148,16 +145,12 @@ def _parse(text: str, start: int) -> tuple[Expression, int]:
     if end == len(text) or text[end] != "(":
         return Expression(head[1], head[2] or ""), end
     while text[end] != ")":
-        x, end = _operand(text, end + 1)
+        port = _PORT.match(text, end + 1)
+        x, end = (int(port[1]), port.end()) if port else _parse(text, end + 1)
         operands.append(x)
         if end == len(text) or text[end] not in ",)":
             raise ValueError(f"expression {text!r}: ',' or ')' is expected at character {end}")
     return Expression(head[1], head[2] or "", tuple(operands)), end + 1
-
-
-def _operand(text: str, start: int) -> tuple[Expression | int, int]:
-    port = re.compile(r"%(\d+)").match(text, start)
-    return (int(port[1]), port.end()) if port else _parse(text, start)
 
 
 def _letter_sizes(argument: str, shapes: Sequence[Shape]) -> tuple[dict[str, int], str]:
@@ -206,11 +199,6 @@ def _complex(_: str, types: Sequence[TensorType]) -> TensorType:
     if x.element_type != "f32" or x.shape[-1] % 2:
         raise ValueError("pairs of f32 are expected along the last axis")
     return TensorType((*x.shape[:-1], x.shape[-1] // 2), "c64")
-
-
-def _real(_: str, types: Sequence[TensorType]) -> TensorType:
-    (x,) = types
-    return TensorType((*x.shape[:-1], x.shape[-1] * 2), "f32")
 
 
 def _concat(argument: str, types: Sequence[TensorType]) -> TensorType:
@@ -268,7 +256,7 @@ _OPERATIONS: dict[str, tuple[str, Callable[[str, Sequence[TensorType]], TensorTy
     "sum": ("ReduceSum", _reduction),
     "convert": ("Convert", _convert),
     "complex": ("Convert", _complex),
-    "real": ("Convert", _real),
+    "real": ("Convert", lambda _, types: TensorType((*types[0].shape[:-1], types[0].shape[-1] * 2), "f32")),
     "concat": ("Concat", _concat),
     "slice": ("Slice", _slice),
     "reshape": ("Reshape", _reshape),

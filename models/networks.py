@@ -39,8 +39,12 @@ class ModelSpec:
     inputs: tuple[ModelInput, ...]
     outputs: tuple[str, ...]
     num_parameters: int
-    is_tiny: bool
     make_network: Callable[[int], nn.Module]
+
+    @property
+    def is_tiny(self) -> bool:
+        """Whether it is one for tests."""
+        return self.name.startswith("tiny")
 
     def build(self, seed: int = 0) -> ov.Model:
         """The model with weights drawn from ``seed``: float constants in fp16, each followed by a Convert."""
@@ -158,26 +162,21 @@ TINY_LLAMA = DecoderSizes(layers=2, hidden=32, heads=4, key_heads=2, intermediat
 def _images(name: str, summary: str, size: int, network: str, sizes: Any, num_parameters: int) -> ModelSpec:
     """A network from images [1, 3, size, size] to logits."""
     given = (ModelInput("images", (1, 3, size, size), "f32"),)
-    is_tiny = name.startswith("tiny")
-    about = f"{summary}, {size} x {size}"
-    return ModelSpec(name, about, given, ("logits",), num_parameters, is_tiny, seeded(network, sizes))
+    return ModelSpec(name, f"{summary}, {size} x {size}", given, ("logits",), num_parameters, seeded(network, sizes))
 
 
 def _bert(name: str, summary: str, sizes: BertSizes, num_parameters: int) -> ModelSpec:
-    names = ("input_ids", "attention_mask", "token_type_ids")
+    names, outputs = ("input_ids", "attention_mask", "token_type_ids"), ("last_hidden_state", "pooler_output")
     given = tuple(ModelInput(name, (1, BERT_TOKENS), "i64") for name in names)
-    outputs, is_tiny = ("last_hidden_state", "pooler_output"), name.startswith("tiny")
-    about = f"{summary}, {BERT_TOKENS} tokens"
-    return ModelSpec(name, about, given, outputs, num_parameters, is_tiny, seeded("Bert", sizes))
+    return ModelSpec(name, f"{summary}, {BERT_TOKENS} tokens", given, outputs, num_parameters, seeded("Bert", sizes))
 
 
 def llama_decoder(name: str, sizes: DecoderSizes) -> ModelSpec:
     """A decoder of these sizes without state: from token numbers [1, T] to logits [1, T, vocabulary]."""
     shape = f"{sizes.layers} layers of width {sizes.hidden}, {sizes.heads} heads over {sizes.key_heads} of keys"
     about = f"Llama decoder, {shape}, vocabulary of {sizes.vocabulary}, {sizes.tokens} tokens"
-    given, is_tiny = (ModelInput("input_ids", (1, sizes.tokens), "i64"),), name.startswith("tiny")
-    network = seeded("LlamaDecoder", sizes)
-    return ModelSpec(name, about, given, ("logits",), sizes.num_parameters, is_tiny, network)
+    given = (ModelInput("input_ids", (1, sizes.tokens), "i64"),)
+    return ModelSpec(name, about, given, ("logits",), sizes.num_parameters, seeded("LlamaDecoder", sizes))
 
 
 MODELS = (
@@ -228,7 +227,11 @@ class StatefulSpec:
     summary: str
     sizes: DecoderSizes
     precision: WeightPrecision
-    is_tiny: bool
+
+    @property
+    def is_tiny(self) -> bool:
+        """Whether it is one for tests."""
+        return self.name.startswith("tiny")
 
     def build(self, seed: int = 0) -> ov.Model:
         """The model with weights drawn from ``seed``."""
@@ -246,12 +249,11 @@ _STATEFUL = {
 
 
 def _stateful(family: str, sizes: DecoderSizes, precision: WeightPrecision) -> StatefulSpec:
-    is_tiny = family.startswith("tiny")
     experts = f", {sizes.experts} experts of which {sizes.active} are active" if sizes.experts else ""
     shape = f"{sizes.layers} layers of width {sizes.hidden}{experts}, vocabulary of {sizes.vocabulary}"
     kind = "Mixture-of-experts decoder" if sizes.experts else "Llama decoder"
-    name = f"{family}{'_' if is_tiny else '-'}{precision}"
-    return StatefulSpec(name, f"{kind} with key-value cache, {precision} weights, {shape}", sizes, precision, is_tiny)
+    about = f"{kind} with key-value cache, {precision} weights, {shape}"
+    return StatefulSpec(f"{family}{'_' if '_' in family else '-'}{precision}", about, sizes, precision)
 
 
 LANGUAGE_MODELS = tuple(

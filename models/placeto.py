@@ -17,6 +17,9 @@ from hsdag.models.workload import Workload, WorkloadBuilder
 BRANCHES = ("identity", "separable3", "separable5", "average", "maximum")
 """What a node may do with what it reads before it adds the two up."""
 
+Wiring = tuple[tuple[int, int], tuple[str, str]]
+"""The two earlier nodes that a node reads, and what it does with each."""
+
 POOL, COLOURS, CLASSES = 9, 3, 10
 """Elements of a 3x3 window, channels of an image, classes of CIFAR-10."""
 
@@ -59,14 +62,6 @@ class EnasSizes:
         return self.cells // 3, 2 * self.cells // 3
 
 
-@dataclass(frozen=True)
-class _Node:
-    """The two earlier nodes that a node reads, and what it does with each."""
-
-    reads: tuple[int, int]
-    branches: tuple[str, str]
-
-
 def enas(sizes: EnasSizes) -> Workload:
     """The network; weights are held by the ops."""
     network = WorkloadBuilder(f"enas-{sizes.cells}x{sizes.nodes}-seed{sizes.seed}")
@@ -87,16 +82,16 @@ def enas(sizes: EnasSizes) -> Workload:
     return network.build()
 
 
-def _draw_wiring(nodes: int, rng: np.random.Generator) -> list[_Node]:
+def _draw_wiring(nodes: int, rng: np.random.Generator) -> list[Wiring]:
     """The nodes of a cell; number 0 and 1 are its inputs."""
     return [
-        _Node((int(rng.integers(n)), int(rng.integers(n))), (str(rng.choice(BRANCHES)), str(rng.choice(BRANCHES))))
+        ((int(rng.integers(n)), int(rng.integers(n))), (str(rng.choice(BRANCHES)), str(rng.choice(BRANCHES))))
         for n in range(2, nodes + 2)
     ]
 
 
 def _add_cell(
-    network: WorkloadBuilder, name: str, sizes: EnasSizes, wiring: list[_Node], inputs: tuple[int, int]
+    network: WorkloadBuilder, name: str, sizes: EnasSizes, wiring: list[Wiring], inputs: tuple[int, int]
 ) -> int:
     """Append a cell behind two ops; the op that joins what no node of it reads.
 
@@ -109,13 +104,13 @@ def _add_cell(
         channels = network.type_of(op).shape[1]
         weights = channels * sizes.filters
         results.append(network.add(f"{name}.in{i}", "Convolution", [op], shape, 2.0 * channels * elements, weights))
-    for n, node in enumerate(wiring):
-        reads = [
+    for n, (reads, branches) in enumerate(wiring):
+        ends = [
             _add_branch(network, f"{name}.n{n}.{side}", sizes, branch, results[read])
-            for side, read, branch in zip("ab", node.reads, node.branches, strict=True)
+            for side, read, branch in zip("ab", reads, branches, strict=True)
         ]
-        results.append(network.add(f"{name}.n{n}", "Add", list(dict.fromkeys(reads)), shape, float(elements)))
-    read = {i for node in wiring for i in node.reads}
+        results.append(network.add(f"{name}.n{n}", "Add", list(dict.fromkeys(ends)), shape, float(elements)))
+    read = {i for reads, _ in wiring for i in reads}
     ends = [op for i, op in enumerate(results) if i not in read]
     return network.add(f"{name}.out", "Concat", ends, (shape[0], len(ends) * shape[1], *shape[2:]), 0.0)
 
@@ -182,73 +177,55 @@ def nmt(sizes: NmtSizes) -> Workload:
     """The unrolled model: for S and T words and l layers (1 + 2l) S + (6 + 2l) T + 2l + 5 ops.
 
     All steps read the same weights, which are ops of type Parameter. A state is one tensor of two halves, what the
-    cell gives and what it remembers.
+    cell gives and what it remembers. The decoder begins with the encoder's last states.
     """
-    name = f"nmt-{sizes.layers}x{sizes.source_steps}x{sizes.target_steps}"
-    return _Unrolling(WorkloadBuilder(name), sizes).build()
+    model = WorkloadBuilder(f"nmt-{sizes.layers}x{sizes.source_steps}x{sizes.target_steps}")
+    batch, w, steps = sizes.batch, sizes.width, sizes.source_steps
+    states = [list[int]() for _ in range(sizes.layers)]
 
+    def weight(name: str, rows: int, columns: int) -> int:
+        return model.add(name, "Parameter", [], (rows, columns), 0.0)
 
-@dataclass(frozen=True)
-class _Unrolling:
-    model: WorkloadBuilder
-    sizes: NmtSizes
-
-    def build(self) -> Workload:
-        """All steps of the encoder, then those of the decoder, which begins with the encoder's last states."""
-        sizes, w = self.sizes, self.sizes.width
-        weights, states = self._cell_weights("encoder", w), [list[int]() for _ in range(sizes.layers)]
-        table, tops = self._weight("encoder.embedding", sizes.vocabulary, w), list[int]()
-        for t in range(sizes.source_steps):
-            tops.append(self._step(f"encoder.t{t}", table, [], weights, states))
-        memory = self.model.add("memory", "Concat", tops, (sizes.batch, sizes.source_steps, w), 0.0)
-        weights = self._cell_weights("decoder", 2 * w if sizes.feeds_attention else w)
-        table = self._weight("decoder.embedding", sizes.vocabulary, w)
-        joint, head = self._weight("attention.weight", 2 * w, w), self._weight("logits.weight", w, sizes.vocabulary)
-        attended: list[int] = []
-        for t in range(sizes.target_steps):
-            fed = attended if sizes.feeds_attention else []
-            top = self._step(f"decoder.t{t}", table, fed, weights, states)
-            attended = [self._attend(f"decoder.t{t}", top, memory, joint)]
-            self._product(f"decoder.t{t}.logits", [*attended, head], w, sizes.vocabulary)
-        return self.model.build()
-
-    def _cell_weights(self, name: str, read: int) -> list[int]:
+    def cell_weights(name: str, read: int) -> list[int]:
         """Weights of the layers; the first one reads a word, or a word and the attention."""
-        w = self.sizes.width
-        rows = [(w if i else read) + w for i in range(self.sizes.layers)]
-        return [self._weight(f"{name}.l{i}.weight", r, GATES * w) for i, r in enumerate(rows)]
+        return [weight(f"{name}.l{i}.weight", (w if i else read) + w, GATES * w) for i in range(sizes.layers)]
 
-    def _weight(self, name: str, rows: int, columns: int) -> int:
-        return self.model.add(name, "Parameter", [], (rows, columns), 0.0)
+    def product(name: str, sources: list[int], rows: int, columns: int) -> int:
+        return model.add(name, "MatMul", sources, (batch, columns), 2.0 * batch * rows * columns)
 
-    def _product(self, name: str, sources: list[int], rows: int, columns: int) -> int:
-        flops = 2.0 * self.sizes.batch * rows * columns
-        return self.model.add(name, "MatMul", sources, (self.sizes.batch, columns), flops)
-
-    def _step(self, name: str, table: int, fed: list[int], weights: list[int], states: list[list[int]]) -> int:
+    def step(name: str, table: int, fed: list[int], weights: list[int]) -> int:
         """One word through all layers, whose states are replaced; the last layer's state.
 
         ``fed`` is what the first layer reads beside the word.
         """
-        batch, w = self.sizes.batch, self.sizes.width
-        x = [self.model.add(f"{name}.word", "Gather", [table], (batch, w), 0.0), *fed]
-        for i, weight in enumerate(weights):
-            rows = w * (len(x) + len(states[i]))
-            gates = self._product(f"{name}.l{i}.gates", [*x, *states[i], weight], rows, GATES * w)
-            flops = CELL_COST * batch * w
-            x = [self.model.add(f"{name}.l{i}.state", "Tanh", [gates, *states[i]], (batch, 2 * w), flops)]
+        x = [model.add(f"{name}.word", "Gather", [table], (batch, w), 0.0), *fed]
+        for i, own in enumerate(weights):
+            gates = product(f"{name}.l{i}.gates", [*x, *states[i], own], w * (len(x) + len(states[i])), GATES * w)
+            x = [model.add(f"{name}.l{i}.state", "Tanh", [gates, *states[i]], (batch, 2 * w), CELL_COST * batch * w)]
             states[i] = x
         return x[0]
 
-    def _attend(self, name: str, top: int, memory: int, weight: int) -> int:
+    def attend(name: str, top: int, memory: int, joint: int) -> int:
         """Attention of a step to the encoder's states, joined with the step's own: [batch, width]."""
-        batch, w, steps = self.sizes.batch, self.sizes.width, self.sizes.source_steps
         flops = 2.0 * batch * w * steps
-        scores = self.model.add(f"{name}.scores", "MatMul", [top, memory], (batch, steps), flops)
+        scores = model.add(f"{name}.scores", "MatMul", [top, memory], (batch, steps), flops)
         cost = float(TRANSCENDENTAL_COST["Softmax"] * batch * steps)
-        shares = self.model.add(f"{name}.softmax", "Softmax", [scores], (batch, steps), cost)
-        context = self.model.add(f"{name}.context", "MatMul", [shares, memory], (batch, w), flops)
-        return self._product(f"{name}.attention", [context, top, weight], 2 * w, w)
+        shares = model.add(f"{name}.softmax", "Softmax", [scores], (batch, steps), cost)
+        context = model.add(f"{name}.context", "MatMul", [shares, memory], (batch, w), flops)
+        return product(f"{name}.attention", [context, top, joint], 2 * w, w)
+
+    weights, table = cell_weights("encoder", w), weight("encoder.embedding", sizes.vocabulary, w)
+    tops = [step(f"encoder.t{t}", table, [], weights) for t in range(steps)]
+    memory = model.add("memory", "Concat", tops, (batch, steps, w), 0.0)
+    weights = cell_weights("decoder", 2 * w if sizes.feeds_attention else w)
+    table = weight("decoder.embedding", sizes.vocabulary, w)
+    joint, head = weight("attention.weight", 2 * w, w), weight("logits.weight", w, sizes.vocabulary)
+    attended: list[int] = []
+    for t in range(sizes.target_steps):
+        top = step(f"decoder.t{t}", table, attended if sizes.feeds_attention else [], weights)
+        attended = [attend(f"decoder.t{t}", top, memory, joint)]
+        product(f"decoder.t{t}.logits", [*attended, head], w, sizes.vocabulary)
+    return model.build()
 
 
 PTB_OPS, PTB_STEPS = 390, 40

@@ -181,7 +181,7 @@ Kernel = int | tuple[int, int]
 
 
 class ConvNormRelu(nn.Module):
-    """Convolution, batch norm, ReLU: [B, C, H, W] -> [B, out_channels, H', W']."""
+    """Convolution, batch norm, ReLU."""
 
     def __init__(
         self, in_channels: int, out_channels: int, kernel: Kernel, stride: int = 1, padding: Kernel = 0
@@ -341,24 +341,6 @@ def transform_input(images: torch.Tensor) -> torch.Tensor:
 BERT_EPS = 1e-12
 
 
-class BertEmbeddings(nn.Module):
-    """Word, token type and position embeddings, summed and normalised."""
-
-    def __init__(self, sizes: BertSizes) -> None:
-        super().__init__()
-        self.words = nn.Embedding(sizes.vocabulary, sizes.hidden)
-        self.token_types = nn.Embedding(sizes.token_types, sizes.hidden)
-        self.positions = nn.Embedding(sizes.positions, sizes.hidden)
-        self.norm = nn.LayerNorm(sizes.hidden, eps=BERT_EPS)
-
-    def forward(self, input_ids: torch.Tensor, token_type_ids: torch.Tensor) -> torch.Tensor:
-        """[B, T] and [B, T] -> [B, T, D]."""
-        position_ids = torch.arange(input_ids.shape[1]).unsqueeze(0)
-        x = self.words(input_ids) + self.token_types(token_type_ids) + self.positions(position_ids)
-        normalised: torch.Tensor = self.norm(x)
-        return normalised
-
-
 class BertAttention(nn.Module):
     """Scaled dot-product attention over A heads, and the projection of their joint output."""
 
@@ -408,7 +390,10 @@ class Bert(nn.Module):
 
     def __init__(self, sizes: BertSizes) -> None:
         super().__init__()
-        self.embeddings = BertEmbeddings(sizes)
+        self.words = nn.Embedding(sizes.vocabulary, sizes.hidden)
+        self.token_types = nn.Embedding(sizes.token_types, sizes.hidden)
+        self.positions = nn.Embedding(sizes.positions, sizes.hidden)
+        self.norm = nn.LayerNorm(sizes.hidden, eps=BERT_EPS)
         self.layers = nn.ModuleList(BertLayer(sizes) for _ in range(sizes.layers))
         self.pooler = nn.Linear(sizes.hidden, sizes.hidden)
 
@@ -417,7 +402,8 @@ class Bert(nn.Module):
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Three times [B, T] -> last hidden state [B, T, D], pooler output [B, D]; mask 0 hides a token."""
         bias = (1.0 - attention_mask[:, None, None, :].float()) * torch.finfo(torch.float32).min
-        x = self.embeddings(input_ids, token_type_ids)
+        positions = self.positions(torch.arange(input_ids.shape[1]).unsqueeze(0))
+        x = self.norm(self.words(input_ids) + self.token_types(token_type_ids) + positions)
         for layer in self.layers:
             x = layer(x, bias)
         return x, torch.tanh(self.pooler(x[:, 0]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -37,7 +38,7 @@ def execute(workload: Workload, inputs: Mapping[str, Array]) -> dict[str, Array]
     sources = [graph.predecessors.of(v).tolist() for v in range(graph.num_ops)]
     values = values_of(workload.expressions, sources, graph.topological_order.tolist(), inputs)
     assert all(values[v].shape == graph.shape_of(v) for v in range(graph.num_ops)), graph.name
-    return {name: _value(x, values) for name, x in workload.outputs.items()}
+    return {name: evaluate(x, values) for name, x in workload.outputs.items()}
 
 
 def values_of(
@@ -68,13 +69,11 @@ def values_of(
     return values
 
 
-def _value(x: Expression | int, values: list[Array]) -> Array:
-    return values[x] if isinstance(x, int) else evaluate(x, values)
-
-
-def evaluate(expression: Expression, values: list[Array]) -> Array:
-    """The value of an expression whose numbers are indices of ``values``."""
-    operands = [_value(x, values) for x in expression.operands]
+def evaluate(expression: Expression | int, values: list[Array]) -> Array:
+    """The value of an expression whose numbers are indices of ``values``, or of a number."""
+    if isinstance(expression, int):
+        return values[expression]
+    operands = [evaluate(x, values) for x in expression.operands]
     name, argument = expression.name, expression.argument
     settings = dict(item.split("=") for item in argument.split(",") if "=" in item)
     if name in _PLAIN:
@@ -113,15 +112,8 @@ def _einsum(argument: str, *operands: Array) -> Array:
     return np.asarray(np.einsum(f"{''.join(made)}->{out}", product))
 
 
-def _sum(*operands: Array) -> Array:
-    total = operands[0]
-    for x in operands[1:]:
-        total = total + x
-    return total
-
-
 _PLAIN: dict[str, Callable[..., Array]] = {
-    "add": _sum,
+    "add": lambda *xs: functools.reduce(np.add, xs),
     "sub": np.subtract,
     "mul": np.multiply,
     "div": np.divide,

@@ -5,9 +5,16 @@ from __future__ import annotations
 from pkgutil import iter_modules
 
 SHARED_MODULES = {
-    "affinity": "documents", "cpp": "programs", "csv": "documents", "dot": "documents", "ir": "programs",
-    "json": "documents", "ovms": "parts", "parts": "parts", "python": "programs",
-}  # fmt: skip
+    "affinity": "documents",
+    "cpp": "programs",
+    "csv": "documents",
+    "dot": "documents",
+    "ir": "programs",
+    "json": "documents",
+    "ovms": "parts",
+    "parts": "parts",
+    "python": "programs",
+}
 """The module of each format that shares one; any other format has a module of its name."""
 
 

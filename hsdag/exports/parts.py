@@ -12,17 +12,15 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import openvino as ov
-from pydantic import AfterValidator, Field, ValidationError
+from pydantic import AfterValidator, Field
 
 from hsdag.exports.base import Exporter, ModelSource
-from hsdag.ir.errors import FileFormatError, OptionError
-from hsdag.ir.files import first_problem, new_folder, parse_document, read_text
+from hsdag.ir.errors import OptionError
+from hsdag.ir.files import new_folder, parse_record, read_text
 from hsdag.ir.placement.placement import ModelRecord, Placement, Record
 from hsdag.runtime.executor.placed_parts import Part, PlacedParts, TensorSource, placed_parts
 from hsdag.runtime.objectives import find_objective
 
-FORMAT_NAME: Literal["hsdag-parts"] = "hsdag-parts"
-FORMAT_VERSION: Literal[1] = 1
 MANIFEST = "manifest.json"
 """The name of the file in its folder."""
 CONFIG = "config.json"
@@ -84,8 +82,8 @@ class PartRecord(Record):
 class PartsManifest(Record):
     """Parts in an order in which they can run, and the placement that they were cut by."""
 
-    format: Literal["hsdag-parts"] = FORMAT_NAME
-    version: Literal[1] = FORMAT_VERSION
+    format: Literal["hsdag-parts"] = "hsdag-parts"
+    version: Literal[1] = 1
     model: ModelRecord
     inputs: tuple[TensorRecord, ...]
     outputs: tuple[PartInput, ...]
@@ -96,11 +94,7 @@ class PartsManifest(Record):
     def load(path: str | Path) -> PartsManifest:
         """Read a manifest, or that of a folder. Raises FileFormatError when it is missing, or no manifest."""
         file = Path(path) / MANIFEST if Path(path).is_dir() else Path(path)
-        document = parse_document(read_text(file), str(file), FORMAT_NAME, (FORMAT_VERSION,))
-        try:
-            return PartsManifest.model_validate(document)
-        except ValidationError as error:
-            raise FileFormatError(f"{file}: {first_problem(error)}") from error
+        return parse_record(PartsManifest, read_text(file), str(file))
 
 
 def write_parts(placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:

@@ -155,20 +155,9 @@ class ComputationGraph:
 
         graph = nx.MultiDiGraph(name=self.name)
         for v in range(self.num_ops):
-            graph.add_node(
-                v,
-                name=self.op_names[v],
-                type=self.op_types[v],
-                shape=self.shape_of(v),
-                element_type=self.element_types[v],
-                output_bytes=int(self.output_bytes[v]),
-                weight_bytes=int(self.weight_bytes[v]),
-                flops=float(self.flops[v]),
-            )
-        rows = zip(self.edge_src, self.edge_dst, self.edge_src_port, self.edge_dst_port, self.edge_bytes, strict=True)
-        graph.add_edges_from(
-            (int(s), int(d), {"src_port": int(sp), "dst_port": int(dp), "bytes": int(b)}) for s, d, sp, dp, b in rows
-        )
+            graph.add_node(v, name=self.op_names[v], type=self.op_types[v], flops=float(self.flops[v]))
+        rows = zip(self.edge_src.tolist(), self.edge_dst.tolist(), self.edge_bytes.tolist(), strict=True)
+        graph.add_edges_from((s, d, {"bytes": b}) for s, d, b in rows)
         return graph
 
     def to_pyg(self, features: NDArray[np.floating[Any]] | None = None) -> Data:

@@ -10,14 +10,11 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from hsdag.ir.errors import FileFormatError
-from hsdag.ir.files import first_problem, parse_document, read_text, write_atomically
+from hsdag.ir.files import parse_record, read_text, write_atomically
 from hsdag.ir.graph.computation_graph import ComputationGraph, padded
-
-FORMAT_NAME: Literal["hsdag-graph"] = "hsdag-graph"
-FORMAT_VERSION: Literal[1] = 1
 
 _Count = Annotated[int, Field(ge=0, lt=2**62)]
 
@@ -27,8 +24,8 @@ class GraphRecord(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    format: Literal["hsdag-graph"] = FORMAT_NAME
-    version: Literal[1] = FORMAT_VERSION
+    format: Literal["hsdag-graph"] = "hsdag-graph"
+    version: Literal[1] = 1
     name: str
     op_names: tuple[str, ...]
     op_types: tuple[str, ...]
@@ -58,17 +55,12 @@ def write_graph_file(graph: ComputationGraph, path: Path) -> None:
 
 def read_graph_file(path: Path) -> ComputationGraph:
     """Read a graph file. Raises FileFormatError when it is missing, or is no graph."""
-    document = parse_document(read_text(path), str(path), FORMAT_NAME, (FORMAT_VERSION,))
+    record = parse_record(GraphRecord, read_text(path), str(path))
+    columns: dict[str, Any] = dict(record.model_dump(exclude={"format", "version"}))
+    columns["shapes"], columns["ranks"] = padded(record.shapes)
+    types = {"flops": np.float64, "is_dynamic": np.bool_}
+    arrays: dict[str, Any] = {k: np.array(v, types.get(k, np.int64)) for k, v in columns.items() if type(v) is list}
     try:
-        record = GraphRecord.model_validate(document)
-        columns: dict[str, Any] = dict(record.model_dump(exclude={"format", "version"}))
-        columns["shapes"], columns["ranks"] = padded(record.shapes)
-        types = {"flops": np.float64, "is_dynamic": np.bool_}
-        lists: dict[str, Any] = {
-            k: np.array(v, types.get(k, np.int64)) for k, v in columns.items() if isinstance(v, list)
-        }
-        return ComputationGraph(**columns | lists)
-    except ValidationError as error:
-        raise FileFormatError(f"{path}: {first_problem(error)}") from error
+        return ComputationGraph(**columns | arrays)
     except ValueError as error:
         raise FileFormatError(f"{path}: {error}") from error

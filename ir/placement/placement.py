@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from hsdag.ir.errors import DeviceError, FileFormatError, OptionError, PlacementError
-from hsdag.ir.files import first_problem, parse_document, parse_json, read_text, write_atomically
+from hsdag.ir.errors import DeviceError, OptionError, PlacementError
+from hsdag.ir.files import parse_record, read_text, write_atomically
 from hsdag.ir.graph.colocation import check_colocation
 from hsdag.ir.graph.computation_graph import ComputationGraph
 
@@ -163,20 +163,7 @@ class Placement(Record):
     @staticmethod
     def from_json(text: str, origin: str = "placement") -> Placement:
         """Parse a document. Raises FileFormatError that names ``origin`` and the path inside the document."""
-        try:
-            document = parse_document(text, origin, FORMAT_NAME, (1, FORMAT_VERSION))
-        except FileFormatError as error:
-            if not _is_bare_map(text):
-                raise
-            raise FileFormatError(
-                f"{origin} only maps names to devices, which is enough for 'hsdag solve' and 'hsdag simulate'; "
-                "here a placement file is expected, which says what it is for, as 'hsdag place' and 'hsdag solve -o' "
-                "write it"
-            ) from error
-        try:
-            return Placement.model_validate(document)
-        except ValidationError as error:
-            raise FileFormatError(f"{origin}: {first_problem(error)}") from error
+        return parse_record(Placement, text, origin, (1, FORMAT_VERSION))
 
     def save(self, path: str | Path) -> None:
         """Write the file atomically. Raises OutputError."""
@@ -304,12 +291,3 @@ class Placement(Record):
         clone = model.clone()
         fix_shapes(clone, {}, self.model.input_shapes, dynamic=True)
         return clone
-
-
-def _is_bare_map(text: str) -> bool:
-    """Whether a text is a JSON object of texts that tells no format, such as a device by the name of every op."""
-    try:
-        found = parse_json(text, "")
-    except FileFormatError:
-        return False
-    return isinstance(found, dict) and "format" not in found and {type(value) for value in found.values()} == {str}

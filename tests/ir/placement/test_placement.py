@@ -117,7 +117,7 @@ def test_a_missing_field_is_named(field: str) -> None:
         ('{"format":\n', "not JSON .*line 2"),
         ("[]", "not a placement file"),
         ("<net>", "not JSON .*; a placement file is expected"),
-        ('{"a": "CPU", "b": "GPU"}', "only maps names to devices.*here a placement file is expected"),
+        ('{"a": "CPU", "b": "GPU"}', "'format' is not 'hsdag-placement'; this is not a placement file"),
         ("[" * 100_000, "Python cannot read this document"),
         ('{"format": ' + "1" * 5000 + "}", "Python cannot read this document"),
     ],
