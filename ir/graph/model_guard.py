@@ -14,6 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -140,17 +141,13 @@ def _sizes_bytes(path: Path) -> tuple[int, int]:
         beside = list(path.rglob("*") if path.is_dir() else path.parent.iterdir())
     except PermissionError:  # of a folder whose files may be read, but not listed
         beside = [path, Path(f"{_stem(path)}.bin")]
-    size_bytes = {file: _size_bytes(file) for file in beside}
-    own = [size for file, size in size_bytes.items() if path.is_dir() or path.stem in (file.stem, Path(file.stem).stem)]
-    return sum(own), sum(size_bytes.values())
-
-
-def _size_bytes(file: Path) -> int:
-    """Of a file; others come and go in its folder, and a folder counts as nothing."""
-    try:
-        return file.stat().st_size if file.is_file() else 0
-    except OSError:
-        return 0
+    own_bytes = beside_bytes = 0
+    for file in beside:
+        with suppress(OSError):  # others come and go in its folder
+            size_bytes = file.stat().st_size if file.is_file() else 0
+            beside_bytes += size_bytes
+            own_bytes += size_bytes * (path.is_dir() or path.stem in (file.stem, Path(file.stem).stem))
+    return own_bytes, beside_bytes
 
 
 GUARD = ModelGuard()

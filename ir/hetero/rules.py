@@ -18,7 +18,7 @@ on; K edges into the M nodes, into each of them first those from other such node
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -100,24 +100,24 @@ class Workspace(NamedTuple):
         """Workspace to split the net."""
         m, k = len(net.constant), len(net.src)
 
-        def ints(size: int) -> IntArray:
-            return np.zeros(size, dtype=np.int64)
+        def zeros(size: int, kind: type = np.int64) -> Any:
+            return np.zeros(size, dtype=kind)
 
         return Workspace(
-            Split(ints(m), np.zeros(k, dtype=np.bool_), ints(m), ints(m), ints(m)),
-            Rings(ints(m), ints(m), ints(m), ints(m), ints(m), ints(k), ints(m), ints(m), ints(m)),
-            members=ints(m),
-            chosen=ints(m),
-            changed=ints(m),
-            after=np.zeros(m, dtype=np.uint64),
-            by_way=np.zeros(m, dtype=np.uint64),
-            slot=ints(m),
-            returned=np.zeros(m, dtype=np.bool_),
-            above=np.zeros(m, dtype=np.int8),
-            least=np.zeros(m, dtype=np.int8),
-            cut=ints(k),
-            doubtful=ints(k),
-            ranks=ints(2 * m),
+            Split(zeros(m), zeros(k, np.bool_), zeros(m), zeros(m), zeros(m)),
+            Rings(**{field: zeros(k if field == "link" else m) for field in Rings._fields}),
+            members=zeros(m),
+            chosen=zeros(m),
+            changed=zeros(m),
+            after=zeros(m, np.uint64),
+            by_way=zeros(m, np.uint64),
+            slot=zeros(m),
+            returned=zeros(m, np.bool_),
+            above=zeros(m, np.int8),
+            least=zeros(m, np.int8),
+            cut=zeros(k),
+            doubtful=zeros(k),
+            ranks=zeros(2 * m),
         )
 
 
@@ -168,10 +168,11 @@ def link_edges(net: Net, parts: Split, rings: Rings, start: int, count: int) -> 
 
 
 @inner
-def find_rings(net: Net, parts: Split, rings: Rings, submodels: IntArray) -> None:
+def find_rings(net: Net, parts: Split, rings: Rings, submodels: IntArray) -> bool:
     """Find which ring each of the submodels [S] is on; NO_CYCLE where it waits for none that waits for it.
 
-    Others are left out. R. Tarjan, "Depth-first search and linear graph algorithms", 1972, without recursion.
+    Others are left out. Returns whether one is on a ring. R. Tarjan, "Depth-first search and linear graph algorithms",
+    1972, without recursion.
     """
     for s in submodels:
         rings.opened[s], rings.ring[s] = -1, UNKNOWN
@@ -196,11 +197,6 @@ def find_rings(net: Net, parts: Split, rings: Rings, submodels: IntArray) -> Non
                 rings.lowest[s] = min(rings.lowest[s], rings.opened[t])
                 t = -1
             s = t
-
-
-@inner
-def any_on_ring(rings: Rings, submodels: IntArray) -> bool:
-    """Whether one of the submodels [S] waits for another that waits for it."""
     found = False
     for s in submodels:
         found = found or rings.ring[s] >= 0
@@ -263,8 +259,7 @@ def join(net: Net, work: Workspace, device: IntArray) -> bool:
         if parts.size[v]:
             work.chosen[num] = v
             num += 1
-    find_rings(net, parts, rings, work.chosen[:num])
-    waits: bool = any_on_ring(rings, work.chosen[:num])
+    waits: bool = find_rings(net, parts, rings, work.chosen[:num])
     return waits
 
 
@@ -460,8 +455,7 @@ def open_rings(net: Net, work: Workspace, num_cut: int) -> int:
             work.chosen[num] = s
             num += 1
     link_edges(net, parts, rings, ZERO, len(work.chosen))
-    find_rings(net, parts, rings, work.chosen[:num])
-    if not any_on_ring(rings, work.chosen[:num]):
+    if not find_rings(net, parts, rings, work.chosen[:num]):
         return num_cut
     work.ranks[:] = NO_RANK
     for v in range(len(work.chosen)):

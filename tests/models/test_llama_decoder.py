@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from hsdag.models.networks import SMALL_LLAMA, TINY_LLAMA, DecoderSizes, llama_decoder
+from hsdag.models.networks import SMALL_LLAMA, TINY_LLAMA
 from hsdag.models.torch_networks import LlamaDecoder, random_network
 from tests.models.test_stateful_models import Array, by_formula
 
@@ -45,8 +45,3 @@ def test_declared_parameters_are_those_of_the_network() -> None:
     with torch.device("meta"):
         network = LlamaDecoder(SMALL_LLAMA)
     assert sum(x.numel() for x in network.parameters()) == SMALL_LLAMA.num_parameters
-
-
-def test_other_sizes_make_other_models() -> None:
-    model = llama_decoder("one_layer", DecoderSizes(1, 16, 2, 1, 24, 10, 4)).build(0)
-    assert list(model.output(0).shape) == [1, 4, 10]

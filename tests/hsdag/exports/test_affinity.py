@@ -59,19 +59,6 @@ def test_one_device_for_all_compiles_plainly(core: ov.Core, model: ov.Model, pla
     assert set(affinities(placement.apply(model)).values()) == {f"CPU_{device}"}
 
 
-def test_a_compiled_model_can_be_reshaped_by_its_owner(core: ov.Core, place: Place) -> None:
-    x = op.parameter([2, 3], np.float32, name="x")
-    size = op.convert(op.reduce_prod(op.shape_of(x), op.constant([0])), "f32", name="size")
-    model = ov.Model([op.result(op.multiply(op.tanh(op.relu(x)), size))], [x], "m")
-    before = [(node.get_friendly_name(), node.get_type_name()) for node in model.get_ordered_ops()]
-    placement = place(model, lambda s: ("FAST", "SLOW")[s % 2])
-    placement.compile(core, model)
-    assert [(node.get_friendly_name(), node.get_type_name()) for node in model.get_ordered_ops()] == before
-    model.reshape([4, 3])
-    found = core.compile_model(model, "CPU")([np.full((4, 3), 100, np.float32)])[0]
-    assert np.allclose(found, 12)
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_computed_shapes_and_axes_are_no_inputs_of_submodels(core: ov.Core, place: Place, run: Run, seed: int) -> None:
     """They come from the shape of an op that is read for nothing else."""

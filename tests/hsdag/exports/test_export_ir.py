@@ -8,9 +8,7 @@ from typing import Any
 
 import numpy as np
 import openvino as ov
-import pytest
 from numpy.typing import NDArray
-from openvino import opset13 as op
 
 from hsdag.exports.base import export_placement
 from hsdag.ir.graph.reader import load_model
@@ -55,17 +53,3 @@ def test_copies_take_no_room_in_the_weights_of_a_program(
     shape_constants_bytes = 64
     plain_bytes = (tmp_path / "plain.bin").stat().st_size
     assert (tmp_path / "placed.bin").stat().st_size <= plain_bytes + shape_constants_bytes
-
-
-def test_ops_that_share_a_name_survive_the_file(tmp_path: Path, core: ov.Core, alternating: Alternating) -> None:
-    x = op.parameter([2], np.float32, name="x")
-    y = x
-    for value in (2, 3, 5):
-        y = op.tanh(op.multiply(y, op.constant(np.full(2, value, np.float32), name="k"), name="m"), name="t")
-    model = ov.Model([y], [x], "m")
-    placement = alternating(model)
-    back = load_model(export_placement(placement, "ir", tmp_path / "m.xml", model)[0])
-    compiled = Placement.from_model(back).compile(core, back)
-    point = np.asarray([0.1, -0.2], np.float32)
-    expected = np.tanh(5 * np.tanh(3 * np.tanh(2 * point)))
-    assert compiled([point])[0] == pytest.approx(expected, rel=1e-4)

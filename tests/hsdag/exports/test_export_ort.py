@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -152,12 +151,3 @@ def test_other_models_than_onnx_and_other_endings_are_refused(
         hsdag.export(halves(place, onnx_file), "ort", tmp_path / "out.xml", onnx_file)
     with pytest.raises(OutputError, match=r"out.onnx cannot be written: No such file or directory"):
         hsdag.export(halves(place, onnx_file), "ort", tmp_path / "absent" / "out.onnx", onnx_file)
-
-
-def test_without_the_package_onnx_the_line_to_install_it_is_named(
-    tmp_path: Path, place: Place, onnx_file: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    placement = halves(place, onnx_file)
-    monkeypatch.setitem(sys.modules, "onnx", None)
-    with pytest.raises(OptionError, match=r"needs the package onnx: pip install hsdag\[onnx\]"):
-        hsdag.export(placement, "ort", tmp_path / "out.onnx", onnx_file)

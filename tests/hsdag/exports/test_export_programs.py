@@ -81,17 +81,6 @@ def test_without_the_model_the_script_takes_the_original(tmp_path: Path, place: 
     assert (done.stderr, done.stdout.splitlines()[0]) == ("", "submodels: 2")
 
 
-@pytest.mark.parametrize("executor", ["hetero", "work-conserving"])
-def test_the_script_names_a_missing_file(
-    tmp_path: Path, model: ov.Model, alternating: Alternating, executor: str
-) -> None:
-    placement = alternating(model).model_copy(update={"executor": executor})
-    (script,) = export_placement(placement, "python", tmp_path / "run.py")
-    done = run_script(script, is_isolated=executor == "hetero")
-    assert done.returncode == 1
-    assert re.fullmatch(r"no such file: .*sample\.xml; usage: .*\n", done.stderr)
-
-
 def compiler() -> str:
     found = shutil.which("g++") or shutil.which("c++")
     if found is None or not (PACKAGE / "include").exists():
