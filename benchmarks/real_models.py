@@ -45,8 +45,7 @@ from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
 from hsdag.placing.final import LARGEST_TOLERANCE, SLACK, TOLERANCE_FULL_PRECISION
 from hsdag.runtime.executor.compiling import compile_placed
 from hsdag.runtime.machine.devices import infer_checked
-from hsdag.runtime.measuring.differences import output_difference
-from hsdag.runtime.measuring.references import op_by_op
+from hsdag.runtime.measuring.differences import op_by_op, output_difference
 
 FOLDER = Path("artifacts", "real-models")
 SINGLE = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}

@@ -79,7 +79,7 @@ def place(
     from hsdag.models import Workload
     from hsdag.placing.place import run_place
     from hsdag.runtime.machine.devices import PRECISION_OPTION, parse_values
-    from hsdag.runtime.measuring.references import parse_reference
+    from hsdag.runtime.measuring.differences import parse_reference
     from hsdag.search.options import PlaceOptions, command_words, input_scenarios
 
     is_file = isinstance(model, str | Path)

@@ -71,7 +71,7 @@ def check_not_model(outputs: Iterable[Path], model: Path, inputs: Path | None = 
 def write_timeline(timeline: Timeline | None, trace: Path | None, gantt: Path | None) -> None:
     """Write the requested files."""
     if timeline is not None and trace is not None:
-        from hsdag.runtime.timeline.trace import write_trace
+        from hsdag.runtime.timeline.timeline import write_trace
 
         write_trace(timeline, trace)
     if timeline is not None and gantt is not None:

@@ -1,12 +1,17 @@
-"""How far outputs of a model on one device are from those on another one: of all of it, or up to an op.
+"""What a model computes on a device, or by other means than compiling it whole, and how far outputs are apart.
 
-Legend: N ops of the model.
+Legend: N ops of the model, I inputs, R results.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+import importlib
+import math
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 import openvino as ov
@@ -14,11 +19,11 @@ from numpy.typing import NDArray
 from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import ExecutionError, ModelError
-from hsdag.runtime.machine.devices import make_core
+from hsdag.ir.errors import ExecutionError, ModelError, OptionError
+from hsdag.ir.placement.placement import ReferenceName
+from hsdag.runtime.machine.devices import array_of, infer_checked, make_core
 from hsdag.runtime.measuring.inferences import Course, CourseRunner
 from hsdag.runtime.measuring.messages import Distance
-from hsdag.runtime.measuring.references import alone
 
 CPU_IN_SINGLE = DeviceSpec("CPU", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
 """What outputs of devices are compared with."""
@@ -172,3 +177,158 @@ def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -
         worst |= {name: max(worst[name], figure) for name, figure in figures.items()}
         worst["cosine"] = min(worst["cosine"], float(a @ b) / norm if norm else float(not gap.any()))
     return worst
+
+
+REFERENCES: tuple[ReferenceName, ...] = tuple(name for name in get_args(ReferenceName) if name != "numpy")
+"""Those that a user can choose."""
+
+LARGE_PRODUCT = 10**7
+"""Multiplications from which a matrix product is compiled: OpenVINO's own evaluation of it is a plain loop."""
+
+Arrays = list[NDArray[Any]]
+
+
+def parse_reference(text: str, model: Path | None) -> ReferenceName:
+    """A reference by name. Raises OptionError that lists the choices, or says what ``onnxruntime`` lacks."""
+    for name in REFERENCES:
+        if text == name:
+            if name == "onnxruntime":
+                _import_onnxruntime(model)
+            return name
+    raise OptionError(f"unknown reference {text!r}; choose one of {', '.join(REFERENCES)}")
+
+
+def op_by_op(
+    core: Any,
+    model: ov.Model,
+    inferences: Sequence[Sequence[ov.Tensor]],
+    limit_s: float,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Arrays:
+    """Outputs [R] of a model for each of ``inferences``, inputs [I], every op computed by itself in its own precision.
+
+    OpenVINO evaluates an op where it has code for that; others are compiled alone for the CPU in single precision. No
+    op is fused with another, and constants are read as they stand. The first inference finds an empty state. Raises
+    RuntimeError where an op runs neither way, or after ``limit_s`` seconds.
+    """
+    state: dict[str, ov.Tensor] = {}
+    end_s = clock() + limit_s
+
+    def check(done: int, num_ops: int) -> None:
+        if clock() > end_s:
+            raise RuntimeError(f"op by op, {done} of {num_ops} ops took {limit_s:.0f} s, which is the limit")
+
+    return [array for inputs in inferences for array in _op_by_op(core, model.clone(), inputs, state, check)]
+
+
+def _op_by_op(
+    core: Any,
+    model: ov.Model,
+    inputs: Sequence[ov.Tensor],
+    state: dict[str, ov.Tensor],
+    check: Callable[[int, int], None],
+) -> Arrays:
+    """Outputs [R] of one inference, which reads and changes the ``state`` of variables."""
+    values: dict[tuple[ov.Node, int], ov.Tensor] = {}
+    nodes = model.get_ordered_ops()
+    readers = Counter(_key(port.get_source_output()) for node in nodes for port in node.inputs())
+    given = dict(zip(model.get_parameters(), inputs, strict=True))
+    left = dict(state)
+    for done, node in enumerate(nodes):
+        check(done, len(nodes))
+        if node in given:
+            values[node, 0] = given[node]
+            continue
+        keys = [_key(port.get_source_output()) for port in node.inputs()]
+        kind, found = node.get_type_name(), []
+        if kind == "Assign":
+            left[node.get_variable_id()] = values[keys[0]]
+        elif kind == "ReadValue" and node.get_variable_id() in state:
+            found = [state[node.get_variable_id()]]
+        elif kind != "Result":
+            found = _outputs_of(core, node, [values[key] for key in keys])
+        if found:
+            values |= {(node, k): tensor for k, tensor in enumerate(found)}
+            readers.subtract(keys)
+            for key in keys:
+                if not readers[key]:
+                    values.pop(key, None)
+    state.update(left)
+    return [array_of(values[_key(result.input(0).get_source_output())]) for result in model.get_results()]
+
+
+def onnxruntime_outputs(path: Path | None, model: ov.Model, inputs: Sequence[ov.Tensor]) -> Arrays:
+    """Outputs [R] of an ONNX file under ONNX Runtime's CPU provider. Raises OptionError where it is not installed."""
+    session = _import_onnxruntime(path).InferenceSession(str(path), providers=["CPUExecutionProvider"])
+    arrays = [array_of(tensor) for tensor in inputs]
+    named = {name: a for port, a in zip(model.inputs, arrays, strict=True) for name in port.get_names()}
+    found: Arrays = session.run(None, {given.name: named[given.name] for given in session.get_inputs()})
+    return found
+
+
+def _key(output: Any) -> tuple[ov.Node, int]:
+    return output.get_node(), output.get_index()
+
+
+def _outputs_of(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[ov.Tensor]:
+    """What one op computes from its inputs."""
+    if node.get_type_name() == "Constant":
+        return [node.get_tensor_view()]
+    if node.get_type_name() == "ReadValue":
+        return list(inputs)
+    static = all(not port.get_partial_shape().is_dynamic for port in node.outputs())
+    if static and not _is_large_product(node):
+        outputs = [ov.Tensor(port.get_element_type(), port.get_shape()) for port in node.outputs()]
+        if node.evaluate(outputs, list(inputs)):
+            return outputs
+    return _compiled_alone(core, node, inputs)
+
+
+def _is_large_product(node: ov.Node) -> bool:
+    if node.get_type_name() != "MatMul":
+        return False
+    multiplications: int = math.prod(node.get_output_shape(0)) * node.get_input_shape(0)[-1]
+    return multiplications > LARGE_PRODUCT
+
+
+def _compiled_alone(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[ov.Tensor]:
+    """An op cut out of its model and compiled in single precision."""
+    sources = [port.get_source_output().get_node().get_type_name() for port in node.inputs()]
+    model, given = alone(node, {k: tensor for k, tensor in enumerate(inputs) if sources[k] != "Constant"})
+    compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    request = compiled.create_infer_request()
+    for port, tensor in zip(compiled.inputs, given, strict=True):
+        request.set_tensor(port, tensor)
+    infer_checked(request)
+    return [request.get_output_tensor(k) for k in range(len(compiled.outputs))]
+
+
+def alone(node: ov.Node, tensors: Mapping[int, ov.Tensor]) -> tuple[ov.Model, list[ov.Tensor]]:
+    """Op ``node``, cut out of its model, as a model of its own, and the tensors of that one's inputs.
+
+    ``tensors`` are what the op reads, by input port; ports without one keep what they read. Real numbers become inputs,
+    one for each output that they come from, others constants, for plugins may have to know a shape or an axis.
+    """
+    parameters: dict[tuple[ov.Node, int], Any] = {}
+    given: list[ov.Tensor] = []
+    for k, tensor in tensors.items():
+        port = node.input(k)
+        source = port.get_source_output()
+        if not source.get_element_type().is_real():
+            port.replace_source_output(opset13.constant(tensor).output(0))
+            continue
+        if _key(source) not in parameters:
+            parameters[_key(source)] = opset13.parameter(tensor.get_shape(), source.get_element_type())
+            given.append(tensor)
+        port.replace_source_output(parameters[_key(source)].output(0))
+    results = [opset13.result(port) for port in node.outputs()]
+    return ov.Model(results, list(parameters.values()), node.get_friendly_name()), given
+
+
+def _import_onnxruntime(model: Path | None) -> Any:
+    if model is None or model.suffix != ".onnx":
+        raise OptionError("--reference onnxruntime takes an .onnx file; choose cpu or op-by-op for other models")
+    try:
+        return importlib.import_module("onnxruntime")
+    except ImportError as error:
+        raise OptionError("--reference onnxruntime needs ONNX Runtime: pip install onnxruntime") from error

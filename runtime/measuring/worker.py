@@ -32,26 +32,42 @@ from hsdag.ir.processes import Compiling, main
 from hsdag.runtime.machine.devices import device_calls, execution_devices, make_core
 from hsdag.runtime.measuring.caches import CompiledModels
 from hsdag.runtime.measuring.candidate import Candidate, Opened
-from hsdag.runtime.measuring.device_facts import DeviceExaminer, device_memory_bytes
 from hsdag.runtime.measuring.differences import (
     CPU_IN_SINGLE,
+    REFERENCES,
     halved,
     largest_results,
+    onnxruntime_outputs,
     op_alone,
+    op_by_op,
     output_difference,
     outputs_on,
     up_to,
 )
 from hsdag.runtime.measuring.inferences import Course, CourseRunner, make_courses, steady_period_s
-from hsdag.runtime.measuring.messages import Distance, Probe, Probed, TimesBeside, WorkerSetup
-from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, times_beside
-from hsdag.runtime.measuring.references import REFERENCES, onnxruntime_outputs, op_by_op
+from hsdag.runtime.measuring.messages import (
+    CallHandler,
+    DeviceFacts,
+    Distance,
+    Precision,
+    Probe,
+    Probed,
+    TimesBeside,
+    Transfer,
+    WorkerSetup,
+)
+from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, probe_transfer, times_beside
 from hsdag.runtime.timeline.timeline import Timeline
+
+DRIVER = re.compile(rb"\bdriver=([^;\]]+)")
+"""What a model that the GPU plugin has compiled says of the driver it was compiled with, in its first bytes."""
+
+HEADER_BYTES = 4096
 
 _PLAIN, _COUNTED, _TRACED = "plain profile", "counted profile", "timeline"
 
 
-class Worker(DeviceExaminer):
+class Worker(CallHandler):
     """Compiled candidates by key, over one model and one set of devices."""
 
     def __init__(self, setup: WorkerSetup, tell: Callable[[Compiling], None] = lambda _: None) -> None:
@@ -296,6 +312,54 @@ class Worker(DeviceExaminer):
                 found[name] = max(found[name], float(array))
         return list(found.values())
 
+    @device_calls()
+    def list_devices(self, plugin: str | None = None) -> tuple[str, ...]:
+        """The names of the devices that OpenVINO finds, or one plugin; none where it is missing."""
+        core = ov.Core()
+        if plugin is None:
+            return tuple(str(name) for name in core.available_devices)
+        try:
+            ids = [str(each) for each in core.get_property(plugin, "AVAILABLE_DEVICES")]
+        except RuntimeError:
+            return ()
+        return tuple(f"{plugin}.{each}" if len(ids) > 1 else plugin for each in ids)
+
+    @device_calls()
+    def device_facts(self, spec: DeviceSpec) -> DeviceFacts:
+        """The properties of a device."""
+        name, core = spec.openvino_name, make_core((spec,))
+
+        def said(key: str) -> Any:
+            try:
+                return core.get_property(name, key)
+            except RuntimeError:
+                return None
+
+        kind, hint = said("DEVICE_TYPE"), said("INFERENCE_PRECISION_HINT")
+        return DeviceFacts(
+            full_name=str(said("FULL_DEVICE_NAME")),
+            kind=None if kind is None else str(kind).rpartition(".")[2].lower(),
+            plugin_version=", ".join(str(version.build_number) for version in core.get_versions(name).values()),
+            memory_bytes=device_memory_bytes(core, name),
+            capabilities=tuple(str(each) for each in said("OPTIMIZATION_CAPABILITIES") or ()),
+            precision=None if hint is None else hint.get_type_name(),
+        )
+
+    @device_calls()
+    def precision(self, spec: DeviceSpec) -> Precision:
+        """What a small network gives on a device in both precisions."""
+        model = probe_model("compute")
+        single = replace(spec, properties={**spec.properties, **CPU_IN_SINGLE.properties})
+        courses = make_courses(model, (), 0, None)
+        expected, default, in_single = (outputs_on(each, model, courses) for each in (CPU_IN_SINGLE, spec, single))
+        distances = output_difference(default, expected), output_difference(in_single, expected)
+        return Precision(*distances, _driver(spec, model))
+
+    @device_calls()
+    def transfer(self, writer: DeviceSpec, reader: DeviceSpec) -> Transfer:
+        """What it takes to have one device write a tensor of some MB that another one reads."""
+        return probe_transfer(writer, reader)
+
     @contextlib.contextmanager
     def _compiling(self, target: str) -> Iterator[None]:
         """Tell the client that time now goes into compiling."""
@@ -365,6 +429,26 @@ class Worker(DeviceExaminer):
             given = self.setup.inputs is not None
             hint = "" if given else "; the inputs are random: --input FILE.npz gives the model real ones"
             raise ExecutionError(f"the inference failed: {error}{hint}") from error
+
+
+def _driver(spec: DeviceSpec, model: ov.Model) -> str | None:
+    """The version of the driver, where a device tells it, itself or in a model that it has compiled."""
+    core = make_core((spec,))
+    if "NPU_DRIVER_VERSION" in core.get_property(spec.openvino_name, "SUPPORTED_PROPERTIES"):
+        return str(core.get_property(spec.openvino_name, "NPU_DRIVER_VERSION"))
+    if "GPU" not in spec.plugin:
+        return None
+    header = core.compile_model(model, spec.openvino_name).export_model().read(HEADER_BYTES)
+    found = DRIVER.search(header)
+    return None if found is None else found[1].decode(errors="replace")
+
+
+def device_memory_bytes(core: Any, name: str) -> float | None:
+    """Memory of a device; the machine's for those that compute in it, None where it is not known."""
+    try:
+        return float(core.get_property(name, "GPU_DEVICE_TOTAL_MEM_SIZE"))
+    except RuntimeError:
+        return float(psutil.virtual_memory().total) if "CPU" in name else None
 
 
 _SUBMODEL = re.compile(r"subgraph(\d+): ")

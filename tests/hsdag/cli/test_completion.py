@@ -12,7 +12,7 @@ import pytest
 from hsdag.cli import completion
 from hsdag.cli.app import run
 from hsdag.exports import export_formats
-from hsdag.runtime.measuring.references import REFERENCES
+from hsdag.runtime.measuring.differences import REFERENCES
 from hsdag.runtime.platforms.reader import list_platforms
 
 

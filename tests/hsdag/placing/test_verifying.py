@@ -18,8 +18,8 @@ from hsdag.ir.graph.build import read_graph
 from hsdag.placing.final import Check, Verifier
 from hsdag.placing.result import Verdict
 from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.differences import parse_reference
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, worker_client
-from hsdag.runtime.measuring.references import parse_reference
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.objectives import LATENCY
 from hsdag.search.options import PlaceOptions

@@ -16,8 +16,7 @@ import pytest
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.executor import Attempt, Engine, Inbox, NullBackend, Resource, Run, RunStatus, TaskGraph
-from tests.runtime.executor.hand_backend import BrokenBackend, HandBackend, chain
-from tests.runtime.executor.virtual_backend import VirtualBackend
+from tests.runtime.executor.hand_backend import BrokenBackend, HandBackend, VirtualBackend, chain
 
 pytestmark = pytest.mark.usefixtures("is_helped")
 
@@ -218,19 +217,6 @@ def test_on_end_may_submit_the_next_run_on_the_same_slot() -> None:
         engine.submit(on_end=again)
         assert over.wait(FOREVER_S)
     assert ended == list(range(1, 51))
-
-
-def test_waiting_in_the_on_end_of_a_run_out_of_time_is_an_error_and_no_deadlock() -> None:
-    refused = threading.Event()
-
-    def wait(_: Run) -> None:
-        with pytest.raises(RuntimeError, match="must not wait"):
-            engine.submit(1).wait(1.0)
-        refused.set()
-
-    with Engine(chain(1), HandBackend(frozenset({0})), grace_s=0.01) as engine:
-        engine.submit(0, limit_s=0.01, on_end=wait)
-        assert refused.wait(FOREVER_S)
 
 
 def test_a_run_that_is_taken_out_leaves_the_order_of_the_others_as_it_is() -> None:

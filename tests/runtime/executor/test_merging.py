@@ -156,15 +156,3 @@ def test_parts_that_form_a_cycle_have_no_schedule() -> None:
     instances = instances_of(graph, np.asarray([0, 0, 1, 0, 0]))
     with pytest.raises(ValueError, match="parts wait for each other in a cycle"):
         part_schedule(graph, instances, Partition(np.asarray([0, 1, 0]), 2), CutCosts.assumed(graph, 2))
-
-
-@pytest.mark.parametrize("name", ["launch_s", "read_s_per_byte", "write_s_per_byte"])
-def test_costs_of_another_number_of_devices_are_refused(name: str) -> None:
-    columns = {"launch_s": np.ones(2), "read_s_per_byte": np.ones(2), "write_s_per_byte": np.ones(2)}
-    with pytest.raises(ValueError, match=f"{name} must be a number for each of 2 devices"):
-        CutCosts(np.ones((3, 2)), **{**columns, name: np.ones(3)})
-
-
-def test_costs_that_are_no_times_are_refused() -> None:
-    with pytest.raises(ValueError, match="op_s must be finite and at least 0"):
-        CutCosts(np.full((3, 1), -1.0), np.ones(1), np.ones(1), np.ones(1))

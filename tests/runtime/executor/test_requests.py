@@ -115,13 +115,6 @@ def test_a_tensor_of_the_callers_is_never_written(compiled: WorkConservingModel)
     assert (array == 1).all()
 
 
-def test_a_tensor_keeps_its_array_alive(compiled: WorkConservingModel) -> None:
-    request = compiled.create_infer_request()
-    request.infer([ov.Tensor(A.copy(), shared_memory=True), ov.Tensor(B.copy(), shared_memory=True)])
-    _ = [np.full((2, 3), 9, np.float32) for _ in range(50)]
-    assert_right(request.infer())
-
-
 def test_the_input_tensor_may_be_written(compiled: WorkConservingModel) -> None:
     request = compiled.create_infer_request()
     request.get_input_tensor(0).data[:] = A

@@ -16,10 +16,10 @@ from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.runtime.machine.devices import device_calls
 from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.differences import op_by_op
 from hsdag.runtime.measuring.inferences import Course, CourseRunner, make_courses, make_inputs, steady_period_s
 from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
 from hsdag.runtime.measuring.probes import times_beside
-from hsdag.runtime.measuring.references import op_by_op
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.measuring.worker import Worker, op_times
 from hsdag.runtime.objectives import LATENCY

@@ -13,11 +13,10 @@ from openvino import opset13
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, ModelError
 from hsdag.ir.graph.scenario import Scenario
-from hsdag.runtime.measuring.device_facts import DRIVER
 from hsdag.runtime.measuring.differences import CPU_IN_SINGLE
 from hsdag.runtime.measuring.inferences import make_inputs
 from hsdag.runtime.measuring.messages import WorkerSetup
-from hsdag.runtime.measuring.worker import Worker
+from hsdag.runtime.measuring.worker import DRIVER, Worker
 
 SINGLE = DeviceSpec.parse("SINGLE=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]")
 OTHER = DeviceSpec.parse("OTHER=CPU[INFERENCE_NUM_THREADS=1]")

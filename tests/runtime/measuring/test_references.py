@@ -10,9 +10,8 @@ import pytest
 from openvino import opset13
 
 from hsdag.models import save_model_files
-from hsdag.runtime.measuring.differences import output_difference
+from hsdag.runtime.measuring.differences import op_by_op, output_difference
 from hsdag.runtime.measuring.inferences import make_inputs
-from hsdag.runtime.measuring.references import op_by_op
 
 
 @pytest.mark.parametrize("name", ["tiny_resnet", "tiny_bert", "tiny_llama"])

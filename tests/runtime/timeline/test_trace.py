@@ -17,8 +17,7 @@ from hypothesis import strategies as st
 from hsdag.ir.errors import OutputError
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Semantics, simulate
-from hsdag.runtime.timeline.timeline import lanes
-from hsdag.runtime.timeline.trace import Timeline, trace_json, write_trace
+from hsdag.runtime.timeline.timeline import Timeline, lanes, trace_json, write_trace
 
 Event = dict[str, Any]
 ROUNDING_US = 1e-6
