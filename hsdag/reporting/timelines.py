@@ -14,7 +14,7 @@ from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor.compiling import task_graph
 from hsdag.runtime.executor.merging import plan_cut
-from hsdag.runtime.executor.run import TaskTimes
+from hsdag.runtime.executor.tasks import TaskTimes
 from hsdag.runtime.problem.semantics import Execution, Order, Semantics
 from hsdag.runtime.simulator import simulate
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline

@@ -233,7 +233,7 @@ def _atom_graph(instances: Instances) -> tuple[Partition, IntArray, IntArray]:
 
 
 def cut_of(graph: ComputationGraph, instances: Instances, parts: Partition) -> Cut:
-    """The subgraphs of a grouping of instances, which must be convex. Raises ValueError where groups form a cycle."""
+    """The subgraphs of a grouping of instances into convex parts."""
     part = running_order(instances, parts)[parts.labels].tolist()
     has_instance = RunningOps.of(graph).runs.tolist()
     incoming, index, home = read_ports(graph), instances.index.tolist(), instances.home.tolist()
@@ -284,20 +284,11 @@ def incoming_ports(graph: ComputationGraph) -> list[list[tuple[int, int]]]:
 
 
 def running_order(instances: Instances, parts: Partition) -> IntArray:
-    """[S] the position of every part in an order in which they can run; ties go by the first instance.
-
-    Raises ValueError where parts wait for each other in a circle.
-    """
+    """[S] the position of every part in an order in which they can run; ties go by the first instance."""
     src, dst = parts.quotient_edges(instances.edge_src, instances.edge_dst)
     first = np.full(parts.num_groups, len(instances.op))
     np.minimum.at(first, parts.labels, np.arange(len(instances.op)))
-    try:
-        order = ranked_order(parts.num_groups, src, dst, first)
-    except ValueError as error:
-        raise ValueError("parts wait for each other in a cycle") from error
-    position = np.empty(parts.num_groups, dtype=np.int64)
-    position[order] = np.arange(parts.num_groups)
-    return position
+    return inverse_of(ranked_order(parts.num_groups, src, dst, first))
 
 
 Words = NDArray[np.uint64]

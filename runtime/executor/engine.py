@@ -23,8 +23,7 @@ import numpy as np
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.runtime.executor.run import Attempt, Backend, Inbox, Run, RunStatus
-from hsdag.runtime.executor.tasks import TaskGraph
+from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Run, RunStatus, TaskGraph
 
 Error = TypeVar("Error", bound=BaseException)
 

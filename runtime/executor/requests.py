@@ -217,9 +217,7 @@ class WorkConservingRequest:
             raise OptionError(f"{wanted}, but the tensor cannot be used: {reason_of(error)}") from error
         self._inputs[k] = tensor
 
-    def set_tensor(self, key: Any, tensor: Any) -> None:
-        """Read an input, by port or name, from an ``ov.Tensor``. Raises OptionError as set_input_tensor does."""
-        self.set_input_tensor(key, tensor)
+    set_tensor = set_input_tensor
 
     @property
     def latency(self) -> float:

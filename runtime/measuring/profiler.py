@@ -42,6 +42,10 @@ AGAIN = 8
 """A model is compiled again without performance counters where that takes at most one part in so many of the time."""
 
 
+FIGURES = ("spread", "runs", "resident_bytes", "memory_bytes", "compile_s", "first_s", "device_bytes")
+"""Of a device and a model, which the worker answers as they stand; torch devices have no first_s and device_bytes."""
+
+
 @dataclass(frozen=True)
 class Effort:
     """How long a profile may take: runs of the model on each device, seconds for them, and the same for a probe.
@@ -91,13 +95,8 @@ class Profiler:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self._clock, self._begin_s, self._longest_s = clock, clock(), 0.0
-        self._client = client
-        self._graph = graph
-        self._digest = digest
-        self._should_stop = should_stop
-        self._cache = cache
-        self._effort = effort or Effort()
-        self._on_step = on_step
+        self._client, self._graph, self._digest, self._cache = client, graph, digest, cache
+        self._effort, self._on_step, self._should_stop = effort or Effort(), on_step, should_stop
         self._whole: dict[str, tuple[str, Mapping[str, Any]]] = {}  # by plugin, a device that runs the whole model
         self._index = {name: v for v, name in enumerate(graph.canonical_names)}
 
@@ -204,18 +203,8 @@ class Profiler:
             candidates = np.flatnonzero(own & ~floating) if (own & ~floating).any() else np.flatnonzero(own)
             time_s[max(candidates.tolist(), key=lambda v: self._graph.flops[v])] = float(stored["latency_s"])
         time_s[~own] = np.nan
-        return DeviceProfile(
-            time_s=time_s,
-            fused=tuple(fused),
-            latency_s=float(stored["latency_s"]) if own.all() else None,
-            spread=float(stored["spread"]),
-            runs=int(stored["runs"]),
-            resident_bytes=int(stored["resident_bytes"]),
-            memory_bytes=stored["memory_bytes"],
-            compile_s=float(stored.get("compile_s", 0.0)),
-            first_s=float(stored.get("first_s", 0.0)),
-            device_bytes=stored.get("device_bytes"),
-        )
+        figures = {name: stored[name] for name in FIGURES if name in stored}
+        return DeviceProfile(time_s, tuple(fused), float(stored["latency_s"]) if own.all() else None, **figures)
 
     def _kept(
         self,
@@ -262,9 +251,8 @@ class Profiler:
         self, names: tuple[str, ...], kind: str, tensors: int, size_bytes: int, way: str = "hetero"
     ) -> Probed | None:
         """A probe on one device, or cut between two; None where it does not run."""
-        runs, for_s = self._effort.probe_runs, self._effort.probe_limit_s
+        what = Probe(names, kind, tensors, size_bytes, self._effort.probe_runs, self._effort.probe_limit_s, way)
         try:
-            what = Probe(names, kind, tensors, size_bytes, runs, for_s, way)
             return self._client.call(ask(Worker.probe, what), PROBE_LIMIT_S)
         except CandidateFailed:
             return None
@@ -292,7 +280,7 @@ class Profiler:
         if kind == "model":
             slowest_s = max(math.inf if t.latency_s is None else t.latency_s for t in times)
             takes_s = sum(t.compile_s for t in times) + num_pairs * LEAST_ROUNDS * RUNS_OF_ROUND * slowest_s
-            if takes_s > self._effort.total_s - (self._clock() - self._begin_s):
+            if takes_s > self._left_s:
                 return []
         else:
             share = (1.0 - SHARE_OF_MODEL) / 2

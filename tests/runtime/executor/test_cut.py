@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.executor import merging
-from hsdag.runtime.executor.cut import JOIN_TYPES, cut_of, instances_of
+from hsdag.runtime.executor.cut import JOIN_TYPES, instances_of
 from hsdag.runtime.executor.merging import plan_cut
 from tests.runtime.executor.random_cuts import (
     Placed,
@@ -135,13 +134,6 @@ def test_an_op_of_which_only_the_shape_is_read_does_not_run() -> None:
     graph = graph_from_edges(types, [(0, 1), (1, 2), (2, 3), (0, 4), (3, 4), (4, 5)])
     instances = instances_of(graph, np.zeros(6, dtype=np.int64))
     assert [types[v] for v in instances.op.tolist()] == ["Reshape"]
-
-
-def test_groups_that_wait_for_each_other_are_refused() -> None:
-    graph = graph_from_edges(["Parameter", "MatMul", "MatMul", "MatMul", "Result"], [(0, 1), (1, 2), (2, 3), (3, 4)])
-    instances = instances_of(graph, np.asarray([0, 0, 1, 0, 0]))
-    with pytest.raises(ValueError, match="parts wait for each other in a cycle"):
-        cut_of(graph, instances, Partition(np.asarray([0, 1, 0]), 2))
 
 
 def test_a_placement_of_too_many_subgraphs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
