@@ -122,21 +122,6 @@ def test_place_shows_a_table_and_one_sentence(
     assert all(word in text for word in ("max abs", "cosine", "MSE", str(out)))
 
 
-@pytest.mark.slow
-def test_bench_measures_devices_and_placements_side_by_side(
-    capsys: pytest.CaptureFixture[str], tiny_resnet: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out.json"
-    answer(capsys, "place", tiny_resnet, "--partition-cpu", 2, "--budget", "8s", "--max-evaluations", 3, "-o", out)
-    named = ("--device", "CPU", "--device", "CPU_0", "--device", "CPU_1")
-    document = answer(capsys, "bench", tiny_resnet, *named, "--placement", out, "--time", "0.3s")
-    assert document["versus"] == "CPU"
-    assert {row["name"] for row in document["rows"]} == {"CPU", "CPU_0", "CPU_1", str(out)}
-    for row in document["rows"]:
-        assert row["median_s"] <= row["p95_s"]
-        assert row["inferences_per_s"] > 0
-
-
 def test_export_writes_what_a_placement_holds(
     capsys: pytest.CaptureFixture[str], tiny_resnet: Path, tmp_path: Path
 ) -> None:

@@ -52,23 +52,6 @@ def placement(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.fixture
-def complains(capsys: pytest.CaptureFixture[str]) -> Complains:
-    """Runs the command line, checks the manner of the complaint, and gives its text."""
-
-    def check(*arguments: object) -> str:
-        code = run([str(a) for a in arguments])
-        captured = capsys.readouterr()
-        assert code == 2, captured
-        assert captured.out == ""
-        lines = captured.err.splitlines()
-        assert [line.startswith("hsdag: ") for line in lines] == [False] * (len(lines) - 1) + [True], captured.err
-        assert "defect" not in captured.err
-        return lines[-1]
-
-    return check
-
-
 def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> Json:
     assert run([*(str(a) for a in arguments), "--json"]) == 0
     document: Json = json.loads(capsys.readouterr().out)
@@ -108,21 +91,19 @@ def test_simulate_answers_what_the_problem_says(
     assert (document["simulated"], document["over_memory"]) == (True, [])
 
 
-def test_simulate_in_sequence_adds_everything_up(
-    capsys: pytest.CaptureFixture[str], problem: Path, placement: Path
+@pytest.mark.parametrize(
+    ("words", "value"),
+    [
+        (("--execution", "sequential"), (1 + 2 + 2 + 1) + 2 * 1),
+        (("--objective", "throughput"), 4),
+        (("--objective", "throughput", "--links", "blocking"), 4 + 2 * 1),
+    ],
+)
+def test_simulate_answers_in_seconds_by_what_is_asked(
+    capsys: pytest.CaptureFixture[str], problem: Path, placement: Path, words: tuple[str, ...], value: float
 ) -> None:
-    document = answer(capsys, "simulate", problem, placement, "--execution", "sequential")
-    assert document["value"] == (1 + 2 + 2 + 1) + 2 * 1
-
-
-def test_simulate_for_throughput_answers_the_period(
-    capsys: pytest.CaptureFixture[str], problem: Path, placement: Path
-) -> None:
-    document = answer(capsys, "simulate", problem, placement, "--objective", "throughput")
-    assert document["value"] == 4
-    assert document["unit"] == "s"
-    blocking = ("--objective", "throughput", "--links", "blocking")
-    assert answer(capsys, "simulate", problem, placement, *blocking)["value"] == 4 + 2 * 1
+    document = answer(capsys, "simulate", problem, placement, *words)
+    assert (document["value"], document["unit"]) == (value, "s")
 
 
 def test_simulate_names_devices_that_are_too_small(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -230,36 +211,15 @@ def test_the_example_of_the_guide_works(capsys: pytest.CaptureFixture[str], tmp_
     assert capsys.readouterr().out.strip() in guide
 
 
-def cycle(d: Json) -> None:
-    d["edges"].append({"src": "d", "dst": "a"})
-
-
-BAD: list[tuple[str, Callable[[Json], object], str]] = [
-    ("cycle", cycle, "the edges form a cycle: "),
-    ("self-loop", lambda d: d["edges"].append({"src": "b", "dst": "b"}), "edges[4]: the edges form a cycle"),
-    ("unknown op", lambda d: d["edges"].append({"src": "a", "dst": "z"}), "edges[4].dst: there is no op 'z'"),
-    ("negative time", lambda d: d["ops"][1].update(time_s=[1, -1]), "ops[1].time_s[1]: "),
-    ("NaN", lambda d: d["ops"][0].update(time_s=[float("nan"), 1]), "ops[0].time_s[0]: "),
-    ("infinite", lambda d: d["ops"][0].update(output_bytes=float("inf")), "ops[0].output_bytes: "),
-    ("unsupported", lambda d: d["ops"][0].update(time_s=[None, None]), "no device supports op 'a'"),
-    ("wrong row", lambda d: d["ops"][0].update(time_s=[1]), "ops[0].time_s: 2 entries expected"),
-    ("too big", lambda d: [d["ops"][3].update(output_bytes=1e9)], "ops[3]: 'd' needs 1000000000 bytes"),
-    ("all too big", lambda d: d["devices"][1].update(memory_bytes=-1), "devices[1].memory_bytes: "),
-    ("matrix", lambda d: d["links"].update(latency_s=[[0]]), "links.latency_s: 2 rows expected"),
-    ("twin ops", lambda d: d["ops"][2].update(name="a"), "ops[2].name: 'a' is already"),
-    ("twin devices", lambda d: d["devices"][1].update(name="gpu"), "devices[1].name: 'gpu' is already"),
-    ("no ops", lambda d: d.update(ops=[], edges=[]), "ops: "),
-    ("no devices", lambda d: d.update(devices=[]), "devices: "),
-    ("version", lambda d: d.update(version=2), "'version' is 2"),
-    ("format", lambda d: d.update(format="hsdag-placement"), "'format' is not 'hsdag-problem'"),
-    ("type", lambda d: d["ops"][0].update(time_s="fast"), "ops[0].time_s: "),
-    ("launch", lambda d: d["devices"][0].update(launch_s=-1), "devices[0].launch_s: "),
-    ("source", lambda d: d.update(source="guess"), "source: "),
-]
-
-
-@pytest.mark.parametrize(("change", "line"), [case[1:] for case in BAD], ids=[case[0] for case in BAD])
 @pytest.mark.parametrize(("command", "more"), BOTH, ids=["simulate", "solve"])
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (lambda d: d["edges"].append({"src": "d", "dst": "a"}), "the edges form a cycle: "),
+        (lambda d: d["ops"][0].update(time_s=[float("nan"), 1]), "ops[0].time_s[0]: "),
+        (lambda d: d.update(version=2), "'version' is 2"),
+    ],
+)
 def test_a_bad_problem_is_one_line_through_both_commands(
     complains: Complains,
     tmp_path: Path,
@@ -270,8 +230,7 @@ def test_a_bad_problem_is_one_line_through_both_commands(
     line: str,
 ) -> None:
     path = edited(tmp_path / "bad.json", change)
-    files = (path, placement) if command == "simulate" else (path,)
-    message = complains(command, *files, *more)
+    message = complains(command, path, *([placement] if command == "simulate" else []), *more)
     assert line in message
     assert str(path) in message
 

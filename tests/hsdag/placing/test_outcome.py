@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from hsdag.cli.app import run
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.processes import Request, WorkerClient
 from hsdag.placing.place import run_place, speed_sentence, too_few_rounds
@@ -39,46 +37,83 @@ def event(failure: str | None) -> Event:
     return Event(Plan(np.zeros(3, dtype=np.int64)), score, 5.0)
 
 
-def test_placements_that_all_failed_are_not_called_measured() -> None:
-    tally = Tally.of([event(DIED)] * 11)
-    assert tally.words == f"11 placements were tried; 11 failed ({DIED}), none was measured"
-    sentence = speed_sentence("CPU", "CPU", EQUAL, {}, uncompared=tally.words)
-    assert sentence == f"{tally.words}; the placement is all on CPU."
+@pytest.mark.parametrize(
+    ("events", "simulated", "words"),
+    [
+        ([DIED] * 11, 0, f"11 placements were tried; 11 failed ({DIED}), none was measured"),
+        (
+            [None] * 3 + [DIED] * 2 + ["no answer within 30 s"],
+            40,
+            f"6 placements were tried; 3 failed ({DIED}; no answer within 30 s), 3 measured, 40 simulated",
+        ),
+        ([None, *"abcd"], 0, "5 placements were tried; 4 failed (a; b; c; ...), 1 measured"),
+        ([None] * 3, 0, "3 placements were measured"),
+        ([None], 2, "1 placement was measured, 2 simulated"),
+    ],
+)
+def test_failed_placements_are_counted_by_reason_and_not_called_measured(
+    events: list[str | None], simulated: int, words: str
+) -> None:
+    assert Tally.of(list(map(event, events)), simulated).words == words
 
 
-def test_failures_are_counted_apart_by_reason() -> None:
-    tally = Tally.of([event(None)] * 3 + [event(DIED)] * 2 + [event("no answer within 30 s")], simulated=40)
-    assert tally.failures == {DIED: 2, "no answer within 30 s": 1}
-    assert tally.words == (
-        f"6 placements were tried; 3 failed ({DIED}; no answer within 30 s), 3 measured, 40 simulated"
-    )
+FASTER, BEATEN = Ratio(1.25, 1.2, 1.3), Ratio(0.5, 0.4, 0.6)
+GAIN = "The placement is 25.0% faster (95% interval 20.0% to 30.0%) than the best single device, CPU"
+WHY = {"B": "its outputs differ by 0.3"}
 
 
-def test_where_none_failed_all_were_measured() -> None:
-    assert Tally.of([event(None)] * 3).words == "3 placements were measured"
-    assert Tally.of([event(None)]).words == "1 placement was measured"
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (("CPU", "CPU", EQUAL, {}), "No placement beat CPU; the placement is all on CPU."),
+        (("placement 1", None, EQUAL, {}), "No single device runs the whole model; the placement does."),
+        (("placement 1", "CPU", FASTER, {"AUTO:CPU": BEATEN}), f"{GAIN}."),
+        (
+            ("CPU", "CPU", EQUAL, {"AUTO:CPU": FASTER}, {"ignored": "without --pin"}),
+            "No placement beat CPU; the placement is all on CPU; OpenVINO's own AUTO:CPU measured faster than the "
+            "placement without --pin.",
+        ),
+        (
+            ("CPU", "CPU", EQUAL, {}, {"turned_down": {"placement 1": "it hung", "CPU": "it differs"}}),
+            "Placement 1 was faster, but it hung; the placement is all on CPU; note that it differs.",
+        ),
+        (("CPU", "CPU", EQUAL, {}, {"uncompared": "none ran"}), "None ran; the placement is all on CPU."),
+        (
+            ("placement 1", "B", BEATEN, {}, {"disallowed": WHY}),
+            "The best single device, B, can be no answer: its outputs differ by 0.3; it takes 0.50 times as long as "
+            "the placement (95% interval 0.40 to 0.60).",
+        ),
+        (
+            ("A", "A", EQUAL, {}, {"disallowed": WHY}),
+            "No placement beat A; the placement is all on A; B was faster, but can be no answer: its outputs differ "
+            "by 0.3.",
+        ),
+        (
+            ("placement 1", "CPU", FASTER, {}, {"over_twin": Ratio(1.5, 1.4, 1.6), "over_start": BEATEN}),
+            f"{GAIN}; HETERO takes 1.50 times as long with the same placement (95% interval 1.40 to 1.60); the one to "
+            "start with takes 0.50 times as long (95% interval 0.40 to 0.60).",
+        ),
+        (
+            ("start", "CPU", FASTER, {}, {"over_twin": Ratio(1.2, 0.1, 9.0, 2), "over_start": EQUAL}),
+            f"{GAIN}; HETERO takes 1.20 times as long with the same placement (from 2 rounds, too few for an "
+            "interval); it is the one to start with.",
+        ),
+        (
+            ("placement 1", "CPU", FASTER, {}, {"takes": "times the memory"}),
+            "The best single device, CPU, takes 1.25 times the memory of the placement (95% interval 1.20 to 1.30).",
+        ),
+    ],
+)
+def test_the_sentence_claims_no_more_than_was_measured(given: tuple[Any, ...], sentence: str) -> None:
+    *positional, last = given if len(given) == 5 else (*given, {})
+    assert speed_sentence(*positional, **last) == sentence
 
 
-def test_a_lead_from_too_few_rounds_is_named_and_not_claimed() -> None:
+def test_a_lead_from_too_few_rounds_is_not_claimed() -> None:
     ratios = {"placement 1": Ratio(1.38, 1.29, 1.48, 4), "placement 2": Ratio(0.9, 0.8, 1.0, 4)}
-    sentence = speed_sentence("CPU", "CPU", EQUAL, {}, too_few_rounds(ratios))
-    assert sentence == (
-        "Placement 1 was faster, but in 4 rounds only, too few to say so where 6 are needed: raise --budget; "
-        "the placement is all on CPU."
-    )
+    why = "in 4 rounds only, too few to say so where 6 are needed: raise --budget"
+    assert too_few_rounds(ratios) == {"placement 1": why}
     assert not too_few_rounds({"placement 1": Ratio(1.38, 1.29, 1.48, 6)})
-    over = Ratio(1.2, 0.1, 9.0, 2)
-    assert "same placement (from 2 rounds, too few for an interval)" in speed_sentence(
-        "placement 1", "CPU", EQUAL, {}, over_twin=over
-    )
-
-
-def test_what_there_is_against_the_answer_is_said() -> None:
-    sentence = speed_sentence("CPU", "CPU", EQUAL, {}, {"CPU": "its outputs could not be compared with cpu: it hung"})
-    assert sentence == (
-        "No placement beat CPU; the placement is all on CPU; "
-        "note that its outputs could not be compared with cpu: it hung."
-    )
 
 
 def test_a_budget_too_short_for_a_split_is_said_in_the_answer(tiny_bert: Path) -> None:
@@ -151,30 +186,6 @@ def test_devices_that_differ_in_threads_are_asked_once_what_they_run_and_hetero_
         chosen = session.automatic_ops("HETERO:CPU_B,CPU_A")
         assert [kind for kind in asked if kind != "ReadModel"] == ["choices"]
         assert chosen == original(session.client, ask(Worker.choices, "HETERO:CPU_B,CPU_A"), 60.0)
-
-
-def test_the_reference_and_the_tolerance_are_in_the_json_answer(
-    tiny_bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    arguments = ["place", str(tiny_bert), "--devices", "CPU", "--reference", "op-by-op", "--max-difference", "0.125"]
-    assert run([*arguments, "--json", "-o", str(tmp_path / "out.json")]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert (document["verdict"]["versus"], document["verdict"]["tolerance"]) == ("op-by-op", 0.125)
-    assert document["verdict"]["difference"]["max_relative"] <= 0.125
-
-
-@pytest.mark.parametrize(
-    ("option", "value", "message"),
-    [
-        ("--reference", "gpu", "unknown reference 'gpu'; choose one of cpu, onnxruntime, op-by-op"),
-        ("--max-difference", "-1", "--max-difference must be a number and not negative, not -1"),
-    ],
-)
-def test_a_wrong_reference_or_tolerance_is_one_line(
-    tiny_bert: Path, option: str, value: str, message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["place", str(tiny_bert), option, value]) == 2
-    assert capsys.readouterr().err == f"hsdag: {message}\n"
 
 
 def test_a_short_budget_is_said_to_be_short_by_what_ten_placements_take() -> None:

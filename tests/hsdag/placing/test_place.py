@@ -21,9 +21,9 @@ from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import DeviceRecord, ModelRecord
 from hsdag.placing.final import Check, FinalResult, final_comparison
-from hsdag.placing.place import run_place, speed_sentence
+from hsdag.placing.place import run_place
 from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.latency import Protocol, Ratio
+from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.objectives import LATENCY
@@ -78,15 +78,6 @@ def test_a_module_that_does_not_convert_is_a_users_error() -> None:
         hsdag.place(object(), "CPU")
 
 
-def test_the_sentence_claims_no_more_than_the_intervals() -> None:
-    equal = Ratio(1.0, 0.98, 1.02)
-    assert speed_sentence("CPU", "CPU", equal, {}) == "No placement beat CPU; the placement is all on CPU."
-    faster = speed_sentence("placement 1", "CPU", Ratio(1.25, 1.2, 1.3), {"AUTO:CPU": Ratio(0.8, 0.7, 0.9)})
-    assert faster == ("The placement is 25.0% faster (95% interval 20.0% to 30.0%) than the best single device, CPU.")
-    beaten = speed_sentence("CPU", "CPU", equal, {"AUTO:CPU": Ratio(1.1, 1.05, 1.2)})
-    assert "AUTO:CPU measured faster than the placement" in beaten
-
-
 def final(
     model: Path, finalists: dict[str, Candidate], singles: dict[str, Candidate], tolerance: float | None = None
 ) -> FinalResult:
@@ -108,17 +99,11 @@ def test_where_no_device_runs_the_model_alone_a_placement_that_does_is_the_answe
     assert result.best_single is None
     assert result.answer == "placement 1"
     assert "BROKEN" in result.comparison.failures
-    assert "No single device runs" in speed_sentence("placement 1", None, Ratio(1.0, 1.0, 1.0), {})
 
 
 def test_a_placement_with_other_outputs_is_never_the_answer(tiny_resnet: Path) -> None:
     with pytest.raises(SearchError, match="outputs differ"):
         final(tiny_resnet, {"placement 1": split(tiny_resnet)}, {"BROKEN": Candidate("NO_SUCH_DEVICE")}, -1.0)
-
-
-def test_a_faster_placement_that_is_turned_down_is_named_with_the_reason() -> None:
-    sentence = speed_sentence("CPU", "CPU", Ratio(1.0, 1.0, 1.0), {}, {"placement 1": "its outputs differ by 0.3"})
-    assert sentence == ("Placement 1 was faster, but its outputs differ by 0.3; the placement is all on CPU.")
 
 
 def test_outputs_that_are_not_finite_count_as_equal_where_they_are_the_same(tmp_path: Path) -> None:

@@ -12,10 +12,8 @@ from hsdag.cli.app import run
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.models.networks import DecoderSizes
 from hsdag.models.stateful_graph import stateful_model
-from hsdag.placing.place import speed_sentence
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder
-from hsdag.runtime.measuring.latency import Ratio
 from tests.ir.growing import chain_model, saved
 
 pytestmark = pytest.mark.usefixtures("short_comparisons")
@@ -121,18 +119,3 @@ def test_where_no_candidate_keeps_the_largest_difference_each_ones_is_told(state
     devices = UNLIKE.replace("KV_CACHE_PRECISION=f32", "KV_CACHE_PRECISION=u8")
     with pytest.raises(SearchError, match=r"keeps --max-difference 0.0001;.* A: its outputs differ by 0.*; B: its"):
         place(stateful, devices, **MEASURED, max_difference=1e-4)  # type: ignore[arg-type]
-
-
-def test_the_sentence_says_who_is_faster_and_why_it_is_no_answer() -> None:
-    why = {"B": "its outputs differ by 0.3 from cpu, and 0.1 is allowed"}
-    alone = speed_sentence("placement 1", "B", Ratio(0.5, 0.4, 0.6), {}, disallowed=why)
-    assert alone == (
-        "The best single device, B, can be no answer: its outputs differ by 0.3 from cpu, and 0.1 is allowed; it takes "
-        "0.50 times as long as the placement (95% interval 0.40 to 0.60)."
-    )
-    beside = speed_sentence("A", "A", Ratio(1.0, 1.0, 1.0), {}, disallowed=why)
-    assert beside.startswith("No placement beat A; the placement is all on A; B was faster, but can be no answer: its")
-    rival = {"AUTO:CPU": Ratio(1.1, 1.05, 1.2)}
-    assert "faster than the placement without --pin" in speed_sentence(
-        "A", "A", Ratio(1, 1, 1), rival, ignored="without --pin"
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,15 +15,14 @@ from openvino import opset13
 
 import hsdag
 from hsdag.cli.app import run
-from hsdag.ir.errors import OptionError, PlacementError, SearchError
+from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.build import fingerprint, read_graph
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
-from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import Placement
 from hsdag.ir.processes import CandidateFailed, Request, WorkerClient
 from hsdag.placing.measured_trace import measured_timeline
-from hsdag.placing.place import run_place, speed_sentence
+from hsdag.placing.place import run_place
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, placed_candidate
@@ -35,13 +34,8 @@ from hsdag.runtime.measuring.messages import Call
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.plan import Plan
-from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.simulator import Execution
-from hsdag.scoring.base import Evaluator, Score
-from hsdag.scoring.hybrid import HybridEvaluator, HybridSchedule
-from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.search.driver import Watcher
-from hsdag.search.options import EXECUTION, PlaceOptions
+from hsdag.search.options import PlaceOptions
 
 QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
 pytestmark = pytest.mark.usefixtures("short_comparisons")
@@ -205,34 +199,6 @@ def test_a_model_with_state_is_searched_and_its_splits_are_run(stateful: Path) -
     assert not outcome.tally.failures
 
 
-def test_a_split_of_a_model_with_state_is_refused(stateful: Path) -> None:
-    model = load_model(stateful)
-    whole = run_place(stateful, PlaceOptions(partition_cpu=2, method="best-device", protocol=QUICK)).placement
-    affinity = {op: f"CPU_{int(op.startswith('Assign'))}" for op in whole.affinity}
-    split = whole.model_copy(update={"affinity": affinity})
-    with pytest.raises(PlacementError, match="must share a device, for they keep variable 'memory' between inf"):
-        split.compile(ov.Core(), model)
-    with pytest.raises(PlacementError, match="keep variable"):
-        hsdag.compile_work_conserving(model, split)
-
-
-def test_the_python_api_takes_an_executor(tiny_resnet: Path) -> None:
-    with pytest.raises(OptionError, match="unknown executor 'fast'"):
-        hsdag.place(tiny_resnet, executor="fast")
-
-
-def test_methods_are_told_what_the_executor_does() -> None:
-    beside = Execution.WORK_CONSERVING
-    assert {"hetero": Execution.SEQUENTIAL, "work-conserving": beside, "cuda": beside} == EXECUTION
-
-
-def test_the_sentence_says_what_the_executor_gains() -> None:
-    sentence = speed_sentence("placement 1", "A", Ratio(1.25, 1.2, 1.3), {}, {}, Ratio(1.5, 1.4, 1.6))
-    assert sentence.endswith(
-        "single device, A; HETERO takes 1.50 times as long with the same placement (95% interval 1.40 to 1.60)."
-    )
-
-
 @pytest.fixture(scope="module")
 def branches(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two branches of two products each, which only the input ties together."""
@@ -291,38 +257,6 @@ def test_a_method_with_an_order_writes_a_priority_that_bench_honours(
     assert any(
         json.loads(line).get("order") for line in (tmp_path / "run" / "candidates.jsonl").read_text().splitlines()
     )
-
-
-class Machine(Evaluator):
-    """Stands for the hardware: launches cost more there than the profile says."""
-
-    def __init__(self, problem: Problem, true: WorkConservingCosts) -> None:
-        self.problem, self.true = problem, true
-
-    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        ops = self.problem.expand(np.stack([plan.placement for plan in plans]))
-        return [Score(float(s)) for s in self.true.latency_s(ops)]
-
-
-def test_measuring_teaches_the_search_what_launches_take(tiny_resnet: Path) -> None:
-    graph = read_graph(tiny_resnet)
-    units = placement_units(graph)
-    problem = Problem(units, ("a", "b"), np.ones((units.graph.num_ops, 2), dtype=np.bool_))
-    time_s = np.random.default_rng(0).uniform(1e-5, 1e-4, (graph.num_ops, 2))
-    models = [
-        CostModel(time_s, np.full(2, launch_s), np.zeros((2, 2)), np.full((2, 2), 1e9), CostSource.MEASURED)
-        for launch_s in (1e-4, 4e-4)
-    ]
-    prior, true = (WorkConservingCosts.of(graph, model) for model in models)
-    recorder = RecordingEvaluator(Machine(problem, true), Budget())
-    evaluator = HybridEvaluator(problem, prior, recorder, HybridSchedule(first=10, longest=10, measured_each=3))
-    rng = np.random.default_rng(1)
-    others = [Plan(row) for row in rng.integers(0, 2, (20, problem.num_units))]
-    true_s = true.latency_s(problem.expand(np.stack([plan.placement for plan in others])))
-    before = np.abs(evaluator.simulated(others) / true_s - 1).mean()
-    for _ in range(4):
-        evaluator.evaluate([Plan(row) for row in rng.integers(0, 2, (10, problem.num_units))])
-    assert np.abs(evaluator.simulated(others) / true_s - 1).mean() < 0.3 * before
 
 
 @pytest.fixture

@@ -31,7 +31,6 @@ from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.solving.batched import BatchOptions
 from hsdag.solving.simulate import simulate_placement
-from hsdag.solving.solution import SolveResult
 from hsdag.solving.solve import solve
 
 OPTIONS = SolveOptions("test", budget_s=60.0)
@@ -271,24 +270,6 @@ def test_the_document_is_complete_and_its_schedule_is_legal() -> None:
     for one, other in itertools.pairwise(by_device):
         assert one["device"] != other["device"] or one["end_s"] <= other["start_s"]
     assert max(row["end_s"] for row in rows.values()) == document["value"]
-
-
-def test_hsdag_beats_the_single_devices_where_two_branches_can_overlap() -> None:
-    n = 9
-    edges = [(0, v) for v in range(1, n - 1)] + [(v, n - 1) for v in range(1, n - 1)]
-    problem = ScheduleProblem.from_arrays(np.ones((n, 2)), edges)
-    solution = solve(problem, make_placer("hsdag"), replace(OPTIONS, max_evaluations=60))
-    assert solution.value_s is not None
-    assert solution.value_s < min(solution.single_s.values())
-
-
-def test_the_same_seed_gives_the_same_answer() -> None:
-    def answer() -> SolveResult:
-        return solve(random_problem(3), make_placer("hsdag"), replace(OPTIONS, max_evaluations=20, seed=5))
-
-    first, second = answer(), answer()
-    assert first.value_s == second.value_s
-    assert first.affinity == second.affinity
 
 
 @pytest.mark.parametrize(
