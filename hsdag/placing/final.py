@@ -22,6 +22,7 @@ from hsdag.runtime.measuring.runner import CandidateRunner
 
 if TYPE_CHECKING:
     from hsdag.placing.session import Session
+    from hsdag.search.options import PlaceOptions
 
 MOST_OVER = 2.0
 """A first finalist that takes this many times the comparison's time to compile is left out as well."""
@@ -83,12 +84,12 @@ class Check:
         return self.reference, "cpu" if self.reference == "op-by-op" else "op-by-op"
 
 
-def check_of(session: Session, reference: ReferenceName = "cpu", max_difference: float | None = None) -> Check:
+def check_of(session: Session, options: PlaceOptions) -> Check:
     """What outputs are compared with; those of workloads with NumPy's. Raises DeviceError for absent devices."""
     if not session.is_on_torch:
-        return Check.over(session.devices.all, reference, max_difference)
-    own = "numpy" if session.subject.is_workload else reference
-    return Check(session.subject.reduces_precision, own, max_difference)
+        return Check.over(session.devices.all, options.reference, options.max_difference)
+    own = "numpy" if session.subject.is_workload else options.reference
+    return Check(session.subject.reduces_precision, own, options.max_difference)
 
 
 class Verifier:

@@ -191,7 +191,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
             is_timed=options.objective.unit == "s",
             limit_s=min(limit_s, INTERRUPTED_LIMIT_S) if interrupted else limit_s,
         ),
-        check_of(session, options.reference, options.max_difference),
+        check_of(session, options),
         start=start,
         disallowed=disallowed,
         should_stop=lambda: watcher.should_stop() and not interrupted,

@@ -92,7 +92,7 @@ class Search:
         session, options, watcher, begin_s = self.session, self.options, self.watcher, time.monotonic()
         session.client.should_abandon, session.client.on_wait = watcher.should_stop, watcher.on_phase
         self.prepare()
-        verifier = Verifier(session.runner, check_of(session, options.reference, options.max_difference))
+        verifier = Verifier(session.runner, check_of(session, options))
         if options.max_difference is not None:
             self._keep_difference(verifier, options.max_difference)
         problem, placer = self.problem, options.placer(is_cheap=self.costs is not None)

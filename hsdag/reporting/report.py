@@ -9,6 +9,7 @@ from typing import NamedTuple
 from hsdag.ir.files import write_atomically
 from hsdag.ir.placement.placement import Record
 from hsdag.placing.run_folder import RunFolder
+from hsdag.search.options import LIMITS
 
 UNFINISHED = "The search has not come to its end: this is what it kept."
 
@@ -110,12 +111,12 @@ def environment_of(run: RunFolder) -> dict[str, str]:
         "model": f"{record.model.name}, {run.graph.num_ops} ops, inputs {record.model.inputs_text}",
         "placement units": str(record.num_units),
         "run folder": str(run.path),
-        "memory": ",".join(f"{name}={size:.17g}" for name, size in record.memory_bytes.items()),
-        "pin": ", ".join(record.pins),
-        "max difference": "" if record.max_difference is None else f"{record.max_difference:.17g}",
-        "reference": (record.reference or "") if record.max_difference is not None else "",
-        "data shape": ", ".join(record.data_shapes),
     }
+    for name in (*LIMITS, "reference", "data_shapes"):
+        value = getattr(record, name)
+        texts = [f"{key}={size:.17g}" for key, size in value.items()] if isinstance(value, dict) else value
+        text = ", ".join(texts) if isinstance(texts, list | tuple) else str(texts)
+        known[name.replace("_", " ")] = "" if value is None else text
     if result is not None:
         known |= {"budget": f"{result.budget_s:g} s", "finished": result.finished}
     for device in record.devices:

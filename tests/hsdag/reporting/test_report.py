@@ -112,7 +112,7 @@ def test_arguments_are_written_as_at_the_command_line() -> None:
 def test_the_environment_has_the_limits_of_the_search(unfinished: Path) -> None:
     run = RunFolder.load(unfinished)
     limited = RunFolder(run.path, run.record.model_copy(update={"data_shapes": ("x[1,8]", "x[1,9]")}))
-    assert environment_of(limited)["data shape"] == "x[1,8], x[1,9]"
+    assert environment_of(limited)["data shapes"] == "x[1,8], x[1,9]"
 
 
 def test_without_data_of_nodes_model_explorer_is_told_of_the_graph_alone() -> None:
