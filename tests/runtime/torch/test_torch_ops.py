@@ -10,7 +10,7 @@ import numpy as np
 import openvino as ov
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import HealthCheck, assume, example, given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from openvino import opset1, opset2, opset3, opset8, opset10, opset11, opset14
@@ -281,8 +281,16 @@ def test_gather_agrees_and_gives_zeros_for_indices_out_of_range(
 
 @SOME
 @given(
-    strides=STEPS, dilations=STEPS, begin=PADS, end=PADS, kernel=STEPS, groups=st.sampled_from([0, 1, 2]),
+    strides=STEPS,
+    dilations=STEPS,
+    begin=PADS,
+    end=PADS,
+    kernel=STEPS,
+    groups=st.sampled_from([0, 1, 2]),
     auto=st.sampled_from(["explicit", "same_upper", "same_lower", "valid"]),
+)
+@example(
+    auto="explicit", groups=0, kernel=[1, 1], strides=[1, 1], dilations=[1, 1], begin=[1, 0], end=[0, 0]
 )  # fmt: skip
 def test_convolution_agrees_whatever_its_window(auto: str, groups: int, kernel: list[int], **window: list[int]) -> None:
     order = [window[name] for name in ("strides", "begin", "end", "dilations")]
