@@ -62,24 +62,28 @@ class HeteroChoice(Record):
 
     @staticmethod
     def of(
-        graph: ComputationGraph, devices: Sequence[str], chosen: Sequence[str], policy: str | None, failure: str | None
+        graph: ComputationGraph, devices: Sequence[str], chosen: Sequence[str], policy: str | None = None
     ) -> HeteroChoice:
         """Of the device [N] of every op, "" for none; a Result is where its op is.
 
         The GPU plugin names its own device where a further one over it was asked for: such names are added.
         """
-        home = list(chosen)
+        home = np.array(chosen, dtype=object)
         for v in (v for v, op_type in enumerate(graph.op_types) if op_type == "Result"):
-            home[v] = home[graph.predecessors.of(v).tolist()[0]]
+            home[v] = home[graph.predecessors.of(v)[0]]
         places: dict[str, dict[str, None]] = {}
-        for variable, name in zip(graph.variables, home, strict=True):
+        for variable, name in zip(graph.variables, home.tolist(), strict=True):
             if variable:
                 places.setdefault(variable, {})[name or "no device"] = None
         found = []
         for name in dict.fromkeys((*devices, *filter(None, chosen))):
-            is_reader = np.array([home[v] == name for v in graph.edge_dst.tolist()], dtype=np.bool_)
-            weights = graph.weight_bytes[np.unique(graph.edge_src[is_reader])].sum()
-            found.append(HeteroDevice(name=name, ops=home.count(name), weight_bytes=int(weights)))
+            read = np.unique(graph.edge_src[home[graph.edge_dst] == name])
+            weight_bytes = int(graph.weight_bytes[read].sum())
+            found.append(HeteroDevice(name=name, ops=int((home == name).sum()), weight_bytes=weight_bytes))
+        nowhere, failure = [v for v, name in enumerate(chosen) if not name], None
+        if nowhere:
+            op = f"{graph.op_names[nowhere[0]]!r} ({graph.op_types[nowhere[0]]})"
+            failure = f"no device of {', '.join(devices)} runs {len(nowhere)} of {graph.num_ops} ops, for example {op}"
         return HeteroChoice(
             target="HETERO:" + ",".join(each.name for each in found),
             policy=policy,
@@ -179,13 +183,7 @@ def _chosen(
         if chosen is None and any(graph.variables) and any(refused.values()):
             questions.say("stateful", "HETERO")
         if chosen is not None:
-            nowhere, failure = [v for v, name in enumerate(chosen) if not name], None
-            if nowhere:
-                op = f"{graph.op_names[nowhere[0]]!r} ({graph.op_types[nowhere[0]]})"
-                failure = (
-                    f"no device of {', '.join(names)} runs {len(nowhere)} of {graph.num_ops} ops, for example {op}"
-                )
-            found.append(HeteroChoice.of(graph, names, chosen, next(iter(policy.values()), None), failure))
+            found.append(HeteroChoice.of(graph, names, chosen, next(iter(policy.values()), None)))
     return found
 
 

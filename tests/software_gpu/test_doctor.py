@@ -9,7 +9,7 @@ import openvino as ov
 import pytest
 from openvino import opset15
 
-from hsdag.diagnosis import machine
+from hsdag.diagnosis import examination
 from hsdag.diagnosis.examination import Examination, examine
 from hsdag.diagnosis.findings import Severity
 from hsdag.models import save_model_files
@@ -19,7 +19,7 @@ from hsdag.models import save_model_files
 def found(tmp_path_factory: pytest.TempPathFactory) -> Examination:
     path = save_model_files("tiny_resnet", tmp_path_factory.mktemp("zoo") / "tiny_resnet.xml")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(machine, "PAIR_S", 0.0)
+        patch.setattr(examination, "PAIR_S", 0.0)
         return examine(path, "GPU.0,GPU.1", budget_s=300.0)
 
 

@@ -48,9 +48,9 @@ def test_devices_that_take_turns_are_warned_of() -> None:
     assert not [*findings.of_overlap("A and B", {"compute": 1.9, "memory": 1.1}), *findings.of_overlap("A and B", {})]
 
 
-def choice(chosen: list[str], variables: tuple[str, ...] = (), failure: str | None = None) -> HeteroChoice:
+def choice(chosen: list[str], variables: tuple[str, ...] = ()) -> HeteroChoice:
     graph = replace(GRAPH, variables=variables or ("",) * 4)
-    return HeteroChoice.of(graph, ("GPU.0", "CPU"), chosen, None, failure)
+    return HeteroChoice.of(graph, ("GPU.0", "CPU"), chosen)
 
 
 def test_ops_and_weights_are_counted_by_device_and_a_result_goes_with_its_op() -> None:
@@ -58,7 +58,7 @@ def test_ops_and_weights_are_counted_by_device_and_a_result_goes_with_its_op() -
     counted = [(each.name, each.ops, each.weight_bytes) for each in found.devices]
     assert counted == [("GPU.0", 2, 0), ("CPU", 2, 2_000_000_000)]
     assert found.target == "HETERO:GPU.0,CPU"
-    named_otherwise = HeteroChoice.of(GRAPH, ("FAST.0", "CPU"), ["GPU.0"] * 4, None, None)
+    named_otherwise = HeteroChoice.of(GRAPH, ("FAST.0", "CPU"), ["GPU.0"] * 4)
     assert [(each.name, each.ops) for each in named_otherwise.devices] == [("FAST.0", 0), ("CPU", 0), ("GPU.0", 4)]
 
 
@@ -77,9 +77,9 @@ def test_state_that_hetero_loses_is_a_danger() -> None:
 
 
 def test_a_model_that_hetero_refuses_is_a_danger() -> None:
-    (said,) = findings_on(choice(["CPU", "CPU", "", ""], failure="2 of 4 ops have no affinity"), {})
+    (said,) = findings_on(choice(["CPU", "CPU", "", ""]), {})
     assert said.severity is Severity.DANGER
-    assert said.text == "does not compile the model: 2 of 4 ops have no affinity"
+    assert said.text == "does not compile the model: no device of GPU.0, CPU runs 2 of 4 ops, for example 'a' (A)"
 
 
 def test_numbers_beyond_half_precision_are_told_apart_from_those_that_are_cut_off() -> None:
