@@ -525,8 +525,9 @@ def reproduce(name: str, effort: Effort, rows: Sequence[str], columns: Sequence[
     cells: dict[tuple[str, str], Ours] = {}
     is_complete = False
     with contextlib.suppress(KeyboardInterrupt):
-        for row in rows or table["rows"]:
-            for column, ours in RECIPES[name](row, columns or (*table["columns"], *table["controls"]), effort):
+        wanted = [column for column in (*table["columns"], *table["controls"]) if not columns or column in columns]
+        for row in (row for row in table["rows"] if not rows or row in rows):
+            for column, ours in RECIPES[name](row, wanted, effort):
                 cells[row, column] = ours
                 print(f"{name}, {row}, {column}: {shown(ours.value, ours.deviation)}", file=sys.stderr)
         is_complete = True
