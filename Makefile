@@ -11,7 +11,7 @@ OPTIMUM_VENV := .venv-optimum
 INTEGRATIONS := tests/integrations
 SUPPLY_VENV := .venv-supply
 
-.PHONY: place test test-slow test-gpu gpu test-optimum test-docs hunt docs schemas sbom licences audit benchmarks lint types check clean
+.PHONY: place test test-slow test-gpu gpu test-optimum hunt docs schemas sbom licences audit benchmarks lint types check clean
 
 place: $(VENV)/.installed $(MODEL)
 	$(BIN)/hsdag place $(MODEL) --partition-cpu 2 --budget $(BUDGET) -o artifacts/resnet50.placement.json
@@ -48,10 +48,6 @@ $(OPTIMUM_VENV)/.installed: $(INTEGRATIONS)/requirements.txt $(VENV)/.installed
 	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
 		> "$$($(OPTIMUM_VENV)/bin/python -c "import sysconfig; print(sysconfig.get_path('purelib'))")/development.pth"
 	touch $@
-
-# The commands of the quickstart and the README as they are printed, with their models and budgets; it takes minutes.
-test-docs: $(VENV)/.installed
-	$(BIN)/python -m pytest tests/docs --literal
 
 # The documentation as a site, in artifacts/site; no page of it fetches anything from the network.
 docs: schemas licences

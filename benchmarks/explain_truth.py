@@ -86,12 +86,6 @@ def split_of(kept: RunFolder, executor: str) -> Placement | None:
     )
 
 
-def moved(placement: Placement, kept: RunFolder, ops: tuple[str, ...], device: str) -> Placement:
-    """The placement with some ops, by their names, on another device."""
-    canonical = dict(zip(kept.graph.op_names, kept.graph.canonical_names, strict=True))
-    return placement.model_copy(update={"affinity": {**placement.affinity, **{canonical[op]: device for op in ops}}})
-
-
 def measured(
     path: Path, devices: str, executor: str, placements: dict[str, Placement], for_s: float
 ) -> dict[str, Ratio]:
@@ -124,7 +118,10 @@ def one_case(name: str, executor: str, folder: Path, options: argparse.Namespace
     print(f"  {len(found.gains)} moves simulated in {found.elapsed_s:.2f} s; {found.sentences[0]}")
     advice = {f"{gain.op} to {gain.other}": gain for gain in found.gains[:NUM_MOVES] if gain.gain > 0}
     placements = {AS_PLACED: placement}
-    placements |= {key: moved(placement, kept, gain.ops, gain.other) for key, gain in advice.items()}
+    canonical = dict(zip(kept.graph.op_names, kept.graph.canonical_names, strict=True))
+    for key, gain in advice.items():
+        moved = placement.affinity | {canonical[op]: gain.other for op in gain.ops}
+        placements[key] = placement.model_copy(update={"affinity": moved})
     ratios = measured(path, devices, executor, placements, parse_duration(options.seconds, "--for"))
     held = seemed = 0
     for key, gain in advice.items():

@@ -94,8 +94,10 @@ RECORD = RunRecord(
 class Example(RunFolder):
     """A run of which nothing is on disk."""
 
-    def __init__(self, events: list[Event], profile: ModelProfile | None, result: PlaceResult | None) -> None:
-        super().__init__(Path(f"{EVIL}.run"), RECORD)
+    def __init__(
+        self, events: list[Event], profile: ModelProfile | None, result: PlaceResult | None, executor: str = "hetero"
+    ) -> None:
+        super().__init__(Path(f"{EVIL}.run"), RECORD.model_copy(update={"executor": executor}))
         vars(self).update(graph=GRAPH, profile=profile, result=result)
         self._events = events
 
