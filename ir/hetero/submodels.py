@@ -19,7 +19,7 @@ from hsdag.ir.graph.colocation import kept_compressed, known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray, inverse_of
 from hsdag.ir.graph.state import SHAPE_OF_TYPES, read_by_repeated, repeated_ops
 from hsdag.ir.hetero.rules import Net, Workspace, split
-from hsdag.ir.kernels import bare
+from hsdag.ir.kernels import bare, run
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,9 +67,8 @@ class SubmodelCollector:
         )
         table = np.ascontiguousarray(devices[:, self.nodes.op], dtype=np.int64)
         reached = np.zeros(num_devices, dtype=np.int64)
-        _count_all(
-            self.nodes, Workspace.of(self.nodes.net), table, reached, found.launches, found.num, found.size_bytes
-        )
+        work, steps = Workspace.of(self.nodes.net), float(len(devices) * (len(self.nodes.op) + len(self.nodes.net.src)))
+        run(_count_all, steps, self.nodes, work, table, reached, found.launches, found.num, found.size_bytes)
         return found
 
 

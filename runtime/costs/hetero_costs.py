@@ -18,11 +18,11 @@ import numpy as np
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.hetero.rules import Workspace, cut_returns, join, open_rings
 from hsdag.ir.hetero.submodels import Nodes, SubmodelCollector, count_crossings
-from hsdag.ir.kernels import bare, inner
+from hsdag.ir.kernels import bare, inner, run
 from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind
 from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
 from hsdag.runtime.problem.cost_model import CostModel, CostSource, excess_of
-from hsdag.runtime.simulator.execution import busiest_s, drained_s
+from hsdag.runtime.simulator.execution import drained_s
 
 LEAST_LAUNCH_S, LEAST_LATENCY_S, MOST_BYTES_PER_S = 1e-5, 2e-6, 5e10
 """Launches and links are taken to cost at least this, so that calibration has something to scale."""
@@ -62,20 +62,17 @@ class HeteroCosts(PlacementCosts):
 
     def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
         """[B] simulated seconds of one inference under placements [B, N] of ops; infinite where one is illegal."""
-        rows = self._rows(placements)
-        return np.where(self._is_legal(placements), rows @ self._parameters(), np.inf)
+        return self._values_s(placements, is_period=False)
 
     def period_s(self, placements: IntArray) -> FloatArray:
-        """[B] simulated seconds per inference with many in flight: the load of the busiest device.
+        """[B] simulated seconds per inference with many in flight; a crossing counts on the device that receives it."""
+        return self._values_s(placements, is_period=True)
 
-        A crossing counts on the device that receives it. Devices that slow each other down begin together, and each
-        works until its own load is done. Infinite where a placement is illegal.
-        """
-        d = self.num_devices
-        terms = self._rows(placements) * self._parameters()
-        load_s = terms[:, :d] + terms[:, d : 2 * d] + terms[:, 2 * d :].reshape(-1, 2, d, d).sum(axis=(1, 2))
-        periods_s = busiest_s(load_s, excess_of(self.costs.slowdown, d))
-        return np.where(self._is_legal(placements), periods_s, np.inf)
+    def _values_s(self, placements: IntArray, *, is_period: bool) -> FloatArray:
+        num_ops = placements.shape[1]
+        units = unit_costs(self, np.arange(num_ops), num_ops, is_period=is_period)
+        table, steps = np.ascontiguousarray(placements, dtype=np.int64), num_ops + len(units.nodes.net.src)
+        return np.array([run(placement_s, steps, units, each, np.inf) for each in table], dtype=np.float64)
 
     def calibrated(self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None) -> HeteroCosts:
         """Costs refitted to measured latencies [B] of placements [B, N].

@@ -290,19 +290,19 @@ class UnderHetero(NamedTuple):
 
     def propose(self, c: Chain, num: int) -> None:
         """See ``Values``."""
-        _propose_under_hetero(self, c, num)
+        has_memory = self.scheduled.setting["has_memory"][0]
+        (_propose_with_memory if has_memory else _propose_under_hetero)(self, c, num)
 
     def value(self, c: Chain) -> float:
         """The value of a chain's plan, as it is."""
-        return float(_penalised(self.scheduled, c, placement_s(self.costs, c.device, np.inf)))
+        value = placement_s(self.costs, c.device, np.inf)
+        return float(_penalised(self.scheduled, c, value) if self.scheduled.setting["has_memory"][0] else value)
 
 
 @bare
 def _penalised(g: Scheduled, c: Chain, value: float) -> float:
     """The value of a chain's plan, with the penalty of what the plan holds."""
     c.state[0].excess = 0.0
-    if not g.setting[0].has_memory:
-        return value
     for u in range(len(c.device)):
         put(g, c.device, c.rank, u)
     rewind(g.machine)
@@ -315,6 +315,16 @@ def _penalised(g: Scheduled, c: Chain, value: float) -> float:
 
 @bare
 def _propose_under_hetero(g: UnderHetero, c: Chain, num: int) -> None:
+    for _ in range(num):
+        limit = draw(c)
+        if c.state[0].num_changed > 0:
+            is_kept(c, placement_s(g.costs, c.device, limit * (1.0 + ROUNDING)), limit)
+            settle(c)
+
+
+@bare
+def _propose_with_memory(g: UnderHetero, c: Chain, num: int) -> None:
+    """The same where memory counts: what tells its peaks is compiled for such problems alone."""
     for _ in range(num):
         limit = draw(c)
         if c.state[0].num_changed > 0:
