@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -175,12 +175,8 @@ def _passed_on(value: ov.Output) -> ov.Output:
 
 def _unique(names: Iterable[str]) -> list[str]:
     """Every name, and where one occurs again, ``NAME#1`` and so on."""
-    seen: Counter[str] = Counter()
     found: list[str] = []
     for name in names:
-        free = name
-        while free in found:
-            seen[name] += 1
-            free = f"{name}#{seen[name]}"
-        found.append(free)
+        numbered = (f"{name}#{k}" for k in itertools.count(1))
+        found.append(next(free for free in itertools.chain([name], numbered) if free not in found))
     return found

@@ -24,7 +24,6 @@ from hsdag.ir.processes import CandidateFailed, WorkerDefect
 from hsdag.placing import session
 from hsdag.placing.final import Check, Verifier
 from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.differences import output_difference
 from hsdag.runtime.measuring.inferences import make_inputs
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.runner import CandidateRunner, Limits
@@ -291,27 +290,6 @@ def test_strings_come_from_a_file_and_numbers_do_not_pass_for_them(texts: Path, 
     np.savez(tmp_path / "in.npz", text=np.zeros(2), x=np.zeros((2, 3)))
     with pytest.raises(HsdagError, match="needs an array 'text' of strings, not of float64"):
         make_inputs(model, 0, tmp_path / "in.npz")
-
-
-def test_output_difference_in_closed_form() -> None:
-    assert output_difference([np.array(["a", "b"])], [np.array(["a", "b"])])["max_relative"] == 0.0
-    assert output_difference([np.array(["a", "c"])], [np.array(["a", "b"])])["max_relative"] is None
-    figures = output_difference([np.array([1.0, 2.0, 2.0])], [np.array([1.0, 2.0, 4.0])])
-    assert figures["max_abs"] == 2.0
-    assert figures["max_relative"] == 0.5
-    assert figures["mse"] == pytest.approx(4 / 3)
-    assert figures["l2"] == 2.0
-    assert figures["cosine"] == pytest.approx(13 / (3 * np.sqrt(21)))
-
-
-@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
-def test_values_that_are_not_finite_must_be_the_same_on_both_sides(odd: float) -> None:
-    here, there = np.array([odd, 1.0, 2.0]), np.array([1.0, 1.0, 2.0])
-    assert output_difference([here], [there])["max_relative"] is None
-    assert output_difference([there], [here])["max_relative"] is None
-    assert output_difference([here], [here])["max_relative"] == 0.0
-    assert output_difference([here], [here])["cosine"] == pytest.approx(1.0)
-    assert output_difference([here + np.array([0.0, 1.0, 0.0])], [here])["max_relative"] == 0.5
 
 
 def test_packed_integers_get_inputs_too() -> None:

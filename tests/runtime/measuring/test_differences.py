@@ -1,4 +1,4 @@
-"""References: outputs computed op by op are the model's."""
+"""Outputs op by op are the model's, and how far outputs are apart."""
 
 from __future__ import annotations
 
@@ -64,3 +64,24 @@ def test_state_is_as_after_a_reset() -> None:
     model = ov.Model([opset13.result(total)], [opset13.assign(total, "memory")], [x])
     (found,) = op_by_op(ov.Core(), model, [[ov.Tensor(np.ones((1, 4), np.float32))]], 60.0)
     assert found == pytest.approx(np.full((1, 4), 3.0))
+
+
+def test_output_difference_in_closed_form() -> None:
+    assert output_difference([np.array(["a", "b"])], [np.array(["a", "b"])])["max_relative"] == 0.0
+    assert output_difference([np.array(["a", "c"])], [np.array(["a", "b"])])["max_relative"] is None
+    figures = output_difference([np.array([1.0, 2.0, 2.0])], [np.array([1.0, 2.0, 4.0])])
+    assert figures["max_abs"] == 2.0
+    assert figures["max_relative"] == 0.5
+    assert figures["mse"] == pytest.approx(4 / 3)
+    assert figures["l2"] == 2.0
+    assert figures["cosine"] == pytest.approx(13 / (3 * np.sqrt(21)))
+
+
+@pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])
+def test_values_that_are_not_finite_must_be_the_same_on_both_sides(odd: float) -> None:
+    here, there = np.array([odd, 1.0, 2.0]), np.array([1.0, 1.0, 2.0])
+    assert output_difference([here], [there])["max_relative"] is None
+    assert output_difference([there], [here])["max_relative"] is None
+    assert output_difference([here], [here])["max_relative"] == 0.0
+    assert output_difference([here], [here])["cosine"] == pytest.approx(1.0)
+    assert output_difference([here + np.array([0.0, 1.0, 0.0])], [here])["max_relative"] == 0.5
