@@ -51,9 +51,8 @@ def compare(
 ) -> None:
     """Compare methods on a problem; every figure is simulated, a model's costs are profiled or a platform's."""
     from hsdag.cli.progress import SearchProgress
-    from hsdag.comparing.compare import CompareOptions, Comparison
+    from hsdag.comparing.compare import CompareOptions, Comparison, problem_called
     from hsdag.comparing.compare import compare as run_compare
-    from hsdag.comparing.source import problem_called
     from hsdag.ir.errors import OptionError
     from hsdag.ir.graph.reader import input_shapes
     from hsdag.methods.registry import parse_changes

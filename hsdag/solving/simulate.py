@@ -34,16 +34,14 @@ _Choice = TypeVar("_Choice", bound=Enum)
 class SimulateResult(Simulated):
     """What a placement would take; every figure is simulated.
 
-    ``run`` is one inference, and the first of the noisy runs whose values are ``samples_s``, empty without noise;
-    ``noise`` are their statistics, in the objective's unit. ``over_memory`` are devices whose peak exceeds their
-    memory.
+    ``run`` is one inference, and the first of the noisy runs whose statistics are ``noise``, in the objective's unit;
+    ``over_memory`` are devices whose peak exceeds their memory.
     """
 
     problem: InMemory[ScheduleProblem]
     judged_by: InMemory[Objective]
     meant: InMemory[Semantics]
     run: InMemory[Simulation]
-    samples_s: InMemory[FloatArray]
     value_s: float = Field(serialization_alias="value")
     busy_s: dict[str, float]
     peak_memory_bytes: dict[str, float]
@@ -121,14 +119,12 @@ def simulate_placement(
             for s in seeds
         ]
     )
-    samples_s = values_s if semantics.noise_sigma > 0 else np.zeros(0)
     names = problem.device_names
     return SimulateResult(
         problem=problem,
         judged_by=objective,
         meant=semantics,
         run=run,
-        samples_s=samples_s,
         value_s=float(values_s[0]),
         busy_s=dict(zip(names, run.busy_s.tolist(), strict=True)),
         peak_memory_bytes=dict(zip(names, run.peak_memory_bytes.tolist(), strict=True)),
@@ -137,7 +133,7 @@ def simulate_placement(
         transfer_bytes=run.transfer_bytes,
         noise_sigma=semantics.noise_sigma,
         seed=semantics.seed,
-        noise=_statistics(samples_s) if len(samples_s) else None,
+        noise=_statistics(values_s) if semantics.noise_sigma > 0 else None,
     )
 
 
