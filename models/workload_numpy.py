@@ -10,35 +10,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from hsdag.models import Expression, Workload, parse_expression
+from hsdag.models import Expression, parse_expression
 
 Array = NDArray[np.float64]
-
-
-def input_shapes(workload: Workload) -> dict[str, tuple[int, ...]]:
-    """Shape of every input of a workload, from the parts that its ops hold."""
-    shapes: dict[str, tuple[int, ...]] = {}
-    for text in workload.expressions:
-        if text.startswith("input:"):
-            name, ranges = _part(text)
-            ends = tuple(r.stop for r in ranges)
-            shapes[name] = tuple(map(max, ends, shapes.get(name, ends)))
-    return shapes
-
-
-def random_inputs(workload: Workload, seed: int = 0) -> dict[str, Array]:
-    """Normal numbers for every input, small enough for products to stay near one."""
-    rng = np.random.default_rng(seed)
-    return {name: 0.3 * rng.standard_normal(shape) for name, shape in input_shapes(workload).items()}
-
-
-def execute(workload: Workload, inputs: Mapping[str, Array]) -> dict[str, Array]:
-    """Results by name; every op must have the shape that the graph declares."""
-    graph = workload.graph
-    sources = [graph.predecessors.of(v).tolist() for v in range(graph.num_ops)]
-    values = values_of(workload.expressions, sources, graph.topological_order.tolist(), inputs)
-    assert all(values[v].shape == graph.shape_of(v) for v in range(graph.num_ops)), graph.name
-    return {name: evaluate(x, values) for name, x in workload.outputs.items()}
 
 
 def values_of(
@@ -59,7 +33,7 @@ def values_of(
     for v in order:
         text = expressions[v]
         if text.startswith("input:"):
-            name, ranges = _part(text)
+            name, ranges = input_part(text)
             values[v] = inputs[name][ranges]
         else:
             values[v] = evaluate(parse_expression(text, len(sources[v])), [values[u] for u in sources[v]])
@@ -130,7 +104,8 @@ _PLAIN: dict[str, Callable[..., Array]] = {
 }
 
 
-def _part(text: str) -> tuple[str, tuple[slice, ...]]:
+def input_part(text: str) -> tuple[str, tuple[slice, ...]]:
+    """The input that ``input:NAME[RANGES]`` names, and the part of it."""
     match = re.fullmatch(r"input:(.+)\[(.+)\]", text)
     assert match is not None, text
     return match[1], _slices(match[2])

@@ -37,7 +37,9 @@ class Scenario:
 
         Raises OptionError when the text has another form.
         """
-        shapes, at, weight = _split_weight(text)
+        end = text.rfind("]") + 1
+        before, at, weight = text[end:].partition("@")
+        shapes = text[:end] + before
         parts = re.split(r"(?<=\])\s*>\s*", shapes) if "[" in shapes else shapes.split(">")
         if parts[0].startswith(">"):
             raise OptionError(f"{OPTION} {text!r} has nothing before the first >")
@@ -93,13 +95,6 @@ def shares(scenarios: Sequence[Scenario]) -> FloatArray:
     weights = np.array([scenario.weight for scenario in scenarios])
     found: FloatArray = weights / weights.sum()
     return found
-
-
-def _split_weight(text: str) -> tuple[str, str, str]:
-    """What stands before the weight, and the weight: what follows an @ behind the last bracket."""
-    end = text.rfind("]") + 1
-    before, at, weight = text[end:].partition("@")
-    return text[:end] + before, at, weight
 
 
 def _weight(text: str, where: str) -> float:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import openvino as ov
@@ -26,14 +26,14 @@ def sized(graph: ComputationGraph, model: ov.Model, scenarios: Sequence[Scenario
     model's. Raises ModelError where the model does not take the shapes.
     """
     weights, sizing = shares(scenarios), _Sizing(graph, model)
-    found = [sizing.sizes(scenario) for scenario in scenarios]
-    edge_bytes = weights @ np.stack([sizes.edge_bytes for sizes in found])
+    each = zip(*(sizing.sizes(scenario) for scenario in scenarios), strict=True)
+    flops, output_bytes, edge_bytes, state_bytes = map(np.stack, each)
     return replace(
         graph,
-        flops=weights @ np.stack([sizes.flops for sizes in found]),
-        output_bytes=np.max([sizes.output_bytes for sizes in found], axis=0).astype(np.int64),
-        edge_bytes=np.rint(edge_bytes).astype(np.int64),
-        weight_bytes=graph.weight_bytes + np.max([sizes.state_bytes for sizes in found], axis=0).astype(np.int64),
+        flops=weights @ flops,
+        output_bytes=output_bytes.max(axis=0).astype(np.int64),
+        edge_bytes=np.rint(weights @ edge_bytes).astype(np.int64),
+        weight_bytes=graph.weight_bytes + state_bytes.max(axis=0).astype(np.int64),
     )
 
 
@@ -49,8 +49,7 @@ def read_sized(source: Any, shapes: Shapes | None, scenarios: Sequence[Scenario]
     return sized(graph, model, [scenario.of(model) for scenario in scenarios])
 
 
-@dataclass(frozen=True, eq=False)
-class _Sizes:
+class _Sizes(NamedTuple):
     """Sizes in the timed inference of a scenario, and the largest state of each variable, at its ReadValue."""
 
     flops: FloatArray  # [N]

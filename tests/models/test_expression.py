@@ -27,6 +27,7 @@ def test_operands_may_be_put_together_from_parts() -> None:
 
 def test_a_contraction_counts_a_multiply_and_an_add_per_term() -> None:
     assert parse_expression("einsum:ij,jk->ik", 2).flops([_f32(2, 3), _f32(3, 5)]) == 2 * 2 * 3 * 5
+    assert parse_expression("einsum:i,k->ik", 2).flops([_f32(2), _f32(5)]) == 2 * 5
 
 
 def test_adding_n_tensors_takes_n_minus_one_additions_per_element() -> None:

@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError
 from hsdag.models.sharded_workloads import RandomChain, random_chain
-from hsdag.models.workload_numpy import evaluate, execute, random_inputs
+from hsdag.models.workload_numpy import evaluate
+from tests.models.computed import execute, random_inputs
 
 
 def small(seed: int, matrices: int = 6) -> RandomChain:

@@ -21,7 +21,7 @@ from hsdag.models.sharded_workloads import (
     llama_layer,
 )
 from hsdag.models.sharding import Sharder
-from hsdag.models.workload_numpy import execute, random_inputs
+from tests.models.computed import execute, random_inputs
 
 Array = NDArray[np.float64]
 SHARDED = ("chainmm", "ffnn", "llama-block", "llama-layer")

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 
 from hsdag.models.sharded_workloads import EPSILON, TransformerSizes, transformer
-from hsdag.models.workload_numpy import execute, random_inputs
+from tests.models.computed import execute, random_inputs
 
 Array = NDArray[np.float64]
 GRIDS = [(2, 1, 2), (2, 2, 1), (3, 3, 3), (4, 2, 4), (4, 4, 1), (6, 2, 3), (8, 4, 2)]
