@@ -22,9 +22,8 @@ from scipy import stats
 
 from hsdag.ir.errors import OptionError
 from hsdag.methods.lists.rules import METHOD as RULES
-from hsdag.methods.lists.rules import SPREAD, WEIGHTS, RulesOptions, RulesPlacer, changed, read_rules
+from hsdag.methods.lists.rules import SHIPPED, SPREAD, WEIGHTS, RulesOptions, RulesPlacer, changed, read_rules
 from hsdag.methods.memory_repair import repaired
-from hsdag.methods.policies import SHIPPED
 from hsdag.methods.portfolio.auto import LISTS
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan

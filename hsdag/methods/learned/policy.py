@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import nn
+from torch.distributions import Categorical
 
 from hsdag.ir.graph.computation_graph import BoolArray
 from hsdag.runtime.problem.plan import Plan
@@ -91,16 +92,10 @@ def drawn(logits: torch.Tensor, exploring: Exploring, generator: torch.Generator
     return device, p.gather(-1, device[..., None]).squeeze(-1).log()
 
 
-def log_probabilities(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """[..., D] log-probabilities of all devices by logits [..., D], and the entropies [...] of their distributions."""
-    log_p = torch.log_softmax(logits, dim=-1)
-    return log_p, -(log_p.exp() * log_p.masked_fill(torch.isinf(log_p), 0.0)).sum(dim=-1)
-
-
 def log_p_of(logits: torch.Tensor, device: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """[...] log-probabilities of devices [...] by logits [..., D], and the entropies of their distributions."""
-    log_p, entropy = log_probabilities(logits)
-    return log_p.gather(-1, device[..., None]).squeeze(-1), entropy
+    distribution = Categorical(logits=logits, validate_args=False)
+    return distribution.log_prob(device), distribution.entropy()  # type: ignore[no-untyped-call]
 
 
 Choose = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]

@@ -18,7 +18,7 @@ from hsdag.methods.learned.hsdag.groups import Groups, Parse, Topology
 from hsdag.methods.learned.hsdag.network import GroupNetwork, HsdagConfig, Situation, View
 from hsdag.methods.learned.inputs import cost_features, edges_of, finite_times
 from hsdag.methods.learned.networks import standardise
-from hsdag.methods.learned.policy import GREEDY, Exploring, Likelihood, Policy, Rollout, drawn, log_probabilities
+from hsdag.methods.learned.policy import GREEDY, Exploring, Likelihood, Policy, Rollout, drawn, log_p_of
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 
@@ -92,10 +92,9 @@ class GroupPolicy(Policy):
         """The decisions of draws from one situation: devices of all, then edges of all."""
         view, groups = self.network.view(draws[0].situation), self._groups(tuple(draw.parse for draw in draws))
         pooled, edges, of_edges = self.network.embed(view, groups)
-        logits, devices = self.network.logits(pooled, groups), torch.cat([draw.devices for draw in draws])
-        log_p, entropy = log_probabilities(logits)
-        log_p = log_p.flatten().gather(0, groups.distinct * logits.shape[1] + devices)
-        log_p, entropy = torch.cat([log_p, edges]), torch.cat([entropy.gather(0, groups.distinct), of_edges])
+        logits = self.network.logits(pooled, groups).index_select(0, groups.distinct)
+        log_p, entropy = log_p_of(logits, torch.cat([draw.devices for draw in draws]))
+        log_p, entropy = torch.cat([log_p, edges]), torch.cat([entropy, of_edges])
         sizes = [len(draw.devices) for draw in draws], [len(draw.parse.nominated) for draw in draws]
         owner = torch.cat([torch.arange(len(draws)).repeat_interleave(torch.tensor(each)) for each in sizes])
         columns = zip(*(draw.drawn for draw in draws), strict=True)

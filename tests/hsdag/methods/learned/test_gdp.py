@@ -31,6 +31,9 @@ def test_a_segment_sees_itself_and_the_one_before_it() -> None:
     difference = (layer()(h, ALL) - layer()(changed, ALL)).abs().amax(dim=(1, 2))
     assert bool((difference[:2] > 1e-3).all())
     assert difference[2] == 0.0
+    changed = h.clone()
+    changed[2] += 1.0  # no segment comes before the first
+    assert torch.equal(layer()(h, ALL)[:2], layer()(changed, ALL)[:2])
 
 
 def test_the_segment_before_gets_no_gradient() -> None:

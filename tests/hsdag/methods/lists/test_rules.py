@@ -13,6 +13,7 @@ from hsdag.methods.lists.rules import (
     DEVICE_FEATURES,
     MOMENT_FEATURES,
     NUM_WEIGHTS,
+    SHIPPED,
     WEIGHTS,
     RuleScheduler,
     RulesOptions,
@@ -20,7 +21,6 @@ from hsdag.methods.lists.rules import (
     read_rules,
 )
 from hsdag.methods.lists.schedulers import HeftPlacer
-from hsdag.methods.policies import SHIPPED
 from hsdag.runtime.problem.op_features import OP_FEATURES, WAY_TO_END
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import tables_of

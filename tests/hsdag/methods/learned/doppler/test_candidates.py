@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hsdag.methods.learned.doppler.placer import log_p_in_turn
-from hsdag.methods.learned.policy import log_probabilities
+from hsdag.methods.learned.policy import log_p_of
 
 SPREADS = (1.0, 40.0, 2000.0)
 
@@ -15,8 +15,7 @@ def one_by_one(score: torch.Tensor, first: torch.Tensor) -> tuple[torch.Tensor, 
     """The same, step by step."""
     step = torch.arange(score.shape[1])
     is_candidate = (first[:, None, :] <= step[:, None]) & (step[:, None] <= step)  # [B, N, N]
-    log_p, entropy = log_probabilities(score[:, None, :].masked_fill(~is_candidate, -torch.inf))
-    return log_p.diagonal(dim1=1, dim2=2), entropy
+    return log_p_of(score[:, None, :].masked_fill(~is_candidate, -torch.inf), step.expand_as(score))
 
 
 @pytest.mark.parametrize("num_steps", [1, 2, 7, 64])

@@ -138,3 +138,12 @@ def test_the_entropy_of_parsing_is_that_of_keeping_each_nominated_edge() -> None
     _, _, entropy = network.embed(View(view.z, logits), Groups.of([parse]))
     p = torch.sigmoid(logits)[torch.from_numpy(parse.nominated)]
     torch.testing.assert_close(entropy, -(p * p.log() + (1 - p) * (1 - p).log()))
+
+
+@pytest.mark.parametrize("bias", [-2.0, 2.0])
+def test_a_nominated_edge_is_kept_with_probability_equal_to_its_score(bias: float) -> None:
+    network = policy_for(chain(), replace(SMALL, score_bias=bias, score_range=None)).network
+    view = network.view(Situation())
+    kept = np.mean([parse.kept.mean() for parse in network.parse(view, 200, torch.Generator().manual_seed(0))])
+    assert kept == pytest.approx(1.0 / (1.0 + math.exp(-bias)), abs=0.02)
+    assert network.parse(view)[0].kept.all() == (bias > 0.0)
