@@ -94,18 +94,14 @@ def test_measuring_teaches_what_the_profile_did_not_know() -> None:
     assert after < 0.2 * before
 
 
-def test_a_measured_placement_answers_with_what_was_measured() -> None:
-    device = Device()
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_measured_placement_answers_with_what_was_measured_also_where_it_failed(fails: bool) -> None:
+    device = Device(failing=drawn(10) if fails else ())
     evaluator = hybrid(device)
     evaluator.evaluate(drawn(10))
-    assert evaluator.evaluate(device.asked[:1]) == device.evaluate(device.asked[:1])
-
-
-def test_a_placement_that_failed_on_the_devices_fails_in_simulation_too() -> None:
-    device = Device(failing=drawn(10))
-    evaluator = hybrid(device)
-    evaluator.evaluate(drawn(10))
-    assert evaluator.evaluate(device.asked[:1]) == [Score.failed("crashed")]
+    (score,) = evaluator.evaluate(device.asked[:1])
+    assert [score] == device.evaluate(device.asked[:1])
+    assert (score.failure == "crashed") is fails
 
 
 def test_no_plan_is_measured_twice_even_where_the_best_of_them_crash() -> None:

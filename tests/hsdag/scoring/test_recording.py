@@ -87,6 +87,13 @@ def test_the_order_of_plans_is_left_out_where_it_does_not_matter() -> None:
     assert len(inner.asked) == 4
 
 
+def test_plans_that_a_method_has_counted_are_not_counted_again_when_it_reports_them() -> None:
+    recorder = RecordingEvaluator(CountingEvaluator(), Budget(evaluations=2))
+    recorder.spend(2)
+    assert recorder.report([plan(0, 1), plan(1, 1)]) == [Score(2.0), Score(3.0)]
+    assert (recorder.num_evaluations, recorder.evaluations_left) == (2, 0)
+
+
 def test_first_guesses_of_cheap_evaluations_are_had_whatever_the_budget() -> None:
     inner = CountingEvaluator()
     inner.is_cheap = True

@@ -13,6 +13,7 @@ from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator import Execution, Links, Order, Semantics, period_s, simulate, simulate_makespans
+from hsdag.scoring.memory import over_memory
 from hsdag.scoring.schedule import ScheduleEvaluator
 
 
@@ -59,6 +60,12 @@ def test_a_placement_fails_exactly_where_its_peak_exceeds_a_memory(seed: int, me
         fits = bool((simulate(problem, placement).peak_memory_bytes <= memory).all())
         assert (evaluation.failure is None) == fits
         assert fits or "the memory of d" in str(evaluation.failure)
+
+
+@pytest.mark.parametrize(("held_bytes", "is_over"), [(0.3, False), (0.1 + 0.2, False), (0.30001, True)])
+def test_a_memory_may_be_filled_and_rounding_exceeds_none(held_bytes: float, is_over: bool) -> None:
+    problem = ScheduleProblem.from_arrays([[1.0]], [], memory_bytes=0.3)
+    assert over_memory(problem, [held_bytes]).tolist() == [is_over]
 
 
 def test_an_op_on_a_device_that_lacks_it_fails() -> None:
