@@ -127,3 +127,11 @@ def test_a_summary_without_rows_is_the_sentence() -> None:
 
 def test_signed_figures_stand_to_the_right_as_others_do() -> None:
     assert '<td class="figure">+15</td>' in html_table(["op", "more"], [["a", "+15"]])
+
+
+def test_names_stand_in_the_bars_that_have_room_for_them(tmp_path: Path) -> None:
+    problem = ScheduleProblem.from_arrays([[0.99], [0.01]], [(0, 1)], op_names=("wide", "narrow"))
+    write_gantt(Timeline.of(simulate(problem, [0, 0]), problem), tmp_path / "g.svg")
+    drawn = (tmp_path / "g.svg").read_text()  # which has texts as comments beside their outlines
+    assert "<!-- wide -->" in drawn
+    assert "<!-- narrow -->" not in drawn

@@ -190,6 +190,17 @@ def test_the_longest_chain_has_its_transfers() -> None:
     assert found.bottleneck.path_s == pytest.approx(5 + 2 * LATENCY_S + (10 + 30) / BYTES_PER_S)
 
 
+def test_a_unit_gains_nothing_on_a_device_without_the_memory_for_it() -> None:
+    graph = replace(CHAIN, weight_bytes=np.array([0, 5, 5, 5, 5, 0]))
+    case = case_of(graph, "AAABBB", CHAIN_S)
+    free = case.explained().gains
+    costs = case.problem.costs
+    assert costs is not None
+    full = replace(case, problem=replace(case.problem, costs=replace(costs, memory_bytes=np.array([41.0, np.inf]))))
+    assert {gain.other for gain in free} == {"A", "B"}
+    assert {gain.other for gain in full.explained().gains} == {"B"}
+
+
 def test_moves_that_time_is_not_enough_for_are_said() -> None:
     found = case_of(CHAIN, "AAABBB", CHAIN_S).explained(limit_s=-1.0)
     assert not found.gains

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
-from hsdag.reporting.explorer import graph_document, label_data, layer_of, number_data, received
+from hsdag.reporting.explorer import graph_document, label_data, layer_of, node_data, number_data, received
+from hsdag.reporting.graph import PlacedGraph
 from hsdag.runtime.measuring.profile import LinkProfile
+from tests.hsdag.reporting.examples import NAMES, PROFILE, RUN
 
 
 @pytest.fixture
@@ -63,3 +65,12 @@ def test_what_is_copied_is_not_received(diamond: ComputationGraph) -> None:
     size, reads = received(diamond, np.array([0, 1, 1, 1]), np.zeros(5, dtype=np.bool_), None)
     assert not size.any()
     assert not reads.any()
+
+
+def test_times_are_in_milliseconds_on_devices_and_on_the_way() -> None:
+    data = node_data(PlacedGraph.of(RUN), PROFILE.links)
+    (times,) = (each["results"] for name, each in data.items() if name.startswith("ms_on_FAST"))
+    assert times[NAMES[1]]["value"] == pytest.approx(4.0)
+    sent = {name: each["value"] for name, each in data["transfers_ms"]["results"].items()}
+    assert sent == {NAMES[3]: pytest.approx(0.010004), NAMES[4]: pytest.approx(0.010004)}
+    assert data["submodel"]["results"][NAMES[3]]["value"] != data["submodel"]["results"][NAMES[4]]["value"]

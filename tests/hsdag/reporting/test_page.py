@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hsdag.explaining.explaining import explain_run
 from hsdag.reporting.figures import comparison_figure
 from hsdag.reporting.graph import PlacedGraph, op_source
 from hsdag.reporting.page import facts_of, report_html
@@ -75,3 +76,18 @@ def test_a_run_that_has_only_begun_still_makes_a_page() -> None:
     assert "not placed" in page
     assert re.findall(r'<section id="(\w+)"', page) == ["graph", "environment"]
     assert EVIL not in re.sub(r"<script.*?</script>", "", page, flags=re.S)
+
+
+def test_tables_of_the_explanation_are_in_milliseconds(html: str) -> None:
+    found = explain_run(RUN)
+    section = html[html.index('id="explanation"') : html.index('id="graph"')]
+    gain, boundary, limit = found.gains[0], max(found.boundaries, key=lambda each: each.seconds), found.limits[0]
+    figures = [f"{1e3 * gain.moved:.4g}", f"{1e3 * gain.gain:+.3g}", f"{1e3 * boundary.seconds:.3g}"]
+    for figure in (*figures, f"{1e3 * limit.seconds:.4g}", f"{100 * limit.gain:.1f}%"):
+        assert f'<td class="figure">{figure}</td>' in section
+
+
+def test_the_answer_of_the_comparison_is_marked(html: str) -> None:
+    (row,) = re.findall(r'<tr class="chosen">(.*?)</tr>', html)
+    assert 'class="figure">7.5</td>' in row
+    assert "1.283 to 1.383" in row
