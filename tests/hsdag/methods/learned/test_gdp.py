@@ -9,7 +9,6 @@ import torch
 from hsdag.ir.errors import OptionError
 from hsdag.methods.learned.gdp import FARTHEST, GdpConfig, Segments
 from hsdag.methods.learned.inputs import tokens_of
-from hsdag.methods.learned.networks import Edges, PooledSage
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 
@@ -65,14 +64,6 @@ def test_distances_count_in_topological_order_across_segments() -> None:
     difference = (attention(h, ALL) - attention(changed, ALL)).abs().amax(dim=2)
     assert difference[1, 0] > 1e-3
     assert bool((difference[1, 1:] < 1e-5).all())
-
-
-def test_graph_sage_takes_the_largest_of_what_neighbours_send() -> None:
-    sage, edges = PooledSage(2, generator()), Edges.without_costs(torch.tensor([0, 1]), torch.tensor([2, 2]))
-    h = torch.randn(3, 2, generator=generator())
-    sent = torch.sigmoid(sage.sent(h))
-    around = torch.stack([sent[2], sent[2], torch.maximum(sent[0], sent[1])])
-    torch.testing.assert_close(sage(h, edges), sage.out(torch.cat([h, around], dim=1)))
 
 
 def test_shards_that_cost_the_same_can_be_told_apart() -> None:

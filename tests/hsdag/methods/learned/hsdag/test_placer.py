@@ -122,12 +122,6 @@ def test_resuming_another_configuration_is_refused() -> None:
         run(replace(SMALL, epochs=2), store=store)
 
 
-def test_with_one_device_twice_as_fast_splits_come_within_3_percent_in_80_evaluations() -> None:
-    recorder = run(HsdagConfig(), 80)
-    split = [s for p, s in zip(recorder.asked, recorder.latencies_s, strict=True) if len(set(p)) > 1]
-    assert min(split) <= 1.03 * recorder.latencies_s[0]
-
-
 def test_where_a_split_wins_it_is_found() -> None:
     problem, inner = problem_of([[1e-3, 3e-3], [3e-3, 1e-3]], 1e-4)
     recorder = Recorder(inner, 150)
