@@ -29,7 +29,10 @@ SETTING = np.dtype(
     [
         ("is_steady", "i8"),  # whether the period is the value, not the makespan
         ("sets_ranks", "i8"),  # whether ops run by the chain's ranks
-        ("has_memory", "i8"),  # whether any device has a limit
+        (
+            "has_memory",
+            "i8",
+        ),  # whether any device could lack memory, with all that there is on it at once
         ("links_of_one", "i8"),  # the links of one inference, whose memory counts
         ("links_of_many", "i8"),  # the links of a period
         ("price", "f8"),  # of an excess as large as the memory, in shares of the value
@@ -62,7 +65,8 @@ def scheduled(problem: Problem, costs: ScheduleProblem, unit_of_op: IntArray, *,
     """Simulated values of plans under ``costs`` of ops, ``unit_of_op`` [N] being their units."""
     semantics, d = problem.semantics, problem.num_devices
     is_steady = problem.objective.is_steady and semantics.execution is Execution.WORK_CONSERVING
-    has_memory, place = bool(np.isfinite(costs.memory_bytes).any()), inverse_of(costs.topological_order)
+    most_bytes = sum(float(column.sum()) for column in (costs.weight_bytes, costs.output_bytes, costs.edge_bytes))
+    has_memory, place = bool((most_bytes > costs.memory_bytes).any()), inverse_of(costs.topological_order)
     by_rank = takes_order or semantics.order is Order.PRIORITY
     mode, ranks = mode_and_ranks(semantics, place.astype(np.float64) if by_rank else None, costs.num_ops)
     machine = machine_for(costs, one_inference(semantics), mode, ranks, keep=has_memory)

@@ -27,7 +27,7 @@ def recorded(
     most: float = A_FEW,
     seed: int = 0,
 ) -> tuple[list[Event], IntArray | None]:
-    """All evaluations of a search, and what it returned if it came to its end; placements are those of ops."""
+    """All evaluations of a search, and what it returned if it came to its end; plans are those of ops."""
     semantics = semantics or Semantics()
     units = problem_of(problem, objective, semantics)
     inner = ScheduleEvaluator(problem, semantics, objective, units.units.partition.labels)
@@ -36,4 +36,5 @@ def recorded(
     returned = None
     if result.plan is not None and result.status is not Status.TIME_LIMIT:
         returned = units.expand(result.plan.placement)
-    return [replace(e, plan=Plan(units.expand(e.plan.placement), e.plan.order)) for e in evaluator.events], returned
+    plans = [Plan(units.expand(e.plan.placement), inner.ranks(e.plan)) for e in evaluator.events]
+    return [replace(event, plan=plan) for event, plan in zip(evaluator.events, plans, strict=True)], returned
