@@ -139,7 +139,7 @@ def _concluded(incumbent: BatchIncumbent, options: BatchOptions, assumption: str
         status = Status.TIME_LIMIT if is_late else Status.FEASIBLE
     else:
         raise SearchError(
-            f"method {options.method!r} found no schedule of batches that fits into memory; try --method cpsat"
+            f"method {options.method!r} found no schedule of batches that fits into memory; try another method"
         )
     return BatchSolution(
         problem=incumbent.problem,

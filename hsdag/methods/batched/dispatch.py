@@ -1,4 +1,4 @@
-"""Dispatcher: schedules in which no device waits while a batch is ready, those of high priority first, compiled.
+"""Dividing ops over devices one by one, and the dispatcher: no device waits while a batch is ready; compiled.
 
 Unlike in an order given for each device, a batch whose inputs are on their way lets others go first. Legend: N ops,
 E edges by source, D devices, G groups of inputs.
@@ -26,6 +26,8 @@ class Tables(NamedTuple):
     out_bytes: FloatArray  # [E] of one group
     latency_s: FloatArray  # [D, D]
     s_per_byte: FloatArray  # [D, D]
+    in_first: IntArray  # [N + 1] to E
+    in_edge: IntArray  # [E] edges by the op that reads
     weight_bytes: FloatArray  # [N]
     held_bytes: FloatArray  # [N] of one group
     limit_bytes: FloatArray  # [D]
@@ -48,6 +50,7 @@ class Tables(NamedTuple):
         """The tables of one problem."""
         p, n, d = problem.costs, problem.costs.num_ops, problem.costs.num_devices
         out = Csr.build(n, p.edge_src, p.edge_dst)
+        into = Csr.build(n, out.indices, p.edge_src[out.edges])
         times = np.nan_to_num(problem.group_time_s, nan=np.inf)
         least_s = times[:, :, 1:].min(axis=(1, 2))
         return Tables(
@@ -58,6 +61,8 @@ class Tables(NamedTuple):
             out_bytes=problem.group_edge_bytes[out.edges],
             latency_s=problem.latency_s.astype(np.float64),
             s_per_byte=problem.s_per_byte,
+            in_first=into.indptr,
+            in_edge=into.edges,
             weight_bytes=p.weight_bytes.copy(),
             held_bytes=problem.held_bytes,
             limit_bytes=p.memory_bytes * (1 + MEMORY_TOLERANCE),
@@ -82,6 +87,66 @@ def schedule_of(t: Tables, device: IntArray, priority: FloatArray) -> BatchSched
     loaded(t, device)
     dispatched_s(t, device, priority, np.inf)
     return BatchSchedule(device.copy(), np.where(t.size > 0, t.start_s, np.nan))
+
+
+@bare
+def divide(t: Tables, order: IntArray, divisions: IntArray, by_end: bool, device: IntArray) -> bool:
+    """Fill ``device`` [N, G], op by op in ``order`` [N]; False where an op has no room left.
+
+    Of ``divisions`` [K, D], groups on each device, an op takes the one of least device time, or ``by_end`` the one
+    whose last batch ends first behind all that devices have. Groups go to devices in order.
+    """
+    end_s = t.arrival_s
+    for d in range(len(t.free_s)):
+        t.free_s[d] = t.used_bytes[d] = 0.0
+    for v in order:
+        best, best_end_s, least_s = -1, np.inf, np.inf
+        for k in range(len(divisions)):
+            total_s, last_s = 0.0, 0.0
+            for d in range(len(t.free_s)):
+                n = divisions[k, d]
+                if n > 0:
+                    fits = t.used_bytes[d] + t.weight_bytes[v] + n * t.held_bytes[v] <= t.limit_bytes[d]
+                    total_s += t.time_s[v, d, n] if fits else np.inf
+            if total_s == np.inf:
+                continue
+            if by_end:
+                last_s = _append(t, v, divisions[k], device, end_s, False)
+            if best < 0 or last_s < best_end_s or (last_s == best_end_s and total_s < least_s):
+                best, best_end_s, least_s = k, last_s, total_s
+        if best < 0:
+            return False
+        _append(t, v, divisions[best], device, end_s, True)
+    return True
+
+
+@inlined
+def _append(t: Tables, v: int, count: IntArray, device: IntArray, end_s: FloatArray, keep: bool) -> float:
+    """The last end of the batches of v, ``count`` [D] groups on each device, behind all that these have."""
+    g, last_s = 0, 0.0
+    for d in range(len(t.free_s)):
+        n = count[d]
+        if n == 0:
+            continue
+        begin_s = t.free_s[d]
+        for i in range(t.in_first[v], t.in_first[v + 1]):
+            k = t.in_edge[i]
+            u = t.src[k]
+            for a in range(len(t.free_s)):
+                shared = 0
+                for h in range(g, g + n):
+                    shared += device[u, h] == a
+                if shared > 0:
+                    sent_s = t.latency_s[a, d] + shared * t.out_bytes[k] * t.s_per_byte[a, d]
+                    begin_s = max(begin_s, end_s[u, a] + sent_s)
+        last_s = max(last_s, begin_s + t.time_s[v, d, n])
+        if keep:
+            end_s[v, d] = begin_s + t.time_s[v, d, n]
+            t.free_s[d] = end_s[v, d] + t.overhead_s
+            t.used_bytes[d] += t.weight_bytes[v] + n * t.held_bytes[v]
+            device[v, g : g + n] = d
+        g += n
+    return last_s
 
 
 @bare

@@ -12,10 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import BoolArray, Csr, FloatArray, IntArray, inverse_of
+from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray
 from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.scoring.memory import MEMORY_TOLERANCE
 
 MOST_DIVISIONS = 2000
 """Ways to divide an op that lists look through; where there are more, they divide over fewer devices."""
@@ -170,52 +169,6 @@ class BatchedProblem:
                 count = dict(zip(homes, np.diff([0, *cuts, groups]).tolist(), strict=True))
                 rows.append([count.get(d, 0) for d in range(devices)])
         return np.asarray(sorted(rows), dtype=np.int64)
-
-    def within(self, horizon_s: float) -> BatchedProblem:
-        """The problem without batches that alone take longer than ``horizon_s``, or more memory than their device has.
-
-        Every schedule of the problem that is not longer is a schedule of the program.
-        """
-        p, sizes = self.costs, np.asarray(self.batches.sizes) // self.batches.group
-        needed = p.weight_bytes[:, None] + sizes * self.held_bytes[:, None]  # [N, S]
-        fits = needed[:, None, :] <= p.memory_bytes[None, :, None] * (1 + MEMORY_TOLERANCE)
-        kept = fits & (self.batches.time_s <= horizon_s)
-        return BatchedProblem(p, replace(self.batches, time_s=np.where(kept, self.batches.time_s, np.nan)))
-
-    @cached_property
-    def horizon_s(self) -> float:
-        """Seconds in which all batches and transfers fit one after another, a batch of every size included."""
-        p = self.costs
-        off = ~np.eye(p.num_devices, dtype=np.bool_)
-        sent_s = float(self.latency_s[off].max(initial=0.0)) * len(p.edge_src) * p.num_devices**2
-        sent_s += float(self.s_per_byte[off].max(initial=0.0)) * float(self.group_edge_bytes.sum()) * self.num_groups
-        ops_s = float(np.nanmax(self.group_time_s, axis=2).sum()) + p.op_overhead_s * p.num_ops * p.num_devices
-        return max(ops_s + sent_s, 1e-12)
-
-    def ready_s(self, device: IntArray, end_s: FloatArray, v: int, here: BoolArray, d: int) -> float:
-        """When the inputs of op v for the groups ``here`` [G] are on device d, by devices [N, G] and ends [N, D]."""
-        latest_s, span = 0.0, slice(self.inputs.indptr[v], self.inputs.indptr[v + 1])
-        for u, k in zip(self.inputs.indices[span].tolist(), self.inputs.edges[span].tolist(), strict=True):
-            shared = np.bincount(device[u, here], minlength=self.costs.num_devices)
-            sent_s = self.latency_s[:, d] + shared * self.group_edge_bytes[k] * self.s_per_byte[:, d]
-            latest_s = max(latest_s, float((end_s[u] + sent_s)[shared > 0].max()))
-        return latest_s
-
-    def in_order(self, schedule: BatchSchedule) -> BatchSchedule:
-        """The schedule whose batches begin as early as inputs and their order on each device allow.
-
-        Equal starts go in topological order.
-        """
-        p, device = self.costs, schedule.device
-        begin_s, end_s, free_s = np.full(p.time_s.shape, np.nan), np.zeros(p.time_s.shape), np.zeros(p.num_devices)
-        op, home = np.nonzero((device[:, :, None] == np.arange(p.num_devices)).any(axis=1))
-        for i in np.lexsort((inverse_of(p.topological_order)[op], schedule.start_s[op, home])).tolist():
-            v, d = int(op[i]), int(home[i])
-            here = device[v] == d
-            begin_s[v, d] = max(free_s[d], self.ready_s(device, end_s, v, here, d))
-            end_s[v, d] = begin_s[v, d] + self.group_time_s[v, d, here.sum()]
-            free_s[d] = end_s[v, d] + p.op_overhead_s
-        return BatchSchedule(device.copy(), begin_s)
 
     def makespan_s(self, schedule: BatchSchedule) -> float:
         """The end of the last batch."""

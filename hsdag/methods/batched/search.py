@@ -9,34 +9,28 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
 
-from hsdag.ir.errors import OptionError
-from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of, topological_order
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of, ranked_order, topological_order
 from hsdag.ir.kernels import longest_before
 from hsdag.methods.batched.annealing import Cooling, Move, State, anneal
-from hsdag.methods.batched.dispatch import Tables, loaded, schedule_of
-from hsdag.methods.batched.lists import BatchList, upward_s
-from hsdag.methods.batched.model import BatchModel
+from hsdag.methods.batched.dispatch import Tables, divide, loaded, schedule_of
 from hsdag.methods.batched.problem import BatchedProblem, BatchSchedule, BatchTable
-from hsdag.methods.exact.cpsat import CpSatPlacer
-from hsdag.methods.exact.solving import solve_model
-from hsdag.methods.incumbent import Limits, Status
-from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.problem.bounds import CRITICAL_PATH, LOAD, Bound, dual_load, largest
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.tables import levels_of, tables_of
 from hsdag.scoring.base import SearchStopped
+from hsdag.scoring.memory import MEMORY_TOLERANCE
 
 ROUNDS = 400
 """Steps towards the best prices of devices."""
 SLACK = 1 - 1e-9
 """What rounding may have added to a sum."""
-MOST_WAITS = 3_000_000
-"""Of a program: one of more takes longer to build than anybody waits, and gigabytes."""
-SHARE_OF_SOLVER, SHARE_OF_CHAINS = 0.95, 0.35
-"""Of the time that is left: what a solver may take, and annealing by chains before that of ops."""
+SHARE_OF_CHAINS = 0.35
+"""Of the time that is left: what annealing by chains may take before that of ops."""
 NUM_THREADS, SLICE_STEPS, STEPS_PER_GENE = 2, 2e5, 20_000
 """Searches side by side; steps at one temperature, for an op or edge; and for each op and group the steps after which
 nothing better is expected."""
@@ -88,18 +82,25 @@ class BatchIncumbent:
             self.hit_limit = True
             raise SearchStopped
 
-    def consider(self, schedule: BatchSchedule | None) -> None:
-        """Keep a schedule if it is allowed and the best."""
+    def consider(self, device: IntArray, priority: FloatArray | None = None) -> None:
+        """Keep a placement [N, G] if it is allowed and the best, its batches dispatched by ``priority`` [N].
+
+        By default that is breadth first.
+        """
         self.num_considered += 1
-        if schedule is not None and loaded(self.tables, schedule.device):
+        if loaded(self.tables, device):
+            schedule = schedule_of(self.tables, device, self.breadth_first if priority is None else priority)
             value_s = self.problem.makespan_s(schedule)
             if value_s < self.best_s:
                 self.best, self.best_s, self.best_after_s = schedule, value_s, self.elapsed_s
 
-    def place(self, device: IntArray) -> None:
-        """Consider a placement [N, G], whose batches devices take in breadth-first order."""
-        if loaded(self.tables, device):
-            self.consider(schedule_of(self.tables, device, self.breadth_first))
+    def divide(self, priority: FloatArray, *, by_end: bool = True) -> None:
+        """Consider the placement that dividing ops one by one, by ``priority`` [N], comes to."""
+        self.wake()
+        p, device = self.problem.costs, np.zeros((len(priority), self.problem.num_groups), dtype=np.int64)
+        order = ranked_order(p.num_ops, p.edge_src, p.edge_dst, -priority)
+        if divide(self.tables, order, self.problem.divisions, by_end, device):
+            self.consider(device, priority)
 
 
 def prepare() -> None:
@@ -107,7 +108,7 @@ def prepare() -> None:
     costs = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [(0, 1)])
     problem = BatchedProblem.of(costs, BatchTable.quarters(costs, 4, 0.0))
     tables, device = Tables.of(problem), np.zeros((2, 4), dtype=np.int64)
-    loaded(tables, device)
+    divide(tables, np.arange(2), problem.divisions, True, device)
     schedule = schedule_of(tables, device, np.zeros(2))
     anneal(tables, State.begin(problem, BY_OPS, np.array([0.5, 0.5]), schedule), 1, 1.0, 1.0, 0)
 
@@ -117,7 +118,10 @@ def simple_bound(problem: BatchedProblem) -> tuple[Bound, FloatArray]:
 
     Infinite where an op cannot be divided over devices that have time and memory for it.
     """
-    p, table = problem.costs, problem.within(np.inf).group_time_s
+    p, sizes = problem.costs, np.arange(problem.num_groups + 1)
+    needed = p.weight_bytes[:, None] * (sizes > 0) + sizes * problem.held_bytes[:, None]  # [N, G + 1]
+    fits = needed[:, None, :] <= p.memory_bytes[None, :, None] * (1 + MEMORY_TOLERANCE)
+    table = np.where(fits, problem.group_time_s, np.nan)
     times = np.fmin.accumulate(table[:, :, :0:-1], axis=2)[:, :, ::-1] + p.op_overhead_s
     times = np.nan_to_num(np.concatenate([table[:, :, :1], times], axis=2), nan=np.inf)
     load_s, prices = dual_load(partial(loads_at, times), np.full(p.num_devices, 1.0 / p.num_devices), ROUNDS)
@@ -156,24 +160,32 @@ def search_best_device(incumbent: BatchIncumbent) -> None:
     """All ops and inputs on one device."""
     problem = incumbent.problem
     for d in range(problem.costs.num_devices):
-        incumbent.place(np.full((problem.costs.num_ops, problem.num_groups), d, dtype=np.int64))
+        incumbent.consider(np.full((problem.costs.num_ops, problem.num_groups), d, dtype=np.int64))
 
 
 def search_met(incumbent: BatchIncumbent) -> None:
     """Every op in the batches that take the least device time in all."""
-    lists = BatchList(incumbent.problem, incumbent.wake, by_end=False)
-    incumbent.consider(lists.schedule(incumbent.breadth_first))
+    incumbent.divide(incumbent.breadth_first, by_end=False)
 
 
 def search_greedy(incumbent: BatchIncumbent) -> None:
-    """Ops in breadth-first order, each in the batches whose last one ends first, behind all that devices have."""
-    incumbent.consider(BatchList(incumbent.problem, incumbent.wake).schedule(incumbent.breadth_first))
+    """Ops in breadth-first order, each in the batches whose last one ends first."""
+    incumbent.divide(incumbent.breadth_first)
 
 
 def search_heft(incumbent: BatchIncumbent) -> None:
-    """Ops by upward rank, each in the batches whose last one ends first, in idle time too."""
-    lists = BatchList(incumbent.problem, incumbent.wake, insertion=True)
-    incumbent.consider(lists.schedule(upward_s(incumbent.problem)))
+    """Ops by upward rank, each in the batches whose last one ends first."""
+    incumbent.divide(upward_s(incumbent.problem))
+
+
+def upward_s(problem: BatchedProblem) -> FloatArray:
+    """[N] HEFT's ranks: of an op the mean time of its largest batches, of an edge that of all inputs at once."""
+    p, table = problem.costs, problem.group_time_s
+    largest = np.where(np.isfinite(table), np.arange(table.shape[2]), 0).max(axis=2, keepdims=True)  # [N, D, 1] groups
+    time_s = np.where(largest > 0, np.take_along_axis(table, largest, axis=2), np.nan)[:, :, 0]
+    time_s[np.isnan(time_s).all(axis=1)] = 0.0
+    edge_bytes = p.edge_bytes * problem.batches.num_inputs
+    return levels_of(tables_of(replace(p, time_s=time_s, edge_bytes=edge_bytes))).upward_s
 
 
 def warm_start(incumbent: BatchIncumbent) -> None:
@@ -181,7 +193,7 @@ def warm_start(incumbent: BatchIncumbent) -> None:
     problem = incumbent.problem
     for count in problem.divisions:
         row = np.repeat(np.arange(problem.costs.num_devices), count)
-        incumbent.place(np.repeat(row[None, :], problem.costs.num_ops, axis=0))
+        incumbent.consider(np.repeat(row[None, :], problem.costs.num_ops, axis=0))
         incumbent.wake()
     for search_list in (search_met, search_greedy, search_heft):
         search_list(incumbent)
@@ -230,41 +242,14 @@ def cool(incumbent: BatchIncumbent, cooling: Cooling, seconds: float) -> None:
                 pool.submit(anneal, *searches[k], each, heat_s, cooling.weight, seed) for k, seed in enumerate(seeds)
             ]:
                 running.result()
-            for tables, state in searches:
+            for _, state in searches:
                 if state.value_s[2] < incumbent.best_s:
-                    incumbent.consider(schedule_of(tables, state.best_device, state.best_priority))
+                    incumbent.consider(state.best_device, state.best_priority)
             incumbent.num_considered += NUM_THREADS * each
             incumbent.wake()
             done += each
             share = max(done / most, (incumbent.elapsed_s - begin_s) / seconds)
     incumbent.hit_limit |= done < most
-
-
-def search_cpsat(incumbent: BatchIncumbent) -> None:
-    """The whole problem at once. Raises OptionError for a problem that is too large."""
-    problem, costs = incumbent.problem, incumbent.problem.costs
-    num_waits = len(costs.edge_src) * costs.num_devices**2 * problem.num_groups
-    if num_waits > MOST_WAITS:
-        raise OptionError(
-            f"the batched program of {costs.num_ops:,} ops on {costs.num_devices} devices would have about "
-            f"{num_waits:,} rows, and {MOST_WAITS:,} is the limit: use --method heft, greedy, ea or milp-split"
-        )
-    warm_start(incumbent)
-    if incumbent.is_closed:
-        return
-    model = BatchModel(problem, min(incumbent.best_s, problem.horizon_s), incumbent.wake)
-    if incumbent.best is not None:
-        model.hint(incumbent.best)
-
-    def prove(bound: float) -> None:
-        bound_s = min(bound * model.ticks.length_s, incumbent.best_s)
-        incumbent.bound = largest(incumbent.bound, Bound(bound_s, CpSatPlacer.argument))
-        incumbent.wake()
-
-    limits = Limits(incumbent.left_s * SHARE_OF_SOLVER, usable_cpus(), incumbent.seed)
-    answer = solve_model(model, limits, lambda found: incumbent.consider(problem.in_order(found)), prove)
-    incumbent.hit_limit |= answer.ending in (Status.FEASIBLE, Status.TIME_LIMIT)
-    prove(answer.bound)
 
 
 METHODS: Mapping[str, Callable[[BatchIncumbent], None]] = {
@@ -274,7 +259,6 @@ METHODS: Mapping[str, Callable[[BatchIncumbent], None]] = {
     "heft": search_heft,
     "ea": search_ea,
     "sa": search_sa,
-    "cpsat": search_cpsat,
     "milp-split": search_split,
     "auto": search_split,  # lists and annealing in turn: a portfolio already
 }

@@ -11,13 +11,16 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.ir.kernels import kernel
 from hsdag.methods.cuts.alpha_expansion import best_cut, expanded
-from hsdag.methods.cuts.cut_graph import BoundaryCosts
-from hsdag.methods.memory_repair import repaired
-from hsdag.scoring.memory import MemoryCheck
+from hsdag.methods.cuts.cut_graph import BoundaryCosts, sent_s
+from hsdag.scoring.memory import MemoryCheck, over_memory
 
 NUM_RAISES, NUM_HALVINGS = 16, 10
 """Steps, each times four, from a low price of a byte to one that is high enough, and then back between the two."""
+
+MAX_REPAIRS = 400
+"""Rounds of a repair; each relieves a device of a quarter of its excess, or of one op."""
 
 
 def fitting(costs: BoundaryCosts, judge: MemoryCheck, is_over: Callable[[], bool]) -> Iterator[IntArray]:
@@ -33,8 +36,8 @@ def fitting(costs: BoundaryCosts, judge: MemoryCheck, is_over: Callable[[], bool
     for each in itertools.chain([placement], _priced(costs, judge, placement, is_over)):
         if is_over():
             return
-        mended = repaired(judge.problem, each, judge.semantics)
-        if judge.fits(mended):
+        mended = _repaired(costs, judge, each)
+        if mended is not None:
             yield mended
 
 
@@ -92,3 +95,89 @@ def _relieved(
             high, above = middle, found
     prices[device] = high
     return below, above
+
+
+def _repaired(costs: BoundaryCosts, judge: MemoryCheck, placement: IntArray) -> IntArray | None:
+    """A placement that fits, by single moves off overfull devices that cost least per byte; None where moves end."""
+    placement = placement.copy()
+    for _ in range(MAX_REPAIRS):
+        peak_bytes = judge.peak_bytes(placement)
+        if not over_memory(judge.problem, peak_bytes).any():
+            return placement
+        if not _relieve(costs, judge.held_bytes, placement, judge.problem.memory_bytes - peak_bytes):
+            return None
+    return None
+
+
+def _relieve(costs: BoundaryCosts, held_bytes: FloatArray, placement: IntArray, room: FloatArray) -> bool:
+    """Move ops off the device with the least ``room`` [D] to where there is some; whether any could be."""
+    device, moved = int(np.argmin(room)), False
+    extra_s = move_costs_s(costs, placement)
+    possible = np.isfinite(extra_s) & (held_bytes[:, None] > 0) & (held_bytes[:, None] <= room[None, :])
+    possible &= (placement == device)[:, None]
+    possible[:, device] = False
+    ops, targets = np.nonzero(possible)
+    wanted = -room[device] / 4
+    for i in np.argsort(extra_s[ops, targets] / held_bytes[ops], kind="stable").tolist():
+        v, target = ops[i], targets[i]
+        if placement[v] == device and held_bytes[v] <= room[target]:
+            placement[v], moved = target, True
+            room[target] -= held_bytes[v]
+            wanted -= held_bytes[v]
+            if wanted <= 0:
+                break
+    return moved
+
+
+def move_costs_s(costs: BoundaryCosts, placement: IntArray) -> FloatArray:
+    """[N, D] what a placement costs more with one op on another device; infinite where that does not support it."""
+    results = np.repeat(np.arange(len(costs.source)), np.diff(costs.first))
+    own = np.searchsorted(costs.source, np.arange(costs.num_ops + 1)).astype(np.int64)
+    by_reader = np.argsort(costs.reader, kind="stable")
+    first_read = np.searchsorted(costs.reader[by_reader], np.arange(costs.num_ops + 1)).astype(np.int64)
+    labels = np.ascontiguousarray(placement, dtype=np.int64).copy()
+    extra_s = _move_costs_s(costs, labels, own, first_read, results[by_reader])
+    return extra_s + _change_costs_s(costs, labels)
+
+
+def _change_costs_s(costs: BoundaryCosts, placement: IntArray) -> FloatArray:
+    """[N, D] what changes of device cost more with one op on another device."""
+    line, devices = placement[costs.order], np.arange(costs.num_devices)
+    around_s = np.zeros((costs.num_ops, costs.num_devices))
+    around_s[1:] += np.where(line[:-1, None] != devices, costs.change_s, 0.0)
+    around_s[:-1] += np.where(devices != line[1:, None], costs.change_s[line[1:], None], 0.0)
+    extra_s = np.empty_like(around_s)
+    extra_s[costs.order] = around_s - np.take_along_axis(around_s, line[:, None], axis=1)
+    return extra_s
+
+
+@kernel
+def _move_costs_s(
+    t: BoundaryCosts, placement: IntArray, own: IntArray, first_read: IntArray, read: IntArray
+) -> FloatArray:
+    """See ``move_costs_s``; op v has the results from ``own[v]`` to ``own[v + 1] - 1``.
+
+    It reads ``read[first_read[v]:first_read[v + 1]]``.
+    """
+    extra_s = np.zeros(t.time_s.shape)
+    for v in range(len(placement)):
+        home, near = placement[v], read[first_read[v] : first_read[v + 1]]
+        before_s = t.time_s[v, home] + _near_s(t, own[v], own[v + 1], near, placement)
+        for d in range(t.time_s.shape[1]):
+            if d != home:
+                placement[v] = d
+                extra_s[v, d] = t.time_s[v, d] + _near_s(t, own[v], own[v + 1], near, placement) - before_s
+        placement[v] = home
+    return extra_s
+
+
+@kernel
+def _near_s(t: BoundaryCosts, begin: int, end: int, near: IntArray, placement: IntArray) -> float:
+    """Seconds of the transfers of the results from ``begin`` to ``end - 1`` and of those in ``near``."""
+    reached = np.full(len(t.latency_s), -1, dtype=np.int64)
+    total_s = 0.0
+    for q in range(begin, end):
+        total_s += sent_s(t, q, placement, reached)
+    for i in range(len(near)):
+        total_s += sent_s(t, near[i], placement, reached)
+    return total_s

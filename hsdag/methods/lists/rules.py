@@ -19,8 +19,7 @@ from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.ir.kernels import bare, inlined
 from hsdag.methods.lists.base import ListPlacer
-from hsdag.methods.lists.idle_time import IdleTime, earliest, occupy
-from hsdag.methods.lists.schedule import ListSchedule, Room, settle
+from hsdag.methods.lists.schedule import IdleTime, ListSchedule, Room, earliest, occupy, settle
 from hsdag.runtime.problem.op_features import OP_FEATURES, PATH_THROUGH, STATIC_WAY, op_features
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem

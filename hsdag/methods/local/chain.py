@@ -3,7 +3,7 @@
 Metropolis' rule at a temperature that falls geometrically decides what is kept; at temperature 0, what is not worse is.
 Every move leaves units on devices that support them. Some draws change nothing.
 
-Legend: U placement units, D devices, G groups, K kinds of moves.
+Legend: U placement units, D devices, K kinds of moves.
 """
 
 from __future__ import annotations
@@ -52,8 +52,6 @@ class Chain(NamedTuple):
     movable: IntArray  # units that more than one device supports
     near_first: IntArray  # [U + 1] the neighbours of u are near[near_first[u]:near_first[u + 1]]
     near: IntArray
-    group_first: IntArray  # [G + 1]
-    group: IntArray  # units by group
     order: IntArray  # [U] a topological order
     share: FloatArray  # [K] cumulative shares of the kinds of moves
     state: Records  # [1] STATE
@@ -68,7 +66,6 @@ def chain_for(problem: Problem, share: FloatArray, seed: int, *, has_pins: bool 
     if has_pins:
         supported = np.pad(supported, ((0, 0), (0, 1)), constant_values=True)
     near = Csr.build(num, np.append(graph.edge_src, graph.edge_dst), np.append(graph.edge_dst, graph.edge_src))
-    groups = groups_of(problem)
     state = np.zeros(1, STATE)
     state["random"], state["best"], state["value"] = seed, np.inf, np.inf
     count = supported.sum(axis=1)
@@ -87,20 +84,10 @@ def chain_for(problem: Problem, share: FloatArray, seed: int, *, has_pins: bool 
         movable=np.flatnonzero(count > 1),
         near_first=near.indptr,
         near=near.indices,
-        group_first=groups.indptr,
-        group=groups.indices,
         order=graph.topological_order.copy(),
         share=np.cumsum(share) / np.cumsum(share)[-1],
         state=state,
     )
-
-
-def groups_of(problem: Problem) -> Csr:
-    """Units by the op that they are shards of, as far as that is known."""
-    names = () if problem.costs is None else problem.costs.labels.meta_ops
-    named = np.array([v for v, name in enumerate(names) if name], dtype=np.int64)
-    number = np.unique([names[v] for v in named.tolist()], return_inverse=True)[1]
-    return Csr.build(int(number.max(initial=-1)) + 1, number.astype(np.int64), named)
 
 
 def places_of(rank: FloatArray) -> IntArray:
@@ -181,28 +168,23 @@ class Move(IntEnum):
     UNIT = 0  # a unit goes to another device
     JOIN = 1  # a unit goes to the device of a neighbour
     SWAP = 2  # two units change devices
-    TWINS = 3  # two units of a group change devices
-    GROUP = 4  # a group goes to one device
-    CLUSTER = 5  # a unit and about half of its neighbours go to one device
-    STRETCH = 6  # a stretch of the topological order goes to one device, short stretches as often as long ones
-    EXCHANGE = 7  # two devices exchange a stretch of the topological order
-    SHIFT = 8  # a unit goes up or down in the order
-    BESIDE = 9  # a unit goes next to another one in the order
-    TURN = 10  # two units change their places in the order
-    FLIPS = 11  # each unit goes to another device with probability one by their number; at least one does
+    CLUSTER = 3  # a unit and about half of its neighbours go to one device
+    STRETCH = 4  # a stretch of the topological order goes to one device, short stretches as often as long ones
+    SHIFT = 5  # a unit goes up or down in the order
+    BESIDE = 6  # a unit goes next to another one in the order
+    TURN = 7  # two units change their places in the order
+    FLIPS = 8  # each unit goes to another device with probability one by their number; at least one does
 
 
 OF_ORDER = (Move.SHIFT, Move.BESIDE, Move.TURN)
-OF_GROUPS = (Move.TWINS, Move.GROUP)
 
 
 def shares_of(problem: Problem, often: Mapping[Move, float], *, takes_order: bool) -> FloatArray:
     """[K] how often each kind of move is drawn, none where it can change nothing in this problem."""
-    can_move, has_groups = bool((problem.supported.sum(axis=1) > 1).any()), len(groups_of(problem).indices) > 0
+    can_move, can_reorder = bool((problem.supported.sum(axis=1) > 1).any()), takes_order and problem.num_units > 1
     share = np.zeros(len(Move))
     for move, weight in often.items():
-        applies = takes_order and problem.num_units > 1 if move in OF_ORDER else can_move
-        share[move] = weight * (applies and (has_groups or move not in OF_GROUPS))
+        share[move] = weight * (can_reorder if move in OF_ORDER else can_move)
     return share
 
 
@@ -222,14 +204,10 @@ def draw_move(c: Chain) -> None:
         _join(c, u)
     elif kind == Move.SWAP:
         _swap_devices(c, u, c.movable[below(c, len(c.movable))])
-    elif kind == Move.TWINS:
-        _twins(c)
-    elif kind == Move.GROUP:
-        _move_group(c)
     elif kind == Move.CLUSTER:
         _move_cluster(c, u)
-    elif kind == Move.STRETCH or kind == Move.EXCHANGE:
-        _move_stretch(c, kind == Move.EXCHANGE)
+    elif kind == Move.STRETCH:
+        _move_stretch(c)
     else:
         _flip(c)
 
@@ -261,20 +239,6 @@ def _swap_devices(c: Chain, u: int, w: int) -> None:
 
 
 @inlined
-def _twins(c: Chain) -> None:
-    g = below(c, len(c.group_first) - 1)
-    first, count = c.group_first[g], c.group_first[g + 1] - c.group_first[g]
-    _swap_devices(c, c.group[first + below(c, count)], c.group[first + below(c, count)])
-
-
-@inlined
-def _move_group(c: Chain) -> None:
-    g, device = below(c, len(c.group_first) - 1), below(c, c.able.shape[1])
-    for k in range(c.group_first[g], c.group_first[g + 1]):
-        change(c, c.group[k], device, c.rank[c.group[k]])
-
-
-@inlined
 def _move_cluster(c: Chain, u: int) -> None:
     device = c.able[u, below(c, c.num_able[u])]
     change(c, u, device, c.rank[u])
@@ -284,18 +248,13 @@ def _move_cluster(c: Chain, u: int) -> None:
 
 
 @inlined
-def _move_stretch(c: Chain, exchanges: bool) -> None:
-    """All of a stretch goes to one device; or what is there on one goes to another, and the other way round."""
-    num, num_devices = len(c.order), c.able.shape[1]
+def _move_stretch(c: Chain) -> None:
+    """All of a stretch goes to one device."""
+    num, device = len(c.order), below(c, c.able.shape[1])
     length = 1 + int(np.exp(uniform(c) * np.log(max(1.0, LONGEST_STRETCH * num))))
     first = below(c, num + length - 1) - length + 1
-    a, b = below(c, num_devices), below(c, num_devices)
     for i in range(max(first, 0), min(first + length, num)):
-        u = c.order[i]
-        if not exchanges or c.device[u] == b:
-            change(c, u, a, c.rank[u])
-        elif c.device[u] == a:
-            change(c, u, b, c.rank[u])
+        change(c, c.order[i], device, c.rank[c.order[i]])
 
 
 @inlined

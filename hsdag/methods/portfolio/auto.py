@@ -12,12 +12,11 @@ import numpy as np
 
 from hsdag.ir.errors import OptionError
 from hsdag.methods.base import Placer
-from hsdag.methods.incumbent import LEAST_GAIN, Contribution, Incumbent, Status
+from hsdag.methods.incumbent import LEAST_GAIN, Incumbent, Status
 from hsdag.methods.lists.base import search_two_ops
 from hsdag.methods.names import method_names
-from hsdag.methods.portfolio.turns import SideBySide, Turn
+from hsdag.methods.portfolio.turns import SideBySide, Turn, note_turn
 from hsdag.methods.registry import make_placer
-from hsdag.runtime.problem.bounds import Bound
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution
 from hsdag.scoring.memory import is_split_forced
@@ -157,25 +156,13 @@ class AutoPlacer(Placer[AutoOptions]):
         """Let a method search from the best plan; how it ended, None where it cannot search this problem."""
         limits, before, began_s = incumbent.limits, incumbent.best_score, incumbent.elapsed_s
         known = () if incumbent.best is None else (incumbent.best,)
-        limits = replace(
-            limits, seconds=turn.share * incumbent.left_s, seed=limits.seed + turn.round, known=known, is_again=False
-        )
-        failure: str | None = None
-        status: Status | None = None
-        bound: Bound | None = None
-        try:
-            placer = turn.placer(incumbent.problem)  # which may load torch first
-            result = placer.search(incumbent.problem, incumbent, limits)
-            status, bound = result.status, result.lower_bound
-        except OptionError:  # not for this problem
+        seconds, seed = turn.share * incumbent.left_s, limits.seed + turn.round
+        limits = replace(limits, seconds=seconds, seed=seed, known=known, is_again=False)
+        end = turn.take(incumbent.problem, incumbent, limits)
+        if end is None:
             return None
-        except Exception as error:  # noqa: BLE001 - the others go on
-            failure = f"{type(error).__name__}: {error}"
-        found = Contribution(
-            turn.method, began_s, incumbent.elapsed_s, before, incumbent.best_score, bound, status, failure
-        )
-        incumbent.contributions.append(found)
-        return status
+        note_turn(incumbent, turn, began_s, before, end)
+        return end.status
 
 
 def _lists(problem: Problem) -> tuple[str, ...]:

@@ -36,14 +36,19 @@ class Turn:
     changes: Mapping[str, str] = field(default_factory=dict)
     options: Any = None
 
-    def placer(self, problem: Problem) -> Placer[Any]:
-        """The method. Raises OptionError where it cannot search the problem."""
-        if self.options is not None:
-            placer = find_method(self.method)(self.options)
-        else:
-            placer = make_placer(self.method, changes=self.changes, is_cheap=True)
-        placer.check(problem)
-        return placer
+    def take(self, problem: Problem, evaluator: Evaluator, limits: Limits) -> TurnEnd | None:
+        """Let the method search; None where it cannot search the problem."""
+        try:
+            if self.options is not None:
+                placer = find_method(self.method)(self.options)
+            else:
+                placer = make_placer(self.method, changes=self.changes, is_cheap=True)
+            result = placer.search(problem, evaluator, limits)
+        except OptionError:
+            return None
+        except Exception as error:  # noqa: BLE001 - the other methods go on
+            return TurnEnd(failure=f"{type(error).__name__}: {error}")
+        return TurnEnd(result.status, None, result.lower_bound, result.plan)
 
 
 @dataclass(frozen=True)
@@ -69,17 +74,12 @@ class TurnJob(Job[TurnEnd | None]):
 
     def run(self, exchange: Exchange) -> TurnEnd | None:
         """Search, and tell others of better plans and bounds; ends when no better plan can be found."""
-        problem, limits = self.problem, self.limits
-        recorder = recorded(self.evaluator, limits, self.evaluations, exchange)
-        try:
-            result = self.turn.placer(problem).search(problem, recorder, limits)
-        except OptionError:  # not for this problem
+        recorder = recorded(self.evaluator, self.limits, self.evaluations, exchange)
+        end = self.turn.take(self.problem, recorder, self.limits)
+        if end is None:
             return None
-        except Exception as error:  # noqa: BLE001 - the other turns go on
-            best = next(iter(recorder.best()), None)
-            plan = None if best is None else best.plan
-            return TurnEnd(None, f"{type(error).__name__}: {error}", recorder.bound, plan, recorder.num_evaluations)
-        return TurnEnd(result.status, None, result.lower_bound, result.plan, recorder.num_evaluations)
+        plan = end.plan or next((event.plan for event in recorder.best()), None)
+        return replace(end, plan=plan, bound=end.bound or recorder.bound, num_plans=recorder.num_evaluations)
 
 
 def recorded(evaluator: Evaluator, limits: Limits, evaluations: float, exchange: Exchange) -> RecordingEvaluator:
@@ -97,6 +97,14 @@ def recorded(evaluator: Evaluator, limits: Limits, evaluations: float, exchange:
 
     recorder = RecordingEvaluator(evaluator, Budget(limits.seconds, evaluations), should_stop=is_over)
     return recorder
+
+
+def note_turn(incumbent: Incumbent, turn: Turn, began_s: float, before: float, end: TurnEnd) -> None:
+    """Take note of what a turn contributed since ``began_s``, when the best value was ``before``."""
+    after = incumbent.best_score
+    incumbent.contributions.append(
+        Contribution(turn.method, began_s, incumbent.elapsed_s, before, after, end.bound, end.status, end.failure)
+    )
 
 
 def is_proven(findings: Findings) -> bool:
@@ -140,16 +148,13 @@ class SideBySide:
         """Take the turns; how the search ended. Raises SearchStopped when the evaluator does."""
         try:
             for turn in turns:
-                status = self._wait_for_room()
-                if status is not None:
+                if (status := self._collected(self._pool.num_workers - 1)) is not None:
                     return status
                 if self._incumbent.left_s < LEAST_S or self._is_idle:
                     break
                 self._submit(turn)
-            while self._running:
-                status = self._collect()
-                if status is not None:
-                    return status
+            if (status := self._collected(0)) is not None:
+                return status
             return Status.FEASIBLE if self._is_idle or self._incumbent.left_s >= LEAST_S else Status.TIME_LIMIT
         finally:
             self._end()
@@ -175,22 +180,19 @@ class SideBySide:
         job = TurnJob(turn, incumbent.problem, self._evaluator, limits, max(share, 1.0))
         self._running[self._pool.submit(job)] = _Running(turn, incumbent.elapsed_s, incumbent.best_score)
 
-    def _wait_for_room(self) -> Status | None:
-        """Wait until a worker is free; how the search ended, if it did."""
-        while len(self._running) >= self._pool.num_workers:
-            status = self._collect()
-            if status is not None:
-                return status
+    def _collected(self, most: int) -> Status | None:
+        """Wait until at most so many turns run, with news of all meanwhile; how the search ended, if it did."""
+        while len(self._running) > most:
+            done = wait(self._running, LOOK_EVERY_S, FIRST_COMPLETED).done
+            self._take_over()
+            ended = [self._ended(future, self._running.pop(future)) for future in done]
+            self._incumbent.check()
+            proofs = [status for status in ended if status in (Status.OPTIMAL, Status.INFEASIBLE)]
+            if is_proven(self._pool.findings):
+                return Status.OPTIMAL
+            if proofs:
+                return proofs[0]
         return None
-
-    def _collect(self) -> Status | None:
-        """Wait for a turn to end, or for news of the others; how the search ended, if it did."""
-        done = wait(self._running, LOOK_EVERY_S, FIRST_COMPLETED).done
-        self._take_over()
-        ended = [self._ended(future, self._running.pop(future)) for future in done]
-        self._incumbent.check()
-        proofs = [status for status in ended if status in (Status.OPTIMAL, Status.INFEASIBLE)]
-        return Status.OPTIMAL if is_proven(self._pool.findings) else next(iter(proofs), None)
 
     def _take_over(self) -> None:
         """Have the best plan of any worker evaluated here, whatever the budget, and keep the bound."""
@@ -215,14 +217,10 @@ class SideBySide:
         if end.bound is not None:
             incumbent.prove(end.bound)
             self._pool.exchange(Findings(bound=end.bound))
-        after = incumbent.best_score
-        self._pool.exchange(Findings(incumbent.best, after))
+        self._pool.exchange(Findings(incumbent.best, incumbent.best_score))
         if turn.round:
-            self._idle = 0 if after < running.before * (1 - LEAST_GAIN) else self._idle + 1
-        found = Contribution(
-            turn.method, running.began_s, incumbent.elapsed_s, running.before, after, end.bound, end.status, end.failure
-        )
-        incumbent.contributions.append(found)
+            self._idle = 0 if incumbent.best_score < running.before * (1 - LEAST_GAIN) else self._idle + 1
+        note_turn(incumbent, turn, running.began_s, running.before, end)
         return end.status
 
     def _end(self) -> None:

@@ -18,6 +18,7 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.cuts.alpha_expansion import best_cut
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, Launches, best_move, pair_cut
+from hsdag.methods.cuts.memory_prices import move_costs_s
 from hsdag.methods.cuts.mincut import MAX_CANDIDATES, MincutPlacer, solved_program
 from hsdag.methods.cuts.pipeline import PipelinePlacer
 from hsdag.methods.incumbent import Status
@@ -162,10 +163,17 @@ def test_two_devices_get_the_best_of_all_simulated_placements_and_its_bound(seed
 
 
 @given(st.integers(0, 2**32), st.sampled_from(Launches))
-def test_the_cost_of_a_placement_is_the_plain_sum(seed: int, launches: Launches) -> None:
+def test_the_cost_of_a_placement_is_the_plain_sum_and_moves_are_its_differences(seed: int, launches: Launches) -> None:
     problem = random_problem(seed, 6, 3)
     device = np.array([np.flatnonzero(row)[-1] for row in problem.supported])
-    assert BoundaryCosts.of(problem, launches).cost_s(device) == pytest.approx(plain_cost_s(problem, device, launches))
+    costs = BoundaryCosts.of(problem, launches)
+    before_s = plain_cost_s(problem, device, launches)
+    assert costs.cost_s(device) == pytest.approx(before_s)
+    for v, d in itertools.product(range(6), range(3)):
+        moved = device.copy()
+        moved[v] = d
+        after_s = plain_cost_s(problem, moved, launches)
+        assert move_costs_s(costs, device)[v, d] == pytest.approx(after_s - before_s, abs=1e-12)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 7), st.booleans())

@@ -20,7 +20,6 @@ from hsdag.methods.exact.formulation import Formulation, MemoryRule, generous_ho
 from hsdag.methods.exact.milp import MilpModel, MilpPlacer, num_entries
 from hsdag.methods.exact.solving import MOST_TICKS, Ticks, solve_model
 from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
-from hsdag.methods.memory_repair import repaired
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.problem import Problem
@@ -79,7 +78,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     for name in ("best_cut", "expanded"):
         monkeypatch.setattr(memory_prices, name, counted("cut", getattr(memory_prices, name)))
-    monkeypatch.setattr(memory_prices, "repaired", counted("repair", repaired))
+    monkeypatch.setattr(memory_prices, "_relieve", counted("repair", memory_prices._relieve))
     return made
 
 

@@ -86,8 +86,7 @@ def test_every_kind_of_move_changes_devices_or_ranks_alone(move: Move) -> None:
     problem = wide()
     time_s = problem.time_s.copy()
     time_s[::7, 0] = np.nan
-    labels = replace(problem.labels, meta_ops=tuple(f"m{v // 5}" for v in range(problem.num_ops)))
-    units = problem_of(replace(problem, time_s=time_s, labels=labels))
+    units = problem_of(replace(problem, time_s=time_s))
     chain = chain_of(units, takes_order=True, moves={move: 1.0})
     chain.device[:] = 1 + np.arange(units.num_units) % 2
     num_changed = 0

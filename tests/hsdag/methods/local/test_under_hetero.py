@@ -22,7 +22,7 @@ from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.cuts.test_mincut_of_models import random_problem
 from tests.hsdag.methods.local.test_chains import chain_of
 
-MOVES = {Move.UNIT: 1.0, Move.JOIN: 1.0, Move.STRETCH: 1.0, Move.EXCHANGE: 1.0}
+MOVES = {Move.UNIT: 1.0, Move.JOIN: 1.0, Move.STRETCH: 1.0}
 
 
 def incumbent_of(problem: Problem, costs: HeteroCosts) -> Incumbent:
