@@ -1,10 +1,8 @@
 """What each departure of the default HSDAG preset from the paper buys, beside controls, on SIMULATED costs.
 
 Two problems of about a hundred ops in sequential execution, on both of which a split wins: encoder layers of a
-transformer, whose products are three times as fast on the second device and other ops on the first, and modules of
-parallel branches, of which large maps are fastest on the first of three devices and small ones on the second. Every
-search may evaluate --evaluations plans. Figures are the best value over the best single device: means and their 95%
-intervals over seeds. 'learning off' is the default with a learning rate of 0.
+transformer and modules of parallel branches, whose ops prefer different devices. Figures are the best value of
+--evaluations plans over the best single device: means and their 95% intervals over seeds.
 
     python benchmarks/hsdag_ablation.py [--seeds 10] [--evaluations 300] [--only NAME,...]
 """

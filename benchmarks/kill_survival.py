@@ -1,8 +1,7 @@
 """Whether place, profile, solve and train survive SIGKILL at random moments, several times in a row.
 
-The moments are drawn over the whole time that a command takes when nothing disturbs it, from its first message on. A
-kill is survived if every file that lies there can be read, if nothing that was on disk before is lost or made again
-once the command goes on, and if the command ends with an answer after the last kill of a row:
+The moments are drawn over the time that an undisturbed command takes. A kill is survived if every file can be read, if
+nothing that was on disk is lost or made again, and if the command ends with an answer after the last kill of a row:
 
 - place: the events on disk stay as they are, and no placement is measured twice. It goes on with --resume.
 - profile: what was measured of a device, or between devices, stays in the cache, byte for byte.

