@@ -165,6 +165,15 @@ def test_an_op_waits_for_the_groups_that_it_reads_from_other_devices() -> None:
     assert makespan_s(problem, schedule_of(tables, device, np.zeros(2))) == 2.0 + 0.5 + 2 * 2.0 / 4.0 + 2.0
 
 
+def test_an_op_stays_where_its_input_is_when_sending_takes_longer_than_a_faster_device_saves() -> None:
+    costs = ScheduleProblem.from_arrays([[2.0, 9.0], [3.0, 2.0]], [(0, 1)], output_bytes=1.0,
+                                        link_bandwidth_bytes_per_s=1.0)  # fmt: skip
+    problem = BatchedProblem.of(costs, BatchTable(2, (2,), costs.time_s[:, :, None].copy(), 2))
+    device = np.zeros((2, 1), dtype=np.int64)
+    assert divide(Tables.of(problem), np.arange(2), problem.divisions, True, device)
+    assert device.tolist() == [[0], [0]]  # ends at 2 + 3 s, and on the other device at 2 + 2 + 2 s
+
+
 @given(seed=st.integers(0, 10_000), by_end=st.booleans())
 def test_dividing_keeps_to_memory_and_to_sizes_that_are_allowed(seed: int, by_end: bool) -> None:
     problem = random_batched(seed, 6, 3, 3)
