@@ -14,7 +14,6 @@ from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor.compiling import task_graph
 from hsdag.runtime.executor.merging import plan_cut
-from hsdag.runtime.executor.tasks import TaskTimes
 from hsdag.runtime.problem.semantics import Execution, Order, Semantics
 from hsdag.runtime.simulator import simulate
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline
@@ -76,7 +75,7 @@ def _of_parts(run: RunFolder, costs: WorkConservingCosts, device: IntArray, rank
     priority = None if ranks is None else ranks.astype(np.float64)
     plan = plan_cut(run.graph, device, run.problem.num_devices, priority, by_load=objective.is_steady)
     specs = [record.spec() for name in run.problem.devices for record in run.record.devices if record.name == name]
-    return replace(TaskTimes(*times).timeline(task_graph(plan.cut, specs)), simulated=True)
+    return task_graph(plan.cut, specs).timeline(*times, simulated=True)
 
 
 def _of_ops(run: RunFolder, device: IntArray, ranks: IntArray | None) -> Timeline | None:

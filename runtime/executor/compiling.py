@@ -17,11 +17,12 @@ from hsdag.ir.errors import DeviceError, OptionError, last_line
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.placement.placement import Placement
-from hsdag.runtime.executor import Engine, Resource, TaskGraph
 from hsdag.runtime.executor.cut import Cut, Subgraph
+from hsdag.runtime.executor.engine import Engine
 from hsdag.runtime.executor.merging import plan_cut
 from hsdag.runtime.executor.openvino_backend import CompiledPart, OpenVinoBackend, SharedMemory, build_submodels
 from hsdag.runtime.executor.requests import WorkConservingModel
+from hsdag.runtime.executor.tasks import Resource, TaskGraph
 
 
 def compile_on(

@@ -23,7 +23,7 @@ import numpy as np
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Run, RunStatus, TaskGraph
+from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Run, TaskGraph
 
 Error = TypeVar("Error", bound=BaseException)
 
@@ -100,9 +100,9 @@ class Loop:
     """Handles messages and starts what is ready, in turns.
 
     Other threads may put messages into the inbox, and read and write ``is_closed``, ``is_over`` and ``slots`` under
-    the lock; the rest is for the thread whose turn it is, one at a time. That is the one in ``main``, which a message
-    wakes; where the backend wants those who report to help, whoever puts a message handles it, with all others that
-    have come, and ``main`` begins runs and watches time limits.
+    the lock; the rest is for the thread whose turn it is, one at a time. Where the backend is polled, that is the one
+    in ``main``, which a message wakes; else whoever puts a message handles it, with all others that have come, and
+    ``main`` begins runs and watches time limits.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class Loop:
     ) -> None:
         self.graph, self.backend, self.grace_s = graph, backend, grace_s
         self.alarm = Alarm()  # wakes the watching thread
-        self.inbox = Inbox(self.help if backend.is_helped else self.alarm.set)
+        self.inbox = Inbox(self.help if backend.poll_s is None else self.alarm.set)
         self.turn = threading.Lock()
         self.turn_holder: int | None = None  # the thread that has it
         self.defect: BaseException | None = None  # of a helping thread
@@ -209,8 +209,7 @@ class Loop:
             if isinstance(message, Run):
                 self.runs[message] = np.inf
         for run in list(self.runs):
-            if run.status is RunStatus.RUNNING:
-                run.status, run.error = RunStatus.FAILED, ExecutionError(f"the executor broke down: {defect!r}")
+            run.error = run.error or ExecutionError(f"the executor broke down: {defect!r}")
             self._end(run)
         self._call(self.backend.close)
 
@@ -223,12 +222,11 @@ class Loop:
             self._begin(message, at_s)
         elif isinstance(message, Cancellation):
             if message.run in self.runs:
-                self._fail(message.run, RunStatus.CANCELLED, f"the inference of {self.graph.name!r} was cancelled")
+                self._fail(message.run, f"the inference of {self.graph.name!r} was cancelled")
         else:
             self.is_stopping = True
             for run in list(self.runs):
-                reason = f"the executor of {self.graph.name!r} was closed while an inference ran"
-                self._fail(run, RunStatus.CANCELLED, reason)
+                self._fail(run, f"the executor of {self.graph.name!r} was closed while an inference ran")
 
     def _begin(self, run: Run, at_s: float) -> None:
         run.begun_s = at_s
@@ -259,7 +257,7 @@ class Loop:
         while touched:
             resource = touched.popleft()
             waiting = ready[resource]
-            while waiting and waiting[0][3].status is not RunStatus.RUNNING:
+            while waiting and waiting[0][3].error is not None:
                 heapq.heappop(waiting)  # of a run that was taken out
             if not waiting or not free[resource]:
                 continue
@@ -293,13 +291,12 @@ class Loop:
         self._free(attempt)
         run.num_running -= 1
         if error is not None:
-            reason = f"{self.graph.where(task)} failed: {one_line(error)}"
-            self._fail(run, RunStatus.FAILED, reason, error)
-        elif run.status is RunStatus.RUNNING:
+            self._fail(run, f"{self.graph.where(task)} failed: {one_line(error)}", error)
+        elif run.error is None:
             run.end_s[task] = end_s
             run.num_left -= 1
             self._release(run, task, end_s)
-        if not run.num_running and (not run.num_left or run.status is not RunStatus.RUNNING):
+        if not run.num_running and (not run.num_left or run.error is not None):
             self._end(run)
 
     def _free(self, attempt: Attempt) -> None:
@@ -323,13 +320,13 @@ class Loop:
             for waiting in self.levels[run.level]:
                 self._make_ready(run, waiting, at_s)
 
-    def _fail(self, run: Run, status: RunStatus, reason: str, cause: BaseException | None = None) -> None:
+    def _fail(self, run: Run, reason: str, cause: BaseException | None = None) -> None:
         """Take a run out: nothing more of it is started, what runs is asked to end and waited for a while."""
         if cause is not None:
             forget_locals(cause)
-        if run.status is not RunStatus.RUNNING:
+        if run.error is not None:
             return
-        run.status, run.error = status, ExecutionError(reason)
+        run.error = ExecutionError(reason)
         run.error.__cause__ = cause
         self._look_at(run, time.perf_counter() + self.grace_s)
         for attempt in self._attempts(run):
@@ -350,8 +347,9 @@ class Loop:
             self._poll()
         if now_s >= self.runs_look_s:
             for run in [r for r, at_s in self.runs.items() if at_s <= now_s]:
-                if run.status is RunStatus.RUNNING:
-                    self._time_out(run)
+                if run.error is None:
+                    reason = f"the inference of {self.graph.name!r} took more than {run.limit_s:g} s; it waited for "
+                    self._fail(run, reason + (self._whereabouts(run) or "its turn"))
                 else:
                     self._give_up(run)
             self.runs_look_s = min(self.runs.values(), default=np.inf)
@@ -365,11 +363,7 @@ class Loop:
         except Exception as error:  # noqa: BLE001 - whatever it raises is the failure of what runs
             cause = without_own_frame(error)
             for run in sorted({attempt.run for attempt in self.running}, key=lambda r: r.number):
-                self._fail(run, RunStatus.FAILED, f"{self._whereabouts(run)} failed: {one_line(error)}", cause)
-
-    def _time_out(self, run: Run) -> None:
-        reason = f"the inference of {self.graph.name!r} took more than {run.limit_s:g} s; it waited for "
-        self._fail(run, RunStatus.TIME_LIMIT, reason + (self._whereabouts(run) or "its turn"))
+                self._fail(run, f"{self._whereabouts(run)} failed: {one_line(error)}", cause)
 
     def _give_up(self, run: Run) -> None:
         """Abandon the tasks of a run that still run, and end it."""
@@ -393,9 +387,9 @@ class Loop:
         try:
             self.backend.run_ended(run.slot)
         except Exception as error:  # noqa: BLE001 - the thread must live
-            if run.status is RunStatus.RUNNING:
+            if run.error is None:
                 reason = f"the inference of {self.graph.name!r} could not be put away: {one_line(error)}"
-                run.status, run.error = RunStatus.FAILED, ExecutionError(reason)
+                run.error = ExecutionError(reason)
                 run.error.__cause__ = without_own_frame(error)
             else:
                 report(error)
@@ -486,10 +480,6 @@ class Engine:
                 loop.thread = loop.thread if loop.thread.is_alive() else None
                 raise
             _WORKING.add(loop)
-
-    def is_in_turn(self) -> bool:
-        """Whether the calling thread does the engine's work just now, as in ``on_end``, and must not wait."""
-        return self._loop.is_in_turn()
 
     def cancel(self, run: Run) -> None:
         """End a run early; ``run.wait`` then raises. Nothing happens where it is over."""

@@ -16,6 +16,7 @@ import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
 from typing import Any
 
@@ -29,8 +30,8 @@ from hsdag.ir.graph.build import ordered_ops
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.state import repeated_ops
 from hsdag.ir.placement.prepared import folded_clone
-from hsdag.runtime.executor import Attempt, Backend, Inbox
 from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor, incoming_ports
+from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox
 from hsdag.runtime.machine.devices import infer_checked, infer_unchecked, reason_of
 
 LEFT_BEHIND: list[Any] = []
@@ -364,8 +365,6 @@ class OpenVinoBackend(Backend):
     Slots are added, dropped and bound by any thread, but only while no run is on them; the rest is the engine's.
     """
 
-    is_helped = True
-
     def __init__(
         self,
         cut: Cut,
@@ -381,7 +380,7 @@ class OpenVinoBackend(Backend):
         self._threads = [DeviceThread(f"hsdag-device-{d}") for d in range(num_devices)]
         self._slots: dict[int, Slot] = {}
         self._numbers = itertools.count()
-        self._jobs: dict[Attempt, _Job] = {}  # that have not come back; who takes a job out reports it or gives it up
+        self._jobs: dict[Attempt, Slot] = {}  # that have not come back; who takes a job out reports it or gives it up
         self._given_up: set[int] = set()  # parts whose device has not come back
         self._is_closed = False
 
@@ -420,19 +419,38 @@ class OpenVinoBackend(Backend):
             raise ExecutionError("the device has not come back from an inference that was given up")
         if self._parts[attempt.task].model is None:
             return True
-        job = self._jobs[attempt] = _Job(self, attempt, inbox)
+        slot = self._jobs[attempt] = self._slots[attempt.slot]
         try:
-            self._threads[self._device[attempt.task]].give(job)
+            self._threads[self._device[attempt.task]].give(partial(self._run, attempt, slot, inbox))
         except BaseException:
             self._jobs.pop(attempt, None)
             raise
         return False
 
+    def _run(self, attempt: Attempt, slot: Slot, inbox: Inbox) -> None:
+        """Infer, and report unless it was given up; who reports may go on to start other tasks."""
+        error: BaseException | None = None
+        try:
+            if attempt.is_cancelled:
+                raise ExecutionError("cancelled")
+            slot.infer(attempt.task, lambda: attempt.is_cancelled)
+        except BaseException as raised:  # noqa: BLE001 - whatever a plugin raises is the failure of its run
+            error = RuntimeError(reason_of(raised))  # without the frames it went through
+        # of this and abandon, which may run at the same time, only one finds the job
+        if self._jobs.pop(attempt, None) is None:
+            self._given_up.discard(attempt.task)
+        elif error is None:
+            inbox.done(attempt)
+        else:
+            inbox.failed(attempt, error)
+
     def cancel(self, attempt: Attempt) -> None:
         """Ask the plugin to stop between two ops."""
-        job = self._jobs.get(attempt)
-        if job is not None:
-            job.cancel()
+        slot = self._jobs.get(attempt)
+        if slot is not None:
+            attempt.is_cancelled = True
+            with contextlib.suppress(RuntimeError):
+                slot.cancel(attempt.task)
 
     def abandon(self, attempt: Attempt) -> None:
         """Leave a hung thread with its request to themselves; other parts of the device go on in a new thread."""
@@ -452,49 +470,6 @@ class OpenVinoBackend(Backend):
         for thread in self._threads:
             thread.join(CLOSE_S)
 
-    def came_back(self, attempt: Attempt) -> bool:
-        """Strike an attempt off those that run; False where it was given up."""
-        # of this and abandon, which may run at the same time, only one finds the job
-        if self._jobs.pop(attempt, None) is not None:
-            return True
-        self._given_up.discard(attempt.task)
-        return False
-
     def slot(self, number: int) -> Slot:
         """A slot by its number."""
         return self._slots[number]
-
-
-class _Job:
-    """One inference of one submodel, for the thread of its device."""
-
-    def __init__(self, backend: OpenVinoBackend, attempt: Attempt, inbox: Inbox) -> None:
-        self._backend, self._attempt, self._inbox = backend, attempt, inbox
-        self._slot = backend.slot(attempt.slot)
-        self._is_cancelled = False
-
-    def __call__(self) -> None:
-        """Infer, and report; who reports may go on to start other tasks."""
-        error = self._infer()
-        if not self._backend.came_back(self._attempt):
-            return
-        if error is None:
-            self._inbox.done(self._attempt)
-        else:
-            self._inbox.failed(self._attempt, error)
-
-    def _infer(self) -> BaseException | None:
-        """Infer; what went wrong, without the frames it went through."""
-        try:
-            if self._is_cancelled:
-                raise ExecutionError("cancelled")
-            self._slot.infer(self._attempt.task, lambda: self._is_cancelled)
-        except BaseException as raised:  # noqa: BLE001 - whatever a plugin raises is the failure of its run
-            return RuntimeError(reason_of(raised))
-        return None
-
-    def cancel(self) -> None:
-        """Ask the plugin to stop between two ops."""
-        self._is_cancelled = True
-        with contextlib.suppress(RuntimeError):
-            self._slot.cancel(self._attempt.task)

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import openvino as ov
+from numpy.typing import NDArray
 
 from hsdag.ir.errors import ExecutionError, OptionError
 from hsdag.ir.graph.build import ordered_ops
+from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.ir.graph.state import variable_of
-from hsdag.runtime.executor import Engine, Run, TaskTimes
 from hsdag.runtime.executor.cut import Cut
+from hsdag.runtime.executor.engine import Engine
 from hsdag.runtime.executor.openvino_backend import OpenVinoBackend
+from hsdag.runtime.executor.tasks import Run
 from hsdag.runtime.machine.devices import array_of, reason_of
 from hsdag.runtime.timeline.timeline import Timeline
 
@@ -181,7 +184,8 @@ class WorkConservingRequest:
     def results(self) -> Outputs:
         """Copies of the outputs of the last inference."""
         slot = self._backend.slot(self._slot)
-        return Outputs(self.model_outputs, [array_of(slot.tensor(tensor)) for tensor in self._result_tensors])
+        arrays = [array_of(slot.tensor(tensor)) for tensor in self._result_tensors]
+        return Outputs(zip(self._output_ports, arrays, strict=True))
 
     def get_output_tensor(self, index: int = 0) -> Any:
         """The tensor of an output; the next inference writes it again."""
@@ -225,8 +229,8 @@ class WorkConservingRequest:
         return 1e3 * self._ended().makespan_s
 
     @property
-    def times(self) -> TaskTimes:
-        """When each part of the last inference ran."""
+    def times(self) -> tuple[FloatArray, FloatArray]:
+        """[S] when each part of the last inference started and ended, seconds from its start."""
         return self._ended().times
 
     @property
@@ -288,32 +292,23 @@ def _sizes(port: Any) -> list[int | str]:
     return [str(d) if d.is_dynamic else d.get_length() for d in port.get_partial_shape()]
 
 
-class Outputs(Mapping[Any, np.ndarray[Any, Any]]):
+class Outputs(dict[Any, NDArray[Any]]):
     """What an inference gave, by output port, index, or name, in the manner of OpenVINO's own results."""
 
-    def __init__(self, ports: Sequence[Any], arrays: Sequence[np.ndarray[Any, Any]]) -> None:
-        self._ports, self._arrays = ports, arrays
-
-    def __getitem__(self, key: Any) -> np.ndarray[Any, Any]:
-        return self._arrays[port_index(self._ports, key, "output")]
+    def __missing__(self, key: Any) -> NDArray[Any]:
+        return self.to_tuple()[port_index(list(self), key, "output")]
 
     def __contains__(self, key: object) -> bool:
-        return find_port(self._ports, key) is not None
+        return find_port(list(self), key) is not None
 
     def get(self, key: Any, default: Any = None) -> Any:
         """The array of an output, ``default`` where there is no such output."""
-        found = find_port(self._ports, key)
-        return default if found is None else self._arrays[found]
+        found = find_port(list(self), key)
+        return default if found is None else self.to_tuple()[found]
 
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._ports)
-
-    def __len__(self) -> int:
-        return len(self._ports)
-
-    def to_tuple(self) -> tuple[np.ndarray[Any, Any], ...]:
+    def to_tuple(self) -> tuple[NDArray[Any], ...]:
         """The arrays in the order of the outputs."""
-        return tuple(self._arrays)
+        return tuple(self.values())
 
 
 def port_index(ports: Sequence[Any], key: Any, kind: str) -> int:

@@ -10,7 +10,6 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 from functools import cached_property
 from queue import SimpleQueue
 
@@ -105,6 +104,26 @@ class TaskGraph:
             levels[number].append(task)
         return levels
 
+    def timeline(self, start_s: FloatArray, end_s: FloatArray, *, simulated: bool = False) -> Timeline:
+        """The tasks that ran, by starts and ends [T] in seconds from the start of the run, NaN for all others."""
+        ran = np.flatnonzero(np.isfinite(end_s))
+        device = np.array([r.device for r in self.resources], dtype=np.int64)[self.resource]
+        destination = [-1 if r.destination is None else r.destination for r in self.resources]
+        to = np.array(destination, dtype=np.int64)[self.resource]
+        runs, moves = ran[to[ran] < 0], ran[to[ran] >= 0]
+        start_s = np.maximum(start_s, 0.0)
+        sent = (moves, device[moves], to[moves], start_s[moves], end_s[moves], self.size_bytes[moves])
+        return Timeline(
+            name=self.name,
+            op_names=self.task_names,
+            op_types=self.task_types,
+            device_names=self.device_names,
+            ops=OpIntervals(runs, device[runs], start_s[runs], end_s[runs]),
+            transfers=TransferIntervals(*sent),
+            edges=self.edges,
+            simulated=simulated,
+        )
+
     def where(self, task: int) -> str:
         """A task and its resource, for people."""
         resource = self.resources[int(self.resource[task])]
@@ -112,52 +131,11 @@ class TaskGraph:
         return f"{self.task_names[task]!r} on {kind} {resource.name}"
 
 
-class RunStatus(Enum):
-    """How a run stands."""
-
-    RUNNING = "it runs"
-    DONE = "all tasks ended"
-    FAILED = "a task failed"
-    TIME_LIMIT = "it took longer than its limit"
-    CANCELLED = "it was cancelled"
-
-
-@dataclass(frozen=True, eq=False)
-class TaskTimes:
-    """When tasks started and ended, in seconds from the start of the run; NaN for tasks that did not run."""
-
-    start_s: FloatArray  # [T]
-    end_s: FloatArray  # [T]
-
-    def timeline(self, graph: TaskGraph) -> Timeline:
-        """A measured timeline of the tasks that ran, for charts and traces beside simulated ones."""
-        ran = np.flatnonzero(np.isfinite(self.end_s))
-        device = np.array([r.device for r in graph.resources], dtype=np.int64)
-        destination = np.array([-1 if r.destination is None else r.destination for r in graph.resources])
-        to = destination[graph.resource[ran]]
-        runs, moves = ran[to < 0], ran[to >= 0]
-        start_s = np.maximum(self.start_s, 0.0)
-        return Timeline(
-            name=graph.name,
-            op_names=graph.task_names,
-            op_types=graph.task_types,
-            device_names=graph.device_names,
-            ops=OpIntervals(runs, device[graph.resource[runs]], start_s[runs], self.end_s[runs]),
-            transfers=TransferIntervals(
-                moves,
-                device[graph.resource[moves]],
-                to[to >= 0].astype(np.int64),
-                start_s[moves],
-                self.end_s[moves],
-                graph.size_bytes[moves],
-            ),
-            edges=graph.edges,
-            simulated=False,
-        )
-
-
 class Run:
-    """One run in flight. Made by ``Engine.submit``; everything but waiting and asking is the engine's."""
+    """One run in flight, made by ``Engine.submit``; ``error`` is why it ends early, None where all tasks end.
+
+    Everything but waiting and asking is the engine's.
+    """
 
     def __init__(
         self, graph: TaskGraph, number: int, slot: int, limit_s: float | None, on_end: Callable[[Run], None] | None
@@ -165,7 +143,6 @@ class Run:
         self.number = number
         self.slot = slot
         self.limit_s = limit_s
-        self.status = RunStatus.RUNNING
         self.error: ExecutionError | None = None
         self.waits_for: list[int] = []
         self.num_left = graph.num_tasks
@@ -201,28 +178,29 @@ class Run:
         return True
 
     @property
-    def times(self) -> TaskTimes:
-        """When its tasks ran. Raises RuntimeError while it runs."""
+    def times(self) -> tuple[FloatArray, FloatArray]:
+        """[T] when its tasks started and ended, seconds from its start, NaN for tasks that did not run.
+
+        Raises RuntimeError while it runs.
+        """
         if not self.is_over:
             raise RuntimeError("the run has not ended yet")
         start_s = np.array(self.start_s)
         end_s = np.maximum(self.end_s, start_s)  # the clock of a device may be a little behind
-        return TaskTimes(start_s - self.begun_s, end_s - self.begun_s)
+        return start_s - self.begun_s, end_s - self.begun_s
 
     @property
     def makespan_s(self) -> float:
         """Seconds from its start to the end of its last task."""
-        return float(np.nanmax(self.times.end_s, initial=0.0))
+        return float(np.nanmax(self.times[1], initial=0.0))
 
     @property
     def timeline(self) -> Timeline:
         """What ran where and when."""
-        return self.times.timeline(self._graph)
+        return self._graph.timeline(*self.times)
 
     def end(self) -> None:
         """Notify those who wait; called once, by the engine."""
-        if self.status is RunStatus.RUNNING:
-            self.status = RunStatus.DONE
         on_end, self._on_end = self._on_end, None
         self.waits_for, self.level_left, self.is_in_turn = [], [], None
         self._ended.set()
@@ -233,10 +211,11 @@ class Run:
 class Attempt:
     """One start of one task of one run; an engine ignores the ending of an attempt it has given up."""
 
-    __slots__ = ("resource", "run", "task")
+    __slots__ = ("is_cancelled", "resource", "run", "task")
 
     def __init__(self, run: Run, task: int, resource: int) -> None:
         self.run, self.task, self.resource = run, task, resource
+        self.is_cancelled = False  # for backends: whether it was asked to end early
 
     @property
     def slot(self) -> int:
@@ -269,8 +248,8 @@ class Inbox:
 class Backend(ABC):
     """Starts tasks. One thread at a time calls its methods, ``close`` once, after its last task.
 
-    That is the engine's own thread; with ``is_helped`` it is also the threads that report endings, so that a device can
-    go on with its next task without a change of thread.
+    That is the engine's own thread; of a backend that is not polled also those that report endings, so that a device
+    can go on with its next task without a change of thread.
 
     What ``cancel``, ``abandon`` and ``close`` raise goes to ``threading.excepthook`` and changes nothing; what
     ``start``, ``poll`` and ``run_ended`` raise is the failure of the runs concerned.
@@ -279,7 +258,6 @@ class Backend(ABC):
     """
 
     poll_s: float | None = None
-    is_helped: bool = False
 
     @abstractmethod
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:

@@ -13,7 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -121,15 +121,18 @@ class Worker(CallHandler):
 
         The work-conserving executor gives an inference up after a limit. Raises ExecutionError when one fails.
         """
-        before = MemoryUse.now(self.core, self.specs)
+        before = memory_use(self.core, self.specs)
         if candidate.target in REFERENCES:
             return self._open_reference(key, candidate.target, inference_limit_s or math.inf)
         if candidate.executor == "work-conserving":
             opened = self._open_side_by_side(key, candidate, inference_limit_s)
         else:
             opened = self._open_compiled(key, candidate)
-        added = MemoryUse.now(self.core, self.specs).since(before)
-        return replace(opened, first_s=self.requests[key].first_s, **added)
+        pairs = zip(memory_use(self.core, self.specs), before, strict=True)
+        resident_bytes, device_bytes = (None if now is None or old is None else max(now - old, 0) for now, old in pairs)
+        return replace(
+            opened, first_s=self.requests[key].first_s, resident_bytes=resident_bytes or 0, device_bytes=device_bytes
+        )
 
     def _open_compiled(self, key: str, candidate: Candidate) -> Opened:
         """Compile for a device, or a target of several. Raises ExecutionError for what HETERO would get wrong, too."""
@@ -514,29 +517,17 @@ def _originals(compiled: Any) -> dict[str, list[str]]:
     return found
 
 
-@dataclass(frozen=True)
-class MemoryUse:
-    """Bytes that this process holds in the machine's memory, and in that of GPUs: None where no device tells."""
+def memory_use(core: Any, specs: Sequence[DeviceSpec]) -> tuple[int, int | None]:
+    """Bytes that this process holds in the machine's memory, and in that of GPUs: None where no device tells.
 
-    resident_bytes: int
-    device_bytes: int | None
-
-    @staticmethod
-    def now(core: Any, specs: Sequence[DeviceSpec]) -> MemoryUse:
-        """By the statistics of the process and of the GPUs among ``specs``, each counted once under all its names."""
-        by_device: dict[str, int] = {}
-        for spec in specs:
-            with suppress(RuntimeError):  # other plugins have no such property
-                kinds = core.get_property(spec.openvino_name, "GPU_MEMORY_STATISTICS")
-                by_device[spec.plugin] = sum(size for kind, size in kinds.items() if kind != "usm_host")
-        return MemoryUse(int(psutil.Process().memory_info().rss), sum(by_device.values()) if by_device else None)
-
-    def since(self, before: MemoryUse) -> dict[str, Any]:
-        """What was added, as fields of ``Opened``; nothing where there is less."""
-        device_bytes = None
-        if self.device_bytes is not None and before.device_bytes is not None:
-            device_bytes = max(self.device_bytes - before.device_bytes, 0)
-        return {"resident_bytes": max(self.resident_bytes - before.resident_bytes, 0), "device_bytes": device_bytes}
+    A GPU among ``specs`` counts once under all its names.
+    """
+    by_device: dict[str, int] = {}
+    for spec in specs:
+        with suppress(RuntimeError):  # other plugins have no such property
+            kinds = core.get_property(spec.openvino_name, "GPU_MEMORY_STATISTICS")
+            by_device[spec.plugin] = sum(size for kind, size in kinds.items() if kind != "usm_host")
+    return int(psutil.Process().memory_info().rss), sum(by_device.values()) if by_device else None
 
 
 if __name__ == "__main__":

@@ -7,8 +7,8 @@ import threading
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.runtime.executor import Attempt, Backend, Engine, Inbox, Run
-from hsdag.runtime.executor.engine import GRACE_S
+from hsdag.runtime.executor.engine import GRACE_S, Engine
+from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Run
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.runtime.torch.buffers import Inputs, Residents, RunState
 from hsdag.runtime.torch.lanes import Lane, StreamLane, make_lane
@@ -35,8 +35,7 @@ class TorchBackend(Backend):
             self.close()
             raise
         self._polled = [lane for lane in self._lanes if isinstance(lane, StreamLane)]
-        self.poll_s = 0.0 if self._polled else None
-        self.is_helped = not self._polled  # streams are enqueued to by one thread alone
+        self.poll_s = 0.0 if self._polled else None  # then streams are enqueued to by one thread alone
 
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:
         """Hand it to its lane."""

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 import torch
 
-from hsdag.runtime.executor import Attempt, Inbox
+from hsdag.runtime.executor.tasks import Attempt, Inbox
 from hsdag.runtime.torch.buffers import RunState, task_error
 from hsdag.runtime.torch.devices import LogicalDevice
 from hsdag.runtime.torch.op import Tensor

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.runtime.executor import Resource, TaskGraph
+from hsdag.runtime.executor.tasks import Resource, TaskGraph
 from hsdag.runtime.torch.devices import LogicalDevice
 from hsdag.runtime.torch.graph import Feed, TorchGraph
 from hsdag.runtime.torch.op import TensorFunction

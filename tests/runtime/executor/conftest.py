@@ -1,20 +1,21 @@
-"""Fixtures of the executor's tests: one OpenVINO for all of them; tests of the engine take ``is_helped`` both ways."""
+"""Fixtures of the executor's tests: one OpenVINO for all, and backends of the engine that are polled or not."""
 
 from __future__ import annotations
 
 import openvino as ov
 import pytest
 
-from hsdag.runtime.executor import NullBackend
+from hsdag.runtime.executor.tasks import NullBackend
 from tests.runtime.executor.hand_backend import BrokenBackend, HandBackend
 
 
-@pytest.fixture(params=[False, True], ids=["own-thread", "helped"])
-def is_helped(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Whether backends of tests want help."""
+@pytest.fixture(params=[None, 0.001], ids=["told", "polled"])
+def poll_s(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float | None:
+    """How often backends of tests are polled."""
     for backend in (NullBackend, BrokenBackend, HandBackend):
-        monkeypatch.setattr(backend, "is_helped", request.param)
-    return bool(request.param)
+        monkeypatch.setattr(backend, "poll_s", request.param)
+    found: float | None = request.param
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import time
 from dataclasses import dataclass
 
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.runtime.executor import Attempt, Backend, Inbox, Resource, TaskGraph
+from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Resource, TaskGraph
 
 
 def chain(count: int, num_devices: int = 1) -> TaskGraph:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from hypothesis import strategies as st
 
-from hsdag.runtime.executor import Resource, TaskGraph
+from hsdag.runtime.executor.tasks import Resource, TaskGraph
 
 EIGHTH_S = 0.125
 

@@ -14,10 +14,11 @@ from collections.abc import Iterator
 import pytest
 
 from hsdag.ir.errors import ExecutionError
-from hsdag.runtime.executor import Engine, NullBackend, Run, RunStatus
+from hsdag.runtime.executor.engine import Engine
+from hsdag.runtime.executor.tasks import NullBackend, Run
 from tests.runtime.executor.hand_backend import HandBackend, chain
 
-pytestmark = pytest.mark.usefixtures("is_helped")
+pytestmark = pytest.mark.usefixtures("poll_s")
 
 FOREVER_S = 60.0
 
@@ -53,7 +54,6 @@ def test_closing_cancels_what_runs_and_what_waits_and_gives_up_what_hangs() -> N
     for run in runs:
         with pytest.raises(ExecutionError, match="was closed while an inference ran"):
             run.wait(FOREVER_S)
-        assert run.status is RunStatus.CANCELLED
     assert backend.calls_of("abandon") == [0]
     assert sorted(backend.calls_of("run_ended")) == [0, 1, 2]
 
@@ -158,14 +158,15 @@ def test_a_close_that_breaks_is_reported_and_ends_the_thread(monkeypatch: pytest
 def test_a_program_that_ends_with_a_run_in_flight_cancels_it() -> None:
     program = """
 import threading
-from hsdag.runtime.executor import Engine, NullBackend, Resource, TaskGraph
+from hsdag.runtime.executor.engine import Engine
+from hsdag.runtime.executor.tasks import NullBackend, Resource, TaskGraph
 class Telling(NullBackend):
     def start(self, attempt, inbox):
         return False
     def close(self):
         print("closed", flush=True)
 engine = Engine(TaskGraph.of(("t",), [0], (Resource("d", 0),), []), Telling(), grace_s=0.01)
-engine.submit(on_end=lambda run: print(run.status.name, flush=True))
+engine.submit(on_end=lambda run: print(run.error is not None, flush=True))
 """
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=120, check=True)
-    assert (done.stdout.split(), done.stderr) == (["CANCELLED", "closed"], "")
+    assert (done.stdout.split(), done.stderr) == (["True", "closed"], "")

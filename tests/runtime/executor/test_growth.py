@@ -9,10 +9,11 @@ import tracemalloc
 import pytest
 
 from hsdag.ir.errors import ExecutionError
-from hsdag.runtime.executor import Engine, NullBackend
+from hsdag.runtime.executor.engine import Engine
+from hsdag.runtime.executor.tasks import NullBackend
 from tests.runtime.executor.hand_backend import chain
 
-pytestmark = pytest.mark.usefixtures("is_helped")
+pytestmark = pytest.mark.usefixtures("poll_s")
 
 FOREVER_S = 60.0
 

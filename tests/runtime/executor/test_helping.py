@@ -1,4 +1,4 @@
-"""Helping: the thread that reports an ending starts what waited for it, where the backend asks for that."""
+"""Helping: the thread that reports an ending starts what waited for it, unless the backend is polled."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import threading
 
 import pytest
 
-from hsdag.runtime.executor import Engine, Run
+from hsdag.runtime.executor.engine import Engine
+from hsdag.runtime.executor.tasks import Run
 from tests.runtime.executor.hand_backend import HandBackend, chain
 
-pytestmark = pytest.mark.usefixtures("is_helped")
+pytestmark = pytest.mark.usefixtures("poll_s")
 
 
-def test_only_with_help_does_the_reporting_thread_start_the_next_task(is_helped: bool) -> None:
+def test_the_reporting_thread_starts_the_next_task_unless_the_backend_is_polled(poll_s: float | None) -> None:
     backend = HandBackend(frozenset({0, 1}))
     with Engine(chain(2), backend) as engine:
         run = engine.submit()
@@ -22,7 +23,7 @@ def test_only_with_help_does_the_reporting_thread_start_the_next_task(is_helped:
         reporter.join()
         backend.end(2)
         run.wait(60.0)
-    assert ("reporter" in backend.threads) is is_helped
+    assert ("reporter" in backend.threads) is (poll_s is None)
 
 
 def test_on_end_must_not_wait_for_another_run_whoever_calls_it() -> None:

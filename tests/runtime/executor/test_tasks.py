@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from hsdag.runtime.executor import Engine, NullBackend, Resource, TaskGraph
+from hsdag.runtime.executor.engine import Engine
+from hsdag.runtime.executor.tasks import NullBackend, Resource, TaskGraph
 from tests.runtime.executor.hand_backend import chain
 from tests.runtime.executor.reference_engine import Case, cases, depth_of
 
-pytestmark = pytest.mark.usefixtures("is_helped")
+pytestmark = pytest.mark.usefixtures("poll_s")
 
 DEVICE = (Resource("a", 0),)
 

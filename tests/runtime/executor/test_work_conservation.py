@@ -7,11 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.runtime.executor import Attempt, Engine, Inbox, Resource, TaskGraph
+from hsdag.runtime.executor.engine import Engine
+from hsdag.runtime.executor.tasks import Attempt, Inbox, Resource, TaskGraph
 from tests.runtime.executor.hand_backend import Span, VirtualBackend
 from tests.runtime.executor.reference_engine import Case, cases, reference_starts
 
-pytestmark = pytest.mark.usefixtures("is_helped")
+pytestmark = pytest.mark.usefixtures("poll_s")
 
 
 def play(case: Case, num_runs: int = 1, barrier: bool = False) -> list[Span]:
