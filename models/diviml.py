@@ -9,7 +9,6 @@ from math import prod
 import numpy as np
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph.flops import TRANSCENDENTAL_COST
 from hsdag.models.workload import Workload, WorkloadBuilder
 
 LEAST_NODES = {"ws": 5, "er": 2, "ba": 6}
@@ -84,7 +83,7 @@ def _add_module(ops: WorkloadBuilder, wiring: RandomWiring, t: int, before: Sequ
     readers, writers = (
         _channel_ends([v for v in range(n) if all(v != edge[end] for edge in edges)], wiring, rng) for end in (1, 0)
     )
-    inputs = [ops.add(f"m{t}.in{c}", "Identity", [u], wiring.shape, 0.0) for c, u in enumerate(before)]
+    inputs = [ops.add(f"m{t}.in{c}", "Identity", [u], wiring.shape) for c, u in enumerate(before)]
     sources: list[list[int]] = [[inputs[c] for c in range(wiring.channels) if v in readers[c]] for v in range(n)]
     nodes: list[int] = []
     for v in range(n):
@@ -156,34 +155,25 @@ def gpt3(sizes: GptSizes = GptSizes()) -> Workload:
 
     Weights are held by the ops; the logits' product has its own copy of the embedding.
     """
-    stack, t, d = WorkloadBuilder("gpt3", "f16"), sizes.tokens, sizes.width
-    x = stack.add("embedding", "Gather", [], (t, d), 0.0, (sizes.vocabulary + sizes.positions) * d)
-    for layer in range(sizes.layers):
-        x = _add_layer(stack, f"layer{layer}", sizes, x)
-    x = stack.add("norm", "MVN", [x], (t, d), float(TRANSCENDENTAL_COST["MVN"] * t * d), 2 * d)
-    stack.add("logits", "MatMul", [x], (1, sizes.vocabulary), 2.0 * d * sizes.vocabulary, d * sizes.vocabulary)
+    stack, t, d, h = WorkloadBuilder("gpt3", "f16"), sizes.tokens, sizes.width, sizes.heads
+
+    def norm(name: str, x: int) -> int:
+        return stack.add(name, "MVN", [x], (t, d), num_weights=2 * d)
+
+    def product(name: str, source: int, rows: int, columns: int) -> int:
+        return stack.add(name, "MatMul", [source], (t, columns), 2.0 * t * rows * columns, (rows + 1) * columns)
+
+    x = stack.add("embedding", "Gather", [], (t, d), num_weights=(sizes.vocabulary + sizes.positions) * d)
+    for at in (f"layer{layer}" for layer in range(sizes.layers)):
+        normed = norm(f"{at}.norm1", x)
+        query, key, value = (product(f"{at}.{part}", normed, d, d) for part in ("query", "key", "value"))
+        scores = stack.add(f"{at}.scores", "MatMul", [query, key], (h, t, t), 2.0 * t * t * d)
+        weights = stack.add(f"{at}.softmax", "Softmax", [scores], (h, t, t))
+        mixed = stack.add(f"{at}.mix", "MatMul", [weights, value], (t, d), 2.0 * t * t * d)
+        x = stack.add(f"{at}.add1", "Add", [x, product(f"{at}.project", mixed, d, d)], (t, d))
+        up = product(f"{at}.up", norm(f"{at}.norm2", x), d, 4 * d)
+        gelu = stack.add(f"{at}.gelu", "Gelu", [up], (t, 4 * d))
+        x = stack.add(f"{at}.add2", "Add", [x, product(f"{at}.down", gelu, 4 * d, d)], (t, d))
+    logits = 2.0 * d * sizes.vocabulary
+    stack.add("logits", "MatMul", [norm("norm", x)], (1, sizes.vocabulary), logits, d * sizes.vocabulary)
     return stack.build()
-
-
-def _add_layer(stack: WorkloadBuilder, name: str, sizes: GptSizes, x: int) -> int:
-    """Append one layer behind op ``x``; its last op."""
-    t, d, h = sizes.tokens, sizes.width, sizes.heads
-    norm_flops = float(TRANSCENDENTAL_COST["MVN"] * t * d)
-
-    def product(part: str, sources: list[int], rows: int, columns: int) -> int:
-        flops, weights = 2.0 * t * rows * columns, (rows + 1) * columns
-        return stack.add(f"{name}.{part}", "MatMul", sources, (t, columns), flops, weights)
-
-    normed = stack.add(f"{name}.norm1", "MVN", [x], (t, d), norm_flops, 2 * d)
-    query, key, value = (product(part, [normed], d, d) for part in ("query", "key", "value"))
-    scores = stack.add(f"{name}.scores", "MatMul", [query, key], (h, t, t), 2.0 * t * t * d)
-    softmax_flops = float(TRANSCENDENTAL_COST["Softmax"] * h * t * t)
-    weights = stack.add(f"{name}.softmax", "Softmax", [scores], (h, t, t), softmax_flops)
-    mixed = stack.add(f"{name}.mix", "MatMul", [weights, value], (t, d), 2.0 * t * t * d)
-    projected = product("project", [mixed], d, d)
-    x = stack.add(f"{name}.add1", "Add", [x, projected], (t, d), float(t * d))
-    normed = stack.add(f"{name}.norm2", "MVN", [x], (t, d), norm_flops, 2 * d)
-    up = product("up", [normed], d, 4 * d)
-    gelu = stack.add(f"{name}.gelu", "Gelu", [up], (t, 4 * d), float(TRANSCENDENTAL_COST["Gelu"] * t * 4 * d))
-    down = product("down", [gelu], 4 * d, d)
-    return stack.add(f"{name}.add2", "Add", [x, down], (t, d), float(t * d))

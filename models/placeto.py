@@ -1,135 +1,113 @@
 """Workloads in the manner of Placeto's datasets (appendix A.2, A.3): cells of ENAS, unrolled sentence models.
 
-Costs are those of an inference; the published graphs are of training steps.
+Costs are those of an inference, in f32; the published graphs are of training steps.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 import numpy as np
 
-from hsdag.ir.errors import OptionError
-from hsdag.ir.graph.flops import TRANSCENDENTAL_COST
 from hsdag.models.workload import Workload, WorkloadBuilder
 
-BRANCHES = ("identity", "separable3", "separable5", "average", "maximum")
-"""What a node may do with what it reads before it adds the two up."""
+BRANCHES = {
+    "identity": ("", 0),
+    "separable3": ("Convolution", 9),
+    "separable5": ("Convolution", 25),
+    "average": ("AvgPool", 9),
+    "maximum": ("MaxPool", 9),
+}
+"""What a node may do with what it reads before it adds the two up: the type of op, the elements of its window."""
 
-Wiring = tuple[tuple[int, int], tuple[str, str]]
-"""The two earlier nodes that a node reads, and what it does with each."""
+KERNEL, COLOURS, CLASSES = 9, 3, 10
+"""Elements of the stem's window, channels of an image, classes of CIFAR-10."""
 
-POOL, COLOURS, CLASSES = 9, 3, 10
-"""Elements of a 3x3 window, channels of an image, classes of CIFAR-10."""
+Wiring = list[tuple[list[int], list[str]]]
+"""For each node of a cell the two earlier nodes that it reads, and what it does with each; 0 and 1 are its inputs."""
 
 
 @dataclass(frozen=True)
 class EnasSizes:
-    """A stem, ``cells`` cells of ``nodes`` nodes beside their two inputs, and a classifier, in f32.
+    """A stem, ``cells`` cells of ``nodes`` nodes beside their two inputs, and a classifier.
 
     After a third and two thirds of the cells the resolution is halved and the number of filters doubled. The wiring
-    of a cell follows from ``seed``; cells that halve have a wiring of their own. Raises OptionError where there is no
-    cell, node, filter or image, or the resolution cannot be halved twice.
+    of a cell follows from ``seed``; cells that halve have a wiring of their own.
     """
 
     cells: int = 6
     nodes: int = 5
     filters: int = 64
-    resolution: int = 32
     batch: int = 300
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if min(self.cells, self.nodes, self.filters, self.batch) < 1 or self.resolution % 4 or self.resolution < 4:
-            raise OptionError(f"ENAS cells need sizes of 1 or more and a resolution that 4 divides, not {self}")
+    resolution: int = 32
 
     @staticmethod
     def drawn(seed: int) -> EnasSizes:
         """3 to 15 cells of 4 to 7 nodes, 32 to 256 filters, and a batch of 240 to 360 (Placeto, appendix A.3)."""
         rng = np.random.default_rng(seed)
-        return EnasSizes(
-            cells=int(rng.integers(3, 16)),
-            nodes=int(rng.integers(4, 8)),
-            filters=8 * int(rng.integers(4, 33)),
-            batch=int(rng.integers(240, 361)),
-            seed=seed,
-        )
-
-    @property
-    def reductions(self) -> tuple[int, int]:
-        """The cells that halve the resolution."""
-        return self.cells // 3, 2 * self.cells // 3
+        cells, nodes, filters, batch = (int(rng.integers(*ends)) for ends in ((3, 16), (4, 8), (4, 33), (240, 361)))
+        return EnasSizes(cells, nodes, 8 * filters, batch, seed)
 
 
 def enas(sizes: EnasSizes) -> Workload:
     """The network; weights are held by the ops."""
     network = WorkloadBuilder(f"enas-{sizes.cells}x{sizes.nodes}-seed{sizes.seed}")
     rng = np.random.default_rng(sizes.seed)
-    wirings = [_draw_wiring(sizes.nodes, rng) for _ in ("normal", "halving")]
-    scale = sizes
-    shape = (sizes.batch, sizes.filters, sizes.resolution, sizes.resolution)
-    flops = 2.0 * POOL * COLOURS * prod(shape)
-    before = last = network.add("stem", "Convolution", [], shape, flops, POOL * COLOURS * sizes.filters)
+    wirings: list[Wiring] = [
+        [
+            ([int(rng.integers(n)) for _ in "ab"], [str(rng.choice([*BRANCHES])) for _ in "ab"])
+            for n in range(2, sizes.nodes + 2)
+        ]
+        for _ in ("normal", "halving")
+    ]
+    batch, filters, rows = sizes.batch, sizes.filters, sizes.resolution
+    shape = (batch, filters, rows, rows)
+    flops = 2.0 * KERNEL * COLOURS * prod(shape)
+    before = last = network.add("stem", "Convolution", [], shape, flops, KERNEL * COLOURS * filters)
     for c in range(sizes.cells):
-        halves = c in sizes.reductions
+        halves = c in (sizes.cells // 3, 2 * sizes.cells // 3)
         if halves:
-            scale = replace(scale, filters=2 * scale.filters, resolution=scale.resolution // 2)
-        before, last = last, _add_cell(network, f"cell{c}", scale, wirings[halves], (before, last))
-    channels, plane = network.type_of(last).shape[1], scale.resolution**2
-    flops = float(sizes.batch * channels * (plane + 2 * CLASSES))
-    network.add("head", "MatMul", [last], (sizes.batch, CLASSES), flops, channels * CLASSES)
+            filters, rows = 2 * filters, rows // 2
+        inputs, shape = (before, last), (batch, filters, rows, rows)
+        before, last = last, _add_cell(network, f"cell{c}", shape, wirings[halves], inputs)
+    channels = network.type_of(last).shape[1]
+    flops = float(batch * channels * (rows**2 + 2 * CLASSES))
+    network.add("head", "MatMul", [last], (batch, CLASSES), flops, channels * CLASSES)
     return network.build()
 
 
-def _draw_wiring(nodes: int, rng: np.random.Generator) -> list[Wiring]:
-    """The nodes of a cell; number 0 and 1 are its inputs."""
-    return [
-        ((int(rng.integers(n)), int(rng.integers(n))), (str(rng.choice(BRANCHES)), str(rng.choice(BRANCHES))))
-        for n in range(2, nodes + 2)
-    ]
-
-
 def _add_cell(
-    network: WorkloadBuilder, name: str, sizes: EnasSizes, wiring: list[Wiring], inputs: tuple[int, int]
+    network: WorkloadBuilder, name: str, shape: tuple[int, ...], wiring: Wiring, inputs: tuple[int, int]
 ) -> int:
     """Append a cell behind two ops; the op that joins what no node of it reads.
 
-    Its two inputs are brought to its resolution and filters by a 1x1 convolution each, in the halving cells too: there
-    the published ones have branches of stride 2.
+    Its two inputs are brought to its ``shape`` by a 1x1 convolution each, in the halving cells too: there the published
+    ones have branches of stride 2.
     """
-    shape = (sizes.batch, sizes.filters, sizes.resolution, sizes.resolution)
-    elements, results = prod(shape), list[int]()
+    elements, filters, results = prod(shape), shape[1], list[int]()
     for i, op in enumerate(inputs):
         channels = network.type_of(op).shape[1]
-        weights = channels * sizes.filters
-        results.append(network.add(f"{name}.in{i}", "Convolution", [op], shape, 2.0 * channels * elements, weights))
+        flops, weights = 2.0 * channels * elements, channels * filters
+        results.append(network.add(f"{name}.in{i}", "Convolution", [op], shape, flops, weights))
     for n, (reads, branches) in enumerate(wiring):
-        ends = [
-            _add_branch(network, f"{name}.n{n}.{side}", sizes, branch, results[read])
-            for side, read, branch in zip("ab", reads, branches, strict=True)
-        ]
-        results.append(network.add(f"{name}.n{n}", "Add", list(dict.fromkeys(ends)), shape, float(elements)))
-    read = {i for reads, _ in wiring for i in reads}
-    ends = [op for i, op in enumerate(results) if i not in read]
-    return network.add(f"{name}.out", "Concat", ends, (shape[0], len(ends) * shape[1], *shape[2:]), 0.0)
+        ends = []
+        for side, read, branch in zip("ab", reads, branches, strict=True):
+            op_type, window = BRANCHES[branch]
+            per_element, weights = float(window), 0
+            if op_type == "Convolution":
+                per_element, weights = 2.0 * (window + filters), (window + filters) * filters
+            source, own, flops = results[read], f"{name}.n{n}.{side}", per_element * elements
+            ends.append(network.add(own, op_type, [source], shape, flops, weights) if op_type else source)
+        results.append(network.add(f"{name}.n{n}", "Add", list(dict.fromkeys(ends)), shape))
+    read_ones = {i for reads, _ in wiring for i in reads}
+    ends = [op for i, op in enumerate(results) if i not in read_ones]
+    return network.add(f"{name}.out", "Concat", ends, (shape[0], len(ends) * filters, *shape[2:]))
 
 
-def _add_branch(network: WorkloadBuilder, name: str, sizes: EnasSizes, branch: str, read: int) -> int:
-    """Append what a node does with one of the nodes that it reads; its op, for the identity the one that is read."""
-    shape = network.type_of(read).shape
-    elements, filters = prod(shape), sizes.filters
-    if branch == "identity":
-        return read
-    if branch in ("average", "maximum"):
-        return network.add(name, {"average": "AvgPool", "maximum": "MaxPool"}[branch], [read], shape, POOL * elements)
-    kernel = {"separable3": 9, "separable5": 25}[branch]
-    flops, weights = 2.0 * (kernel + filters) * elements, (kernel + filters) * filters
-    return network.add(name, "Convolution", [read], shape, flops, weights)
-
-
-NMT_OPS, NMT_STEPS = 390, 32
-"""Bounds of what ``NmtSizes.drawn`` draws."""
+MOST_OPS = 390
+"""Of the sentence models that are drawn."""
 
 GATES, CELL_COST = 4, 20.0
 """Gates of an LSTM, and operations for each element of its state behind the product: activations, products, a sum."""
@@ -137,10 +115,9 @@ GATES, CELL_COST = 4, 20.0
 
 @dataclass(frozen=True)
 class NmtSizes:
-    """Words of the source and the target sentence, LSTM layers on either side, their width, sentences in a batch; f32.
+    """Words of the source and the target sentence, LSTM layers on either side, their width, sentences in a batch.
 
-    With ``feeds_attention`` a step of the decoder reads the attention of the step before, so that steps cannot
-    overlap. Raises OptionError where a size is below 1.
+    With ``feeds_attention`` a step of the decoder reads the attention of the step before, so that steps cannot overlap.
     """
 
     source_steps: int = 16
@@ -151,26 +128,14 @@ class NmtSizes:
     batch: int = 128
     feeds_attention: bool = True
 
-    def __post_init__(self) -> None:
-        if min(self.source_steps, self.target_steps, self.layers, self.width, self.vocabulary, self.batch) < 1:
-            raise OptionError(f"every size of a translation model must be 1 or more, not {self}")
-
     @staticmethod
     def drawn(seed: int) -> NmtSizes:
-        """1 to 4 layers, sentences of 4 to 32 words within NMT_OPS, a batch of 64 to 128 (Placeto, appendix A.3)."""
+        """1 to 4 layers, sentences of 4 to 32 words within MOST_OPS, a batch of 64 to 128 (Placeto, appendix A.3)."""
         rng = np.random.default_rng(seed)
         layers = int(rng.integers(1, 5))
-        longest = min(NMT_STEPS, NMT_OPS // (8 + 4 * layers))
-        source_steps, target_steps = (int(steps) for steps in rng.integers(4, longest + 1, 2))
-        return NmtSizes(
-            source_steps,
-            target_steps,
-            layers,
-            width=128 * int(rng.integers(2, 9)),
-            vocabulary=1000 * int(rng.integers(4, 33)),
-            batch=int(rng.integers(64, 129)),
-            feeds_attention=bool(rng.integers(2)),
-        )
+        steps = rng.integers(4, min(32, MOST_OPS // (8 + 4 * layers)) + 1, 2).tolist()
+        width, vocabulary, batch = (int(rng.integers(*ends)) for ends in ((2, 9), (4, 33), (64, 129)))
+        return NmtSizes(*steps, layers, 128 * width, 1000 * vocabulary, batch, bool(rng.integers(2)))
 
 
 def nmt(sizes: NmtSizes) -> Workload:
@@ -180,11 +145,11 @@ def nmt(sizes: NmtSizes) -> Workload:
     cell gives and what it remembers. The decoder begins with the encoder's last states.
     """
     model = WorkloadBuilder(f"nmt-{sizes.layers}x{sizes.source_steps}x{sizes.target_steps}")
-    batch, w, steps = sizes.batch, sizes.width, sizes.source_steps
+    batch, w, words = sizes.batch, sizes.width, sizes.source_steps
     states = [list[int]() for _ in range(sizes.layers)]
 
     def weight(name: str, rows: int, columns: int) -> int:
-        return model.add(name, "Parameter", [], (rows, columns), 0.0)
+        return model.add(name, "Parameter", [], (rows, columns))
 
     def cell_weights(name: str, read: int) -> list[int]:
         """Weights of the layers; the first one reads a word, or a word and the attention."""
@@ -194,11 +159,8 @@ def nmt(sizes: NmtSizes) -> Workload:
         return model.add(name, "MatMul", sources, (batch, columns), 2.0 * batch * rows * columns)
 
     def step(name: str, table: int, fed: list[int], weights: list[int]) -> int:
-        """One word through all layers, whose states are replaced; the last layer's state.
-
-        ``fed`` is what the first layer reads beside the word.
-        """
-        x = [model.add(f"{name}.word", "Gather", [table], (batch, w), 0.0), *fed]
+        """One word through all layers, whose states are replaced; the last layer's state. The first reads ``fed``."""
+        x = [model.add(f"{name}.word", "Gather", [table], (batch, w)), *fed]
         for i, own in enumerate(weights):
             gates = product(f"{name}.l{i}.gates", [*x, *states[i], own], w * (len(x) + len(states[i])), GATES * w)
             x = [model.add(f"{name}.l{i}.state", "Tanh", [gates, *states[i]], (batch, 2 * w), CELL_COST * batch * w)]
@@ -207,16 +169,15 @@ def nmt(sizes: NmtSizes) -> Workload:
 
     def attend(name: str, top: int, memory: int, joint: int) -> int:
         """Attention of a step to the encoder's states, joined with the step's own: [batch, width]."""
-        flops = 2.0 * batch * w * steps
-        scores = model.add(f"{name}.scores", "MatMul", [top, memory], (batch, steps), flops)
-        cost = float(TRANSCENDENTAL_COST["Softmax"] * batch * steps)
-        shares = model.add(f"{name}.softmax", "Softmax", [scores], (batch, steps), cost)
+        flops = 2.0 * batch * w * words
+        scores = model.add(f"{name}.scores", "MatMul", [top, memory], (batch, words), flops)
+        shares = model.add(f"{name}.softmax", "Softmax", [scores], (batch, words))
         context = model.add(f"{name}.context", "MatMul", [shares, memory], (batch, w), flops)
         return product(f"{name}.attention", [context, top, joint], 2 * w, w)
 
     weights, table = cell_weights("encoder", w), weight("encoder.embedding", sizes.vocabulary, w)
-    tops = [step(f"encoder.t{t}", table, [], weights) for t in range(steps)]
-    memory = model.add("memory", "Concat", tops, (batch, steps, w), 0.0)
+    tops = [step(f"encoder.t{t}", table, [], weights) for t in range(words)]
+    memory = model.add("memory", "Concat", tops, (batch, words, w))
     weights = cell_weights("decoder", 2 * w if sizes.feeds_attention else w)
     table = weight("decoder.embedding", sizes.vocabulary, w)
     joint, head = weight("attention.weight", 2 * w, w), weight("logits.weight", w, sizes.vocabulary)
@@ -228,40 +189,25 @@ def nmt(sizes: NmtSizes) -> Workload:
     return model.build()
 
 
-PTB_OPS, PTB_STEPS = 390, 40
-"""Bounds of what ``PtbSizes.drawn`` draws."""
-
-
 @dataclass(frozen=True)
 class PtbSizes:
-    """``steps`` words, a cell of ``nodes`` nodes of ``width`` elements, sentences in a batch, all in f32.
-
-    Raises OptionError where one of them is below 1.
-    """
+    """``steps`` words, a cell of ``nodes`` nodes of ``width`` elements, and sentences in a batch."""
 
     steps: int = 30
     nodes: int = 8
     width: int = 512
-    vocabulary: int = 10_000
     batch: int = 2048
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if min(self.steps, self.nodes, self.width, self.vocabulary, self.batch) < 1:
-            raise OptionError(f"every size of a language model must be 1 or more, not {self}")
+    vocabulary: int = 10_000
 
     @staticmethod
     def drawn(seed: int) -> PtbSizes:
-        """4 to 12 nodes, 8 to 40 steps within PTB_OPS, a batch of 1536 to 3072 (Placeto, appendix A.3)."""
+        """4 to 12 nodes, 8 to 40 steps within MOST_OPS, a batch of 1536 to 3072 (Placeto, appendix A.3)."""
         rng = np.random.default_rng(seed)
         nodes = int(rng.integers(4, 13))
-        return PtbSizes(
-            steps=int(rng.integers(8, min(PTB_STEPS, PTB_OPS // (nodes + 4)) + 1)),
-            nodes=nodes,
-            width=64 * int(rng.integers(2, 17)),
-            batch=int(rng.integers(1536, 3073)),
-            seed=seed,
-        )
+        ranges = ((8, min(40, MOST_OPS // (nodes + 4)) + 1), (2, 17), (1536, 3073))
+        steps, width, batch = (int(rng.integers(*ends)) for ends in ranges)
+        return PtbSizes(steps, nodes, 64 * width, batch, seed)
 
 
 def ptb(sizes: PtbSizes) -> Workload:
@@ -271,19 +217,18 @@ def ptb(sizes: PtbSizes) -> Workload:
     reads = [int(rng.integers(n)) for n in range(1, sizes.nodes)]
     activations = [str(rng.choice(("Tanh", "ReLU", "Sigmoid", "Identity"))) for _ in range(sizes.nodes)]
     ends = sorted(set(range(sizes.nodes)) - set(reads))
-    table = model.add("embedding", "Parameter", [], (sizes.vocabulary, w), 0.0)
-    head = model.add("logits.weight", "Parameter", [], (w, sizes.vocabulary), 0.0)
-    weights = [model.add(f"n{n}.weight", "Parameter", [], (w if n else 2 * w, w), 0.0) for n in range(sizes.nodes)]
+    table = model.add("embedding", "Parameter", [], (sizes.vocabulary, w))
+    head = model.add("logits.weight", "Parameter", [], (w, sizes.vocabulary))
+    weights = [model.add(f"n{n}.weight", "Parameter", [], (w if n else 2 * w, w)) for n in range(sizes.nodes)]
     state: list[int] = []
     for t in range(sizes.steps):
-        word = model.add(f"t{t}.word", "Gather", [table], state_shape, 0.0)
+        word = model.add(f"t{t}.word", "Gather", [table], state_shape)
         results: list[int] = []
         for n in range(sizes.nodes):
             sources = [results[reads[n - 1]]] if n else [word, *state]
             flops = float(sizes.batch * w) * (2.0 * w * len(sources) + (activations[n] != "Identity"))
             results.append(model.add(f"t{t}.n{n}", "MatMul", [*sources, weights[n]], state_shape, flops))
-        flops = float(sizes.batch * w * len(ends))
-        state = [model.add(f"t{t}.state", "Add", [results[n] for n in ends], state_shape, flops)]
+        state = [model.add(f"t{t}.state", "Add", [results[n] for n in ends], state_shape, sizes.batch * w * len(ends))]
         flops = 2.0 * sizes.batch * w * sizes.vocabulary
         model.add(f"t{t}.logits", "MatMul", [*state, head], (sizes.batch, sizes.vocabulary), flops)
     return model.build()

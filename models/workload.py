@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
+from hsdag.ir.graph.flops import op_flops
 from hsdag.models.expression import ELEMENT_BYTES, Expression, Shape, TensorType, format_ranges
 
 ROLES = ("", "shard", "reduce")
@@ -65,9 +66,20 @@ class WorkloadBuilder:
         return self._ops[op].result
 
     def add(
-        self, name: str, op_type: str, sources: Sequence[int], shape: Shape, flops: float, num_weights: int = 0
+        self,
+        name: str,
+        op_type: str,
+        sources: Sequence[int],
+        shape: Shape,
+        flops: float | None = None,
+        num_weights: int = 0,
     ) -> int:
-        """An op of which nothing is known but its costs; its result and weights are of the builder's element type."""
+        """An op of which nothing is known but its costs; its result and weights are of the builder's element type.
+
+        ``flops`` are by default those of its type and shapes.
+        """
+        if flops is None:
+            flops = op_flops(op_type, [self.type_of(op).shape for op in sources], shape, {})
         weight_bytes = ELEMENT_BYTES[self._element_type] * num_weights
         return self._add(_Op(name, op_type, sources, TensorType(shape, self._element_type), flops, weight_bytes))
 

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.models import find_workload
 from hsdag.models.placeto import EnasSizes, NmtSizes, PtbSizes, enas, nmt, ptb
@@ -102,9 +101,3 @@ def test_drawn_sizes_stay_within_400_ops_and_placetos_ranges(seed: int) -> None:
     assert 64 <= drawn[1].batch <= 128
     assert 1536 <= drawn[2].batch <= 3072
     assert all(w.graph.num_ops <= 400 for w in (enas(drawn[0]), nmt(drawn[1]), ptb(drawn[2])))
-
-
-@pytest.mark.parametrize("make", [lambda: EnasSizes(resolution=30), lambda: NmtSizes(layers=0), lambda: PtbSizes(0)])
-def test_sizes_of_nothing_are_refused(make: object) -> None:
-    with pytest.raises(OptionError, match="1 or more"):
-        make()  # type: ignore[operator]
