@@ -15,12 +15,14 @@ from hsdag.models.networks import LANGUAGE_MODELS, MODELS, ModelSpec, StatefulSp
 from hsdag.models.placeto import EnasSizes, NmtSizes, PtbSizes, enas, nmt, ptb
 from hsdag.models.sharded_workloads import (
     LlamaSizes,
+    RandomChain,
+    TransformerSizes,
     chainmm,
-    drawn_chain,
-    drawn_transformer,
     ffnn,
     llama_block,
     llama_layer,
+    random_chain,
+    transformer,
 )
 from hsdag.models.workload import Workload
 
@@ -112,8 +114,18 @@ _WORKLOADS = {
             "size",
             lambda k, size=LlamaSizes.tokens: llama_layer(k, LlamaSizes(size)),
         ),
-        _sharded("chain", "A random chain or tree of matrix products, sharded", "seed", drawn_chain),
-        _sharded("transformer", "Transformer blocks of random sizes, sharded", "seed", drawn_transformer),
+        _sharded(
+            "chain",
+            "A random chain or tree of matrix products, sharded",
+            "seed",
+            lambda k, seed=0: random_chain(k, RandomChain.drawn(seed)),
+        ),
+        _sharded(
+            "transformer",
+            "Transformer blocks of random sizes, sharded",
+            "seed",
+            lambda k, seed=0: transformer(k, TransformerSizes.drawn(seed, k)),
+        ),
         WorkloadSpec(
             "random-wired",
             "Randomly wired networks WS, ER, BA of several modules (DiviML)",

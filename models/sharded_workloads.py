@@ -7,7 +7,6 @@ from math import isqrt
 
 import numpy as np
 
-from hsdag.ir.errors import OptionError
 from hsdag.models.expression import Expression, Shape
 from hsdag.models.sharding import Node, Sharded, Sharder
 from hsdag.models.workload import Workload
@@ -81,98 +80,18 @@ class LlamaSizes:
     epsilon: float = 1e-5
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """k devices as a grid: heads in ``h`` groups, tokens in ``s`` parts, h s = k."""
-
-    sharder: Sharder
-    sizes: LlamaSizes
-    k: int
-    h: int
-    s: int
-
-    @staticmethod
-    def of(name: str, num_devices: int, sizes: LlamaSizes) -> _Plan:
-        """The most even grid whose h is a multiple of s: 2 x 2 for four devices, 4 x 2 for eight."""
-        k = num_devices
-        s = next(s for s in range(isqrt(k), 0, -1) if k % s == 0 and (k // s) % s == 0)
-        return _Plan(Sharder(name, k), sizes, k, k // s, s)
-
-    def weight(self, name: str, shape: tuple[int, ...], parts: tuple[int, ...]) -> Sharded:
-        return self.sharder.input(name, shape, parts, "f16")
-
-    def norm(self, name: str, x: Sharded, parts: tuple[int, int]) -> Sharded:
-        """x / sqrt(mean(x^2) + epsilon) * gamma, [tokens, width]: sums by the tiles of x, the result in ``parts``."""
-        sh = self.sharder
-        wide = sh.elementwise(f"{name}.f32", "convert:f32", [x])
-        scaled = rms_norm(sh, name, wide, self.sizes.epsilon, parts)
-        narrow = sh.elementwise(f"{name}.f16", "convert:f16", [scaled])
-        gamma = self.weight(f"{name}.gamma", (self.sizes.width,), (parts[1],))
-        return sh.elementwise(f"{name}.gamma_scale", "mul", [narrow, gamma])
-
-    def project(self, name: str, x: Sharded, cuts: dict[str, int]) -> Sharded:
-        """Heads of ``x``, [heads, tokens, head size]: cut t tokens, e width, h heads."""
-        shape = (self.sizes.width, self.sizes.heads, self.sizes.width // self.sizes.heads)
-        weight = self.weight(f"{name}.weight", shape, (cuts.get("e", 1), cuts.get("h", 1), 1))
-        return self.sharder.einsum(name, "te,ehd->htd", cuts, x, weight)
-
-    def rotate(self, name: str, x: Sharded, frequencies: Sharded) -> Sharded:
-        """Rotary positions: pairs of x, as complex numbers, times the frequencies of their token."""
-        sh = self.sharder
-        pairs = sh.each(f"{name}.complex", "complex", sh.elementwise(f"{name}.f32", "convert:f32", [x]))
-        turned = sh.elementwise(f"{name}.rotate", "mul", [pairs, frequencies])
-        return sh.elementwise(f"{name}.f16", "convert:f16", [sh.each(f"{name}.real", "real", turned)])
-
-    def attend(self, query: Sharded, key: Sharded, cuts: dict[str, int], mask: Sharded | None) -> Sharded:
-        """Attention weights, [heads, query tokens, key tokens] in f16: cut h heads, q queries, t keys."""
-        sh, parts = self.sharder, (cuts["h"], cuts.get("q", 1), cuts.get("t", 1))
-        scores = sh.einsum("scores", "hqd,htd->hqt", cuts, query, key)
-        factor = (self.sizes.width // self.sizes.heads) ** -0.5
-        scores = sh.elementwise("scores.scale", f"affine:factor={factor!r},offset=0.0", [scores])
-        if mask is not None:
-            scores = sh.elementwise("scores.mask", "add", [scores, mask])
-        wide = sh.elementwise("scores.f32", "convert:f32", [scores])
-        return sh.elementwise("softmax.f16", "convert:f16", [softmax(sh, "softmax", wide, parts)])
-
-    def feed_forward(self, x: Sharded, rows: int, columns: int) -> Sharded:
-        """W2 (silu(W1 x) * W3 x), [tokens, width], the hidden axis in ``columns`` parts."""
-        sh, shape = self.sharder, (self.sizes.width, self.sizes.hidden)
-        cuts = {"t": rows, "f": columns}
-        gate, up = (
-            sh.einsum(name, "te,ef->tf", cuts, x, self.weight(f"{name}.weight", shape, (1, columns)))
-            for name in ("W1", "W3")
-        )
-        inner = sh.elementwise("gate", "mul", [sh.elementwise("silu", "silu", [gate]), up])
-        return sh.einsum("W2", "tf,fe->te", cuts, inner, self.weight("W2.weight", shape[::-1], (columns, 1)))
-
-    def output(self, x: Sharded, cuts: dict[str, int]) -> Sharded:
-        """Heads [heads, tokens, head size] back to [tokens, width]: cut t tokens, h heads, e width."""
-        shape = (self.sizes.heads, self.sizes.width // self.sizes.heads, self.sizes.width)
-        weight = self.weight("O.weight", shape, (cuts["h"], 1, cuts.get("e", 1)))
-        return self.sharder.einsum("O", "htd,hde->te", cuts, x, weight)
-
-
 def llama_block(num_devices: int, sizes: LlamaSizes = LlamaSizes()) -> Workload:
     """One transformer block on k devices without a mask; 215 nodes for four.
 
-    Keys are cut along the tokens, so each query meets its keys in s partial results. Its inputs are the
-    activations ``x`` and complex ``frequencies`` [tokens, head size / 2]. Raises OptionError where an axis
-    cannot be cut.
+    Keys are cut along the tokens, so each query meets its keys in several partial results. Its inputs are the
+    activations ``x`` and complex ``frequencies`` [tokens, head size / 2]. Raises OptionError where an axis cannot be
+    cut.
     """
-    plan = _Plan.of("llama-block", num_devices, sizes)
-    sh, k, h, s = plan.sharder, plan.k, plan.h, plan.s
-    pairs = sizes.width // sizes.heads // 2
-    x = sh.input("x", (sizes.tokens, sizes.width), (s, h), "f16")
-    frequencies = sh.input("frequencies", (sizes.tokens, pairs), (s, 1), "c64")
-    normed = plan.norm("norm1", x, (s, h))
-    query = plan.rotate("Q", plan.project("Q", normed, {"h": h, "e": s}), frequencies)
-    key = plan.rotate("K", plan.project("K", normed, {"t": s, "h": h}), frequencies)
-    value = plan.project("V", normed, {"t": s, "h": h})
-    weights = plan.attend(query, key, {"h": h, "t": s}, None)
-    mixed = sh.einsum("AV", "hqt,htd->hqd", {"h": h, "t": s}, weights, value)
-    added = sh.elementwise("residual1", "add", [plan.output(mixed, {"h": h, "e": s}), x])
-    inner = plan.feed_forward(plan.norm("norm2", added, (1, 1)), 1, k)
-    return sh.build({"y": sh.elementwise("residual2", "add", [inner, added])})
+    sh, parts = Sharder("llama-block", num_devices), _grid(num_devices)
+    x = sh.input("x", (sizes.tokens, sizes.width), parts, "f16")
+    frequencies = sh.input("frequencies", (sizes.tokens, sizes.width // sizes.heads // 2), (parts[0], 1), "c64")
+    added = _attention(sh, sizes, x, frequencies, None)
+    return sh.build({"y": _feed_forward(sh, sizes, added, (1, num_devices))})
 
 
 def llama_layer(num_devices: int, sizes: LlamaSizes = LlamaSizes()) -> Workload:
@@ -181,27 +100,85 @@ def llama_layer(num_devices: int, sizes: LlamaSizes = LlamaSizes()) -> Workload:
     Queries are cut along the tokens, so every softmax is local. Inputs are the embedded tokens ``x`` and
     ``frequencies`` [tokens, head size], cosine and sine in turn. Raises OptionError where an axis cannot be cut.
     """
-    plan = _Plan.of("llama-layer", num_devices, sizes)
-    sh, k, h, s = plan.sharder, plan.k, plan.h, plan.s
-    tokens, width = sizes.tokens, sizes.width
-    x = sh.input("x", (tokens, width), (s, h), "f16")
-    angles = sh.input("frequencies", (tokens, width // sizes.heads), (s, 1), "f32")
+    sh, parts = Sharder("llama-layer", num_devices), _grid(num_devices)
+    tokens, width, rows = sizes.tokens, sizes.width, (parts[0], 1)
+    x = sh.input("x", (tokens, width), parts, "f16")
+    angles = sh.input("frequencies", (tokens, width // sizes.heads), rows, "f32")
     frequencies = sh.each("frequencies.complex", "complex", angles, (1, 1))
     causal = "causal:rows={size[0]},columns={size[1]},first_row={first[0]}"
-    mask = sh.constant("mask", causal, (tokens, tokens), (s, 1))
-    normed = plan.norm("norm1", x, (s, h))
-    query = plan.rotate("Q", plan.project("Q", normed, {"t": s, "h": h}), frequencies)
-    key = plan.rotate("K", plan.project("K", normed, {"h": h, "e": s}), frequencies)
-    value = plan.project("V", normed, {"h": h, "e": s})
-    weights = plan.attend(query, key, {"h": h, "q": s}, mask)
-    mixed = sh.einsum("AV", "hqt,htd->hqd", {"h": h, "q": s}, weights, value)
-    added = sh.elementwise("residual1", "add", [plan.output(mixed, {"t": s, "h": h}), x])
-    inner = plan.feed_forward(plan.norm("norm2", added, (s, 1)), s, h)
-    final = plan.norm("norm3", sh.elementwise("residual2", "add", [inner, added]), (s, 1))
-    last = sh.part("last", final, ((tokens - 1, tokens), (0, width)))
-    row = sh.each("last.squeeze", f"reshape:{width}", last)
-    head = plan.weight("head.weight", (width, sizes.vocabulary), (1, k))
-    return sh.build({"logits": sh.einsum("head", "e,ev->v", {"v": k}, row, head), "hidden": final})
+    added = _attention(sh, sizes, x, frequencies, sh.constant("mask", causal, (tokens, tokens), rows))
+    final = _norm(sh, sizes, "norm3", _feed_forward(sh, sizes, added, parts), rows)
+    row = sh.each("last.squeeze", f"reshape:{width}", sh.part("last", final, ((tokens - 1, tokens), (0, width))))
+    head = sh.input("head.weight", (width, sizes.vocabulary), (1, num_devices), "f16")
+    return sh.build({"logits": sh.einsum("head", "e,ev->v", {"v": num_devices}, row, head), "hidden": final})
+
+
+def _grid(num_devices: int) -> tuple[int, int]:
+    """Parts s of the tokens and groups h of the heads for s h devices: the most even ones whose h is a multiple of s.
+
+    1 x 2 for two devices, 2 x 2 for four, 2 x 4 for eight.
+    """
+    s = next(s for s in range(isqrt(num_devices), 0, -1) if num_devices % s == 0 and (num_devices // s) % s == 0)
+    return s, num_devices // s
+
+
+def _norm(sh: Sharder, sizes: LlamaSizes, name: str, x: Sharded, parts: tuple[int, int]) -> Sharded:
+    """x / sqrt(mean(x^2) + epsilon) * gamma, [tokens, width]: sums by the tiles of x, the result in ``parts``."""
+    wide = sh.elementwise(f"{name}.f32", "convert:f32", [x])
+    narrow = sh.elementwise(f"{name}.f16", "convert:f16", [rms_norm(sh, name, wide, sizes.epsilon, parts)])
+    gamma = sh.input(f"{name}.gamma", (sizes.width,), parts[1:], "f16")
+    return sh.elementwise(f"{name}.gamma_scale", "mul", [narrow, gamma])
+
+
+def _attention(sh: Sharder, sizes: LlamaSizes, x: Sharded, frequencies: Sharded, mask: Sharded | None) -> Sharded:
+    """Normed attention added to ``x``, [tokens, width]: t tokens, q queries, e width, h heads, d head size.
+
+    With a mask queries are cut along the tokens, else keys are.
+    """
+    s, h = x.parts
+    size = sizes.width // sizes.heads
+    by_token, by_width = {"t": s, "h": h}, {"e": s, "h": h}
+    of_queries, of_keys = (by_token, by_width) if mask else (by_width, by_token)
+    scored = {"h": h, "q" if mask else "t": s}
+    normed = _norm(sh, sizes, "norm1", x, (s, h))
+
+    def project(name: str, cuts: dict[str, int]) -> Sharded:
+        """Heads, [heads, tokens, head size]."""
+        shape, parts = (sizes.width, sizes.heads, size), (cuts.get("e", 1), h, 1)
+        return sh.einsum(name, "te,ehd->htd", cuts, normed, sh.input(f"{name}.weight", shape, parts, "f16"))
+
+    def rotated(name: str, cuts: dict[str, int]) -> Sharded:
+        """Heads with rotary positions: pairs, as complex numbers, times the frequencies of their token."""
+        wide = sh.elementwise(f"{name}.f32", "convert:f32", [project(name, cuts)])
+        pairs = sh.each(f"{name}.complex", "complex", wide)
+        turned = sh.elementwise(f"{name}.rotate", "mul", [pairs, frequencies])
+        return sh.elementwise(f"{name}.f16", "convert:f16", [sh.each(f"{name}.real", "real", turned)])
+
+    query, key, value = rotated("Q", of_queries), rotated("K", of_keys), project("V", of_keys)
+    scores = sh.einsum("scores", "hqd,htd->hqt", scored, query, key)
+    scores = sh.elementwise("scores.scale", f"affine:factor={size**-0.5!r},offset=0.0", [scores])
+    if mask:
+        scores = sh.elementwise("scores.mask", "add", [scores, mask])
+    wide = sh.elementwise("scores.f32", "convert:f32", [scores])
+    shares = softmax(sh, "softmax", wide, (h, scored.get("q", 1), scored.get("t", 1)))
+    weights = sh.elementwise("softmax.f16", "convert:f16", [shares])
+    mixed = sh.einsum("AV", "hqt,htd->hqd", scored, weights, value)
+    joint = sh.input("O.weight", (sizes.heads, size, sizes.width), (h, 1, of_queries.get("e", 1)), "f16")
+    return sh.elementwise("residual1", "add", [sh.einsum("O", "htd,hde->te", of_queries, mixed, joint), x])
+
+
+def _feed_forward(sh: Sharder, sizes: LlamaSizes, x: Sharded, parts: tuple[int, int]) -> Sharded:
+    """W2 (silu(W1 y) * W3 y) for the normed y added to ``x``, [tokens, width]: cut along tokens and the hidden axis."""
+    (rows, columns), shape = parts, (sizes.width, sizes.hidden)
+    cuts = {"t": rows, "f": columns}
+    normed = _norm(sh, sizes, "norm2", x, (rows, 1))
+    gate, up = (
+        sh.einsum(name, "te,ef->tf", cuts, normed, sh.input(f"{name}.weight", shape, (1, columns), "f16"))
+        for name in ("W1", "W3")
+    )
+    gated = sh.elementwise("gate", "mul", [sh.elementwise("silu", "silu", [gate]), up])
+    down = sh.einsum("W2", "tf,fe->te", cuts, gated, sh.input("W2.weight", shape[::-1], (columns, 1), "f16"))
+    return sh.elementwise("residual2", "add", [down, x])
 
 
 GRAIN = 24
@@ -214,32 +191,23 @@ PRODUCT_SHARE, ACTIVATED_SHARE = 0.7, 0.25
 """How often two operands are multiplied as matrices, else joined by element, and a result has an activation."""
 
 JOINS, ACTIVATIONS = ("add", "mul", "maximum"), ("relu", "silu")
-MOST_MATRICES = 20
-"""Of what ``RandomChain.drawn`` draws."""
 
 
 @dataclass(frozen=True)
 class RandomChain:
-    """What to draw: a formula over ``matrices`` matrices whose axes have ``least`` to ``most`` times GRAIN elements.
-
-    Raises OptionError for a number of matrices or a range that is empty.
-    """
+    """What to draw: a formula over ``matrices`` matrices whose axes have ``least`` to ``most`` times GRAIN elements."""
 
     matrices: int = 6
     least: int = 20
     most: int = 300
     seed: int = 0
 
-    def __post_init__(self) -> None:
-        if self.matrices < 2 or not 1 <= self.least <= self.most:
-            raise OptionError(f"a chain needs 2 matrices and a range of sizes, not {self}")
-
     @staticmethod
     def drawn(seed: int) -> RandomChain:
-        """4 to MOST_MATRICES matrices, small ones (24 to 2,400 rows) or large ones (480 to 9,600)."""
+        """4 to 20 matrices, small ones (24 to 2,400 rows) or large ones (480 to 9,600)."""
         rng = np.random.default_rng(seed)
         least, most = ((1, 100), (20, 400))[int(rng.integers(2))]
-        return RandomChain(int(rng.integers(4, MOST_MATRICES + 1)), least, most, seed)
+        return RandomChain(int(rng.integers(4, 21)), least, most, seed)
 
     def formula(self) -> tuple[Expression, tuple[Shape, ...]]:
         """The formula, whose number i stands for matrix ``Mi``, and the shapes of the matrices; drawn from its root."""
@@ -300,11 +268,6 @@ def random_chain(num_devices: int, drawn: RandomChain) -> Workload:
     return sharder.build({"result": apply(formula, "root")})
 
 
-def drawn_chain(num_devices: int, seed: int = 0) -> Workload:
-    """The chain that a seed draws."""
-    return random_chain(num_devices, RandomChain.drawn(seed))
-
-
 EPSILON = 1e-5
 MOST_TILES = 9
 """Layers times devices that ``TransformerSizes.drawn`` stays within, where one layer does: up to 400 nodes."""
@@ -355,48 +318,28 @@ def transformer(num_devices: int, sizes: TransformerSizes) -> Workload:
     A block with r row parts, h head groups and s = k / h token parts has 14 r + 22 k + 2 s + 6 h nodes. Gains of norms
     and the scale of scores belong to the weights behind them. Raises OptionError where an axis cannot be cut.
     """
-    if num_devices % sizes.head_groups:
-        raise OptionError(f"{sizes.head_groups} head groups do not divide {num_devices} devices")
-    stack = _Stack(Sharder("transformer", num_devices), sizes, num_devices // sizes.head_groups)
-    x = stack.sharder.input("x", (sizes.tokens, sizes.width), (sizes.row_parts, 1))
-    for layer in range(sizes.layers):
-        for k, part in enumerate((stack.attention, stack.feed_forward), 1):
-            inner = part(f"{layer}", rms_norm(stack.sharder, f"{layer}.norm{k}", x, EPSILON))
-            x = stack.sharder.elementwise(f"{layer}.residual{k}", "add", [x, inner])
-    return stack.sharder.build({"y": x})
-
-
-def drawn_transformer(num_devices: int, seed: int = 0) -> Workload:
-    """The transformer that a seed draws."""
-    return transformer(num_devices, TransformerSizes.drawn(seed, num_devices))
-
-
-@dataclass(frozen=True)
-class _Stack:
-    sharder: Sharder
-    sizes: TransformerSizes
-    token_parts: int
-
-    def attention(self, name: str, x: Sharded) -> Sharded:
-        """Attention of every token to all, [tokens, width], in tiles of tokens."""
-        sh, h, s = self.sharder, self.sizes.head_groups, self.token_parts
-        split = (self.sizes.width, self.sizes.heads, self.sizes.head_size)
+    sh, h, width = Sharder("transformer", num_devices), sizes.head_groups, sizes.width
+    s = num_devices // h
+    by_head, wide = (width, sizes.heads, sizes.head_size), (width, sizes.hidden)
+    x = sh.input("x", (sizes.tokens, width), (sizes.row_parts, 1))
+    for n in range(sizes.layers):
+        normed = rms_norm(sh, f"{n}.norm1", x, EPSILON)
         query, key, value = (
-            sh.einsum(f"{name}.{part}", "te,ehd->htd", {"t": s, "h": h}, x,
-                      sh.input(f"{name}.{part}.weight", split, (1, h, 1)))
+            sh.einsum(f"{n}.{part}", "te,ehd->htd", {"t": s, "h": h}, normed,
+                      sh.input(f"{n}.{part}.weight", by_head, (1, h, 1)))
             for part in "QKV"
         )  # fmt: skip
-        scores = sh.einsum(f"{name}.scores", "hqd,htd->hqt", {"h": h, "q": s}, query, key)
-        weights = softmax(sh, f"{name}.softmax", scores, (h, s, 1))
-        mixed = sh.einsum(f"{name}.mix", "hqt,htd->hqd", {"h": h, "q": s}, weights, value)
-        joint = sh.input(f"{name}.O.weight", (*split[1:], split[0]), (h, 1, 1))
-        return sh.einsum(f"{name}.O", "htd,hde->te", {"t": s, "h": h}, mixed, joint)
-
-    def feed_forward(self, name: str, x: Sharded) -> Sharded:
-        """W2 silu(W1 x), [tokens, width], in tiles of tokens."""
-        sh, shape, columns = self.sharder, (self.sizes.width, self.sizes.hidden), self.sizes.head_groups
-        cuts = {"t": self.token_parts, "f": columns}
-        first = sh.input(f"{name}.W1.weight", shape, (1, columns))
-        second = sh.input(f"{name}.W2.weight", shape[::-1], (columns, 1))
-        inner = sh.elementwise(f"{name}.silu", "silu", [sh.einsum(f"{name}.W1", "te,ef->tf", cuts, x, first)])
-        return sh.einsum(f"{name}.W2", "tf,fe->te", cuts, inner, second)
+        scores = sh.einsum(f"{n}.scores", "hqd,htd->hqt", {"h": h, "q": s}, query, key)
+        weights = softmax(sh, f"{n}.softmax", scores, (h, s, 1))
+        mixed = sh.einsum(f"{n}.mix", "hqt,htd->hqd", {"h": h, "q": s}, weights, value)
+        joint = sh.input(f"{n}.O.weight", (*by_head[1:], width), (h, 1, 1))
+        joined = sh.einsum(f"{n}.O", "htd,hde->te", {"t": s, "h": h}, mixed, joint)
+        x = sh.elementwise(f"{n}.residual1", "add", [joined, x])
+        normed = rms_norm(sh, f"{n}.norm2", x, EPSILON)
+        first = sh.input(f"{n}.W1.weight", wide, (1, h))
+        second = sh.input(f"{n}.W2.weight", wide[::-1], (h, 1))
+        inner = sh.einsum(f"{n}.W1", "te,ef->tf", {"t": s, "f": h}, normed, first)
+        inner = sh.elementwise(f"{n}.silu", "silu", [inner])
+        added = sh.einsum(f"{n}.W2", "tf,fe->te", {"t": s, "f": h}, inner, second)
+        x = sh.elementwise(f"{n}.residual2", "add", [added, x])
+    return sh.build({"y": x})

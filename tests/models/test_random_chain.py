@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir.errors import OptionError
 from hsdag.models.sharded_workloads import RandomChain, random_chain
 from hsdag.models.workload_numpy import evaluate
 from tests.models.computed import execute, random_inputs
@@ -42,9 +40,3 @@ def test_no_operation_of_a_chain_has_more_shards_or_formations_than_there_are_de
     workload = random_chain(k, small(seed))
     counts = Counter(zip(workload.meta_ops, workload.roles, strict=True))
     assert all(count <= k for (_, role), count in counts.items() if role)
-
-
-@pytest.mark.parametrize("wrong", [{"matrices": 1}, {"least": 0}, {"least": 3, "most": 2}])
-def test_a_chain_of_nothing_is_refused(wrong: dict[str, int]) -> None:
-    with pytest.raises(OptionError, match="a chain needs 2 matrices and a range of sizes"):
-        RandomChain(**wrong)
