@@ -37,7 +37,7 @@ from hsdag.methods.batched.problem import BatchTable
 from hsdag.methods.incumbent import Status
 from hsdag.methods.learned.policy import first_plans
 from hsdag.methods.registry import make_placer
-from hsdag.models import build_model, is_workload
+from hsdag.models import WORKLOADS, build_model
 from hsdag.models.diviml import GptSizes, gpt3
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.platforms import load_platform
@@ -439,7 +439,7 @@ UNSEEN_METHODS = {
 
 def on_four_gpus(name: str) -> ScheduleProblem:
     """A workload or a model of the zoo on four P100."""
-    if is_workload(name):
+    if name in WORKLOADS:
         return build_problem(name, "p100x4")
     return assumed_costs(build_model(name), load_platform("p100x4"), name=name)
 

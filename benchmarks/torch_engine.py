@@ -27,7 +27,7 @@ from machine import machine
 from openvino import opset13
 
 from hsdag.methods.registry import make_placer
-from hsdag.models import ModelSpec, Workload, build_model, find_model, list_models
+from hsdag.models import MODELS, ModelSpec, Workload, build_model, find_model
 from hsdag.models.sharded_workloads import LlamaSizes, chainmm, ffnn, llama_block, llama_layer
 from hsdag.models.workload_numpy import values_of
 from hsdag.runtime.platforms import load_platform
@@ -174,7 +174,7 @@ def main() -> int:
     if "overhead" in args.parts:
         overhead(devices, args.rounds)
     if "parity" in args.parts:
-        specs = [find_model(name) for name in args.models] or list(list_models())
+        specs = [find_model(name) for name in args.models] or list(MODELS)
         with torch.inference_mode():
             largest = max(parity(spec, devices[0].physical) for spec in specs)
         print(f"\nlargest of all: {largest:.1e} (bar {BAR:.0e})")

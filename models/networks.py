@@ -41,11 +41,6 @@ class ModelSpec:
     num_parameters: int
     make_network: Callable[[int], nn.Module]
 
-    @property
-    def is_tiny(self) -> bool:
-        """Whether it is one for tests."""
-        return self.name.startswith("tiny")
-
     def build(self, seed: int = 0) -> ov.Model:
         """The model with weights drawn from ``seed``: float constants in fp16, each followed by a Convert."""
         from hsdag.models.torch_networks import compressed, to_openvino
@@ -181,35 +176,18 @@ def llama_decoder(name: str, sizes: DecoderSizes) -> ModelSpec:
 
 MODELS = (
     _images("resnet50", "ResNet-50, image classification", 224, "ResNet", RESNET50, 25_557_032),
-    _images("tiny_resnet", "three bottleneck blocks in two stages", 32, "ResNet", TINY_RESNET, 3_922),
-    _images(
-        "inception_v3",
-        "Inception-v3 without auxiliary head, image classification",
-        299,
-        "Inception",
-        INCEPTION_V3,
-        23_834_568,
-    ),
-    _images(
-        "tiny_inception",
-        "one Inception-v3 module of each kind, a sixteenth of the channels",
-        75,
-        "Inception",
-        TINY_INCEPTION,
-        39_296,
-    ),
-    _bert(
-        "bert_base_uncased",
-        "BERT base, vocabulary of bert-base-uncased, encoder and pooler",
-        BERT_BASE,
-        109_482_240,
-    ),
-    _bert("tiny_bert", "two BERT layers of width 32, vocabulary of 100", TINY_BERT, 21_984),
+    _images("inception_v3", "Inception-v3 without auxiliary head, image classification", 299, "Inception",
+            INCEPTION_V3, 23_834_568),
+    _bert("bert_base_uncased", "BERT base, vocabulary of bert-base-uncased, encoder and pooler", BERT_BASE,
+          109_482_240),
     llama_decoder("llama-decoder", SMALL_LLAMA),
+    _images("tiny_resnet", "three bottleneck blocks in two stages", 32, "ResNet", TINY_RESNET, 3_922),
+    _images("tiny_inception", "one Inception-v3 module of each kind, a sixteenth of the channels", 75, "Inception",
+            TINY_INCEPTION, 39_296),
+    _bert("tiny_bert", "two BERT layers of width 32, vocabulary of 100", TINY_BERT, 21_984),
     llama_decoder("tiny_llama", TINY_LLAMA),
-)
-"""The models of fixed shapes."""
-
+)  # fmt: skip
+"""The models of fixed shapes, benchmark models before tiny ones, as those with state below."""
 
 WeightPrecision: TypeAlias = Literal["fp16", "int8", "int4"]
 """How weights are stored: halves, bytes with a scale and a zero point per row, or four bits with those per group."""
@@ -227,11 +205,6 @@ class StatefulSpec:
     summary: str
     sizes: DecoderSizes
     precision: WeightPrecision
-
-    @property
-    def is_tiny(self) -> bool:
-        """Whether it is one for tests."""
-        return self.name.startswith("tiny")
 
     def build(self, seed: int = 0) -> ov.Model:
         """The model with weights drawn from ``seed``."""

@@ -133,9 +133,11 @@ class NmtSizes:
         """1 to 4 layers, sentences of 4 to 32 words within MOST_OPS, a batch of 64 to 128 (Placeto, appendix A.3)."""
         rng = np.random.default_rng(seed)
         layers = int(rng.integers(1, 5))
-        steps = rng.integers(4, min(32, MOST_OPS // (8 + 4 * layers)) + 1, 2).tolist()
+        source_steps, target_steps = rng.integers(4, min(32, MOST_OPS // (8 + 4 * layers)) + 1, 2).tolist()
         width, vocabulary, batch = (int(rng.integers(*ends)) for ends in ((2, 9), (4, 33), (64, 129)))
-        return NmtSizes(*steps, layers, 128 * width, 1000 * vocabulary, batch, bool(rng.integers(2)))
+        return NmtSizes(
+            source_steps, target_steps, layers, 128 * width, 1000 * vocabulary, batch, bool(rng.integers(2))
+        )
 
 
 def nmt(sizes: NmtSizes) -> Workload:

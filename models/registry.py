@@ -32,10 +32,8 @@ if TYPE_CHECKING:
 MAX_SEED = 2**63 - 1
 WIRING_OPTIONS = ("family", "nodes", "modules", "channels", "dependence", "batch", "seed")
 MAX_DEVICES = 64
-_MODELS: dict[str, ModelSpec | StatefulSpec] = {
-    **{spec.name: spec for spec in MODELS},
-    **{spec.name: spec for spec in LANGUAGE_MODELS},
-}
+_ALL: tuple[ModelSpec | StatefulSpec, ...] = (*MODELS, *LANGUAGE_MODELS)
+_MODELS = {spec.name: spec for spec in _ALL}
 
 
 @dataclass(frozen=True)
@@ -92,7 +90,7 @@ def _drawn(name: str, summary: str, make: Callable[[int], Workload]) -> Workload
     return WorkloadSpec(name, summary, lambda _, seed=0: make(seed), ("devices", "seed"))
 
 
-_WORKLOADS = {
+WORKLOADS = {
     spec.name: spec
     for spec in (
         _sharded("chainmm", "(A B) + (C (D E)) of 10,000 x 10,000 matrices, sharded (DOPPLER)", "size", chainmm),
@@ -148,16 +146,6 @@ _WORKLOADS = {
 }
 
 
-def list_models() -> tuple[ModelSpec, ...]:
-    """Every model of the zoo, benchmark models before tiny ones; does not import torch."""
-    return tuple(sorted(MODELS, key=lambda spec: spec.is_tiny))
-
-
-def list_language_models() -> tuple[StatefulSpec, ...]:
-    """Every language model with state, benchmark models before tiny ones; does not import OpenVINO."""
-    return tuple(sorted(LANGUAGE_MODELS, key=lambda spec: spec.is_tiny))
-
-
 def find_model(name: str) -> ModelSpec:
     """The model of fixed shapes called ``name``; raises ModelError naming the choices."""
     spec = _MODELS.get(name)
@@ -173,10 +161,8 @@ def check_model_name(name: str) -> None:
 
 
 def _choices() -> str:
-    models, language, workloads = (
-        ", ".join(spec.name for spec in specs) for specs in (list_models(), list_language_models(), list_workloads())
-    )
-    return f"choose one of {models}; language models with state are {language}; workloads are {workloads}"
+    models, language = (", ".join(spec.name for spec in specs) for specs in (MODELS, LANGUAGE_MODELS))
+    return f"choose one of {models}; language models with state are {language}; workloads are {', '.join(WORKLOADS)}"
 
 
 def build_model(name: str, seed: int = 0) -> ov.Model:
@@ -192,21 +178,17 @@ def build_model(name: str, seed: int = 0) -> ov.Model:
 def save_model_files(name: str, path: str | Path, seed: int = 0) -> Path:
     """Build the zoo's model ``name``, write ``path`` (ending in .xml) and the .bin beside it, return ``path``.
 
-    Raises ModelError for an unknown name, OptionError for another suffix or a seed outside 0..2**63-1,
-    OutputError when the files cannot be written.
+    Raises what ``build_model`` does, OptionError for another suffix, OutputError when the files cannot be written.
     """
     check_model_name(name)
-    _check_seed(seed)
     target = Path(path)
     if target.suffix != ".xml":
         raise OptionError(f"the model's file must end in .xml (the weights go to .bin beside it), got {str(path)!r}")
-    for is_wrong, why in (
-        (target.is_dir(), "expected a file, found a folder; choose another name"),
-        (not target.parent.is_dir(), f"there is no folder {target.parent}; create it first"),
-    ):
-        if is_wrong:
-            raise OutputError(f"model {target} cannot be written: {why}")
-    write_ir(_MODELS[name].build(seed), target)
+    if target.is_dir():
+        raise OutputError(f"model {target} cannot be written: expected a file, found a folder; choose another name")
+    if not target.parent.is_dir():
+        raise OutputError(f"model {target} cannot be written: there is no folder {target.parent}; create it first")
+    write_ir(build_model(name, seed), target)
     return target
 
 
@@ -215,21 +197,11 @@ def _check_seed(seed: int) -> None:
         raise OptionError(f"the seed must lie in 0..2**63-1, got {seed}")
 
 
-def list_workloads() -> tuple[WorkloadSpec, ...]:
-    """Every workload."""
-    return tuple(_WORKLOADS.values())
-
-
-def is_workload(name: str) -> bool:
-    """Whether a workload is called ``name``."""
-    return name in _WORKLOADS
-
-
 def find_workload(name: str) -> WorkloadSpec:
     """The workload called ``name``; raises ModelError naming the choices."""
-    if name not in _WORKLOADS:
-        raise ModelError(f"there is no workload {name!r}; choose one of {', '.join(_WORKLOADS)}")
-    return _WORKLOADS[name]
+    if name not in WORKLOADS:
+        raise ModelError(f"there is no workload {name!r}; choose one of {', '.join(WORKLOADS)}")
+    return WORKLOADS[name]
 
 
 TEXT_OPTIONS = ("family", "dependence")
@@ -241,7 +213,7 @@ _NAMED = re.compile(r"([\w-]+)(?:\[([^\[\]]*)\])?")
 def names_workload(text: str) -> bool:
     """Whether a text is the name of a workload, with or without options."""
     match = _NAMED.fullmatch(text)
-    return match is not None and is_workload(match[1])
+    return match is not None and match[1] in WORKLOADS
 
 
 def workload_called(text: str, num_devices: int) -> tuple[str, Workload]:

@@ -51,16 +51,16 @@ def platforms() -> list[str]:
 
 def workloads() -> list[str]:
     """Names of workloads."""
-    from hsdag.models.registry import list_workloads
+    from hsdag.models.registry import WORKLOADS
 
-    return [spec.name for spec in list_workloads()]
+    return list(WORKLOADS)
 
 
 def zoo() -> list[str]:
     """Names of models and workloads."""
-    from hsdag.models.registry import list_language_models, list_models
+    from hsdag.models import LANGUAGE_MODELS, MODELS
 
-    return [*(spec.name for spec in list_models()), *(spec.name for spec in list_language_models()), *workloads()]
+    return [*(spec.name for spec in (*MODELS, *LANGUAGE_MODELS)), *workloads()]
 
 
 def answering() -> list[str]:

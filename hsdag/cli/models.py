@@ -56,14 +56,14 @@ def build(
     """Build a model as OpenVINO IR with random fp16 weights, or a workload as a problem file with analytic costs."""
     from hsdag.diagnosis.inspect import BuiltModel
     from hsdag.ir.errors import OptionError
-    from hsdag.models import check_model_name, is_workload, save_model_files
+    from hsdag.models import WORKLOADS, check_model_name, save_model_files
 
     given: dict[str, str | int | None] = {
         "seed": seed, "size": size, "devices": devices, "family": family, "nodes": nodes, "modules": modules,
         "channels": channels, "dependence": dependence, "batch": batch, "servers": servers,
     }  # fmt: skip
     options = {key: value for key, value in given.items() if value is not None}
-    if is_workload(name):
+    if name in WORKLOADS:
         _build_workload(name, output, platform, options, as_json)
         return
     check_model_name(name)

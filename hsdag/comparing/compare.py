@@ -19,7 +19,7 @@ from hsdag.ir.files import first_problem, parse_document, read_text, write_atomi
 from hsdag.ir.placement.placement import Record
 from hsdag.methods.names import method_names
 from hsdag.methods.registry import find_method
-from hsdag.models import is_workload, list_workloads
+from hsdag.models import WORKLOADS
 from hsdag.runtime.platforms import load_platform
 from hsdag.runtime.problem.problem_file import problem_to_json, read_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -306,11 +306,11 @@ def problem_called(
     there is nothing of that name.
     """
     path = Path(name)
-    if not is_workload(name) and not path.exists():
-        names = ", ".join(spec.name for spec in list_workloads())
+    if name not in WORKLOADS and not path.exists():
+        names = ", ".join(WORKLOADS)
         raise ModelError(f"{name!r} is no file, and no workload; workloads are {names}")
     kind, taken = "a model", {"--devices", "--partition-cpu", "--shape", "--data-shape", "--platform"}
-    if is_workload(name):
+    if name in WORKLOADS:
         kind, taken = "a workload", {"--platform", "--option"}
     elif path.suffix == ".json":
         kind, taken = "a problem file", set()
@@ -320,7 +320,7 @@ def problem_called(
     for flag, value in {**given, "--shape": shapes, "--data-shape": scenarios}.items():
         if value and flag not in taken:
             raise OptionError(f"{flag} does not go with {kind}; leave it out")
-    if is_workload(name):
+    if name in WORKLOADS:
         return build_problem(name, platform, workload or {})
     if path.suffix == ".json":
         return read_problem(path)

@@ -14,7 +14,7 @@ from hsdag.ir.graph.reader import Shapes
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.graph.sizing import read_sized
 from hsdag.ir.placement.placement import Record
-from hsdag.models import list_language_models, list_models, list_workloads
+from hsdag.models import LANGUAGE_MODELS, MODELS, WORKLOADS
 from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import CudaInfo, DeviceInfo, cpu_topology, list_cuda, list_devices, resolve_devices
 
@@ -108,12 +108,11 @@ def present_devices() -> DevicesResult:
 
 def zoo() -> ModelsResult:
     """The models and workloads that can be built."""
-    entries = [Entry(name=spec.name, summary=spec.summary) for spec in list_models()]
-    entries += [Entry(name=spec.name, summary=spec.summary) for spec in list_language_models()]
-    return ModelsResult(
-        models=tuple(entries),
-        workloads=tuple(Entry(name=spec.name, summary=spec.summary) for spec in list_workloads()),
+    models, workloads = (
+        tuple(Entry(name=spec.name, summary=spec.summary) for spec in specs)
+        for specs in ((*MODELS, *LANGUAGE_MODELS), WORKLOADS.values())
     )
+    return ModelsResult(models=models, workloads=workloads)
 
 
 def inspect_model(

@@ -14,11 +14,11 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from hsdag.ir.errors import OptionError
-from hsdag.models import DecoderSizes, StatefulSpec, build_model, list_language_models, save_model_files
+from hsdag.models import LANGUAGE_MODELS, DecoderSizes, StatefulSpec, build_model, save_model_files
 from hsdag.models.networks import NORM_EPS
 
 Array = NDArray[np.float64]
-TINY = [spec for spec in list_language_models() if spec.is_tiny]
+TINY = [spec for spec in LANGUAGE_MODELS if spec.name.startswith("tiny")]
 EXACT = {
     "INFERENCE_PRECISION_HINT": "f32",
     "KV_CACHE_PRECISION": "f32",

@@ -8,13 +8,13 @@ import openvino as ov
 import pytest
 
 from hsdag.ir.errors import ModelError, OptionError, OutputError
-from hsdag.models import build_model, list_models, save_model_files
+from hsdag.models import MODELS, build_model, save_model_files
 
 TINY = ("tiny_resnet", "tiny_inception", "tiny_bert", "tiny_llama")
 
 
 def test_list_holds_the_models_of_the_papers_table_a_decoder_and_a_tiny_one_of_each_family() -> None:
-    names = [spec.name for spec in list_models()]
+    names = [spec.name for spec in MODELS]
     assert names == ["resnet50", "inception_v3", "bert_base_uncased", "llama-decoder", *TINY]
 
 

@@ -10,11 +10,11 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from hsdag.models import ModelSpec, build_model, find_model, list_models, save_model_files
+from hsdag.models import MODELS, ModelSpec, build_model, find_model, save_model_files
 from hsdag.models.torch_networks import to_openvino
 
 Arrays = list[NDArray[np.generic]]
-TINY = [spec.name for spec in list_models() if spec.is_tiny]
+TINY = [spec.name for spec in MODELS if spec.name.startswith("tiny")]
 
 
 @pytest.fixture(scope="module")
