@@ -45,7 +45,7 @@ FILES = {
     "event": "placing.run_folder.EventRecord",
     "candidate": "placing.result.PlanRecord",
     "graph": "ir.graph.graph_file.GraphRecord",
-    "profile": "runtime.measuring.profile.ProfileRecord",
+    "profile": "runtime.measuring.profile.ModelProfile",
     "result": "placing.result.PlaceResult",
 }
 """The model that reads each kind of file; the last six are those of a run folder."""

@@ -6,21 +6,20 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, Self, TypeAlias
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field, GetPydanticSchema, ValidationError
+from pydantic import ConfigDict, Field, GetPydanticSchema, model_validator
 from pydantic_core import core_schema
 from scipy.stats import t as student_t
 
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import FileFormatError
-from hsdag.ir.files import first_problem, parse_document, read_text, write_atomically
+from hsdag.ir.files import parse_record, read_text, write_atomically
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.ir.placement.placement import DeviceRecord
+from hsdag.ir.placement.placement import DeviceRecord, Record
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
 
 MOST_LAUNCH_SHARE = 0.9
@@ -78,7 +77,8 @@ class DeviceProfile:
     it. ``spread`` is the interquartile range of that latency over its median, over ``runs``.
     ``resident_bytes`` is what compiling the model and its first inference added to the process, ``device_bytes`` what
     it added to the memory of GPUs (None where no device tells), ``memory_bytes`` what the device has. ``compile_s`` is
-    how long compiling took, ``first_s`` the first inference, 0 where that is not known.
+    how long compiling took, ``first_s`` the first inference, 0 where that is not known. Files of earlier versions may
+    name another machine, ``box``, that has measured.
     """
 
     __pydantic_config__ = _STRICT
@@ -92,6 +92,8 @@ class DeviceProfile:
     compile_s: _Amount = 0.0
     first_s: _Amount = 0.0
     device_bytes: int | None = None
+    device: DeviceRecord = field(kw_only=True)
+    box: Annotated[str | None, Field(exclude=True)] = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, eq=False)
@@ -127,60 +129,6 @@ class LinkProfile:
             own_launch_s,
             np.where(known, latency_s, self.latency_s),
             np.where(known, bandwidth, self.bandwidth_bytes_per_s),
-        )
-
-
-@dataclass(frozen=True, eq=False)
-class ModelProfile:
-    """All that was measured of one model on some devices; ``contention`` is None where it was not asked for."""
-
-    devices: tuple[DeviceSpec, ...]
-    times: tuple[DeviceProfile, ...]
-    links: LinkProfile
-    contention: Contention | None = None
-
-    @property
-    def fused(self) -> tuple[tuple[int, ...], ...]:
-        """Sets of ops that some device computes as one."""
-        return tuple(ops for profile in self.times for ops in profile.fused)
-
-    @property
-    def memory_bytes(self) -> FloatArray:
-        """[D] infinite where it is not known; devices over the CPU plugin share the machine's memory out."""
-        num_sharing = sum(spec.plugin == "CPU" for spec in self.devices)
-        known = [np.inf if p.memory_bytes is None else p.memory_bytes for p in self.times]
-        return np.array([b / num_sharing if s.plugin == "CPU" else b for s, b in zip(self.devices, known, strict=True)])
-
-    def costs(self, *, side_by_side: bool = False) -> CostModel:
-        """The profile as a cost model by op; the one launch in a model's latency is taken out of its ops.
-
-        Links are HETERO's, or ``side_by_side`` those of the work-conserving executor. Pairs of devices that were not
-        measured side by side are taken not to slow each other down.
-        """
-        links = self.links.side_by_side() if side_by_side else self.links
-        total_s = np.array([np.nansum(profile.time_s) for profile in self.times])
-        share = np.divide(self.links.launch_s, total_s, out=np.zeros_like(total_s), where=total_s > 0)
-        return CostModel(
-            time_s=np.stack([p.time_s for p in self.times], axis=1) * (1.0 - np.minimum(share, MOST_LAUNCH_SHARE)),
-            launch_s=links.launch_s,
-            link_latency_s=links.latency_s,
-            link_bandwidth_bytes_per_s=links.bandwidth_bytes_per_s,
-            source=CostSource.MEASURED,
-            slowdown=None if self.contention is None else np.nan_to_num(self.contention.slowdown, nan=1.0),
-        )
-
-    def op_by_op_costs(self) -> CostModel:
-        """The same for an executor that starts every op by itself.
-
-        A model on one device has no launch beside its ops then. What a probe takes for all of its tensors together, the
-        way from one device's work to the other's, is taken by every crossing.
-        """
-        costs = self.costs()
-        return replace(
-            costs,
-            time_s=np.stack([profile.time_s for profile in self.times], axis=1),
-            launch_s=np.zeros_like(costs.launch_s),
-            link_latency_s=costs.link_latency_s + costs.launch_s[None, :],
         )
 
 
@@ -238,81 +186,99 @@ def _factor(alone_s: FloatArray, beside_s: FloatArray) -> tuple[float, float]:
     return max(1.0, factor), max(1.0, min(factor, float(np.exp(logs.mean() - error))))
 
 
-FORMAT_NAME: Literal["hsdag-profile"] = "hsdag-profile"
-FORMAT_VERSION: Literal[1] = 1
-_HAND_OVERS = ("ordinary", "shared")
+class ModelProfile(Record):
+    """All that was measured of one model on some devices, and the file of it; null is what is not known, or no limit.
 
+    ``contention`` is None where it was not asked for.
+    """
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class DeviceTimes(DeviceProfile):
-    """A device and its profile. Earlier versions could name another machine, ``box``, that has measured."""
-
-    device: DeviceRecord
-    box: Annotated[str | None, Field(exclude=True)] = None
-
-
-class ProfileRecord(BaseModel):
-    """A ``ModelProfile`` as a file has it; null stands for what is not known, and for bandwidths without limit."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    format: Literal["hsdag-profile"] = FORMAT_NAME
-    version: Literal[1] = FORMAT_VERSION
-    devices: list[DeviceTimes] = Field(min_length=1)
+    format: Literal["hsdag-profile"] = "hsdag-profile"
+    version: Literal[1] = 1
+    times: tuple[DeviceProfile, ...] = Field(min_length=1, alias="devices")
     links: LinkProfile
     contention: Contention | None = None
 
-    @staticmethod
-    def of(profile: ModelProfile) -> ProfileRecord:
-        """The record of a profile."""
-        both = zip(profile.devices, profile.times, strict=True)
-        devices = [DeviceTimes(**{**vars(times), "device": DeviceRecord.of(spec)}) for spec, times in both]
-        return ProfileRecord(devices=devices, links=profile.links, contention=profile.contention)
+    @property
+    def devices(self) -> tuple[DeviceSpec, ...]:
+        """Those of the times."""
+        return tuple(times.device.spec() for times in self.times)
 
-    def profile(self) -> ModelProfile:
-        """The profile. Raises ValueError where its columns and tables do not fit together."""
-        specs = tuple(each.device.spec() for each in self.devices)
-        profile = ModelProfile(specs, tuple(self.devices), self.links, self.contention)
-        _check(profile)
-        return profile
+    @property
+    def fused(self) -> tuple[tuple[int, ...], ...]:
+        """Sets of ops that some device computes as one."""
+        return tuple(ops for profile in self.times for ops in profile.fused)
+
+    @property
+    def memory_bytes(self) -> FloatArray:
+        """[D] infinite where it is not known; devices over the CPU plugin share the machine's memory out."""
+        num_sharing = sum(spec.plugin == "CPU" for spec in self.devices)
+        known = [np.inf if p.memory_bytes is None else p.memory_bytes for p in self.times]
+        return np.array([b / num_sharing if s.plugin == "CPU" else b for s, b in zip(self.devices, known, strict=True)])
+
+    def costs(self, *, side_by_side: bool = False) -> CostModel:
+        """The profile as a cost model by op; the one launch in a model's latency is taken out of its ops.
+
+        Links are HETERO's, or ``side_by_side`` those of the work-conserving executor. Pairs of devices that were not
+        measured side by side are taken not to slow each other down.
+        """
+        links = self.links.side_by_side() if side_by_side else self.links
+        total_s = np.array([np.nansum(profile.time_s) for profile in self.times])
+        share = np.divide(self.links.launch_s, total_s, out=np.zeros_like(total_s), where=total_s > 0)
+        return CostModel(
+            time_s=np.stack([p.time_s for p in self.times], axis=1) * (1.0 - np.minimum(share, MOST_LAUNCH_SHARE)),
+            launch_s=links.launch_s,
+            link_latency_s=links.latency_s,
+            link_bandwidth_bytes_per_s=links.bandwidth_bytes_per_s,
+            source=CostSource.MEASURED,
+            slowdown=None if self.contention is None else np.nan_to_num(self.contention.slowdown, nan=1.0),
+        )
+
+    def op_by_op_costs(self) -> CostModel:
+        """The same for an executor that starts every op by itself.
+
+        A model on one device has no launch beside its ops then. What a probe takes for all of its tensors together, the
+        way from one device's work to the other's, is taken by every crossing.
+        """
+        costs = self.costs()
+        return replace(
+            costs,
+            time_s=np.stack([profile.time_s for profile in self.times], axis=1),
+            launch_s=np.zeros_like(costs.launch_s),
+            link_latency_s=costs.link_latency_s + costs.launch_s[None, :],
+        )
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        """Every column has an entry per op, every table one per device, or pair of devices."""
+        n, d = len(self.times[0].time_s), len(self.times)
+        if len({times.device.name for times in self.times}) != d:
+            raise ValueError("devices: two have the same name")
+        if any(len(times.time_s) != n for times in self.times):
+            raise ValueError(f"devices: every time_s needs {n} entries, one per op, as the first one has")
+        if any(op >= n for ops in self.fused for op in ops):
+            raise ValueError(f"devices: fused may name ops up to {n - 1}")
+        shapes = {"launch_s": (d,), "latency_s": (d, d), "bandwidth_bytes_per_s": (d, d)}
+        shapes |= dict.fromkeys(("ordinary", "shared"), (3, d, d))
+        tables = {f"links.{name}": (getattr(self.links, name), shape) for name, shape in shapes.items()}
+        for side, factors in () if self.contention is None else vars(self.contention).items():
+            if set(factors) != set(KINDS):
+                raise ValueError(f"contention.{side}: it needs the kinds {', '.join(KINDS)}")
+            tables |= {f"contention.{side}.{kind}": (table, (d, d)) for kind, table in factors.items()}
+        for name, (table, shape) in tables.items():
+            if table is not None and table.shape != shape:
+                raise ValueError(f"{name}: one entry is expected for each of {d} devices, or pair of them")
+        if (self.links.bandwidth_bytes_per_s <= 0).any():
+            raise ValueError("links.bandwidth_bytes_per_s: every bandwidth must be above 0; null is no limit")
+        self.costs()
+        self.costs(side_by_side=True)
+        return self
 
 
 def write_profile(profile: ModelProfile, path: Path) -> None:
     """Write a profile file atomically. Raises OutputError."""
-    write_atomically(path, (ProfileRecord.of(profile).model_dump_json() + "\n").encode())
+    write_atomically(path, (profile.model_dump_json(by_alias=True) + "\n").encode())
 
 
 def read_profile(path: Path) -> ModelProfile:
     """Read a profile file. Raises FileFormatError when it is missing, or is no profile."""
-    document = parse_document(read_text(path), str(path), FORMAT_NAME, (FORMAT_VERSION,))
-    try:
-        return ProfileRecord.model_validate(document).profile()
-    except ValidationError as error:
-        raise FileFormatError(f"{path}: {first_problem(error)}") from error
-    except ValueError as error:
-        raise FileFormatError(f"{path}: {error}") from error
-
-
-def _check(profile: ModelProfile) -> None:
-    """Raise ValueError where columns have other lengths than one entry per op, or tables than one per device."""
-    n, d, links = len(profile.times[0].time_s), len(profile.devices), profile.links
-    if len({spec.name for spec in profile.devices}) != d:
-        raise ValueError("devices: two have the same name")
-    if any(len(times.time_s) != n for times in profile.times):
-        raise ValueError(f"devices: every time_s needs {n} entries, one per op, as the first one has")
-    if any(op >= n for ops in profile.fused for op in ops):
-        raise ValueError(f"devices: fused may name ops up to {n - 1}")
-    shapes = {"launch_s": (d,), "latency_s": (d, d), "bandwidth_bytes_per_s": (d, d)}
-    shapes |= {way: (3, d, d) for way in _HAND_OVERS if getattr(links, way) is not None}
-    tables = {f"links.{name}": (getattr(links, name), shape) for name, shape in shapes.items()}
-    for side, factors in () if profile.contention is None else vars(profile.contention).items():
-        if set(factors) != set(KINDS):
-            raise ValueError(f"contention.{side}: it needs the kinds {', '.join(KINDS)}")
-        tables |= {f"contention.{side}.{kind}": (table, (d, d)) for kind, table in factors.items()}
-    for name, (table, shape) in tables.items():
-        if table.shape != shape:
-            raise ValueError(f"{name}: one entry is expected for each of {d} devices, or pair of them")
-    if (links.bandwidth_bytes_per_s <= 0).any():
-        raise ValueError("links.bandwidth_bytes_per_s: every bandwidth must be above 0; null is no limit")
-    profile.costs()
-    profile.costs(side_by_side=True)
+    return parse_record(ModelProfile, read_text(path), str(path))

@@ -20,6 +20,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
+from hsdag.ir.placement.placement import DeviceRecord
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.measuring.caches import ProfileCache, identity
 from hsdag.runtime.measuring.candidate import Candidate
@@ -120,7 +121,7 @@ class Profiler:
         if side_by_side and has_gpu(devices):
             links = replace(links, **self._hand_overs(devices))
         contention = self.contention(devices, times) if side_by_side and len(devices) > 1 else None
-        return ModelProfile(tuple(devices), times, links, contention)
+        return ModelProfile(devices=times, links=links, contention=contention)
 
     def _step(self, what: str) -> None:
         """Say what is measured next, if it is to be."""
@@ -153,7 +154,7 @@ class Profiler:
             if not own.all() or spec.plugin not in self._whole:
                 raise DeviceError(reason)
             self._on_step(f"{reason}; its ops are taken to run as on {self._whole[spec.plugin][0]}")
-            return self._device_profile(self._whole[spec.plugin][1], own)
+            return self._device_profile(spec, self._whole[spec.plugin][1], own)
         self._step(f"profiling {spec.name}")
         try:
             stored = self._measure(spec, asked.on(d))
@@ -168,12 +169,12 @@ class Profiler:
         return self._profile_of(asked, d, stored)
 
     def _profile_of(self, asked: Asked, d: int, stored: Mapping[str, Any]) -> DeviceProfile:
-        own, stages = asked.own(d), asked.stages
+        spec, own, stages = asked.devices[d], asked.own(d), asked.stages
         if "stages" in stored and stages is not None:
-            return _merged([self._device_profile(s, own & (stages == k)) for k, s in enumerate(stored["stages"])])
+            return _merged([self._device_profile(spec, s, own & (stages == k)) for k, s in enumerate(stored["stages"])])
         if own.all():
-            self._whole[asked.devices[d].plugin] = asked.devices[d].name, stored
-        return self._device_profile(stored, own)
+            self._whole[spec.plugin] = spec.name, stored
+        return self._device_profile(spec, stored, own)
 
     def _measure(self, spec: DeviceSpec, on: list[str]) -> dict[str, Any]:
         """The worker's answer with ops by name: another file of the same model may number them otherwise."""
@@ -186,7 +187,7 @@ class Profiler:
             raise DeviceError(f"device {spec.name!r} cannot be profiled: {failure.reason}") from failure
         return {**answer, "primitives": [[[names[v] for v in ops], s] for ops, s, *_ in answer["primitives"]]}
 
-    def _device_profile(self, stored: Mapping[str, Any], own: np.ndarray) -> DeviceProfile:
+    def _device_profile(self, spec: DeviceSpec, stored: Mapping[str, Any], own: np.ndarray) -> DeviceProfile:
         """Primitives spread over ops: the figure of each to its heaviest op, what has no op to all in proportion."""
         time_s, floating, fused = np.zeros(len(own)), floating_ops(self._graph), []
         for op_names, seconds in stored["primitives"]:
@@ -204,7 +205,8 @@ class Profiler:
             time_s[max(candidates.tolist(), key=lambda v: self._graph.flops[v])] = float(stored["latency_s"])
         time_s[~own] = np.nan
         figures = {name: stored[name] for name in FIGURES if name in stored}
-        return DeviceProfile(time_s, tuple(fused), float(stored["latency_s"]) if own.all() else None, **figures)
+        latency_s = float(stored["latency_s"]) if own.all() else None
+        return DeviceProfile(time_s, tuple(fused), latency_s, device=DeviceRecord.of(spec), **figures)
 
     def _kept(
         self,

@@ -14,7 +14,7 @@ import pytest
 from hsdag.benchmarking.profile import ProfileResult, heaviest_ops, random_placements
 from hsdag.cli.app import run
 from hsdag.cli.profile import show_profile
-from hsdag.ir.device import DeviceSpec, parse_devices
+from hsdag.ir.device import parse_devices
 from hsdag.ir.graph.build import fingerprint, read_graph
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import graph_from_edges
@@ -108,12 +108,15 @@ def test_a_platform_and_devices_of_this_machine_exclude_each_other(
     assert "--platform brings its own devices" in capsys.readouterr().err
 
 
+A, B = DeviceRecord(name="A", plugin="A"), DeviceRecord(name="B", plugin="B")
+
+
 def two_devices() -> ModelProfile:
     """Ops 1 and 2 are one primitive on the first device; op 3 runs on the second alone."""
     links = LinkProfile(np.zeros(2), np.zeros((2, 2)), np.ones((2, 2)))
-    first = DeviceProfile(np.array([1.0, 4.0, 0.0, np.nan]), ((1, 2),), None, 0.0, 1, 0, None)
-    second = DeviceProfile(np.array([3.0, 1.0, 2.0, 5.0]), (), 11.0, 0.0, 1, 0, None)
-    return ModelProfile((DeviceSpec("A", "A"), DeviceSpec("B", "B")), (first, second), links)
+    first = DeviceProfile(np.array([1.0, 4.0, 0.0, np.nan]), ((1, 2),), None, 0.0, 1, 0, None, device=A)
+    second = DeviceProfile(np.array([3.0, 1.0, 2.0, 5.0]), (), 11.0, 0.0, 1, 0, None, device=B)
+    return ModelProfile(devices=(first, second), links=links)
 
 
 def test_devices_are_compared_over_ops_that_one_of_them_computes_as_one() -> None:
@@ -129,9 +132,9 @@ def test_devices_are_compared_over_ops_that_one_of_them_computes_as_one() -> Non
 
 def test_what_two_devices_do_equally_fast_is_won_by_neither() -> None:
     graph = graph_from_edges(["Relu"], [])
-    same = DeviceProfile(np.array([2.0]), (), 2.0, 0.0, 1, 0, None)
+    same = tuple(DeviceProfile(np.array([2.0]), (), 2.0, 0.0, 1, 0, None, device=device) for device in (A, B))
     links = LinkProfile(np.zeros(2), np.zeros((2, 2)), np.ones((2, 2)))
-    rows, wins, _ = heaviest_ops(graph, ModelProfile((DeviceSpec("A", "A"), DeviceSpec("B", "B")), (same, same), links))
+    rows, wins, _ = heaviest_ops(graph, ModelProfile(devices=same, links=links))
     assert rows[0].best is None
     assert wins.tolist() == [0, 0]
 

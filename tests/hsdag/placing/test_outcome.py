@@ -141,7 +141,7 @@ def test_a_budget_too_short_for_compiling_still_compares_a_simulated_split_and_s
 
     def slow(*args: Any, **how: Any) -> ModelProfile:
         profile = original(*args, **how)
-        return replace(profile, times=tuple(replace(times, compile_s=9.0) for times in profile.times))
+        return profile.model_copy(update={"times": tuple(replace(each, compile_s=9.0) for each in profile.times)})
 
     monkeypatch.setattr(Session, "profile", slow)
     quick = Protocol(min_rounds=2, max_rounds=2, turn_s=0.01)

@@ -76,9 +76,11 @@ RESULT = PlaceResult.model_construct(
     timeline=TimelineRecord.of(measured_timeline()),
 )
 PROFILE = ModelProfile(
-    DEVICES,
-    tuple(DeviceProfile(time_s, (), None, 0.0, 20, 0, None) for time_s in TIME_S.T),
-    LinkProfile(np.full(2, 1e-4), np.full((2, 2), 1e-5), np.full((2, 2), 1e9)),
+    devices=tuple(
+        DeviceProfile(time_s, (), None, 0.0, 20, 0, None, device=DeviceRecord.of(spec))
+        for spec, time_s in zip(DEVICES, TIME_S.T, strict=True)
+    ),
+    links=LinkProfile(np.full(2, 1e-4), np.full((2, 2), 1e-5), np.full((2, 2), 1e9)),
 )
 RECORD = RunRecord(
     model=ModelRecord.of(GRAPH),

@@ -9,6 +9,7 @@ import openvino as ov
 import pytest
 
 from hsdag.ir.device import DeviceSpec, parse_devices
+from hsdag.ir.placement.placement import DeviceRecord
 from hsdag.runtime.machine.devices import make_core
 from hsdag.runtime.measuring.messages import Probe, Probed
 from hsdag.runtime.measuring.probes import handing_over
@@ -75,10 +76,10 @@ def test_cpu_devices_have_no_memory_that_spares_copies() -> None:
 
 def test_an_executor_that_starts_every_op_pays_a_launch_at_crossings_alone() -> None:
     ops_s = np.array([[1e-3, 2e-3], [3e-3, 5e-3]])
-    times = tuple(DeviceProfile(ops_s[:, d], (), None, 0.0, 3, 0, None) for d in range(2))
+    devices = [DeviceRecord(name=name, plugin="cpu") for name in "AB"]
+    times = tuple(DeviceProfile(ops_s[:, d], (), None, 0.0, 3, 0, None, device=devices[d]) for d in range(2))
     links = LinkProfile(np.array([1e-4, 2e-4]), np.full((2, 2), 1e-5), np.full((2, 2), 1e9))
-    specs = (DeviceSpec("A", "cpu"), DeviceSpec("B", "cpu"))
-    costs = ModelProfile(specs, times, links).op_by_op_costs()
+    costs = ModelProfile(devices=times, links=links).op_by_op_costs()
     assert costs.time_s.tolist() == ops_s.tolist()
     assert costs.launch_s.tolist() == [0.0, 0.0]
     np.testing.assert_allclose(costs.link_latency_s[[0, 1], [1, 0]], [1e-5 + 2e-4, 1e-5 + 1e-4])
