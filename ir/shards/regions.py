@@ -1,0 +1,143 @@
+"""Regions: connected ops that several devices compute together, by one scheme, a range each.
+
+Legend: N ops of the model's graph, R ops of a region.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import openvino as ov
+
+from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.shards.rules import Op, Piece, Span, contraction, partial_piece, piece_of
+
+Scheme: TypeAlias = Literal["rows", "hidden", "heads", "channels", "columns", "replicated"]
+"""How a region is divided (SHARDING section 4); ``replicated`` ops are computed by every device."""
+
+
+@dataclass(frozen=True)
+class Region:
+    """Ops [R] in topological order, the axis along which each is divided, and the range of the last one by device.
+
+    ``axes`` [R] are None where the op is not divided along an axis of its result: the last op of a region whose
+    partial results are summed, with ``shares`` along what it sums over, and replicated ops, whose shares are empty.
+    """
+
+    scheme: Scheme
+    ops: tuple[int, ...]
+    axes: tuple[int | None, ...]
+    shares: Mapping[int, tuple[int, int]]
+
+    @property
+    def is_sum(self) -> bool:
+        """Whether the results of the last op are partial."""
+        return self.scheme != "replicated" and self.axes[-1] is None
+
+
+class Shapes:
+    """The ops of a model as rules see them, and who reads whom among those that run on data.
+
+    ``nodes`` [N] are those of a folded clone (``ir.placement.prepared.folded_clone``), ``runs`` [N] whether an op is
+    computed by a device: neither known beforehand, nor an input or a result.
+    """
+
+    def __init__(self, graph: ComputationGraph, nodes: Sequence[ov.Node], runs: Sequence[bool]) -> None:
+        self.graph = graph
+        self.nodes = nodes
+        self.runs = runs
+        self._ops: dict[int, Op] = {}
+
+    def op(self, v: int) -> Op:
+        """The op as rules see it."""
+        if v not in self._ops:
+            self._ops[v] = Op(self.nodes[v])
+        return self._ops[v]
+
+    def producer(self, v: int, port: int) -> int:
+        """The op whose result an input reads; -1 for a value that is known."""
+        name = self.nodes[v].input_value(port).get_node().get_friendly_name()
+        u = int(name.partition(".")[0])
+        return u if self.runs[u] or self.graph.op_types[u] == "Parameter" else -1
+
+    def pieces(self, region: Region, device: int) -> dict[int, tuple[Span | None, Piece]] | None:
+        """What a device computes of each op of a divided region: its range, None for a partial result, and how.
+
+        An op that is read with several ranges computes the smallest one that holds them. None where a rule does not
+        allow the region to be divided so.
+        """
+        first, last = region.shares[device]
+        axis_of = dict(zip(region.ops, region.axes, strict=True))
+        wanted: dict[int, Span] = {}
+        found: dict[int, tuple[Span | None, Piece]] = {}
+        for v in reversed(region.ops):
+            op, axis = self.op(v), axis_of[v]
+            if v == region.ops[-1]:
+                span = None if axis is None else Span(axis, first, last)
+                piece = partial_piece(op, first, last) if axis is None else piece_of(op, Span(axis, first, last))
+            else:
+                span = wanted.get(v)
+                piece = span and piece_of(op, span)
+            if piece is None or (span is not None and not 0 <= span.first < span.last):
+                return None
+            found[v] = span, piece
+            for port, need in enumerate(piece.inputs):
+                u = self.producer(v, port)
+                if u not in axis_of:
+                    continue
+                along = axis_of[u]
+                if along is None or (need is not None and need.axis != along):
+                    return None
+                whole = Span(along, 0, self.op(u).outputs[0][along])
+                wanted[u] = (need or whole) | wanted.get(u, need or whole)
+        return found
+
+    def region(self, scheme: Scheme, last: int, axis: int | None, stop: Collection[int] = ()) -> Region | None:
+        """The largest region that ends in an op divided along ``axis``, or with partial results where that is None.
+
+        It goes back as far as rules carry the axis, and no further than the ops in ``stop``. ``shares`` are empty.
+        """
+        op = self.op(last)
+        if axis is None:
+            ends = contraction(op)
+            piece = ends and partial_piece(op, 0, ends[0].last)
+        else:
+            size = op.outputs[0][axis]
+            piece = piece_of(op, Span(axis, 0, size)) if size > 1 else None
+        if piece is None:
+            return None
+        axis_of: dict[int, int | None] = {last: axis}
+        pending = [(last, piece)]
+        while pending:
+            v, piece = pending.pop()
+            for port, need in enumerate(piece.inputs):
+                u = self.producer(v, port)
+                if u < 0 or need is None or u in axis_of or u in stop or not self.runs[u]:
+                    continue
+                whole = Span(need.axis, 0, self.op(u).outputs[0][need.axis])
+                before = piece_of(self.op(u), whole) if self.nodes[v].input_value(port).get_index() == 0 else None
+                if before is not None:
+                    axis_of[u] = need.axis
+                    pending.append((u, before))
+        ops = tuple(sorted(axis_of))
+        return Region(scheme, ops, tuple(axis_of[v] for v in ops), {})
+
+    def grain(self, region: Region) -> int | None:
+        """The least size of which every range of the region's end has to be a multiple; None where there is none."""
+        size = self.extent(region)
+        for grain in (g for g in range(1, size // 2 + 1) if size % g == 0):
+            shares = {0: (0, grain), 1: (grain, 2 * grain)}
+            if all(self.pieces(Region(region.scheme, region.ops, region.axes, shares), d) for d in shares):
+                return grain
+        return None
+
+    def extent(self, region: Region) -> int:
+        """The size of what the region's end divides."""
+        op, axis = self.op(region.ops[-1]), region.axes[-1]
+        if axis is not None:
+            return op.outputs[0][axis]
+        ends = contraction(op)
+        assert ends is not None  # a region of partial results ends in an op that sums
+        return ends[0].last

@@ -1,0 +1,275 @@
+"""Rewriting: a model whose regions are divided becomes a model with an op for every shard, and a device for every op.
+
+Where a tensor is wanted that is laid out otherwise, the ops that bring it together come with it: slices on the device
+that has it, concatenations and sums on the device that reads it.
+
+Legend: N ops of the model, M ops of the sharded one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from openvino import opset13
+from openvino.utils.node_factory import NodeFactory
+
+from hsdag.ir.errors import PlacementError
+from hsdag.ir.graph.build import graph_of, name_uniquely
+from hsdag.ir.graph.colocation import known_ops
+from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.placement.prepared import folded_clone
+from hsdag.ir.shards.regions import Region, Shapes
+from hsdag.ir.shards.rules import Op, Piece, Span, piece_of, shape_of
+
+MARK = "@"
+"""Between an op's name and the device of its shard."""
+
+NOT_COMPUTED = frozenset({"Parameter", "Result", "Constant"})
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedModel:
+    """The rewritten model, its graph, and the device of each op [M], as an index."""
+
+    model: ov.Model
+    graph: ComputationGraph
+    devices: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What a device holds of an op: a range of its results, or all (None), or a partial result."""
+
+    device: int
+    span: Span | None
+    is_partial: bool
+    node: ov.Node
+
+
+def shapes_of(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, Shapes]:
+    """A folded clone of a model, and its ops as rules see them."""
+    clone, nodes = folded_clone(model, graph)
+    known = known_ops(graph)
+    runs = [not known[v] and graph.op_types[v] not in NOT_COMPUTED for v in range(graph.num_ops)]
+    return clone, Shapes(graph, nodes, runs)
+
+
+def shard(
+    model: ov.Model,
+    graph: ComputationGraph,
+    regions: Sequence[Region],
+    devices: Sequence[int],
+    names: Sequence[str],
+) -> ShardedModel:
+    """Divide the regions of a model; ``devices`` [N] are those of all other ops, ``names`` those of the devices.
+
+    ``model``, which the graph is of, is not changed. The result depends on nothing but the arguments. Raises
+    PlacementError where a region cannot be divided as it says.
+    """
+    clone, shapes = shapes_of(model, graph)
+    writer = _Writer(shapes, names)
+    region_of = {v: region for region in regions for v in region.ops}
+    pieces: dict[tuple[int, int], tuple[Span | None, Piece]] = {}
+    for region in regions:
+        for d in region.shares if region.scheme != "replicated" else ():
+            found = shapes.pieces(region, d)
+            if found is None:
+                last = graph.op_names[region.ops[-1]]
+                raise PlacementError(f"the region that ends in {last!r} cannot be divided as {dict(region.shares)}")
+            pieces.update({(v, d): each for v, each in found.items()})
+    for v in range(graph.num_ops):
+        if not shapes.runs[v] and graph.op_types[v] != "Result":
+            continue
+        if v not in region_of:
+            writer.keep(v, devices[v])
+        elif region_of[v].scheme == "replicated":
+            for d in region_of[v].shares:
+                writer.copy(v, d)
+        else:
+            for d in region_of[v].shares:
+                writer.shard(v, d, *pieces[v, d])
+    return _finished(clone, graph, writer)
+
+
+class _Writer:
+    """Writes nodes for ops in topological order, and what brings their inputs together."""
+
+    def __init__(self, shapes: Shapes, names: Sequence[str]) -> None:
+        self.shapes = shapes
+        self.names = names
+        self.device: dict[str, int] = {}  # by the name that OpenVINO gives a node
+        self.kept: dict[str, int] = {}  # of ops that are computed as a whole, likewise
+        self._made: dict[int, list[_Made]] = {}
+        self._values: dict[tuple[int, int, int, Span | None], Any] = {}
+
+    def keep(self, v: int, device: int) -> None:
+        """Compute an op as a whole on a device."""
+        node = self.shapes.nodes[v]
+        for port in range(len(node.inputs())):
+            u = self.shapes.producer(v, port)
+            if u in self._made:
+                index = node.input_value(port).get_index()
+                node.input(port).replace_source_output(self._value(u, index, device, None))
+        self._made[v] = [_Made(device, None, is_partial=False, node=node)]
+        self.kept[node.get_name()] = device
+
+    def copy(self, v: int, device: int) -> None:
+        """Compute an op as a whole on one more device."""
+        node = self.shapes.nodes[v]
+        inputs = [self._read(v, port, device, None) for port in range(len(node.inputs()))]
+        self._add(v, device, None, _created(node, inputs, {}))
+
+    def shard(self, v: int, device: int, span: Span | None, piece: Piece) -> None:
+        """Compute a range of an op, or a partial result where that is None."""
+        node = self.shapes.nodes[v]
+        inputs = [self._input(v, port, device, piece) for port in range(len(piece.inputs))]
+        self._add(v, device, span, _created(node, inputs, piece.attributes), is_partial=span is None)
+
+    def _add(self, v: int, device: int, span: Span | None, node: ov.Node, *, is_partial: bool = False) -> None:
+        self._made.setdefault(v, []).append(_Made(device, span, is_partial, self._named(node, v, device)))
+
+    def _named(self, node: ov.Node, v: int, device: int, suffix: str = "") -> ov.Node:
+        node.set_friendly_name(f"{self.shapes.graph.op_names[v]}{MARK}{self.names[device]}{suffix}")
+        self.device[node.get_name()] = device
+        return node
+
+    def _input(self, v: int, port: int, device: int, piece: Piece) -> Any:
+        if port in piece.constants:
+            return self._named(opset13.constant(piece.constants[port]), v, device, f"/{port}").output(0)
+        return self._read(v, port, device, piece.inputs[port])
+
+    def _read(self, v: int, port: int, device: int, span: Span | None) -> Any:
+        """What an input of an op reads, or a range of it, on a device."""
+        source, u = self.shapes.nodes[v].input_value(port), self.shapes.producer(v, port)
+        if u in self._made:
+            return self._value(u, source.get_index(), device, span)
+        return self._sliced(source, u, device, span) if u >= 0 else self._known(source, v, device, span)
+
+    def _known(self, source: Any, v: int, device: int, span: Span | None) -> Any:
+        """A range of a value that is known beforehand; the weights behind a decompression are cut, not its result."""
+        if span is None:
+            return source
+        node = source.get_node()
+        if node.get_type_name() == "Constant":
+            values = sliced_constant(node, span)
+            if values is not None:
+                return self._named(values, v, device, "/weights").output(0)
+        op = Op(node)
+        piece = piece_of(op, span)
+        if piece is None:
+            return self._sliced(source, v, device, span)
+        inputs = [
+            self._named(opset13.constant(piece.constants[port]), v, device, "/shape").output(0)
+            if port in piece.constants
+            else self._known(value, v, device, need)
+            for port, (value, need) in enumerate(zip(node.input_values(), piece.inputs, strict=True))
+        ]
+        return self._named(_created(node, inputs, piece.attributes), v, device, "/weights").output(source.get_index())
+
+    def _value(self, u: int, port: int, device: int, span: Span | None) -> Any:
+        """A result of an op that has been written, or a range of it, on a device."""
+        key = u, port, device, span
+        if key not in self._values:
+            self._values[key] = self._brought(u, port, device, span)
+        return self._values[key]
+
+    def _brought(self, u: int, port: int, device: int, span: Span | None) -> Any:
+        made = self._made[u]
+        if made[0].is_partial:
+            total, *parts = (self._sliced(each.node.output(port), u, each.device, span) for each in made)
+            for part in parts:
+                total = self._named(opset13.add(total, part), u, device, "/sum").output(0)
+            return total
+        if made[0].span is None:
+            origin = next((each for each in made if each.device == device), made[0])
+            return self._sliced(origin.node.output(port), u, origin.device, span)
+        axis = made[0].span.axis
+        whole = Span(axis, 0, shape_of(self.shapes.nodes[u].output(port))[axis])
+        parts = [
+            self._sliced(each.node.output(port), u, each.device, part)
+            for each, part in _cover(made, span if span is not None and span.axis == axis else whole, device)
+        ]
+        joined = parts[0] if len(parts) == 1 else self._named(opset13.concat(parts, axis), u, device, "/join").output(0)
+        return joined if span is None or span.axis == axis else self._sliced(joined, u, device, span)
+
+    def _sliced(self, value: Any, v: int, device: int, span: Span | None) -> Any:
+        """A range of a tensor, taken on a device; the tensor itself where that is all of it."""
+        if span is None or (span.first, span.last) == (0, shape_of(value)[span.axis]):
+            return value
+        bounds = (
+            self._named(opset13.constant(np.array([bound])), v, device, "/slice")
+            for bound in (span.first, span.last, 1, span.axis)
+        )
+        return self._named(opset13.slice(value, *bounds), v, device, "/slice").output(0)
+
+
+def _cover(made: Sequence[_Made], wanted: Span, device: int) -> list[tuple[_Made, Span]]:
+    """Who gives which part of a range, counted from where its own begins; what the device has itself comes first."""
+    found: list[tuple[_Made, Span]] = []
+    at, own = wanted.first, next((each for each in made if each.device == device), None)
+    while at < wanted.last:
+        end = wanted.last
+        if own is not None and own.span is not None and at < own.span.first:
+            end = min(end, own.span.first)
+        having = [each for each in made if each.span is not None and each.span.first <= at < each.span.last]
+        giver = own if own in having else max(having, key=lambda each: each.span.last if each.span else 0, default=None)
+        if giver is None or giver.span is None:
+            raise PlacementError("no device computes all of a tensor that is read outside its region")
+        upto = min(giver.span.last, wanted.last if giver is own else end)
+        found.append((giver, Span(wanted.axis, at - giver.span.first, upto - giver.span.first)))
+        at = upto
+    return found
+
+
+def sliced_constant(node: ov.Node, span: Span) -> ov.Node | None:
+    """A constant that holds a range of another one, None where its element type cannot be cut."""
+    element, shape = node.get_output_element_type(0), tuple(node.get_output_shape(0))
+    bits = element.bitwidth
+    data = node.data
+    if bits < 8 and 8 % bits == 0:
+        flat = np.unpackbits(data.view(np.uint8), bitorder="little").reshape(-1, bits)[: int(np.prod(shape))]
+        values = flat.reshape(*shape, bits)
+    elif data.shape == shape and data.itemsize * 8 == bits:
+        values = data
+    else:
+        return None
+    taken = np.ascontiguousarray(np.take(values, np.arange(span.first, span.last), axis=span.axis))
+    sizes = [*shape[: span.axis], span.last - span.first, *shape[span.axis + 1 :]]
+    if bits < 8:
+        taken = np.packbits(taken.reshape(-1), bitorder="little")
+    tensor = ov.Tensor(element, ov.Shape(sizes))  # which has memory of its own, unlike one made of an array
+    tensor.data.reshape(-1).view(np.uint8)[:] = taken.reshape(-1).view(np.uint8)
+    return ov.op.Constant(tensor)
+
+
+@cache
+def _factory(version: str) -> NodeFactory:
+    return NodeFactory(version)
+
+
+def _created(node: ov.Node, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> ov.Node:
+    """A node as another one, with other inputs and some other attributes."""
+    factory = _factory(node.get_type_info().version_id)
+    return factory.create(node.get_type_name(), list(inputs), {**node.get_attributes(), **attributes})
+
+
+def _finished(model: ov.Model, graph: ComputationGraph, writer: _Writer) -> ShardedModel:
+    """The model with its ops under their names, and the device of each; what is known goes with who reads it."""
+    for node in model.get_ordered_ops():
+        number, _, rest = node.get_friendly_name().partition(".")
+        if node.get_name() not in writer.device:
+            node.set_friendly_name(graph.op_names[int(number)] + rest)
+    model.validate_nodes_and_infer_types()
+    name_uniquely(model)
+    device = writer.device | writer.kept
+    ordered = model.get_ordered_ops()
+    for node in reversed(ordered):
+        for value in node.input_values():
+            device.setdefault(value.get_node().get_name(), device[node.get_name()])
+    devices = tuple(device.setdefault(node.get_name(), 0) for node in ordered)
+    return ShardedModel(model, graph_of(model), devices)

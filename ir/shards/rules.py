@@ -1,0 +1,475 @@
+"""Rules: how an axis passes through an op, so that a device can compute a range of its result.
+
+A rule is told the range of the result that is wanted, and says which range of every input that takes, and what has to
+change in the op. An op of a type without a rule, or whose rule gives None, is computed as a whole.
+
+Sizes that are not known before the data are -1; an axis that is divided has a known size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from math import prod
+from typing import Any, TypeAlias
+
+import numpy as np
+import openvino as ov
+from numpy.typing import NDArray
+
+Shape: TypeAlias = tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class Span:
+    """A range of a tensor along an axis: the indices from ``first`` up to ``last``, which is not part of it."""
+
+    axis: int
+    first: int
+    last: int
+
+    def along(self, axis: int) -> Span:
+        """The same range of another axis."""
+        return Span(axis, self.first, self.last)
+
+    def __or__(self, other: Span) -> Span:
+        """The smallest range that holds both, which lie along one axis."""
+        return Span(self.axis, min(self.first, other.first), max(self.last, other.last))
+
+
+@dataclass(frozen=True)
+class Piece:
+    """What computes a range of an op: the range of each input (None: all of it), and what differs from the op.
+
+    ``attributes`` replace those of the op; ``constants`` are what inputs read in place of what the op's own read.
+    """
+
+    inputs: tuple[Span | None, ...]
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    constants: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+
+
+class Op:
+    """A node as rules see it."""
+
+    def __init__(self, node: ov.Node) -> None:
+        self.node = node
+        self.type: str = node.get_type_name()
+        self.inputs = tuple(shape_of(value) for value in node.input_values())
+        self.outputs = tuple(shape_of(value) for value in node.outputs())
+
+    @cached_property
+    def attributes(self) -> dict[str, Any]:
+        """The attributes by name."""
+        return dict(self.node.get_attributes())
+
+    @property
+    def rank(self) -> int:
+        """The number of axes of the first result."""
+        return len(self.outputs[0])
+
+    def constant(self, port: int) -> list[int] | None:
+        """The integers that an input is known to be, None where it is not known or missing."""
+        if port >= len(self.inputs):
+            return None
+        source = self.node.input_value(port).get_node()
+        if source.get_type_name() != "Constant" or not source.get_output_element_type(0).is_integral():
+            return None
+        return [int(value) for value in np.atleast_1d(source.get_data())]
+
+    def axes(self, port: int) -> set[int] | None:
+        """The axes of input 0 that a constant names, counted from the front; None where they are not known."""
+        found = self.constant(port)
+        return None if found is None else {axis % len(self.inputs[0]) for axis in found}
+
+    def only(self, span: Span | None, port: int = 0) -> Piece | None:
+        """A piece that reads a range of one input and all of the others; None where there is no range."""
+        if span is None:
+            return None
+        return Piece(tuple(span if i == port else None for i in range(len(self.inputs))))
+
+
+Rule: TypeAlias = Callable[[Op, Span], Piece | None]
+
+
+def shape_of(value: Any) -> Shape:
+    """The sizes of a tensor, -1 where one is not known; no sizes for a tensor of unknown rank."""
+    shape = value.get_partial_shape()
+    if shape.rank.is_dynamic:
+        return ()
+    return tuple(-1 if size.is_dynamic else size.get_length() for size in shape)
+
+
+def broadcast(shape: Shape, rank: int, span: Span) -> Span | None:
+    """The range of an input that NumPy's broadcasting gives the range ``span`` of a result of so many axes."""
+    axis = span.axis - (rank - len(shape))
+    return None if axis < 0 or shape[axis] == 1 else span.along(axis)
+
+
+def elementwise(op: Op, span: Span) -> Piece | None:
+    """Each number from those at the same place."""
+    if len(op.inputs) > 1 and op.attributes.get("auto_broadcast", "numpy") == "pdpd":
+        return None
+    return Piece(tuple(broadcast(shape, op.rank, span) for shape in op.inputs))
+
+
+def of_first(op: Op, span: Span) -> Piece | None:
+    """The first input is read at the same place, the others as they are."""
+    return op.only(span)
+
+
+def prelu(op: Op, span: Span) -> Piece | None:
+    """A slope of one axis belongs to the channels, axis 1."""
+    slope = op.inputs[1]
+    if len(slope) != 1 or len(op.inputs[0]) == 1:
+        return elementwise(op, span)
+    return Piece((span, span.along(0) if span.axis == 1 and slope[0] != 1 else None))
+
+
+def matmul(op: Op, span: Span) -> Piece | None:
+    """Rows of the result from rows of the first input, columns from columns of the second."""
+    a, b = op.inputs
+    if min(len(a), len(b)) < 2:
+        return None
+    if span.axis == op.rank - 1:
+        return op.only(span.along(len(b) - (2 if op.attributes["transpose_b"] else 1)), port=1)
+    if span.axis == op.rank - 2:
+        return op.only(span.along(len(a) - (1 if op.attributes["transpose_a"] else 2)))
+    return elementwise(op, span)
+
+
+def _pads(op: Op, axis: int, size: int, kernel: int, stride: int, dilation: int) -> tuple[int, int]:
+    """The padding before and behind spatial axis ``axis``, whatever ``auto_pad`` says."""
+    auto = op.attributes.get("auto_pad", "explicit")
+    if auto == "valid":
+        return 0, 0
+    if auto in ("same_upper", "same_lower"):
+        total = max((-(-size // stride) - 1) * stride + (kernel - 1) * dilation + 1 - size, 0)
+        small = total // 2
+        return (small, total - small) if auto == "same_upper" else (total - small, small)
+    return op.attributes["pads_begin"][axis - 2], op.attributes["pads_end"][axis - 2]
+
+
+def _window(op: Op, span: Span, kernel: int, stride: int, dilation: int) -> tuple[Span, dict[str, Any], int] | None:
+    """The rows that windows over ``span`` reach, the attributes that pad them, and how far they reach beyond padding.
+
+    Padding stays at the outer edges alone. None where windows lie in the padding.
+    """
+    axis, size = span.axis, op.inputs[0][span.axis]
+    before, behind = _pads(op, axis, size, kernel, stride, dilation)
+    first = span.first * stride - before
+    last = (span.last - 1) * stride - before + (kernel - 1) * dilation + 1
+    if min(last, size) <= max(first, 0):
+        return None
+    begins, ends = [], []
+    for other in range(2, len(op.inputs[0])):
+        pads = _pads(op, other, op.inputs[0][other], *_kernel(op, other))
+        begins.append(max(-first, 0) if other == axis else pads[0])
+        ends.append(max(last - size, 0) if other == axis else pads[1])
+    attributes = {"pads_begin": begins, "pads_end": ends, "auto_pad": "explicit"}
+    return Span(axis, max(first, 0), min(last, size)), attributes, last - size - behind
+
+
+def _kernel(op: Op, axis: int) -> tuple[int, int, int]:
+    """The size, stride and dilation of windows along a spatial axis."""
+    attributes, k = op.attributes, axis - 2
+    size = attributes["kernel"][k] if "kernel" in attributes else op.inputs[1][axis - op.rank]
+    return size, attributes["strides"][k], attributes.get("dilations", [1] * (k + 1))[k]
+
+
+def convolution(op: Op, span: Span) -> Piece | None:
+    """Rows from the rows that windows reach (the halo), channels from their filters, inferences from themselves."""
+    if span.axis == 0:
+        return op.only(span)
+    if span.axis == 1:
+        return op.only(span.along(0), port=1)
+    found = _window(op, span, *_kernel(op, span.axis))
+    return found and Piece((found[0], None), found[1])
+
+
+def group_convolution(op: Op, span: Span) -> Piece | None:
+    """As a convolution; channels in whole groups, which read channels of their own."""
+    if span.axis != 1:
+        return convolution(op, span)
+    groups, each_out, each_in = op.inputs[1][:3]
+    if groups < 0 or span.first % each_out or span.last % each_out:
+        return None
+    first, last = span.first // each_out, span.last // each_out
+    return Piece((Span(1, first * each_in, last * each_in), Span(0, first, last)))
+
+
+def pool(op: Op, span: Span) -> Piece | None:
+    """Rows from the rows that windows reach; channels and inferences from themselves."""
+    if len(op.outputs) > 1 and op.node.output(1).get_target_inputs():
+        return None  # indices into a whole tensor
+    if span.axis < 2:
+        return op.only(span)
+    found = _window(op, span, *_kernel(op, span.axis))
+    if found is None:
+        return None
+    rows, attributes, beyond = found
+    if op.attributes.get("rounding_type", "floor") != "floor":
+        # windows that a ceiling adds may leave the other axes' padding: their pads grow to hold whole windows
+        if op.type == "AvgPool" and not op.attributes["exclude-pad"]:
+            return None
+        for other in range(2, op.rank):
+            if other != span.axis:
+                reach = _reach(op, other)
+                attributes["pads_end"][other - 2] = max(reach - op.inputs[0][other], 0)
+    elif beyond > 0:
+        return None
+    return Piece((rows,), {**attributes, "rounding_type": "floor"})
+
+
+def _reach(op: Op, axis: int) -> int:
+    """Where the last window along an axis ends."""
+    kernel, stride, dilation = _kernel(op, axis)
+    before, _ = _pads(op, axis, op.inputs[0][axis], kernel, stride, dilation)
+    return (op.outputs[0][axis] - 1) * stride - before + (kernel - 1) * dilation + 1
+
+
+def concat(op: Op, span: Span) -> Piece | None:
+    """Along the axes that it does not join."""
+    return None if op.attributes["axis"] % op.rank == span.axis else Piece((span,) * len(op.inputs))
+
+
+def split(op: Op, span: Span) -> Piece | None:
+    """Along the axes that it does not split."""
+    axes = op.axes(1)
+    return None if axes is None or span.axis in axes else op.only(span)
+
+
+def transpose(op: Op, span: Span) -> Piece | None:
+    """The axis that the order puts there."""
+    order = op.constant(1)
+    if order is None:
+        return None
+    return op.only(span.along((order or list(range(op.rank))[::-1])[span.axis]))
+
+
+def through_reshape(source: Shape, target: Shape, span: Span) -> Span | None:
+    """The range of a tensor of shape ``source`` that holds ``span`` of the same numbers in shape ``target``.
+
+    The axis has to survive as a factor: what lies before it is the same, and the range ends where the other begins.
+    """
+    behind = prod(target[span.axis + 1 :])
+    for axis, size in enumerate(source):
+        before, rest = source[:axis], source[axis + 1 :]
+        is_same = before == target[: span.axis] or (
+            min((*before, *target[: span.axis]), default=0) >= 0 and prod(before) == prod(target[: span.axis])
+        )
+        if not is_same or (size == 1 and target[span.axis] != 1):
+            continue
+        if size == target[span.axis]:
+            return span.along(axis)
+        if min((*rest, *target[span.axis + 1 :]), default=0) < 0 or size < 0:
+            return None
+        first, last, step = span.first * behind, span.last * behind, prod(rest)
+        if first % step or last % step or size * step != target[span.axis] * behind:
+            return None
+        return Span(axis, first // step, last // step)
+    return None
+
+
+def reshape(op: Op, span: Span) -> Piece | None:
+    """Axes that survive as a factor; the pattern gets the size of the range."""
+    source = through_reshape(op.inputs[0], op.outputs[0], span)
+    if source is None:
+        return None
+    pattern, size, keeps_zeros = op.constant(1), span.last - span.first, bool(op.attributes.get("special_zero"))
+    if pattern is None:
+        if op.outputs[0].count(-1) > 1:
+            return None
+        pattern, keeps_zeros = list(op.outputs[0]), False
+    if pattern[span.axis] > 0 or (pattern[span.axis] == 0 and source.axis != span.axis):
+        pattern = [size if axis == span.axis else each for axis, each in enumerate(pattern)]
+    return Piece((source, None), {"special_zero": keeps_zeros}, {1: np.array(pattern)})
+
+
+def unsqueeze(op: Op, span: Span) -> Piece | None:
+    """The axis without those that it adds before it."""
+    added = op.constant(1)
+    if added is None:
+        return None
+    added = [axis % op.rank for axis in added]
+    return None if span.axis in added else op.only(span.along(span.axis - sum(axis < span.axis for axis in added)))
+
+
+def squeeze(op: Op, span: Span) -> Piece | None:
+    """The axis with those that it drops before it."""
+    dropped = {axis for axis, size in enumerate(op.inputs[0]) if size == 1} if len(op.inputs) == 1 else op.axes(1)
+    return _kept(op, span, dropped)
+
+
+def _kept(op: Op, span: Span, dropped: set[int] | None) -> Piece | None:
+    """The axis as it is counted in the input, some of whose axes the result has not."""
+    if dropped is None or len(op.inputs[0]) - len(dropped) != op.rank:
+        return None
+    return op.only(span.along([axis for axis in range(len(op.inputs[0])) if axis not in dropped][span.axis]))
+
+
+def reduction(op: Op, span: Span) -> Piece | None:
+    """Along the axes that it keeps."""
+    axes = op.axes(1)
+    if axes is None:
+        return None
+    if op.attributes.get("keep_dims"):
+        return None if span.axis in axes else op.only(span)
+    return _kept(op, span, axes)
+
+
+def over_other_axes(op: Op, span: Span) -> Piece | None:
+    """Each slice along the axes that its last input names by itself: MVN, NormalizeL2, LRN, CumSum, Interpolate."""
+    axes = op.axes(len(op.inputs) - 1)
+    return None if len(op.inputs) < 2 or axes is None or span.axis in axes else op.only(span)
+
+
+def softmax(op: Op, span: Span) -> Piece | None:
+    """Along the axes that it does not sum over; Split and TopK name their axis likewise."""
+    return None if op.attributes["axis"] % op.rank == span.axis else op.only(span)
+
+
+def batch_norm(op: Op, span: Span) -> Piece | None:
+    """Channels with their statistics."""
+    return Piece((span, *[span.along(0) if span.axis == 1 else None] * (len(op.inputs) - 1)))
+
+
+def gather(op: Op, span: Span) -> Piece | None:
+    """Axes of the data beside the one that is looked up, and those of the indices."""
+    axes, indices = op.axes(2), len(op.inputs[1])
+    if axes is None or op.attributes.get("batch_dims", 0):
+        return None
+    (axis,) = axes
+    if axis <= span.axis < axis + indices:
+        return op.only(span.along(span.axis - axis), port=1)
+    return op.only(span if span.axis < axis else span.along(span.axis - indices + 1))
+
+
+def attention(op: Op, span: Span) -> Piece | None:
+    """Heads and inferences by themselves; queries with their rows of the mask; columns of the values."""
+    queries, rank = op.inputs[0], op.rank
+    mask = op.inputs[3] if len(op.inputs) > 3 else ()
+    others = (None,) * max(len(op.inputs) - 4, 0)
+    if span.axis == rank - 1:
+        return op.only(span, port=2)
+    if span.axis == rank - 2:
+        if op.attributes["causal"]:
+            return None
+        masked = (broadcast(mask, rank, span),) if len(op.inputs) > 3 else ()
+        return Piece((span, None, None, *masked, *others))
+    if any(len(shape) != len(queries) for shape in op.inputs[:3]):
+        return None
+    ports = (*op.inputs[:3], *((mask,) if len(op.inputs) > 3 else ()))
+    return Piece((*(broadcast(shape, rank, span) for shape in ports), *others))
+
+
+def pad(op: Op, span: Span) -> Piece | None:
+    """Along the axes that get no padding."""
+    begins, ends = op.constant(1), op.constant(2)
+    if begins is None or ends is None or begins[span.axis] or ends[span.axis]:
+        return None
+    return op.only(span)
+
+
+def strided_slice(op: Op, span: Span) -> Piece | None:
+    """Along the axes of which it takes all, where none is added or dropped."""
+    masks = ("new_axis_mask", "shrink_axis_mask", "ellipsis_mask")
+    begins = op.constant(1)
+    if begins is None or any(any(op.attributes.get(mask, ())) for mask in masks):
+        return None
+    ignored = [*op.attributes["begin_mask"], *[1] * op.rank]
+    starts = [*begins, *[0] * op.rank]
+    is_all = op.inputs[0][span.axis] == op.outputs[0][span.axis] and (ignored[span.axis] or starts[span.axis] == 0)
+    return op.only(span) if is_all else None
+
+
+def slice_(op: Op, span: Span) -> Piece | None:
+    """Along the axes that it does not name."""
+    axes = op.axes(4) if len(op.inputs) > 4 else set(range(len(op.constant(1) or op.inputs[0])))
+    return None if axes is None or span.axis in axes else op.only(span)
+
+
+def broadcast_op(op: Op, span: Span) -> Piece | None:
+    """Axes along which it repeats nothing, or which it makes; the target gets the size of the range."""
+    if op.attributes["mode"] not in ("numpy", "bidirectional"):
+        return None
+    target = op.constant(1) or (None if -1 in op.outputs[0] else list(op.outputs[0]))
+    if target is None:
+        return None
+    axis = span.axis - (op.rank - len(target))
+    if axis >= 0 and target[axis] != 1:
+        target = [span.last - span.first if k == axis else size for k, size in enumerate(target)]
+    return Piece((broadcast(op.inputs[0], op.rank, span), None), {}, {1: np.array(target)})
+
+
+def tile(op: Op, span: Span) -> Piece | None:
+    """Axes along which it repeats nothing."""
+    repeats = op.constant(1)
+    if repeats is None or len(repeats) > len(op.inputs[0]) or op.rank != len(op.inputs[0]):
+        return None
+    repeats = [1] * (op.rank - len(repeats)) + repeats
+    return op.only(span) if repeats[span.axis] == 1 else None
+
+
+_ELEMENTWISE = (
+    "Abs Acos Acosh Add Asin Asinh Atan Atanh Ceiling Clamp Convert Cos Cosh Divide Elu Equal Erf Exp FakeQuantize "
+    "Floor FloorMod Gelu Greater GreaterEqual HSigmoid HSwish IsFinite IsInf IsNaN Less LessEqual Log LogicalAnd "
+    "LogicalNot LogicalOr LogicalXor Maximum Minimum Mish Mod Multiply Negative NotEqual Power Relu Round Select "
+    "Sigmoid Sign Sin Sinh SoftPlus SoftSign Sqrt SquaredDifference Subtract Tan Tanh"
+)
+RULES: dict[str, Rule] = {
+    **dict.fromkeys(_ELEMENTWISE.split(), elementwise),
+    **dict.fromkeys("ConvertLike HardSigmoid Selu Swish".split(), of_first),
+    **dict.fromkeys("ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum".split(), reduction),
+    **dict.fromkeys("CumSum Interpolate LRN MVN NormalizeL2".split(), over_other_axes),
+    **dict.fromkeys("LogSoftmax Softmax TopK".split(), softmax),
+    **dict.fromkeys("Split VariadicSplit".split(), split),
+    **dict.fromkeys("AvgPool MaxPool".split(), pool),
+    "BatchNormInference": batch_norm,
+    "Broadcast": broadcast_op,
+    "Concat": concat,
+    "Convolution": convolution,
+    "Gather": gather,
+    "GroupConvolution": group_convolution,
+    "MatMul": matmul,
+    "PRelu": prelu,
+    "Pad": pad,
+    "Reshape": reshape,
+    "ScaledDotProductAttention": attention,
+    "Slice": slice_,
+    "Squeeze": squeeze,
+    "StridedSlice": strided_slice,
+    "Tile": tile,
+    "Transpose": transpose,
+    "Unsqueeze": unsqueeze,
+}
+"""By op type; the next op is one entry more."""
+
+
+def piece_of(op: Op, span: Span) -> Piece | None:
+    """What computes a range of an op's result, None where the op has no rule for it."""
+    rule = RULES.get(op.type)
+    return rule(op, span) if rule is not None else None
+
+
+def contraction(op: Op) -> tuple[Span, Span] | None:
+    """The axes of the first two inputs that an op sums over, all of them; None where it has none.
+
+    A range of both gives a partial result; the sum of those over all ranges is the op's.
+    """
+    if op.type == "Convolution":
+        axes = (1, 1)
+    elif op.type == "MatMul" and min(map(len, op.inputs)) >= 2:
+        a, b = map(len, op.inputs)
+        axes = (a - (2 if op.attributes["transpose_a"] else 1), b - (1 if op.attributes["transpose_b"] else 2))
+    else:
+        return None
+    size = op.inputs[0][axes[0]]
+    return (Span(axes[0], 0, size), Span(axes[1], 0, size)) if size > 0 else None
+
+
+def partial_piece(op: Op, first: int, last: int) -> Piece | None:
+    """What computes a partial result of an op from a range of what it sums over."""
+    found = contraction(op)
+    return found and Piece((Span(found[0].axis, first, last), Span(found[1].axis, first, last)))
