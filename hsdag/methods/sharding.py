@@ -1,0 +1,314 @@
+"""Choosing shards: which regions of a model devices compute together, by dynamic programming over cut tensors.
+
+Whole ops cannot make a chain faster: one op is ready at a time. A region that several devices compute together takes
+at least 1 / sum(1 / t_d) of their times t_d for it, and the syncs at its ends. The model falls into segments between
+tensors through which all paths pass; for every run of segments there are a few ways to compute it, and the cheapest
+sequence of ways is found exactly (SHARDING section 5).
+
+Legend: N ops, D devices, K segments.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import TypeAlias
+
+import numpy as np
+
+from hsdag.ir.graph.computation_graph import BoolArray, FloatArray
+from hsdag.ir.shards.regions import Region, Scheme, Shapes
+
+LEAST_SHARE = 1e-4
+"""Of the model's work: ops that do less are no reason to divide a region, and what reads nothing else runs anywhere."""
+
+MOST_SEGMENTS = 8
+"""That are divided as one region by rows: halos grow with every one."""
+
+Layout: TypeAlias = tuple[int, ...]
+"""Of a cut tensor: (d,) on device d, () on every device, (axis, bounds...) divided along an axis."""
+
+EVERYWHERE: Layout = ()
+
+
+@dataclass(frozen=True, eq=False)
+class ShardCosts:
+    """Seconds of each op on each device while the others work, and what going from a device to another takes."""
+
+    time_s: FloatArray  # [N, D]
+    link_latency_s: FloatArray  # [D, D]
+    link_bandwidth_bytes_per_s: FloatArray  # [D, D]
+    launch_s: FloatArray  # [D]
+
+    def transfer_s(self, size_bytes: float) -> float:
+        """A sync: the slowest pair hands so many bytes over, and a part more is started."""
+        pairs = ~np.eye(len(self.launch_s), dtype=np.bool_)
+        latency, bandwidth = self.link_latency_s[pairs], self.link_bandwidth_bytes_per_s[pairs]
+        return float(np.max(latency + size_bytes / bandwidth) + 2 * self.launch_s.max())
+
+
+@dataclass(frozen=True, eq=False)
+class Sharding:
+    """Regions that devices compute together, the device of every other op [N], and the seconds that were predicted.
+
+    ``bound_s`` is what the same regions take without any sync.
+    """
+
+    regions: tuple[Region, ...]
+    devices: tuple[int, ...]
+    predicted_s: float
+    bound_s: float
+
+
+@dataclass(frozen=True, eq=False)
+class _Way:
+    """A way to compute a run of segments, from the layout of what it reads to that of what it gives."""
+
+    end: Layout
+    regions: tuple[Region, ...]
+    device: int | None  # that computes the rest; None where all do
+    compute_s: float
+    sync_s: float
+    reads: Layout  # how it wants to find what it reads; a whole tensor is found on its device for nothing
+
+
+class ShardChooser:
+    """The ways to divide one model over devices, whose ``costs`` are known."""
+
+    def __init__(self, shapes: Shapes, costs: ShardCosts) -> None:
+        self.shapes = shapes
+        self.costs = costs
+        self.num_devices = costs.time_s.shape[1]
+        graph = shapes.graph
+        self._runs = np.array(shapes.runs)
+        self._time_s = np.where(self._runs[:, None], np.nan_to_num(costs.time_s), 0.0)
+        self._is_main = self._main_ops()
+        self._cuts = self._cut_ops()
+        bounds = [-1, *self._cuts]
+        self._segments = [
+            [v for v in range(first + 1, last + 1) if self._is_main[v]] for first, last in itertools.pairwise(bounds)
+        ]
+        self._sides = [v for v in range(graph.num_ops) if self._runs[v] and not self._is_main[v]]
+        self._ways = cache(self._ways_of)
+
+    def _main_ops(self) -> BoolArray:
+        """[N] ops that do a share of the work worth dividing, or depend on one; all others are cheap to repeat."""
+        graph, work = self.shapes.graph, self._time_s.max(axis=1)
+        is_main = work > LEAST_SHARE * work.sum()
+        is_main &= np.isin(graph.op_types, ["MatMul", "Convolution", "GroupConvolution", "Gather"]) & self._runs
+        for v in graph.topological_order.tolist():
+            if self._runs[v] and not is_main[v]:
+                is_main[v] = is_main[graph.predecessors.of(v)].any()
+        return is_main
+
+    def _cut_ops(self) -> list[int]:
+        """Ops through whose results every path of the main ops goes, in order, and the last main op."""
+        graph, furthest, found = self.shapes.graph, -1, []
+        main = np.flatnonzero(self._is_main)
+        for v in main.tolist():
+            readers = [u for u in graph.successors.of(v).tolist() if self._is_main[u]]
+            if furthest <= v and readers:
+                found.append(v)
+            furthest = max([furthest, *readers])
+        return [*found, *([int(main[-1])] if len(main) and int(main[-1]) not in found else [])]
+
+    def best(self, start_shares: Sequence[float] | None = None) -> Sharding | None:
+        """The cheapest sequence of ways; None where it divides nothing."""
+        if not self._segments:
+            return None
+        speed = 1.0 / np.maximum(self._time_s.sum(axis=0), 1e-12)
+        shares = np.asarray(start_shares if start_shares is not None else speed / speed.sum())
+        cost: list[dict[Layout, tuple[float, Layout, int, _Way | None]]] = [{EVERYWHERE: (0.0, EVERYWHERE, 0, None)}]
+        for j in range(1, len(self._segments) + 1):
+            found: dict[Layout, tuple[float, Layout, int, _Way | None]] = {}
+            for i in range(max(0, j - MOST_SEGMENTS), j):
+                for way in self._ways(i, j, tuple(shares)):
+                    for layout, (before_s, *_) in cost[i].items():
+                        total_s = before_s + way.compute_s + way.sync_s + self._sync_s(i, layout, way.reads)
+                        if total_s < found.get(way.end, (np.inf,))[0]:
+                            found[way.end] = total_s, layout, i, way
+            cost.append(found)
+        end = min(cost[-1], key=lambda layout: cost[-1][layout][0])
+        return self._followed_back(cost, end)
+
+    def _followed_back(
+        self, cost: list[dict[Layout, tuple[float, Layout, int, _Way | None]]], end: Layout
+    ) -> Sharding | None:
+        predicted_s, j, layout, ways = cost[-1][end][0], len(cost) - 1, end, []
+        while j > 0:
+            _, before, i, way = cost[j][layout]
+            assert way is not None  # only the beginning has none
+            ways.append((i, j, way))
+            j, layout = i, before
+        if not any(way.regions for _, _, way in ways):
+            return None
+        regions: list[Region] = []
+        devices = np.zeros(self.shapes.graph.num_ops, dtype=np.int64)
+        everywhere = dict.fromkeys(range(self.num_devices), (0, 1))
+        repeated = list(self._sides)
+        for i, j, way in reversed(ways):
+            ops = [v for segment in self._segments[i:j] for v in segment]
+            divided = {v for region in way.regions for v in region.ops}
+            regions += way.regions
+            rest = [v for v in ops if v not in divided]
+            if way.device is None:
+                repeated += rest
+            else:
+                devices[rest] = way.device
+        if repeated:
+            regions.append(Region("replicated", tuple(sorted(repeated)), (None,) * len(repeated), everywhere))
+        bound_s = sum(way.compute_s for *_, way in ways)
+        return Sharding(tuple(regions), tuple(devices.tolist()), predicted_s, bound_s)
+
+    def _ways_of(self, i: int, j: int, shares: tuple[float, ...]) -> list[_Way]:
+        """The ways to compute segments i up to j."""
+        ops = [v for segment in self._segments[i:j] for v in segment]
+        ways: list[_Way] = []
+        if j == i + 1:
+            total = self._time_s[ops].sum(axis=0)
+            ways += [_Way((d,), (), d, float(total[d]), 0.0, (d,)) for d in range(self.num_devices)]
+            ways += self._inner(ops, shares)
+        ways += self._rows(i, ops, shares, needs_all=j > i + 1)
+        return ways
+
+    def _inner(self, ops: Sequence[int], shares: tuple[float, ...]) -> list[_Way]:
+        """The segment with its heavy ops divided, by partial sums or columns, and all others on every device."""
+        heavy = sorted((v for v in ops if self._is_heavy(v)), reverse=True)
+        chosen: list[tuple[Region, FloatArray, float]] = []
+        taken: set[int] = set()
+        for v in heavy:
+            if v in taken:
+                continue
+            found = [
+                each
+                for scheme, axis in self._inner_schemes(v)
+                if (each := self._divided(scheme, v, axis, set(range(ops[0])) | taken, shares)) is not None
+            ]
+            found = [each for each in found if self._gain(each) > 0 and self._is_closed(each[0])]
+            if found:
+                best = max(found, key=self._gain)
+                chosen.append(best)
+                taken |= set(best[0].ops)
+        if not chosen:
+            return []
+        rest = self._time_s[[v for v in ops if v not in taken]].sum(axis=0)
+        compute_s = float(rest.max() + sum(each[1].max() for each in chosen))
+        sync_s = sum(each[2] for each in chosen)
+        return [_Way(EVERYWHERE, tuple(each[0] for each in chosen), None, compute_s, sync_s, EVERYWHERE)]
+
+    def _gain(self, found: tuple[Region, FloatArray, float]) -> float:
+        region, each_s, sync_s = found
+        return float(self._time_s[list(region.ops)].sum(axis=0).min() - each_s.max() - sync_s)
+
+    def _is_heavy(self, v: int) -> bool:
+        is_kernel = self.shapes.op(v).type in ("MatMul", "Convolution", "GroupConvolution")
+        return is_kernel and bool(self._time_s[v].max() > LEAST_SHARE * self._time_s.sum(axis=0).max())
+
+    def _inner_schemes(self, v: int) -> list[tuple[Scheme, int | None]]:
+        op = self.shapes.op(v)
+        if op.type == "MatMul":
+            return [("hidden", None), ("columns", op.rank - 1)]
+        return [("channels", None), ("channels", 1)]
+
+    def _divided(
+        self, scheme: Scheme, last: int, axis: int | None, stop: set[int], shares: tuple[float, ...]
+    ) -> tuple[Region, FloatArray, float] | None:
+        """A region with its shares, the seconds of each device [D] for it, and those of the sync behind it."""
+        region = self.shapes.region(scheme, last, axis, stop)
+        grain = region and self.shapes.grain(region)
+        if region is None or grain is None:
+            return None
+        if scheme == "hidden" and any(
+            self.shapes.op(v).type in ("Softmax", "ScaledDotProductAttention") for v in region.ops
+        ):
+            region = replace(region, scheme="heads")
+        extent = self.shapes.extent(region)
+        bounds = [0, *(round(extent * share / grain) * grain for share in np.cumsum(shares)[:-1]), extent]
+        region = replace(
+            region,
+            shares={d: (a, b) for d, (a, b) in enumerate(itertools.pairwise(bounds)) if a < b},
+        )
+        each_s = self._region_s(region)
+        if each_s is None or len(region.shares) < 2:
+            return None
+        size = float(self.shapes.graph.output_bytes[last])
+        return region, each_s, self.costs.transfer_s(size if axis is None else size * (1 - min(shares)))
+
+    def _region_s(self, region: Region) -> FloatArray | None:
+        """[D] seconds of each device for its share, halos included; None where the region cannot be divided so."""
+        found = np.zeros(self.num_devices)
+        extent = self.shapes.extent(region)
+        for d, (first, last) in region.shares.items():
+            pieces = self.shapes.pieces(region, d)
+            if pieces is None:
+                return None
+            for v, (span, _) in pieces.items():
+                share = (last - first) / extent
+                if span is not None:
+                    share = (span.last - span.first) / self.shapes.op(v).outputs[0][span.axis]
+                found[d] += share * self._time_s[v, d]
+        return found
+
+    def _rows(self, i: int, ops: Sequence[int], shares: tuple[float, ...], *, needs_all: bool) -> list[_Way]:
+        """The segments with what ends in their last op divided along an axis of its result."""
+        last = ops[-1]
+        op = self.shapes.op(last)
+        ways = []
+        for axis in range(op.rank):
+            if op.outputs[0][axis] < self.num_devices:
+                continue
+            found = self._divided("rows", last, axis, set(range(ops[0])), shares)
+            if found is None or not self._is_closed(found[0]):
+                continue
+            region, each_s, _ = found
+            rest = [v for v in ops if v not in set(region.ops)]
+            if any(self._is_heavy(v) for v in rest) or (needs_all and rest):
+                continue
+            compute_s = float((each_s + self._time_s[rest].sum(axis=0)).max())
+            bounds = tuple(b for _, b in region.shares.values())
+            sync_s = self.costs.transfer_s(self._read_bytes(region)) if i > 0 else 0.0
+            ways.append(_Way((axis, *bounds), (region,), None, compute_s, sync_s, (axis, *self._entry(region, i))))
+        return ways
+
+    def _entry(self, region: Region, i: int) -> tuple[int, ...]:
+        """Where devices change in what a region by rows reads, as the bounds of its own end (halos are extra)."""
+        if i == 0:
+            return ()
+        size = self.shapes.op(self._cuts[i - 1]).outputs[0]
+        axis = region.axes[-1]
+        if axis is None or axis >= len(size):
+            return ()
+        extent = self.shapes.extent(region)
+        return tuple(round(b * size[axis] / extent) for _, b in region.shares.values())
+
+    def _read_bytes(self, region: Region) -> float:
+        """Bytes that a device reads of what is made outside a region, its own share and halos, at most."""
+        found = [0.0]
+        for d in region.shares:
+            pieces = self.shapes.pieces(region, d) or {}
+            reads: dict[int, float] = {}
+            for v, (_, piece) in pieces.items():
+                for port, need in enumerate(piece.inputs):
+                    u = self.shapes.producer(v, port)
+                    if u >= 0 and u not in pieces and self.shapes.runs[u]:
+                        length = 1 if need is None else self.shapes.op(u).outputs[0][need.axis]
+                        part = 1.0 if need is None else (need.last - need.first) / length
+                        reads[u] = max(reads.get(u, 0.0), part * float(self.shapes.graph.output_bytes[u]))
+            found.append(sum(reads.values()))
+        return max(found)
+
+    def _is_closed(self, region: Region) -> bool:
+        """Whether nothing outside a region reads anything but its end."""
+        inside = set(region.ops)
+        return all(u in inside for v in region.ops[:-1] for u in self.shapes.graph.successors.of(v).tolist())
+
+    def _sync_s(self, i: int, found: Layout, wanted: Layout) -> float:
+        """Seconds to bring what the first i segments give from one layout to another."""
+        if i == 0 or found in (wanted, EVERYWHERE):
+            return 0.0
+        size = float(self.shapes.graph.output_bytes[self._cuts[i - 1]])
+        if len(found) > 1 and len(wanted) > 1 and found[0] == wanted[0]:
+            return 0.0  # the same axis: the halo counts with the region
+        return self.costs.transfer_s(size)
