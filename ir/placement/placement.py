@@ -21,6 +21,8 @@ if TYPE_CHECKING:  # what loads OpenVINO is imported where it is used: simulator
 
 FORMAT_NAME: Literal["hsdag-placement"] = "hsdag-placement"
 FORMAT_VERSION: Literal[2] = 2
+SHARDED_VERSION: Literal[3] = 3
+"""Of placements that divide ops, which the versions before do not know."""
 
 RT_INFO_PATH = ["hsdag", "placement"]
 """Where an exported IR carries its placement: rt_info of the model itself survives serialisation."""
@@ -101,21 +103,36 @@ class SpeedupRecord(Record):
     ci95: tuple[float, float]
 
 
+class ShardRecord(Record):
+    """A region that devices compute together (SHARDING section 3): ops in topological order, by canonical names.
+
+    ``axis`` has the axis of each op along which its result is divided. The last op of ``hidden`` and ``heads``, and of
+    ``channels`` where it has none, sums over its share; ``replicated`` ops have none at all. ``shares`` are ranges of
+    what the last op divides, or sums over, by device.
+    """
+
+    scheme: Literal["rows", "hidden", "heads", "channels", "columns", "replicated"]
+    ops: tuple[str, ...] = Field(min_length=1)
+    axis: dict[str, int] = {}
+    shares: dict[str, tuple[int, int]] = Field(min_length=1)
+
+
 class Placement(Record):
     """A device per op, complete by construction.
 
     ``data_shapes`` are the scenarios on which a model with dynamic shapes was measured, as ``--data-shape`` takes them.
 
     ``affinity`` and ``priority`` name the ops by ``ComputationGraph.canonical_names``, in files of version 1 by
-    OpenVINO's friendly names; ``names`` gives the friendly name of each op. Raises FileFormatError (``load``) or a
-    pydantic error when an affinity names a device that ``devices`` does not list.
+    OpenVINO's friendly names; ``names`` gives the friendly name of each op. Ops of ``shards`` have no affinity: several
+    devices compute them. Raises FileFormatError (``load``) or a pydantic error when an affinity names a device that
+    ``devices`` does not list.
     """
 
     format: Literal["hsdag-placement"] = FORMAT_NAME
-    version: Literal[1, 2] = FORMAT_VERSION
+    version: Literal[1, 2, 3] = FORMAT_VERSION
     model: ModelRecord
     devices: list[DeviceRecord] = Field(min_length=1)
-    affinity: dict[str, str] = Field(min_length=1)
+    affinity: dict[str, str]
     names: dict[str, str] = {}
     method: str
     seed: int
@@ -127,6 +144,7 @@ class Placement(Record):
     priority: dict[str, int] | None = None
     created_with: dict[str, str] = {}
     data_shapes: tuple[str, ...] | None = None
+    shards: tuple[ShardRecord, ...] | None = None
 
     @model_validator(mode="after")
     def _devices_are_listed(self) -> Placement:
@@ -136,6 +154,14 @@ class Placement(Record):
         for op, device in self.affinity.items():
             if device not in names:
                 raise ValueError(f"affinity of op {op!r} names device {device!r}, which 'devices' does not list")
+        for region in self.shards or ():
+            unlisted = sorted(set(region.shares) - set(names))
+            if unlisted:
+                raise ValueError(f"a share of {region.ops[-1]!r} is for device {unlisted[0]!r}, not in 'devices'")
+        if not self.affinity and not self.shards:
+            raise ValueError("affinity: it names no op, and 'shards' are none")
+        if self.shards and (self.version != SHARDED_VERSION or self.executor == "hetero"):
+            raise ValueError("'shards' need version 3, and an executor that runs devices side by side")
         return self
 
     @field_validator("data_shapes")
@@ -153,7 +179,7 @@ class Placement(Record):
     @property
     def used_devices(self) -> tuple[str, ...]:
         """Devices that hold at least one op, in the order of ``devices``."""
-        used = set(self.affinity.values())
+        used = set(self.affinity.values()) | {name for region in self.shards or () for name in region.shares}
         return tuple(device.name for device in self.devices if device.name in used)
 
     def to_json(self) -> str:
@@ -163,7 +189,7 @@ class Placement(Record):
     @staticmethod
     def from_json(text: str, origin: str = "placement") -> Placement:
         """Parse a document. Raises FileFormatError that names ``origin`` and the path inside the document."""
-        return parse_record(Placement, text, origin, (1, FORMAT_VERSION))
+        return parse_record(Placement, text, origin, (1, FORMAT_VERSION, SHARDED_VERSION))
 
     def save(self, path: str | Path) -> None:
         """Write the file atomically. Raises OutputError."""
@@ -184,14 +210,16 @@ class Placement(Record):
     def devices_of(self, graph: ComputationGraph) -> list[str]:
         """[N] the device of each op of a graph.
 
-        Raises PlacementError when the placement is not for the model of this graph: by the names of its ops and, from
-        version 2 on, by its fingerprint.
+        Raises PlacementError when the placement is not for the model of this graph, by the names of its ops and, from
+        version 2 on, by its fingerprint; and where it divides ops.
         """
-        from hsdag.ir.graph.build import fingerprint
-
         keys = self._keys(graph)
-        if self.version > 1 and fingerprint(graph) != self.model.fingerprint:
-            raise PlacementError(self._mismatch(graph))
+        self.check_model(graph)
+        if self.shards:
+            raise PlacementError(
+                "the placement divides ops over devices, which HETERO does not run: load it with "
+                "hsdag.compile_work_conserving, or write the divided model with 'hsdag export --format ir'"
+            )
         if set(self.affinity) != set(keys):
             odd = sorted(set(self.affinity) ^ set(keys))
             raise PlacementError(f"the affinity map and the model disagree on {len(odd)} ops, the first is {odd[0]!r}")
@@ -199,6 +227,13 @@ class Placement(Record):
         if self.executor != "cuda":  # which copies whatever is read on another device
             check_colocation(graph, devices)
         return devices
+
+    def check_model(self, graph: ComputationGraph) -> None:
+        """Raise PlacementError where the fingerprint says that the placement is for another model."""
+        from hsdag.ir.graph.build import fingerprint
+
+        if self.version > 1 and fingerprint(graph) != self.model.fingerprint:
+            raise PlacementError(self._mismatch(graph))
 
     def priority_of(self, graph: ComputationGraph) -> list[int | None] | None:
         """[N] the rank of each op of a graph, None where it has none; None where no op has one."""

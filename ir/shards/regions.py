@@ -7,12 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
-
-import openvino as ov
+from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.shards.rules import Op, Piece, Span, contraction, partial_piece, piece_of
+
+if TYPE_CHECKING:
+    import openvino as ov
 
 Scheme: TypeAlias = Literal["rows", "hidden", "heads", "channels", "columns", "replicated"]
 """How a region is divided (SHARDING section 4); ``replicated`` ops are computed by every device."""
@@ -69,6 +70,8 @@ class Shapes:
         allow the region to be divided so.
         """
         first, last = region.shares[device]
+        if not 0 <= first < last <= self.extent(region):
+            return None
         axis_of = dict(zip(region.ops, region.axes, strict=True))
         wanted: dict[int, Span] = {}
         found: dict[int, tuple[Span | None, Piece]] = {}
@@ -79,7 +82,7 @@ class Shapes:
                 piece = partial_piece(op, first, last) if axis is None else piece_of(op, Span(axis, first, last))
             else:
                 span = wanted.get(v)
-                piece = span and piece_of(op, span)
+                piece = None if span is None else piece_of(op, span)
             if piece is None or (span is not None and not 0 <= span.first < span.last):
                 return None
             found[v] = span, piece

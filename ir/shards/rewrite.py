@@ -259,17 +259,21 @@ def _created(node: ov.Node, inputs: Sequence[Any], attributes: Mapping[str, Any]
 
 
 def _finished(model: ov.Model, graph: ComputationGraph, writer: _Writer) -> ShardedModel:
-    """The model with its ops under their names, and the device of each; what is known goes with who reads it."""
+    """The model with its ops under their names, and the device of each; what has none goes with its first reader."""
     for node in model.get_ordered_ops():
         number, _, rest = node.get_friendly_name().partition(".")
         if node.get_name() not in writer.device:
             node.set_friendly_name(graph.op_names[int(number)] + rest)
     model.validate_nodes_and_infer_types()
     name_uniquely(model)
-    device = writer.device | writer.kept
-    ordered = model.get_ordered_ops()
+    written, ordered = writer.device | writer.kept, model.get_ordered_ops()
+    device = dict(written)
+    for node in ordered:
+        if node.get_type_name() == "Result":  # where what it names is made
+            device[node.get_name()] = written.get(node.input_value(0).get_node().get_name(), 0)
     for node in reversed(ordered):
         for value in node.input_values():
-            device.setdefault(value.get_node().get_name(), device[node.get_name()])
-    devices = tuple(device.setdefault(node.get_name(), 0) for node in ordered)
-    return ShardedModel(model, graph_of(model), devices)
+            name = value.get_node().get_name()
+            if name not in written:
+                device[name] = device[node.get_name()]
+    return ShardedModel(model, graph_of(model), tuple(device.get(node.get_name(), 0) for node in ordered))

@@ -12,11 +12,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import openvino as ov
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    import openvino as ov
 
 Shape: TypeAlias = tuple[int, ...]
 

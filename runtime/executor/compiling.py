@@ -17,6 +17,7 @@ from hsdag.ir.errors import DeviceError, OptionError, last_line
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.placement.placement import Placement
+from hsdag.ir.shards.placed import divided
 from hsdag.runtime.executor.cut import Cut, Subgraph
 from hsdag.runtime.executor.engine import Engine
 from hsdag.runtime.executor.merging import plan_cut
@@ -77,7 +78,7 @@ def compile_placed(
     limit_s: float | None = None,
 ) -> WorkConservingModel:
     """``hsdag.compile_work_conserving`` for a model in memory; ``by_load`` is as for ``plan_cut``."""
-    model = placement.fixed(model)
+    model, placement = divided(placement.fixed(model), placement)
     graph = graph_of(model)
     specs = {record.name: record.spec() for record in placement.devices if record.name in placement.used_devices}
     devices, ranks = [specs[name].openvino_name for name in placement.devices_of(graph)], placement.priority_of(graph)

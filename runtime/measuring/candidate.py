@@ -9,6 +9,7 @@ from typing import Any
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement.placement import ExecutorName
+from hsdag.ir.shards.regions import Region
 
 MAX_PERMUTED = 3
 """Up to this many devices, HETERO's automatic mode is tried in every order of priority; else in rotations."""
@@ -19,8 +20,8 @@ class Candidate:
     """What to hand to ``compile_model``: a target and, for a placement, OpenVINO's device name per op.
 
     For executors that run devices side by side the target lists the devices in their order, ``priority`` may rank
-    ops, and parts are merged ``by_load`` as ``plan_cut`` has it. A property of None is left to OpenVINO, whatever the
-    objective's.
+    ops, parts are merged ``by_load`` as ``plan_cut`` has it, and ``regions`` are divided over devices. A property of None
+    is left to OpenVINO, whatever the objective's.
     """
 
     target: str
@@ -29,6 +30,13 @@ class Candidate:
     executor: ExecutorName = "hetero"
     priority: tuple[int | None, ...] | None = None  # [N] a free device takes the smallest rank first
     by_load: bool = False
+    regions: tuple[Region, ...] = ()
+
+    @staticmethod
+    def sharded(regions: Sequence[Region], devices: Sequence[int], order: Sequence[str]) -> Candidate:
+        """Regions that devices compute together; ``devices`` [N] of all other ops are indices of ``order``."""
+        of_ops = tuple(order[d] for d in devices)
+        return Candidate(",".join(order), of_ops, executor="work-conserving", regions=tuple(regions))
 
     @staticmethod
     def placed(devices: Sequence[str]) -> Candidate:

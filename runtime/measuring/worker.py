@@ -385,15 +385,21 @@ class Worker(CallHandler):
 
     def _open_side_by_side(self, key: str, candidate: Candidate, inference_limit_s: float | None) -> Opened:
         """Raises ModelError for models that no placement suits, as well."""
+        from hsdag.ir.shards.rewrite import shard
         from hsdag.runtime.executor.compiling import compile_on
 
         begin, names = time.perf_counter(), candidate.target.split(",")
         used = [next(spec for spec in self.specs if spec.openvino_name == name) for name in names]
-        placed, limit_s = (candidate.devices or (), candidate.priority, candidate.properties), inference_limit_s
-        given = self.core, self.model, self.graph, used, *placed
+        model, graph, devices = self.model, self.graph, candidate.devices or ()
         try:
+            if candidate.regions:
+                found = shard(model, graph, candidate.regions, [names.index(each) for each in devices], names)
+                model, graph, devices = found.model, found.graph, tuple(names[d] for d in found.devices)
             with self._compiling(candidate.target):
-                compiled = compile_on(*given, by_load=candidate.by_load, limit_s=limit_s)
+                given = devices, candidate.priority, candidate.properties
+                compiled = compile_on(
+                    self.core, model, graph, used, *given, by_load=candidate.by_load, limit_s=inference_limit_s
+                )
         except (DeviceError, PlacementError) as error:
             raise ExecutionError(str(error)) from error
         compile_s = time.perf_counter() - begin

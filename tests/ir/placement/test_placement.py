@@ -62,7 +62,7 @@ def test_any_op_name_survives(affinity: dict[str, str]) -> None:
     ("path", "value", "complaint"),
     [
         ("format", "other", "'format' is not 'hsdag-placement'"),
-        ("version", 3, "'version' is 3, but this hsdag reads 1 and 2"),
+        ("version", 4, "'version' is 4, but this hsdag reads 1 and 2 and 3"),
         ("model.fingerprint", "md5:0", "model.fingerprint: "),
         ("model.input_shapes.x", [1, "a"], r"model.input_shapes.x\[1\]: "),
         ("devices.1.plugin", "", r"devices\[1\].plugin: "),

@@ -1,0 +1,77 @@
+"""Placements that divide ops: as regions of a graph, and as the divided model with a plain placement of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import openvino as ov
+
+from hsdag.ir.errors import PlacementError
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.placement.placement import FORMAT_VERSION, ModelRecord, Placement, ShardRecord
+from hsdag.ir.shards.regions import Region
+from hsdag.ir.shards.rewrite import shard
+
+
+def records_of(regions: Sequence[Region], graph: ComputationGraph, devices: Sequence[str]) -> tuple[ShardRecord, ...]:
+    """Regions as a placement file holds them; ``devices`` are their names."""
+    names = graph.canonical_names
+    return tuple(
+        ShardRecord(
+            scheme=region.scheme,
+            ops=tuple(names[v] for v in region.ops),
+            axis={names[v]: axis for v, axis in zip(region.ops, region.axes, strict=True) if axis is not None},
+            shares={devices[d]: share for d, share in region.shares.items()},
+        )
+        for region in regions
+    )
+
+
+def regions_of(placement: Placement, graph: ComputationGraph) -> tuple[tuple[Region, ...], list[int]]:
+    """The regions that a placement divides, and the device of every op [N], as indices of its ``devices``.
+
+    Raises PlacementError where the placement is for another model, or an op has no device or several.
+    """
+    placement.check_model(graph)
+    index = {device.name: d for d, device in enumerate(placement.devices)}
+    op = {name: v for v, name in enumerate(graph.canonical_names)}
+    named = [name for record in placement.shards or () for name in record.ops] + list(placement.affinity)
+    if sorted(named) != sorted(op):
+        odd = sorted(set(named) ^ set(op)) or [name for k, name in enumerate(named) if name in named[:k]]
+        raise PlacementError(f"the placement gives no device, or several, to {len(odd)} ops, the first is {odd[0]!r}")
+    regions = []
+    for record in placement.shards or ():
+        ops = sorted(op[name] for name in record.ops)
+        axes = tuple(record.axis.get(graph.canonical_names[v]) for v in ops)
+        shares = {index[name]: share for name, share in record.shares.items()}
+        regions.append(Region(record.scheme, tuple(ops), axes, shares))
+    devices = [0] * graph.num_ops
+    for name, device in placement.affinity.items():
+        devices[op[name]] = index[device]
+    return tuple(regions), devices
+
+
+def divided(model: ov.Model, placement: Placement) -> tuple[ov.Model, Placement]:
+    """A model with the shards of a placement as ops of its own, and the plain placement for it.
+
+    Both are what they were where the placement divides nothing; ``model`` is never changed. Raises PlacementError as
+    ``regions_of`` and ``shard`` do.
+    """
+    if not placement.shards:
+        return model, placement
+    model = placement.fixed(model)
+    graph = graph_of(model)
+    regions, devices = regions_of(placement, graph)
+    names = [device.name for device in placement.devices]
+    found = shard(model, graph, regions, devices, names)
+    keys = found.graph.canonical_names
+    changes = {
+        "version": FORMAT_VERSION,
+        "model": ModelRecord.of(found.graph, placement.model.name),
+        "affinity": {key: names[d] for key, d in zip(keys, found.devices, strict=True)},
+        "names": dict(zip(keys, found.graph.op_names, strict=True)),
+        "shards": None,
+        "priority": None,
+    }
+    return found.model, placement.model_copy(update=changes)
