@@ -13,7 +13,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import TypeAlias
 
 import numpy as np
@@ -35,18 +34,19 @@ EVERYWHERE: Layout = ()
 
 @dataclass(frozen=True, eq=False)
 class ShardCosts:
-    """Seconds of each op on each device while the others work, and what going from a device to another takes."""
+    """Seconds of each op on each device alone, how many times as long it takes while the others work, and syncs.
+
+    A sync starts a part, ``launch_s``, which writes and reads ``s_per_byte``.
+    """
 
     time_s: FloatArray  # [N, D]
-    link_latency_s: FloatArray  # [D, D]
-    link_bandwidth_bytes_per_s: FloatArray  # [D, D]
-    launch_s: FloatArray  # [D]
+    slowdown: FloatArray  # [D]
+    launch_s: float
+    s_per_byte: float
 
-    def transfer_s(self, size_bytes: float) -> float:
-        """A sync: the slowest pair hands so many bytes over, and a part more is started."""
-        pairs = ~np.eye(len(self.launch_s), dtype=np.bool_)
-        latency, bandwidth = self.link_latency_s[pairs], self.link_bandwidth_bytes_per_s[pairs]
-        return float(np.max(latency + size_bytes / bandwidth) + 2 * self.launch_s.max())
+    def sync_s(self, size_bytes: float) -> float:
+        """Seconds to hand so many bytes from part to part."""
+        return self.launch_s + size_bytes * self.s_per_byte
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,6 +74,16 @@ class _Way:
     reads: Layout  # how it wants to find what it reads; a whole tensor is found on its device for nothing
 
 
+@dataclass(frozen=True, eq=False)
+class _Division:
+    """A region with shares, seconds of each device [D] for it, and bytes of the syncs at its end and beginning."""
+
+    region: Region
+    each_s: FloatArray
+    end_bytes: float
+    read_bytes: float
+
+
 class ShardChooser:
     """The ways to divide one model over devices, whose ``costs`` are known."""
 
@@ -84,6 +94,7 @@ class ShardChooser:
         graph = shapes.graph
         self._runs = np.array(shapes.runs)
         self._time_s = np.where(self._runs[:, None], np.nan_to_num(costs.time_s), 0.0)
+        self._busy_s = self._time_s * costs.slowdown
         self._is_main = self._main_ops()
         self._cuts = self._cut_ops()
         bounds = [-1, *self._cuts]
@@ -91,12 +102,13 @@ class ShardChooser:
             [v for v in range(first + 1, last + 1) if self._is_main[v]] for first, last in itertools.pairwise(bounds)
         ]
         self._sides = [v for v in range(graph.num_ops) if self._runs[v] and not self._is_main[v]]
-        self._ways = cache(self._ways_of)
+        self._price = 1.0
+        self._divisions: dict[tuple[object, ...], _Division | None] = {}
 
     def _main_ops(self) -> BoolArray:
         """[N] ops that do a share of the work worth dividing, or depend on one; all others are cheap to repeat."""
         graph, work = self.shapes.graph, self._time_s.max(axis=1)
-        is_main = work > LEAST_SHARE * work.sum()
+        is_main: BoolArray = work > LEAST_SHARE * work.sum()
         is_main &= np.isin(graph.op_types, ["MatMul", "Convolution", "GroupConvolution", "Gather"]) & self._runs
         for v in graph.topological_order.tolist():
             if self._runs[v] and not is_main[v]:
@@ -114,12 +126,13 @@ class ShardChooser:
             furthest = max([furthest, *readers])
         return [*found, *([int(main[-1])] if len(main) and int(main[-1]) not in found else [])]
 
-    def best(self, start_shares: Sequence[float] | None = None) -> Sharding | None:
-        """The cheapest sequence of ways; None where it divides nothing."""
+    def best(self, price: float = 1.0) -> Sharding | None:
+        """The cheapest sequence of ways; None where it divides nothing. Syncs take ``price`` times what they do."""
+        self._price = price
         if not self._segments:
             return None
-        speed = 1.0 / np.maximum(self._time_s.sum(axis=0), 1e-12)
-        shares = np.asarray(start_shares if start_shares is not None else speed / speed.sum())
+        speed = 1.0 / np.maximum(self._busy_s.sum(axis=0), 1e-12)
+        shares = speed / speed.sum()
         cost: list[dict[Layout, tuple[float, Layout, int, _Way | None]]] = [{EVERYWHERE: (0.0, EVERYWHERE, 0, None)}]
         for j in range(1, len(self._segments) + 1):
             found: dict[Layout, tuple[float, Layout, int, _Way | None]] = {}
@@ -162,7 +175,7 @@ class ShardChooser:
         bound_s = sum(way.compute_s for *_, way in ways)
         return Sharding(tuple(regions), tuple(devices.tolist()), predicted_s, bound_s)
 
-    def _ways_of(self, i: int, j: int, shares: tuple[float, ...]) -> list[_Way]:
+    def _ways(self, i: int, j: int, shares: tuple[float, ...]) -> list[_Way]:
         """The ways to compute segments i up to j."""
         ops = [v for segment in self._segments[i:j] for v in segment]
         ways: list[_Way] = []
@@ -176,7 +189,7 @@ class ShardChooser:
     def _inner(self, ops: Sequence[int], shares: tuple[float, ...]) -> list[_Way]:
         """The segment with its heavy ops divided, by partial sums or columns, and all others on every device."""
         heavy = sorted((v for v in ops if self._is_heavy(v)), reverse=True)
-        chosen: list[tuple[Region, FloatArray, float]] = []
+        chosen: list[_Division] = []
         taken: set[int] = set()
         for v in heavy:
             if v in taken:
@@ -184,23 +197,26 @@ class ShardChooser:
             found = [
                 each
                 for scheme, axis in self._inner_schemes(v)
-                if (each := self._divided(scheme, v, axis, set(range(ops[0])) | taken, shares)) is not None
+                if (each := self._divided(scheme, v, axis, ops[0], frozenset(taken), shares)) is not None
             ]
-            found = [each for each in found if self._gain(each) > 0 and self._is_closed(each[0])]
+            found = [each for each in found if self._gain(each) > 0]
             if found:
                 best = max(found, key=self._gain)
                 chosen.append(best)
-                taken |= set(best[0].ops)
+                taken |= set(best.region.ops)
         if not chosen:
             return []
-        rest = self._time_s[[v for v in ops if v not in taken]].sum(axis=0)
-        compute_s = float(rest.max() + sum(each[1].max() for each in chosen))
-        sync_s = sum(each[2] for each in chosen)
-        return [_Way(EVERYWHERE, tuple(each[0] for each in chosen), None, compute_s, sync_s, EVERYWHERE)]
+        rest = self._busy_s[[v for v in ops if v not in taken]].sum(axis=0)
+        compute_s = float(rest.max() + sum(each.each_s.max() for each in chosen))
+        sync_s = sum(self._sync_of(each.end_bytes) for each in chosen)
+        return [_Way(EVERYWHERE, tuple(each.region for each in chosen), None, compute_s, sync_s, EVERYWHERE)]
 
-    def _gain(self, found: tuple[Region, FloatArray, float]) -> float:
-        region, each_s, sync_s = found
-        return float(self._time_s[list(region.ops)].sum(axis=0).min() - each_s.max() - sync_s)
+    def _gain(self, found: _Division) -> float:
+        whole_s = self._time_s[list(found.region.ops)].sum(axis=0).min()
+        return float(whole_s - found.each_s.max() - self._sync_of(found.end_bytes))
+
+    def _sync_of(self, size_bytes: float) -> float:
+        return self._price * self.costs.sync_s(size_bytes)
 
     def _is_heavy(self, v: int) -> bool:
         is_kernel = self.shapes.op(v).type in ("MatMul", "Convolution", "GroupConvolution")
@@ -213,12 +229,28 @@ class ShardChooser:
         return [("channels", None), ("channels", 1)]
 
     def _divided(
+        self,
+        scheme: Scheme,
+        last: int,
+        axis: int | None,
+        first: int,
+        taken: frozenset[int],
+        shares: tuple[float, ...],
+    ) -> _Division | None:
+        """The region that ends so, without the ops before ``first`` and those that are ``taken``, if it can be."""
+        key = scheme, last, axis, first, taken
+        if key not in self._divisions:
+            self._divisions[key] = self._division(scheme, last, axis, set(range(first)) | taken, shares)
+        return self._divisions[key]
+
+    def _division(
         self, scheme: Scheme, last: int, axis: int | None, stop: set[int], shares: tuple[float, ...]
-    ) -> tuple[Region, FloatArray, float] | None:
-        """A region with its shares, the seconds of each device [D] for it, and those of the sync behind it."""
+    ) -> _Division | None:
         region = self.shapes.region(scheme, last, axis, stop)
-        grain = region and self.shapes.grain(region)
-        if region is None or grain is None:
+        if region is None or not self._is_closed(region):
+            return None
+        grain = self.shapes.grain(region)
+        if grain is None:
             return None
         if scheme == "hidden" and any(
             self.shapes.op(v).type in ("Softmax", "ScaledDotProductAttention") for v in region.ops
@@ -234,7 +266,8 @@ class ShardChooser:
         if each_s is None or len(region.shares) < 2:
             return None
         size = float(self.shapes.graph.output_bytes[last])
-        return region, each_s, self.costs.transfer_s(size if axis is None else size * (1 - min(shares)))
+        end_bytes = size if axis is None else size * (1 - min(shares))
+        return _Division(region, each_s, end_bytes, self._read_bytes(region))
 
     def _region_s(self, region: Region) -> FloatArray | None:
         """[D] seconds of each device for its share, halos included; None where the region cannot be divided so."""
@@ -248,7 +281,7 @@ class ShardChooser:
                 share = (last - first) / extent
                 if span is not None:
                     share = (span.last - span.first) / self.shapes.op(v).outputs[0][span.axis]
-                found[d] += share * self._time_s[v, d]
+                found[d] += share * self._busy_s[v, d]
         return found
 
     def _rows(self, i: int, ops: Sequence[int], shares: tuple[float, ...], *, needs_all: bool) -> list[_Way]:
@@ -259,16 +292,16 @@ class ShardChooser:
         for axis in range(op.rank):
             if op.outputs[0][axis] < self.num_devices:
                 continue
-            found = self._divided("rows", last, axis, set(range(ops[0])), shares)
-            if found is None or not self._is_closed(found[0]):
+            found = self._divided("rows", last, axis, ops[0], frozenset(), shares)
+            if found is None:
                 continue
-            region, each_s, _ = found
+            region, each_s = found.region, found.each_s
             rest = [v for v in ops if v not in set(region.ops)]
             if any(self._is_heavy(v) for v in rest) or (needs_all and rest):
                 continue
-            compute_s = float((each_s + self._time_s[rest].sum(axis=0)).max())
+            compute_s = float((each_s + self._busy_s[rest].sum(axis=0)).max())
             bounds = tuple(b for _, b in region.shares.values())
-            sync_s = self.costs.transfer_s(self._read_bytes(region)) if i > 0 else 0.0
+            sync_s = self._sync_of(found.read_bytes) if i > 0 else 0.0
             ways.append(_Way((axis, *bounds), (region,), None, compute_s, sync_s, (axis, *self._entry(region, i))))
         return ways
 
@@ -311,4 +344,20 @@ class ShardChooser:
         size = float(self.shapes.graph.output_bytes[self._cuts[i - 1]])
         if len(found) > 1 and len(wanted) > 1 and found[0] == wanted[0]:
             return 0.0  # the same axis: the halo counts with the region
-        return self.costs.transfer_s(size)
+        return self._sync_of(size)
+
+
+PRICES = (1.0, 0.5, 2.0)
+"""Of syncs, as multiples of what they were measured to take: cheaper ones give smaller regions, dearer ones larger."""
+
+
+def propose(shapes: Shapes, costs: ShardCosts) -> list[Sharding]:
+    """Ways to divide a model, the most likely one first, that are predicted to be faster than the best device alone."""
+    whole_s, found = float(np.nan_to_num(costs.time_s).sum(axis=0).min()), list[Sharding]()
+    chooser = ShardChooser(shapes, costs)
+    for price in PRICES:
+        sharding = chooser.best(price)
+        is_new = sharding is not None and sharding.regions not in [each.regions for each in found]
+        if sharding is not None and is_new and sharding.predicted_s < whole_s:
+            found.append(sharding)
+    return found

@@ -20,8 +20,8 @@ class Candidate:
     """What to hand to ``compile_model``: a target and, for a placement, OpenVINO's device name per op.
 
     For executors that run devices side by side the target lists the devices in their order, ``priority`` may rank
-    ops, parts are merged ``by_load`` as ``plan_cut`` has it, and ``regions`` are divided over devices. A property of None
-    is left to OpenVINO, whatever the objective's.
+    ops, parts are merged ``by_load`` as ``plan_cut`` has it, and ``regions`` are divided. A property of None is left to
+    OpenVINO, whatever the objective's.
     """
 
     target: str

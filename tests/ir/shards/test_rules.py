@@ -146,7 +146,7 @@ def divided(shape: tuple[int, ...], build: Build) -> tuple[int, dict[str, float]
     models, found = [model], {}
     for axis in (None, *range(shapes.op(last).rank)):
         region = shapes.region("rows", last, axis, {v for v in range(last) if graph.op_types[v] == "Relu"})
-        grain = region and shapes.grain(region)
+        grain = None if region is None else shapes.grain(region)
         if region is None or grain is None:
             continue
         size = shapes.extent(region)
