@@ -16,6 +16,7 @@ from hsdag.ir.files import write_atomically
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.reader import InputShapes, input_shapes, load_model
 from hsdag.ir.placement.placement import Placement, Record
+from hsdag.ir.shards.placed import divided
 
 
 @dataclass(frozen=True)
@@ -103,6 +104,10 @@ def export_placement(
     if exporter.suffixes and out_path.suffix not in exporter.suffixes:
         ending = exporter.suffixes[0]
         raise OptionError(f"--format {format} writes FILE{ending}: end the output's name in {ending}, not {out_path}")
+    if placement.shards and format != "json":
+        if model is None:
+            raise OptionError(f"--format {format} needs the model that the placement divides: name it with --model")
+        model, placement = divided(model, placement)
     if exporter.for_openvino:
         placement.check_openvino()
     return exporter.write(placement, ModelSource(model, path, tell), out_path)

@@ -25,6 +25,7 @@ from hsdag.placing.result import CostsRecord, Member, PlaceResult, PlanRecord, R
 from hsdag.placing.run_folder import RESULT
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, placed_candidate
+from hsdag.placing.shards import ops_by_device, sharded_candidate, sharded_fields, weights_by_device
 from hsdag.runtime.machine.devices import (
     PRECISION,
     PRECISION_OPTION,
@@ -167,6 +168,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     watcher.on_phase("comparing the best with every baseline")
     interrupted, plans = watcher.should_stop(), plans_of(search)
     placed = {name: session.placed(search.problem, plan, options.executor) for name, plan in plans.items()}
+    placed |= {name: sharded_candidate(session, each) for name, each in search.shardings.items()}
     baselines: dict[str, Candidate] = {}
     if session.is_on_torch:
         baselines = {f"{BY_LEVEL}{name}": replace(each, properties={"barrier": True}) for name, each in placed.items()}
@@ -215,13 +217,14 @@ class Outcome:
         self.session, self.options, self.problem = search.session, search.options, search.problem
         self.plans = plans_of(search)
         self.too_large = self.session.too_large(search.profile)
+        self.proposed = [*self.plans, *search.shardings]
 
     def result(self, placement_file: Path | None, answer: Candidate, *, interrupted: bool) -> PlaceResult:
         """The result; where the search is kept on disk, with a measured run of the answer if there is time for one."""
         search, final, objective = self.search, self.final, self.options.objective
         subject, folder = self.session.subject, search.folder
         sentence, warnings, rows = self.sentence(), self.warnings(), self.rows()
-        if interrupted and not self.plans:
+        if interrupted and not self.proposed:
             sentence = f"The search was interrupted before it measured a split; the placement is all on {final.answer}."
         too_large = {name: f"it was left out: {why}" for name, why in self.too_large.items()}
         return PlaceResult(
@@ -233,7 +236,7 @@ class Outcome:
             placement_file=None if placement_file is None else str(placement_file),
             rows=rows,
             failures={**too_large, **final.comparison.failures},
-            turned_down=turned_down(final, list(self.plans)) | faster_but_disallowed(final),
+            turned_down=turned_down(final, self.proposed) | faster_but_disallowed(final),
             verdict=final.verdicts[final.answer],
             finalists={name: PlanRecord.of(plan, len(self.session.devices.all)) for name, plan in self.plans.items()},
             tally=Tally.of(search.events, search.num_simulated),
@@ -257,7 +260,7 @@ class Outcome:
         options, final, graph = self.options, self.final, self.session.graph
         ratio, versus, ops = final.ratios[final.answer], final.best_single, graph.canonical_names
         ranks, method, seed = None, options.method, options.seed
-        executor = options.executor if final.answer in self.plans or self.session.is_on_torch else "hetero"
+        executor = options.executor if final.answer in self.proposed or self.session.is_on_torch else "hetero"
         if final.answer in self.plans and (order := self.plans[final.answer].order) is not None:
             ranks = self.problem.expand(order).tolist()
         elif final.answer == START and options.start is not None:
@@ -265,17 +268,20 @@ class Outcome:
             method, seed = options.start.method, options.start.seed
         timed = final.comparison.samples if options.objective.unit == "s" else {}
         records = {name: samples.record() for name, samples in timed.items()}
+        fields: dict[str, Any] = {"affinity": dict(zip(ops, self._answer_devices, strict=True))}
+        if (sharding := self.search.shardings.get(final.answer)) is not None:
+            fields, method = sharded_fields(self.session, sharding), "shards"
         return Placement(
+            **fields,
             model=self.session.model_record,
             devices=self.session.device_records,
-            affinity=dict(zip(ops, self._answer_devices, strict=True)),
             names=dict(zip(ops, graph.op_names, strict=True)),
             method=method,
             seed=seed,
             objective=options.objective.name,
             executor=executor,
             latency=records.get(final.answer),
-            baselines={name: record for name, record in records.items() if name not in self.plans},
+            baselines={name: record for name, record in records.items() if name not in self.proposed},
             speedup=SpeedupRecord(versus=versus, ratio=ratio.value, ci95=(ratio.low, ratio.high)) if versus else None,
             priority=ranks and {op: rank for op, rank in zip(ops, ranks, strict=True) if rank is not None},
             created_with={**_versions(), "preset": options.preset},
@@ -317,6 +323,8 @@ class Outcome:
 
     def _ops_of(self, name: str) -> dict[str, int]:
         """Ops per device of a candidate; empty where OpenVINO does not tell."""
+        if name in self.search.shardings:
+            return ops_by_device(self.session, self.search.shardings[name])
         placed = self._devices_of(name.removeprefix(UNDER_HETERO).removeprefix(BY_LEVEL))
         if placed is not None:
             return {device: placed.count(device) for device in self.problem.devices}
@@ -339,7 +347,7 @@ class Outcome:
             final.best_single,
             final.ratios[final.answer],
             family_ratios(comparison, list(automatic_candidates(session)), final.answer),
-            turned_down(final, list(self.plans)),
+            turned_down(final, self.proposed),
             comparison.ratio(final.answer, twin) if twin in comparison.samples else None,
             self._why_uncompared(),
             over_start=comparison.ratio(final.answer, START) if START in comparison.samples else None,
@@ -360,19 +368,19 @@ class Outcome:
         """Which devices of the list have nothing to do, and why; at most one sentence."""
         final, answer = self.final, self.final.answer
         better = better_word(self.options.objective.takes)
-        used = set(self._answer_devices)
+        used = {name for name, count in self._ops_of(answer).items() if count}
         idle = [spec.name for spec in self.session.devices.placed if spec.name not in used]
         if not idle or len(self.session.devices.placed) == 1:
             return ()
-        if answer in self.plans and self.too_large:
+        if answer in self.proposed and self.too_large:
             reason = f"the model's weights and state fit into {' and '.join(sorted(used))}"
-        elif answer in self.plans:
+        elif answer in self.proposed:
             reason = f"no placement that was compared and uses every device is {better}"
         elif set(idle) <= set(final.disallowed) and final.verdicts.keys() & set(idle):
             reason = final.disallowed[idle[0]]
         elif any(v.reason is not None for n, v in final.verdicts.items() if n not in (answer, *final.disallowed)):
             reason = f"the {better} placements were rejected"
-        elif any(name in final.comparison.samples for name in self.plans):
+        elif any(name in final.comparison.samples for name in self.proposed):
             reason = f"no split placement was measured to be {better} than {answer}"
         else:
             reason = "no split placement was compared"
@@ -380,6 +388,8 @@ class Outcome:
 
     def weight_bytes(self) -> dict[str, float]:
         """Weights and state by device, of the answer; empty where it is on a device that is not placed on."""
+        if self.final.answer in self.search.shardings:
+            return dict(weights_by_device(self.session, self.search.shardings[self.final.answer]))
         index, devices = {name: d for d, name in enumerate(self.problem.devices)}, self._answer_devices
         if not set(devices) <= set(index):
             return {}
@@ -389,7 +399,7 @@ class Outcome:
     def _why_uncompared(self) -> str | None:
         """Why no split placement has a figure in the comparison; None where one has."""
         comparison, search = self.final.comparison, self.search
-        if any(name in comparison.samples for name in self.plans):
+        if any(name in comparison.samples for name in self.proposed):
             return None
         if self.plans:
             reasons = "; ".join(dict.fromkeys(comparison.failures[name] for name in self.plans))

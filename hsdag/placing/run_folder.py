@@ -309,10 +309,12 @@ class RunFolder:
             raise FileFormatError(f"{self.path / RESULT}: {error}") from error
 
     def plan_of(self, placement: Placement) -> Plan | None:
-        """A placement of this model as a plan over units; None where it parts a unit or has other devices.
+        """A placement of this model as a plan over units; None where it parts a unit or an op, or has other devices.
 
         Raises PlacementError where it is for another model.
         """
+        if placement.shards:
+            return None
         index, labels = {name: d for d, name in enumerate(self.problem.devices)}, self.problem.units.partition.labels
         devices = np.array([index.get(name, -1) for name in placement.devices_of(self.graph)], dtype=np.int64)
         units = np.full(self.problem.num_units, -1, dtype=np.int64)

@@ -17,10 +17,12 @@ from hsdag.ir.graph.computation_graph import inverse_of
 from hsdag.ir.processes import CandidateFailed
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Contribution, Result
+from hsdag.methods.sharding import Sharding
 from hsdag.placing.final import Verifier, check_of
 from hsdag.placing.limits import within_difference, without_ruled_out
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.placing.session import Session, normalize_objective
+from hsdag.placing.shards import proposed_shards
 from hsdag.placing.subject import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
@@ -60,8 +62,9 @@ class Search:
     ``profile`` is what was measured of the model before, and ``unprofiled`` says why there is none where there should
     be one. ``costs`` follow from it, ``calibrated`` are they as the search's measurements left them. ``ruled_out`` are
     sentences on splits that the profile leaves out of ``problem``. ``events`` are the plans that were measured,
-    ``num_simulated`` counts the others, and ``finalists`` are those worth comparing. ``compiling_s`` came before the
-    search and is not part of the budget, of which ``left_s`` were left when the search began.
+    ``num_simulated`` counts the others, ``finalists`` are those worth comparing, and ``shardings`` ways to divide ops.
+    ``compiling_s`` came before the search and is not part of the budget, of which ``left_s`` were left when the search
+    began.
     """
 
     def __init__(self, session: Session, options: PlaceOptions, watcher: Watcher | None = None) -> None:
@@ -75,6 +78,7 @@ class Search:
         self.folder: RunFolder | None = None
         self.events: list[Event] = []
         self.num_simulated, self.finalists = 0, list[Plan]()
+        self.shardings: dict[str, Sharding] = {}
         self.contributions: list[Contribution] = []
         self.search_s = self.compiling_s = self.left_s = 0.0
 
@@ -173,6 +177,7 @@ class Search:
         if hetero is None and profile.contention is not None:
             problem, self.ruled_out = without_ruled_out(problem, profile.contention)
         self.profile, self.costs, self.problem = profile, costs, problem
+        self.shardings = proposed_shards(session, options, profile)
 
     def _problem_of(self, profile: ModelProfile | None) -> Problem:
         problem = self.session.problem(max_share=self.options.chosen_preset.max_share, profile=profile)

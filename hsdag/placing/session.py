@@ -21,6 +21,7 @@ from hsdag.ir.graph.reader import Shapes
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.placement import DeviceRecord, ExecutorName, ModelRecord, Placement
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
+from hsdag.ir.shards.placed import regions_of
 from hsdag.placing.subject import PlacedModel, read_for_torch, read_model
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.machine.devices import DeviceSet, canonical, reduces_precision
@@ -309,6 +310,9 @@ def peak_of(session: Session, problem: Problem, candidate: Candidate) -> float:
 def placed_candidate(session: Session, name: str, placement: Placement, executor: ExecutorName) -> Candidate:
     """A placement file as something to measure. Raises PlacementError when it is for another model."""
     names = {device.name: canonical(device.spec()).openvino_name for device in placement.devices}
+    if placement.shards:
+        regions, homes = regions_of(placement, session.graph)
+        return Candidate.sharded(regions, homes, list(names.values()))
     try:
         devices = [names[device] for device in placement.devices_of(session.graph)]
     except PlacementError as error:

@@ -172,7 +172,7 @@ class PlacedGraph:
         devices, device = run.problem.devices, np.full(run.graph.num_ops, -1, dtype=np.int64)
         group, kind = run.problem.units.partition.labels, "placement unit"
         if run.placement is not None:
-            names = run.placement.devices_of(run.graph)
+            names = run.placement.homes_of(run.graph)
             devices = (*devices, *sorted(set(names) - set(devices)))
             device = np.array([devices.index(name) for name in names], dtype=np.int64)
             group, kind = submodels_of(run, run.placement)

@@ -228,6 +228,15 @@ class Placement(Record):
             check_colocation(graph, devices)
         return devices
 
+    def homes_of(self, graph: ComputationGraph) -> list[str]:
+        """[N] as ``devices_of``; for an op that several devices compute their names, joined by ``+``."""
+        if not self.shards:
+            return self.devices_of(graph)
+        self.check_model(graph)
+        divided = {op: "+".join(region.shares) for region in self.shards for op in region.ops}
+        homes = {**self.affinity, **divided}
+        return [homes[op] for op in graph.canonical_names]
+
     def check_model(self, graph: ComputationGraph) -> None:
         """Raise PlacementError where the fingerprint says that the placement is for another model."""
         from hsdag.ir.graph.build import fingerprint

@@ -12,6 +12,7 @@ import openvino as ov
 from hsdag.ir.graph.build import graph_of, name_uniquely, ordered_ops
 from hsdag.ir.graph.reader import input_name
 from hsdag.ir.placement.placement import DeviceRecord, Placement, Record
+from hsdag.ir.shards.placed import divided
 from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor
 from hsdag.runtime.executor.merging import plan_cut
 from hsdag.runtime.executor.openvino_backend import Submodel, build_submodels
@@ -62,7 +63,7 @@ def placed_parts(model: ov.Model, placement: Placement, *, by_load: bool = False
     PlacementError when the placement is for another model, or has too many parts.
     """
     placement.check_openvino()
-    model = placement.fixed(model)
+    model, placement = divided(placement.fixed(model), placement)
     graph = graph_of(model)
     devices = [device for device in placement.devices if device.name in placement.used_devices]
     index = {device.name: d for d, device in enumerate(devices)}

@@ -1,0 +1,82 @@
+"""Shards in a search: what is proposed for a session's model, as candidates and as placement files have it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hsdag.ir.graph.reader import load_model
+from hsdag.ir.graph.state import variable_of
+from hsdag.ir.placement.placement import SHARDED_VERSION
+from hsdag.ir.shards.placed import records_of
+from hsdag.ir.shards.rewrite import shapes_of, shard
+from hsdag.methods.sharding import ShardCosts, Sharding, propose
+from hsdag.placing.session import Session
+from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.objectives import LATENCY
+from hsdag.search.options import PlaceOptions
+
+
+def proposed_shards(session: Session, options: PlaceOptions, profile: ModelProfile) -> dict[str, Sharding]:
+    """Ways to divide the model, by the names that they have in the comparison; none where the options leave none.
+
+    Models that keep state or have inputs of unknown sizes are not divided, and pins and limits of memory rule it out.
+    """
+    graph = session.graph
+    is_out = options.pins or options.memory_bytes or options.objective is not LATENCY or session.scenarios
+    if options.executor != "work-conserving" or is_out or variable_of(graph) is not None:
+        return {}
+    shapes = shapes_of(_model(session), graph)[1]
+    found = propose(shapes, shard_costs(session, profile))
+    return {f"shards {rank}": sharding for rank, sharding in enumerate(found, start=1)}
+
+
+def shard_costs(session: Session, profile: ModelProfile) -> ShardCosts:
+    """What shards take by a profile: devices slow each other down, and parts start, write and read."""
+    costs = WorkConservingCosts.of(session.graph, profile.costs(side_by_side=True))
+    own, per_byte = costs.cut_costs, costs.cut_costs.read_s_per_byte + costs.cut_costs.write_s_per_byte
+    slowdown = np.ones(costs.num_devices) if costs.slowdown is None else costs.slowdown.max(axis=1)
+    return ShardCosts(own.op_s, slowdown, float(own.launch_s.max()), float(per_byte.max()))
+
+
+def sharded_candidate(session: Session, sharding: Sharding) -> Candidate:
+    """A way to divide the model as something to compile."""
+    order = [spec.openvino_name for spec in session.devices.placed]
+    return Candidate.sharded(sharding.regions, sharding.devices, order)
+
+
+def sharded_fields(session: Session, sharding: Sharding) -> dict[str, Any]:
+    """Fields of a placement file that say how the model is divided."""
+    names, keys = [spec.name for spec in session.devices.placed], session.graph.canonical_names
+    divided = {v for region in sharding.regions for v in region.ops}
+    return {
+        "version": SHARDED_VERSION,
+        "affinity": {keys[v]: names[d] for v, d in enumerate(sharding.devices) if v not in divided},
+        "shards": records_of(sharding.regions, session.graph, names),
+    }
+
+
+def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
+    """The ops that each device computes, all or a share of them."""
+    divided = {v: list(region.shares) for region in sharding.regions for v in region.ops}
+    found = {spec.name: 0 for spec in session.devices.placed}
+    for v, device in enumerate(sharding.devices):
+        for d in divided.get(v, [device]):
+            found[session.devices.placed[d].name] += 1
+    return found
+
+
+def weights_by_device(session: Session, sharding: Sharding) -> Mapping[str, float]:
+    """Bytes of weights on each device, those that several need counted on each."""
+    names = [spec.name for spec in session.devices.placed]
+    found = shard(_model(session), session.graph, sharding.regions, sharding.devices, names)
+    held = np.bincount(found.devices, found.graph.weight_bytes, len(names))
+    return dict(zip(names, held.tolist(), strict=True))
+
+
+def _model(session: Session) -> Any:
+    return load_model(session.subject.path, session.subject.shapes)
