@@ -143,13 +143,15 @@ class ShardChooser:
                         if total_s < found.get(way.end, (np.inf,))[0]:
                             found[way.end] = total_s, layout, i, way
             cost.append(found)
-        end = min(cost[-1], key=lambda layout: cost[-1][layout][0])
-        return self._followed_back(cost, end)
+        count, ends = len(self._segments), cost[-1]
+        joined = {layout: found[0] + self._sync_s(count, layout, EVERYWHERE) for layout, found in ends.items()}
+        end = min(joined, key=joined.__getitem__)
+        return self._followed_back(cost, end, joined[end])
 
     def _followed_back(
-        self, cost: list[dict[Layout, tuple[float, Layout, int, _Way | None]]], end: Layout
+        self, cost: list[dict[Layout, tuple[float, Layout, int, _Way | None]]], end: Layout, total_s: float
     ) -> Sharding | None:
-        predicted_s, j, layout, ways = cost[-1][end][0], len(cost) - 1, end, []
+        j, layout, ways = len(cost) - 1, end, []
         while j > 0:
             _, before, i, way = cost[j][layout]
             assert way is not None  # only the beginning has none
@@ -173,6 +175,7 @@ class ShardChooser:
         if repeated:
             regions.append(Region("replicated", tuple(sorted(repeated)), (None,) * len(repeated), everywhere))
         bound_s = sum(way.compute_s for *_, way in ways)
+        predicted_s = bound_s + (total_s - bound_s) / self._price
         return Sharding(tuple(regions), tuple(devices.tolist()), predicted_s, bound_s)
 
     def _ways(self, i: int, j: int, shares: tuple[float, ...]) -> list[_Way]:
@@ -339,7 +342,7 @@ class ShardChooser:
 
     def _sync_s(self, i: int, found: Layout, wanted: Layout) -> float:
         """Seconds to bring what the first i segments give from one layout to another."""
-        if i == 0 or found in (wanted, EVERYWHERE):
+        if i == 0 or found in (wanted, EVERYWHERE) or (len(found) == 1 and i == len(self._segments)):
             return 0.0
         size = float(self.shapes.graph.output_bytes[self._cuts[i - 1]])
         if len(found) > 1 and len(wanted) > 1 and found[0] == wanted[0]:
