@@ -11,7 +11,7 @@ Legend: N ops, D devices, K segments.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -25,6 +25,8 @@ LEAST_SHARE = 1e-4
 
 MOST_SEGMENTS = 8
 """That are divided as one region by rows: halos grow with every one."""
+
+SCHEMES: tuple[Scheme, ...] = ("rows", "hidden", "heads", "channels", "columns")
 
 Layout: TypeAlias = tuple[int, ...]
 """Of a cut tensor: (d,) on device d, () on every device, (axis, bounds...) divided along an axis."""
@@ -85,10 +87,20 @@ class _Division:
 
 
 class ShardChooser:
-    """The ways to divide one model over devices, whose ``costs`` are known."""
+    """The ways to divide one model over devices, whose ``costs`` are known.
 
-    def __init__(self, shapes: Shapes, costs: ShardCosts) -> None:
+    ``shares`` are those of the devices, by default by their speed. Only ``schemes`` are used.
+    """
+
+    def __init__(
+        self,
+        shapes: Shapes,
+        costs: ShardCosts,
+        shares: Sequence[float] | None = None,
+        schemes: Collection[Scheme] = SCHEMES,
+    ) -> None:
         self.shapes = shapes
+        self.schemes = schemes
         self.costs = costs
         self.num_devices = costs.time_s.shape[1]
         graph = shapes.graph
@@ -103,6 +115,8 @@ class ShardChooser:
         ]
         self._sides = [v for v in range(graph.num_ops) if self._runs[v] and not self._is_main[v]]
         self._price = 1.0
+        speed = 1.0 / np.maximum(self._busy_s.sum(axis=0), 1e-12)
+        self.shares = tuple(shares if shares is not None else (speed / speed.sum()).tolist())
         self._divisions: dict[tuple[object, ...], _Division | None] = {}
 
     def _main_ops(self) -> BoolArray:
@@ -131,13 +145,11 @@ class ShardChooser:
         self._price = price
         if not self._segments:
             return None
-        speed = 1.0 / np.maximum(self._busy_s.sum(axis=0), 1e-12)
-        shares = speed / speed.sum()
         cost: list[dict[Layout, tuple[float, Layout, int, _Way | None]]] = [{EVERYWHERE: (0.0, EVERYWHERE, 0, None)}]
         for j in range(1, len(self._segments) + 1):
             found: dict[Layout, tuple[float, Layout, int, _Way | None]] = {}
             for i in range(max(0, j - MOST_SEGMENTS), j):
-                for way in self._ways(i, j, tuple(shares)):
+                for way in self._ways(i, j):
                     for layout, (before_s, *_) in cost[i].items():
                         total_s = before_s + way.compute_s + way.sync_s + self._sync_s(i, layout, way.reads)
                         if total_s < found.get(way.end, (np.inf,))[0]:
@@ -178,18 +190,18 @@ class ShardChooser:
         predicted_s = bound_s + (total_s - bound_s) / self._price
         return Sharding(tuple(regions), tuple(devices.tolist()), predicted_s, bound_s)
 
-    def _ways(self, i: int, j: int, shares: tuple[float, ...]) -> list[_Way]:
+    def _ways(self, i: int, j: int) -> list[_Way]:
         """The ways to compute segments i up to j."""
         ops = [v for segment in self._segments[i:j] for v in segment]
         ways: list[_Way] = []
         if j == i + 1:
             total = self._time_s[ops].sum(axis=0)
             ways += [_Way((d,), (), d, float(total[d]), 0.0, (d,)) for d in range(self.num_devices)]
-            ways += self._inner(ops, shares)
-        ways += self._rows(i, ops, shares, needs_all=j > i + 1)
+            ways += self._inner(ops)
+        ways += self._rows(i, ops, needs_all=j > i + 1)
         return ways
 
-    def _inner(self, ops: Sequence[int], shares: tuple[float, ...]) -> list[_Way]:
+    def _inner(self, ops: Sequence[int]) -> list[_Way]:
         """The segment with its heavy ops divided, by partial sums or columns, and all others on every device."""
         heavy = sorted((v for v in ops if self._is_heavy(v)), reverse=True)
         chosen: list[_Division] = []
@@ -200,7 +212,7 @@ class ShardChooser:
             found = [
                 each
                 for scheme, axis in self._inner_schemes(v)
-                if (each := self._divided(scheme, v, axis, ops[0], frozenset(taken), shares)) is not None
+                if (each := self._divided(scheme, v, axis, ops[0], frozenset(taken))) is not None
             ]
             found = [each for each in found if self._gain(each) > 0]
             if found:
@@ -238,29 +250,27 @@ class ShardChooser:
         axis: int | None,
         first: int,
         taken: frozenset[int],
-        shares: tuple[float, ...],
     ) -> _Division | None:
         """The region that ends so, without the ops before ``first`` and those that are ``taken``, if it can be."""
         key = scheme, last, axis, first, taken
         if key not in self._divisions:
-            self._divisions[key] = self._division(scheme, last, axis, set(range(first)) | taken, shares)
+            self._divisions[key] = self._division(scheme, last, axis, set(range(first)) | taken)
         return self._divisions[key]
 
-    def _division(
-        self, scheme: Scheme, last: int, axis: int | None, stop: set[int], shares: tuple[float, ...]
-    ) -> _Division | None:
+    def _division(self, scheme: Scheme, last: int, axis: int | None, stop: set[int]) -> _Division | None:
         region = self.shapes.region(scheme, last, axis, stop)
         if region is None or not self._is_closed(region):
+            return None
+        types = {self.shapes.op(v).type for v in region.ops}
+        if scheme == "hidden" and types & {"Softmax", "ScaledDotProductAttention"}:
+            region = replace(region, scheme="heads")
+        if region.scheme not in self.schemes:
             return None
         grain = self.shapes.grain(region)
         if grain is None:
             return None
-        if scheme == "hidden" and any(
-            self.shapes.op(v).type in ("Softmax", "ScaledDotProductAttention") for v in region.ops
-        ):
-            region = replace(region, scheme="heads")
         extent = self.shapes.extent(region)
-        bounds = [0, *(round(extent * share / grain) * grain for share in np.cumsum(shares)[:-1]), extent]
+        bounds = [0, *(round(extent * share / grain) * grain for share in np.cumsum(self.shares)[:-1]), extent]
         region = replace(
             region,
             shares={d: (a, b) for d, (a, b) in enumerate(itertools.pairwise(bounds)) if a < b},
@@ -269,7 +279,7 @@ class ShardChooser:
         if each_s is None or len(region.shares) < 2:
             return None
         size = float(self.shapes.graph.output_bytes[last])
-        end_bytes = size if axis is None else size * (1 - min(shares))
+        end_bytes = size if axis is None else size * (1 - min(self.shares))
         return _Division(region, each_s, end_bytes, self._read_bytes(region))
 
     def _region_s(self, region: Region) -> FloatArray | None:
@@ -287,7 +297,7 @@ class ShardChooser:
                 found[d] += share * self._busy_s[v, d]
         return found
 
-    def _rows(self, i: int, ops: Sequence[int], shares: tuple[float, ...], *, needs_all: bool) -> list[_Way]:
+    def _rows(self, i: int, ops: Sequence[int], *, needs_all: bool) -> list[_Way]:
         """The segments with what ends in their last op divided along an axis of its result."""
         last = ops[-1]
         op = self.shapes.op(last)
@@ -295,7 +305,7 @@ class ShardChooser:
         for axis in range(op.rank):
             if op.outputs[0][axis] < self.num_devices:
                 continue
-            found = self._divided("rows", last, axis, ops[0], frozenset(), shares)
+            found = self._divided("rows", last, axis, ops[0], frozenset())
             if found is None:
                 continue
             region, each_s = found.region, found.each_s
