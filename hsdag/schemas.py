@@ -30,6 +30,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "place": ("placing.result.PlaceResult",),
     "profile": ("benchmarking.profile.ProfileResult", "benchmarking.profile.AssumedCosts"),
     "report": ("reporting.report.ReportResult",),
+    "shard": ("placing.by_hand.ShardResult",),
     "simulate": ("solving.simulate.SimulateResult",),
     "solve": ("solving.solution.SolveResult", "solving.batched.BatchSolution"),
     "train": ("training.train.TrainResult",),

@@ -149,7 +149,7 @@ def unplaced_clone(placement: Placement, model: ov.Model) -> ov.Model:
     Raises PlacementError when the placement is for another model.
     """
     clone = placement.fixed(model)
-    placement.devices_of(graph_of(clone))
+    placement.homes_of(graph_of(clone))
     return clone
 
 

@@ -46,7 +46,7 @@ def costs_of(shapes: Shapes, launch_s: float = 1e-5, speeds: tuple[float, ...] =
     return ShardCosts(seconds[:, None] / np.array(speeds), np.ones(len(speeds)), launch_s, 1e-10)
 
 
-def every_cost(chooser: ShardChooser, shares: tuple[float, ...]) -> Iterator[float]:
+def every_cost(chooser: ShardChooser) -> Iterator[float]:
     """Of all sequences of ways, one after another."""
     end = len(chooser._segments)
     pending: list[tuple[int, Layout, float]] = [(0, EVERYWHERE, 0.0)]
@@ -55,7 +55,7 @@ def every_cost(chooser: ShardChooser, shares: tuple[float, ...]) -> Iterator[flo
         if i == end:
             yield seconds + chooser._sync_s(end, layout, EVERYWHERE)
         for j in range(i + 1, end + 1):
-            for way in chooser._ways(i, j, shares):
+            for way in chooser._ways(i, j):
                 step = way.compute_s + way.sync_s + chooser._sync_s(i, layout, way.reads)
                 pending.append((j, way.end, seconds + step))
 
@@ -65,7 +65,7 @@ def every_cost(chooser: ShardChooser, shares: tuple[float, ...]) -> Iterator[flo
 def test_no_sequence_of_ways_is_cheaper(make: Callable[[], Shapes], launch_s: float) -> None:
     shapes = make()
     chooser = ShardChooser(shapes, costs_of(shapes, launch_s))
-    least = min(every_cost(chooser, (0.5, 0.5)))
+    least = min(every_cost(chooser))
     found = chooser.best()
     assert (least if found is None else found.predicted_s) == pytest.approx(least)
 

@@ -1,0 +1,53 @@
+"""``hsdag shard``: regions of a model divided over devices by hand."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from typer import Option
+
+from hsdag.cli.files import check_not_model, check_writable
+from hsdag.cli.options import Devices, Json, Model, PartitionCpu, Shape
+from hsdag.cli.output import print_json, print_table
+
+
+def shard(
+    model: Model,
+    output: Annotated[
+        Path, Option("--output", "-o", help="The placement to write, FILE.json, or the divided model, FILE.xml.")
+    ],
+    devices: Devices = None,
+    partition_cpu: PartitionCpu = None,
+    shares: Annotated[
+        str | None, Option("--shares", help="The share of each device: 0.6,0.4. Default: equal ones.")
+    ] = None,
+    scheme: Annotated[
+        list[str] | None,
+        Option("--scheme", help="rows, hidden, heads, channels or columns. Repeatable. Default: all."),
+    ] = None,
+    shape: Shape = None,
+    as_json: Json = False,
+) -> None:
+    """Divide a model over devices as far as its ops allow, without measuring what that gains."""
+    from hsdag.ir.graph.reader import input_shapes
+    from hsdag.placing.by_hand import divide, write_divided
+
+    check_not_model([output], model)
+    check_writable(output)
+    loaded, placement = divide(model, devices, partition_cpu, shares, scheme or (), input_shapes(shape))
+    result = write_divided(loaded, placement, output)
+    if as_json:
+        print_json(result.model_dump(mode="json"))
+        return
+    rows = [
+        [each.scheme, str(len(each.ops)), placement.name_of(each.ops[-1]), _shares(each.shares)]
+        for each in result.regions
+    ]
+    print_table(None, ["scheme", "ops", "up to", "shares"], rows)
+    typer.echo(f"wrote {' and '.join(map(str, result.files))}")
+
+
+def _shares(shares: dict[str, tuple[int, int]]) -> str:
+    return ", ".join(f"{name} {first}..{last}" for name, (first, last) in shares.items())

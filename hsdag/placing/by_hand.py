@@ -1,0 +1,99 @@
+"""Dividing a model by hand: every region that can be, in given shares, without a profile."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import get_args
+
+import numpy as np
+import openvino as ov
+
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.reader import Shapes, load_model
+from hsdag.ir.placement.placement import SHARDED_VERSION, DeviceRecord, ModelRecord, Placement, Record, ShardRecord
+from hsdag.ir.shards.placed import records_of
+from hsdag.ir.shards.regions import Scheme
+from hsdag.ir.shards.rewrite import shapes_of
+from hsdag.methods.sharding import SCHEMES, ShardChooser, ShardCosts
+from hsdag.runtime.executor.merging import CutCosts
+from hsdag.runtime.machine.devices import resolve_devices
+
+
+class ShardResult(Record):
+    """The files that were written, and the regions that are divided: how many ops each has, and its shares."""
+
+    files: tuple[Path, ...]
+    regions: tuple[ShardRecord, ...]
+
+
+def divide(
+    path: Path,
+    devices: str | None,
+    partition_cpu: int | None,
+    shares: str | None,
+    schemes: Sequence[str],
+    shapes: Shapes,
+) -> tuple[ov.Model, Placement]:
+    """The model and a placement that divides all of it that can be, as if syncs took nothing.
+
+    ``shares`` such as ``0.6,0.4`` are those of the devices.
+
+    Raises OptionError for shares and schemes that are none, and where nothing can be divided.
+    """
+    specs = resolve_devices(devices, partition_cpu).placed
+    chosen = _schemes(schemes)
+    model = load_model(path, shapes)
+    graph = graph_of(model)
+    op_s = CutCosts.assumed(graph, len(specs)).op_s
+    costs = ShardCosts(op_s, np.ones(len(specs)), 0.0, 0.0)
+    found = ShardChooser(shapes_of(model, graph)[1], costs, _shares(shares, len(specs)), chosen).best()
+    if found is None:
+        raise OptionError("no region of this model can be divided over these devices; name two, or other schemes")
+    names, keys = [spec.name for spec in specs], graph.canonical_names
+    divided = {v for region in found.regions for v in region.ops}
+    placement = Placement(
+        version=SHARDED_VERSION,
+        model=ModelRecord.of(graph, path.stem),
+        devices=[DeviceRecord.of(spec) for spec in specs],
+        affinity={keys[v]: names[d] for v, d in enumerate(found.devices) if v not in divided},
+        names=dict(zip(keys, graph.op_names, strict=True)),
+        method="by hand",
+        seed=0,
+        objective="latency",
+        executor="work-conserving",
+        shards=records_of(found.regions, graph, names),
+    )
+    return model, placement
+
+
+def write_divided(model: ov.Model, placement: Placement, output: Path) -> ShardResult:
+    """Write the placement, or for a name that ends in .xml the divided model. Raises OptionError for another ending."""
+    from hsdag.exports.base import export_placement
+
+    formats = {".json": "json", ".xml": "ir"}
+    if output.suffix not in formats:
+        raise OptionError(f"--output {output} ends in neither .json (a placement) nor .xml (the divided model)")
+    files = export_placement(placement, formats[output.suffix], output, model)
+    return ShardResult(files=tuple(files), regions=placement.shards or ())
+
+
+def _schemes(names: Sequence[str]) -> tuple[Scheme, ...]:
+    known = {name: name for name in get_args(Scheme)}
+    for name in names:
+        if name not in SCHEMES:
+            raise OptionError(f"unknown scheme {name!r}; choose one of {', '.join(SCHEMES)}")
+    return tuple(known[name] for name in names) or SCHEMES
+
+
+def _shares(text: str | None, count: int) -> list[float] | None:
+    if text is None:
+        return None
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = []
+    if len(found) != count or min(found, default=-1.0) < 0 or not 0 < sum(found) < float("inf"):
+        raise OptionError(f"--shares {text!r}: one number, 0 or more, is needed for each of the {count} devices")
+    return [share / sum(found) for share in found]
