@@ -1,0 +1,94 @@
+"""Shards in a search and by hand: what is proposed runs, computes the same, and is kept in files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+
+import hsdag
+from hsdag.cli.app import run
+from hsdag.ir.errors import OptionError
+from hsdag.ir.placement.placement import Placement
+from hsdag.ir.shards.rewrite import shapes_of
+from hsdag.methods.sharding import ShardCosts, propose
+from hsdag.placing.by_hand import divide
+from hsdag.placing.session import Session, placed_candidate
+from hsdag.placing.shards import ops_by_device, proposed_shards, sharded_candidate, weights_by_device
+from hsdag.runtime.machine.devices import resolve_devices
+from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.objectives import THROUGHPUT
+from hsdag.search.options import PlaceOptions
+
+DEVICES = ",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "AB")
+
+
+def test_what_is_proposed_runs_in_the_worker_and_computes_what_the_model_computes(tiny_bert: Path) -> None:
+    with Session(tiny_bert, resolve_devices(DEVICES, None), executor="work-conserving") as session:
+        graph = session.graph
+        seconds = np.tile((graph.flops / 1e9 + graph.output_bytes / 1e9)[:, None], 2)
+        shapes = shapes_of(ov.Core().read_model(tiny_bert), graph)[1]
+        (sharding, *_) = propose(shapes, ShardCosts(seconds, np.ones(2), 1e-9, 1e-15))
+        opened = session.runner.open("shards", sharded_candidate(session, sharding))
+        session.runner.open("whole", Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"}))
+        difference = session.runner.difference("shards", "whole")["max_relative"]
+        held, counts = weights_by_device(session, sharding), ops_by_device(session, sharding)
+    assert opened.devices == ("CPU_A", "CPU_B")
+    assert difference is not None
+    assert difference < 1e-5
+    assert 0 < max(held.values()) < graph.weight_bytes.sum() < sum(held.values()) + 1
+    assert sum(counts.values()) > graph.num_ops
+
+
+@pytest.mark.parametrize(
+    "changes", [{"executor": "hetero"}, {"objective": THROUGHPUT}, {"memory_bytes": {"A": 1e9}}], ids=str
+)
+def test_nothing_is_divided_where_the_options_leave_no_room(tiny_bert: Path, changes: dict[str, object]) -> None:
+    with Session(tiny_bert, resolve_devices(DEVICES, None), executor="work-conserving") as session:
+        options = PlaceOptions(devices=DEVICES, **{"executor": "work-conserving", **changes})  # type: ignore[arg-type]
+        assert proposed_shards(session, options, session.profile()) == {}
+
+
+def test_a_model_is_divided_by_hand_into_a_placement_that_is_benchmarked_and_exported(
+    tiny_bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "divided.json"
+    assert run(["shard", str(tiny_bert), "--devices", DEVICES, "--shares", "0.5,0.5", "-o", str(out)]) == 0
+    assert "heads" in capsys.readouterr().out
+    placement = Placement.load(out)
+    assert placement.version == 3
+    with Session(tiny_bert, resolve_devices(DEVICES, None), executor="work-conserving") as session:
+        assert placed_candidate(session, "p", placement, "work-conserving").regions
+    for format_, name in (("ir", "d.xml"), ("parts", "parts"), ("csv", "d.csv")):
+        hsdag.export(out, format_, tmp_path / name, tiny_bert)
+    assert Placement.from_model(ov.Core().read_model(tmp_path / "d.xml")).version == 2
+    assert "@B" in (tmp_path / "d.csv").read_text()
+
+
+def test_shares_are_those_that_were_given(tiny_bert: Path) -> None:
+    _, placement = divide(tiny_bert, DEVICES, None, "3,1", ["hidden"], {})
+    regions = [each for each in placement.shards or () if each.scheme == "hidden"]
+    assert regions
+    assert {each.scheme for each in placement.shards or ()} == {"hidden", "replicated"}
+    for each in regions:
+        (first, last), (begin, end) = each.shares.values()
+        assert (last - first) / (end - begin) == 3
+
+
+@pytest.mark.parametrize(
+    ("shares", "schemes", "complaint"),
+    [
+        ("0.5", [], "one number, 0 or more, is needed for each of the 2 devices"),
+        ("a,b", [], "one number, 0 or more"),
+        ("-1,2", [], "one number, 0 or more"),
+        (None, ["diagonals"], "unknown scheme 'diagonals'; choose one of rows, hidden, heads, channels, columns"),
+        (None, ["channels"], "no region of this model can be divided"),
+    ],
+)
+def test_what_cannot_be_divided_so_is_refused(
+    tiny_bert: Path, shares: str | None, schemes: list[str], complaint: str
+) -> None:
+    with pytest.raises(OptionError, match=complaint):
+        divide(tiny_bert, DEVICES, None, shares, schemes, {})
