@@ -22,7 +22,7 @@ from hsdag.placing.final import Verifier, check_of
 from hsdag.placing.limits import within_difference, without_ruled_out
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.placing.session import Session, normalize_objective
-from hsdag.placing.shards import proposed_shards
+from hsdag.placing.shards import proposed_shards, told_under_hetero
 from hsdag.placing.subject import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
@@ -178,6 +178,10 @@ class Search:
             problem, self.ruled_out = without_ruled_out(problem, profile.contention)
         self.profile, self.costs, self.problem = profile, costs, problem
         self.shardings = proposed_shards(session, options, profile)
+        if options.executor == "hetero":
+            note, self.shardings = told_under_hetero(session, self.shardings, profile), {}
+            if note is not None:
+                self.watcher.note(note)
 
     def _problem_of(self, profile: ModelProfile | None) -> Problem:
         problem = self.session.problem(max_share=self.options.chosen_preset.max_share, profile=profile)

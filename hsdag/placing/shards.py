@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hsdag.ir.graph.colocation import held_bytes
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.graph.state import variable_of
 from hsdag.ir.placement.placement import SHARDED_VERSION
@@ -15,6 +16,7 @@ from hsdag.ir.shards.rewrite import shapes_of, shard
 from hsdag.methods.sharding import ShardCosts, Sharding, propose
 from hsdag.placing.session import Session
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.machine.devices import reduces_precision
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.objectives import LATENCY
@@ -28,11 +30,23 @@ def proposed_shards(session: Session, options: PlaceOptions, profile: ModelProfi
     """
     graph = session.graph
     is_out = options.pins or options.memory_bytes or options.objective is not LATENCY or session.scenarios
-    if options.executor != "work-conserving" or is_out or variable_of(graph) is not None:
+    if session.is_on_torch or is_out or variable_of(graph) is not None:
         return {}
     shapes = shapes_of(_model(session), graph)[1]
     found = propose(shapes, shard_costs(session, profile))
     return {f"shards {rank}": sharding for rank, sharding in enumerate(found, start=1)}
+
+
+def told_under_hetero(session: Session, shardings: Mapping[str, Sharding], profile: ModelProfile) -> str | None:
+    """What HETERO, which runs its submodels one after another, leaves out; None where nothing is gained."""
+    if not shardings:
+        return None
+    whole_s = np.nan_to_num(shard_costs(session, profile).time_s).sum(axis=0).min()
+    share = min(each.predicted_s for each in shardings.values()) / whole_s
+    return (
+        f"hsdag's own executor can divide this model: simulated, without what devices slow each other down, it takes "
+        f"{share:.2f} of the time on one device; measure it with --executor work-conserving"
+    )
 
 
 def shard_costs(session: Session, profile: ModelProfile) -> ShardCosts:
@@ -72,10 +86,11 @@ def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
 
 def weights_by_device(session: Session, sharding: Sharding) -> Mapping[str, float]:
     """Bytes of weights on each device, those that several need counted on each."""
-    names = [spec.name for spec in session.devices.placed]
+    placed = session.devices.placed
+    names = [spec.name for spec in placed]
     found = shard(_model(session), session.graph, sharding.regions, sharding.devices, names)
-    held = np.bincount(found.devices, found.graph.weight_bytes, len(names))
-    return dict(zip(names, held.tolist(), strict=True))
+    widens = np.array([not reduces_precision((spec,)) for spec in placed])
+    return dict(zip(names, held_bytes(found.graph, np.array(found.devices), widens).tolist(), strict=True))
 
 
 def _model(session: Session) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -310,3 +312,34 @@ def test_entries_are_kept_by_effort_and_processors_and_damaged_ones_count_as_non
     for entry in tmp_path.glob("*.json"):
         entry.write_text('{"key": 3')
     assert cache.get({"what": "x"}) is None
+
+
+WRITER = """
+import sys; from pathlib import Path; from hsdag.runtime.measuring.caches import ProfileCache
+cache = ProfileCache(Path(sys.argv[1])); print(flush=True)
+while True: cache.put({"what": "x"}, {"of": [1] * 100_000})
+"""
+
+
+@pytest.mark.slow
+def test_two_processes_on_one_cache_never_see_half_an_entry(tmp_path: Path) -> None:
+    cache, seen = ProfileCache(tmp_path), set[tuple[int, int]]()
+    with subprocess.Popen([sys.executable, "-c", WRITER, str(tmp_path)], stdout=subprocess.PIPE) as writer:
+        assert writer.stdout is not None
+        writer.stdout.readline()
+        for _ in range(50):
+            cache.put({"what": "x"}, {"of": [2] * 100_000})
+            found = cache.get({"what": "x"})
+            assert found is not None
+            seen.add((len(found["of"]), len(set(found["of"]))))
+        writer.kill()
+    assert seen == {(100_000, 1)}
+
+
+def test_a_device_that_crashes_over_its_profile_is_named(tiny_resnet: Path) -> None:
+    crashing = (sys.executable, str(Path(__file__).with_name("faulty_worker.py")), "crash", "1")
+    with (
+        Session(tiny_resnet, DeviceSet(PARTS, ()), worker_command=crashing) as session,
+        pytest.raises(DeviceError, match="device 'P0' cannot be profiled: the worker was ended by SIGSEGV"),
+    ):
+        session.profile(ProfileCache(None), QUICK)
