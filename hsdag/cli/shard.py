@@ -31,13 +31,19 @@ def shard(
     as_json: Json = False,
 ) -> None:
     """Divide a model over devices as far as its ops allow, without measuring what that gains."""
+    from hsdag.exports.base import export_placement
+    from hsdag.ir.errors import OptionError
     from hsdag.ir.graph.reader import input_shapes
-    from hsdag.placing.by_hand import divide, write_divided
+    from hsdag.placing.by_hand import ShardResult, divide
 
+    formats = {".json": "json", ".xml": "ir"}
+    if output.suffix not in formats:
+        raise OptionError(f"--output {output} ends in neither .json (a placement) nor .xml (the divided model)")
     check_not_model([output], model)
     check_writable(output)
     loaded, placement = divide(model, devices, partition_cpu, shares, scheme or (), input_shapes(shape))
-    result = write_divided(loaded, placement, output)
+    files = export_placement(placement, formats[output.suffix], output, loaded)
+    result = ShardResult(files=tuple(files), regions=placement.shards or ())
     if as_json:
         print_json(result.model_dump(mode="json"))
         return

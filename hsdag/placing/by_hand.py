@@ -68,17 +68,6 @@ def divide(
     return model, placement
 
 
-def write_divided(model: ov.Model, placement: Placement, output: Path) -> ShardResult:
-    """Write the placement, or for a name that ends in .xml the divided model. Raises OptionError for another ending."""
-    from hsdag.exports.base import export_placement
-
-    formats = {".json": "json", ".xml": "ir"}
-    if output.suffix not in formats:
-        raise OptionError(f"--output {output} ends in neither .json (a placement) nor .xml (the divided model)")
-    files = export_placement(placement, formats[output.suffix], output, model)
-    return ShardResult(files=tuple(files), regions=placement.shards or ())
-
-
 def _schemes(names: Sequence[str]) -> tuple[Scheme, ...]:
     known = {name: name for name in get_args(Scheme)}
     for name in names:
