@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
+from torch.distributions import Categorical
 
 from hsdag.features import GROUPS, STRUCTURE_GROUPS, feature_matrix
 from hsdag.methods.learned.base import LearnedPlacer
@@ -18,7 +19,7 @@ from hsdag.methods.learned.hsdag.groups import Groups, Parse, Topology
 from hsdag.methods.learned.hsdag.network import GroupNetwork, HsdagConfig, Situation, View
 from hsdag.methods.learned.inputs import cost_features, edges_of, finite_times
 from hsdag.methods.learned.networks import standardise
-from hsdag.methods.learned.policy import GREEDY, Exploring, Likelihood, Policy, Rollout, drawn, log_p_of
+from hsdag.methods.learned.policy import GREEDY, Exploring, Likelihood, Policy, Rollout, drawn
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 
@@ -92,8 +93,10 @@ class GroupPolicy(Policy):
         """The decisions of draws from one situation: devices of all, then edges of all."""
         view, groups = self.network.view(draws[0].situation), self._groups(tuple(draw.parse for draw in draws))
         pooled, edges, of_edges = self.network.embed(view, groups)
-        logits = self.network.logits(pooled, groups).index_select(0, groups.distinct)
-        log_p, entropy = log_p_of(logits, torch.cat([draw.devices for draw in draws]))
+        of_group = Categorical(logits=self.network.logits(pooled, groups), validate_args=False)
+        devices = torch.cat([draw.devices for draw in draws])
+        log_p = of_group.logits.flatten().gather(0, groups.distinct * of_group.logits.shape[1] + devices)
+        entropy = of_group.entropy().gather(0, groups.distinct)  # type: ignore[no-untyped-call]
         log_p, entropy = torch.cat([log_p, edges]), torch.cat([entropy, of_edges])
         sizes = [len(draw.devices) for draw in draws], [len(draw.parse.nominated) for draw in draws]
         owner = torch.cat([torch.arange(len(draws)).repeat_interleave(torch.tensor(each)) for each in sizes])
