@@ -26,7 +26,7 @@ from diviml_costs import SEED, Costs, network
 from machine import machine
 
 from hsdag.benchmarking.profile import assumed_costs
-from hsdag.comparing.runs import Run, run_once
+from hsdag.comparing.compare import Run, run_once
 from hsdag.ir.errors import ModelError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import CoarseGraph, coarsen, placement_units
@@ -52,7 +52,6 @@ from hsdag.solving.batched import BatchOptions, solve_batched
 from hsdag.solving.solve import solve
 from hsdag.sources.families import find_family
 from hsdag.sources.workload import build_problem, cluster, with_devices, workload_problem
-from hsdag.training.problems import Expert
 from hsdag.training.train import UNSEEN, TrainOptions, run_train
 
 if TYPE_CHECKING:
@@ -457,8 +456,8 @@ def unseen_graphs(name: str, columns: Sequence[str], effort: Effort) -> Cells:
         path = Path(folder) / "policy.safetensors"
         if set(DRAWS) & set(columns):
             updates = max(1, round(UPDATES_PER_S * effort.budget_s))
-            expert = Expert(EXPERT_SHARE * effort.budget_s)
-            run_train(TrainOptions(name, "doppler", PROBLEMS, updates, expert, unseen=1), path)
+            expert_s = EXPERT_SHARE * effort.budget_s
+            run_train(TrainOptions(name, "doppler", PROBLEMS, updates, expert_s, unseen=1), path)
         for column in columns:
             begin_s = time.monotonic()
             if column in UNSEEN_METHODS:

@@ -50,14 +50,13 @@ def train(
     from hsdag.methods.registry import parse_changes
     from hsdag.scoring.base import SearchStopped
     from hsdag.search.options import parse_duration
-    from hsdag.training.problems import Expert
-    from hsdag.training.train import TrainOptions, Watching, run_train
+    from hsdag.training.train import TrainOptions, run_train
 
     if output.suffix != ".safetensors":
         raise OptionError(f"a policy's file must end in .safetensors, got {str(output)!r}")
     check_files([output, curve], [], [curve])
-    given, imitated = parse_changes(changes or ()), Expert(parse_duration(expert, "--expert"), expert_evaluations)
-    wanted = TrainOptions(family, method, problems, updates, imitated, unseen, seed, given, workers)
+    given, expert_s = parse_changes(changes or ()), parse_duration(expert, "--expert")
+    wanted = TrainOptions(family, method, problems, updates, expert_s, expert_evaluations, unseen, seed, given, workers)
     with SearchProgress(None) as progress, tensorboard_writer(tensorboard) as write:
         points: list[CurvePoint] = []
         watcher, title = progress.watcher, f"training on {family} (simulated)"
@@ -68,8 +67,7 @@ def train(
             watcher.on_step(f"update {point.update + 1} of {wanted.num_updates}")
 
         try:
-            watching = Watching(watcher.on_phase, heard, watcher.should_stop)
-            found = run_train(wanted, output, resume=resume, watching=watching, say=watcher.note)
+            found = run_train(wanted, output, resume=resume, watcher=watcher, on_update=heard)
         except SearchStopped as stop:
             write_learning_curve(points, title, VALUES[method], curve)
             state, saved = output.with_suffix(".state"), "; nothing was saved"
@@ -87,7 +85,7 @@ def train(
     )
     typer.echo(
         f"On {tried['problems']} problems of {family} that were not trained on, the first answer takes {first} times "
-        f"as long as annealing's of {wanted.expert}, and the best of 16 {least} times (simulated)."
+        f"as long as annealing's of {wanted.expert_limit}, and the best of 16 {least} times (simulated)."
     )
     if tried["first_failed"]:
         typer.echo(

@@ -18,7 +18,7 @@ from hsdag.methods.learned.options import Baseline
 from hsdag.methods.learned.policy import first_plans
 from hsdag.methods.learned.training import NUM_FIRST, Progress, State, Trainer, learner_tensors, load_learner
 from hsdag.methods.registry import changed_options
-from hsdag.training.problems import Training, TrainingProblem
+from hsdag.training.problems import TrainingProblem
 
 
 def network_options(num_updates: int, changes: Mapping[str, str]) -> DopplerConfig:
@@ -38,8 +38,10 @@ def network_options(num_updates: int, changes: Mapping[str, str]) -> DopplerConf
     return changed_options("doppler", base, changes)
 
 
-class NetworkTraining(Training):
+class NetworkTraining:
     """Trains one network on problems in random turns; all randomness comes from one generator."""
+
+    num_updates = 0
 
     def __init__(self, problems: Sequence[TrainingProblem], options: DopplerConfig, seed: int) -> None:
         self._problems, self._options, self._seed = problems, options, seed

@@ -38,7 +38,7 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.tables import tables_of
 from hsdag.runtime.simulator import Semantics
 from hsdag.scoring.base import SearchStopped
-from hsdag.training.problems import Training, TrainingProblem
+from hsdag.training.problems import TrainingProblem
 from hsdag.workers.pool import Exchange, Job, Pool
 
 POOL = 8
@@ -111,12 +111,14 @@ class ValuesJob(Job[FloatArray]):
         return np.stack([problem.values(list(self.rules)) for problem in self.problems], axis=1)
 
 
-class RuleTraining(Training):
+class RuleTraining:
     """Improves a set of rules on problems; all randomness comes from one generator.
 
     With a ``pool``, its workers compute the values of rules, and the rules come out the same. ``check`` raises
-    SearchStopped when the training should stop.
+    SearchStopped when the training should stop; the update at hand is then as if it had not begun.
     """
+
+    num_updates = 0
 
     def __init__(
         self,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 from hsdag.drawing import CurvePoint
 from hsdag.ir.errors import OptionError, SearchError
@@ -21,13 +22,14 @@ from hsdag.methods.lists.rules import METHOD as RULES
 from hsdag.methods.registry import changed_options
 from hsdag.scoring.base import SearchStopped
 from hsdag.scoring.policy_file import StateFile, write_policy
-from hsdag.search.options import check_seed
+from hsdag.search.driver import Watcher
+from hsdag.search.options import SolveOptions, check_seed
 from hsdag.sources.families import find_family
 from hsdag.training.networks import NetworkTraining, network_options
-from hsdag.training.problems import Expert, Training, TrainingProblem, training_problems
+from hsdag.training.problems import TrainingProblem, training_problems
 from hsdag.training.rules import RuleTraining, RuleTrainingOptions
 from hsdag.version import __version__
-from hsdag.workers.pool import Pool, check_workers, pool_of
+from hsdag.workers.pool import check_workers, pool_of
 
 UPDATES = {RULES: 1500, "doppler": 6000}
 """Methods that can be trained for reuse, and how many updates they take."""
@@ -45,8 +47,9 @@ UNSEEN = 1_000_000
 class TrainOptions:
     """What to train on, and for how long. Raises OptionError for a value out of range.
 
-    ``method`` is ``rules`` or ``doppler``. DOPPLER imitates the ``expert``, which both are compared with. ``changes``
-    are hyper-parameters of the training by name.
+    ``method`` is ``rules`` or ``doppler``. DOPPLER imitates the ``expert``, which both are compared with: annealing for
+    ``expert_s`` seconds or, where they are given, ``expert_evaluations``, which find the same plan on any machine.
+    ``changes`` are hyper-parameters of the training by name.
     """
 
     family: str
@@ -54,7 +57,8 @@ class TrainOptions:
     problems: int = 200
     updates: int | None = None
     """By default those of the method in UPDATES."""
-    expert: Expert = field(default_factory=Expert)
+    expert_s: float = 1.0
+    expert_evaluations: int | None = None
     unseen: int = 20
     seed: int = 0
     changes: Mapping[str, str] = field(default_factory=dict)
@@ -67,9 +71,11 @@ class TrainOptions:
             check_workers(self.workers)
         if self.method not in UPDATES:
             raise OptionError(f"hsdag train has no method {self.method!r}; choose one of {', '.join(UPDATES)}")
-        for name in ("problems", "updates", "unseen"):
+        if not self.expert_s > 0:
+            raise OptionError(f"--expert must be more than zero, not {self.expert_s:g}")
+        for name in ("problems", "updates", "unseen", "expert_evaluations"):
             if getattr(self, name) is not None and getattr(self, name) < 1:
-                raise OptionError(f"--{name} must be at least 1, not {getattr(self, name)}")
+                raise OptionError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
         if (self.seed + 1) * self.problems > UNSEEN:
             raise OptionError(
                 f"--problems times --seed + 1 must be at most {UNSEEN}, the number of the first problem that policies "
@@ -93,36 +99,38 @@ class TrainOptions:
         return network_options(self.num_updates, self.changes)
 
     @property
+    def expert(self) -> SolveOptions:
+        """The expert's search."""
+        budget_s = self.expert_s if self.expert_evaluations is None else math.inf
+        return SolveOptions("sa", budget_s=budget_s, max_evaluations=self.expert_evaluations)
+
+    @property
+    def expert_limit(self) -> str:
+        """What the expert may spend on a problem."""
+        if self.expert_evaluations is None:
+            return f"{self.expert_s:g} s"
+        return f"{self.expert_evaluations} evaluations"
+
+    @property
+    def source(self) -> dict[str, str | int | float]:
+        """What problems and experts there are, as JSON values."""
+        names = ("family", "problems", "seed", "expert_s", "expert_evaluations")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+
+    @property
     def identity(self) -> dict[str, Any]:
         """What a stored state is of: what has to be the same where it goes on, all but the number of updates."""
-        own = {name: getattr(self, name) for name in ("family", "problems", "seed")} | self.expert.limits
-        same = {name: value for name, value in {**own, **self.learning.as_dict()}.items() if name != "updates"}
-        return described(self.method, same)
+        of_learning = {name: value for name, value in self.learning.as_dict().items() if name != "updates"}
+        return described(self.method, self.source | of_learning)
 
 
 class TrainResult(BaseModel):
-    """The ``policy``'s file, its ``card``, and the learning curve, of a resumed training from there on: of
-    DOPPLER values over the best plan of the update's problem that was known then, of rules what training lowers."""
+    """The ``policy``'s file, and its ``card``."""
 
     model_config = ConfigDict(frozen=True)
 
     policy: Path
     card: dict[str, Any]
-    curve: tuple[CurvePoint, ...] = Field(exclude=True)
-
-
-@dataclass(frozen=True)
-class Watching:
-    """Who is told what a training does, and asked whether it should stop."""
-
-    on_phase: Callable[[str], None] = lambda _: None
-    on_update: Callable[[CurvePoint], None] = lambda _: None
-    should_stop: Callable[[], bool] = lambda: False
-
-    def check(self) -> None:
-        """Raise SearchStopped when the training should stop."""
-        if self.should_stop():
-            raise SearchStopped
 
 
 def run_train(
@@ -130,54 +138,61 @@ def run_train(
     path: Path,
     *,
     resume: bool = False,
-    watching: Watching = Watching(),
-    say: Callable[[str], None] = lambda _: None,
+    watcher: Watcher | None = None,
+    on_update: Callable[[CurvePoint], None] = lambda _: None,
 ) -> TrainResult:
     """Train, try on problems that were not trained on, and write the policy with its card.
 
     The state goes to ``path`` with the suffix .state every few seconds; ``resume`` goes on from there, to the same
-    curve, or to more updates, with as many workers as there are now. ``say`` hears of workers that are lost. An
-    interrupt leaves the state and raises SearchStopped. Raises OptionError, OutputError and DeviceError, and
+    curve, or to more updates, with as many workers as there are now. ``on_update`` hears of every update: values of
+    DOPPLER are over the best plan of the update's problem that was known then, that of rules is what training lowers.
+    An interrupt leaves the state and raises SearchStopped. Raises OptionError, OutputError and DeviceError, and
     SearchError where the state is of another training, or missing with ``resume``, or there without, or where another
     process is at this training.
     """
-    begin_s, family = time.monotonic(), find_family(options.family)
+    begin_s, family, watcher = time.monotonic(), find_family(options.family), watcher or Watcher()
     file = StateFile(path.with_suffix(".state"))
     if not resume and file.path.exists():
         raise SearchError(f"{file.path} holds an interrupted training; --resume goes on with it, or delete the file")
     stored = _stored(file, options)
     if resume and stored is None:
         raise SearchError(f"nothing to resume: there is no {file.path}; start the training without --resume")
+
+    def check() -> None:
+        if watcher.should_stop():
+            raise SearchStopped
+
     numbers = range(options.seed * options.problems, (options.seed + 1) * options.problems)
     imitated = None if stored is not None or options.method == RULES else options.expert
-    curve: list[CurvePoint] = []
     taken = f"another training is writing to {path}; wait for it, or name another file with --output"
-    with FileLock(path.with_suffix(".lock"), taken), pool_of(options.workers, say) as pool, one_thread():
-        experts = "" if imitated is None else f", {imitated} of annealing each"
-        watching.on_phase(f"{options.problems} problems of {family.name}{experts}")
-        problems = training_problems(family, numbers, imitated, watching.check, pool)
-        watching.on_phase(f"training, {options.num_updates} updates")
-        training = _training(options, problems, watching, pool)
-        _improve(training, options, file, stored, watching, curve)
-        watching.on_phase(f"trying it on {options.unseen} problems that were not trained on")
-        unseen = training_problems(family, range(UNSEEN, UNSEEN + options.unseen), options.expert, watching.check, pool)
+    with FileLock(path.with_suffix(".lock"), taken), pool_of(options.workers, watcher.note) as pool, one_thread():
+        experts = "" if imitated is None else f", {options.expert_limit} of annealing each"
+        watcher.on_phase(f"{options.problems} problems of {family.name}{experts}")
+        problems = training_problems(family, numbers, imitated, check, pool)
+        watcher.on_phase(f"training, {options.num_updates} updates")
+        learning = options.learning
+        training = (
+            RuleTraining(problems, learning, options.seed, check, pool)
+            if isinstance(learning, RuleTrainingOptions)
+            else NetworkTraining(problems, learning, options.seed)
+        )
+        _improve(training, options, file, stored, check, on_update)
+        watcher.on_phase(f"trying it on {options.unseen} problems that were not trained on")
+        unseen = training_problems(family, range(UNSEEN, UNSEEN + options.unseen), options.expert, check, pool)
         worth = means_over_expert(training.worth, unseen)
     weights, card = training.policy()
-    card |= {
+    card |= options.source | {
         "name": family.name,
-        "hsdag": __version__,
         "family": family.name,
-        "problems": options.problems,
+        "hsdag": __version__,
         "updates": options.num_updates,
-        "seed": options.seed,
         "unseen": worth,
-        **options.expert.limits,
         "seconds": round(time.monotonic() - begin_s, 1),
         "figures": "simulated",
     }
     write_policy(path, weights, card)
     file.path.unlink(missing_ok=True)
-    return TrainResult(policy=path, card=card, curve=tuple(curve))
+    return TrainResult(policy=path, card=card)
 
 
 def _stored(file: StateFile, options: TrainOptions) -> State | None:
@@ -193,24 +208,15 @@ def _stored(file: StateFile, options: TrainOptions) -> State | None:
     return stored
 
 
-def _training(
-    options: TrainOptions, problems: Sequence[TrainingProblem], watching: Watching, pool: Pool | None
-) -> Training:
-    learning = options.learning
-    if isinstance(learning, RuleTrainingOptions):
-        return RuleTraining(problems, learning, options.seed, watching.check, pool)
-    return NetworkTraining(problems, learning, options.seed)
-
-
 def _improve(
-    training: Training,
+    training: RuleTraining | NetworkTraining,
     options: TrainOptions,
     file: StateFile,
     stored: State | None,
-    watching: Watching,
-    curve: list[CurvePoint],
+    check: Callable[[], None],
+    on_update: Callable[[CurvePoint], None],
 ) -> None:
-    """Make the updates that are left, and keep the state. Raises SearchStopped, the state saved."""
+    """Make the updates that are left, and keep the state, also where ``check`` raises SearchStopped."""
     if stored is None:
         training.begin()
     else:
@@ -224,9 +230,8 @@ def _improve(
     saved_s = time.monotonic()
     try:
         while training.num_updates < options.num_updates:
-            watching.check()
-            curve.append(CurvePoint(*training.update()))
-            watching.on_update(curve[-1])
+            check()
+            on_update(CurvePoint(*training.update()))
             if time.monotonic() - saved_s > SAVE_EVERY_S:
                 save()
                 saved_s = time.monotonic()

@@ -11,12 +11,12 @@ import numpy as np
 import torch
 
 from hsdag.features import feature_matrix
-from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.learned.networks import Edges, standardise
 from hsdag.runtime.problem.op_features import OP_FEATURES, op_features, paper_features
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.tables import NOISE, Levels, Tables, levels_of, mean_seconds, mean_transfers, tables_of
+from hsdag.runtime.problem.tables import Levels, Tables, levels_of, mean_seconds, mean_transfers, tables_of
 
 NUM_PAPER, NUM_WIDE = 5, len(OP_FEATURES)
 """Features of an op: DOPPLER's (App. E.1), and with ours."""
@@ -47,8 +47,17 @@ def inputs_of(costs: ScheduleProblem, *, is_wide: bool = True) -> Inputs:
     else:
         x = standardise(paper_features(tables, levels))
     cost = torch.tensor(np.log1p(edge_s / unit_s), dtype=torch.float32)[:, None]
-    before = torch.tensor(_longest_producer(tables, levels, mean_s, edge_s))
-    behind = torch.tensor(np.where(levels.heaviest < 0, num, levels.heaviest))
+    backwards = tables._replace(
+        in_first=tables.out_first,
+        in_op=tables.out_op,
+        in_bytes=tables.out_bytes,
+        out_first=tables.in_first,
+        out_op=tables.in_op,
+        out_bytes=tables.in_bytes,
+        order=tables.order[::-1],
+    )
+    heaviest = (levels_of(backwards).heaviest, levels.heaviest)
+    before, behind = (torch.tensor(np.where(each < 0, num, each)) for each in heaviest)
     ones = torch.ones(num, 1)
     return Inputs(
         costs=costs,
@@ -80,16 +89,6 @@ def finite_times(costs: ScheduleProblem) -> FloatArray:
     """
     time_s = np.where(costs.supported, costs.time_s, 10.0 * np.nanmax(costs.time_s, axis=1)[:, None])
     return np.asarray(time_s + (1e-3 * float(time_s.mean()) or 1.0), dtype=np.float64)
-
-
-def _longest_producer(tables: Tables, levels: Levels, mean_s: FloatArray, edge_s: FloatArray) -> IntArray:
-    num = len(mean_s)
-    source, target = np.repeat(np.arange(num), np.diff(tables.out_first)), tables.out_op
-    length_s = (levels.downward_s + mean_s)[source] + edge_s
-    is_longest = length_s >= levels.downward_s[target] * (1 - NOISE) - 1e-30
-    found = np.full(num, num)
-    np.minimum.at(found, target[is_longest], source[is_longest])
-    return found
 
 
 def sum_over_path(h: torch.Tensor, following: torch.Tensor) -> torch.Tensor:

@@ -26,21 +26,21 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.scoring.base import Score, SearchStopped
 from hsdag.scoring.policy_file import read_policy, write_policy
 from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
 from hsdag.sources.families import Family, find_family
 from hsdag.training import problems as train_problems
 from hsdag.training import train
-from hsdag.training.problems import Expert, TrainingProblem, training_problem
+from hsdag.training.problems import TrainingProblem, training_problem
 from hsdag.training.rules import RuleTraining
-from hsdag.training.train import TrainOptions, TrainResult, Watching, means_over_expert, run_train
+from hsdag.training.train import TrainOptions, TrainResult, means_over_expert, run_train
 
-QUICK = Expert(0.05)
 SMALL = TrainOptions(
-    "enas", "doppler", problems=2, updates=6, expert=QUICK, unseen=1, changes={"width": "8", "plans_per_update": "4"}
+    "enas", "doppler", problems=2, updates=6, expert_s=0.05, unseen=1, changes={"width": "8", "plans_per_update": "4"}
 )
 
-SMALL_RULES = TrainOptions("enas", problems=2, updates=6, expert=QUICK, unseen=1, changes={"rules": "2"})
+SMALL_RULES = TrainOptions("enas", problems=2, updates=6, expert_s=0.05, unseen=1, changes={"rules": "2"})
 
 
 def after(calls: int) -> Callable[[], bool]:
@@ -49,7 +49,7 @@ def after(calls: int) -> Callable[[], bool]:
     return lambda: next(count) >= calls
 
 
-def with_single_device(family: Family, number: int, expert: Expert | None) -> TrainingProblem:
+def with_single_device(family: Family, number: int, expert: SolveOptions | None) -> TrainingProblem:
     """A problem whose expert leaves all ops on the first device, whatever the time."""
     problem = training_problem(family, number, None)
     return problem if expert is None else replace(problem, experts=(Plan(problem.singles[0]),))
@@ -84,10 +84,10 @@ def workers_left() -> list[psutil.Process]:
 @pytest.mark.slow
 def test_a_training_goes_on_with_other_workers_to_the_weights_of_one_process(tmp_path: Path) -> None:
     whole, path, done = tmp_path / "whole.safetensors", tmp_path / "policy.safetensors", list[CurvePoint]()
-    options = replace(SMALL_RULES, problems=4, expert=Expert(evaluations=2000))
+    options = replace(SMALL_RULES, problems=4, expert_evaluations=2000)
     alone, with_two = run_train(options, whole), replace(options, workers="local:2")
     with pytest.raises(SearchStopped):
-        run_train(with_two, path, watching=Watching(on_update=done.append, should_stop=lambda: len(done) == 2))
+        run_train(with_two, path, watcher=Watcher(should_stop=lambda: len(done) == 2), on_update=done.append)
     assert not workers_left()
     last = run_train(replace(options, workers="local:1"), path, resume=True)
     first, second = read_policy(whole, "rules"), read_policy(path, "rules")
@@ -112,7 +112,7 @@ def interrupted(options: TrainOptions, path: Path) -> Path:
     """The file of a state after some updates of a training."""
     calls = {"doppler": 5, "rules": 10}[options.method]
     with pytest.raises(SearchStopped):
-        run_train(options, path, watching=Watching(should_stop=after(calls)))
+        run_train(options, path, watcher=Watcher(should_stop=after(calls)))
     return path.with_suffix(".state")
 
 
@@ -127,14 +127,14 @@ def test_only_the_same_training_goes_on_from_a_state_and_another_is_refused_befo
     others: list[tuple[dict[str, Any], str]] = [
         ({"family": "chain"}, r"other options of \w+ \(family\)"),
         ({"problems": 3, "seed": 1}, r"\(problems, seed\)"),
-        ({"expert": Expert(0.1)}, r"\(expert_s\)"),
+        ({"expert_s": 0.1}, r"\(expert_s\)"),
         ({"changes": other_width}, rf"\({named}\)"),
         ({"updates": 1}, r"has made [2-6] updates.* --updates .* at least as many, not 1"),
         ({"method": "rules" if options.method == "doppler" else "doppler", "changes": {}}, "is of method"),
     ]
     for changes, answer in others:
         with pytest.raises(SearchError, match=answer):
-            run_train(replace(options, **changes), path, resume=True, watching=Watching(begun.append))
+            run_train(replace(options, **changes), path, resume=True, watcher=Watcher(begun.append))
     assert begun == []
     assert path.with_suffix(".state").read_bytes() == kept
     assert run_train(replace(options, updates=8), path, resume=True).card["updates"] == 8
@@ -177,7 +177,7 @@ def test_means_leave_out_problems_without_a_plan_within_memory_and_count_them(
     found = iter([(np.inf, 2.0), (4.0, 3.0), (np.inf, np.inf)] + [(np.inf, np.inf)] * 2)
     monkeypatch.setattr(train_problems, "training_problem", with_single_device)
     monkeypatch.setattr(ScheduleEvaluator, "evaluate", lambda _, plans: [Score(2.0)] * len(plans))
-    unseen = [with_single_device(find_family("enas"), number, Expert()) for number in range(3)]
+    unseen = [with_single_device(find_family("enas"), number, SMALL.expert) for number in range(3)]
     assert means_over_expert(lambda _: next(found), unseen) == {
         "problems": 3, "first_over_annealing": 2.0, "first_failed": 2, "best_of_16": 1.25, "best_failed": 1
     }  # fmt: skip
@@ -234,9 +234,9 @@ def test_options_of_a_training_are_checked() -> None:
     with pytest.raises(OptionError, match="a training begins with no policy; leave out --set initial"):
         TrainOptions("enas", "doppler", changes={"initial": "policy.safetensors"})
     with pytest.raises(OptionError, match="--expert must be more than zero, not 0"):
-        Expert(0.0)
+        TrainOptions("enas", expert_s=0.0)
     with pytest.raises(OptionError, match="--expert-evaluations must be at least 1, not 0"):
-        Expert(evaluations=0)
+        TrainOptions("enas", expert_evaluations=0)
     with pytest.raises(OptionError, match="--workers 'two' is none of local:N"):
         TrainOptions("enas", workers="two")
     TrainOptions("enas", problems=2, seed=499_999)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import psutil
 import pytest
 
 from hsdag.scoring.base import SearchStopped
+from hsdag.search.options import SolveOptions
 from hsdag.sources.families import Family, find_family
 from hsdag.training import problems as train_problems
-from hsdag.training.problems import Expert, TrainingProblem, training_problem, training_problems
+from hsdag.training.problems import TrainingProblem, training_problem, training_problems
 from hsdag.training.rules import RuleProblem, RuleTraining, RuleTrainingOptions
+from hsdag.training.train import TrainOptions
 from hsdag.workers.pool import LocalHost, Pool, make_pool
 from tests.hsdag.training.trainings import rule_problems, trained
 from tests.hsdag.workers.here import Here
@@ -45,7 +49,7 @@ def test_an_interrupt_is_noticed_though_answers_come_at_once() -> None:
 
 @pytest.mark.slow
 def test_problems_of_workers_are_those_of_this_process() -> None:
-    family, expert = find_family("random-wired,chain"), Expert(evaluations=2000)
+    family, expert = find_family("random-wired,chain"), TrainOptions("chain", expert_evaluations=2000).expert
     here = training_problems(family, range(3), expert, lambda: None, None)
     with make_pool("local:2") as pool:
         there = training_problems(family, range(3), expert, lambda: None, pool)
@@ -56,25 +60,24 @@ def test_problems_of_workers_are_those_of_this_process() -> None:
 
 
 def test_an_expert_limited_by_evaluations_finds_the_same_plan_on_any_number_of_threads() -> None:
-    family, expert = find_family("chain"), Expert(evaluations=500)
-    found = [training_problem(family, 1, Expert(evaluations=500, num_threads=threads)).experts for threads in (1, 2)]
+    expert = TrainOptions("chain", expert_evaluations=500).expert
+    found = [training_problem(find_family("chain"), 1, replace(expert, num_threads=n)).experts for n in (1, 2)]
     assert found[0] == found[1]
-    assert expert.options(1).seed == 1
-    assert expert.options(1).budget_s == np.inf
-    assert Expert(2.0).options(1).budget_s == 2.0
+    assert expert.budget_s == np.inf
+    assert TrainOptions("chain", expert_s=2.0).expert.budget_s == 2.0
 
 
 def test_the_expert_on_a_worker_has_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     threads = []
 
-    def noted(family: Family, number: int, expert: Expert | None) -> TrainingProblem:
+    def noted(family: Family, number: int, expert: SolveOptions | None) -> TrainingProblem:
         assert expert is not None
         threads.append(expert.num_threads)
         return training_problem(family, number, None)
 
     monkeypatch.setattr(train_problems, "training_problem", noted)
     with Pool([Here()]) as pool:
-        training_problems(find_family("chain"), range(2), Expert(num_threads=4), lambda: None, pool)
+        training_problems(find_family("chain"), range(2), SolveOptions("sa", num_threads=4), lambda: None, pool)
     assert threads == [1, 1]
 
 
