@@ -5,7 +5,7 @@ A problem is a workload of random size on a random machine (hsdag.runtime.platfo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 from zlib import crc32
@@ -39,7 +39,6 @@ class Family:
     """A distribution of problems; ``draw`` takes a seed."""
 
     name: str
-    summary: str
     draw: Callable[[int], ScheduleProblem]
 
     def problem(self, seed: int) -> ScheduleProblem:
@@ -67,11 +66,7 @@ def find_family(names: str) -> Family:
         members.append(_FAMILIES[name])
     if len(members) == 1:
         return members[0]
-    return Family(names, f"In turn: {', '.join(m.name for m in members)}", lambda seed: _in_turn(members, seed))
-
-
-def _in_turn(members: Sequence[Family], seed: int) -> ScheduleProblem:
-    return members[seed % len(members)].problem(seed // len(members))
+    return Family(names, lambda seed: members[seed % len(members)].problem(seed // len(members)))
 
 
 def spread_placement(problem: ScheduleProblem) -> IntArray:
@@ -83,7 +78,7 @@ def spread_placement(problem: ScheduleProblem) -> IntArray:
     return device
 
 
-def _drawn(name: str, summary: str, make: Callable[[np.random.Generator, Platform], ScheduleProblem]) -> Family:
+def _drawn(name: str, make: Callable[[np.random.Generator, Platform], ScheduleProblem]) -> Family:
     """A family of problems that ``make`` draws for a platform."""
 
     def draw(seed: int) -> ScheduleProblem:
@@ -91,10 +86,10 @@ def _drawn(name: str, summary: str, make: Callable[[np.random.Generator, Platfor
         problem = make(rng, draw_platform(rng))
         return replace(problem, name=f"{name} {seed}", memory_bytes=_draw_memory(rng, problem))
 
-    return Family(name, summary, draw)
+    return Family(name, draw)
 
 
-def _of_workload(name: str, summary: str, make: Callable[[np.random.Generator, int], Workload]) -> Family:
+def _of_workload(name: str, make: Callable[[np.random.Generator, int], Workload]) -> Family:
     """A family of workloads, which ``make`` draws for a number of devices until the size fits."""
 
     def problem(rng: np.random.Generator, platform: Platform) -> ScheduleProblem:
@@ -103,7 +98,7 @@ def _of_workload(name: str, summary: str, make: Callable[[np.random.Generator, i
             workload = make(rng, platform.num_devices)
         return workload_problem(workload, platform)
 
-    return _drawn(name, summary, problem)
+    return _drawn(name, problem)
 
 
 def _draw_memory(rng: np.random.Generator, problem: ScheduleProblem) -> FloatArray:
@@ -216,13 +211,10 @@ _ARCHITECTURES = (_resnet, _inception, _bert, _llama)
 _FAMILIES = {
     family.name: family
     for family in (
-        _of_workload("random-wired", "Randomly wired networks (DiviML)", _random_wired),
-        _of_workload("transformer", "Sharded transformer blocks", _seeded("transformer")),
-        _of_workload("chain", "Sharded chains and trees of matrix products", _seeded("chain")),
-        _of_workload("enas", "Convolutional cells as ENAS samples them (Placeto)", _seeded("enas")),
-        _of_workload("nmt", "Unrolled translation models (Placeto)", _seeded("nmt")),
-        _of_workload("ptb", "Unrolled recurrent cells as ENAS samples them (Placeto)", _seeded("ptb")),
-        _drawn("zoo", "The zoo's architectures at other sizes; seconds a problem", _zoo),
+        _of_workload("random-wired", _random_wired),
+        *(_of_workload(name, _seeded(name)) for name in ("transformer", "chain", "enas", "nmt", "ptb")),
+        _drawn("zoo", _zoo),
     )
 }
+"""Those of workloads, which the models folder describes, and the zoo's architectures at other sizes."""
 _GENERATED = ",".join(name for name in _FAMILIES if name != "zoo")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from typing import ClassVar, NamedTuple, Self
 
 import networkx as nx
@@ -35,13 +34,6 @@ OWN = "placeto"
 """The encoder of the paper."""
 
 
-class Start(Enum):
-    """The placement that an episode begins with."""
-
-    SINGLE = "single"  # all groups on one device, drawn for each episode
-    RANDOM = "random"  # every group on a device of its own draw
-
-
 @dataclass(frozen=True)
 class PlacetoConfig(TrainingOptions):
     """Hyper-parameters of Placeto. Raises OptionError for wrong ones."""
@@ -54,8 +46,6 @@ class PlacetoConfig(TrainingOptions):
     patience: int = 25
     sweeps: int = 1
     """Times that an episode visits every group (A.7: n)."""
-    start: Start = Start.SINGLE
-    """What an episode begins with: single or random."""
     intermediate: bool = True
     """Reward every step by what it gains (A.4), which has a plan evaluated per step; else the last one alone."""
     groups: int | None = None
@@ -370,12 +360,9 @@ class PlacetoPolicy(Policy):
         return Likelihood(log_p, drawn_with, owner, entropy)
 
     def _starts(self, count: int, generator: torch.Generator) -> torch.Tensor:
-        """[B, G] trivial placements; a group that lacks the one device is on any that it has."""
+        """[B, G] all groups on one device, drawn for each episode; one that lacks it is on any that it has."""
         able = self._groups.able
-        alike = torch.where(able, 0.0, -torch.inf).expand(count, -1, -1)
-        anywhere, _ = drawn(alike, Exploring(), generator)
-        if self._config.start is Start.RANDOM:
-            return anywhere
+        anywhere, _ = drawn(torch.where(able, 0.0, -torch.inf).expand(count, -1, -1), Exploring(), generator)
         single = torch.randint(able.shape[1], (count, 1), generator=generator).expand(-1, len(able))
         return torch.where(able.t()[single[:, 0]], single, anywhere)
 

@@ -15,7 +15,6 @@ from hsdag.methods.learned.placeto import (
     PlacetoNetwork,
     PlacetoPlacer,
     PlacetoPolicy,
-    Start,
     groups_of,
     merge_and_colocate,
 )
@@ -49,7 +48,7 @@ def policy_of(problem: ScheduleProblem, config: PlacetoConfig) -> PlacetoPolicy:
     return PlacetoPolicy(PlacetoNetwork(groups, config, generator(1)), groups, config)
 
 
-@pytest.mark.parametrize("config", [TINY, replace(TINY, sweeps=2, step=4), replace(TINY, groups=5, start=Start.RANDOM)])
+@pytest.mark.parametrize("config", [TINY, replace(TINY, sweeps=2, step=4), replace(TINY, groups=5)])
 def test_a_step_changes_the_devices_of_the_groups_it_visits_alone(config: PlacetoConfig) -> None:
     policy = policy_of(random_problem(2, 10, 3), config)
     groups = policy._groups
@@ -61,14 +60,11 @@ def test_a_step_changes_the_devices_of_the_groups_it_visits_alone(config: Placet
             assert set(groups.of_unit[changed].tolist()) <= set(visited.tolist())
 
 
-@pytest.mark.parametrize("start", Start)
-def test_an_episode_begins_with_a_trivial_placement(start: Start) -> None:
+def test_an_episode_begins_with_all_groups_on_one_device_whichever() -> None:
     problem = random_problem(2, 10, 3)
     full = replace(problem, time_s=np.nan_to_num(problem.time_s, nan=1.0))
-    first = [
-        r.trail[0].placement for r in policy_of(full, replace(TINY, start=start)).draw(40, Exploring(), generator())
-    ]
-    assert all(len(set(placement.tolist())) == 1 for placement in first) == (start is Start.SINGLE)
+    first = [r.trail[0].placement for r in policy_of(full, TINY).draw(40, Exploring(), generator())]
+    assert all(len(set(placement.tolist())) == 1 for placement in first)
     assert np.bincount(np.concatenate(first), minlength=3).min() > 40
 
 

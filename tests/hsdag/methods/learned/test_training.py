@@ -12,8 +12,9 @@ import torch
 
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.methods.learned.doppler.network import DopplerConfig
-from hsdag.methods.learned.hsdag.network import HsdagConfig
-from hsdag.methods.learned.hsdag.placer import GroupPolicy
+from hsdag.methods.learned.hsdag.groups import Parse
+from hsdag.methods.learned.hsdag.network import HsdagConfig, Situation
+from hsdag.methods.learned.hsdag.placer import Draw, GroupPolicy
 from hsdag.methods.learned.options import Baseline, Reward
 from hsdag.methods.learned.policy import Likelihood, Rollout
 from hsdag.methods.learned.training import Buffer, Progress, Trainer, check_same, described
@@ -22,6 +23,7 @@ from hsdag.scoring.base import Evaluator, Score
 from tests.hsdag.methods.learned.hsdag.test_policy import chain, drawn, policy_for
 
 SMALL = HsdagConfig(hidden=16, score_bias=0.0)
+START = Situation()
 ONE, TWO = Plan(np.array([0])), Plan(np.array([1]))
 
 
@@ -116,37 +118,25 @@ def test_imitation_raises_the_probability_of_what_is_imitated() -> None:
     assert policy.likelihood([rollout]).log_p.sum().item() > before
 
 
-def test_batch_advantages_have_no_mean_and_unit_spread() -> None:
-    trainer, policy, _ = trainer_for(SMALL)
+@pytest.mark.parametrize(
+    ("baseline", "reward", "batches"),
+    [
+        (Baseline.NONE, Reward.NEGATIVE, [([1.0, 3.0], [-1.0, -3.0]), ([2.0, 2.0], [-2.0, -2.0])]),
+        (Baseline.RUNNING, Reward.NEGATIVE, [([1.0, 3.0], [1.0, -1.0]), ([4.0, 1.0], [-2.0, 1.0]), ([2.25], [0.0])]),
+        (Baseline.BATCH, Reward.NEGATIVE, [([1.0, 2.0, 3.0], [math.sqrt(1.5), 0.0, -math.sqrt(1.5)])]),
+        (Baseline.RANKS, Reward.NEGATIVE, [([1.0, 2.0, 3.0, 2.0], [math.sqrt(2), 0.0, -math.sqrt(2), 0.0])]),
+        (Baseline.RANKS, Reward.LOG_RATIO, [([1.0, 2.0, 300.0, 2.0], [math.sqrt(2), 0.0, -math.sqrt(2), 0.0])]),
+    ],
+)
+def test_a_baseline_is_subtracted_and_those_of_a_batch_give_unit_spread(
+    baseline: Baseline, reward: Reward, batches: list[tuple[list[float], list[float]]]
+) -> None:
+    """The running one is the mean over all plans before, or of the first batch; ranks do not see how far off one is."""
+    trainer, policy, _ = trainer_for(replace(SMALL, reward=reward, baseline=baseline))
     trainer.buffer.add([ONE], [Score(1.0)], single=True)
-    advantages = trainer.advantages(np.array([1.0, 2.0, 4.0, 3.0]), drawn(policy) * 4)
-    assert advantages.mean() == pytest.approx(0.0, abs=1e-9)
-    assert advantages.std() == pytest.approx(1.0)
-    assert advantages.argmax() == 0
-
-
-def test_weights_by_rank_do_not_depend_on_how_far_off_the_worst_plan_is() -> None:
-    trainer, policy, _ = trainer_for(replace(SMALL, baseline=Baseline.RANKS))
-    trainer.buffer.add([ONE], [Score(1.0)], single=True)
-    near, far = (trainer.advantages(np.array([1.0, 2.0, worst, 2.0]), drawn(policy) * 4) for worst in (3.0, 300.0))
-    assert near.tolist() == far.tolist()
-    assert near.tolist() == pytest.approx([math.sqrt(2), 0.0, -math.sqrt(2), 0.0])
-
-
-def test_the_running_baseline_is_the_mean_over_all_plans_before() -> None:
-    options = replace(SMALL, reward=Reward.NEGATIVE, baseline=Baseline.RUNNING)
-    trainer, policy, _ = trainer_for(options)
-    trainer.buffer.add([ONE], [Score(1.0)], single=True)
-    rollouts = drawn(policy) * 2
-    trainer.advantages(np.array([1.0, 3.0]), rollouts)
-    assert trainer.advantages(np.array([4.0, 1.0]), rollouts) == pytest.approx([-2.0, 1.0])
-    assert trainer.advantages(np.array([2.25, 2.25]), rollouts) == pytest.approx([0.0, 0.0])
-
-
-def test_without_a_baseline_the_weight_is_the_reward() -> None:
-    trainer, policy, _ = trainer_for(replace(SMALL, baseline=Baseline.NONE))
-    trainer.buffer.add([ONE], [Score(2.0)], single=True)
-    assert trainer.advantages(np.array([1.0]), drawn(policy)) == pytest.approx([math.log(2)])
+    for values, expected in batches:
+        advantages = trainer.advantages(np.array(values), drawn(policy) * len(values))
+        assert advantages == pytest.approx(expected, abs=1e-9)
 
 
 def test_single_device_placements_come_first_and_nothing_is_evaluated_twice() -> None:
@@ -262,3 +252,30 @@ def test_a_state_of_another_method_other_options_or_another_version_is_refused()
 def test_something_has_to_be_learned() -> None:
     with pytest.raises(OptionError, match="one of learns_order and learns_devices must be true"):
         DopplerConfig(learns_order=False, learns_devices=False)
+
+
+def grouped(policy: GroupPolicy, *, keep: bool, device: int = 0) -> Rollout:
+    """All units on one device, the nominated edges all kept or all dropped, as an untrained policy draws it."""
+    network = policy.network
+    nominated = network.parse(network.view(START))[0].nominated
+    parse = Parse(network.groupable, nominated, np.full(len(nominated), keep))
+    homes = torch.full((parse.partition.num_groups,), device)
+    even = tuple(torch.full((count,), float(np.log(0.5))) for count in (parse.partition.num_groups, len(nominated)))
+    return Rollout(Plan(homes[parse.labels].numpy()), Draw(START, parse, homes, even))
+
+
+def edge_scores(policy: GroupPolicy) -> torch.Tensor:
+    return torch.sigmoid(policy.network.view(START).score_logits.detach())
+
+
+@pytest.mark.parametrize("kept_is_faster", [True, False])
+def test_an_update_raises_the_scores_of_edges_whose_keeping_was_faster_and_lowers_the_others(
+    kept_is_faster: bool,
+) -> None:
+    trainer, policy, _ = trainer_for(replace(SMALL, elites=0, entropy=0.0))
+    faster, slower = (grouped(policy, keep=k) for k in (kept_is_faster, not kept_is_faster))
+    trainer.buffer.add([faster.plan] * 2, [Score(1.0), Score(2.0)], single=True)
+    assert edge_scores(policy).tolist() == [0.5] * 11
+    learn(trainer, [faster, slower], [1.0, 2.0])
+    change = edge_scores(policy)[torch.tensor(faster.record.parse.nominated)] - 0.5
+    assert bool((change > 0.01).all() if kept_is_faster else (change < -0.01).all())

@@ -15,10 +15,11 @@ from hsdag.methods.learned.doppler.decoding import Episodes, Scores
 from hsdag.methods.learned.doppler.network import Beginning, DopplerConfig, DualNetwork
 from hsdag.methods.learned.doppler.placer import DualPolicy, log_p_in_turn
 from hsdag.methods.learned.inputs import Inputs, inputs_of, sum_over_path
-from hsdag.methods.learned.policy import Exploring, Rollout
+from hsdag.methods.learned.policy import Exploring, Rollout, log_p_of
 from hsdag.methods.lists.schedule import list_schedule
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.tables import mean_transfers
 from hsdag.runtime.simulator import simulate
 from tests.hsdag.methods.exact.exact_reference import random_problem
 
@@ -176,6 +177,19 @@ def test_what_is_not_learned_is_critical_paths(learned: str) -> None:
             assert (times[np.arange(14), rollout.record.home] == times.min(axis=1)).all()
 
 
+def test_paths_from_the_beginning_are_the_longest() -> None:
+    problem = whole(random_problem(3, 14, 3))
+    inputs = inputs_of(problem)
+    tables, mean_s = inputs.tables, problem.time_s.mean(axis=1)
+    sent_s = mean_transfers(tables, tables.in_bytes)
+    for v in range(14):
+        into = slice(tables.in_first[v], tables.in_first[v + 1])
+        ends_s = (inputs.levels.downward_s + mean_s)[tables.in_op[into]] + sent_s[into]
+        expected = tables.in_op[into][ends_s.argmax()] if len(ends_s) else 14
+        assert inputs.before[v] == expected
+    assert inputs.path_lengths[0].min() == 1 < inputs.path_lengths[0].max()
+
+
 def test_path_sums_add_up_embeddings_to_the_end() -> None:
     h = torch.arange(1.0, 6.0)[:, None]
     following = torch.tensor([2, 2, 4, 5, 5])  # 0 -> 2 -> 4, 1 -> 2, 3
@@ -216,3 +230,28 @@ def test_results_that_no_op_waits_for_leave_room_for_others() -> None:
     (rollout,) = policy_of(problem).replay([Plan(np.zeros(6, dtype=np.int64), np.arange(6))], generator())
     assert rollout.record.order.tolist() == list(range(6))
     assert rollout.record.able.all()
+
+
+def one_by_one(score: torch.Tensor, first: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """``log_p_in_turn`` step by step."""
+    step = torch.arange(score.shape[1])
+    is_candidate = (first[:, None, :] <= step[:, None]) & (step[:, None] <= step)  # [B, N, N]
+    return log_p_of(score[:, None, :].masked_fill(~is_candidate, -torch.inf), step.expand_as(score))
+
+
+@pytest.mark.parametrize("num_steps", [1, 2, 7, 64])
+@pytest.mark.parametrize("spread", [1.0, 40.0, 2000.0])
+def test_choices_in_turn_have_the_probabilities_and_entropies_of_a_softmax(num_steps: int, spread: float) -> None:
+    rng, shape = generator(), (5, num_steps)
+    score = spread * torch.rand(shape, generator=rng, dtype=torch.float64)
+    first = (torch.rand(shape, generator=rng) * (torch.arange(num_steps) + 1)).long()
+    share, found = torch.rand((2, *shape), generator=rng, dtype=torch.float64), []
+    for compute in (log_p_in_turn, one_by_one):
+        by = score.clone().requires_grad_()
+        log_p, entropy = compute(by, first)
+        (share * torch.stack([log_p, entropy])).sum().backward()  # type: ignore[no-untyped-call]
+        assert by.grad is not None
+        found.append((log_p.detach(), entropy.detach(), by.grad))
+    for ours, expected in zip(*found, strict=True):
+        torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
+    assert (found[0][1] >= 0.0).all()

@@ -40,6 +40,8 @@ def test_groups_are_the_components_of_every_nodes_best_edge(num_nodes: int, seed
     groups = all_kept(topology, scores).partition
     found = {frozenset(np.flatnonzero(groups.labels == g).tolist()) for g in range(groups.num_groups)}
     assert found == {frozenset(c) for c in nx.connected_components(expected)}
+    edges = nominate(topology, np.full(topology.num_edges, 0.5))  # ties go by rank, so that no circle is nominated
+    assert not len(edges) or nx.is_forest(nx.Graph(list(zip(topology.left[edges], topology.right[edges], strict=True))))
 
 
 def test_parallel_and_opposite_edges_and_loops_count_once() -> None:
@@ -53,34 +55,22 @@ def test_equal_scores_leave_about_a_third_of_a_chain_cut() -> None:
     assert abs(level.partition.num_groups / 3001 - 1 / 3) < 0.03  # an edge is cut when both neighbours outrank it
 
 
-def test_isolated_nodes_are_groups_of_their_own() -> None:
-    topology = Topology.from_edges(4, np.array([1]), np.array([2]))
-    labels = all_kept(topology, np.array([0.9])).partition.labels
-    assert labels[1] == labels[2]
-    assert len({labels[0], labels[1], labels[3]}) == 3
-
-
 def test_untrained_scores_never_join_a_connected_graph_into_one_group() -> None:
     for num_nodes in range(2, 12):
         topology = path(num_nodes)
         assert all_kept(topology, np.full(topology.num_edges, 0.5)).partition.num_groups >= 2
 
 
-def test_the_weakest_edge_is_the_one_dropped() -> None:
+@pytest.mark.parametrize(
+    ("scores", "labels"),
+    [((0.4, 0.3), [0, 0, 1]), ((0.3, 0.4), [0, 1, 1]), ((0.6, 0.5), [0, 0, 1]), ((0.6, 0.51), [0, 0, 0])],
+)
+def test_of_edges_that_join_all_the_weakest_is_dropped_unless_it_exceeds_a_half(
+    scores: tuple[float, float], labels: list[int]
+) -> None:
     topology = path(3)
-    scores = np.where(topology.left == 0, 0.4, 0.3)
-    assert all_kept(topology, scores).partition.labels.tolist() == [0, 0, 1]
-
-
-def test_one_group_results_when_all_kept_scores_exceed_a_half() -> None:
-    assert all_kept(path(3), np.array([0.6, 0.51])).partition.num_groups == 1
-
-
-def test_nominated_edges_form_a_forest() -> None:
-    rng = np.random.default_rng(1)
-    topology = Topology.from_edges(40, *rng.integers(0, 40, (2, 200)))
-    edges = nominate(topology, np.full(topology.num_edges, 0.5))
-    assert nx.is_forest(nx.Graph(list(zip(topology.left[edges], topology.right[edges], strict=True))))
+    by_edge = np.where(topology.left == 0, *scores)
+    assert all_kept(topology, by_edge).partition.labels.tolist() == labels
 
 
 def test_pooled_embedding_is_the_mean_times_the_mean_kept_score() -> None:
