@@ -42,9 +42,7 @@ BENCHMARKS = {
     "learned_quality": Small("--graphs 1 --other-graphs 1 --seconds 1", r"better than lists on \d+%"),
     "limits": Small("--budget 5s --shares 0.95 --limits 1e-2", r"\d of \d runs keep their limits"),
     "mutants": Small("--count 1 --only features", r"\d of 1 are noticed"),
-    "overlap_inception": Small(
-        "--model tiny_inception --runs 1 --budget 10s --seconds 1", r"two copies side by side: [\d.]+"
-    ),
+    "overlap": Small("--model tiny_inception --runs 1 --budget 10s --seconds 1", r"two copies side by side: [\d.]+"),
     "paper_tables": Small("hsdag-1 --seeds 1 --budget-s 2", r"mean degree \|"),
     "place_defaults": Small(
         "--models resnet50 --runs 1 --budget 5s --rivals mincut --rival-budget 5s",

@@ -1,0 +1,105 @@
+"""How much of a second device one inference makes use of: splits and shards on two CPU devices of one thread.
+
+``hsdag place`` searches for latency, and its own final comparison is what is printed: the best split and the best way
+to divide the model (shards) over the better device alone, the same split under HETERO, and the whole CPU with both
+threads. Beside it two copies of the model run alone and side by side, which is what the machine can do at most. Bars
+of the better one of split and shards, over the better device: inception_v3 0.68, resnet50 0.72, encoder (BERT base's
+shape, 128 tokens) 0.62. Exit status 1 when one is missed.
+
+Usage: python benchmarks/overlap.py [--model encoder] [--layers 12] [--budget 60s] [--runs 5] [--seconds 5]
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from machine import machine
+
+import hsdag
+from hsdag.ir.device import parse_devices
+from hsdag.models import save_model_files
+from hsdag.models.networks import _bert as bert
+from hsdag.models.torch_networks import BertSizes, to_openvino
+
+BARS = {"inception_v3": 0.68, "resnet50": 0.72, "encoder": 0.62}
+ONE = "INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32"
+DEVICES = f"CPU_0=CPU[{ONE}],CPU_1=CPU[{ONE}]"
+
+
+def side_by_side(path: Path, seconds: float) -> float:
+    """Inferences of two copies, one on each device at the same time, over those of one device alone."""
+    core, requests = ov.Core(), []
+    for spec in parse_devices(DEVICES):
+        spec.register(core)
+        requests.append(core.compile_model(path, spec.openvino_name).create_infer_request())
+
+    def rate(running: list[Any]) -> float:
+        begin_s, count = time.perf_counter(), 0
+        while time.perf_counter() < begin_s + seconds:
+            for request in running:
+                request.start_async()
+            for request in running:
+                request.wait()
+            count += len(running)
+        return count / (time.perf_counter() - begin_s)
+
+    rate(requests)  # warms up
+    return rate(requests) / np.mean([rate([request]) for request in requests])
+
+
+def ratios(path: Path, budget: str, seed: int) -> dict[str, float]:
+    """Medians of the final comparison over that of the better device."""
+    result = hsdag.place(path, DEVICES, executor="work-conserving", budget=budget, seed=seed)
+    median_s = {row.name: row.median for row in result.rows}
+    single_s = min(median_s[name] for name in ("CPU_0", "CPU_1") if name in median_s)
+
+    def best(start: str) -> float:
+        return min((value for name, value in median_s.items() if name.startswith(start)), default=np.nan) / single_s
+
+    kinds = {"split": "placement", "shards": "shards", "split under HETERO": "HETERO:placement"}
+    found = {kind: best(start) for kind, start in kinds.items()}
+    found["better of both"] = float(np.nanmin([found["split"], found["shards"], 1.0]))
+    return {**found, "whole CPU": median_s.get("CPU", np.nan) / single_s}
+
+
+def encoder(layers: int, path: Path) -> Path:
+    """An encoder of BERT base's shape over 128 tokens."""
+    sizes = BertSizes(layers, 768, 12, 3072, vocabulary=1000, positions=512)
+    spec = bert("encoder", "an encoder", sizes, 0)
+    spec = replace(spec, inputs=tuple(replace(each, shape=(1, 128)) for each in spec.inputs))
+    ov.save_model(to_openvino(spec, spec.make_network(0)), path, compress_to_fp16=False)
+    return path
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", default="inception_v3")
+    parser.add_argument("--layers", type=int, default=12, help="of the encoder")
+    parser.add_argument("--budget", default="60s")
+    parser.add_argument("--runs", type=int, default=5)
+    parser.add_argument("--seconds", type=float, default=5.0, help="of each way to run two copies")
+    given = parser.parse_args()
+    print(machine())
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{given.model}.xml"
+        path = encoder(given.layers, path) if given.model == "encoder" else save_model_files(given.model, path)
+        print(f"two copies side by side: {side_by_side(path, given.seconds):.2f} times the inferences of one")
+        found = [ratios(path, given.budget, seed) for seed in range(given.runs)]
+    for name in found[0]:
+        print(f"{name} over the better device: " + ", ".join(f"{each[name]:.3f}" for each in found))
+    bar = BARS.get(given.model, 1.0)
+    kept = sum(each["better of both"] <= bar for each in found)
+    print(f"{kept} of {given.runs} runs keep the bar of {bar}")
+    return 0 if kept == given.runs else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
