@@ -120,9 +120,22 @@ def run(function: Callable[..., Any], steps: float, *arguments: Any) -> Any:
     if is_interpreted(math.inf) or not (function.signatures or _Steps.is_compiling):  # type: ignore[attr-defined]
         _Steps.taken[function] += steps  # type: ignore[assignment]
         if is_interpreted(_Steps.taken[function]):
-            with np.errstate(all="ignore"):
-                return interpreted(function)(*map(_readable, arguments))
+            return _interpret(function, arguments)
     return function(*arguments)
+
+
+def run_few(function: Callable[..., Any], steps: float, *arguments: Any) -> Any:
+    """The same for a kernel of which a search makes few calls, of about so many ``steps`` in all.
+
+    Small problems have it interpreted even where a search is compiled beforehand.
+    """
+    is_small = hasattr(function, "py_func") and is_interpreted(steps)
+    return _interpret(function, arguments) if is_small else function(*arguments)
+
+
+def _interpret(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+    with np.errstate(all="ignore"):
+        return interpreted(function)(*map(_readable, arguments))
 
 
 @cache

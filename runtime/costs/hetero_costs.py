@@ -186,14 +186,6 @@ def placement_s(t: UnitCosts, placement: IntArray, limit_s: float) -> float:
     place = key % KNOWN
     if t.known_key[place] == key and t.known_s[place] > limit_s:
         return float(t.known_s[place])
-    value_s = _value_s(t, placement, limit_s)
-    t.known_key[place], t.known_s[place] = key, value_s
-    return value_s
-
-
-@inner
-def _value_s(t: UnitCosts, placement: IntArray, limit_s: float) -> float:
-    """The same, which is not remembered."""
     t.work_s[:] = 0.0
     for u in range(len(placement)):
         t.work_s[placement[u]] += t.unit_s[u, placement[u]]
@@ -201,20 +193,19 @@ def _value_s(t: UnitCosts, placement: IntArray, limit_s: float) -> float:
         t.device[v] = placement[t.unit[v]]
     label, net = t.work.parts.label, t.nodes.net
     _cross(t, t.device)
-    least_s = _loaded_s(t, label[:0])
-    if least_s > limit_s or least_s == np.inf:
-        return least_s
-    waits = join(net, t.work, t.device)
-    least_s = _loaded_s(t, label)
-    if not waits or least_s > limit_s:
-        return least_s
-    num_cut = cut_returns(net, t.work)
-    least_s = _loaded_s(t, label)
-    if least_s > limit_s:
-        return least_s
-    open_rings(net, t.work, num_cut)
-    _cross(t, label)
-    return _loaded_s(t, label)
+    value_s = _loaded_s(t, label[:0])
+    if value_s <= limit_s and value_s < np.inf:
+        waits = join(net, t.work, t.device)
+        value_s = _loaded_s(t, label)
+        if waits and value_s <= limit_s:
+            num_cut = cut_returns(net, t.work)
+            value_s = _loaded_s(t, label)
+            if value_s <= limit_s:
+                open_rings(net, t.work, num_cut)
+                _cross(t, label)
+                value_s = _loaded_s(t, label)
+    t.known_key[place], t.known_s[place] = key, value_s
+    return value_s
 
 
 @inner

@@ -19,13 +19,16 @@ import numpy as np
 from ortools.graph.python.max_flow import SimpleMaxFlow
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.ir.kernels import bare, inlined, kernel
+from hsdag.ir.kernels import bare, inlined, kernel, run_few
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 TOTAL_BITS = 59
 """Capacities are whole ticks, and together fewer than 2 to this power: what can flow fits 64 bits."""
 
 FREE, STAYS, MOVES = 0, 1, 2
+
+MOVES_OF_PAIR = 5.0
+"""How many moves are looked for, about, for each ordered pair of devices."""
 
 
 class Launches(Enum):
@@ -92,6 +95,11 @@ class BoundaryCosts(NamedTuple):
         """D."""
         return int(self.time_s.shape[1])
 
+    @property
+    def steps_of_search(self) -> float:
+        """About how often a search looks at an op or a reader."""
+        return MOVES_OF_PAIR * (self.num_ops + len(self.reader)) * self.num_devices**2
+
     def scaled(self, factor: float) -> BoundaryCosts:
         """The same with transfers and changes of device ``factor`` times as dear."""
         return self._replace(
@@ -108,7 +116,8 @@ class BoundaryCosts(NamedTuple):
         """Seconds of a placement [N]; infinite where an op is not supported."""
         work_s = float(self.time_s[np.arange(self.num_ops), placement].sum())
         reached = np.full(self.num_devices, -1, dtype=np.int64)
-        sent_s = _all_sent_s(self, np.ascontiguousarray(placement, dtype=np.int64), reached)
+        table = np.ascontiguousarray(placement, dtype=np.int64)
+        sent_s = run_few(_all_sent_s, self.steps_of_search, self, table, reached)
         line = placement[self.order]
         changes_s = float(self.change_s[line[1:][line[1:] != line[:-1]]].sum())
         return self.constant_s + work_s + float(sent_s) + changes_s
@@ -269,7 +278,8 @@ def _hyperedges(costs: BoundaryCosts, placement: IntArray, target: int, node: In
     )
     members = np.empty(int(np.diff(costs.first).max(initial=0)), dtype=np.int64)
     done = np.full(costs.num_devices, -1, dtype=np.int64)
-    _add_all(arcs, costs, np.ascontiguousarray(placement, dtype=np.int64), target, node, members, done)
+    table = np.ascontiguousarray(placement, dtype=np.int64)
+    run_few(_add_all, costs.steps_of_search, arcs, costs, table, target, node, members, done)
     n = int(arcs.counts[0])
     return arcs._replace(tail=arcs.tail[:n], head=arcs.head[:n], capacity_s=arcs.capacity_s[:n])
 

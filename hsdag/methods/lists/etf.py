@@ -10,12 +10,15 @@ from typing import ClassVar, NamedTuple
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
-from hsdag.ir.kernels import bare, inlined
+from hsdag.ir.kernels import bare, inlined, run_few
 from hsdag.methods.lists.base import SchedulePlacer
 from hsdag.methods.lists.schedule import ListSchedule, Room, has_room, settle
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import Tables, arrival_s, levels_of, tables_of
 from hsdag.runtime.simulator.machine import ENTRY, Records, pop, push
+
+FEW_RUNS = 4.0
+"""How many schedules a search makes, about."""
 
 
 class EtfPlacer(SchedulePlacer):
@@ -92,7 +95,7 @@ def earliest_task_first(tables: Tables, static_s: FloatArray, *, with_results: b
         num_ending=np.zeros(1, dtype=np.int64),
     )
     room = Room.of(tables)
-    _run(tables, room, pairs, held, with_results)
+    run_few(_run, FEW_RUNS * d * (n + len(tables.in_op)), tables, room, pairs, held, with_results)
     return room.schedule()
 
 

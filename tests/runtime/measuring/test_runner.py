@@ -1,0 +1,90 @@
+"""What a runner asks its worker for, and what it makes of the answers."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import pytest
+
+from hsdag.ir.processes import CandidateFailed, WorkerClient
+from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.messages import Call
+from hsdag.runtime.measuring.runner import CandidateRunner, Limits
+from hsdag.runtime.objectives import LATENCY, MEMORY, THROUGHPUT, Objective, find_objective
+
+PERIOD_S, LATENCY_S, PEAK_BYTES = 0.25, [0.5, 1.5], 6.0
+
+
+class Client:
+    """Answers every request at once, and keeps the requests; a lost one starts again with its next call."""
+
+    def __init__(self) -> None:
+        self.num_starts, self.is_running, self.asked = 1, True, list[Call[Any]]()
+
+    def call(self, request: Call[Any], *_: float) -> object:
+        if not self.is_running:
+            self.num_starts, self.is_running = self.num_starts + 1, True
+        self.asked.append(request)
+        return {"throughput": PERIOD_S, "run": LATENCY_S}.get(request.method)
+
+
+def runner_of(objective: Objective, requests: int | None = None) -> tuple[CandidateRunner, Client]:
+    client = Client()
+    runner = CandidateRunner(cast("WorkerClient", client), objective, Limits(run_s=10.0), requests=requests)
+    runner.open("a", Candidate("CPU"))
+    return runner, client
+
+
+@pytest.mark.parametrize(("runs", "num_inferences"), [(1, 8), (2, 8), (3, 12)])
+@pytest.mark.parametrize(("requests", "in_flight"), [(None, 4), (6, 6)])
+def test_a_period_is_one_figure_over_four_inferences_a_run_and_eight_at_least(
+    runs: int, num_inferences: int, requests: int | None, in_flight: int
+) -> None:
+    runner, client = runner_of(THROUGHPUT, requests)
+    assert runner.run("a", runs) == [PERIOD_S]
+    assert client.asked[-1].args == ("a", in_flight, num_inferences)
+    assert client.asked[-1].options == {"is_exact": requests is not None}
+
+
+def test_a_latency_is_a_figure_for_each_run_within_half_the_limit() -> None:
+    runner, client = runner_of(LATENCY)
+    assert runner.run("a", 2) == LATENCY_S
+    assert client.asked[-1].args == ("a", 2, 5.0, None)
+
+
+def test_a_weighted_sum_has_each_latency_with_the_one_period() -> None:
+    runner, client = runner_of(find_objective("latency=1,throughput=3").settled(lambda _: 1.0))
+    assert runner.run("a", 2) == pytest.approx([(each + 3 * PERIOD_S) / 4 for each in LATENCY_S])
+    assert [request.method for request in client.asked] == ["open", "run", "throughput"]
+
+
+def test_peaks_are_those_that_are_simulated() -> None:
+    runner, _ = runner_of(MEMORY)
+    with pytest.raises(CandidateFailed, match="peak of memory is not known"):
+        runner.run("a", 1)
+    runner.peak_of = lambda _: PEAK_BYTES
+    assert runner.run("a", 1) == [PEAK_BYTES]
+
+
+def test_a_candidate_is_opened_again_in_a_worker_that_has_started_again() -> None:
+    runner, client = runner_of(LATENCY)
+    client.is_running = False
+    runner.run("a", 1)
+    assert [request.method for request in client.asked] == ["open", "open", "run"]
+    with pytest.raises(CandidateFailed, match="'b' was never opened"):
+        runner.run("b", 1)
+
+
+@pytest.mark.parametrize(
+    ("objective", "candidate", "properties"),
+    [
+        (THROUGHPUT, Candidate("CPU"), {"PERFORMANCE_HINT": "THROUGHPUT"}),
+        (THROUGHPUT, Candidate("CPU", properties={"PERFORMANCE_HINT": None}), {}),
+        (THROUGHPUT, Candidate("CPU", executor="work-conserving"), {}),
+        (LATENCY, Candidate("CPU"), {}),
+    ],
+)
+def test_only_periods_have_a_hint_of_their_own(
+    objective: Objective, candidate: Candidate, properties: dict[str, str]
+) -> None:
+    assert runner_of(objective)[0].hinted(candidate).properties == properties
