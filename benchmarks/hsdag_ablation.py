@@ -19,7 +19,7 @@ from machine import machine
 
 from hsdag.comparing.compare import half_width
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
-from hsdag.runtime.simulator import Execution, Semantics
+from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
 

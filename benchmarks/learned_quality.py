@@ -28,8 +28,8 @@ from hsdag.methods.portfolio.auto import LISTS
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Semantics
 from hsdag.scoring.policy_file import read_policy, write_policy
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions

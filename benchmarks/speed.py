@@ -33,8 +33,9 @@ from hsdag.methods.lists.schedulers import HeftPlacer
 from hsdag.methods.local.sa import SaPlacer
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Execution, Links, Semantics, simulate_makespans
+from hsdag.runtime.simulator.simulation import simulate_makespans
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.sources.workload import build_problem

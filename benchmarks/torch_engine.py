@@ -30,7 +30,7 @@ from hsdag.methods.registry import make_placer
 from hsdag.models import MODELS, ModelSpec, Workload, build_model, find_model
 from hsdag.models.sharded_workloads import LlamaSizes, chainmm, ffnn, llama_block, llama_layer
 from hsdag.models.workload_numpy import values_of
-from hsdag.runtime.platforms import load_platform
+from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.torch import (
     Feed,
     LogicalDevice,

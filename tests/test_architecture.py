@@ -156,7 +156,7 @@ def test_the_portfolio_exact_and_local_methods_load_no_torch_and_placers_no_solv
 
 def test_simulating_placing_and_learning_load_no_openvino() -> None:
     code = (
-        "import sys, hsdag.runtime.simulator, hsdag.methods.learned.training\n"
+        "import sys, hsdag.runtime.simulator.values, hsdag.methods.learned.training\n"
         "from hsdag.methods.names import method_names; from hsdag.methods.registry import find_method\n"
         "[find_method(name) for name in method_names()]\n"
         "assert 'openvino' not in sys.modules"

@@ -24,8 +24,8 @@ from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.profiler import WAYS
-from hsdag.runtime.platforms import Platform
 from hsdag.runtime.platforms.analytic import analytic_costs
+from hsdag.runtime.platforms.platform import Platform
 from hsdag.runtime.problem.cost_model import CostModel
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from hsdag.placing.result import Member
     from hsdag.runtime.objectives import Objective
-    from hsdag.runtime.simulator import Semantics
+    from hsdag.runtime.problem.semantics import Semantics
 
 ANSWER = " *"
 """What the first cell of a row ends in that is the answer; such a row stands out on a terminal, too."""

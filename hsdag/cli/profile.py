@@ -45,7 +45,7 @@ def profile(
     from hsdag.ir.graph.reader import check_model_path, input_shapes
     from hsdag.runtime.machine.devices import resolve_devices
     from hsdag.runtime.measuring.caches import ProfileCache
-    from hsdag.runtime.platforms import load_platform
+    from hsdag.runtime.platforms.reader import load_platform
     from hsdag.runtime.problem.problem_file import write_problem
     from hsdag.search.options import input_scenarios
 

@@ -18,7 +18,7 @@ from hsdag.ir.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
     from hsdag.drawing import CurvePoint
-    from hsdag.runtime.simulator import Simulation
+    from hsdag.runtime.simulator.simulation import Simulation
     from hsdag.solving.batched import BatchSolution
     from hsdag.solving.simulate import SimulateResult
     from hsdag.solving.solution import Solution, SolveResult

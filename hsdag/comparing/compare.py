@@ -22,7 +22,7 @@ from hsdag.ir.placement.placement import Record
 from hsdag.methods.names import method_names
 from hsdag.methods.registry import find_method
 from hsdag.models import WORKLOADS
-from hsdag.runtime.platforms import load_platform
+from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.problem_file import problem_to_json, read_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of

@@ -32,7 +32,8 @@ from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor.cut import Tensor
 from hsdag.runtime.executor.merging import plan_cut
 from hsdag.runtime.objectives import Objective
-from hsdag.runtime.problem.bounds import Bound, lower_bound
+from hsdag.runtime.problem.bounds.makespan import lower_bound
+from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.scoring.memory import MemoryCheck

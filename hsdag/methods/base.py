@@ -11,7 +11,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.simulator import Execution, Order, Semantics
+from hsdag.runtime.problem.semantics import Execution, Order, Semantics
 from hsdag.scoring.base import Checkpoint, Evaluator, SearchMeasurement
 
 O = TypeVar("O")  # noqa: E741 - options

@@ -6,7 +6,7 @@ import numpy as np
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Semantics
+from hsdag.runtime.problem.semantics import Semantics
 from hsdag.scoring.memory import MemoryCheck, over_memory
 
 MOST_ROUNDS = 32

@@ -15,7 +15,7 @@ from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor.compiling import task_graph
 from hsdag.runtime.executor.merging import plan_cut
 from hsdag.runtime.problem.semantics import Execution, Order, Semantics
-from hsdag.runtime.simulator import simulate
+from hsdag.runtime.simulator.simulation import simulate
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline
 
 

@@ -10,7 +10,8 @@ from numpy.typing import ArrayLike
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Links, Order, Semantics, simulate
+from hsdag.runtime.problem.semantics import Links, Order, Semantics
+from hsdag.runtime.simulator.simulation import simulate
 
 MEMORY_TOLERANCE = 1e-9
 """A peak this share above a limit is rounding, not excess."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hsdag.runtime.problem.bounds import Bound, largest
+from hsdag.runtime.problem.bounds.simple import Bound, largest
 from hsdag.runtime.problem.plan import Plan
 from hsdag.scoring.base import Evaluator, Score, SearchStopped
 

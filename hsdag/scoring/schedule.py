@@ -17,7 +17,8 @@ from hsdag.runtime.objectives import LATENCY, Objective
 from hsdag.runtime.problem.plan import Plan, op_ranks
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Execution, Order, Semantics, simulated_values
+from hsdag.runtime.problem.semantics import Execution, Order, Semantics
+from hsdag.runtime.simulator.values import simulated_values
 from hsdag.scoring.base import Evaluator, Score
 from hsdag.scoring.memory import MemoryCheck
 

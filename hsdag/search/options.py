@@ -22,7 +22,7 @@ from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.objectives import LATENCY, Objective, Quantity, find_objective
 from hsdag.runtime.problem.pins import Pin, parse_pins
 from hsdag.runtime.problem.plan import Plan
-from hsdag.runtime.simulator import Execution, Semantics
+from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.scoring.recording import Budget
 from hsdag.workers.pool import check_workers
 

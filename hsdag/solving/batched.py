@@ -11,7 +11,7 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.methods.batched.problem import BatchedProblem, BatchSchedule, BatchTable
 from hsdag.methods.batched.search import METHODS, BatchIncumbent, prepare, search
 from hsdag.methods.incumbent import Status
-from hsdag.runtime.problem.bounds import Bound
+from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.search.driver import Watcher
 from hsdag.search.options import check_budget, check_seed

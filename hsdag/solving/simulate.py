@@ -20,7 +20,9 @@ from hsdag.ir.placement.placement import FORMAT_NAME, Placement
 from hsdag.runtime.objectives import LATENCY, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Execution, Links, Order, Semantics, Simulation, simulate, simulated_values
+from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
+from hsdag.runtime.simulator.simulation import Simulation, simulate
+from hsdag.runtime.simulator.values import simulated_values
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.scoring.memory import one_inference, over_memory
 from hsdag.search.options import check_seed

@@ -18,10 +18,11 @@ from hsdag.ir.placement.placement import LatencyRecord, ModelRecord, Placement
 from hsdag.methods.incumbent import Status
 from hsdag.placing.result import Member
 from hsdag.runtime.objectives import LATENCY, Objective
-from hsdag.runtime.problem.bounds import Bound
+from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution, Order, Semantics
 from hsdag.runtime.problem.units import graph_of_problem
-from hsdag.runtime.simulator import Execution, Order, Semantics, Simulation
+from hsdag.runtime.simulator.simulation import Simulation
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.search.options import SolveOptions
 from hsdag.version import __version__

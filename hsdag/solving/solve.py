@@ -15,14 +15,17 @@ from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Status
 from hsdag.placing.result import Member
 from hsdag.runtime.objectives import Objective
-from hsdag.runtime.problem.bounds import Bound, largest, lower_bound
+from hsdag.runtime.problem.bounds.makespan import lower_bound
+from hsdag.runtime.problem.bounds.simple import Bound, largest
 from hsdag.runtime.problem.packing import TIME_LIMIT_S, Packing, pack_weights, running_bytes
 from hsdag.runtime.problem.pins import with_pinned_ops
 from hsdag.runtime.problem.plan import Plan, unit_ranks
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Order, Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Order, Semantics, simulate, simulated_values
+from hsdag.runtime.simulator.simulation import simulate
+from hsdag.runtime.simulator.values import simulated_values
 from hsdag.scoring.memory import one_inference, over_memory
 from hsdag.scoring.recording import Event
 from hsdag.scoring.schedule import ScheduleEvaluator

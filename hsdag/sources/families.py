@@ -18,11 +18,11 @@ from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.models import ModelSpec, Workload, find_model, find_workload
 from hsdag.models.diviml import LEAST_NODES, RandomWiring, random_wired
 from hsdag.models.networks import BertSizes, DecoderSizes, InceptionSizes, ResNetSizes, llama_decoder, seeded
-from hsdag.runtime.platforms import Platform
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.drawn import draw_platform
+from hsdag.runtime.platforms.platform import Platform
 from hsdag.runtime.problem.schedule_problem import FREE, ScheduleProblem
-from hsdag.runtime.simulator import simulate
+from hsdag.runtime.simulator.simulation import simulate
 from hsdag.sources.workload import workload_problem
 
 MIN_OPS, MAX_OPS = 30, 400

@@ -10,8 +10,9 @@ import numpy as np
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.models import Workload, find_workload
-from hsdag.runtime.platforms import Calibration, Platform, load_platform
 from hsdag.runtime.platforms.analytic import analytic_costs
+from hsdag.runtime.platforms.platform import Calibration, Platform
+from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 

@@ -23,7 +23,7 @@ from typing import Any, TypeAlias, TypeVar
 from hsdag.ir.errors import DeviceError, ExecutionError, HsdagError, OptionError
 from hsdag.ir.processes import CandidateFailed, Channel, Request, WorkerClient, main
 from hsdag.runtime.machine.usable import usable_cpus, usable_memory_bytes
-from hsdag.runtime.problem.bounds import Bound, largest
+from hsdag.runtime.problem.bounds.simple import Bound, largest
 from hsdag.runtime.problem.plan import Plan
 
 A = TypeVar("A")

@@ -22,7 +22,7 @@ from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 
 if TYPE_CHECKING:
     from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-    from hsdag.runtime.simulator import Simulation
+    from hsdag.runtime.simulator.simulation import Simulation
 
 
 @dataclass(frozen=True, eq=False)

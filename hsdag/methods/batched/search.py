@@ -19,7 +19,7 @@ from hsdag.ir.kernels import longest_before
 from hsdag.methods.batched.annealing import Cooling, Move, State, anneal
 from hsdag.methods.batched.dispatch import Tables, divide, loaded, schedule_of
 from hsdag.methods.batched.problem import BatchedProblem, BatchSchedule, BatchTable
-from hsdag.runtime.problem.bounds import CRITICAL_PATH, LOAD, Bound, dual_load, largest
+from hsdag.runtime.problem.bounds.simple import CRITICAL_PATH, LOAD, Bound, dual_load, largest
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import levels_of, tables_of
 from hsdag.scoring.base import SearchStopped

@@ -18,12 +18,13 @@ from hsdag.methods.exact.assignment import AssignmentModel, WholeModel
 from hsdag.methods.exact.formulation import Formulation
 from hsdag.methods.exact.solving import Ticks
 from hsdag.methods.incumbent import Incumbent, Status
-from hsdag.runtime.problem.bounds import Bound
+from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.packing import TIME_LIMIT_S, pack_weights
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution, Order
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Execution, Order, simulated_values
+from hsdag.runtime.simulator.values import simulated_values
 from hsdag.scoring.memory import MemoryCheck
 
 SCALES = (1.0, 2.0, 0.5, 4.0, 1.4, 0.7)

@@ -34,7 +34,7 @@ from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Execution, Links, Semantics
+from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.scoring.memory import MEMORY_TOLERANCE, MemoryCheck
 
 MAX_CANDIDATES = 7

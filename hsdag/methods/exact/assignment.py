@@ -21,7 +21,7 @@ from hsdag.methods.exact.highs import HighsAnswer, solve_highs
 from hsdag.methods.exact.solving import CpSatModel
 from hsdag.methods.incumbent import Limits
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.simulator import Execution, Links
+from hsdag.runtime.problem.semantics import Execution, Links
 
 INFINITE = float("inf")
 

@@ -18,10 +18,11 @@ from hsdag.methods.exact.formulation import Formulation, MemoryRule, generous_ho
 from hsdag.methods.exact.solving import MOST_TICKS
 from hsdag.methods.incumbent import GaveUp, Incumbent, Limits, Status
 from hsdag.methods.registry import make_placer
-from hsdag.runtime.problem.bounds import Bound
+from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.simulator import Execution, Links, Order, simulate
+from hsdag.runtime.problem.semantics import Execution, Links, Order
+from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.memory import one_inference
 
 HEURISTICS = ("heft", "cpop", "etf", "m-etf", "mincut", "greedy")

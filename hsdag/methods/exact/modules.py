@@ -21,7 +21,7 @@ from hsdag.methods.exact.cpsat import IntervalModel
 from hsdag.methods.exact.formulation import Formulation, generous_horizon_s, induced
 from hsdag.methods.exact.solving import POLL_S, solve_model
 from hsdag.methods.incumbent import Limits
-from hsdag.runtime.problem.bounds import critical_path_s
+from hsdag.runtime.problem.bounds.simple import critical_path_s
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.workers.pool import Exchange, Job, Pool
 

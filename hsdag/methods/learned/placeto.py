@@ -27,7 +27,7 @@ from hsdag.methods.learned.policy import Exploring, Likelihood, Policy, Rollout,
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import simulated_values
+from hsdag.runtime.simulator.values import simulated_values
 from hsdag.scoring.memory import MemoryCheck
 
 OWN = "placeto"

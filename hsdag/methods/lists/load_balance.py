@@ -12,8 +12,8 @@ import numpy as np
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.ir.kernels import bare, inlined
 from hsdag.methods.lists.schedule import Room, first_ready, has_room, release, settle
+from hsdag.runtime.problem.semantics import Links
 from hsdag.runtime.problem.tables import Tables
-from hsdag.runtime.simulator import Links
 from hsdag.runtime.simulator.machine import BLOCKING, EGRESS, INDEPENDENT, pop
 
 

@@ -33,7 +33,7 @@ from hsdag.methods.local.values import Listed, schedule, values_of
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.simulator import simulate
+from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.base import SearchStopped
 
 SLICE_S = 0.01

@@ -14,7 +14,7 @@ from hsdag.ir.errors import ExecutionError, OptionError
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import LEAST_GAIN, Contribution, Incumbent, Limits, Result, Status
 from hsdag.methods.registry import find_method, make_placer
-from hsdag.runtime.problem.bounds import Bound
+from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.scoring.base import Checkpoint, Evaluator

@@ -25,7 +25,7 @@ class Neighbours:
     sent_s: FloatArray  # [E, K] the transfer between the two, infinite without another device
     apart_s: FloatArray  # [E, K] the transfer and the time of the neighbour
 
-    def of_devices(self, columns: list[int]) -> Neighbours:
+    def of_devices(self, columns: IntArray) -> Neighbours:
         """The same of fewer devices."""
         tables = (np.ascontiguousarray(table[:, columns]) for table in (self.sent_s, self.apart_s))
         return Neighbours(self.indptr, self.indices, *tables)
@@ -62,10 +62,11 @@ class Relaxation:
         latency_s, s_per_byte = problem.link_latency_s, 1.0 / problem.link_bandwidth_bytes_per_s
         ins = _neighbours(dst, src, size_bytes, time_s, latency_s, s_per_byte)
         outs = _neighbours(src, dst, size_bytes, time_s, latency_s.T, s_per_byte.T)
-        first_of, kind = _kinds([time_s, ins.sent_s, ins.apart_s, outs.sent_s, outs.apart_s])
+        columns = np.concatenate([time_s, ins.sent_s, ins.apart_s, outs.sent_s, outs.apart_s])
+        _, first_of, kind = np.unique(columns, axis=1, return_index=True, return_inverse=True)
         time_s = np.ascontiguousarray(time_s[:, first_of])
         return Relaxation(
-            kind=kind,
+            kind=kind.reshape(-1),
             time_s=time_s,
             busy_s=time_s + overhead_s[:, None],
             overhead_s=overhead_s,
@@ -83,18 +84,6 @@ class Relaxation:
         least = np.full(self.time_s.shape[1], np.inf)
         np.minimum.at(least, self.kind, prices)
         return least
-
-
-def _kinds(tables: list[FloatArray]) -> tuple[list[int], IntArray]:
-    """[K] the first device of every kind, and [D] the kind of every device."""
-    first_of: list[int] = []
-    kind = np.zeros(tables[0].shape[1], dtype=np.int64)
-    for d in range(len(kind)):
-        alike = (k for k, g in enumerate(first_of) if all(np.array_equal(t[:, d], t[:, g]) for t in tables))
-        kind[d] = next(alike, len(first_of))
-        if kind[d] == len(first_of):
-            first_of.append(d)
-    return first_of, kind
 
 
 def _single_edges(

@@ -26,7 +26,7 @@ from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.pins import NOT_PINNED, with_pins
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.simulator import simulate
+from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.base import Score
 from hsdag.scoring.recording import Event
 

@@ -17,10 +17,10 @@ from hsdag.methods.names import method_names
 from hsdag.methods.registry import find_method
 from hsdag.models import find_workload
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
-from hsdag.runtime.platforms import load_platform
+from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Execution, Links, Semantics
+from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.scoring.base import Score
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Watcher

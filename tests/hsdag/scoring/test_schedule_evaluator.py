@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Execution, Links, Order, Semantics, period_s, simulate, simulate_makespans
+from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
+from hsdag.runtime.simulator.simulation import simulate, simulate_makespans
+from hsdag.runtime.simulator.values import period_s
 from hsdag.scoring.memory import over_memory
 from hsdag.scoring.schedule import ScheduleEvaluator
 

@@ -19,12 +19,13 @@ from hsdag.methods.lists.baselines import BestDevicePlacer
 from hsdag.methods.lists.schedulers import EnumerativePlacer
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
-from hsdag.runtime.problem.bounds import Bound
+from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.packing import Packing, pack_weights, running_bytes
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Execution, Links, Order, Semantics, simulate
+from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.base import SearchStopped
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Watcher

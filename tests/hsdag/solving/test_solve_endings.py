@@ -20,12 +20,13 @@ from hsdag.methods.incumbent import Incumbent, Limits, Status
 from hsdag.methods.lists.baselines import BestDevicePlacer
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
-from hsdag.runtime.problem.bounds import Bound
+from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution, Order, Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Execution, Order, Semantics, simulate
+from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.base import Evaluator, Score
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions

@@ -9,7 +9,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.runtime.problem.cost_model import CostSource
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import simulate
+from hsdag.runtime.simulator.simulation import simulate
 from hsdag.sources.families import MAX_OPS, MIN_OPS, find_family, list_families, spread_placement
 
 GENERATED = [family.name for family in list_families() if family.name != "zoo"]

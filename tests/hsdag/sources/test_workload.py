@@ -10,7 +10,7 @@ import pytest
 
 from hsdag.cli.app import run
 from hsdag.models import find_workload
-from hsdag.runtime.platforms import load_platform
+from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.cost_model import CostSource
 from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.sources.workload import build_problem, first_devices

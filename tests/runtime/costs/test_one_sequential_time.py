@@ -15,8 +15,10 @@ from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Execution, Links, Semantics, period_s, simulate, simulate_makespans
+from hsdag.runtime.simulator.simulation import simulate, simulate_makespans
+from hsdag.runtime.simulator.values import period_s
 
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)
 

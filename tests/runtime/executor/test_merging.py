@@ -13,7 +13,8 @@ from hsdag.runtime.executor import merging
 from hsdag.runtime.executor.cut import Instances, initial_parts, instances_of
 from hsdag.runtime.executor.merging import CutCosts, merge_parts, part_schedule
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Order, Semantics, simulate
+from hsdag.runtime.problem.semantics import Order, Semantics
+from hsdag.runtime.simulator.simulation import simulate
 from tests.runtime.executor.random_cuts import Placed, assert_convex, placed_graphs
 
 

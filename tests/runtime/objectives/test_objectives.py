@@ -10,10 +10,11 @@ import pytest
 from hsdag.ir.errors import OptionError
 from hsdag.runtime import objectives
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, find_objective, objective_names
-from hsdag.runtime.problem.bounds import lower_bound
+from hsdag.runtime.problem.bounds.makespan import lower_bound
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Execution, Links, Semantics, simulated_values
+from hsdag.runtime.problem.semantics import Execution, Links, Semantics
+from hsdag.runtime.simulator.values import simulated_values
 
 HEAT = """
 from hsdag.runtime.objectives.objective import Latency

@@ -11,10 +11,11 @@ import pytest
 from hsdag import simulate, solve
 from hsdag.ir.errors import OptionError
 from hsdag.runtime.objectives import ENERGY, LATENCY, MEMORY, Objective, find_objective
-from hsdag.runtime.problem.bounds import lower_bound
+from hsdag.runtime.problem.bounds.makespan import lower_bound
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Execution, Links, Semantics, simulated_values
+from hsdag.runtime.problem.semantics import Execution, Links, Semantics
+from hsdag.runtime.simulator.values import simulated_values
 from hsdag.solving.solve import settled
 
 # two ops in a line, 3 s and 1 s on d0, which takes 10 W, and twice as long on d1, which takes 2 W

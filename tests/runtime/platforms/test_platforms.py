@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hsdag.ir.errors import FileFormatError
-from hsdag.runtime.platforms import list_platforms, load_platform, op_class
+from hsdag.runtime.platforms.platform import op_class
+from hsdag.runtime.platforms.reader import list_platforms, load_platform
 
 MINIMAL = """
 format = "hsdag-platform"

@@ -14,7 +14,7 @@ import pytest
 from hsdag.ir.errors import FileFormatError
 from hsdag.runtime.problem.cost_model import CostSource
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json, read_problem, write_problem
-from hsdag.runtime.simulator import simulate
+from hsdag.runtime.simulator.simulation import simulate
 
 GOOD: dict[str, Any] = {
     "format": "hsdag-problem",

@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 from hsdag.features import feature_matrix
 from hsdag.runtime.problem.plan import op_ranks
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import graph_of_problem, problem_of
-from hsdag.runtime.simulator import Execution, Semantics, simulate_makespans
+from hsdag.runtime.simulator.simulation import simulate_makespans
 
 
 def random_problem(seed: int, *, colocated: bool = False) -> ScheduleProblem:

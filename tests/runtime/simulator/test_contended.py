@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Execution, Links, Order, Semantics, period_s, simulate, simulate_makespans
+from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
+from hsdag.runtime.simulator.simulation import simulate, simulate_makespans
+from hsdag.runtime.simulator.values import period_s
 from tests.runtime.simulator import reference_simulator
 
 SIMULATED = reference_simulator.SIMULATED

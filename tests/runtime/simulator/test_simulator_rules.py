@@ -12,16 +12,9 @@ from hypothesis import strategies as st
 from hsdag.ir.errors import OptionError, PlacementError
 from hsdag.ir.kernels import INTERPRETED_VARIABLE
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import (
-    Execution,
-    Links,
-    Order,
-    Semantics,
-    period_s,
-    simulate,
-    simulate_makespans,
-)
-from hsdag.runtime.simulator.simulation import _many_independent
+from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
+from hsdag.runtime.simulator.simulation import _many_independent, simulate, simulate_makespans
+from hsdag.runtime.simulator.values import period_s
 from tests.runtime.simulator import reference_simulator
 
 SIMULATED = [links for links in Links if links is not Links.BLOCKING]

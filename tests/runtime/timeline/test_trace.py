@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 
 from hsdag.ir.errors import OutputError
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
-from hsdag.runtime.simulator import Execution, Links, Semantics, simulate
+from hsdag.runtime.problem.semantics import Execution, Links, Semantics
+from hsdag.runtime.simulator.simulation import simulate
 from hsdag.runtime.timeline.timeline import Timeline, lanes, trace_json, write_trace
 
 Event = dict[str, Any]

@@ -30,7 +30,7 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import tables_of
-from hsdag.runtime.simulator import simulate
+from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.policy_file import PolicyFile, read_policy, write_policy
 from hsdag.scoring.schedule import ScheduleEvaluator
 

@@ -15,8 +15,8 @@ from hsdag.methods.cuts.cut_graph import BoundaryCosts, _add, _Arcs, _Hyperedge
 from hsdag.methods.cuts.mincut import MincutPlacer
 from hsdag.methods.incumbent import Limits
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Execution, Semantics
 from hsdag.scoring.schedule import ScheduleEvaluator
 
 NUM_DEVICES = 20

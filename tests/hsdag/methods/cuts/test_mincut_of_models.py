@@ -24,7 +24,7 @@ from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.simulator import Execution, Semantics
+from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.scoring.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator

@@ -20,8 +20,9 @@ from hsdag.methods.cuts.pipeline import EVENLY, Line, PipelinePlacer, balanced_s
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Execution, Semantics, period_s
+from hsdag.runtime.simulator.values import period_s
 from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 

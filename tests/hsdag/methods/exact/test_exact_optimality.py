@@ -19,8 +19,10 @@ from hsdag.methods.incumbent import Limits
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Execution, Links, Semantics, period_s, simulate_makespans
+from hsdag.runtime.simulator.simulation import simulate_makespans
+from hsdag.runtime.simulator.values import period_s
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
 from tests.hsdag.methods.exact.exact_reference import BruteForce, every_placement, random_problem

@@ -20,8 +20,9 @@ from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Order, Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Order, Semantics, simulate
+from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.base import Evaluator, Score, SearchStopped
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions

@@ -22,8 +22,9 @@ from hsdag.methods.learned.policy import Exploring
 from hsdag.methods.learned.training import Trainer
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Semantics, simulate
+from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.base import Score
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import random_problem

@@ -15,7 +15,7 @@ from hsdag.methods.lists.schedule import ListSchedule
 from hsdag.methods.lists.schedulers import CpopPlacer, GreedyPlacer, HeftPlacer
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import levels_of, tables_of
-from hsdag.runtime.simulator import simulate
+from hsdag.runtime.simulator.simulation import simulate
 from tests.hsdag.methods.lists import reference_schedulers as reference
 
 Scheduler = Callable[[ScheduleProblem], ListSchedule]

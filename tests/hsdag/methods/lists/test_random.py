@@ -8,8 +8,8 @@ import pytest
 from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.lists.baselines import RandomPlacer, uniform_placements
 from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Semantics
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
 

@@ -25,7 +25,7 @@ from hsdag.runtime.problem.op_features import OP_FEATURES, WAY_TO_END
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import tables_of
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import simulate
+from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.policy_file import write_policy
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve

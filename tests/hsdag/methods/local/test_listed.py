@@ -13,8 +13,8 @@ from hsdag.methods.local.sa import MOVES_OF_LISTS
 from hsdag.methods.local.values import listed, schedule, scheduled
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Semantics
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.local.test_search_heuristics import random_problem
 

@@ -16,10 +16,12 @@ from hsdag.methods.lists.base import ListPlacer
 from hsdag.methods.local.sa import SaPlacer
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
-from hsdag.runtime.problem.bounds import lower_bound
+from hsdag.runtime.problem.bounds.makespan import lower_bound
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Execution, Links, Semantics, period_s, simulate, simulate_makespans
+from hsdag.runtime.simulator.simulation import simulate, simulate_makespans
+from hsdag.runtime.simulator.values import period_s
 from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions

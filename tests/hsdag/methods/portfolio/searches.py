@@ -8,8 +8,8 @@ from hsdag.methods.incumbent import Limits, Result
 from hsdag.methods.portfolio.turns import search_with_restarts
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Semantics
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.workers.pool import Pool

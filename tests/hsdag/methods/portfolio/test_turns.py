@@ -15,10 +15,10 @@ from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.names import method_names
 from hsdag.methods.portfolio.turns import Turn, TurnEnd, TurnJob, search_with_restarts
 from hsdag.methods.registry import make_placer
-from hsdag.runtime.problem.bounds import Bound
+from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Semantics
 from hsdag.scoring.base import Checkpoint, Score
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator

@@ -24,7 +24,7 @@ from hsdag.models.sharded_workloads import (
     llama_layer,
 )
 from hsdag.models.workload_numpy import values_of
-from hsdag.runtime.platforms import load_platform
+from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.torch import TorchExecutor, TorchGraph, build_program, logical_devices, openvino_graph

@@ -10,23 +10,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.runtime.problem.bounds import (
+from hsdag.runtime.problem.bounds import makespan
+from hsdag.runtime.problem.bounds.between import UNRELATED, between_all, heads_and_tails
+from hsdag.runtime.problem.bounds.makespan import PATHS, WINDOWS, makespan_bound
+from hsdag.runtime.problem.bounds.relaxation import Relaxation
+from hsdag.runtime.problem.bounds.simple import (
     CRITICAL_PATH,
     LOAD,
-    PATHS,
-    WINDOWS,
     Bound,
     dual_load,
     largest,
-    makespan,
-    makespan_bound,
+    loads_of_ops,
     period_bound,
 )
-from hsdag.runtime.problem.bounds.between import UNRELATED, between_all, heads_and_tails
-from hsdag.runtime.problem.bounds.relaxation import Relaxation
-from hsdag.runtime.problem.bounds.simple import loads_of_ops
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Links, Order, Semantics, simulate_makespans
+from hsdag.runtime.problem.semantics import Links, Order, Semantics
+from hsdag.runtime.simulator.simulation import simulate_makespans
 from tests.hsdag.methods.exact.exact_reference import BruteForce, every_placement, random_problem
 
 ROUNDING = 1 + 1e-12

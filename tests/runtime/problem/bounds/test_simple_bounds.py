@@ -10,9 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
-from hsdag.runtime.problem.bounds import critical_path_s, lower_bound
+from hsdag.runtime.problem.bounds.makespan import lower_bound
+from hsdag.runtime.problem.bounds.simple import critical_path_s
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Execution, Links, Order, Semantics, period_s, simulate_makespans
+from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
+from hsdag.runtime.simulator.simulation import simulate_makespans
+from hsdag.runtime.simulator.values import period_s
 
 
 def random_problem(seed: int, num_ops: int) -> ScheduleProblem:

@@ -20,7 +20,7 @@ from hsdag.methods.lists.schedule import list_schedule
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import mean_transfers
-from hsdag.runtime.simulator import simulate
+from hsdag.runtime.simulator.simulation import simulate
 from tests.hsdag.methods.exact.exact_reference import random_problem
 
 PLAIN = Exploring()

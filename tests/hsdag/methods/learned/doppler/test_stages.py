@@ -12,11 +12,11 @@ import pytest
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Limits, Result
 from hsdag.methods.registry import make_placer
-from hsdag.runtime.platforms import load_platform
+from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import Semantics
 from hsdag.scoring.base import Evaluator, Score
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import random_problem

@@ -24,7 +24,7 @@ from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.simulator import Execution, Semantics
+from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.scoring.base import Evaluator, Score, SearchStopped
 from hsdag.scoring.schedule import ScheduleEvaluator
 
