@@ -1,4 +1,4 @@
-"""The Python API, which the command line calls too; the rest of it is in ``hsdag.commands``."""
+"""The Python API, which the command line calls too."""
 
 from __future__ import annotations
 

@@ -46,22 +46,18 @@ def compare(
         None, "--output", "-o", help="Write the comparison after every run: FILE.json. Default: the resumed file."
     ),
     resume: Path | None = typer.Option(None, "--resume", help="Go on with the comparison in this file."),
-    markdown: bool = typer.Option(False, "--markdown", help="Print the table in Markdown."),
     as_json: options.Json = False,
 ) -> None:
     """Compare methods on a problem; every figure is simulated, a model's costs are profiled or a platform's."""
     from hsdag.cli.progress import SearchProgress
     from hsdag.comparing.compare import CompareOptions, Comparison, problem_called
     from hsdag.comparing.compare import compare as run_compare
-    from hsdag.ir.errors import OptionError
     from hsdag.ir.graph.reader import input_shapes
     from hsdag.methods.registry import parse_changes
     from hsdag.models.registry import parse_workload_options
     from hsdag.search.options import SolveOptions, input_scenarios
     from hsdag.solving.simulate import parse_semantics
 
-    if markdown and as_json:
-        raise OptionError("--markdown and --json exclude each other")
     check_files([output], [Path(source)])
     judged = {"objective": objective, "semantics": parse_semantics(execution, order, links)}
     spends = {"budget": budget, "max_evaluations": max_evaluations, "workers": workers}
@@ -88,8 +84,6 @@ def compare(
     keep(found)
     if as_json:
         print_json(found.model_dump(mode="json"))
-    elif markdown:
-        typer.echo(found.markdown(), nl=False)
     else:
         _show(found)
     if not found.is_complete:

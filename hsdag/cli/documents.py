@@ -7,7 +7,7 @@ from pathlib import Path
 import typer
 
 from hsdag.cli import completion
-from hsdag.cli.files import check_not_model, check_writable
+from hsdag.cli.files import check_not_read, check_writable, model_files
 from hsdag.cli.options import Json, Shape
 from hsdag.cli.output import print_json, print_table, say
 
@@ -31,7 +31,7 @@ def export(
     from hsdag.exports.base import written_files
 
     if model is not None:
-        check_not_model(written_files(format_, output), model)
+        check_not_read(written_files(format_, output), model_files(model))
     result = run_export(placement, format_, output, model, shape=shape)
     for note in result.notes:
         say(note)

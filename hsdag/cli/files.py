@@ -17,11 +17,10 @@ if TYPE_CHECKING:
 
 def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path], pictures: Iterable[Path | None] = ()) -> None:
     """Raise a HsdagError for a file that could not be written in the end, or that is read or written twice."""
-    named, read = [path for path in outputs if path is not None], {path.resolve() for path in inputs}
+    named = [path for path in outputs if path is not None]
     for path in named:
         check_writable(path)
-        if path.resolve() in read:
-            raise OutputError(f"{path} is read by this command; name another file to write")
+    check_not_read(named, inputs)
     resolved = [path.resolve() for path in named]
     for path in named:
         if resolved.count(path.resolve()) > 1:
@@ -31,6 +30,14 @@ def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path], pictures
             from hsdag.drawing import check_picture
 
             check_picture(picture)
+
+
+def check_not_read(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
+    """Raise OutputError when writing one of ``outputs`` would replace what is read."""
+    read = {path.resolve() for path in inputs}
+    for path in outputs:
+        if path.resolve() in read:
+            raise OutputError(f"{path} is read by this command; name another file to write")
 
 
 def check_writable(path: Path) -> None:
@@ -56,16 +63,6 @@ def workload_path(source: Path) -> Path | None:
     if names_workload(str(source)):
         return Path(str(source).partition("[")[0])
     return source if source.suffix == ".json" else None
-
-
-def check_not_model(outputs: Iterable[Path], model: Path, inputs: Path | None = None) -> None:
-    """Raise OutputError when writing one of ``outputs`` would replace the model, its weights or its inputs."""
-    own = {path.resolve() for path in model_files(model)}
-    for path in outputs:
-        if path.resolve() in own:
-            raise OutputError(f"{path} is the model itself; name another file to write")
-        if inputs is not None and path.resolve() == inputs.resolve():
-            raise OutputError(f"{path} holds the model's inputs; name another file to write")
 
 
 def write_timeline(timeline: Timeline | None, trace: Path | None, gantt: Path | None) -> None:

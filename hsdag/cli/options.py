@@ -173,11 +173,6 @@ def defaults(call: Callable[..., object]) -> dict[str, Any]:
     return {each.name: each.default for each in signature(call).parameters.values() if each.default is not each.empty}
 
 
-def flag(name: str) -> str:
-    """The option by which a parameter is given."""
-    return str(_type(name).__metadata__[0].default)
-
-
 def _type(parameter: str) -> Any:
     """The type of a parameter of an API call; None for one that commands do not take."""
     return _TAKEN[parameter](parameter) if parameter in _TAKEN else globals().get(parameter.title().replace("_", ""))

@@ -10,7 +10,7 @@ import typer
 
 from hsdag import api
 from hsdag.cli import options
-from hsdag.cli.files import check_not_model, check_writable, workload_path
+from hsdag.cli.files import check_files, check_not_read, model_files, workload_path
 from hsdag.cli.output import print_json, print_members, print_table
 
 if TYPE_CHECKING:
@@ -39,8 +39,9 @@ def place(
         check_model_path(model)
     written = output or (named or model).with_suffix(".placement.json")
     folder = run or written.with_suffix(".run")
-    check_writable(written)
-    check_not_model((written, folder), model, given["inputs"])
+    read = model_files(model, given["inputs"])
+    check_files([written], read)
+    check_not_read([folder], read)
     if folder.resolve() == written.resolve():
         raise OutputError(f"the run folder cannot be {written} itself; name another one with --run")
     with SearchProgress(budget_s, comparison_s(budget_s), objective.text) as progress:

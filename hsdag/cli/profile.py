@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hsdag.cli import completion
-from hsdag.cli.files import check_not_model, check_writable
+from hsdag.cli.files import check_files, model_files
 from hsdag.cli.options import DataShape, Devices, Inputs, Json, Model, PartitionCpu, Shape, Tokens
 from hsdag.cli.output import megabytes, milliseconds, print_json, print_table
 
@@ -51,8 +51,7 @@ def profile(
 
     check_model_path(model)
     written = output or model.with_suffix(".costs.json")
-    check_writable(written)
-    check_not_model((written,), model, inputs)
+    check_files([written], model_files(model, inputs))
     shapes, scenarios = input_shapes(shape), input_scenarios(data_shapes or (), tokens)
     if platform is None:
         cache, found = ProfileCache(None) if fresh else None, resolve_devices(devices, partition_cpu)

@@ -122,11 +122,13 @@ def _keep(output: Path, best: SolveResult) -> None:
 
 def _refuse_beside_batch(batch: int | None, given: Mapping[str, Any], outputs: Sequence[Path | None]) -> None:
     """Batches are divided in one way, in this process, and simulated. Raises OptionError for what says otherwise."""
+    from hsdag.search.options import flag
+
     if batch is None:
         raise OptionError("--fixed-share describes batches; give --batch too")
     default = options.defaults(api.solve)
     others = [name for name, value in given.items() if name not in BESIDE_BATCH and value and value != default[name]]
-    said = [f"{options.flag(name)} {given[name]}" if default[name] else options.flag(name) for name in others]
+    said = [f"{flag(name)} {given[name]}" if default[name] else flag(name) for name in others]
     said += [f"--objective {given['objective']}"] * (given["objective"] not in ("latency", "throughput"))
     said += ["--output, --trace, --gantt or --curve"] * any(outputs)
     if said:

@@ -15,7 +15,7 @@ import numpy as np
 from pydantic import Field, ValidationError, computed_field
 from scipy.special import stdtrit
 
-from hsdag.drawing import html_summary, markdown_table
+from hsdag.drawing import html_summary
 from hsdag.ir.errors import ExecutionError, FileFormatError, HsdagError, ModelError, OptionError, SearchError
 from hsdag.ir.files import first_problem, parse_document, read_text, write_atomically
 from hsdag.ir.placement.placement import Record
@@ -225,11 +225,6 @@ class Comparison(Record):
         bound = f"The gap is that of the mean to the largest lower bound, {1e3 * self.lower_bound_s:.4g} ms."
         unfinished = [] if self.is_complete else ["The comparison is not complete; --resume goes on with its file."]
         return [bound, *lines, *unfinished]
-
-    def markdown(self) -> str:
-        """Title, table and remarks."""
-        remarks = "".join(f"- {line}\n" for line in self.remarks())
-        return f"{self.title()}\n\n{markdown_table(*self.table())}\n{remarks}"
 
     def _repr_html_(self) -> str:
         """Title, table and remarks, as notebooks show them."""

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +16,7 @@ from hsdag.placing.result import Member
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.bounds.makespan import lower_bound
 from hsdag.runtime.problem.bounds.simple import Bound, largest
-from hsdag.runtime.problem.packing import TIME_LIMIT_S, Packing, pack_weights, running_bytes
+from hsdag.runtime.problem.packing import TIME_LIMIT_S, Packing, pack_weights
 from hsdag.runtime.problem.pins import with_pinned_ops
 from hsdag.runtime.problem.plan import Plan, unit_ranks
 from hsdag.runtime.problem.problem import Problem
@@ -26,7 +25,7 @@ from hsdag.runtime.problem.semantics import Order, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.runtime.simulator.values import simulated_values
-from hsdag.scoring.memory import one_inference, over_memory
+from hsdag.scoring.memory import one_inference
 from hsdag.scoring.recording import Event
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Driver, Watcher, compile_search
@@ -34,16 +33,8 @@ from hsdag.search.options import SolveOptions
 from hsdag.solving.solution import SolveResult, relative_gap
 from hsdag.workers.pool import Pool, pool_of
 
-OUT_OF_ORDER = (
-    "no placement fits into memory in the order that devices take ops by themselves; "
-    "try --method cpsat, which looks for an order that does"
-)
-
 TELL_EVERY_S, TELLING_SHARE = 1.0, 0.05
 """Between two answers that are told while the search goes on; and the share of the time that telling may take."""
-
-MAX_ENUMERATED = 4096
-"""Placements up to which all are tried before it is said that none is legal."""
 
 
 def solve(
@@ -166,8 +157,15 @@ class _Search:
         is_cut_off = result is None or result.status is Status.TIME_LIMIT
         ended = Status.TIME_LIMIT if is_cut_off and not watcher.should_stop() else Status.FEASIBLE
         proven = result.status if result is not None and self._is_proof else None
+        if self.best is None and (proven is Status.INFEASIBLE or ended is Status.TIME_LIMIT):
+            return self._answer(None, Status.INFEASIBLE if proven is Status.INFEASIBLE else ended)
         if self.best is None:
-            return self._without_answer(ended, is_infeasible=proven is Status.INFEASIBLE)
+            raise SearchError(
+                self._note
+                or f"method {options.method!r} found no placement that fits into memory, in "
+                f"{recorder.num_evaluations} evaluations; try a larger budget, or --method cpsat, which also looks for "
+                "orders that fit"
+            )
         if self._is_proven(self.best.score.value) or proven is Status.OPTIMAL:
             ended = Status.OPTIMAL
         return self._answer(self.best, ended)
@@ -180,36 +178,6 @@ class _Search:
     def _proven(self) -> Bound:
         """The largest bound that holds for the ops."""
         return largest(self._bound, self._driver.recorder.bound if self._is_proof else None)
-
-    def _without_answer(self, ended: Status, *, is_infeasible: bool) -> SolveResult:
-        """Where there are few placements, all are tried before an answer is given up."""
-        reason = self._note
-        is_small = self._units.num_units * np.log(self._units.num_devices) <= np.log(MAX_ENUMERATED)
-        if is_small:
-            every = itertools.product(range(self._units.num_devices), repeat=self._units.num_units)
-            table = [Plan(np.asarray(choice)) for choice in every]
-            scores = self._evaluator.evaluate(table)
-            best = int(np.argmin([score.value for score in scores]))
-            if scores[best].failure is None:
-                return self._answer(Event(table[best], scores[best], 0.0), ended)
-            is_infeasible = is_infeasible or self._fits_in_no_order(table)
-            reason = reason or OUT_OF_ORDER
-        if is_infeasible or (ended is Status.TIME_LIMIT and not is_small):
-            return self._answer(None, Status.INFEASIBLE if is_infeasible else ended)
-        num, method = self._driver.recorder.num_evaluations, self._options.method
-        found_none = f"method {method!r} found no placement that fits into memory, in {num} evaluations"
-        raise SearchError(reason or f"{found_none}; try another method or a larger budget")
-
-    def _fits_in_no_order(self, table: Sequence[Plan]) -> bool:
-        """Whether every plan needs too much memory for some op alone, or the order does not matter."""
-        if not self._evaluator.takes_order:
-            return True
-        supported, ops = self._problem.supported, np.arange(self._problem.num_ops)
-        devices = [self._evaluator.devices(plan) for plan in table]
-        return all(
-            not supported[ops, device].all() or over_memory(self._problem, running_bytes(self._problem, device)).any()
-            for device in devices
-        )
 
     def _singles(self) -> tuple[dict[str, float], tuple[str, ...]]:
         """Values of single devices, those that break a pin among them; and the names of these."""

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.optimize import Bounds, LinearConstraint, milp
 from scipy.sparse import coo_array, vstack
 
-from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import BoolArray, IntArray
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
@@ -88,22 +88,3 @@ def _packed(
     if answer.x is not None:
         return PackedWeights(Packing.FOUND, np.argmax(answer.x.reshape(u, d), axis=1))
     return PackedWeights(Packing.IMPOSSIBLE if answer.status == INFEASIBLE_STATUS else Packing.UNKNOWN)
-
-
-def running_bytes(problem: ScheduleProblem, device: IntArray) -> FloatArray:
-    """[D] bytes that each device holds at least at some moment, whatever the order.
-
-    That is its weights, and while an op runs, the op's own result and those that it reads. An op that takes no time
-    may hold its result for none, which does not count.
-    """
-    held = problem.output_bytes.copy()
-    at_home = device[problem.edge_src] == device[problem.edge_dst]
-    size = np.where(at_home, problem.output_bytes[problem.edge_src], problem.edge_bytes)
-    keys = problem.edge_dst * np.int64(problem.num_ops) + problem.edge_src
-    order = np.lexsort((size, keys))  # of parallel edges the largest counts, once
-    last = np.append(keys[order][1:] != keys[order][:-1], True)[: len(order)]
-    np.add.at(held, problem.edge_dst[order[last]], size[order[last]])
-    held[~(problem.time_s[np.arange(problem.num_ops), device] > 0)] = 0.0
-    peak = np.zeros(problem.num_devices)
-    np.maximum.at(peak, device, held)
-    return np.asarray(peak + np.bincount(device, problem.weight_bytes, problem.num_devices), dtype=np.float64)

@@ -1,11 +1,13 @@
-"""Fixtures of tests of the tool: a search as it lies on disk."""
+"""Fixtures of tests of the tool: a search as it lies on disk, and how a user's mistake is answered."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from hsdag.cli.app import run
 from hsdag.placing.place import run_place
 from hsdag.placing.result import PlaceResult
 from hsdag.runtime.measuring.latency import Protocol
@@ -20,3 +22,21 @@ def kept_search(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     result = run_place(tiny_resnet, options, run_folder=folder / "tiny.placement.run")
     result.save(folder / "tiny.placement.json")
     return result
+
+
+@pytest.fixture
+def complains(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+    """Runs the command line, checks the manner of the complaint, and gives its text."""
+
+    def check(*arguments: object) -> str:
+        code = run([str(a) for a in arguments])
+        captured = capsys.readouterr()
+        assert code == 2, captured
+        assert captured.out == ""
+        lines = captured.err.splitlines()
+        assert [line.startswith("hsdag: ") for line in lines] == [False] * (len(lines) - 1) + [True], captured.err
+        assert "defect" not in captured.err
+        assert "Traceback" not in captured.err
+        return lines[-1]
+
+    return check

@@ -143,9 +143,9 @@ def test_what_two_devices_do_equally_fast_is_won_by_neither() -> None:
     ("arguments", "reason"),
     [
         (("bench", "--device", "CPU", "--trace", "{weights}"), "is read by this command"),
-        (("profile", "--devices", "CPU", "-o", "{weights}"), "is the model itself"),
-        (("profile", "--devices", "CPU", "-i", "{inputs}", "-o", "{inputs}"), "holds the model's inputs"),
-        (("place", "--devices", "CPU", "-i", "{inputs}", "-o", "{inputs}"), "holds the model's inputs"),
+        (("profile", "--devices", "CPU", "-o", "{weights}"), "is read by this command"),
+        (("profile", "--devices", "CPU", "-i", "{inputs}", "-o", "{inputs}"), "is read by this command"),
+        (("place", "--devices", "CPU", "-i", "{inputs}", "-o", "{inputs}"), "is read by this command"),
         (("bench", "--device", "CPU", "--device", "AUTO:CPU", "--trace", "{other}"), "show one run"),
     ],
 )

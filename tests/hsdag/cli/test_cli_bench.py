@@ -50,21 +50,3 @@ def test_a_placement_is_loaded_once(
     assert run(["bench", str(tiny_resnet), "-p", str(path), "--time", "0.2s", "--json"]) == 0
     assert [row["name"] for row in json.loads(capsys.readouterr().out)["rows"]] == [str(path)]
     assert len(loaded) == 1
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("-hint", "latency", "-nthreads", "1"), "--nthreads replaces what --hint latency would choose"),
-        (("-m", "other.xml"), "name the model once"),
-        (("-d", "AUTO:CPU", "-nstreams", "2"), "AUTO:CPU has its own properties"),
-        (("--executor", "cuda", "-d", "A=cpu", "-hint", "none"), "OpenVINO's properties"),
-    ],
-)
-def test_what_does_not_go_together_is_one_line(
-    capsys: pytest.CaptureFixture[str], tiny_resnet: Path, arguments: tuple[str, ...], message: str
-) -> None:
-    assert run(["bench", str(tiny_resnet), *arguments]) == 2
-    captured = capsys.readouterr()
-    assert message in captured.err
-    assert (captured.err.count("\n"), captured.out) == (1, "")

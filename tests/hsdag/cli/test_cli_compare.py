@@ -63,39 +63,10 @@ def test_ctrl_c_prints_what_there_is_and_keeps_it(
     assert len(Comparison.load(file).runs) == 2
 
 
-def test_the_table_is_printed_in_markdown_too(capsys: pytest.CaptureFixture[str], problem: Path) -> None:
-    assert run(["compare", str(problem), *FEW, "--markdown"]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("SIMULATED problem: 10 ops on 3 devices")
-    assert lines[2].startswith("| method | runs | mean ms | deviation | best ms | seconds | evaluations |")
-
-
 def test_a_workload_is_compared_by_its_name_and_options(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--option", "family=er", "--option", "nodes=5", "--option", "modules=1")
     document = answer(capsys, "compare", "random-wired", *options, *FEW, "--json")
     assert document["setup"]["problem"] == "random-wired-er-5x1-weak-1ch-seed0 on t4-a100"
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("compare", "PROBLEM", "--methods", "luck"), "unknown method 'luck'; choose one of auto, "),
-        (("compare", "PROBLEM", "--seeds", "0"), "--seeds must be at least 1, not 0"),
-        (("compare", "PROBLEM", "--platform", "p100x4"), "--platform does not go with a problem file"),
-        (("compare", "random-wired", "--option", "modules=two"), "modules must be a whole number, not 'two'"),
-        (("compare", "random-wired", "--option", "modules"), "--option 'modules' is not of the form NAME=VALUE"),
-        (("compare", "PROBLEM", "--resume", "nowhere.json"), "no such file: nowhere.json"),
-        (("compare", "PROBLEM", "--markdown", "--json"), "--markdown and --json exclude each other"),
-        (("compare", "PROBLEM", "-o", "PROBLEM"), "is read by this command"),
-    ],
-)
-def test_a_mistake_is_one_line(
-    problem: Path, capsys: pytest.CaptureFixture[str], arguments: tuple[str, ...], message: str
-) -> None:
-    assert run([str(problem) if a == "PROBLEM" else a for a in arguments]) == 2
-    printed = capsys.readouterr()
-    assert message in printed.err
-    assert (printed.out, len(printed.err.splitlines())) == ("", 1)
 
 
 @pytest.mark.slow

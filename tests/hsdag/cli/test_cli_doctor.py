@@ -35,27 +35,6 @@ def test_tables_findings_and_commands_are_shown(capsys: pytest.CaptureFixture[st
     assert "CPU_0: loading" in shown.err
 
 
-def test_a_mistake_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    assert run(["doctor", str(tmp_path / "none.xml")]) == 2
-    assert run(["doctor", "--budget", "soon"]) == 2
-    assert run(["doctor", "--devices", "A=B=C"]) == 2
-    assert capsys.readouterr().err.count("\nhsdag: ") == 2  # the first one is at the start
-
-
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        (["--partition-cpu", "99", "--shape", "nonsense", "--budget", "0.001s"], "--partition-cpu, --shape, --budget"),
-        (["model.xml", "--data-shape", "x", "--tokens", "1"], "model.xml, --data-shape, --tokens"),
-    ],
-)
-def test_what_the_check_of_the_cuda_engine_cannot_honour_is_refused(
-    capsys: pytest.CaptureFixture[str], given: list[str], named: str
-) -> None:
-    assert run(["doctor", "--cuda", *given]) == 2
-    assert capsys.readouterr().err == f"hsdag: --cuda checks the engine itself: leave out {named}\n"
-
-
 def test_the_check_of_the_cuda_engine_prints_its_report(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,11 +13,15 @@ from openvino import opset13
 
 from hsdag.ir.graph.build import fingerprint, read_graph
 from hsdag.ir.placement.placement import Placement
+from hsdag.runtime.problem.problem_file import write_problem
+from tests.hsdag.methods.exact.exact_reference import random_problem
 
 Complains = Callable[..., str]
+BOTH = ("place", "bench")
+TWO = "place DYNAMIC --data-shape 1,8 --devices A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]"
 
 
-def placement_for(model: Path, device: str = "CPU", plugin: str = "CPU") -> Placement:
+def placement_for(model: Path, device: str = "CPU", plugin: str = "CPU", executor: str = "hetero") -> Placement:
     graph = read_graph(model)
     return Placement.model_validate(
         {
@@ -27,7 +31,7 @@ def placement_for(model: Path, device: str = "CPU", plugin: str = "CPU") -> Plac
             "method": "best-device",
             "seed": 0,
             "objective": "latency",
-            "executor": "hetero",
+            "executor": executor,
         }
     )
 
@@ -51,10 +55,12 @@ def files(tiny_resnet: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
     x = opset13.parameter(ov.PartialShape([-1, 8]), np.float32, name="x")
     found["DYNAMIC"] = folder / "dynamic.xml"
     ov.save_model(ov.Model([opset13.result(opset13.relu(x))], [x], "dynamic"), found["DYNAMIC"])
-    found |= {name: folder / f"{name}.json" for name in ("PLACEMENT", "OTHER", "ABSENT", "DAMAGED")}
+    found |= {name: folder / f"{name}.json" for name in ("PLACEMENT", "OTHER", "ABSENT", "TORCH", "DAMAGED", "PROBLEM")}
     placement_for(tiny_resnet).save(found["PLACEMENT"])
     placement_for(tiny_bert).save(found["OTHER"])
     placement_for(tiny_resnet, "GPU.1", "GPU.1").save(found["ABSENT"])
+    placement_for(tiny_resnet, "A", "cpu", "cuda").save(found["TORCH"])
+    write_problem(random_problem(1, 10, 3), found["PROBLEM"])
     document = json.loads(found["PLACEMENT"].read_text())
     document["devices"][0]["plugin"] = 3
     found["DAMAGED"].write_text(json.dumps(document))
@@ -99,6 +105,47 @@ def files(tiny_resnet: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
         ("models build alexnet -o FOLDER/m.xml", "tiny_resnet"),
         ("plaice", "No such command"),
         ("place", "Missing argument"),
+        *((f"{command} MODEL --executor fast", "choose one of hetero, work-conserving, cuda") for command in BOTH),
+        ("place MODEL --partition-cpu 2 --memory GPU.7=1GB", "device 'GPU.7'; the devices are CPU_0, CPU_1, CPU"),
+        ("place MODEL --partition-cpu 2 --memory CPU_0=1GB --reward measured", "choose --reward hybrid"),
+        (f"{TWO} --pin nothing=A", "no op's name matches 'nothing'"),
+        (f"{TWO} --pin .*=CPU", "--pin .*=CPU names device 'CPU'; the devices are A, B"),
+        (f"{TWO} --infer-precision GPU.7:f16", "--infer-precision names device 'GPU.7'; the devices are A, B, CPU"),
+        (f"{TWO} --infer-precision f17", "fails to load"),
+        (f"{TWO} --max-difference nan", "--max-difference must be a number and not negative, not nan"),
+        ("place MODEL --executor cuda --devices A=cpu --partition-cpu 2", "--partition-cpu makes"),
+        ("place MODEL --executor cuda --devices CPU", "device 'CPU' is none that torch runs"),
+        ("place NONE.xml --executor cuda --devices A=cpu", "no such file"),
+        ("place enas --executor cuda --devices A=cpu", "op 'stem' of 'enas[devices=2]' has no expression"),
+        ("place chainmm[size=7] --executor cuda --devices A=cpu", "chainmm over 2 devices"),
+        ("place chainmm", "no such file: chainmm"),
+        ("place MODEL --executor cuda --devices A=cpu --data-shape [1,3,9,9]", "of fixed shapes"),
+        ("bench MODEL --executor cuda --devices A=gpu", "device 'A=gpu' is none that torch runs"),
+        ("bench MODEL --placement TORCH --executor hetero", "for the CUDA engine"),
+        ("export TORCH --format python -o FOLDER/x.py", "for the CUDA engine"),
+        ("export TORCH --format cpp -o FOLDER/x.cpp", "for the CUDA engine"),
+        ("export TORCH --format ir -o FOLDER/x.xml --model MODEL", "for the CUDA engine"),
+        ("bench MODEL --executor hetero", "name one with --placement"),
+        ("bench MODEL -hint latency -nthreads 1", "--nthreads replaces what --hint latency would choose"),
+        ("bench MODEL -m other.xml", "name the model once"),
+        ("bench MODEL -d AUTO:CPU -nstreams 2", "AUTO:CPU has its own properties"),
+        ("bench MODEL --executor cuda -d A=cpu -hint none", "OpenVINO's properties"),
+        ("bench DYNAMIC", "give shapes of typical data with --data-shape"),
+        ("inspect DYNAMIC --devices CPU", "--devices are asked about a model of known sizes"),
+        ("doctor NONE.xml", "no such file"),
+        ("doctor --budget soon", "is not a duration"),
+        ("doctor --devices A=B=C", "A=B=C"),
+        ("doctor --cuda --partition-cpu 99 --shape x --budget 1ms", "leave out --partition-cpu, --shape, --budget"),
+        ("doctor --cuda m.xml --data-shape x --tokens 1", "leave out m.xml, --data-shape, --tokens"),
+        ("compare PROBLEM --methods luck", "unknown method 'luck'; choose one of auto, "),
+        ("compare PROBLEM --seeds 0", "--seeds must be at least 1, not 0"),
+        ("compare PROBLEM --platform p100x4", "--platform does not go with a problem file"),
+        ("compare random-wired --option modules=two", "modules must be a whole number, not 'two'"),
+        ("compare random-wired --option modules", "--option 'modules' is not of the form NAME=VALUE"),
+        ("compare PROBLEM --resume NONE.json", "no such file"),
+        ("compare PROBLEM -o PROBLEM", "is read by this command"),
+        ("report NONE.placement.json", "is no run folder"),
+        ("report NONE -o FOLDER", "is a folder; name the file to write"),
     ],
 )
 def test_a_mistake_is_one_line(complains: Complains, files: dict[str, Path], line: str, message: str) -> None:
@@ -121,7 +168,7 @@ def test_weights_of_a_wrong_size_are_told_with_both_sizes(
 def test_a_model_is_never_overwritten(complains: Complains, tiny_resnet: Path, files: dict[str, Path]) -> None:
     before = tiny_resnet.read_bytes()
     export = ("export", files["PLACEMENT"], "--model", tiny_resnet)
-    assert "is the model itself" in complains(*export, "--format", "ir", "-o", tiny_resnet)
-    assert "is the model itself" in complains(*export, "--format", "python", "-o", tiny_resnet.with_suffix(".py"))
-    assert "is the model itself" in complains("place", tiny_resnet, "-o", tiny_resnet)
+    assert "is read by this command" in complains(*export, "--format", "ir", "-o", tiny_resnet)
+    assert "is read by this command" in complains(*export, "--format", "python", "-o", tiny_resnet.with_suffix(".py"))
+    assert "is read by this command" in complains("place", tiny_resnet, "-o", tiny_resnet)
     assert tiny_resnet.read_bytes() == before

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import itertools
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -35,7 +34,6 @@ PROBLEM: Json = {
     "edges": [{"src": s, "dst": d} for s, d in (("a", "b"), ("a", "c"), ("b", "d"), ("c", "d"))],
 }
 SPLIT = {"a": "gpu", "b": "gpu", "c": "cpu", "d": "gpu"}
-BOTH = [("simulate", ()), ("solve", ("--method", "best-device"))]
 
 
 @pytest.fixture
@@ -58,10 +56,14 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> Json:
     return document
 
 
-def edited(path: Path, change: Callable[[Json], object]) -> Path:
+def changed(change: Callable[[Json], object]) -> str:
     document = copy.deepcopy(PROBLEM)
     change(document)
-    path.write_text(json.dumps(document))
+    return json.dumps(document)
+
+
+def edited(path: Path, change: Callable[[Json], object]) -> Path:
+    path.write_text(changed(change))
     return path
 
 
@@ -142,13 +144,6 @@ def test_priorities_of_a_placement_are_followed(capsys: pytest.CaptureFixture[st
     assert [e["name"] for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"] == list("abcd")
 
 
-@pytest.mark.parametrize("name", ["g.png", "g.svg"])
-def test_pictures_are_written(capsys: pytest.CaptureFixture[str], problem: Path, placement: Path, name: str) -> None:
-    path = problem.with_name(name)
-    answer(capsys, "simulate", problem, placement, "--gantt", path)
-    assert path.stat().st_size > 1000
-
-
 def test_tables_say_that_they_are_simulated(capsys: pytest.CaptureFixture[str], problem: Path, placement: Path) -> None:
     assert run(["simulate", str(problem), str(placement)]) == 0
     text = capsys.readouterr().out
@@ -211,41 +206,25 @@ def test_the_example_of_the_guide_works(capsys: pytest.CaptureFixture[str], tmp_
     assert capsys.readouterr().out.strip() in guide
 
 
-@pytest.mark.parametrize(("command", "more"), BOTH, ids=["simulate", "solve"])
 @pytest.mark.parametrize(
-    ("change", "line"),
+    ("text", "line"),
     [
-        (lambda d: d["edges"].append({"src": "d", "dst": "a"}), "the edges form a cycle: "),
-        (lambda d: d["ops"][0].update(time_s=[float("nan"), 1]), "ops[0].time_s[0]: "),
-        (lambda d: d.update(version=2), "'version' is 2"),
+        (changed(lambda d: d["edges"].append({"src": "d", "dst": "a"})), "the edges form a cycle: "),
+        (changed(lambda d: d["ops"][0].update(time_s=[float("nan"), 1])), "ops[0].time_s[0]: "),
+        (changed(lambda d: d.update(version=2)), "'version' is 2"),
+        ("", "not JSON"),
+        ("[]", "is not a problem file"),
+        ("[" * 99_999, "not "),
     ],
 )
 def test_a_bad_problem_is_one_line_through_both_commands(
-    complains: Complains,
-    tmp_path: Path,
-    placement: Path,
-    command: str,
-    more: tuple[str, ...],
-    change: Callable[[Json], object],
-    line: str,
+    complains: Complains, problem: Path, placement: Path, text: str, line: str
 ) -> None:
-    path = edited(tmp_path / "bad.json", change)
-    message = complains(command, path, *([placement] if command == "simulate" else []), *more)
-    assert line in message
-    assert str(path) in message
-
-
-@pytest.mark.parametrize(("command", "more"), BOTH, ids=["simulate", "solve"])
-@pytest.mark.parametrize(
-    ("text", "line"), [("", "not JSON"), ("{", "not JSON"), ("[]", "is not a problem file"), ("[" * 99_999, "not ")]
-)
-def test_what_is_no_problem_is_one_line(
-    complains: Complains, tmp_path: Path, placement: Path, command: str, more: tuple[str, ...], text: str, line: str
-) -> None:
-    path = tmp_path / "bad.json"
-    assert "no such file" in complains(command, path, *([placement] if command == "simulate" else []), *more)
-    path.write_text(text)
-    assert line in complains(command, path, *([placement] if command == "simulate" else []), *more)
+    problem.write_text(text)
+    for words in (("simulate", problem, placement), ("solve", problem, "--method", "best-device")):
+        message = complains(*words)
+        assert line in message
+        assert str(problem) in message
 
 
 @pytest.mark.parametrize(
@@ -306,19 +285,16 @@ SOLVE_ONLY = [
 ]
 
 
-@pytest.mark.parametrize(("options", "line"), [*OPTIONS, *SIMULATE_ONLY])
-def test_an_option_out_of_range_of_simulate(
-    complains: Complains, problem: Path, placement: Path, options: tuple[str, ...], line: str
-) -> None:
-    assert line in complains("simulate", problem, placement, *options)
-
-
-@pytest.mark.parametrize(("options", "line"), [*OPTIONS, *SOLVE_ONLY])
-def test_an_option_out_of_range_of_solve(
-    complains: Complains, problem: Path, options: tuple[str, ...], line: str
+@pytest.mark.parametrize(
+    ("command", "options", "line"),
+    [*(("simulate", *each) for each in OPTIONS + SIMULATE_ONLY), *(("solve", *each) for each in OPTIONS + SOLVE_ONLY)],
+)
+def test_an_option_out_of_range_is_one_line(
+    complains: Complains, problem: Path, placement: Path, command: str, options: tuple[str, ...], line: str
 ) -> None:
     method = () if "--method" in options else ("--method", "best-device")
-    assert line in complains("solve", problem, *method, *options)
+    more = (placement,) if command == "simulate" else method
+    assert line in complains(command, problem, *more, *options)
 
 
 @pytest.mark.parametrize(
@@ -341,11 +317,3 @@ def test_one_file_is_not_written_twice(complains: Complains, problem: Path, plac
     assert "written twice" in complains("simulate", problem, placement, "--trace", twice, "--gantt", twice)
     files = ("--output", twice, "--trace", twice, "--gantt", problem.with_name("other.svg"))
     assert f"{twice} would be written twice" in complains("solve", problem, *files)
-
-
-def test_pictures_without_matplotlib_name_the_install_line(
-    complains: Complains, problem: Path, placement: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    picture = problem.with_name("g.png")
-    assert "pip install 'hsdag[pictures]'" in complains("simulate", problem, placement, "--gantt", picture)

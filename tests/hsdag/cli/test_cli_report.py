@@ -22,18 +22,6 @@ def test_json_names_every_file_that_was_written(
     assert document["sentence"] == kept_search.sentence
 
 
-def test_a_file_that_is_no_run_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["report", str(tmp_path / "nothing.placement.json")]) == 2
-    assert capsys.readouterr().err.count("\n") == 1
-
-
-def test_a_folder_is_no_file_to_write(
-    kept_search: PlaceResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["report", str(kept_search.run_folder), "-o", str(tmp_path)]) == 2
-    assert "is a folder; name the file to write" in capsys.readouterr().err
-
-
 def test_files_for_model_explorer_speak_of_the_same_nodes(
     kept_search: PlaceResult, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

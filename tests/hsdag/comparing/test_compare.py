@@ -112,7 +112,7 @@ def test_a_method_that_fails_does_not_end_the_comparison(
     found = compare(problem, options("random", "heft", seeds=2))
     assert found.failures == {"random": f"2 of 2 runs: {reason}"}
     assert [row.method for row in found.rows] == ["heft"]
-    assert f"random failed in 2 of 2 runs: {reason}" in found.markdown()
+    assert f"random failed in 2 of 2 runs: {reason}" in found.remarks()
 
 
 def test_a_method_that_gives_up_has_no_value_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -84,8 +84,3 @@ def test_profile_writes_costs_of_a_model_with_dynamic_shapes(
     assert answer(capsys, *words)["devices"][0]["latency_s"] > 0
     products = [op for op in json.loads(costs.read_text())["ops"] if op["type"] == "MatMul"]
     assert {op["output_bytes"] for op in products} == {4 * 32 * 64}
-
-
-def test_a_model_with_dynamic_shapes_needs_shapes(chain: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["bench", str(chain)]) == 2
-    assert "give shapes of typical data with --data-shape" in capsys.readouterr().err

@@ -8,7 +8,6 @@ import openvino as ov
 import pytest
 
 from hsdag import place
-from hsdag.cli.app import run
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.models.networks import DecoderSizes
 from hsdag.models.stateful_graph import stateful_model
@@ -77,25 +76,6 @@ def test_a_start_that_breaks_a_pin_is_refused(pinned: PlaceResult, chain: Path, 
     devices = DEVICES.replace("=1]", "=1;INFERENCE_PRECISION_HINT=f32]")
     with pytest.raises(OptionError, match=f"has op '{ends[0]}' on B, and --pin puts it on A"):
         place(chain, devices, start=pinned.placement, pins=[f"{ends[0]}=A"], data_shape=SHAPE)
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["--pin", "nothing=A"], "no op's name matches 'nothing'"),
-        (["--pin", ".*=CPU"], "--pin .*=CPU names device 'CPU'; the devices are A, B"),
-        (["--infer-precision", "GPU.7:f16"], "--infer-precision names device 'GPU.7'; the devices are A, B, CPU"),
-        (["--infer-precision", "f17"], "fails to load"),
-        (["--max-difference", "nan"], "--max-difference must be a number and not negative, not nan"),
-    ],
-)
-def test_limits_that_cannot_be_kept_are_one_line(
-    chain: Path, words: list[str], message: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["place", str(chain), "-d", DEVICES, "--data-shape", SHAPE, *words]) == 2
-    complaint = [line for line in capsys.readouterr().err.splitlines() if line.startswith("hsdag: ")]
-    assert len(complaint) == 1
-    assert message in complaint[0]
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,6 @@ import numpy as np
 import pytest
 
 from hsdag import place
-from hsdag.cli.app import run
-from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import graph_of, read_graph
 from hsdag.ir.graph.colocation import held_bytes, widened
 from hsdag.ir.graph.computation_graph import graph_from_edges
@@ -19,7 +17,6 @@ from hsdag.placing.limits import disallowed_start
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import resolve_devices
-from hsdag.search.options import parse_memory
 from tests.ir.growing import chain_model, saved
 
 pytestmark = pytest.mark.usefixtures("short_comparisons")
@@ -105,21 +102,3 @@ def test_weights_in_half_precision_take_twice_as_much_where_a_device_computes_in
     half = sum(graph.weight_bytes[v] for v in range(graph.num_ops) if graph.element_types[v] == "f16")
     assert single - stored == half > 0.9 * stored
     assert widened(graph).weight_bytes.sum() == single
-
-
-def test_sizes_of_memory_are_read_in_their_units() -> None:
-    assert parse_memory("GPU.0=8GB, GPU.1 = 1.5MiB,A=100") == {"GPU.0": 8e9, "GPU.1": 1.5 * 2**20, "A": 100.0}
-
-
-@pytest.mark.parametrize("text", ["", "A", "A=", "A=0", "A=-1GB", "A=1XB", "=1GB", "A=1GB,A=2GB", "A=1GB,"])
-def test_memory_of_another_form_is_refused(text: str) -> None:
-    with pytest.raises(OptionError, match="--memory"):
-        parse_memory(text)
-
-
-def test_memory_of_absent_devices_or_without_costs_is_refused(chain: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["place", str(chain), "--partition-cpu", "2", "--data-shape", "1,64", "--memory"]
-    assert run([*words, "GPU.7=1GB"]) == 2
-    assert "--memory names device 'GPU.7'; the devices are CPU_0, CPU_1, CPU" in capsys.readouterr().err
-    assert run([*words, "CPU_0=1GB", "--reward", "measured"]) == 2
-    assert "choose --reward hybrid" in capsys.readouterr().err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -79,7 +80,7 @@ def test_ops_that_torch_lacks_are_placed_too_and_named_in_a_note(
     path, answer = tmp_path / "topk.xml", tmp_path / "p.json"
     ov.save_model(ov.Model([ops.result(ops.relu(chosen.output(0)))], [x], "topk"), path)
     arguments = ["place", str(path), "-o", str(answer), "--executor", "cuda", "--devices", "A=cpu[threads=1],B=cpu"]
-    assert run([*arguments, "--budget", "3s"]) == 0
+    assert run([*arguments, "--budget", "1s"]) == 0
     assert "torch does not run TopK: OpenVINO evaluates these on the CPU" in capsys.readouterr().err
     assert Placement.load(answer).executor == "cuda"
 
@@ -90,45 +91,9 @@ def test_openvino_is_not_given_a_placement_for_torch(folder: Path, tiny_resnet: 
         placement.check_openvino()
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (
-            ["place", "MODEL", "--executor", "cuda", "--devices", "A=cpu", "--partition-cpu", "2"],
-            "--partition-cpu makes",
-        ),
-        (["place", "MODEL", "--executor", "cuda", "--devices", "CPU"], "device 'CPU' is none that torch runs"),
-        (["place", "nothing.xml", "--executor", "cuda", "--devices", "A=cpu"], "no such file: nothing.xml"),
-        (
-            ["place", "enas", "--executor", "cuda", "--devices", "A=cpu"],
-            "op 'stem' of 'enas[devices=2]' has no expression",
-        ),
-        (["place", "chainmm[size=7]", "--executor", "cuda", "--devices", "A=cpu"], "chainmm over 2 devices"),
-        (["place", "chainmm"], "no such file: chainmm"),
-        (["bench", "MODEL", "--executor", "cuda", "--devices", "A=gpu"], "device 'A=gpu' is none that torch runs"),
-        (["bench", "MODEL", "-p", "PLACEMENT", "--executor", "hetero"], "for the CUDA engine"),
-        (["export", "PLACEMENT", "--format", "python", "-o", "FOLDER/x.py"], "for the CUDA engine"),
-        (["export", "PLACEMENT", "--format", "cpp", "-o", "FOLDER/x.cpp"], "for the CUDA engine"),
-        (["export", "PLACEMENT", "--format", "ir", "-o", "FOLDER/x.xml", "--model", "MODEL"], "for the CUDA engine"),
-        (
-            ["place", "MODEL", "--executor", "cuda", "--devices", "A=cpu", "--data-shape", "[1,3,9,9]"],
-            "of fixed shapes",
-        ),
-    ],
-)
-def test_a_mistake_is_one_line_and_exit_code_2(
-    arguments: list[str], message: str, folder: Path, tiny_resnet: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    texts = {"MODEL": str(tiny_resnet), "PLACEMENT": str(folder / "p.json")}
-    assert run([texts.get(each, each.replace("FOLDER", str(folder))) for each in arguments]) == 2
-    last = capsys.readouterr().err.strip().splitlines()[-1]
-    assert last.startswith("hsdag: ")
-    assert message in last
-
-
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")
 def test_without_cuda_and_without_devices_the_error_says_what_to_name(
-    tiny_resnet: Path, capsys: pytest.CaptureFixture[str]
+    tiny_resnet: Path, complains: Callable[..., str]
 ) -> None:
-    assert run(["place", str(tiny_resnet), "--executor", "cuda"]) == 2
-    assert "torch finds no CUDA device here; name logical devices" in capsys.readouterr().err
+    line = complains("place", tiny_resnet, "--executor", "cuda")
+    assert "torch finds no CUDA device here; name logical devices" in line

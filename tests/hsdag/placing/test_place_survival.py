@@ -8,30 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hsdag.ir.graph.coarsen import coarsen
-from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.ir.graph.partition import Partition
-from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
+from hsdag.ir.placement.placement import Placement
 from hsdag.methods.incumbent import Status
 from hsdag.methods.registry import make_placer
 from hsdag.placing.place import run_place
-from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.placing.session import Session
-from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.latency import Protocol
-from hsdag.runtime.problem.cost_model import CostModel, CostSource
-from hsdag.runtime.problem.plan import Plan
-from hsdag.runtime.problem.problem import Problem
-from hsdag.scoring.base import Evaluator, Score
-from hsdag.scoring.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.scoring.measured import MeasuredEvaluator
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.search.options import PlaceOptions
@@ -147,60 +136,3 @@ def test_a_killed_hybrid_search_goes_on_with_what_it_measured_and_simulated(tiny
     assert (run / "candidates.jsonl").read_text().splitlines()[: len(kept)] == kept
     assert len(before) <= resumed.tally.tried <= most
     assert resumed.placement.latency is not None
-
-
-HYBRID = """
-import sys, numpy as np
-from pathlib import Path
-from tests.hsdag.placing.test_place_survival import hybrid_over
-from hsdag.runtime.problem.plan import Plan
-evaluator, problem = hybrid_over(Path(sys.argv[1]), resume=False)
-rng = np.random.default_rng(0)
-while True:
-    evaluator.evaluate([Plan(rng.integers(0, 2, problem.num_units)) for _ in range(8)])
-    print(evaluator.promising(1)[0].placement.tolist(), flush=True)
-"""
-
-
-def hybrid_over(path: Path, *, resume: bool) -> tuple[HybridEvaluator, Problem]:
-    """A hybrid evaluator over ten ops on two devices that keeps its candidates in a run folder."""
-    graph = graph_from_edges(["Add"] * 10, [(v, v + 1) for v in range(9)])
-    link, time_s = np.full((2, 2), 1e-4), np.random.default_rng(1).uniform(1e-3, 3e-3, (10, 2))
-    costs = CostModel(time_s, np.full(2, 1e-4), link, np.full((2, 2), 1e9), CostSource.MEASURED)
-    problem = Problem(coarsen(graph, Partition.identity(10)), ("A", "B"), np.ones((10, 2), dtype=np.bool_))
-    record = RunRecord(
-        model=ModelRecord(name="m", fingerprint="sha256:" + "0" * 64),
-        devices=[DeviceRecord(name="A", plugin="CPU"), DeviceRecord(name="B", plugin="CPU")],
-        method="sa",
-        preset="default",
-        seed=0,
-        objective="latency",
-        num_units=10,
-    )
-    folder = RunFolder.resume(path, record) if resume else RunFolder.create(path, record)
-    simulated = HeteroCosts.of(graph, costs)
-    recorder = RecordingEvaluator(Unmeasured(), past=folder.events, on_event=folder.append)
-    schedule = HybridSchedule.simulated()
-    return HybridEvaluator(problem, simulated, recorder, schedule, kept=folder.kept, keep=folder.keep), problem
-
-
-class Unmeasured(Evaluator):
-    """Stands for devices that are not asked."""
-
-    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        raise NotImplementedError
-
-
-@pytest.mark.slow
-def test_the_best_simulated_candidate_of_a_killed_search_is_proposed_again(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", HYBRID, str(tmp_path / "run")]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=Path(__file__).parents[3]) as process:
-        assert process.stdout is not None
-        told = [process.stdout.readline() for _ in range(20)]
-        process.send_signal(signal.SIGKILL)
-        told += process.stdout.readlines()
-    evaluator, _ = hybrid_over(tmp_path / "run", resume=True)
-    costs = {str(plan.placement.tolist()): evaluator.simulated([plan])[0] for plan in evaluator.promising(16)}
-    best_told = [line.strip() for line in told if line.endswith("]\n")][-1]
-    assert min(costs.values()) <= costs[best_told]
-    assert str(evaluator.promising(1)[0].placement.tolist()) == min(costs, key=lambda text: costs[text])

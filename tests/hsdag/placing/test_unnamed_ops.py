@@ -63,8 +63,6 @@ def test_inspect_needs_no_shapes_and_shows_the_name_of_the_file(
     assert (document["name"], document["dynamic_inputs"]) == ("unnamed", ["x"])
     assert run(["inspect", str(onnx_file)]) == 0
     assert "fix them with --shape 'x[...]'" in capsys.readouterr().out
-    assert run(["inspect", str(onnx_file), "--devices", "CPU"]) == 2
-    assert "--devices are asked about a model of known sizes" in capsys.readouterr().err
 
 
 def test_the_worker_numbers_the_ops_of_a_model_with_state_as_the_session_does() -> None:

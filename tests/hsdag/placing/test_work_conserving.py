@@ -176,21 +176,6 @@ def test_subgraphs_of_a_measured_timeline_never_overlap_on_a_device(tiny_resnet:
         assert (ops.start_s[mine][1:] >= ops.end_s[mine][:-1]).all()
 
 
-@pytest.mark.parametrize("command", ["place", "bench"])
-def test_an_unknown_executor_is_answered_with_the_choices(
-    tiny_resnet: Path, command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run([command, str(tiny_resnet), "--executor", "fast"]) == 2
-    captured = capsys.readouterr()
-    assert captured.out == ""
-    assert captured.err == "hsdag: unknown executor 'fast'; choose one of hetero, work-conserving, cuda\n"
-
-
-def test_bench_wants_a_placement_for_an_executor(tiny_resnet: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["bench", str(tiny_resnet), "--executor", "hetero"]) == 2
-    assert "name one with --placement" in capsys.readouterr().err
-
-
 def test_a_model_with_state_is_searched_and_its_splits_are_run(stateful: Path) -> None:
     one = "INFERENCE_NUM_THREADS=1"
     options = PlaceOptions(devices=f"A=CPU[{one}],B=CPU[{one}]", executor="work-conserving", protocol=QUICK)

@@ -1,4 +1,4 @@
-"""Options: durations, ranges, and outputs that cannot be written."""
+"""Options: durations, ranges, and the files that a command reads."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from pathlib import Path
 import pytest
 
 from hsdag import api
-from hsdag.cli.files import check_not_model, check_writable
+from hsdag.cli.files import model_files
 from hsdag.cli.options import defaults
-from hsdag.ir.errors import OptionError, OutputError
+from hsdag.ir.errors import OptionError
 from hsdag.runtime.objectives import find_objective
-from hsdag.search.options import PlaceOptions, parse_duration
+from hsdag.runtime.simulator import Semantics
+from hsdag.search.options import PlaceOptions, SearchOptions, SolveOptions, parse_duration, parse_memory
+from hsdag.solving.batched import BatchOptions
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("60", 60), ("1.5s", 1.5), ("2m", 120), ("1h", 3600), ("250ms", 0.25)])
@@ -28,19 +30,26 @@ def test_what_is_no_positive_duration_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("kind", "change", "message"),
     [
-        ({"budget_s": 0.0}, "more than zero"),
-        ({"budget_s": float("nan")}, "more than zero"),
-        ({"seed": -1}, "seed"),
-        ({"max_evaluations": 0}, "at least 1"),
-        ({"executor": "magic"}, "choose one of hetero"),
-        ({"inputs": Path("none.npz")}, "no such file"),
+        (SearchOptions, {"budget_s": 0.0}, "more than zero"),
+        (SearchOptions, {"budget_s": float("nan")}, "more than zero"),
+        (SearchOptions, {"seed": -1}, "between 0 and"),
+        (SearchOptions, {"max_evaluations": 0}, "at least 1"),
+        (SolveOptions, {"semantics": Semantics(noise_sigma=0.1)}, "cannot have noise"),
+        (PlaceOptions, {"executor": "magic"}, "choose one of hetero"),
+        (PlaceOptions, {"inputs": Path("none.npz")}, "no such file"),
+        (PlaceOptions, {"max_difference": -0.1}, "--max-difference must be a number and not negative"),
+        (
+            BatchOptions,
+            {"method": "heft", "num_inputs": 10**20},
+            "--batch must be at most 1,000,000, not 10000000000000",
+        ),
     ],
 )
-def test_values_outside_their_range_are_refused(change: dict[str, object], message: str) -> None:
+def test_values_outside_their_range_are_refused(kind: type, change: dict[str, object], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        PlaceOptions(**change)  # type: ignore[arg-type]
+        kind(**change)
 
 
 @pytest.mark.parametrize("name", ["place", "solve", "simulate"])
@@ -58,14 +67,16 @@ def test_an_unknown_objective_is_answered_with_the_choices() -> None:
         find_objective("cost")
 
 
-def test_an_output_in_no_folder_is_refused_before_any_work(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match="there is no folder"):
-        check_writable(tmp_path / "none" / "out.json")
-    with pytest.raises(OutputError, match="is a folder"):
-        check_writable(tmp_path)
-
-
 def test_a_file_beside_a_model_is_its_weights_for_an_ir_alone(tmp_path: Path) -> None:
-    check_not_model([tmp_path / "u.bin", tmp_path / "u.csv"], tmp_path / "u.onnx")
-    with pytest.raises(OutputError, match="is the model itself"):
-        check_not_model([tmp_path / "u.bin"], tmp_path / "u.xml")
+    assert model_files(tmp_path / "u.onnx") == [tmp_path / "u.onnx"]
+    assert model_files(tmp_path / "u.xml") == [tmp_path / "u.xml", tmp_path / "u.bin"]
+
+
+def test_sizes_of_memory_are_read_in_their_units() -> None:
+    assert parse_memory("GPU.0=8GB, GPU.1 = 1.5MiB,A=100") == {"GPU.0": 8e9, "GPU.1": 1.5 * 2**20, "A": 100.0}
+
+
+@pytest.mark.parametrize("text", ["", "A", "A=", "A=0", "A=-1GB", "A=1XB", "=1GB", "A=1GB,A=2GB", "A=1GB,"])
+def test_memory_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="--memory"):
+        parse_memory(text)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError, SearchError
@@ -20,7 +20,7 @@ from hsdag.methods.lists.schedulers import EnumerativePlacer
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.bounds.simple import Bound
-from hsdag.runtime.problem.packing import Packing, pack_weights, running_bytes
+from hsdag.runtime.problem.packing import Packing, pack_weights
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
@@ -30,7 +30,6 @@ from hsdag.scoring.base import SearchStopped
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
-from hsdag.solving.batched import BatchOptions
 from hsdag.solving.simulate import simulate_placement
 from hsdag.solving.solve import solve
 
@@ -149,62 +148,26 @@ def test_an_interrupt_answers_the_best_so_far() -> None:
 def test_no_answer_exceeds_a_memory_and_infeasible_is_said_only_where_it_is(seed: int, memory: float) -> None:
     problem = random_problem(seed, memory)
     every = [np.array(p) for p in itertools.product(range(2), repeat=6)]
-    runs = [simulate(problem, p) for p in every]
-    legal = [r.makespan_s for r in runs if (r.peak_memory_bytes <= memory).all()]
+    is_possible = any((simulate(problem, p).peak_memory_bytes <= memory).all() for p in every)
     try:
-        solution = solve(problem, Worst(), OPTIONS)
-    except SearchError:  # it fits in no fifo order, and may fit in another
-        assert not legal
+        solution = solve(problem, Everything(), OPTIONS)
+    except SearchError:  # weights fit, and no placement does in its order
+        assert not is_possible
         return
-    if legal:
+    if is_possible:
         assert solution.run is not None
         assert (solution.run.peak_memory_bytes <= memory).all()
         return
-    assert solution.status is Status.INFEASIBLE
-    assert solution.document()["placement"] is None
+    assert (solution.status, solution.document()["placement"]) == (Status.INFEASIBLE, None)
+    assert pack_weights(problem, problem_of(problem)).status is Packing.IMPOSSIBLE
     with pytest.raises(SearchError, match="no placement to write"):
         solution.placement()
-    rng = np.random.default_rng(seed)
-    for device in every:
-        ranked = simulate(problem, device, Semantics(order=Order.PRIORITY), rng.permutation(6))
-        assert (ranked.peak_memory_bytes > memory).any()
 
 
 def test_weights_that_cannot_be_shared_out_are_infeasible() -> None:
     problem = ScheduleProblem.from_arrays(np.ones((3, 2)), [], weight_bytes=[6, 6, 6], memory_bytes=10)
     assert pack_weights(problem, problem_of(problem)).status is Packing.IMPOSSIBLE
     assert solve(problem, Everything(), OPTIONS).status is Status.INFEASIBLE
-
-
-@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(5, 20), st.integers(5, 20))
-@settings(max_examples=50)
-def test_weights_are_packed_exactly_where_they_can_be(weights: list[int], first: int, second: int) -> None:
-    n = len(weights)
-    problem = ScheduleProblem.from_arrays(np.ones((n, 2)), [], weight_bytes=weights, memory_bytes=[first, second])
-    loads = [np.bincount(p, weights, 2) for p in itertools.product(range(2), repeat=n)]
-    fits = any(load[0] <= first and load[1] <= second for load in loads)
-    packing = pack_weights(problem, problem_of(problem))
-    assert packing.status is (Packing.FOUND if fits else Packing.IMPOSSIBLE)
-    if packing.placement is not None:
-        units = problem_of(problem)
-        assert np.all(np.bincount(units.expand(packing.placement), weights, 2) <= [first, second])
-
-
-def test_without_time_weights_are_packed_only_where_that_is_at_once_clear() -> None:
-    tight = ScheduleProblem.from_arrays([[1.0, 2.0]] * 3, [], weight_bytes=[6, 5, 4], memory_bytes=10)
-    assert pack_weights(tight, problem_of(tight), 0.0).status is Packing.UNKNOWN
-    assert pack_weights(tight, problem_of(tight)).status is Packing.FOUND
-    wide = replace(tight, memory_bytes=np.array([15.0, 15.0]))
-    assert pack_weights(wide, problem_of(wide), 0.0).status is Packing.FOUND
-
-
-def test_a_result_that_is_held_for_no_time_needs_no_room() -> None:
-    problem = ScheduleProblem.from_arrays(
-        [[3.0, 0.0], [3.0, 6.0]], [(0, 1)], output_bytes=[3, 4], edge_bytes=[0], weight_bytes=[4, 0], memory_bytes=6.6
-    )
-    assert (simulate(problem, [1, 0]).peak_memory_bytes <= problem.memory_bytes).all()
-    assert pack_weights(problem, problem_of(problem)).status is Packing.FOUND
-    assert running_bytes(problem, np.array([1, 0])).tolist() == [4.0, 4.0]
 
 
 def test_where_no_device_runs_all_a_placement_is_found_nonetheless() -> None:
@@ -273,20 +236,6 @@ def test_the_document_is_complete_and_its_schedule_is_legal() -> None:
     assert max(row["end_s"] for row in rows.values()) == document["value"]
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"budget_s": 0.0}, "more than zero"),
-        ({"max_evaluations": 0}, "at least 1"),
-        ({"seed": -1}, "between 0 and"),
-        ({"semantics": Semantics(noise_sigma=0.1)}, "cannot have noise"),
-    ],
-)
-def test_options_out_of_range_are_refused(change: dict[str, object], message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        replace(OPTIONS, **change)  # type: ignore[arg-type]
-
-
 class GivesUpAtOnce(Everything):
     """A method that finds nothing legal."""
 
@@ -342,27 +291,10 @@ def crossed() -> ScheduleProblem:
 
 
 def test_what_fits_in_some_order_is_never_called_infeasible() -> None:
-    with pytest.raises(SearchError, match="in the order that devices take ops by themselves; try --method cpsat"):
+    with pytest.raises(SearchError, match=r"found no placement that fits .* try a larger budget, or --method cpsat"):
         solve(crossed(), make_placer("heft"), replace(OPTIONS, method="heft"))
     found = solve(crossed(), make_placer("cpsat"), replace(OPTIONS, method="cpsat"))
     assert found.value_s == 4.0
-
-
-def test_what_fits_in_no_order_is_infeasible() -> None:
-    problem = replace(crossed(), memory_bytes=np.array([10.5]))
-    assert solve(problem, make_placer("heft"), replace(OPTIONS, method="heft")).status is Status.INFEASIBLE
-
-
-def test_running_bytes_are_weights_and_the_largest_op_with_what_it_reads() -> None:
-    problem = ScheduleProblem.from_arrays(
-        np.ones((3, 2)),
-        [(0, 2), (1, 2)],
-        output_bytes=[5.0, 7.0, 1.0],
-        edge_bytes=[2.0, 7.0],
-        weight_bytes=[100.0, 0.0, 10.0],
-        link_latency_s=1.0,
-    )
-    assert running_bytes(problem, np.array([0, 1, 1])).tolist() == [105.0, 10.0 + 2 + 7 + 1]
 
 
 class StoppedWithRanks(Everything):
@@ -386,8 +318,3 @@ def test_order_priority_works_with_memory_limits(method: str) -> None:
     problem = replace(crossed(), memory_bytes=np.array([30.0]))
     options = replace(OPTIONS, method=method, semantics=Semantics(order=Order.PRIORITY))
     assert solve(problem, make_placer(method), replace(options, budget_s=2.0)).value_s == 4.0
-
-
-def test_a_batch_of_more_inputs_than_numbers_can_tell_is_refused() -> None:
-    with pytest.raises(OptionError, match="--batch must be at most 1,000,000, not 100000000000000000000"):
-        BatchOptions("heft", 10**20)
