@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from hsdag.cli.files import check_not_model, check_writable
+from hsdag.cli.files import check_files, model_files
 from hsdag.cli.options import Devices, Json, Model, PartitionCpu, Shape
 from hsdag.cli.output import print_json, print_table
 
@@ -39,8 +39,7 @@ def shard(
     formats = {".json": "json", ".xml": "ir"}
     if output.suffix not in formats:
         raise OptionError(f"--output {output} ends in neither .json (a placement) nor .xml (the divided model)")
-    check_not_model([output], model)
-    check_writable(output)
+    check_files([output], model_files(model))
     loaded, placement = divide(model, devices, partition_cpu, shares, scheme or (), input_shapes(shape))
     files = export_placement(placement, formats[output.suffix], output, loaded)
     result = ShardResult(files=tuple(files), regions=placement.shards or ())
