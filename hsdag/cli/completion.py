@@ -60,7 +60,7 @@ def zoo() -> list[str]:
     """Names of models and workloads."""
     from hsdag.models import LANGUAGE_MODELS, MODELS
 
-    return [*(spec.name for spec in (*MODELS, *LANGUAGE_MODELS)), *workloads()]
+    return [*(spec.name for spec in MODELS), *(spec.name for spec in LANGUAGE_MODELS), *workloads()]
 
 
 def answering() -> list[str]:
