@@ -13,7 +13,7 @@ from hsdag.cli.files import model_files
 from hsdag.cli.options import defaults
 from hsdag.ir.errors import OptionError
 from hsdag.runtime.objectives import find_objective
-from hsdag.runtime.simulator import Semantics
+from hsdag.runtime.problem.semantics import Semantics
 from hsdag.search.options import PlaceOptions, SearchOptions, SolveOptions, parse_duration, parse_memory
 from hsdag.solving.batched import BatchOptions
 

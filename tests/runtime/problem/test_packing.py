@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hsdag.runtime.problem.packing import Packing, pack_weights
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator import simulate
+from hsdag.runtime.simulator.simulation import simulate
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(5, 20), st.integers(5, 20))
