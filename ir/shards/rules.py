@@ -322,9 +322,15 @@ def reduction(op: Op, span: Span) -> Piece | None:
 
 
 def over_other_axes(op: Op, span: Span) -> Piece | None:
-    """Each slice along the axes that its last input names by itself: MVN, NormalizeL2, LRN, CumSum, Interpolate."""
-    axes = op.axes(len(op.inputs) - 1)
-    return None if len(op.inputs) < 2 or axes is None or span.axis in axes else op.only(span)
+    """Each slice along the axes that its second input names by itself: MVN, NormalizeL2, LRN, CumSum."""
+    axes = op.axes(1)
+    return None if axes is None or span.axis in axes else op.only(span)
+
+
+def interpolate(op: Op, span: Span) -> Piece | None:
+    """Along the axes that it does not resize, which versions 4 and 11 name in their last input."""
+    axes = op.axes({"opset4": 3, "opset11": 2}.get(op.node.get_type_info().version_id, len(op.inputs)))
+    return None if axes is None or span.axis in axes else op.only(span)
 
 
 def softmax(op: Op, span: Span) -> Piece | None:
@@ -333,7 +339,9 @@ def softmax(op: Op, span: Span) -> Piece | None:
 
 
 def batch_norm(op: Op, span: Span) -> Piece | None:
-    """Channels with their statistics."""
+    """Channels with their statistics; the first version reads the data third."""
+    if op.node.get_type_info().version_id == "opset1":
+        return None
     return Piece((span, *[span.along(0) if span.axis == 1 else None] * (len(op.inputs) - 1)))
 
 
@@ -381,9 +389,9 @@ def strided_slice(op: Op, span: Span) -> Piece | None:
     if begins is None or any(any(op.attributes.get(mask, ())) for mask in masks):
         return None
     ignored = [*op.attributes["begin_mask"], *[1] * op.rank]
-    starts = [*begins, *[0] * op.rank]
+    starts, steps = [*begins, *[0] * op.rank], [*(op.constant(3) or []), *[1] * op.rank]
     is_all = op.inputs[0][span.axis] == op.outputs[0][span.axis] and (ignored[span.axis] or starts[span.axis] == 0)
-    return op.only(span) if is_all else None
+    return op.only(span) if is_all and steps[span.axis] == 1 else None
 
 
 def slice_(op: Op, span: Span) -> Piece | None:
@@ -424,7 +432,7 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_ELEMENTWISE.split(), elementwise),
     **dict.fromkeys("ConvertLike HardSigmoid Selu Swish".split(), of_first),
     **dict.fromkeys("ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum".split(), reduction),
-    **dict.fromkeys("CumSum Interpolate LRN MVN NormalizeL2".split(), over_other_axes),
+    **dict.fromkeys("CumSum LRN MVN NormalizeL2".split(), over_other_axes),
     **dict.fromkeys("LogSoftmax Softmax TopK".split(), softmax),
     **dict.fromkeys("Split VariadicSplit".split(), split),
     **dict.fromkeys("AvgPool MaxPool".split(), pool),
@@ -434,6 +442,7 @@ RULES: dict[str, Rule] = {
     "Convolution": convolution,
     "Gather": gather,
     "GroupConvolution": group_convolution,
+    "Interpolate": interpolate,
     "MatMul": matmul,
     "PRelu": prelu,
     "Pad": pad,

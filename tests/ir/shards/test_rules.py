@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import pytest
+from openvino import opset1
 from openvino import opset13 as op
+from openvino.utils.node_factory import NodeFactory
 
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.shards.regions import Region
 from hsdag.ir.shards.rewrite import shapes_of, shard
-from hsdag.ir.shards.rules import RULES, Span, through_reshape
+from hsdag.ir.shards.rules import RULES, Span, piece_of, through_reshape
 
 Build = Callable[[Any], Any]
 """The last op of a model that reads parameters of the given shapes."""
@@ -116,6 +118,14 @@ CASES: dict[str, tuple[tuple[int, ...], Build]] = {
         IMAGE,
         lambda x: op.interpolate(x, ints(18), "nearest", "sizes", axes=ints(2)),
     ),
+    "Interpolate by scales": (
+        IMAGE,
+        lambda x: NodeFactory("opset4").create(
+            "Interpolate",
+            [x.output(0), *(each.output(0) for each in (ints(18), op.constant(np.array([2.0], np.float32)), ints(2)))],
+            {"mode": "nearest", "shape_calculation_mode": "scales", "pads_begin": [0], "pads_end": [0]},
+        ),
+    ),
     "Gather": (ROWS, lambda x: op.gather(x, ints(3, 0, 5), op.constant(1))),
     "ScaledDotProductAttention": (
         HEADS,
@@ -127,6 +137,10 @@ CASES: dict[str, tuple[tuple[int, ...], Build]] = {
     ),
     "Pad": (IMAGE, lambda x: op.pad(x, ints(0, 0, 1, 0), ints(0, 0, 0, 2), "constant", op.constant(np.float32(1)))),
     "StridedSlice": (IMAGE, lambda x: op.strided_slice(x, ints(0, 1), ints(2, 3), ints(1, 1), [1, 0], [1, 0])),
+    "StridedSlice backwards": (
+        IMAGE,
+        lambda x: op.strided_slice(x, ints(0, 0), ints(0, 0), ints(1, -1), [1, 1], [1, 1]),
+    ),
     "Slice": (IMAGE, lambda x: op.slice(x, ints(1), ints(6), ints(2), ints(2))),
     "Broadcast": ((6, 1), lambda x: op.broadcast(x, ints(4, 6, 5))),
     "Tile": (ROWS, lambda x: op.tile(x, ints(1, 2))),
@@ -164,6 +178,26 @@ def test_an_op_in_shards_computes_what_the_whole_op_computes(case: str) -> None:
     count, differences = divided(*CASES[case])
     assert count > 0
     assert max(differences.values()) < 1e-5, differences
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: op.interpolate(x, ints(2, 4, 18, 7), "nearest", "sizes"),
+        lambda x: opset1.batch_norm_inference(x, *(weights(4) for _ in range(3)), op.abs(weights(4)), 1e-3),
+        lambda x: op.max_pool(x, [1, 1], [1, 1], [0, 0], [0, 0], [2, 2]).output(1),
+        lambda x: op.scaled_dot_product_attention(x, x, x, causal=True),
+    ],
+    ids=["axes not named", "statistics first", "indices", "causal rows"],
+)
+def test_what_a_rule_cannot_tell_stays_whole(build: Build) -> None:
+    """Along axis 2; a Relu before it would be divided otherwise."""
+    parameter = op.parameter(list(IMAGE), np.float32)
+    model = ov.Model([op.result(build(op.relu(parameter)))], [parameter], "whole")
+    graph = graph_of(model)
+    _, shapes = shapes_of(model, graph)
+    last = max(v for v in range(graph.num_ops) if shapes.runs[v])
+    assert piece_of(shapes.op(last), Span(2, 0, 2)) is None
 
 
 def test_every_rule_but_those_of_one_number_at_a_time_has_a_case() -> None:
