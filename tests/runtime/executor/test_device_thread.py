@@ -12,22 +12,6 @@ from hsdag.runtime.executor.openvino_backend import DeviceThread
 PATIENCE_S = 30.0
 
 
-def test_what_a_job_gives_comes_after_what_was_given_before() -> None:
-    thread, order, begin = DeviceThread("d"), list[str](), threading.Event()
-
-    def first() -> None:
-        begin.wait(PATIENCE_S)
-        thread.give(lambda: order.append("from within"))
-        order.append("first")
-
-    thread.give(first)
-    thread.give(lambda: order.append("second"))
-    begin.set()
-    thread.end()
-    thread.join(PATIENCE_S)
-    assert order[:2] == ["first", "second"]
-
-
 def test_a_job_that_gives_the_next_goes_on_in_its_thread() -> None:
     thread, idents, done = DeviceThread("d"), list[int](), threading.Event()
 

@@ -15,13 +15,11 @@ import openvino as ov
 import pytest
 from openvino import opset13, opset15
 
-from hsdag.cli.app import run
 from hsdag.ir import processes
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.processes import CandidateFailed, WorkerDefect
-from hsdag.placing import session
 from hsdag.placing.final import Check, Verifier
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.inferences import make_inputs
@@ -187,14 +185,6 @@ def test_a_defect_of_ours_is_no_candidates_failure(tiny_resnet: Path) -> None:
             runner.open("a", ALONE)
         assert "" not in runner.client.call(ask(Worker.choices, "CPU"), 60.0)
     assert runner.client.num_starts == 1
-
-
-def test_a_defect_in_the_worker_ends_the_command_with_exit_code_1(
-    tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(session, "WORKER_COMMAND", faulty("defect", 1))
-    assert run(["bench", str(tiny_resnet), "--device", "CPU"]) == 1
-    assert "this is a defect of hsdag" in capsys.readouterr().err
 
 
 @pytest.mark.slow
