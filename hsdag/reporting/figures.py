@@ -6,6 +6,7 @@ Beside every colour there is a hatch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from html import escape
 from itertools import accumulate
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -87,11 +88,12 @@ def interval_of(row: Row, versus: str | None) -> tuple[float, float] | None:
     return None if row.name == versus or low is None or high is None else (low, high)
 
 
-def lay_legend(made: Figure) -> None:
-    """Put a figure's legend above it, in one line."""
-    legend = made.legend[0]
-    legend.update(orientation="horizontal", padding=2, margin=2, location="left", **BARE)
-    made.add_layout(legend, "above")
+def legend_of(entries: Sequence[tuple[str, str, str]]) -> UIElement:
+    """Marks, their colours and what they stand for, above a figure, in as many lines as its width takes."""
+    from bokeh.models import Div
+
+    shown = (f'<span><b style="color: {colour}">{mark}</b> {escape(label)}</span>' for mark, colour, label in entries)
+    return Div(text=f'<div class="legend">{"".join(shown)}</div>', sizing_mode="stretch_width")
 
 
 def comparison_figure(compared: Sequence[Row], versus: str | None) -> UIElement:
@@ -134,17 +136,17 @@ def progress_figures(events: Sequence[Event], turns: Sequence[Member], objective
         return []
     end_s = max([*(event.elapsed_s for event in events), *(turn.ended_s for turn in turns)]) or 1.0
     shared = Range1d(-0.01 * end_s, 1.02 * end_s)
-    made = [_measured(events, objective, shared)] if events else []
-    return [*made, *([_turns(turns, objective, shared)] if turns else [])]
+    made = _measured(events, objective, shared) if events else []
+    return [*made, *(_turns(turns, objective, shared) if turns else [])]
 
 
-def _measured(events: Sequence[Event], objective: Objective, x_range: Any) -> UIElement:
+def _measured(events: Sequence[Event], objective: Objective, x_range: Any) -> list[UIElement]:
     from bokeh.models import HoverTool
 
     what, seconds = f"{objective.name}, {objective.shown_unit}", "seconds of the search"
     made = new_figure("progress", HEIGHT_PX, x_range=x_range, x_axis_label=seconds, y_axis_label=what)
     done = [event for event in events if event.score.failure is None]
-    top = 1.0
+    top, entries = 1.0, list[tuple[str, str, str]]()
     if done:
         values = [objective.shown_factor * event.score.value for event in done]
         low, high = min(values), max(value for value in values if value <= MOST_SHOWN * median(values))
@@ -152,7 +154,7 @@ def _measured(events: Sequence[Event], objective: Objective, x_range: Any) -> UI
         top = high + 0.15 * (high - low or low)
         best = list(accumulate(values, min))
         steps = [*(event.elapsed_s for event in done), max(event.elapsed_s for event in events)], [*best, best[-1]]
-        made.step(*steps, mode="after", line_width=2.5, line_color=colour_of(1), legend_label="best so far")
+        made.step(*steps, mode="after", line_width=2.5, line_color=colour_of(1))
         dots = made.scatter(
             [event.elapsed_s for event in done],
             [min(value, top) for value in values],
@@ -160,23 +162,22 @@ def _measured(events: Sequence[Event], objective: Objective, x_range: Any) -> UI
             marker=["circle" if value <= high else "triangle" for value in values],
             fill_color=colour_of(0),
             line_color="white",
-            legend_label="measured placement" if max(values) <= high else "measured, ▲: slower than shown",
         )
+        entries = [("▬", colour_of(1), "best so far"), ("●", colour_of(0), "measured placement")]
+        entries += [("▲", colour_of(0), "slower than shown")] if max(values) > high else []
         dots.data_source.data["value"] = values
         made.add_tools(HoverTool(renderers=[dots], tooltips=[("after", "@x{0.0} s"), (what, "@value{0.0000}")]))
     failed = [event for event in events if event.score.failure is not None]
     if failed:
         places = [event.elapsed_s for event in failed], [top] * len(failed)
-        crosses = made.scatter(
-            *places, marker="x", size=10, line_color=colour_of(4), line_width=2, legend_label="failed"
-        )
+        crosses = made.scatter(*places, marker="x", size=10, line_color=colour_of(4), line_width=2)
+        entries.append(("✕", colour_of(4), "failed"))
         crosses.data_source.data["why"] = [event.score.failure or "" for event in failed]
         made.add_tools(HoverTool(renderers=[crosses], tooltips=[("after", "@x{0.0} s"), ("failed", "@why")]))
-    lay_legend(made)
-    return made
+    return [legend_of(entries), made]
 
 
-def _turns(turns: Sequence[Member], objective: Objective, x_range: Any) -> UIElement:
+def _turns(turns: Sequence[Member], objective: Objective, x_range: Any) -> list[UIElement]:
     """A row for each method; a turn that found a better plan is filled, another one is hatched and pale."""
     from bokeh.models import ColumnDataSource, HoverTool
 
@@ -194,7 +195,7 @@ def _turns(turns: Sequence[Member], objective: Objective, x_range: Any) -> UIEle
     made.yaxis.ticker = list(range(len(methods)))
     made.yaxis.major_label_overrides = dict(enumerate(methods))
     shown = [("method", "@method"), ("seconds", "@span"), ("best, simulated", "@values"), ("ending", "@failure")]
-    for gained, label in ((True, "found a better plan"), (False, "found none")):
+    for gained in (True, False):
         own = [turn for turn in turns if turn.has_gained == gained]
         if not own:
             continue
@@ -219,12 +220,10 @@ def _turns(turns: Sequence[Member], objective: Objective, x_range: Any) -> UIEle
             fill_color=colour_of(2),
             line_color=colour_of(2),
             hatch_alpha=0.3,
-            legend_label=label,
             **look,
         )
         made.add_tools(HoverTool(renderers=[bars], tooltips=shown))
-    lay_legend(made)
-    return made
+    return [legend_of([("■", colour_of(2), "found a better plan"), ("▨", colour_of(2), "found none")]), made]
 
 
 def _shown(value: float | None, objective: Objective) -> str:
@@ -240,11 +239,12 @@ def timeline_figures(timelines: Sequence[Timeline]) -> list[UIElement]:
     end_ms = 1e3 * max(timeline.end_s for timeline in timelines) or 1.0
     shared = Range1d(-0.01 * end_ms, 1.02 * end_ms)
     colours = type_colours(timelines[-1])
-    figures = [_timeline(timeline, shared, colours) for timeline in timelines]
-    lay_legend(figures[0])
-    for each in figures[1:]:
-        each.legend.visible = False
-    return figures
+    shown = {op_type for timeline in timelines for op_type in type_colours(timeline)}
+    own = {op_type: colour for op_type, colour in colours.items() if colour != OTHER_COLOUR}
+    entries = [("■", colour, op_type) for op_type, colour in own.items()]
+    entries += [("■", OTHER_COLOUR, "other types")] if shown - own.keys() else []
+    entries += [("■", LINK_COLOUR, "transfer")] if any(timeline.used_links for timeline in timelines) else []
+    return [legend_of(entries), *(_timeline(timeline, shared, colours) for timeline in timelines)]
 
 
 def _timeline(timeline: Timeline, x_range: Any, colours: Mapping[str, str]) -> Any:
@@ -263,11 +263,10 @@ def _timeline(timeline: Timeline, x_range: Any, colours: Mapping[str, str]) -> A
     made.ygrid.visible = False
     types = [timeline.op_types[op] for op in timeline.ops.op.tolist()]
     shades = [colours.get(each, OTHER_COLOUR) for each in types]
-    keys = [each if shade != OTHER_COLOUR else "other types" for each, shade in zip(types, shades, strict=True)]
     names = [timeline.op_names[op] for op in timeline.ops.op.tolist()]
-    source = _bars(op_bars(timeline), name=names, type=types, colour=shades, key=keys)
+    source = _bars(op_bars(timeline), name=names, type=types, colour=shades)
     line = {"line_color": "white", "line_width": 0.5} if 0 < len(types) <= MAX_OUTLINED else {"line_color": None}
-    ops = made.quad(source=source, fill_color="colour", legend_group="key", **SIDES, **line)
+    ops = made.quad(source=source, fill_color="colour", **SIDES, **line)
     made.add_tools(HoverTool(renderers=[ops], tooltips=[("op", "@name"), ("type", "@type"), ("ms", "@ms{0.0000}")]))
     if timeline.used_links:
         names = [timeline.op_names[op] for op in timeline.transfers.op.tolist()]
