@@ -62,6 +62,11 @@ def test_a_model_is_profiled_where_there_is_no_run(split: Placement, tiny_resnet
     assert sum(len(gain.ops) for gain in found.gains) == read_graph(tiny_resnet).num_ops
 
 
+def test_a_model_is_profiled_with_the_sizes_that_the_placement_is_for(split: Placement, tiny_resnet: Path) -> None:
+    with pytest.raises(OptionError, match="a weight is a number above 0"):
+        hsdag.explain(split.model_copy(update={"data_shapes": ("[1,3,32,32]@0",)}), model=tiny_resnet)
+
+
 def test_people_get_tables_and_sentences(
     kept: Path, split: Placement, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -184,6 +184,21 @@ def test_op_by_op_every_transfer_of_the_simulator_is_a_crossing(devices: str) ->
     assert found.value.simulated == pytest.approx(run.makespan_s)
 
 
+def test_a_placement_is_explained_by_the_order_that_it_gives() -> None:
+    """B waits for what A takes a second for, and four seconds longer where A runs another product first."""
+    edges = [(0, 1), (0, 2), (2, 3), (1, 4), (3, 4), (4, 5)]
+    graph = graph_from_edges(FORK.op_types, edges, output_bytes=[0, 10, 20, 30, 0, 0], flops=FORK.flops.tolist())
+    case = case_of(graph, "AAABAA", np.array([[0.0, 9], [4, 9], [1, 9], [9, 4], [1, 9], [0, 9]]), "cuda")
+    took_s = []
+    for ranks in ((0, 1, 2, 3, 4, 5), (0, 2, 1, 3, 4, 5)):
+        ordered = case.placement.model_copy(update={"priority": dict(zip(graph.canonical_names, ranks, strict=True))})
+        found = replace(case, placement=ordered).explained()
+        assert found.value.simulated is not None
+        assert found.gains
+        took_s.append(found.value.simulated)
+    assert took_s[0] - took_s[1] == pytest.approx(4)
+
+
 def test_the_longest_chain_has_its_transfers() -> None:
     found = case_of(FORK, "AAABAA", np.ones((6, 2)), "cuda").explained()
     assert found.bottleneck is not None

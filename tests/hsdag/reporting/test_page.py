@@ -40,8 +40,9 @@ def test_where_the_best_device_is_the_answer_nothing_was_gained() -> None:
 
 
 def test_counts_of_placements_are_apart_by_how_they_ended() -> None:
-    tried = facts_of(RUN)[-1]
+    tried, unfinished = facts_of(RUN)[-1], facts_of(Example(EVENTS, PROFILE, None))[-1]
     assert (tried.value, tried.note) == ("2", "1 failed, 1,234 simulated")
+    assert (unfinished.value, unfinished.note) == ("2", "1 failed")
 
 
 def test_simulated_figures_are_called_simulated(html: str) -> None:
