@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 import hsdag
+from tests.docs.snippets import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCUMENT = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
 KIND = r"(?:<!-- [^\n]*\n\n)?"
 """The comment that says how tests/docs/test_snippets.py takes a block."""

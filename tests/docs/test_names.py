@@ -1,20 +1,21 @@
-"""The documentation names only modules, files, commands and options that exist."""
+"""The documentation names only what exists; the page of the command line, made with the site, has all of it."""
 
 from __future__ import annotations
 
 import re
+import runpy
 from functools import cache
 from importlib import import_module
 from pathlib import Path
 
+import openvino
 import pytest
 import typer
 
 from hsdag.cli.app import app
+from tests.docs.snippets import PAGES, ROOT
 from tests.docs.test_extending import EXAMPLES
 
-ROOT = Path(__file__).resolve().parents[2]
-DOCUMENTS = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
 MODULE = re.compile(r"(?<!/)\bhsdag(?:\.(?!md\b)[A-Za-z_]\w*)+")
 IMPORT = re.compile(r"^from (hsdag[\w.]*) import (?:\((.*?)\)|([^\n]*))", re.DOTALL | re.MULTILINE)
 FILE = re.compile(r"\b(?:hsdag|ir|features|models|runtime|benchmarks|tests|docs)/[\w./]+\.(?:py|md|cpp|toml)\b")
@@ -22,7 +23,7 @@ OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 COMMAND = re.compile(r"\bhsdag (?:--\w+ \S+ )?([a-z]+(?: (?:list|build)(?= ))?)((?: (?!hsdag )[^\n`|]*)?)")
 
 
-@pytest.fixture(params=DOCUMENTS, ids=lambda path: path.name)
+@pytest.fixture(params=PAGES, ids=lambda path: path.name)
 def text(request: pytest.FixtureRequest) -> str:
     document: str = request.param.read_text(encoding="utf-8")
     for example in EXAMPLES.values():  # what these add exists in their test alone
@@ -78,3 +79,49 @@ def test_commands_take_the_options_that_are_shown_with_them(text: str) -> None:
     for name, rest in COMMAND.findall(text):
         if name in options():
             assert set(OPTION.findall(rest)) <= options()[name], (name, rest)
+
+
+def test_options_that_are_called_the_same_as_those_of_benchmark_app_are_taken_by_both() -> None:
+    page = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
+    section = page.partition("## Coming from benchmark_app")[2]
+    named = set(re.findall(r"`(-\w+)`", section[: section.index("```")]))
+    assert len(named) > 10
+    assert named <= options()["bench"]
+    theirs = (Path(openvino.__file__).parent / "tools" / "benchmark" / "parameters.py").read_text(encoding="utf-8")
+    assert not [name for name in named if f"'{name}'" not in theirs]
+
+
+def test_every_fault_has_a_promise_and_a_test_that_exists() -> None:
+    page = (ROOT / "docs" / "reliability.md").read_text(encoding="utf-8")
+    section = page.split("\n## Faults\n")[1].split("\n## ")[0]
+    lines = [line for line in section.splitlines() if line.startswith("|")][2:]
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    assert len(rows) > 20
+    assert all(len(row) == 3 and row[0] and row[1] and re.findall(r"`test_\w+`", row[2]) for row in rows)
+    sources = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
+    written = {name for source in sources for name in re.findall(r"^def (test_\w+)\(", source, re.MULTILINE)}
+    assert set(re.findall(r"`(test_\w+)`", page)) <= written
+
+
+@pytest.fixture(scope="module")
+def sections() -> dict[str, str]:
+    """The text under every heading of the page."""
+    text: str = runpy.run_path(str(ROOT / "docs" / "reference" / "command_line.py"))["page"]()
+    return {part.partition("\n")[0]: part for part in text.split("\n## hsdag")[1:]}
+
+
+def test_every_command_has_a_section_with_all_its_options(sections: dict[str, str]) -> None:
+    for name, flags in options().items():
+        section = sections[f" {name}" if name else ""]
+        assert all(f"`{flag}`" in section for flag in flags - {"--help"} if flag.startswith("-")), name
+
+
+def test_an_option_has_its_value_its_words_and_its_default(sections: dict[str, str]) -> None:
+    row = next(line for line in sections[" place"].splitlines() if line.startswith("| `--budget`"))
+    assert row.startswith("| `--budget` `TEXT` | Search time: 10s, 5m, 1h.")
+    assert row.endswith("Default: `60s`. |")
+
+
+def test_no_cell_of_a_table_is_cut_by_a_bar(sections: dict[str, str]) -> None:
+    rows = [line for text in sections.values() for line in text.splitlines() if line.startswith("| ")]
+    assert {row.replace("\\|", "").count("|") for row in rows} == {3}

@@ -2,15 +2,247 @@
 
 from __future__ import annotations
 
+import io
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
+from functools import cache
 from pathlib import Path
 from random import Random
+from typing import Any, NoReturn, TypeAlias
+from unittest.mock import patch
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from hsdag import api
+from hsdag.cli.app import USER_ERROR, run
+from hsdag.exports.base import export_placement
+from hsdag.exports.parts import PartsManifest
 from hsdag.ir.errors import HsdagError
-from tests.fuzz.formats import READ, READERS, drawn, inputs_of, write_files
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.graph.reader import load_model
+from hsdag.ir.placement.placement import Placement
+from hsdag.methods.learned.doppler.placer import stored_policy
+from hsdag.methods.lists.rules import read_rules
+from hsdag.placing.run_folder import RunFolder
+from hsdag.reporting.page import sections_of
+from hsdag.runtime.measuring.inferences import make_inputs
+from hsdag.runtime.measuring.profile import read_profile, write_profile
+from hsdag.runtime.platforms.analytic import analytic_costs
+from hsdag.runtime.platforms.reader import load_platform
+from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json, read_problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.scoring.policy_file import StateFile, policy_method
+from hsdag.solving.simulate import placed
+from tests.fuzz.mutations import WORDS, mutate
+
+HERE = Path(__file__).parent
+READ = "the input has been read"
+"""What a reader says that was stopped before it went on to measure."""
+
+Files: TypeAlias = Mapping[str, bytes]
+"""An input: the content of every file by its name."""
+
+
+@cache
+def _model() -> Any:
+    return load_model(HERE / "seeds/ir/branch/model.xml")
+
+
+@cache
+def _graph() -> ComputationGraph:
+    return graph_of(_model())
+
+
+def _read_placement(folder: Path) -> None:
+    """For a model, for a problem, and for an export."""
+    path, is_map = folder / "placement.json", False
+    with suppress(HsdagError):
+        placed(path, read_problem(HERE / "seeds/problem/diamond/problem.json"))
+        is_map = True
+    try:
+        placement = Placement.load(path)
+    except HsdagError:
+        if not is_map:
+            raise
+        return
+    placement.to_json()
+    for name in ("json", "csv", "dot", "python"):
+        with suppress(HsdagError):
+            export_placement(placement, name, folder / f"exported.{name}")
+    placement.devices_of(_graph())
+    placement.priority_of(_graph())
+    [device.spec() for device in placement.devices]
+
+
+def _read_platform(folder: Path) -> None:
+    """Its costs for a graph are written as a problem."""
+    platform = load_platform(folder / "platform.toml")
+    costs = analytic_costs(_graph(), platform)
+    problem_from_json(problem_to_json(ScheduleProblem.from_graph(_graph(), costs, platform.device_names)))
+
+
+def _read_policy(folder: Path) -> None:
+    """Weights for reuse, and the state of a training that was interrupted."""
+    path = folder / "policy.safetensors"
+    with suppress(HsdagError):
+        StateFile(path).load()
+    if policy_method(path) == "rules":
+        read_rules(path)
+    else:
+        stored_policy(path)
+
+
+def _read_problem(folder: Path) -> None:
+    """What is read is solved by a list scheduler, simulated, and written again."""
+    problem = read_problem(folder / "problem.json")
+    assert problem_to_json(problem_from_json(problem_to_json(problem))) == problem_to_json(problem)
+    solved = api.solve(problem, method="heft", budget="1s")
+    api.simulate(problem, solved.placement()).document()
+
+
+def _read_profile(folder: Path) -> None:
+    """And the costs that follow from it."""
+    profile = read_profile(folder / "profile.json")
+    profile.costs()
+    profile.costs(side_by_side=True)
+    profile.op_by_op_costs()
+    assert profile.memory_bytes.shape == (len(profile.devices),)
+    write_profile(profile, folder / "written.json")
+
+
+def _read_run(folder: Path) -> None:
+    """As reports, explanations and resumed searches read it."""
+    found = RunFolder.load(folder)
+    sections_of(found)
+    resumed = RunFolder.resume(folder, found.record)
+    assert resumed.events is not None
+    assert resumed.kept is not None
+    resumed.state.load()
+
+
+SLOW = ("--budget", "--expert", "--seeds", "--runs", "--time", "-t", "--for", "--moves")
+"""Options whose large values are a user's wish, which takes as long as it says."""
+_SHORT = ("0.1s", "0s", "-1s", "nan", "inf", "1e999s", "", "1x", "1", "0", "-1", "s", "é")
+_OPTIONS = "--json --help --seed -o --devices --shape --budget --method --nothing -- - --=".split()
+_VALUES = [
+    *WORDS,
+    *"heft latency throughput energy latency=1,memory=0.5 GPU.9 A=CPU[X= A=CPU,A=CPU x[1,2] 1x x=( CPU=1TB".split(),
+    *"(=CPU * 4294967296 99999999999999999999 model.xml problem.json absent . out".split(),
+]
+_STARTS = (
+    "hsdag.placing.session.worker_client",
+    "hsdag.diagnosis.examination.worker_client",
+    "hsdag.diagnosis.bisect.worker_client",
+    "hsdag.training.train.run_train",
+)
+"""Where a command would start to measure, or to train: its input has been read, and it is stopped."""
+
+
+def _read_command(folder: Path) -> None:
+    """The arguments of a command, with files of all formats beside it."""
+    words = json.loads((folder / "arguments.json").read_text())
+    with _workplace(folder), redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()) as said:
+        code = run(words)
+    lines = said.getvalue().splitlines()
+    if code == USER_ERROR:
+        raise HsdagError(lines[-1] if lines else "")
+    assert code == 0, f"ended with {code}: {lines[-1:]!r:.400}, {words!r:.300}"
+
+
+@contextmanager
+def _workplace(folder: Path) -> Iterator[None]:
+    """A folder with files of all formats as the working folder, in which nothing is measured."""
+    place = folder / "place"
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir()
+    for seed in "ir/branch problem/diamond placement/split platform/calibrated policy/doppler inputs/arrays".split():
+        shutil.copytree(HERE / "seeds" / seed, place, dirs_exist_ok=True)
+    shutil.copytree(HERE / "seeds/run/hetero", place / "search.run")
+    shutil.copy(HERE / "seeds/placement/map/placement.json", place / "map.json")
+    with ExitStack() as stack:
+        stack.enter_context(patch.dict(os.environ, {**os.environ, "HSDAG_CACHE_DIR": str(place / "cache")}))
+        for start in _STARTS:
+            stack.enter_context(patch(start, _stop))
+        stack.enter_context(chdir(place))
+        yield
+
+
+def _stop(*_: Any, **__: Any) -> NoReturn:
+    raise HsdagError(READ)
+
+
+READERS: dict[str, Callable[[Path], object]] = {
+    "command": _read_command,
+    "inputs": lambda folder: make_inputs(_model(), 0, folder / "inputs.npz"),
+    "ir": lambda folder: graph_of(load_model(folder / "model.xml")),
+    "onnx": lambda folder: graph_of(load_model(folder / "model.onnx")),
+    "parts": PartsManifest.load,
+    "placement": _read_placement,
+    "platform": _read_platform,
+    "policy": _read_policy,
+    "problem": _read_problem,
+    "profile": _read_profile,
+    "run": _read_run,
+}
+"""By format: what takes the folder with the files of an input; it may raise HsdagError, and nothing else."""
+
+
+def inputs_of(kind: str, name: str) -> dict[str, Files]:
+    """The ``seeds`` of a format, which are valid, or its ``corpus``: inputs that once did harm."""
+    folder = HERE / kind / name
+    cases = sorted(folder.iterdir()) if folder.is_dir() else []
+    return {case.name: {path.name: path.read_bytes() for path in sorted(case.iterdir())} for case in cases}
+
+
+def write_files(files: Files, folder: Path) -> None:
+    """Put an input in a folder in place of what is there."""
+    for path in folder.iterdir():
+        if path.name not in files and path.is_file():
+            path.unlink()
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+
+
+def drawn(name: str, rng: Random) -> Files:
+    """An input made from one of the seeds, with a file that is wrong or missing, or another command line."""
+    files = dict(rng.choice(list(inputs_of("seeds", name).values())))
+    if name == "command":
+        return _other_words(files, rng)
+    file = rng.choice(list(files))
+    if len(files) > 1 and rng.random() < 0.02:
+        del files[file]
+    else:
+        files[file] = mutate(file, files[file], rng)
+    return files
+
+
+def _other_words(seed: Files, rng: Random) -> Files:
+    """Words replaced, removed, doubled, swapped or added."""
+    words: list[str] = json.loads(seed["arguments.json"])
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        at, kind = rng.randrange(1, len(words) + 1), rng.randrange(8)
+        if kind <= 3 and at < len(words):
+            words[at] = rng.choice(_VALUES)
+        elif kind == 4 and at < len(words):
+            del words[at]
+        elif kind == 5:
+            words[at:at] = [rng.choice(_OPTIONS), rng.choice(_VALUES)]
+        elif kind == 6:
+            words.insert(at, rng.choice(_OPTIONS))
+        else:
+            other = rng.randrange(len(words))
+            words[at - 1], words[other] = words[other], words[at - 1]
+    for at, word in enumerate(words[:-1]):
+        if word in SLOW:
+            words[at + 1] = rng.choice(_SHORT)
+    return {"arguments.json": json.dumps([word.replace("\0", "") for word in words]).encode()}
+
 
 FORMATS = [pytest.param(name, marks=[pytest.mark.slow] if name == "command" else []) for name in READERS]
 CORPUS = [(name, each) for name in READERS for each in inputs_of("corpus", name)]
