@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 from hsdag.runtime.objectives import find_objective
 
 if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
-    from hsdag.drawing import CurvePoint
     from hsdag.ir.graph.reader import InputShapes
     from hsdag.ir.placement.placement import Placement
     from hsdag.placing.result import PlaceResult
     from hsdag.runtime.executor.requests import WorkConservingModel
     from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+    from hsdag.scoring.base import CurvePoint
     from hsdag.search.driver import Watcher
     from hsdag.search.options import DataShape
     from hsdag.solving.simulate import SimulateResult
@@ -144,10 +144,9 @@ def solve(
     options = SolveOptions.of(given | {"changes": changes, "semantics": semantics, "start": begun})
     placer = options.placer()
     if on_update is not None:
-        from hsdag.drawing import CurvePoint
         from hsdag.methods.learned.base import tell_updates
 
-        tell_updates(placer, lambda progress: on_update(CurvePoint(*progress)))
+        tell_updates(placer, on_update)
     return run_solve(costs, placer, options, watcher, on_better)
 
 

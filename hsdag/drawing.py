@@ -11,7 +11,6 @@ import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -22,6 +21,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.files import write_atomically
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.timeline.timeline import Timeline, lanes
+from hsdag.scoring.base import CurvePoint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -197,18 +197,6 @@ def shortened(name: str, length: int = 32) -> str:
 def _plain(text: str) -> str:
     """Text that matplotlib does not take for mathematics."""
     return text.replace("$", r"\$")
-
-
-@dataclass(frozen=True)
-class CurvePoint:
-    """An update: the mean and the best value of the plans that were drawn, the best value so far, and the mean entropy
-    of a decision in nats."""
-
-    update: int
-    mean: float
-    best: float
-    best_so_far: float
-    entropy: float
 
 
 def write_curve(points: Sequence[CurvePoint], title: str, unit: str, path: str | Path) -> None:

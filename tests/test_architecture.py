@@ -59,7 +59,7 @@ _SEARCHES = {*_METHODS, "drawing", "search"}
 LAYERS = {
     "scoring": {"scoring"},
     "workers": {"workers"},
-    "drawing": {"drawing"},
+    "drawing": {"drawing", "scoring"},
     "exports": {"exports"},
     "methods": _METHODS,
     "search": {*_METHODS, "search"},

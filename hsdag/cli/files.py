@@ -11,8 +11,8 @@ from hsdag.cli.output import say
 from hsdag.ir.errors import OutputError
 
 if TYPE_CHECKING:
-    from hsdag.drawing import CurvePoint
     from hsdag.runtime.timeline.timeline import Timeline
+    from hsdag.scoring.base import CurvePoint
 
 
 def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path], pictures: Iterable[Path | None] = ()) -> None:

@@ -17,8 +17,8 @@ from hsdag.cli.output import milliseconds, print_json, print_members, print_tabl
 from hsdag.ir.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
-    from hsdag.drawing import CurvePoint
     from hsdag.runtime.simulator.simulation import Simulation
+    from hsdag.scoring.base import CurvePoint
     from hsdag.solving.batched import BatchSolution
     from hsdag.solving.simulate import SimulateResult
     from hsdag.solving.solution import Solution, SolveResult

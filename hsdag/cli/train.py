@@ -12,7 +12,7 @@ from hsdag.cli.files import check_files, write_learning_curve
 from hsdag.cli.output import print_json, say
 
 if TYPE_CHECKING:
-    from hsdag.drawing import CurvePoint
+    from hsdag.scoring.base import CurvePoint
 
 VALUES = {"rules": "mean logarithm of shares of all work", "doppler": "value over the best known"}
 """What the learning curves of trainings show."""

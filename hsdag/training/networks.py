@@ -16,8 +16,9 @@ from hsdag.methods.learned.doppler.network import Beginning, DopplerConfig, Dual
 from hsdag.methods.learned.doppler.placer import DualPolicy, policy_card
 from hsdag.methods.learned.options import Baseline
 from hsdag.methods.learned.policy import first_plans
-from hsdag.methods.learned.training import NUM_FIRST, Progress, State, Trainer, learner_tensors, load_learner
+from hsdag.methods.learned.training import NUM_FIRST, State, Trainer, learner_tensors, load_learner
 from hsdag.methods.registry import changed_options
+from hsdag.scoring.base import CurvePoint
 from hsdag.training.problems import TrainingProblem
 
 
@@ -68,14 +69,14 @@ class NetworkTraining:
             trainer.begin()
             trainer.buffer.add(problem.experts, problem.evaluator.evaluate(problem.experts))
 
-    def update(self) -> Progress:
+    def update(self) -> CurvePoint:
         """One update on one of the problems, whose values are over the best plan of it that is known."""
         turn = int(torch.randint(len(self._trainers), (1,), generator=self._generator))
         progress = self._trainers[turn].update()
         assert progress is not None
         self.num_updates += 1
         mean, best, best_so_far = (value / progress.best_so_far for value in progress[1:4])
-        return Progress(self.num_updates - 1, mean, best, best_so_far, progress.entropy)
+        return CurvePoint(self.num_updates - 1, mean, best, best_so_far, progress.entropy)
 
     def state(self) -> State:
         """Of the network and of the trainers, one after another."""

@@ -19,7 +19,7 @@ import torch
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.methods.learned.training import NUM_FIRST, Progress, State
+from hsdag.methods.learned.training import NUM_FIRST, State
 from hsdag.methods.lists.rules import (
     DEVICE_FEATURES,
     METHOD,
@@ -37,7 +37,7 @@ from hsdag.runtime.problem.op_features import OP_FEATURES, WAY_TO_END
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.tables import tables_of
-from hsdag.scoring.base import SearchStopped
+from hsdag.scoring.base import CurvePoint, SearchStopped
 from hsdag.training.problems import TrainingProblem
 from hsdag.workers.pool import Exchange, Job, Pool
 
@@ -146,7 +146,7 @@ class RuleTraining:
             best = np.minimum(best, values[chosen[-1]])
         self.rules, self._values = np.array(pool)[chosen], values[chosen]
 
-    def update(self) -> Progress:
+    def update(self) -> CurvePoint:
         """Change a rule in several ways; take the change that improves the set most, or one that does no harm."""
         before = self._rng.bit_generator.state
         try:
@@ -156,7 +156,7 @@ class RuleTraining:
             raise
         self.curve.append(float(self._values.min(axis=0).mean()))
         self.num_updates += 1
-        return Progress(self.num_updates - 1, np.nan, np.nan, self.curve[-1], np.nan)
+        return CurvePoint(self.num_updates - 1, np.nan, np.nan, self.curve[-1], np.nan)
 
     def _changed(self, rule: FloatArray) -> FloatArray:
         rng = self._rng

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
-from hsdag.drawing import CurvePoint
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.files import FileLock
 from hsdag.methods.learned.base import one_thread
@@ -20,7 +19,7 @@ from hsdag.methods.learned.doppler.network import DopplerConfig
 from hsdag.methods.learned.training import SAVE_EVERY_S, State, check_same, described
 from hsdag.methods.lists.rules import METHOD as RULES
 from hsdag.methods.registry import changed_options
-from hsdag.scoring.base import SearchStopped
+from hsdag.scoring.base import CurvePoint, SearchStopped
 from hsdag.scoring.policy_file import StateFile, write_policy
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions, check_seed
@@ -231,7 +230,7 @@ def _improve(
     try:
         while training.num_updates < options.num_updates:
             check()
-            on_update(CurvePoint(*training.update()))
+            on_update(training.update())
             if time.monotonic() - saved_s > SAVE_EVERY_S:
                 save()
                 saved_s = time.monotonic()

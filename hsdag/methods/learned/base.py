@@ -16,12 +16,12 @@ from hsdag.methods.base import Placer, Preset
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.methods.learned.options import TrainingOptions
 from hsdag.methods.learned.policy import Policy, Rollout
-from hsdag.methods.learned.training import Progress, Trainer
+from hsdag.methods.learned.training import Trainer
 from hsdag.methods.lists.schedulers import CriticalPathPlacer
 from hsdag.runtime.machine.usable import usable_memory_bytes
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.scoring.base import SearchMeasurement
+from hsdag.scoring.base import CurvePoint, SearchMeasurement
 
 T = TypeVar("T", bound=TrainingOptions)
 
@@ -35,7 +35,7 @@ class LearnedPlacer(Placer[T]):
 
     learns = True
     is_seeded = True
-    on_update: Callable[[Progress], None] = staticmethod(lambda _: None)
+    on_update: Callable[[CurvePoint], None] = staticmethod(lambda _: None)
     is_trained = False
     """Whether the policy comes from a file: what it answers at once is evaluated first."""
     options_type: ClassVar[type[TrainingOptions]]
@@ -119,7 +119,7 @@ class LearnedPlacer(Placer[T]):
         self.trainer.run(incumbent.checkpoint)
 
 
-def tell_updates(placer: Placer[Any], on_update: Callable[[Progress], None]) -> None:
+def tell_updates(placer: Placer[Any], on_update: Callable[[CurvePoint], None]) -> None:
     """Have a placer tell of its updates. Raises OptionError for a method that does not learn."""
     if not isinstance(placer, LearnedPlacer):
         raise OptionError(f"method {placer.name!r} does not learn, so that it has no learning curve")

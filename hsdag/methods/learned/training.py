@@ -9,7 +9,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,7 +20,7 @@ from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.learned.options import Baseline, Reward, TrainingOptions
 from hsdag.methods.learned.policy import Exploring, Policy, Rollout, first_plans
 from hsdag.runtime.problem.plan import Plan
-from hsdag.scoring.base import Checkpoint, Evaluator, Score
+from hsdag.scoring.base import Checkpoint, CurvePoint, Evaluator, Score
 
 State = tuple[dict[str, torch.Tensor], dict[str, Any]]
 """What has to be kept to go on: tensors by name, and JSON values."""
@@ -130,16 +130,6 @@ NUM_RECENT = 10
 """Plans that the recent baseline is the mean of (Placeto A.7)."""
 
 
-class Progress(NamedTuple):
-    """One update, for learning curves; values are in the objective's unit."""
-
-    update: int
-    mean: float
-    best: float
-    best_so_far: float
-    entropy: float
-
-
 class Trainer:
     """Improves one policy by the plans that it draws; all randomness comes from one generator.
 
@@ -164,7 +154,7 @@ class Trainer:
         progress: Callable[[], float] | None = None,
         optimiser: torch.optim.Adam | None = None,
         is_trained: bool = False,
-        on_update: Callable[[Progress], None] = lambda _: None,
+        on_update: Callable[[CurvePoint], None] = lambda _: None,
     ) -> None:
         self._name, self.policy, self._evaluator, self._options = name, policy, evaluator, options
         self._generator, self._singles, self._is_trained = generator, singles, is_trained
@@ -211,7 +201,7 @@ class Trainer:
         if self._is_trained:
             self._evaluate(first_plans(self.policy, NUM_FIRST, self._generator))
 
-    def update(self) -> Progress | None:
+    def update(self) -> CurvePoint | None:
         """One update: of the first ones, those that imitate the teacher; else from plans that are drawn."""
         progress = None
         if self._teacher is not None and self._update < self._options.teacher_updates:
@@ -222,7 +212,7 @@ class Trainer:
         self._update += 1
         return progress
 
-    def _learn_from_draws(self) -> Progress:
+    def _learn_from_draws(self) -> CurvePoint:
         """Draw plans, have them evaluated, and learn from them and from elites."""
         before, options = len(self.buffer), self._options
         rollouts = self._drawn()
@@ -241,7 +231,7 @@ class Trainer:
             self._step(groups)
         known = values[np.isfinite(values)]
         mean, best = (float(known.mean()), float(known.min())) if len(known) else (np.inf, np.inf)
-        return Progress(self._update, mean, best, self.buffer.best, self._entropy)
+        return CurvePoint(self._update, mean, best, self.buffer.best, self._entropy)
 
     def _extremes(self, advantages: torch.Tensor) -> list[int]:
         """The plans to learn from, by advantages [B] or [B, T]: the best and the worst, or all."""

@@ -11,11 +11,12 @@ import numpy as np
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.drawing import CurvePoint, running_mean, tensorboard_writer, write_curve
+from hsdag.drawing import running_mean, tensorboard_writer, write_curve
 from hsdag.ir.errors import OptionError
 from hsdag.methods.learned.base import tell_updates
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.problem_file import write_problem
+from hsdag.scoring.base import CurvePoint
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
 from hsdag.sources.families import find_family
@@ -47,7 +48,7 @@ def test_the_running_mean_leaves_out_what_is_not_known() -> None:
 def test_updates_are_told_with_the_best_value_so_far() -> None:
     problem, points = find_family("enas").problem(3), list[CurvePoint]()
     placer = make_placer("doppler", changes={"width": "8", "updates": "4", "teacher_updates": "1"})
-    tell_updates(placer, lambda progress: points.append(CurvePoint(*progress)))
+    tell_updates(placer, points.append)
     found = solve(problem, placer, SolveOptions("doppler", budget_s=60.0))
     assert [point.update for point in points] == [1, 2, 3]  # the first one imitates
     assert points[-1].best_so_far == pytest.approx(found.value_s)

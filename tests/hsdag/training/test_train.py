@@ -19,11 +19,10 @@ import pytest
 from safetensors import safe_open
 
 from hsdag.cli.app import run
-from hsdag.drawing import CurvePoint
 from hsdag.ir.errors import FileFormatError, OptionError, SearchError
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan
-from hsdag.scoring.base import Score, SearchStopped
+from hsdag.scoring.base import CurvePoint, Score, SearchStopped
 from hsdag.scoring.policy_file import read_policy, write_policy
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Watcher

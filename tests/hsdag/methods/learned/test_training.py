@@ -17,9 +17,9 @@ from hsdag.methods.learned.hsdag.network import HsdagConfig, Situation
 from hsdag.methods.learned.hsdag.placer import Draw, GroupPolicy
 from hsdag.methods.learned.options import Baseline, Reward
 from hsdag.methods.learned.policy import Likelihood, Rollout
-from hsdag.methods.learned.training import Buffer, Progress, Trainer, check_same, described
+from hsdag.methods.learned.training import Buffer, Trainer, check_same, described
 from hsdag.runtime.problem.plan import Plan
-from hsdag.scoring.base import Evaluator, Score
+from hsdag.scoring.base import CurvePoint, Evaluator, Score
 from tests.hsdag.methods.learned.hsdag.test_policy import chain, drawn, policy_for
 
 SMALL = HsdagConfig(hidden=16, score_bias=0.0)
@@ -44,7 +44,7 @@ class Additive(Evaluator):
 
 
 def trainer_for(
-    config: HsdagConfig, num_devices: int = 2, num_units: int = 12, curve: list[Progress] | None = None
+    config: HsdagConfig, num_devices: int = 2, num_units: int = 12, curve: list[CurvePoint] | None = None
 ) -> tuple[Trainer, GroupPolicy, Additive]:
     problem, evaluator = chain(num_units, np.ones((num_units, num_devices), dtype=np.bool_)), Additive()
     policy = policy_for(problem, config)
@@ -147,10 +147,10 @@ def test_single_device_placements_come_first_and_nothing_is_evaluated_twice() ->
 
 
 def test_learning_finds_what_draws_alone_do_not() -> None:
-    curve: list[Progress] = []
+    curve: list[CurvePoint] = []
     trainer, _, _ = trainer_for(replace(SMALL, updates=12, resample_tries=1), curve=curve)
     trainer.run()
-    frozen: list[Progress] = []
+    frozen: list[CurvePoint] = []
     still = replace(SMALL, updates=12, resample_tries=1, learning_rate=1e-12,
                     last_learning_rate=0.0)  # fmt: skip
     trainer_for(still, curve=frozen)[0].run()
@@ -201,7 +201,7 @@ def test_of_many_plans_the_best_and_the_worst_are_learned_from() -> None:
 
 
 def test_batches_grow_with_the_plans_so_far_once_their_share_is_more() -> None:
-    curve: list[Progress] = []
+    curve: list[CurvePoint] = []
     config = replace(SMALL, plans_per_update=10, growth=0.5, greedy_every=0, updates=4, epochs=1)
     trainer, _, evaluator = trainer_for(config, num_units=40, curve=curve)
     trainer.run()
