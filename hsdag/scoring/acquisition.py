@@ -3,7 +3,8 @@
 What a simulation leaves unknown of a plan over several devices is taken as the sum of an error of every edge that it
 cuts (a broken fusion, a change of layout) and one of every unit on its device, all independent and normal with mean 0:
 of c seconds for an edge, of w times its duration for a unit. So the errors of plans x and x' have the covariance
-c^2 |cuts of both| + w^2 sum of t_u^2 over the units u on the same device in both: a Gaussian process. Measured plans,
+c^2 |cuts of both| + w^2 sum of t_u^2 over the units u on the same device in both, which is the product of their rows of
+features: c for each edge that is cut, w t_u for each unit on its device. This is a Gaussian process. Measured plans,
 with their scatter, give the error of every candidate a posterior mean and deviation (Rasmussen and Williams 2006, eqs.
 2.23 and 2.24); c and w are those that explain them best (eq. 2.30). A candidate is then expected at mu, its simulated
 value with the mean error, give or take sigma. Against the least measured value f its expected improvement is
@@ -12,13 +13,13 @@ promises much, and for what little is known of. A plan that is chosen is taken t
 little doubt, and little to gain, of plans like it (the kriging believer of Ginsbourger, Le Riche and Carraro 2010):
 that keeps a batch diverse.
 
-Legend: U placement units, D devices, E edges between units, B candidates, M measured plans.
+Legend: U placement units, D devices, E edges between units, B candidates, M measured plans, F = E + U D features.
 """
 
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from scipy.special import ndtr
@@ -47,19 +48,12 @@ class Terms:
     edge_dst: IntArray
     time_s: FloatArray
 
-    def shared(self, placements: IntArray, others: IntArray) -> tuple[FloatArray, FloatArray]:
-        """[B, M] the cut edges that placements [B, U] and [M, U] have in common, and the squared seconds of units."""
-        cut, cut_too = (each[:, self.edge_src] != each[:, self.edge_dst] for each in (placements, others))
-        squared_s = self.time_s[np.arange(len(self.time_s)), others] ** 2
-        columns = [(placements == other) @ of_units for other, of_units in zip(others, squared_s, strict=True)]
-        seconds = np.stack(columns, axis=1) if columns else np.zeros((len(placements), 0))
-        return cut.astype(np.float64) @ cut_too.T.astype(np.float64), seconds
-
-    def own(self, placements: IntArray) -> tuple[FloatArray, FloatArray]:
-        """[B] the same of each placement with itself."""
-        cut = placements[:, self.edge_src] != placements[:, self.edge_dst]
-        squared_s = self.time_s[np.arange(len(self.time_s)), placements] ** 2
-        return cut.sum(axis=1).astype(np.float64), squared_s.sum(axis=1)
+    def features(self, placements: IntArray, cut_s: float, share: float) -> FloatArray:
+        """[B, F] of placements [B, U]: ``cut_s`` seconds for an edge that is cut, a share of those of a unit there."""
+        is_cut = placements[:, self.edge_src] != placements[:, self.edge_dst]
+        is_there = placements[:, :, None] == np.arange(self.time_s.shape[1])
+        of_units = np.where(is_there, share * self.time_s, 0.0).reshape(len(placements), self.time_s.size)
+        return np.concatenate([cut_s * is_cut, of_units], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -80,6 +74,10 @@ class Evidence:
         """[M] of simulated values, as shares of them."""
         return np.asarray(self.measured / self.simulated - 1.0, dtype=np.float64)
 
+    def features(self, cut_s: float, share: float) -> FloatArray:
+        """[M, F] of their relative errors."""
+        return np.asarray(self.terms.features(self.placements, cut_s, share) / self.simulated[:, None])
+
 
 def expected_improvement(placements: IntArray, simulated: FloatArray, evidence: Evidence, count: int) -> list[int]:
     """Which of placements [B, U] of simulated values [B] to measure next: indices of at most ``count``, in order.
@@ -88,24 +86,21 @@ def expected_improvement(placements: IntArray, simulated: FloatArray, evidence: 
     """
     if not np.isfinite(evidence.best):
         return [int(i) for i in np.argsort(simulated, kind="stable")[:count]]
-    chosen: list[int] = []
     cut_s, share = _most_probable(evidence)
+    features = evidence.terms.features(placements, cut_s, share) / simulated[:, None]
+    known, errors, best = evidence.features(cut_s, share), evidence.errors, evidence.best
+    chosen: list[int] = []
     while len(chosen) < count:
-        mean, deviation = _posterior(placements, simulated, evidence, cut_s, share)
+        mean, deviation = _posterior(features, known, errors)
         expected = simulated * (1.0 + mean)
-        gains = improvement(evidence.best, expected, simulated * deviation)
+        gains = improvement(best, expected, simulated * deviation)
         gains[chosen] = 0.0
         first = int(np.argmax(gains))
-        if gains[first] < LEAST_GAIN * evidence.best:
+        if gains[first] < LEAST_GAIN * best:
             break
         chosen.append(first)
-        evidence = replace(
-            evidence,
-            best=min(evidence.best, float(expected[first])),
-            placements=np.concatenate([evidence.placements, placements[first, None]]),
-            measured=np.append(evidence.measured, expected[first]),
-            simulated=np.append(evidence.simulated, simulated[first]),
-        )
+        best = min(best, float(expected[first]))
+        known, errors = np.concatenate([known, features[first, None]]), np.append(errors, mean[first])
     return chosen
 
 
@@ -118,10 +113,9 @@ def improvement(best: float, mean: FloatArray, deviation: FloatArray) -> FloatAr
 
 def _most_probable(evidence: Evidence) -> tuple[float, float]:
     """The error of a cut edge in seconds, and that of a unit as a share."""
-    cuts, squared_s = evidence.terms.shared(evidence.placements, evidence.placements)
 
     def log_probability(choice: tuple[float, float]) -> float:
-        covariance = _covariance(cuts, squared_s, evidence, choice[0] * evidence.best, choice[1])
+        covariance = _covariance(evidence.features(choice[0] * evidence.best, choice[1]))
         fit = evidence.errors @ np.linalg.solve(covariance, evidence.errors) + np.linalg.slogdet(covariance)[1]
         unusual = np.log(choice[0] / CUT_SHARES[0]) ** 2 + np.log(choice[1] / UNIT_SHARES[0]) ** 2
         return float(-0.5 * (fit + unusual))
@@ -130,22 +124,17 @@ def _most_probable(evidence: Evidence) -> tuple[float, float]:
     return cut_share * evidence.best, unit_share
 
 
-def _posterior(
-    placements: IntArray, simulated: FloatArray, evidence: Evidence, cut_s: float, share: float
-) -> tuple[FloatArray, FloatArray]:
-    """[B] means and deviations of relative errors, without the scatter of measuring."""
-    terms, scale = evidence.terms, np.outer(simulated, evidence.simulated)
-    cuts, squared_s = terms.shared(placements, evidence.placements)
-    shared = (cut_s**2 * cuts + share**2 * squared_s) / scale
-    among = _covariance(*terms.shared(evidence.placements, evidence.placements), evidence, cut_s, share)
-    weights = np.linalg.solve(among, shared.T).T
-    own_cuts, own_squared_s = terms.own(placements)
-    own = (cut_s**2 * own_cuts + share**2 * own_squared_s) / simulated**2
-    variance = np.maximum(own - (weights * shared).sum(axis=1), LEAST_VARIANCE)
-    return np.maximum(weights @ evidence.errors, LEAST_MEAN), np.asarray(np.sqrt(variance), dtype=np.float64)
+def _posterior(features: FloatArray, known: FloatArray, errors: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """[B] means and deviations of relative errors of features [B, F], given ``errors`` [M] of ``known`` [M, F].
+
+    They are without the scatter of measuring.
+    """
+    shared = features @ known.T
+    weights = np.linalg.solve(_covariance(known), shared.T).T
+    variance = np.maximum((features**2).sum(axis=1) - (weights * shared).sum(axis=1), LEAST_VARIANCE)
+    return np.maximum(weights @ errors, LEAST_MEAN), np.asarray(np.sqrt(variance), dtype=np.float64)
 
 
-def _covariance(cuts: FloatArray, squared_s: FloatArray, evidence: Evidence, cut_s: float, share: float) -> FloatArray:
+def _covariance(features: FloatArray) -> FloatArray:
     """[M, M] of the relative errors of what was measured, the scatter of measuring included."""
-    of_model = (cut_s**2 * cuts + share**2 * squared_s) / np.outer(evidence.simulated, evidence.simulated)
-    return np.asarray(of_model + SCATTER**2 * np.eye(len(cuts)), dtype=np.float64)
+    return np.asarray(features @ features.T + SCATTER**2 * np.eye(len(features)), dtype=np.float64)
