@@ -89,36 +89,34 @@ class Bisection(Record):
     @property
     def sentences(self) -> tuple[str, ...]:
         """The whole in plain sentences."""
-        one, other = self.devices
-        allowed = f"{self.tolerance:.2g} is allowed"
+        outputs = f"The outputs on {' and '.join(self.devices)} differ {self.whole.words}, and {self.tolerance:.2g} is "
         if not self.whole.differs:
-            return (f"The outputs on {one} and {other} differ {self.whole.words}, and {allowed}: nothing to look for.",)
-        found = [f"The outputs on {one} and {other} differ {self.whole.words}, and {allowed}."]
+            return (f"{outputs}allowed: nothing to look for.",)
         if self.first is None:
-            return (*found, "Cut behind any op that was looked at, the model differs no more: only the whole shows it.")
-        found.append(f"{self.first.op} ({self.first.op_type}) is the first op that differs: {self.first.words}.")
-        if self.reads:
-            named = "; ".join(f"{read.op} {read.words}" for read in self.reads)
-            found.append(f"What it reads: {named}.")
-        found.append(self._cause())
+            end = "Cut behind any op that was looked at, the model differs no more: only the whole shows it."
+            return f"{outputs}allowed.", end
+        named = "; ".join(f"{read.op} {read.words}" for read in self.reads)
         failed = sum(probe.failure is not None for probe in self.probes)
-        found.append(
+        return (
+            f"{outputs}allowed.",
+            f"{self.first.op} ({self.first.op_type}) is the first op that differs: {self.first.words}.",
+            *([f"What it reads: {named}."] if named else []),
+            self._cause(),
             f"{len(self.probes)} of {self.num_ops} ops were looked at"
             f"{f', of which {failed} did not run' if failed else ''}. The model was cut behind each, so that devices "
-            "fuse it otherwise than in the whole model; differences that come and go in between are not seen."
+            "fuse it otherwise than in the whole model; differences that come and go in between are not seen.",
         )
-        return tuple(found)
 
     def _cause(self) -> str:
-        assert self.first is not None
         if self.alone is None or self.alone.failure is not None:
             why = "it reads nothing that could be given to it" if self.alone is None else self.alone.failure
             return f"Whether the difference is its own is not known: {why}."
+        alone = f"alone, on equal inputs, the two differ {self.alone.words}"
         if self.alone.differs:
-            return f"The difference is its own: alone, on equal inputs, the two differ {self.alone.words}."
+            return f"The difference is its own: {alone}."
         return (
-            f"The difference is not its own: alone, on equal inputs, the two differ {self.alone.words}. It shows "
-            "rounding of the ops before it, which is within the tolerance there."
+            f"The difference is not its own: {alone}. It shows rounding of the ops before it, which is within the "
+            "tolerance there."
         )
 
 
@@ -129,62 +127,50 @@ class Bisector:
         self._graph, self._look = graph, look
         self.probes: dict[int, Probe] = {}
         self.is_op: BoolArray = ~floating_ops(graph) & ~np.isin(graph.op_types, ("Parameter", "Result", "Assign"))
+        self._order: list[int] = graph.topological_order.tolist()
+        self._before = [0] * graph.num_ops  # all ops that each is computed from, as bits
+        for v in self._order:
+            for u in graph.predecessors.of(v).tolist():
+                self._before[v] |= self._before[u] | int(self.is_op[u]) << u
 
     def first(self, suspects: Sequence[int]) -> int | None:
         """An op that differs, while all that it reads agrees or fails to run; None where no suspect differs."""
-        accused = next((v for v in sorted(suspects, key=self._position) if self._at(v).differs), None)
-        while accused is not None:
-            accused = self._bisected(accused)
-            wrong = [u for u in self.reads(accused) if self._at(u).differs]
-            if not wrong:
+        accused, suspected = None, suspects
+        while True:
+            ordered = sorted(suspected, key=self._graph.position.__getitem__)
+            wrong = next((v for v in ordered if self._at(v).differs), None)
+            if wrong is None:
                 return accused
-            accused = min(wrong, key=self._position)
-        return None
+            accused = self._bisected(wrong)
+            suspected = self.reads(accused)
 
     def reads(self, v: int) -> list[int]:
         """The ops that op v reads, ops that do not depend on data left out."""
         return [u for u in dict.fromkeys(self._graph.predecessors.of(v).tolist()) if self.is_op[u]]
 
     def _bisected(self, accused: int) -> int:
-        left = self._before(accused)
+        """The last of the ops found to differ, as the next is always that with closest to half of those left before it.
+
+        Left are ops that the accused is computed from, and that none which agrees is computed from.
+        """
+        left = self._before[accused]
         while left:
-            middle = self._middle(left)
+            half = left.bit_count() / 2 - 1
+            ops = [v for v in self._order if left >> v & 1]
+            middle = min(ops, key=lambda v: abs((self._before[v] & left).bit_count() - half))
             probe = self._at(middle)
             if probe.failure is not None:
-                left.discard(middle)
+                left &= ~(1 << middle)
             elif probe.differs:
-                accused, left = middle, left & self._before(middle)
+                accused, left = middle, left & self._before[middle]
             else:
-                left -= self._before(middle) | {middle}
+                left &= ~(self._before[middle] | 1 << middle)
         return accused
-
-    def _middle(self, left: set[int]) -> int:
-        """The op before which closest to half of the ops ``left`` lie."""
-        ordered = sorted(left, key=self._position)
-        before: dict[int, int] = {}  # of each op those left that it is computed from, and itself, as bits
-        for k, v in enumerate(ordered):
-            before[v] = 1 << k
-            for u in self._graph.predecessors.of(v).tolist():
-                before[v] |= before.get(u, 0)
-        return min(ordered, key=lambda v: abs(2 * before[v].bit_count() - len(ordered)))
-
-    def _before(self, v: int) -> set[int]:
-        """All ops that op v is computed from."""
-        found, to_do = set[int](), [v]
-        while to_do:
-            for u in self._graph.predecessors.of(to_do.pop()).tolist():
-                if u not in found:
-                    found.add(u)
-                    to_do.append(u)
-        return {u for u in found if self.is_op[u]}
 
     def _at(self, v: int) -> Probe:
         if v not in self.probes:
             self.probes[v] = self._look(v)
         return self.probes[v]
-
-    def _position(self, v: int) -> int:
-        return int(self._graph.position[v])
 
 
 def bisect(

@@ -39,13 +39,13 @@ LIMIT_S = 120.0
 LOGICAL = "A=cpu[threads=1],B=cpu[threads=1]"
 """What stands in where there is no CUDA device."""
 
-Ask = Callable[[Call[Any]], Any]
-"""Has the worker of the engine answer a request."""
+Ask = Callable[..., Any]
+"""Calls a method of the engine's worker by its name."""
 
 
 @dataclass(frozen=True)
 class Item:
-    """One check: whether it passed, what it found or why it failed, and the seconds that it took."""
+    """A check: what it found or why it failed, and how long it took."""
 
     name: str
     passed: bool
@@ -104,9 +104,9 @@ def check_cuda(
             on_step(f"checking {name}")
             begin_s, passed = time.perf_counter(), True
             try:
-                detail = check(lambda request: client.call(request, limit_s), specs)
+                detail = check(lambda method, *args: client.call(Call(method, args), limit_s), specs)
             except (CandidateFailed, HsdagError, WorkerDefect) as failure:
-                client.restart()  # whatever it left behind does not spoil the next check
+                client.restart()  # what the check left behind must not spoil the next one
                 passed, detail = False, " ".join(str(failure).split())
             items.append(Item(name, passed, detail, time.perf_counter() - begin_s))
     names = tuple(spec.name for spec in specs)
@@ -126,12 +126,11 @@ def _full(spec: DeviceSpec) -> DeviceSpec:
 def check_model(ask: Ask, specs: Sequence[DeviceSpec]) -> str:
     """A model of the zoo whose ops are placed at random computes what OpenVINO's CPU device computes."""
     names = [spec.openvino_name for spec in specs]
-    num_ops = len(ask(Call("choices", (names[0],))))
+    num_ops = len(ask("choices", names[0]))
     drawn = np.random.default_rng(0).integers(0, len(names), num_ops).tolist()
-    placed = Candidate(",".join(names), tuple(names[d] for d in drawn), executor="cuda")
-    ask(Call("open", ("placed", placed)))
-    ask(Call("open", ("reference", Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"}))))
-    gap = ask(Call("difference", ("placed", "reference")))["max_relative"]
+    ask("open", "placed", Candidate(",".join(names), tuple(names[d] for d in drawn), executor="cuda"))
+    ask("open", "reference", Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"}))
+    gap = ask("difference", "placed", "reference")["max_relative"]
     if gap is None or gap > BAR:
         by = "values that are not finite" if gap is None else f"{gap:.1e}"
         raise ExecutionError(f"outputs of {MODEL}, placed at random, differ from OpenVINO's by {by}")
@@ -141,9 +140,9 @@ def check_model(ask: Ask, specs: Sequence[DeviceSpec]) -> str:
 def check_fault(ask: Ask, specs: Sequence[DeviceSpec]) -> str:
     """A device that runs out of memory is named, and the inferences after that are right."""
     for full in map(_full, specs):
+        message = "nothing"
         try:
-            ask(Call("open", ("full", Candidate(full.openvino_name))))
-            message = "nothing"
+            ask("open", "full", Candidate(full.openvino_name))
         except (CandidateFailed, ExecutionError) as error:
             message = str(error)
         if f"on device {full.name}" not in message or "out of memory" not in message:
@@ -158,7 +157,7 @@ def check_copy(ask: Ask, specs: Sequence[DeviceSpec]) -> str:
     if source == destination:
         return f"{source.name} is the only device"
     ends = source.openvino_name, destination.openvino_name
-    copied = ask(Call("probe", (Probe(ends, "matrix", 1, COPIED_BYTES, COPY_RUNS, COPY_S),)))
+    copied = ask("probe", Probe(ends, "matrix", 1, COPIED_BYTES, COPY_RUNS, COPY_S))
     rate = COPIED_BYTES / max(copied.rest_s, 1e-9) / 1e9
     return f"{source.name} to {destination.name}: {COPIED_BYTES:,} bytes arrive as sent, {rate:.1f} GB/s"
 

@@ -108,7 +108,6 @@ def examine(
         specs = [spec for spec, _ in loaded]
         pairs = tuple(_examined_pair(questions, *two) for two in itertools.combinations(specs, 2))
         report = None if model is None else examined_model(questions, model, typical, loaded)
-    found = sorted(questions.findings, key=lambda finding: list(Severity).index(finding.severity))
     threads, memory = cpu_topology().threads, float(psutil.virtual_memory().total)
     given = shape_options(shapes or {}, scenarios)
     file = path if isinstance(source, str | Path) or source is None else Path("MODEL")
@@ -118,7 +117,7 @@ def examine(
         devices=asked,
         pairs=pairs,
         model=report,
-        findings=tuple(found),
+        findings=tuple(sorted(questions.findings, key=lambda each: list(Severity).index(each.severity))),
         next=next_commands(file, report, specs, partition_cpu, threads, given),
     )
 
@@ -128,22 +127,17 @@ def _listed(questions: Questions) -> tuple[str, ...]:
     found = questions.ask("OpenVINO", "listing devices", ask(Worker.list_devices), compiles=False)
     if found is not None:
         return found
-    by_plugin = [
-        questions.ask(name, "listing its devices", ask(Worker.list_devices, name), compiles=False)
-        for name in PLUGIN_LIBRARIES
-    ]
-    return tuple(itertools.chain.from_iterable(names or () for names in by_plugin))
+    each = [(name, ask(Worker.list_devices, name)) for name in PLUGIN_LIBRARIES]
+    return sum((questions.ask(name, "listing its devices", how, compiles=False) or () for name, how in each), ())
 
 
 def _examined_device(questions: Questions, spec: DeviceSpec) -> Device:
     """A device, with findings on its precision."""
     facts = questions.ask(spec.name, "loading", ask(Worker.device_facts, spec), compiles=False)
-    question = ask(Worker.precision, spec)
-    precision = None if facts is None else questions.ask(spec.name, "a small network", question)
+    precision = None if facts is None else questions.ask(spec.name, "a small network", ask(Worker.precision, spec))
     if facts is not None and precision is not None:
         questions.findings += of_precision(spec.name, facts, precision)
-    record = DeviceRecord.of(spec).model_dump()
-    return Device(**record, facts=facts, outputs_of_a_small_network=precision)
+    return Device(**DeviceRecord.of(spec).model_dump(), facts=facts, outputs_of_a_small_network=precision)
 
 
 def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> Pair:
@@ -177,27 +171,25 @@ def next_commands(
 
     The CPU was divided into ``parts``; where it is the only device, its ``threads`` can be.
     """
+    if not devices:
+        return ()
     file = "MODEL" if model is None else str(model)
     if parts is None and threads > 1 and [spec.name for spec in devices] == ["CPU"]:
         parts = 2
-    in_f32 = report.overflowing if report is not None else ()
+    in_f32, open_inputs = (report.overflowing, report.open_inputs) if report is not None else ((), ())
     made = [f"CPU_{part}" for part in range(parts or 0)] + ["CPU"] * (parts is not None)
     rest = [_as_option(spec, in_f32=spec.name in in_f32) for spec in devices if spec.name not in made]
     where = ["--devices", ",".join(rest)] if rest else []
     where += [] if parts is None else ["--partition-cpu", str(parts)]
-    open_inputs = report.open_inputs if report is not None else ()
     still = ["--data-shape", ",".join(f"{name}[...]" for name in open_inputs)] if open_inputs else []
-    commands = [["hsdag", "place", file, *where, *shapes, *still]]
-    if model is None:
-        commands.insert(0, ["hsdag", "doctor", file, *where])
-    return tuple(shlex.join(command) for command in commands) if devices else ()
+    commands = [["doctor", file, *where]] if model is None else []
+    return tuple(shlex.join(["hsdag", *words]) for words in [*commands, ["place", file, *where, *shapes, *still]])
 
 
 def shape_options(shapes: Shapes, scenarios: Sequence[Scenario]) -> list[str]:
     """Shapes and scenarios as the options that gave them."""
     fixed = ",".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in shapes.items())
-    options = ["--shape", fixed] if shapes else []
-    tokens = [scenario.tokens for scenario in scenarios if scenario.tokens is not None]
+    options, tokens = ["--shape", fixed] if shapes else [], [each.tokens for each in scenarios if each.tokens]
     if tokens:
         return [*options, "--tokens", ",".join(tokens)]
     return [*options, *(part for scenario in scenarios for part in ("--data-shape", scenario.text))]

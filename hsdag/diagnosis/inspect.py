@@ -97,12 +97,9 @@ class InspectResult(Record):
 
 def present_devices() -> DevicesResult:
     """What OpenVINO and torch see, and how the CPU can be divided."""
-    topology = cpu_topology()
-    cpu = CpuThreads(
-        performance_threads=topology.performance,
-        efficiency_threads=topology.efficiency,
-        max_partitions=topology.threads if topology.threads > 1 else 0,
-    )
+    found = cpu_topology()
+    parts = found.threads if found.threads > 1 else 0
+    cpu = CpuThreads(performance_threads=found.performance, efficiency_threads=found.efficiency, max_partitions=parts)
     return DevicesResult(openvino=tuple(list_devices()), cuda=tuple(list_cuda()), cpu=cpu)
 
 

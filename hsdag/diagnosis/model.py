@@ -75,8 +75,8 @@ class HeteroChoice(Record):
         for variable, name in zip(graph.variables, home.tolist(), strict=True):
             if variable:
                 places.setdefault(variable, {})[name or "no device"] = None
-        found = []
-        for name in dict.fromkeys((*devices, *filter(None, chosen))):
+        names, found = tuple(dict.fromkeys((*devices, *filter(None, chosen)))), []
+        for name in names:
             read = np.unique(graph.edge_src[home[graph.edge_dst] == name])
             weight_bytes = int(graph.weight_bytes[read].sum())
             found.append(HeteroDevice(name=name, ops=int((home == name).sum()), weight_bytes=weight_bytes))
@@ -84,12 +84,10 @@ class HeteroChoice(Record):
         if nowhere:
             op = f"{graph.op_names[nowhere[0]]!r} ({graph.op_types[nowhere[0]]})"
             failure = f"no device of {', '.join(devices)} runs {len(nowhere)} of {graph.num_ops} ops, for example {op}"
+        parted = {key: tuple(on) for key, on in places.items() if len(on) > 1}
+        target = "HETERO:" + ",".join(names)
         return HeteroChoice(
-            target="HETERO:" + ",".join(each.name for each in found),
-            policy=policy,
-            failure=failure,
-            devices=tuple(found),
-            parted_variables={key: tuple(names) for key, names in places.items() if len(names) > 1},
+            target=target, policy=policy, failure=failure, devices=tuple(found), parted_variables=parted
         )
 
 
@@ -177,9 +175,8 @@ def _chosen(
     found: list[HeteroChoice] = []
     names = [spec.openvino_name for spec in specs]
     for policy in ({}, PIPELINE_PARALLEL) if len(specs) > 1 else ():
-        doing = " ".join(["distributing the model", *policy.values()])
         question = ask(Worker.choices, "HETERO:" + ",".join(names), specs, policy)
-        chosen = questions.ask("HETERO", doing, question)
+        chosen = questions.ask("HETERO", " ".join(["distributing the model", *policy.values()]), question)
         if chosen is None and any(graph.variables) and any(refused.values()):
             questions.say("stateful", "HETERO")
         if chosen is not None:
@@ -195,13 +192,11 @@ def findings_on(choice: HeteroChoice, memory_bytes: Mapping[str, float | None]) 
         return
     for variable, names in choice.parted_variables.items():
         yield finding("parted", about, variable=variable, devices=" and ".join(names))
+    busy = [each.name for each in choice.devices if each.ops]
     for each in choice.devices:
         memory = memory_bytes.get(each.name)
         if memory is not None and each.weight_bytes > memory:
-            sizes = {"weights": each.weight_bytes / 1e9, "memory": memory / 1e9}
-            yield finding("overfull", about, name=each.name, **sizes)
-    busy = [each.name for each in choice.devices if each.ops]
-    for each in choice.devices:
+            yield finding("overfull", about, name=each.name, weights=each.weight_bytes / 1e9, memory=memory / 1e9)
         if not each.ops:
             yield finding("idle", about, name=each.name, busy=f"{' and '.join(busy)} run{'s' * (len(busy) < 2)}")
 

@@ -37,6 +37,10 @@ def worker(tmp_path: Path) -> TorchWorker:
     return TorchWorker(setup_of(PAIR, tmp_path))
 
 
+def asked(worker: TorchWorker) -> Callable[..., Any]:
+    return lambda method, *args: getattr(worker, method)(*args)
+
+
 def test_a_check_that_crashes_hangs_or_is_a_defect_fails_alone() -> None:
     steps = list[str]()
     found = check_cuda("A=cpu,B=cpu", limit_s=1.0, command=(sys.executable, "-c", ODD), on_step=steps.append)
@@ -48,10 +52,10 @@ def test_a_check_that_crashes_hangs_or_is_a_defect_fails_alone() -> None:
 
 
 def test_what_works_passes_whatever_the_devices_are(worker: TorchWorker) -> None:
-    said = [check(worker.handle, PAIR) for check in CHECKS.values()]
+    said = [check(asked(worker), PAIR) for check in CHECKS.values()]
     words = ("largest relative difference", "is named, and what runs next is right", "arrive as sent")
     assert all(word in text for word, text in zip(words, said, strict=True))
-    assert check_copy(worker.handle, PAIR[:1]) == "A is the only device"
+    assert check_copy(asked(worker), PAIR[:1]) == "A is the only device"
 
 
 def test_a_device_that_is_not_here_is_an_error_before_any_check() -> None:
@@ -64,13 +68,13 @@ def test_an_op_that_computes_something_else_is_found(monkeypatch: pytest.MonkeyP
     worker = TorchWorker(setup_of(PAIR, tmp_path))
     for check in (check_model, check_fault):
         with pytest.raises(ExecutionError, match="outputs of tiny_inception, placed at random, differ"):
-            check(worker.handle, PAIR)
+            check(asked(worker), PAIR)
 
 
 def test_a_device_that_does_not_keep_to_its_memory_is_found(worker: TorchWorker) -> None:
     worker._devices["cpu_full_B"] = worker._devices[PAIR[1].openvino_name]
     with pytest.raises(ExecutionError, match="that full_B has no memory is reported as: nothing"):
-        check_fault(worker.handle, PAIR)
+        check_fault(asked(worker), PAIR)
 
 
 def test_a_copy_that_changes_what_it_copies_is_found(worker: TorchWorker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,4 +83,4 @@ def test_a_copy_that_changes_what_it_copies_is_found(worker: TorchWorker, monkey
 
     monkeypatch.setattr("hsdag.runtime.torch.program.copy_between", damaged)
     with pytest.raises(ExecutionError, match="a copy from A to B is damaged"):
-        check_copy(worker.handle, PAIR)
+        check_copy(asked(worker), PAIR)
