@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from hsdag.ir.errors import DeviceError, ExecutionError
 from hsdag.version import __version__
-from hsdag.workers.pool import Exchange, Findings, Host, Job, JobLost
+from hsdag.workers.pool import Exchange, Findings, Host, HostLost, Job, JobLost
 
 A = TypeVar("A")
 
@@ -79,16 +79,17 @@ class RayHost(Host):
             if isinstance(error, TimeoutError):
                 self.close()
             self._actor = None
-            raise JobLost(_line(error), is_gone=isinstance(error, ConnectionError) or not self._is_there()) from error
+            is_gone = isinstance(error, ConnectionError) or not self._is_there()
+            raise (HostLost if is_gone else JobLost)(_line(error)) from error
 
     def _start(self) -> None:
-        """Start a worker on the node. Raises JobLost where one of another hsdag starts."""
+        """Start a worker on the node. Raises HostLost where one of another hsdag starts."""
         strategy = NodeAffinitySchedulingStrategy(self._node_id, soft=False)
         worker: Any = ray.remote(RemoteWorker)
         self._actor = worker.options(num_cpus=1, max_concurrency=2, scheduling_strategy=strategy).remote()
         version = ray.get(self._actor.version.remote(), timeout=START_LIMIT_S)
         if version != __version__:
-            raise JobLost(f"it has hsdag {version}, this machine has {__version__}", is_gone=True)
+            raise HostLost(f"it has hsdag {version}, this machine has {__version__}")
 
     def _answer(self, job: Job[A], exchange: Exchange, is_over: Callable[[], bool]) -> A:
         """What a job answers. Raises what Ray does when its worker is lost, TimeoutError when that does not end."""

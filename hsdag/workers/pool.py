@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from functools import partial
 from importlib.util import find_spec
 from queue import SimpleQueue
-from types import TracebackType
 from typing import Any, TypeAlias, TypeVar
 
 from hsdag.ir.errors import DeviceError, ExecutionError, HsdagError, OptionError
@@ -61,11 +60,11 @@ class Job(Request[A], ABC):
 
 
 class JobLost(Exception):  # noqa: N818 - an ending we expect, not an error
-    """The worker ended before its job did; ``is_gone`` where the host will have no other worker."""
+    """The worker ended before its job did."""
 
-    def __init__(self, reason: str, *, is_gone: bool = False) -> None:
-        super().__init__(reason)
-        self.is_gone = is_gone
+
+class HostLost(JobLost):
+    """The host will have no other worker."""
 
 
 MOST_LOSSES = 3
@@ -116,14 +115,14 @@ class LocalHost(Host):
         self._client.close()
 
 
+@dataclass(frozen=True)
 class _LocalWorker:
     """Computes jobs; the client replies with what others have found."""
 
-    def __init__(self, channel: Channel) -> None:
-        self._channel = channel
+    channel: Channel
 
     def handle(self, job: Job[Any]) -> Any:
-        return job.run(self._channel.ask)
+        return job.run(self.channel.ask)
 
 
 def compute_jobs() -> None:
@@ -131,7 +130,7 @@ def compute_jobs() -> None:
     main(lambda _, channel: _LocalWorker(channel))
 
 
-class Pool:
+class Pool(AbstractContextManager["Pool"]):
     """Computes jobs on hosts, one thread for each. Use as a context manager, which ends the workers.
 
     When the last host is gone for good, the search goes on with a process of this machine. ``say`` hears of losses.
@@ -148,21 +147,14 @@ class Pool:
         self._free: SimpleQueue[Host] = SimpleQueue()
         for host in hosts:
             self._free.put(host)
-        self._changed = threading.Condition()
-        self._open: set[Future[Any]] = set()
+        self._lock = threading.Lock()
+        self._open: dict[Future[None], Future[Any]] = {}  # what computes, and the answers
         self._findings = Findings()
 
-    def __enter__(self) -> Pool:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
-
-    def close(self) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the workers; jobs without an answer are cancelled."""
-        with self._changed:
-            for answer in self._open:
-                answer.cancel()
+        for answer in list(self._open.values()):
+            answer.cancel()
         self._threads.shutdown()
         for host in self._hosts:
             host.close()
@@ -179,15 +171,14 @@ class Pool:
         The answer raises ExecutionError where the job cost MOST_LOSSES workers whose machines are still there.
         """
         answer: Future[A] = Future()
-        with self._changed:
-            self._open.add(answer)
-        self._threads.submit(self._compute, job, answer)
+        computing = self._threads.submit(self._compute, job, answer)
+        self._open[computing] = answer
+        computing.add_done_callback(self._open.pop)
         return answer
 
     def rest(self) -> None:
         """Wait until no worker computes; cancelled jobs end within seconds, or their workers are killed."""
-        with self._changed:
-            self._changed.wait_for(lambda: not self._open)
+        wait(list(self._open))
 
     def answers(self, jobs: Iterable[Job[A]], check: Callable[[], None] = lambda: None) -> list[A]:
         """All answers, in the order of the jobs. What ``check`` raises, called every so often, cancels the rest."""
@@ -207,12 +198,11 @@ class Pool:
 
     def begin(self, known: Findings | None = None) -> None:
         """Forget what jobs have found, as another search begins."""
-        with self._changed:
-            self._findings = known or Findings()
+        self._findings = known or Findings()
 
     def exchange(self, own: Findings) -> Findings:
         """Add what is known elsewhere; what is known by now."""
-        with self._changed:
+        with self._lock:
             self._findings = self._findings.joined(own)
             return self._findings
 
@@ -222,9 +212,6 @@ class Pool:
             deliver = partial(answer.set_result, self._result(job, answer))
         except Exception as error:  # noqa: BLE001 - raised again where the answer is waited for
             deliver = partial(answer.set_exception, error)
-        with self._changed:
-            self._open.discard(answer)
-            self._changed.notify_all()
         if answer.set_running_or_notify_cancel():
             deliver()
 
@@ -236,7 +223,7 @@ class Pool:
             try:
                 return host.call(job, self.exchange, answer.done)
             except JobLost as loss:
-                is_gone = loss.is_gone
+                is_gone = isinstance(loss, HostLost)
                 if answer.done():
                     return None
                 self._say(f"lost a worker on {host.name} ({loss})")
@@ -245,13 +232,13 @@ class Pool:
                     reason = f"{type(job).__name__} ended {num_losses} workers, the last one on {host.name}: {loss}"
                     raise ExecutionError(reason) from loss
             finally:
-                self._leave_out(host) if is_gone else self._free.put(host)
+                self._go_on_without(host) if is_gone else self._free.put(host)
         return None
 
-    def _leave_out(self, host: Host) -> None:
+    def _go_on_without(self, host: Host) -> None:
         """Use a host no more, and put a process of this machine in its place if it was the last one."""
         host.close()
-        with self._changed:
+        with self._lock:
             self._hosts.remove(host)
             if not self._hosts:
                 self._say(f"{host.name} was the last worker; the search goes on with a process on this machine")
@@ -292,11 +279,6 @@ def _knock(address: str) -> None:
         ) from None
 
 
-def pool_of(workers: str | None, say: Callable[[str], None] = lambda _: None) -> AbstractContextManager[Pool | None]:
-    """``make_pool`` where workers are asked for, for a with statement."""
-    return nullcontext() if workers is None else make_pool(workers, say)
-
-
 def check_workers(workers: str) -> None:
     """Raise OptionError for what names no workers, or none that are installed."""
     local = re.fullmatch(r"local(?::([1-9][0-9]{0,3}))?", workers)
@@ -306,3 +288,8 @@ def check_workers(workers: str) -> None:
         raise OptionError(f"--workers {workers[:99]!r} is none of {CHOICES}")
     if find_spec("ray") is None:
         raise OptionError("--workers ray needs Ray: pip install hsdag[ray]")
+
+
+def pool_of(workers: str | None, say: Callable[[str], None] = lambda _: None) -> AbstractContextManager[Pool | None]:
+    """``make_pool`` where workers are asked for, for a with statement."""
+    return nullcontext() if workers is None else make_pool(workers, say)

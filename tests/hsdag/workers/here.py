@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from hsdag.workers.pool import Exchange, Host, Job, JobLost
+from hsdag.workers.pool import Exchange, Host, HostLost, Job, JobLost
 
 
 class Here(Host):
@@ -17,7 +17,7 @@ class Here(Host):
 
     def call(self, job: Job[Any], exchange: Exchange, is_over: Callable[[], bool]) -> Any:  # noqa: ARG002
         if self.left <= 0:
-            raise JobLost("the node is gone", is_gone=True)
+            raise HostLost("the node is gone")
         self.left -= 1
         return job.run(exchange)
 
