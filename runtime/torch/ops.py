@@ -79,17 +79,29 @@ def _each(function: Callable[..., Tensor]) -> Builder:
     return lambda _: lambda xs: (function(*xs),)
 
 
-def _clamp(op: Op) -> TensorFunction:
-    low, high = float(op.attribute("min")), float(op.attribute("max"))
-    return lambda xs: (torch.clamp(xs[0], low, high),)
+def _with(function: Callable[..., Tensor], **named: Callable[[Op], Any]) -> Builder:
+    """The builder of an op that is a function of its first operand and of what is read of the op when it is built."""
+
+    def build(op: Op) -> TensorFunction:
+        read = {name: of(op) for name, of in named.items()}
+        return lambda xs: (function(xs[0], **read),)
+
+    return build
 
 
-def _convert(op: Op) -> TensorFunction:
-    """Numbers are cut towards zero; anything but zero is true."""
-    dtype = op.dtype()
-    if dtype is torch.bool:
-        return lambda xs: (xs[0] != 0,)
-    return lambda xs: (xs[0].to(dtype),)
+def _gelu(op: Op) -> str:
+    """Which of torch's two ways computes it; opset 2 had one alone."""
+    exact = op.opset == "opset2" or op.choice("approximation_mode", "erf", "tanh") == "erf"
+    return "none" if exact else "tanh"
+
+
+def _broadcast(op: Op) -> Shape:
+    op.choice("mode", "numpy", "bidirectional")
+    return op.out_shape()
+
+
+def _axis(op: Op) -> int:
+    return int(op.attribute("axis"))
 
 
 def _divide(op: Op) -> TensorFunction:
@@ -115,22 +127,12 @@ def _fake_quantize(op: Op) -> TensorFunction:
     return run
 
 
-def _gelu(op: Op) -> TensorFunction:
-    exact = op.opset == "opset2" or op.choice("approximation_mode", "erf", "tanh") == "erf"
-    return lambda xs: (functional.gelu(xs[0], approximate="none" if exact else "tanh"),)
-
-
 def _prelu(op: Op) -> TensorFunction:
     """A slope of one axis lies along the channels where it fits there."""
     shape, slope_shape = op.shape(), op.shape(1)
     if len(slope_shape) == 1 and len(shape) > 1 and slope_shape[0] == shape[1]:
         slope_shape = (slope_shape[0], *(1,) * (len(shape) - 2))
     return lambda xs: (torch.where(xs[0] > 0, xs[0], xs[0] * xs[1].reshape(slope_shape)),)
-
-
-def _softmax(op: Op) -> TensorFunction:
-    function, axis = torch.log_softmax if op.type == "LogSoftmax" else torch.softmax, int(op.attribute("axis"))
-    return lambda xs: (function(xs[0], axis),)
 
 
 def _matmul(op: Op) -> TensorFunction:
@@ -203,20 +205,8 @@ def _shape_of(op: Op) -> TensorFunction:
     return lambda _: (shape,)
 
 
-def _reshape(op: Op) -> TensorFunction:
-    """OpenVINO has worked out the shape already: zeros and -1 of a Reshape, the axes of a Squeeze."""
-    shape = op.out_shape()
-    return lambda xs: (xs[0].reshape(shape),)
-
-
-def _transpose(op: Op) -> TensorFunction:
-    """Without an order the axes are turned round."""
-    order = op.value(1) or tuple(reversed(range(len(op.shape()))))
-    return lambda xs: (xs[0].permute(order),)
-
-
 def _concat(op: Op) -> TensorFunction:
-    axis = int(op.attribute("axis"))
+    axis = _axis(op)
     return lambda xs: (torch.cat(tuple(xs), axis),)
 
 
@@ -225,18 +215,6 @@ def _split(op: Op) -> TensorFunction:
     (axis,) = op.axes()
     lengths = [op.out_shape(port)[axis] for port in range(op.node.get_output_size())]
     return lambda xs: torch.split(xs[0], lengths, axis)
-
-
-def _broadcast(op: Op) -> TensorFunction:
-    op.choice("mode", "numpy", "bidirectional")
-    shape = op.out_shape()
-    return lambda xs: (xs[0].expand(shape),)
-
-
-def _tile(op: Op) -> TensorFunction:
-    repeats = op.value(1)
-    wide = [1] * (len(op.shape()) - len(repeats)) + repeats
-    return lambda xs: (xs[0].repeat(wide),)
 
 
 def _slice(op: Op) -> TensorFunction:
@@ -376,8 +354,7 @@ def _avg_pool(op: Op) -> TensorFunction:
 
 BUILDERS: dict[str, Builder] = {
     **{name: _each(function) for name, function in ELEMENTWISE.items()},
-    "Convert": _convert,
-    "ConvertLike": _convert,
+    **{name: _with(Tensor.to, dtype=Op.dtype) for name in ("Convert", "ConvertLike")},
     "Divide": _divide,
     "PRelu": _prelu,
     "ReduceSum": _sum,
@@ -387,15 +364,14 @@ BUILDERS: dict[str, Builder] = {
     "ReduceLogicalOr": _reduction(torch.any),
     "Constant": _constant,
     "ShapeOf": _shape_of,
-    "Reshape": _reshape,
-    "Squeeze": _reshape,
-    "Unsqueeze": _reshape,
-    "Transpose": _transpose,
+    # OpenVINO has worked out shapes already: zeros and -1 of a Reshape, the axes of a Squeeze
+    **{name: _with(torch.reshape, shape=Op.out_shape) for name in ("Reshape", "Squeeze", "Unsqueeze")},
+    "Transpose": _with(torch.permute, dims=lambda op: op.value(1) or tuple(range(len(op.shape())))[::-1]),
     "Concat": _concat,
     "Split": _split,
     "VariadicSplit": _split,
-    "Broadcast": _broadcast,
-    "Tile": _tile,
+    "Broadcast": _with(torch.broadcast_to, size=_broadcast),
+    "Tile": _with(torch.tile, dims=lambda op: op.value(1)),
     "Slice": _slice,
     "StridedSlice": _strided_slice,
     "Pad": _pad,
@@ -405,11 +381,11 @@ BUILDERS: dict[str, Builder] = {
 
 BUILDERS_OF_REALS: dict[str, Builder] = {
     **{name: _each(function) for name, function in ELEMENTWISE_REALS.items()},
-    "Clamp": _clamp,
+    "Clamp": _with(torch.clamp, min=lambda op: float(op.attribute("min")), max=lambda op: float(op.attribute("max"))),
     "FakeQuantize": _fake_quantize,
-    "Gelu": _gelu,
-    "Softmax": _softmax,
-    "LogSoftmax": _softmax,
+    "Gelu": _with(functional.gelu, approximate=_gelu),
+    "Softmax": _with(torch.softmax, dim=_axis),
+    "LogSoftmax": _with(torch.log_softmax, dim=_axis),
     "MatMul": _matmul,
     "ScaledDotProductAttention": _attention,
     "ReduceMean": _reduction(torch.mean),

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -131,16 +131,14 @@ class TorchWorker(CallHandler):
         if candidate.devices is None and candidate.target not in self._devices:
             self._references[key] = self._source.reference(candidate, inference_limit_s, self._source.inputs)
             return Opened(time.perf_counter() - begin_s, 0, ())
-        executor = self._placed(self._source.graph, candidate)
-        self._requests[key] = TorchRequest(executor, inference_limit_s)
+        self._requests[key] = request = self._request(candidate, limit_s=inference_limit_s)
         try:
-            executor.load(self._source.inputs)
-            self._requests[key].infer()
+            request.infer()
         except BaseException:
             self.close(key)
             raise
-        program = executor.program
-        used = [name for d, name in enumerate(_names(candidate)) if (program.device_of == d).any()]
+        program = request.executor.program
+        used = [name for d, name in enumerate(candidate.target.split(",")) if (program.device_of == d).any()]
         return Opened(time.perf_counter() - begin_s, program.tasks.num_tasks, tuple(used))
 
     def run(self, key: str, runs: int, stop_after_s: float, scenario: int | None = None) -> list[float]:  # noqa: ARG002
@@ -158,7 +156,7 @@ class TorchWorker(CallHandler):
         self._references.pop(key, None)
         request = self._requests.pop(key, None)
         if request is not None:
-            request.executor.close()
+            request.close()
 
     def difference(self, key: str, reference: str) -> Distance:
         """How far the outputs of one candidate are from those of another."""
@@ -198,14 +196,10 @@ class TorchWorker(CallHandler):
         again_s: float = math.inf,  # noqa: ARG002
     ) -> dict[str, Any]:
         """Medians of ops in an executor that has one device; what constants and inputs take is what is resident."""
-        device = replace(self._devices[of], memory_bytes=NO_LIMIT)
         graph, begin_s = self._source.graph, time.perf_counter()
-        program = build_program(graph, [0] * graph.num_nodes, [device])
-        with TorchExecutor(program) as executor:
-            executor.load(self._source.inputs)
-            compile_s = time.perf_counter() - begin_s
-            found = timed(TorchRequest(executor), runs, for_s)
-            resident_bytes = executor.resident_bytes
+        with closing(self._request(Candidate(of), is_limited=False)) as request:
+            compile_s, program = time.perf_counter() - begin_s, request.executor.program
+            found, resident_bytes = timed(request, runs, for_s), request.executor.resident_bytes
         taken_s = np.zeros((len(found), graph.num_nodes))
         for k, (_, timeline) in enumerate(found):
             taken_s[k, program.node_of[timeline.ops.op]] = timeline.ops.end_s - timeline.ops.start_s
@@ -238,27 +232,37 @@ class TorchWorker(CallHandler):
 
     def contention(self, devices: Sequence[DeviceSpec], kind: str, for_s: float) -> TimesBeside:
         """Times of devices alone and side by side, each with the graph or a small model of its own."""
-        graph, inputs = self._source.graph, self._source.inputs
-        if kind != "model":
-            graph = openvino_graph(probe_model(kind))
-            inputs = random_inputs(graph)
+        graph = None if kind == "model" else openvino_graph(probe_model(kind))
         with ExitStack() as stack:
-            placed = [self._placed(graph, Candidate(spec.openvino_name)) for spec in devices]
-            requests = [TorchRequest(stack.enter_context(executor)) for executor in placed]
-            for each in requests:
-                each.executor.load(inputs)
-            return times_beside(requests, for_s)
+            each = [self._request(Candidate(spec.openvino_name), graph) for spec in devices]
+            return times_beside([stack.enter_context(closing(request)) for request in each], for_s)
 
-    def _placed(self, graph: TorchGraph, candidate: Candidate) -> TorchExecutor:
-        """A graph on the devices of a candidate, with the order and the mode that it wants."""
-        names = _names(candidate)
-        home = {name: d for d, name in enumerate(names)}
-        placement = [0] * graph.num_nodes if candidate.devices is None else [home[name] for name in candidate.devices]
-        program = build_program(graph, placement, [self._devices[name] for name in names])
+    def _request(
+        self,
+        candidate: Candidate,
+        graph: TorchGraph | None = None,
+        *,
+        limit_s: float | None = None,
+        is_limited: bool = True,
+    ) -> TorchRequest:
+        """A graph, else that of the source, on the devices of a candidate, in its order and mode, with its inputs."""
+        names, of_source = candidate.target.split(","), graph is None
+        graph = graph or self._source.graph
+        devices = [self._devices[name] for name in names]
+        if not is_limited:
+            devices = [replace(device, memory_bytes=NO_LIMIT) for device in devices]
+        placement = np.zeros(graph.num_nodes) if candidate.devices is None else map(names.index, candidate.devices)
         given = candidate.priority
         last = len(given) if given else 0  # what has no rank comes behind the others
         ranks = None if given is None else np.array([last if r is None else r for r in given], dtype=np.float64)
-        return TorchExecutor(program, ranks=ranks, barrier=bool(candidate.properties.get(BARRIER)))
+        by_level = bool(candidate.properties.get(BARRIER))
+        executor = TorchExecutor(build_program(graph, list(placement), devices), ranks=ranks, barrier=by_level)
+        try:
+            executor.load(self._source.inputs if of_source else random_inputs(graph))
+        except BaseException:
+            executor.close()
+            raise
+        return TorchRequest(executor, limit_s)
 
     def _memory_bytes(self, name: str) -> float | None:
         """The limit of a device, else its share of a GPU's memory; None on the CPU."""
@@ -292,11 +296,6 @@ def timed(
         request.infer()
         found.append((request.latency, request.timeline))
     return found
-
-
-def _names(candidate: Candidate) -> Sequence[str]:
-    """The devices of a candidate in their order."""
-    return candidate.target.split(",")
 
 
 def _array_of(tensor: torch.Tensor) -> NDArray[Any]:

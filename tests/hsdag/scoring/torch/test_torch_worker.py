@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -107,7 +108,8 @@ def test_the_order_of_a_candidate_is_the_one_that_ops_run_in(worker: TorchWorker
 def test_a_candidate_by_level_starts_no_op_before_all_of_the_level_before_have_ended(worker: TorchWorker) -> None:
     candidate = split(worker, properties={"barrier": True})
     found = worker.timeline(candidate, 3)
-    program = worker._placed(worker._source.graph, candidate).program
+    with closing(worker._request(candidate)) as request:
+        program = request.executor.program
     level = np.zeros(program.tasks.num_tasks, dtype=np.int64)
     for before, after in sorted(program.tasks.edges.tolist()):
         level[after] = max(level[after], level[before] + 1)
