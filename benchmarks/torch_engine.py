@@ -31,19 +31,12 @@ from hsdag.models import MODELS, ModelSpec, Workload, build_model, find_model
 from hsdag.models.sharded_workloads import LlamaSizes, chainmm, ffnn, llama_block, llama_layer
 from hsdag.models.workload_numpy import values_of
 from hsdag.runtime.platforms.reader import load_platform
-from hsdag.runtime.torch import (
-    Feed,
-    LogicalDevice,
-    Program,
-    TorchExecutor,
-    TorchGraph,
-    TorchNode,
-    allow_tf32,
-    build_program,
-    logical_devices,
-    openvino_graph,
-)
-from hsdag.scoring.torch import problem_graph, random_inputs
+from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
+from hsdag.runtime.torch.executor import TorchExecutor
+from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode, openvino_graph
+from hsdag.runtime.torch.op import allow_tf32
+from hsdag.runtime.torch.program import Program, build_program
+from hsdag.scoring.torch.workload_graph import problem_graph, random_inputs
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
 from hsdag.sources.workload import workload_problem

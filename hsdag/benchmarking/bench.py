@@ -17,7 +17,7 @@ from hsdag.drawing import html_summary
 from hsdag.ir.device import DeviceSpec, split_devices
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.reader import InputShapes, input_shapes
-from hsdag.ir.placement.placement import ExecutorName, Placement, Record
+from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, Placement, Record
 from hsdag.ir.processes import CandidateFailed
 from hsdag.models.registry import names_workload
 from hsdag.placing.final import family_ratios
@@ -41,7 +41,7 @@ LOADING = ("submodels", "compile_s", "first_s", "resident_bytes", "device_bytes"
 """What a row says of loading its candidate."""
 
 
-class BenchRow(Record):
+class BenchRow(LatencyRecord):
     """A candidate: seconds of single requests, inferences per second with several in flight, what loading it took.
 
     ``ratio`` is that of the medians to ``versus``, ``ci95`` its interval, without ends after too few rounds.
@@ -49,11 +49,6 @@ class BenchRow(Record):
     """
 
     name: str
-    median_s: float
-    mean_s: float
-    p95_s: float
-    runs: int
-    measured: bool
     min_s: float
     max_s: float
     ratio: float
@@ -65,12 +60,6 @@ class BenchRow(Record):
     resident_bytes: int
     device_bytes: int | None
     scenario_medians_s: tuple[float | None, ...] = ()
-
-    @property
-    def interval_text(self) -> str:
-        """The interval of the ratio as tables have it."""
-        low, high = self.ci95
-        return f"{low:.3f}..{high:.3f}" if low is not None else "too few rounds"
 
 
 class BenchScenario(Record):
@@ -98,21 +87,22 @@ class BenchResult(Record):
     timeline: SkipJsonSchema[Timeline | None] = Field(default=None, exclude=True)
     """When each part of the only candidate ran, where that was asked for; no part of the JSON answer."""
 
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Titles and cells, a row for each candidate."""
+        cells = []
+        for row in self.rows:
+            milliseconds = [f"{1e3 * seconds:.4g}" for seconds in (row.median_s, row.mean_s, row.p95_s)]
+            low, high = row.ci95
+            interval = f"{low:.3f}..{high:.3f}" if low is not None else "too few rounds"
+            rate = "-" if row.inferences_per_s is None else f"{row.inferences_per_s:.4g}"
+            cells.append([row.name, *milliseconds, str(row.runs), f"{row.ratio:.3f}", interval, rate])
+        titles = ["candidate", "median ms", "mean ms", "p95 ms", "runs", f"x {self.versus}", "95% interval"]
+        return [*titles, "inferences/s"], cells
+
     def _repr_html_(self) -> str:
         """Candidates, the fastest first, as notebooks show them."""
-        columns = ["candidate", "median ms", "p95 ms", f"x {self.versus}", "95% interval", "inferences/s"]
-        cells = [
-            [
-                row.name,
-                *(f"{1e3 * seconds:.4g}" for seconds in (row.median_s, row.p95_s)),
-                f"{row.ratio:.3f}",
-                row.interval_text,
-                "-" if row.inferences_per_s is None else f"{row.inferences_per_s:.4g}",
-            ]
-            for row in self.rows
-        ]
         failures = [f"{name} did not run: {reason}." for name, reason in self.failures.items()]
-        return html_summary(" ".join(["Measured in common rounds.", *failures]), columns, cells)
+        return html_summary(" ".join(["Measured in common rounds.", *failures]), *self.table())
 
 
 def split_targets(
@@ -123,12 +113,8 @@ def split_targets(
     Raises DeviceError, and OptionError for repeated names.
     """
     targets = tuple(device for device in devices if isinstance(device, str) and TARGET.match(device))
-    named: list[DeviceSpec] = []
-    for device in devices:
-        if isinstance(device, DeviceSpec):
-            named.append(device)
-        elif device not in targets:
-            named += map(DeviceSpec.parse, split_devices(device))
+    texts = [[each] if isinstance(each, DeviceSpec) else split_devices(each) for each in devices if each not in targets]
+    named = [DeviceSpec.parse(each) if isinstance(each, str) else each for text in texts for each in text]
     specs = tuple(map(canonical, named))
     if len({spec.name for spec in specs}) < len(specs):
         raise OptionError("a device is named twice")
@@ -194,20 +180,16 @@ def bench(
         for name, placement in placed.items():
             candidates[name] = placed_candidate(session, name, placement, ran_by or placement.executor)
         properties = tuning.properties()
-        candidates = {
-            name: replace(each, properties={**each.properties, **properties}) for name, each in candidates.items()
-        }
+        candidates = {n: replace(each, properties={**each.properties, **properties}) for n, each in candidates.items()}
         latency, opened, scenario_s = _measure(session.runner, candidates, tuning.protocol(half_s), seed)
         flight = CandidateRunner(session.client, THROUGHPUT, session.runner.limits, requests=tuning.requests)
         throughput, _, _ = _measure(flight, candidates, in_flight(tuning.protocol(half_s)), seed)
         timeline = measured_timeline(session, next(iter(candidates.values()))) if with_timeline else None
-        shown = [
-            BenchScenario(data_shape=each.text, tokens=each.tokens, weight=each.weight) for each in session.scenarios
-        ]
+        scenarios = session.scenarios
         rows = _rows(candidates, latency, throughput, opened, scenario_s)
         return BenchResult(
             versus=next(name for name in candidates if name in latency.samples),
-            scenarios=shown,
+            scenarios=[BenchScenario(data_shape=s.text, tokens=s.tokens, weight=s.weight) for s in scenarios],
             rows=sorted(rows, key=lambda row: row.median_s),
             failures=dict(latency.failures),
             in_flight_failures={n: reason for n, reason in throughput.failures.items() if n in latency.samples},
@@ -221,12 +203,10 @@ def runs_on_torch(executor: ExecutorName | None, placements: Mapping[str, Placem
     Raises OptionError where some are and some are not, PlacementError where another executor is to run one of these.
     """
     engines = {executor or placement.executor for placement in placements.values()} or {executor or "hetero"}
-    if engines == {"cuda"}:
-        return True
+    if "cuda" in engines and len(engines) > 1:
+        raise OptionError("placements for the CUDA engine and OpenVINO have no devices in common; measure them apart")
     if "cuda" in engines:
-        raise OptionError(
-            "placements for the CUDA engine and for OpenVINO have no devices in common; measure them apart"
-        )
+        return True
     for placement in placements.values():
         placement.check_openvino()
     return False

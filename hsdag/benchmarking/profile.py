@@ -179,15 +179,13 @@ def run_profile(
         costs = HeteroCosts.of(session.graph, profile.costs())
         num = cuts if len(devices.placed) > 1 else 0
         placements = random_placements(problem, num, np.random.default_rng(seed))
-        measured_s = np.zeros(0)
+        evaluator, measured_s = MeasuredEvaluator(problem, devices.placed, session.runner), np.full(num, np.nan)
         if num:
             on_step(f"measuring {num} cuts of the model")
-            evaluator = MeasuredEvaluator(problem, devices.placed, session.runner)
-            scores = []
             for b, placement in enumerate(placements):
-                scores += evaluator.evaluate([Plan(placement)])
+                score = evaluator.evaluate([Plan(placement)])[0]
+                measured_s[b] = np.nan if score.failure is not None else score.value
                 on_step(f"measured cut {b + 1} of {num}")
-            measured_s = np.array([np.nan if score.failure is not None else score.value for score in scores])
             costs = costs.calibrated(problem.expand(placements), measured_s)
         return _result(session, problem, profile, costs.costs, int(np.isfinite(measured_s).sum()))
 
@@ -195,9 +193,9 @@ def run_profile(
 def _result(
     session: Session, problem: Problem, profile: ModelProfile, costs: CostModel, cuts_measured: int
 ) -> ProfileResult:
-    names, own = problem.devices, {record.name: record for record in session.device_records}
-    by_op = ScheduleProblem.from_graph(session.graph, costs, names, profile.memory_bytes)
-    records = tuple(own[name] for name in names)
+    own = {record.name: record for record in session.device_records}
+    by_op = ScheduleProblem.from_graph(session.graph, costs, problem.devices, profile.memory_bytes)
+    records = tuple(own[name] for name in problem.devices)
     heaviest, wins, saved_s = heaviest_ops(session.graph, profile)
     whole = ("latency_s", "spread", "runs", "compile_s", "first_s", "resident_bytes", "device_bytes", "memory_bytes")
     devices = [
@@ -211,13 +209,13 @@ def _result(
         )
         for d, (spec, times) in enumerate(zip(profile.devices, profile.times, strict=True))
     ]
-    slowdown = {} if profile.contention is None else profile.contention.factor
+    factors = {} if profile.contention is None else profile.contention.factor
     return ProfileResult(
         source=costs.source.value,
         devices=devices,
         links=_links(costs.link_latency_s, costs.link_bandwidth_bytes_per_s),
         hand_over={way: _handed(getattr(profile.links, way)) for way in WAYS},
-        slowdown={kind: _or_null(table) for kind, table in slowdown.items()},
+        slowdown={kind: _or_null(table) for kind, table in factors.items()},
         ops=session.graph.num_ops,
         units=problem.num_units,
         cuts_measured=cuts_measured,

@@ -89,27 +89,11 @@ def bench(
 
 
 def _show(result: BenchResult) -> None:
-    columns = ["candidate", "median ms", "mean ms", "p95 ms", "runs", f"x {result.versus}", "95% interval"]
-    cells = [
-        [
-            row.name,
-            milliseconds(row.median_s),
-            milliseconds(row.mean_s),
-            milliseconds(row.p95_s),
-            str(row.runs),
-            f"{row.ratio:.3f}",
-            row.interval_text,
-            f"{row.inferences_per_s:.4g}" if row.inferences_per_s is not None else "-",
-            str(row.submodels),
-            f"{row.compile_s:.3g}",
-            milliseconds(row.first_s),
-            megabytes(row.resident_bytes),
-            megabytes(row.device_bytes),
-        ]
-        for row in result.rows
-    ]
-    loading = ["compile s", "first ms", "process MB", "GPU MB"]
-    print_table(None, [*columns, "inferences/s", "submodels", *loading], cells)
+    columns, cells = result.table()
+    for cell, row in zip(cells, result.rows, strict=True):
+        held = [megabytes(row.resident_bytes), megabytes(row.device_bytes)]
+        cell += [str(row.submodels), f"{row.compile_s:.3g}", milliseconds(row.first_s), *held]
+    print_table(None, [*columns, "submodels", "compile s", "first ms", "process MB", "GPU MB"], cells)
     for name, reason in result.failures.items():
         typer.echo(f"{name} did not run: {reason}")
     for name, reason in result.in_flight_failures.items():

@@ -11,7 +11,6 @@ from hsdag.cli.options import DataShape, Devices, Json, PartitionCpu, Shape, Tok
 from hsdag.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
-    from hsdag.diagnosis.cuda_check import CudaReport
     from hsdag.diagnosis.examination import Examination
     from hsdag.diagnosis.model import ModelReport
     from hsdag.runtime.measuring.messages import Transfer
@@ -31,10 +30,17 @@ def doctor(
     as_json: Json = False,
 ) -> None:
     """Find out what is true on this machine: devices, the way between them, what HETERO would do with a model."""
+    from hsdag.ir.errors import OptionError
+
     if cuda:
+        from hsdag.diagnosis.cuda_check import check_cuda
+
         others = [model, partition_cpu, shape, data_shapes, tokens, budget]
         names = [str(model), "--partition-cpu", "--shape", "--data-shape", "--tokens", "--budget"]
-        report = _check_cuda(devices, [name for name, other in zip(names, others, strict=True) if other is not None])
+        given = [name for name, other in zip(names, others, strict=True) if other is not None]
+        if given:
+            raise OptionError(f"--cuda checks the engine itself: leave out {', '.join(given)}")
+        report = check_cuda(devices, on_step=say)
         print_json(report.model_dump(mode="json")) if as_json else typer.echo(report.text())
         return
     from hsdag.diagnosis.examination import examine
@@ -53,16 +59,6 @@ def doctor(
         on_step=say,
     )
     print_json(found.model_dump(mode="json")) if as_json else _show(found)
-
-
-def _check_cuda(devices: str | None, others: list[str]) -> CudaReport:
-    from hsdag.ir.errors import OptionError
-
-    if others:
-        raise OptionError(f"--cuda checks the engine itself: leave out {', '.join(others)}")
-    from hsdag.diagnosis.cuda_check import check_cuda
-
-    return check_cuda(devices, on_step=say)
 
 
 def _show(found: Examination) -> None:

@@ -61,17 +61,22 @@ def read_policy(path: Path, method: str) -> PolicyFile:
 
 def _read(path: Path) -> PolicyFile:
     try:
-        with safe_open(path, framework="np") as stored:
-            card = parse_json((stored.metadata() or {}).get("card", "{}"), f"the card of {path}")
-            weights = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 - it is no mapping
+        weights, metadata = _tensors(path, "np")
     except (SafetensorError, OSError, *NO_NUMBERS) as error:
         raise _no_policy(path, str(error)) from error
+    card = parse_json(metadata.get("card", "{}"), f"the card of {path}")
     for name, tensor in weights.items():
         if tensor.dtype.kind != "f":  # such as bfloat16, once another library has taught it to NumPy
             raise _no_policy(path, f"{name} has numbers of type {tensor.dtype}")
     if not isinstance(card, dict) or card.get("format") != FORMAT or card.get("version") != VERSION:
         raise _no_policy(path, f"its card says {str(card)[:99]}, not {FORMAT!r} version {VERSION}")
     return PolicyFile(weights, card)
+
+
+def _tensors(path: Path, framework: str) -> tuple[dict[str, Any], dict[str, str]]:
+    """Tensors by name, and the metadata beside them."""
+    with safe_open(path, framework=framework) as stored:
+        return {name: stored.get_tensor(name) for name in stored.keys()}, stored.metadata() or {}  # noqa: SIM118
 
 
 def _no_policy(path: Path, reason: str) -> FileFormatError:
@@ -96,11 +101,10 @@ class StateFile:
         if not self.path.exists():
             return None
         try:
-            with safe_open(self.path, framework="pt") as file:
-                tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
-                state = parse_json((file.metadata() or {})["state"], "the state")
+            tensors, metadata = _tensors(self.path, "pt")
+            state = parse_json(metadata["state"], "the state")
+            if not isinstance(state, dict):
+                raise FileFormatError("its state is no JSON object")
         except (SafetensorError, OSError, KeyError, FileFormatError) as error:
             raise FileFormatError(f"{self.path} is damaged ({error}); start again without --resume") from error
-        if not isinstance(state, dict):
-            raise FileFormatError(f"{self.path} is damaged (its state is no JSON object); start again without --resume")
         return tensors, state

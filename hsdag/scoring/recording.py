@@ -49,19 +49,17 @@ class RecordingEvaluator(Evaluator):
         on_event: Callable[[Event], None] = lambda _: None,
     ) -> None:
         self.budget = budget or Budget()
-        self.events: list[Event] = list(past)
+        self.events: list[Event] = []
         self.is_cheap, self.takes_order = inner.is_cheap, inner.takes_order
-        self._inner = inner
+        self._inner, self._should_stop, self._on_event = inner, should_stop, on_event
         self._best: Event | None = None
         self._num_spent = 0
         self.bound: Bound | None = None
-        for event in self.events:
+        self._cache: dict[Plan, Score] = {}
+        for event in past:
             self._note(event)
-        self._cache = {event.plan: event.score for event in past}
         self._spent_s = max((event.elapsed_s for event in past), default=0.0)
         self._begin = time.monotonic()
-        self._should_stop = should_stop
-        self._on_event = on_event
 
     @property
     def elapsed_s(self) -> float:
@@ -141,11 +139,11 @@ class RecordingEvaluator(Evaluator):
         """Evaluate and write down."""
         for plan, score in zip(plans, self._inner.evaluate(plans), strict=True):
             event = Event(plan, score, self.elapsed_s)
-            self._cache[plan] = score
-            self.events.append(event)
             self._note(event)
             self._on_event(event)
 
     def _note(self, event: Event) -> None:
+        self.events.append(event)
+        self._cache[event.plan] = event.score
         if event.score.value < (np.inf if self._best is None else self._best.score.value):
             self._best = event

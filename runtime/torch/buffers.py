@@ -115,8 +115,11 @@ class Residents:
                 raise ExecutionError(f"{graph.name!r} has no input {name!r}; it has {', '.join(graph.inputs)}")
         for buffer, feed in self._program.feeds.items():
             if feed.tensor in inputs:
+                values = inputs[feed.tensor]
+                if isinstance(values, np.ndarray) and not values.flags.writeable:
+                    values = values.copy()  # torch has no tensors that may not be written to
                 try:
-                    part = feed.cut(_tensor_of(inputs[feed.tensor]).detach())
+                    part = feed.cut(torch.as_tensor(values).detach())
                 except (ValueError, TypeError) as error:
                     raise ExecutionError(f"input {feed.tensor!r} of {graph.name!r}: {error}") from error
                 self._put(f"input {feed.tensor!r}", part, buffer, feed.dtype, copy=True)
@@ -224,13 +227,6 @@ class RunState:
                 if is_own:
                     _drop(self._values, self._memories, buffer)
             self._values = [None] * len(self._values)
-
-
-def _tensor_of(values: Tensor | NDArray[np.generic]) -> Tensor:
-    """The tensor of an array, in the same memory where that may be written to; torch has no other tensors."""
-    if isinstance(values, np.ndarray) and not values.flags.writeable:
-        values = values.copy()
-    return torch.as_tensor(values)
 
 
 def task_error(error: BaseException) -> BaseException:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from hsdag.ir.device import DeviceSpec, parse_devices, parse_properties
-from hsdag.ir.errors import DeviceError, OptionError
+from hsdag.ir.errors import DeviceError
 from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.machine.usable import usable_cpus
 
@@ -55,12 +55,8 @@ class LogicalDevice:
         return self.torch_device != "cpu"
 
 
-def logical_devices(
-    count: int, torch_device: str = "cpu", *, memory_bytes: float = NO_LIMIT
-) -> tuple[LogicalDevice, ...]:
+def logical_devices(count: int, torch_device: str = "cpu", memory_bytes: float = NO_LIMIT) -> tuple[LogicalDevice, ...]:
     """``count`` equal devices d0, d1, ... on one physical device."""
-    if count < 1:
-        raise OptionError(f"at least one device is needed, not {count}")
     return tuple(LogicalDevice(f"d{i}", torch_device, memory_bytes) for i in range(count))
 
 
@@ -100,17 +96,16 @@ def logical_device(spec: DeviceSpec) -> LogicalDevice:
 
     Raises DeviceError where it is not here or a property is unknown or out of range.
     """
+    properties = spec.properties
     taken = ("threads", "memory") if spec.plugin == "cpu" else ("memory",)
-    if not set(spec.properties) <= set(taken):
-        given = ", ".join(spec.properties)
+    given = ", ".join(f"{key}={value}" for key, value in properties.items())
+    if not set(properties) <= set(taken):
         raise DeviceError(f"device {spec.name!r}: a device over {spec.plugin} takes {' and '.join(taken)}, not {given}")
     try:
-        threads = int(spec.properties.get("threads", usable_cpus()))
-        memory_bytes = float(spec.properties.get("memory", NO_LIMIT))
+        threads, memory = int(properties.get("threads", usable_cpus())), float(properties.get("memory", NO_LIMIT))
     except ValueError as error:
-        given = ", ".join(f"{key}={value}" for key, value in spec.properties.items())
         raise DeviceError(f"device {spec.name!r}: {' and '.join(taken)} must be numbers, not {given}") from error
-    return LogicalDevice(spec.name, spec.plugin, memory_bytes, threads)
+    return LogicalDevice(spec.name, spec.plugin, memory, threads)
 
 
 def _parse(text: str) -> DeviceSpec:

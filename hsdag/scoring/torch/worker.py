@@ -30,20 +30,12 @@ from hsdag.runtime.measuring.probes import median_error_s, probe_model, times_be
 from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.runtime.timeline.timeline import Timeline
-from hsdag.runtime.torch import (
-    Feed,
-    LogicalDevice,
-    Program,
-    TorchExecutor,
-    TorchGraph,
-    TorchNode,
-    TorchRequest,
-    allow_tf32,
-    build_program,
-    openvino_graph,
-)
 from hsdag.runtime.torch.buffers import Inputs
-from hsdag.runtime.torch.devices import NO_LIMIT, logical_device
+from hsdag.runtime.torch.devices import NO_LIMIT, LogicalDevice, logical_device
+from hsdag.runtime.torch.executor import TorchExecutor, TorchRequest
+from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode, openvino_graph
+from hsdag.runtime.torch.op import allow_tf32
+from hsdag.runtime.torch.program import Program, build_program
 from hsdag.scoring.torch.workload_graph import problem_graph, random_inputs
 
 Arrays = list[NDArray[Any]]

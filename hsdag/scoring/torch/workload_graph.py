@@ -14,7 +14,7 @@ from hsdag.ir.errors import FileFormatError, ModelError
 from hsdag.ir.graph.computation_graph import Csr
 from hsdag.models.expression import ELEMENT_BYTES, Expression, parse_expression, parse_ranges, parse_settings
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.torch import Feed, TorchGraph, TorchNode
+from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode
 
 Tensor = torch.Tensor
 TorchExpression = Callable[[Sequence[Tensor]], Tensor]
@@ -49,8 +49,7 @@ def _built(expression: Expression | int) -> TorchExpression:
     if expression.name == "causal":
         on = cache(_causal(expression.argument).to)  # copied once to each device
         return lambda xs: on(xs[0].device if xs else torch.device("cpu"))
-    function = _function(expression.name, expression.argument)
-    operands = [_built(x) for x in expression.operands]
+    function, operands = _function(expression.name, expression.argument), [_built(x) for x in expression.operands]
     return lambda xs: function(*(operand(xs) for operand in operands))
 
 
@@ -72,12 +71,11 @@ def _function(name: str, argument: str) -> Callable[..., Tensor]:
         case "affine":
             factor, offset = (float(parse_settings(argument)[key]) for key in ("factor", "offset"))
             return lambda x: x * factor + offset
-        case "concat":
+        case "concat" | "max" | "sum":
             axis = int(parse_settings(argument)["axis"])
-            return lambda *xs: torch.cat(_widened(xs), axis)
-        case "max" | "sum":
+            if name == "concat":
+                return lambda *xs: torch.cat(_widened(xs), axis)
             reduction: Callable[..., Tensor] = torch.amax if name == "max" else torch.sum
-            axis = int(parse_settings(argument)["axis"])
             return lambda x: reduction(x, axis, keepdim=True)
         case _:
             raise ValueError(f"{name!r} is an input, not computed")
@@ -130,12 +128,11 @@ def problem_graph(problem: ScheduleProblem) -> TorchGraph:
             feed = _feed(name, part[1], part[2], size_bytes)
             nodes.append(TorchNode(name, op_type, feed=feed, output_bytes=(size_bytes,)))
             continue
-        compute = build_expression(text, len(reads))
+        run = _with_one_result(build_expression(text, len(reads)))
         if reads:
-            run = _with_one_result(compute)
             nodes.append(TorchNode(name, op_type, reads, run, output_bytes=(size_bytes,)))
         else:  # what is made from nothing is the same in every inference
-            nodes.append(TorchNode(name, op_type, constants=(compute(()),), output_bytes=(size_bytes,)))
+            nodes.append(TorchNode(name, op_type, constants=run(()), output_bytes=(size_bytes,)))
     last = np.setdiff1d(np.arange(problem.num_ops), problem.edge_src).tolist()
     return TorchGraph(problem.name, tuple(nodes), {nodes[v].name: (v, 0) for v in last})
 

@@ -9,16 +9,10 @@ import pytest
 import torch
 
 from hsdag.ir.errors import ExecutionError
-from hsdag.runtime.torch import (
-    Feed,
-    LogicalDevice,
-    Program,
-    TorchExecutor,
-    TorchGraph,
-    TorchNode,
-    build_program,
-    logical_devices,
-)
+from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
+from hsdag.runtime.torch.executor import TorchExecutor
+from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode
+from hsdag.runtime.torch.program import Program, build_program
 
 on_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device here")
 SIZE = 128

@@ -18,18 +18,13 @@ from hypothesis import strategies as st
 
 from hsdag.ir.errors import DeviceError, ExecutionError, OptionError
 from hsdag.runtime.executor.tasks import Inbox
-from hsdag.runtime.torch import (
-    Feed,
-    LogicalDevice,
-    TensorFunction,
-    TorchExecutor,
-    TorchGraph,
-    TorchNode,
-    build_program,
-    logical_devices,
-)
 from hsdag.runtime.torch.buffers import Residents, RunState
+from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
+from hsdag.runtime.torch.executor import TorchExecutor
+from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode
 from hsdag.runtime.torch.lanes import StreamLane
+from hsdag.runtime.torch.op import TensorFunction
+from hsdag.runtime.torch.program import build_program
 
 Tensor = torch.Tensor
 SIZE = 1000

@@ -18,8 +18,9 @@ from openvino import opset13 as ops
 
 from hsdag.ir.graph.reader import input_name
 from hsdag.models import MODELS, build_model
-from hsdag.runtime.torch import TorchGraph, UnsupportedOpError, build_op, openvino_graph
-from hsdag.runtime.torch.op import constant_tensor
+from hsdag.runtime.torch.graph import TorchGraph, openvino_graph
+from hsdag.runtime.torch.op import UnsupportedOpError, constant_tensor
+from hsdag.runtime.torch.ops import build_op
 
 Array = NDArray[Any]
 Build = Callable[..., ov.Node | ov.Output]

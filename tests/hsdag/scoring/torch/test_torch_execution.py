@@ -27,8 +27,11 @@ from hsdag.models.workload_numpy import values_of
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.torch import TorchExecutor, TorchGraph, build_program, logical_devices, openvino_graph
-from hsdag.scoring.torch import problem_graph, random_inputs
+from hsdag.runtime.torch.devices import logical_devices
+from hsdag.runtime.torch.executor import TorchExecutor
+from hsdag.runtime.torch.graph import TorchGraph, openvino_graph
+from hsdag.runtime.torch.program import build_program
+from hsdag.scoring.torch.workload_graph import problem_graph, random_inputs
 from hsdag.sources.workload import first_devices, workload_problem
 
 Array = NDArray[np.float64]

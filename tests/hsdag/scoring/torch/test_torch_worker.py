@@ -17,7 +17,7 @@ from hsdag.models.sharded_workloads import chainmm
 from hsdag.placing.subject import read_workload
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import Probe, WorkerSetup
-from hsdag.runtime.torch import logical_devices
+from hsdag.runtime.torch.devices import logical_devices
 from hsdag.scoring.torch.worker import TorchWorker, probe_program
 
 ONE = {"threads": "1"}
