@@ -36,7 +36,7 @@ from hsdag.runtime.torch.executor import TorchExecutor
 from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode, openvino_graph
 from hsdag.runtime.torch.op import allow_tf32
 from hsdag.runtime.torch.program import Program, build_program
-from hsdag.scoring.torch.workload_graph import problem_graph, random_inputs
+from hsdag.scoring.workload_graph import problem_graph, random_inputs
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
 from hsdag.sources.workload import workload_problem

@@ -1,4 +1,4 @@
-"""``hsdag doctor``: what is true on this machine, and what HETERO would do with a model."""
+"""``hsdag doctor`` and ``hsdag bisect``: what is wrong on this machine or with a model, and at which op."""
 
 from __future__ import annotations
 
@@ -7,13 +7,16 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hsdag.cli.options import DataShape, Devices, Json, PartitionCpu, Shape, Tokens
+from hsdag.cli.options import DataShape, Devices, Inputs, Json, Model, PartitionCpu, Shape, Tokens
 from hsdag.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
+    from hsdag.diagnosis.bisect import Bisection
     from hsdag.diagnosis.examination import Examination
     from hsdag.diagnosis.model import ModelReport
     from hsdag.runtime.measuring.messages import Transfer
+
+COMMANDS = ("doctor", "bisect")
 
 
 def doctor(
@@ -116,3 +119,46 @@ def _show_model(report: ModelReport) -> None:
         rows += [[target, each.name, str(each.ops), f"{each.weight_bytes / 1e6:.4g}"] for each in found.devices]
     if rows:
         print_table(None, ["HETERO would make", "device", "ops", "weights MB"], rows)
+
+
+def bisect(
+    model: Model,
+    devices: Annotated[
+        str, typer.Option("--devices", "-d", help="The two devices: CPU,GPU.0 or A=CPU[KEY=VALUE;...],B=CPU[...].")
+    ],
+    max_difference: Annotated[
+        float | None,
+        typer.Option(
+            "--max-difference", help="What is allowed, relative to a tensor's largest number. Default: as place."
+        ),
+    ] = None,
+    inputs: Inputs = None,
+    shape: Shape = None,
+    seed: Annotated[int, typer.Option("--seed", help="Seed of random inputs.")] = 0,
+    as_json: Json = False,
+) -> None:
+    """Find the first op of a model at which two devices part ways, by running it up to ever fewer ops."""
+    from hsdag.diagnosis.bisect import bisect as run_bisect
+    from hsdag.ir.device import parse_devices
+    from hsdag.ir.graph.reader import input_shapes
+    from hsdag.runtime.machine.devices import canonical
+
+    specs = tuple(canonical(spec) for spec in parse_devices(devices))
+    given = {"max_difference": max_difference, "inputs": inputs, "seed": seed}
+    found = run_bisect(model, specs, shapes=input_shapes(shape), on_step=say, **given)  # type: ignore[arg-type]
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        _show_bisection(found)
+
+
+def _show_bisection(found: Bisection) -> None:
+    rows = []
+    for probe in found.probes:
+        apart = "-" if probe.difference is None else f"{probe.difference:.3g}"
+        verdict = "did not run" if probe.failure is not None else "differs" if probe.differs else "agrees"
+        rows.append([probe.op, probe.op_type, apart, verdict])
+    if rows:
+        print_table(None, ["up to op", "type", "relative difference", ""], rows)
+    for sentence in found.sentences:
+        typer.echo(sentence)

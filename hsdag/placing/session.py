@@ -43,7 +43,7 @@ from hsdag.scoring.schedule import model_values
 SCHEDULING = ("AFFINITY", "ENABLE_CPU_PINNING", "EXCLUSIVE_ASYNC_REQUESTS", "INFERENCE_NUM_THREADS", "NUM_STREAMS")
 """Properties that say when and where ops run: two devices that differ in nothing else run the same ops."""
 
-TORCH_WORKER_COMMAND = (sys.executable, "-m", "hsdag.scoring.torch.worker")
+TORCH_WORKER_COMMAND = (sys.executable, "-m", "hsdag.scoring.torch_worker")
 
 
 class Session:

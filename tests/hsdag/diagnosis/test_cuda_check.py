@@ -15,7 +15,7 @@ from hsdag.ir.errors import DeviceError, ExecutionError
 from hsdag.runtime.torch import ops
 from hsdag.runtime.torch.devices import parse_torch_devices
 from hsdag.runtime.torch.program import copy_between
-from hsdag.scoring.torch.worker import TorchWorker
+from hsdag.scoring.torch_worker import TorchWorker
 
 PAIR = parse_torch_devices("A=cpu[threads=1],B=cpu[threads=1]")
 ODD = """

@@ -18,7 +18,7 @@ from hsdag.placing.subject import read_workload
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import Probe, WorkerSetup
 from hsdag.runtime.torch.devices import logical_devices
-from hsdag.scoring.torch.worker import TorchWorker, probe_program
+from hsdag.scoring.torch_worker import TorchWorker, probe_program
 
 ONE = {"threads": "1"}
 A, B = DeviceSpec("A", "cpu", ONE), DeviceSpec("B", "cpu", ONE)

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from hsdag.ir.errors import FileFormatError
-from hsdag.scoring.torch.workload_graph import build_expression
+from hsdag.scoring.workload_graph import build_expression
 
 
 def test_causal_mask_hides_what_comes_later() -> None:

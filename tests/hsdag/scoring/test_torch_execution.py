@@ -31,7 +31,7 @@ from hsdag.runtime.torch.devices import logical_devices
 from hsdag.runtime.torch.executor import TorchExecutor
 from hsdag.runtime.torch.graph import TorchGraph, openvino_graph
 from hsdag.runtime.torch.program import build_program
-from hsdag.scoring.torch.workload_graph import problem_graph, random_inputs
+from hsdag.scoring.workload_graph import problem_graph, random_inputs
 from hsdag.sources.workload import first_devices, workload_problem
 
 Array = NDArray[np.float64]

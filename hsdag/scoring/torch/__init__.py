@@ -1,1 +1,0 @@
-"""Problem files on torch devices: their ops as functions of tensors, and the worker that measures placements."""
