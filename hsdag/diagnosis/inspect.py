@@ -105,11 +105,9 @@ def present_devices() -> DevicesResult:
 
 def zoo() -> ModelsResult:
     """The models and workloads that can be built."""
-    models, workloads = (
-        tuple(Entry(name=spec.name, summary=spec.summary) for spec in specs)
-        for specs in ((*MODELS, *LANGUAGE_MODELS), WORKLOADS.values())
-    )
-    return ModelsResult(models=models, workloads=workloads)
+    models = [Entry(name=spec.name, summary=spec.summary) for spec in (*MODELS, *LANGUAGE_MODELS)]
+    workloads = [Entry(name=spec.name, summary=spec.summary) for spec in WORKLOADS.values()]
+    return ModelsResult(models=tuple(models), workloads=tuple(workloads))
 
 
 def inspect_model(
