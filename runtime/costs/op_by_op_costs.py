@@ -59,7 +59,7 @@ class OpByOpCosts(PlacementCosts):
         if plain.any():
             found[plain] = simulate_makespans(self.problem, placements[plain])
         for b in np.flatnonzero(~plain).tolist():
-            found[b] = simulate_makespans(self.problem, placements[b][None], priority=orders[b])[0]
+            found[b] = simulate_makespans(self.problem, placements[b][None], ranks=orders[b])[0]
         return found
 
     def period_s(self, placements: IntArray) -> FloatArray:

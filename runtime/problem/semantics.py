@@ -39,7 +39,7 @@ class Links(Enum):
 class Semantics:
     """How to simulate.
 
-    ``order`` None is PRIORITY where priorities are given, else FIFO. ``noise_sigma`` above 0 multiplies every
+    ``order`` None is PRIORITY where ranks are given, else FIFO. ``noise_sigma`` above 0 multiplies every
     op's and every transfer's duration by exp(sigma z), z standard normal. ``seed`` draws the noise and the
     ranks of RANDOM. Raises ValueError when ``noise_sigma`` is negative or not finite.
     """

@@ -64,13 +64,13 @@ def simulate(
     problem: ScheduleProblem,
     placement: ArrayLike,
     semantics: Semantics | None = None,
-    priority: ArrayLike | None = None,
+    ranks: ArrayLike | None = None,
 ) -> Simulation:
     """The simulated run of ``placement`` [N], the device of each op.
 
-    ``priority`` [N] ranks ops for Order.PRIORITY, the smallest first. Raises PlacementError when the
+    ``ranks`` [N] of ops are for Order.PRIORITY, the smallest first. Raises PlacementError when the
     placement has another length, a device that is not there, or one that does not support its op, and
-    OptionError for an order without the priorities it needs, or links that no latency is simulated with.
+    OptionError for an order without the ranks it needs, or links that no latency is simulated with.
     """
     semantics = simulated(semantics)
     placements = checked_placements(problem, np.asarray(placement)[None])
@@ -79,8 +79,8 @@ def simulate(
         op = int(np.isnan(problem.time_s[np.arange(problem.num_ops), device]).argmax())
         name = problem.device_names[device[op]]
         raise PlacementError(f"op {problem.op_names[op]!r} is on device {name!r}, which does not support it")
-    mode, ranks = mode_and_ranks(semantics, priority, problem.num_ops)
-    machine = machine_for(problem, semantics, mode, ranks, keep=True)
+    mode, values = mode_and_ranks(semantics, ranks, problem.num_ops)
+    machine = machine_for(problem, semantics, mode, values, keep=True)
     makespan_s = np.empty(1)
     run_many(machine, placements, makespan_s)
     return _result(problem, semantics, machine, device, float(makespan_s[0]))
@@ -90,17 +90,17 @@ def simulate_makespans(
     problem: ScheduleProblem,
     placements: ArrayLike,
     semantics: Semantics | None = None,
-    priority: ArrayLike | None = None,
+    ranks: ArrayLike | None = None,
     num_threads: int | None = None,
 ) -> FloatArray:
     """[B] simulated makespans in seconds of ``placements`` [B, N], infinite where an op is not supported.
 
-    Priorities, random ranks and noise are the same for all of them. ``num_threads`` defaults to the cores
+    Ranks, given or random, and noise are the same for all of them. ``num_threads`` defaults to the cores
     this process may use. Raises as ``simulate`` does, but for unsupported ops.
     """
     semantics = simulated(semantics)
     table = checked_placements(problem, np.asarray(placements))
-    mode, ranks = mode_and_ranks(semantics, priority, problem.num_ops)
+    mode, values = mode_and_ranks(semantics, ranks, problem.num_ops)
     makespans_s = np.full(len(table), np.inf)
     supported = all_supported(problem, table)
     if not supported.all():
@@ -108,7 +108,7 @@ def simulate_makespans(
     found_s = np.empty(len(table))
 
     def run_part(part: slice) -> None:
-        run_many(machine_for(problem, semantics, mode, ranks), table[part], found_s[part])
+        run_many(machine_for(problem, semantics, mode, values), table[part], found_s[part])
 
     worth = min(len(table), table.size // OPS_PER_THREAD)
     in_parts(run_part, len(table), min(num_threads or usable_cpus(), worth) if worth > 1 else 1)
@@ -175,16 +175,16 @@ def simulated(semantics: Semantics | None) -> Semantics:
     return semantics or Semantics()
 
 
-def mode_and_ranks(semantics: Semantics, priority: ArrayLike | None, num_ops: int) -> tuple[int, FloatArray | None]:
+def mode_and_ranks(semantics: Semantics, ranks: ArrayLike | None, num_ops: int) -> tuple[int, FloatArray | None]:
     """The mode of a simulation, and the ranks [N] of the ops, smallest first, where the mode needs any.
 
-    Raises OptionError for PRIORITY without priorities, or they are not [N] or not numbers.
+    Raises OptionError for PRIORITY without ranks, or where they are not [N] or not numbers.
     """
-    given = None if priority is None else np.asarray(priority, dtype=np.float64)
+    given = None if ranks is None else np.asarray(ranks, dtype=np.float64)
     if given is not None and (given.shape != (num_ops,) or np.isnan(given).any()):
         raise OptionError(f"priorities must be {num_ops} numbers, one for each op")
-    order = semantics.order or (Order.FIFO if priority is None else Order.PRIORITY)
-    if order is Order.PRIORITY and priority is None:
+    order = semantics.order or (Order.FIFO if ranks is None else Order.PRIORITY)
+    if order is Order.PRIORITY and ranks is None:
         raise OptionError("order 'priority' needs priorities; the placement has none")
     if semantics.execution is Execution.SEQUENTIAL:
         return SEQUENTIAL, None

@@ -170,14 +170,6 @@ def test_failed_observations_are_left_out() -> None:
     assert both[0].costs.launch_s == pytest.approx(both[1].costs.launch_s)
 
 
-@given(st.integers(0, 100), st.floats(0.2, 5.0))
-def test_calibration_never_makes_a_cost_negative(seed: int, factor: float) -> None:
-    prior, seen = case(seed), random_placements(seed, 3)
-    costs = prior.calibrated(seen, factor * prior.latency_s(seen)).costs
-    assert min(costs.time_s.min(), costs.launch_s.min(), costs.link_latency_s.min()) >= 0
-    assert costs.link_bandwidth_bytes_per_s.min() > 0
-
-
 def test_negative_times_are_refused() -> None:
     with pytest.raises(ValueError, match="must not be negative"):
         CostModel(np.array([[-1.0]]), np.zeros(1), np.zeros((1, 1)), np.ones((1, 1)), CostSource.FILE)

@@ -142,12 +142,6 @@ def test_a_makespan_lies_between_the_busiest_device_and_everything_in_turn(seed:
 
 
 @given(st.integers(0, 100))
-def test_calibrating_on_what_is_simulated_already_changes_nothing(seed: int) -> None:
-    costs, seen = case(seed), random_placements(seed, 6)
-    assert costs.calibrated(seen, costs.latency_s(seen)).parameters == pytest.approx(costs.parameters, rel=1e-6)
-
-
-@given(st.integers(0, 100))
 def test_calibrating_on_what_is_simulated_already_leaves_slow_downs_as_they_are(seed: int) -> None:
     costs, seen = replace(case(seed), slowdown=SHARED), random_placements(seed, 6)
     fitted = costs.calibrated(seen, costs.latency_s(seen))

@@ -60,7 +60,7 @@ def simulated(
     device[parts.labels] = instances.device
     time_s = np.tile(np.asarray(duration_s)[:, None], num_devices)
     problem = ScheduleProblem.from_arrays(time_s, np.stack([src, dst], axis=1))
-    found = simulate(problem, device, Semantics(order=Order.PRIORITY), priority=rank)
+    found = simulate(problem, device, Semantics(order=Order.PRIORITY), ranks=rank)
     return found.makespan_s, found.start_s.tolist()
 
 

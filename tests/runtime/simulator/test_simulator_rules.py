@@ -85,7 +85,7 @@ def test_a_free_device_takes_the_op_that_the_order_names(links: Links, order: st
 
 @pytest.mark.parametrize("links", SIMULATED)
 def test_priority_goes_to_the_smallest_rank(links: Links) -> None:
-    run = simulate(QUEUE, [0, 1, 1, 0, 0, 0], Semantics(links=links), priority=[0, 1, 2, 3, 4, 5])
+    run = simulate(QUEUE, [0, 1, 1, 0, 0, 0], Semantics(links=links), ranks=[0, 1, 2, 3, 4, 5])
     assert run.start_s[3:].tolist() == [4, 5, 6]
 
 
@@ -100,7 +100,7 @@ def test_an_op_overhead_holds_the_device_but_not_the_readers(links: Links) -> No
 def test_a_transfer_overhead_holds_the_bus_but_not_the_readers(links: str, start_s: float) -> None:
     p = ScheduleProblem.from_arrays([[1, 1], [0, 1], [1, 1], [1, 1]], [(1, 2), (0, 3)], output_bytes=2.0,
                                     link_bandwidth_bytes_per_s=1.0, transfer_overhead_s=7.0)  # fmt: skip
-    run = simulate(p, [0, 0, 1, 1], Semantics(links=Links(links)), priority=[1, 0, 0, 0])
+    run = simulate(p, [0, 0, 1, 1], Semantics(links=Links(links)), ranks=[1, 0, 0, 0])
     assert run.start_s.tolist() == [0.0, 0.0, 2.0, start_s]  # op 1's result from 0 to 2, then the bus is held until 9
 
 
@@ -125,7 +125,7 @@ def test_sequential_execution_pays_overheads_before_the_next_op() -> None:
 @pytest.mark.parametrize("links", [Links.EGRESS, Links.CHANNEL])
 def test_a_bus_takes_results_in_the_order_in_which_they_became_available(links: Links) -> None:
     p = ScheduleProblem.from_arrays(np.ones((6, 2)), [(0, 3), (1, 4), (2, 5)], link_latency_s=5.0)
-    run = simulate(p, [0, 0, 0, 1, 1, 1], Semantics(links=links), priority=[0, 2, 1, 3, 4, 5])
+    run = simulate(p, [0, 0, 0, 1, 1, 1], Semantics(links=links), ranks=[0, 2, 1, 3, 4, 5])
     assert run.start_s[3:].tolist() == [6.0, 16.0, 11.0]  # op 2 ends before op 1
 
 

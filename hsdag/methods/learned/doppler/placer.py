@@ -178,7 +178,7 @@ class DualPolicy(Policy):
 
 def start_order(costs: ScheduleProblem, plan: Plan) -> IntArray:
     """[N] the ops in the order in which a work-conserving machine starts them under ``plan``; topological."""
-    start_s = simulate(costs, plan.placement, priority=plan.order).start_s
+    start_s = simulate(costs, plan.placement, ranks=plan.order).start_s
     return np.lexsort((inverse_of(costs.topological_order), start_s))
 
 

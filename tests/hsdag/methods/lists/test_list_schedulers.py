@@ -155,7 +155,7 @@ def test_a_promise_holds_where_the_devices_keep_its_order(
     # A device that never idles may start an op too early and make a more urgent one late; else nothing is later.
     problem = random_problem(seed, num_ops, whole=whole)
     promised = scheduler(problem)
-    run = simulate(problem, promised.device, priority=promised.ranks)
+    run = simulate(problem, promised.device, ranks=promised.ranks)
     for d in range(problem.num_devices):
         ops = np.flatnonzero(promised.device == d)
         planned = ops[np.argsort(promised.ranks[ops])]
@@ -172,7 +172,7 @@ def test_a_promise_may_fail_where_a_device_would_have_to_idle() -> None:
     problem = ScheduleProblem.from_arrays(times, [(0, 1), (1, 2)], op_names=names)
     promised = heft_schedule(problem)
     assert promised.makespan_s == 1 + 1 + 9
-    run = simulate(problem, promised.device, priority=promised.ranks)
+    run = simulate(problem, promised.device, ranks=promised.ranks)
     assert run.makespan_s == 5 + 1 + 9
 
 
@@ -182,7 +182,7 @@ def test_the_promise_of_a_fork_is_simulated() -> None:
     )
     promised = heft_schedule(problem)
     assert promised.makespan_s == 1 + 4 + 1
-    assert simulate(problem, promised.device, priority=promised.ranks).makespan_s == promised.makespan_s
+    assert simulate(problem, promised.device, ranks=promised.ranks).makespan_s == promised.makespan_s
 
 
 def test_heft_fills_idle_time_that_greedy_leaves() -> None:

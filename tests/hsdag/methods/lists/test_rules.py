@@ -162,6 +162,6 @@ def test_shipped_rules_are_better_than_what_training_began_with_on_problems_not_
         of_rules = RuleProblem(training_problem(family, number, None))
         rules = solve(problem, RulesPlacer(RulesOptions(rounds=1)), SolveOptions("rules"))
         assert rules.device is not None
-        assert rules.value_s == simulate(problem, rules.device, priority=rules.priority).makespan_s
+        assert rules.value_s == simulate(problem, rules.device, ranks=rules.priority).makespan_s
         ratios.append(rules.value_s / (np.exp(of_rules.values([first_rule()])[0]) * of_rules.unit_s))
     assert np.mean(ratios) < 0.97

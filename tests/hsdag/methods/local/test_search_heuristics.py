@@ -94,7 +94,7 @@ def test_memory_is_kept_where_it_suffices(method: str, seed: int, objective: Obj
     semantics = Semantics()
     first = recorded(spacious, method, semantics, objective, most=1)[0][0].plan.placement
     events, _ = recorded(problem, method, semantics, objective)
-    runs = [simulate(problem, e.plan.placement, priority=e.plan.order) for e in events]
+    runs = [simulate(problem, e.plan.placement, ranks=e.plan.order) for e in events]
     fits = [(run.peak_memory_bytes <= problem.memory_bytes).all() for run in runs]
     legal = [e for e, fit in zip(events, fits, strict=True) if fit]
     assert [e for e in events if e.score.failure is None] == legal
@@ -128,7 +128,7 @@ def test_solving_reports_a_legal_answer_that_simulates_to_its_value(method: str)
     placer = make_placer(method)
     solution = solve(problem, placer, SolveOptions(method, max_evaluations=A_FEW, budget_s=60.0))
     assert solution.device is not None
-    run = simulate(problem, solution.device, priority=solution.priority)
+    run = simulate(problem, solution.device, ranks=solution.priority)
     assert run.makespan_s == solution.value_s
     assert np.all(run.peak_memory_bytes <= problem.memory_bytes)
 

@@ -149,7 +149,7 @@ def test_a_replayed_plan_is_decided_again_as_it_runs() -> None:
     plan = Plan(rng.integers(0, 3, 14), rng.permutation(14))
     again = policy.replay([plan], generator())[0].plan
     assert np.array_equal(again.placement, plan.placement)
-    runs = [simulate(problem, each.placement, priority=each.order) for each in (plan, again)]
+    runs = [simulate(problem, each.placement, ranks=each.order) for each in (plan, again)]
     np.testing.assert_allclose(runs[0].start_s, runs[1].start_s)
 
 
@@ -204,7 +204,7 @@ def test_a_network_that_begins_as_a_list_schedule_makes_its_plan(by_start: bool)
     inputs = inputs_of(problem)
     expected = list_schedule(inputs.tables, inputs.levels.upward_s, by_start=by_start)
     value = [
-        simulate(problem, placement, priority=order).makespan_s
+        simulate(problem, placement, ranks=order).makespan_s
         for placement, order in (
             (expected.device, expected.ranks),
             *((plan.placement, plan.order) for plan in [policy.best(generator(i)).plan for i in range(10)]),
