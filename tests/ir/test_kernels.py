@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numba.core.caching import CacheImpl
 
-from hsdag.ir.kernels import INTERPRETED_VARIABLE, bare, kernel, run
+from hsdag.ir.kernels import INTERPRETED_VARIABLE, bare, compiling, kernel, run, run_few
 
 
 def one_more(x: int) -> int:
@@ -58,6 +58,19 @@ def test_a_kernel_is_compiled_when_its_calls_have_taken_many_steps(monkeypatch: 
     for _ in range(3):
         run(fresh, 2, np.zeros(2, RECORD), 1.0)
         signatures.append(len(fresh.signatures))
+    assert signatures == [0, 0, 1]
+
+
+def test_what_a_search_calls_a_few_times_is_interpreted_where_all_its_calls_take_few_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(INTERPRETED_VARIABLE, "5")
+    fresh = bare(cast("Any", _fill).py_func)
+    signatures = []
+    with compiling():
+        for steps in (5, 5, 6):
+            run_few(fresh, steps, np.zeros(2, RECORD), 1.0)
+            signatures.append(len(fresh.signatures))
     assert signatures == [0, 0, 1]
 
 
