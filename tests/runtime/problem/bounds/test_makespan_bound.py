@@ -189,3 +189,10 @@ def test_times_between_two_ops_are_at_least_heads_and_tails_and_add_up(seed: int
 
 def test_of_equal_bounds_the_first_counts() -> None:
     assert largest(Bound(2.0, "a"), None, Bound(2.0, "b"), Bound(1.0, "c")).argument == "a"
+
+
+def test_devices_that_are_alike_in_all_are_one_kind_at_the_least_of_their_prices() -> None:
+    times = [[1.0, 9.0, 1.0, 9.0], [2.0, 3.0, 2.0, 3.0]]
+    relaxed = Relaxation.of(ScheduleProblem.from_arrays(times, [(0, 1)]))
+    prices = relaxed.cheapest(np.array([0.4, 0.3, 0.1, 0.2]))
+    assert dict(zip(relaxed.time_s[1].tolist(), prices.tolist(), strict=True)) == {1.0: 0.1, 9.0: 0.2}
