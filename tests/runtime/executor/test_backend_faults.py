@@ -276,3 +276,23 @@ def test_what_was_cancelled_is_not_run_again_behind_the_next_inference(
         assert counted.count == 1
         assert not openvino_backend.LEFT_BEHIND
         assert np.allclose(cancelled.infer(X)[0], expected(X), atol=1e-6)
+
+
+def test_what_is_cancelled_in_a_thread_of_the_plugin_stops_between_two_ops_and_is_not_run_again(
+    core: ov.Core, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(openvino_backend, "LEFT_BEHIND", [None])
+    gate = Gate()
+    first, second = Counted(gate), Counted(bool)
+    model = python_model(first, second)
+    with hsdag.compile_work_conserving(model, placed(model, lambda *_: 0), core) as compiled:
+        request = compiled.create_infer_request()
+        request.start_async(X)
+        assert gate.entered.wait(FOREVER_S)
+        request.cancel()
+        wait_until(lambda: all(attempt.is_cancelled for attempt in compiled._backend._jobs))
+        gate.opened.set()
+        with pytest.raises(ExecutionError, match="was cancelled"):
+            request.wait()
+        wait_until(lambda: not compiled._backend._jobs)
+    assert (first.count, second.count) == (1, 0)

@@ -56,7 +56,7 @@ def test_transfers_are_on_the_link_they_used_with_their_size() -> None:
 def test_the_makespan_is_the_end_of_the_last_task() -> None:
     run = run_once(chain(3), np.array([0.001, 0.001, 0.001]))
     assert run.makespan_s == run.timeline.end_s == run.times[1][2]
-    assert run.makespan_s >= 0.003
+    assert 0.003 <= run.makespan_s < FOREVER_S
 
 
 def test_a_timeline_of_a_failed_run_shows_what_ended() -> None:
