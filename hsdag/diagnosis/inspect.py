@@ -105,7 +105,8 @@ def present_devices() -> DevicesResult:
 
 def zoo() -> ModelsResult:
     """The models and workloads that can be built."""
-    models = [Entry(name=spec.name, summary=spec.summary) for spec in (*MODELS, *LANGUAGE_MODELS)]
+    models = [Entry(name=spec.name, summary=spec.summary) for spec in MODELS]
+    models += [Entry(name=spec.name, summary=spec.summary) for spec in LANGUAGE_MODELS]
     workloads = [Entry(name=spec.name, summary=spec.summary) for spec in WORKLOADS.values()]
     return ModelsResult(models=tuple(models), workloads=tuple(workloads))
 
