@@ -40,7 +40,7 @@ from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.hetero.submodels import SubmodelCollector
-from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
+from hsdag.ir.placement.placement import ModelRecord, Placement
 from hsdag.placing.final import LARGEST_TOLERANCE, SLACK, TOLERANCE_FULL_PRECISION
 from hsdag.runtime.executor.compiling import compile_placed
 from hsdag.runtime.machine.devices import infer_checked
@@ -130,7 +130,7 @@ class Trial:
         specs, model = [DeviceSpec.parse(text) for text in DEVICES], ov.Core().read_model(self.path)
         names = [specs[d].name for d in devices.tolist()]
         placement = Placement(
-            model=ModelRecord.of(self.graph), devices=[DeviceRecord.of(spec) for spec in specs],
+            model=ModelRecord.of(self.graph), devices=list(specs),
             affinity=dict(zip(self.graph.canonical_names, names, strict=True)),
             names=dict(zip(self.graph.canonical_names, self.graph.op_names, strict=True)),
             method="random", seed=0, objective="latency", executor="hetero",

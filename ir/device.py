@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cache, wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import Annotated, Any, ClassVar, ParamSpec, TypeVar
 
-import openvino as ov
+from pydantic import ConfigDict, Field
 
 from hsdag.ir.errors import DeviceError, last_line
 
@@ -60,9 +60,11 @@ class DeviceSpec:
     OpenVINO's own; any other is added by registering the plugin's library again.
     """
 
-    name: str
-    plugin: str
-    properties: Mapping[str, str] = field(default_factory=dict)
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")  # in files
+
+    name: Annotated[str, Field(min_length=1)]
+    plugin: Annotated[str, Field(min_length=1)]
+    properties: dict[str, str] = field(default_factory=dict)
 
     @property
     def is_added(self) -> bool:
@@ -169,6 +171,8 @@ def hetero_properties(specs: Iterable[DeviceSpec], given: Mapping[str, Any] | No
 @cache
 def _settable(plugin: str) -> tuple[str, ...]:
     """Names of the properties of a plugin that can be set, asked once: OpenVINO never frees what it answers."""
+    import openvino as ov  # not at the top: simulators read placements too
+
     found = ov.Core().get_property(plugin, "SUPPORTED_PROPERTIES").items()
     return tuple(str(key) for key, access in found if access == "RW")
 
@@ -178,6 +182,8 @@ def _reset_properties(core: Any, loaded_name: str, spec: DeviceSpec) -> None:
 
     There the properties of ``spec`` are set, too: some give others a value.
     """
+    import openvino as ov
+
     default = ov.Core()
     if spec.properties:
         default.set_property(spec.plugin, dict(spec.properties))

@@ -32,7 +32,7 @@ def placed_by(placement: Placement) -> Devices:
 
 def read_back(kind: str, file: Path, placement: Placement) -> Devices:
     """The devices that ``file``, the first one of an export, tells; ``placement`` only gives OpenVINO's names."""
-    return READERS[kind](file, {device.spec().openvino_name: device.name for device in placement.devices})
+    return READERS[kind](file, {device.openvino_name: device.name for device in placement.devices})
 
 
 def _json(file: Path, names: Devices) -> Devices:

@@ -14,7 +14,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph
-from hsdag.ir.placement.placement import DeviceRecord, ExecutorName, ModelRecord, Placement
+from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
 
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 """With these properties a CPU computes the same however a model is cut."""
@@ -74,7 +74,7 @@ def placement_of(
     graph = graph_of(model)
     return Placement(
         model=ModelRecord.of(graph),
-        devices=[DeviceRecord.of(spec) for spec in specs],
+        devices=list(specs),
         affinity={name: specs[d].name for name, d in zip(graph.canonical_names, devices, strict=True)},
         method="test",
         seed=0,

@@ -242,7 +242,7 @@ def _with_placed(
     used: list[tuple[str, DeviceSpec]] = []
     for name, placement in placements.items():
         for device in placement.devices:
-            spec = canonical(device.spec())
+            spec = canonical(device)
             described.setdefault(spec.name, spec)
             used += [(name, spec)] if device.name in placement.used_devices else []
     alone = tuple(described.get(s.name, s) if s == DeviceSpec(s.name, s.name) else s for s in named)

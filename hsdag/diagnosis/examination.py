@@ -17,7 +17,7 @@ from hsdag.diagnosis.model import ModelReport, examined_model
 from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec
 from hsdag.ir.graph.reader import Shapes, load_model, model_file
 from hsdag.ir.graph.scenario import Scenario
-from hsdag.ir.placement.placement import DeviceRecord, Record
+from hsdag.ir.placement.placement import Record
 from hsdag.runtime.machine.devices import cpu_topology, named_devices
 from hsdag.runtime.machine.usable import usable_memory_bytes
 from hsdag.runtime.measuring.messages import (
@@ -44,7 +44,7 @@ class Host(Record):
     usable_memory_bytes: float
 
 
-class Device(DeviceRecord):
+class Device(DeviceSpec):
     """A device, and what it said; None where it failed."""
 
     facts: DeviceFacts | None
@@ -104,7 +104,7 @@ def examine(
         listed = sorted(_listed(questions), key=lambda name: name.startswith("CPU"))  # HETERO stays on a CPU
         named = named_devices(devices, partition_cpu, listed)
         asked = tuple(_examined_device(questions, spec) for spec in named.placed)
-        loaded = [(device.spec(), device.facts) for device in asked if device.facts is not None]
+        loaded = [(device, device.facts) for device in asked if device.facts is not None]
         specs = [spec for spec, _ in loaded]
         pairs = tuple(_examined_pair(questions, *two) for two in itertools.combinations(specs, 2))
         report = None if model is None else examined_model(questions, model, typical, loaded)
@@ -137,7 +137,7 @@ def _examined_device(questions: Questions, spec: DeviceSpec) -> Device:
     precision = None if facts is None else questions.ask(spec.name, "a small network", ask(Worker.precision, spec))
     if facts is not None and precision is not None:
         questions.findings += of_precision(spec.name, facts, precision)
-    return Device(**DeviceRecord.of(spec).model_dump(), facts=facts, outputs_of_a_small_network=precision)
+    return Device(**spec.model_dump(), facts=facts, outputs_of_a_small_network=precision)
 
 
 def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> Pair:

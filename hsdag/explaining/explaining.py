@@ -259,7 +259,7 @@ def explain_placement(
 
 def _devices_of(placement: Placement) -> DeviceSet:
     """The devices of a placement; a whole device beside parts of it, without ops of a split, is a rival of theirs."""
-    specs, used = [record.spec() for record in placement.devices], placement.used_devices
+    specs, used = placement.devices, placement.used_devices
     parted = {spec.plugin for spec in specs if spec.is_added}
     rivals = [s for s in specs if not s.is_added and s.plugin in parted and (s.name not in used or len(used) == 1)]
     placed = [spec for spec in specs if spec not in rivals or used == (spec.name,)]

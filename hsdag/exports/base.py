@@ -155,4 +155,4 @@ def unplaced_clone(placement: Placement, model: ov.Model) -> ov.Model:
 
 def openvino_names(placement: Placement) -> dict[str, str]:
     """By a device's name in the placement: the name OpenVINO knows it by."""
-    return {device.name: device.spec().openvino_name for device in placement.devices}
+    return {device.name: device.openvino_name for device in placement.devices}

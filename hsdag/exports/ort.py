@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from hsdag.exports.base import Exporter, ModelSource, unplaced_clone
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ModelError, OptionError
 from hsdag.ir.files import new_files
 from hsdag.ir.graph.build import graph_of
-from hsdag.ir.placement.placement import DeviceRecord, Placement
+from hsdag.ir.placement.placement import Placement
 
 ANNOTATION = "layer_ann"
 SETTING = "session.layer_assignment_settings"
@@ -55,7 +56,7 @@ def layer_assignment(placement: Placement) -> str:
     return "; ".join(f"{designator}({', '.join(names)})" for designator, names in annotations.items())
 
 
-def _designator(device: DeviceRecord) -> str:
+def _designator(device: DeviceSpec) -> str:
     """``gpu:1`` for GPU.1 and cuda:1, ``npu`` for NPU."""
     kind, _, number = device.plugin.replace(":", ".").partition(".")
     if kind not in DESIGNATORS:

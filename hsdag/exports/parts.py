@@ -19,11 +19,12 @@ import openvino as ov
 from pydantic import AfterValidator, Field
 
 from hsdag.exports.base import Exporter, ModelSource
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OptionError
 from hsdag.ir.files import new_folder, parse_record, read_text
 from hsdag.ir.graph.build import graph_of, name_uniquely, ordered_ops
 from hsdag.ir.graph.reader import input_name
-from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement, Record
+from hsdag.ir.placement.placement import ModelRecord, Placement, Record
 from hsdag.ir.shards.placed import divided
 from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor
 from hsdag.runtime.executor.merging import plan_cut
@@ -124,7 +125,7 @@ class Part:
     """
 
     model: ov.Model
-    device: DeviceRecord
+    device: DeviceSpec
     sources: Mapping[str, TensorSource]
     ops: tuple[str, ...]
     copies: tuple[str, ...] = ()

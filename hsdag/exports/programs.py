@@ -103,7 +103,7 @@ def _written(text: str, model: ov.Model | None, out_path: Path) -> list[Path]:
 
 def _used_specs(placement: Placement) -> list[DeviceSpec]:
     """The devices that hold at least one op."""
-    return [device.spec() for device in placement.devices if device.name in placement.used_devices]
+    return [device for device in placement.devices if device.name in placement.used_devices]
 
 
 def _added_library(spec: DeviceSpec) -> str | None:

@@ -12,7 +12,7 @@ import openvino as ov
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.reader import Shapes, load_model
-from hsdag.ir.placement.placement import SHARDED_VERSION, DeviceRecord, ModelRecord, Placement, Record, ShardRecord
+from hsdag.ir.placement.placement import SHARDED_VERSION, ModelRecord, Placement, Record, ShardRecord
 from hsdag.ir.shards.placed import records_of
 from hsdag.ir.shards.regions import Scheme
 from hsdag.ir.shards.rewrite import shapes_of
@@ -56,7 +56,7 @@ def divide(
     placement = Placement(
         version=SHARDED_VERSION,
         model=ModelRecord.of(graph, path.stem),
-        devices=[DeviceRecord.of(spec) for spec in specs],
+        devices=list(specs),
         affinity={keys[v]: names[d] for v, d in enumerate(found.devices) if v not in divided},
         names=dict(zip(keys, graph.op_names, strict=True)),
         method="by hand",

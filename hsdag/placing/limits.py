@@ -66,7 +66,7 @@ def _overfull(session: Session, profile: ModelProfile) -> dict[str, str]:
 def disallowed_start(session: Session, start: Placement, profile: ModelProfile) -> str | None:
     """Why the placement to start with can be no answer: it takes more memory than its devices have; None if not."""
     limits, problem = session.memory_limits(profile), session.problem(profile=profile, is_free=True)
-    names = {device.name: device.spec().openvino_name for device in start.devices}
+    names = {device.name: device.openvino_name for device in start.devices}
     chosen = start.devices_of(session.graph)
     index = {spec.name: d for d, spec in enumerate(session.devices.placed)}
     if not limits or not set(chosen) <= set(index):

@@ -153,7 +153,7 @@ def _start(session: Session, options: PlaceOptions) -> dict[str, Candidate]:
         return {}
     searched = {spec.name: spec for spec in session.devices.placed}
     for device in options.start.devices:
-        if device.name in options.start.used_devices and searched.get(device.name) != device.spec():
+        if device.name in options.start.used_devices and searched.get(device.name) != device:
             raise OptionError(
                 f"the placement to start with uses device {device.name!r} as its file describes it, "
                 "which is not searched over; name the same devices with --devices"

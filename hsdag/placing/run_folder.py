@@ -17,12 +17,13 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 import numpy as np
 from pydantic import Field, ValidationError, create_model, model_validator
 
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import FileFormatError, OutputError, SearchError
 from hsdag.ir.files import FileLock, first_problem, read_text, write_atomically
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.graph_file import read_graph_file, write_graph_file
-from hsdag.ir.placement.placement import DeviceRecord, ExecutorName, ModelRecord, Placement, Record
+from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement, Record
 from hsdag.methods.registry import find_preset
 from hsdag.placing.result import PlaceResult, PlanRecord, read_result
 from hsdag.placing.subject import PlacedModel
@@ -67,7 +68,7 @@ class _RunRecord(Record):
     format: Literal["hsdag-run"] = "hsdag-run"
     version: Literal[2] = 2
     model: ModelRecord
-    devices: list[DeviceRecord]
+    devices: list[DeviceSpec]
     placed: list[str] = Field(default_factory=list)
     """Names of the devices that are placed on; the others are rivals, such as the whole CPU."""
     num_units: int
@@ -327,7 +328,7 @@ class RunFolder:
     @cached_property
     def _model(self) -> PlacedModel:
         record, labels, units = self.record, None, None
-        placed = [device.spec() for device in record.devices if device.name in record.placed]
+        placed = [device for device in record.devices if device.name in record.placed]
         names = [spec.name for spec in placed]
         if record.labels is not None:
             labels = OpLabels(**{name: tuple(column) for name, column in record.labels.items()})

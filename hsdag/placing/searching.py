@@ -291,7 +291,7 @@ class Search:
         start, session, problem = self.options.start, self.session, self.problem
         if start is None:
             return []
-        names = {device.name: device.spec().openvino_name for device in start.devices}
+        names = {device.name: device.openvino_name for device in start.devices}
         placement = session.of_units(problem, [names[device] for device in start.devices_of(session.graph)])
         if placement is None:
             note = "the placement to start with is no plan of this search, and takes part in the comparison alone"

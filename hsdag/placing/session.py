@@ -19,7 +19,7 @@ from hsdag.ir.graph.colocation import floating_ops, half_constants, widened
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.graph.reader import Shapes
 from hsdag.ir.graph.scenario import Scenario
-from hsdag.ir.placement.placement import DeviceRecord, ExecutorName, ModelRecord, Placement
+from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
 from hsdag.ir.shards.placed import regions_of
 from hsdag.placing.subject import PlacedModel, read_for_torch, read_model
@@ -119,9 +119,9 @@ class Session:
         self._stack.enter_context(resource)
 
     @property
-    def device_records(self) -> list[DeviceRecord]:
+    def device_records(self) -> list[DeviceSpec]:
         """Every device that may hold the whole model, as a placement file lists them."""
-        return [DeviceRecord.of(spec) for spec in self.devices.all]
+        return list(self.devices.all)
 
     def unsupported_ops(self, spec: DeviceSpec) -> IntArray:
         """Indices of the ops a device does not run; devices that run the same are asked once, since it takes as long
@@ -309,7 +309,7 @@ def peak_of(session: Session, problem: Problem, candidate: Candidate) -> float:
 
 def placed_candidate(session: Session, name: str, placement: Placement, executor: ExecutorName) -> Candidate:
     """A placement file as something to measure. Raises PlacementError when it is for another model."""
-    names = {device.name: canonical(device.spec()).openvino_name for device in placement.devices}
+    names = {device.name: canonical(device).openvino_name for device in placement.devices}
     if placement.shards:
         regions, homes = regions_of(placement, session.graph)
         return Candidate.sharded(regions, homes, list(names.values()))

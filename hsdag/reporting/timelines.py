@@ -74,7 +74,7 @@ def _of_parts(run: RunFolder, costs: WorkConservingCosts, device: IntArray, rank
         return None
     priority = None if ranks is None else ranks.astype(np.float64)
     plan = plan_cut(run.graph, device, run.problem.num_devices, priority, by_load=objective.is_steady)
-    specs = [record.spec() for name in run.problem.devices for record in run.record.devices if record.name == name]
+    specs = [record for name in run.problem.devices for record in run.record.devices if record.name == name]
     return task_graph(plan.cut, specs).timeline(*times, simulated=True)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.errors import DeviceError, OptionError, PlacementError
 from hsdag.ir.files import parse_record, read_text, write_atomically
 from hsdag.ir.graph.colocation import check_colocation
@@ -16,8 +17,6 @@ from hsdag.ir.graph.computation_graph import ComputationGraph
 
 if TYPE_CHECKING:  # what loads OpenVINO is imported where it is used: simulators read placements too
     import openvino as ov
-
-    from hsdag.ir.device import DeviceSpec
 
 FORMAT_NAME: Literal["hsdag-placement"] = "hsdag-placement"
 FORMAT_VERSION: Literal[2] = 2
@@ -66,25 +65,6 @@ class ModelRecord(Record):
         return ",".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in self.input_shapes.items())
 
 
-class DeviceRecord(Record):
-    """A device a placement may name."""
-
-    name: str = Field(min_length=1)
-    plugin: str = Field(min_length=1)
-    properties: dict[str, str] = {}
-
-    @staticmethod
-    def of(spec: DeviceSpec) -> DeviceRecord:
-        """The record of a device."""
-        return DeviceRecord(name=spec.name, plugin=spec.plugin, properties=dict(spec.properties))
-
-    def spec(self) -> DeviceSpec:
-        """The device to register."""
-        from hsdag.ir.device import DeviceSpec
-
-        return DeviceSpec(self.name, self.plugin, self.properties)
-
-
 class LatencyRecord(Record):
     """Seconds per inference; ``measured`` is false for simulated figures."""
 
@@ -131,7 +111,7 @@ class Placement(Record):
     format: Literal["hsdag-placement"] = FORMAT_NAME
     version: Literal[1, 2, 3] = FORMAT_VERSION
     model: ModelRecord
-    devices: list[DeviceRecord] = Field(min_length=1)
+    devices: list[DeviceSpec] = Field(min_length=1)
     affinity: dict[str, str]
     names: dict[str, str] = {}
     method: str
@@ -299,12 +279,11 @@ class Placement(Record):
         does, ModelError where the model does not take that shape, and DeviceError when a device is absent here or
         fails to load.
         """
-        from hsdag.ir.device import hetero_properties
         from hsdag.ir.errors import last_line
         from hsdag.ir.placement.prepared import prepare
 
         fixed, devices = self._openvino_devices(model)
-        specs = [device.spec() for device in self.devices if device.name in self.used_devices]
+        specs = [device for device in self.devices if device.name in self.used_devices]
         placed, target, given = fixed, specs[0].openvino_name, dict(properties or {})
         if len(specs) > 1:
             placed, given = prepare(fixed).place(devices), hetero_properties(specs, properties)
@@ -322,7 +301,7 @@ class Placement(Record):
 
         self.check_openvino()
         fixed = self.fixed(model)
-        names = {device.name: device.spec().openvino_name for device in self.devices}
+        names = {device.name: device.openvino_name for device in self.devices}
         return fixed, [names[device] for device in self.devices_of(graph_of(fixed))]
 
     def fixed(self, model: ov.Model) -> ov.Model:

@@ -80,7 +80,7 @@ def compile_placed(
     """``hsdag.compile_work_conserving`` for a model in memory; ``by_load`` is as for ``plan_cut``."""
     model, placement = divided(placement.fixed(model), placement)
     graph = graph_of(model)
-    specs = {record.name: record.spec() for record in placement.devices if record.name in placement.used_devices}
+    specs = {record.name: record for record in placement.devices if record.name in placement.used_devices}
     devices, ranks = [specs[name].openvino_name for name in placement.devices_of(graph)], placement.priority_of(graph)
     given = core or ov.Core(), model, graph, list(specs.values()), devices, ranks, properties
     return compile_on(*given, by_load=by_load, limit_s=limit_s)

@@ -19,7 +19,7 @@ from scipy.stats import t as student_t
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.files import parse_record, read_text, write_atomically
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.ir.placement.placement import DeviceRecord, Record
+from hsdag.ir.placement.placement import Record
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
 
 MOST_LAUNCH_SHARE = 0.9
@@ -92,7 +92,7 @@ class DeviceProfile:
     compile_s: _Amount = 0.0
     first_s: _Amount = 0.0
     device_bytes: int | None = None
-    device: DeviceRecord = field(kw_only=True)
+    device: DeviceSpec = field(kw_only=True)
     box: Annotated[str | None, Field(exclude=True)] = field(default=None, kw_only=True)
 
 
@@ -201,7 +201,7 @@ class ModelProfile(Record):
     @property
     def devices(self) -> tuple[DeviceSpec, ...]:
         """Those of the times."""
-        return tuple(times.device.spec() for times in self.times)
+        return tuple(times.device for times in self.times)
 
     @property
     def fused(self) -> tuple[tuple[int, ...], ...]:

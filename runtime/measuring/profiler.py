@@ -20,7 +20,6 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
-from hsdag.ir.placement.placement import DeviceRecord
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.measuring.caches import ProfileCache, identity
 from hsdag.runtime.measuring.candidate import Candidate
@@ -206,7 +205,7 @@ class Profiler:
         time_s[~own] = np.nan
         figures = {name: stored[name] for name in FIGURES if name in stored}
         latency_s = float(stored["latency_s"]) if own.all() else None
-        return DeviceProfile(time_s, tuple(fused), latency_s, device=DeviceRecord.of(spec), **figures)
+        return DeviceProfile(time_s, tuple(fused), latency_s, device=spec, **figures)
 
     def _kept(
         self,

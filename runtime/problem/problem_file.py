@@ -10,10 +10,11 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.files import first_problem, parse_document, read_text, write_atomically
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, topological_order
-from hsdag.ir.placement.placement import DeviceRecord, ModelRecord
+from hsdag.ir.placement.placement import ModelRecord
 from hsdag.runtime.problem.cost_model import CostSource
 from hsdag.runtime.problem.schedule_problem import FREE, OpLabels, ScheduleProblem
 
@@ -212,8 +213,7 @@ def _problem(document: ProblemDocument) -> ScheduleProblem:
         source=CostSource(document.source),
         model=document.model,
         devices=tuple(
-            DeviceRecord(name=d.name, plugin=d.plugin or d.name, properties=d.properties or {})
-            for d in document.devices
+            DeviceSpec(name=d.name, plugin=d.plugin or d.name, properties=d.properties or {}) for d in document.devices
         )
         if any(d.plugin for d in document.devices)
         else (),

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike
 
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import (
     BoolArray,
@@ -21,7 +22,7 @@ from hsdag.ir.graph.computation_graph import (
     inverse_of,
     topological_order,
 )
-from hsdag.ir.placement.placement import DeviceRecord, ModelRecord
+from hsdag.ir.placement.placement import ModelRecord
 from hsdag.runtime.objectives import Objective, Quantity
 from hsdag.runtime.problem.cost_model import CostModel, CostSource, excess_of
 
@@ -84,7 +85,7 @@ class ScheduleProblem:
     labels: OpLabels
     source: CostSource = CostSource.FILE
     model: ModelRecord | None = None
-    devices: tuple[DeviceRecord, ...] = ()
+    devices: tuple[DeviceSpec, ...] = ()
     slowdown: FloatArray | None = None  # [D, D]
     power_w: FloatArray | None = None  # [D]
 
@@ -208,9 +209,9 @@ class ScheduleProblem:
         return len(self.device_names)
 
     @property
-    def device_records(self) -> tuple[DeviceRecord, ...]:
+    def device_records(self) -> tuple[DeviceSpec, ...]:
         """[D] the devices as a placement file lists them; where nothing else is known, each is its own plugin."""
-        return self.devices or tuple(DeviceRecord(name=name, plugin=name) for name in self.device_names)
+        return self.devices or tuple(DeviceSpec(name=name, plugin=name) for name in self.device_names)
 
     @cached_property
     def supported(self) -> BoolArray:
@@ -244,7 +245,7 @@ class ScheduleProblem:
         order: IntArray | None = None,
         source: CostSource = CostSource.FILE,
         model: ModelRecord | None = None,
-        devices: tuple[DeviceRecord, ...] = (),
+        devices: tuple[DeviceSpec, ...] = (),
         slowdown: ArrayLike | None = None,
         power_w: ArrayLike | None = None,
     ) -> ScheduleProblem:

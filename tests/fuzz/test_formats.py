@@ -77,7 +77,7 @@ def _read_placement(folder: Path) -> None:
             export_placement(placement, name, folder / f"exported.{name}")
     placement.devices_of(_graph())
     placement.priority_of(_graph())
-    [device.spec() for device in placement.devices]
+    list(placement.devices)
 
 
 def _read_platform(folder: Path) -> None:

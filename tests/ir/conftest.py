@@ -16,7 +16,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
-from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
+from hsdag.ir.placement.placement import ModelRecord, Placement
 
 DEVICES = ("FAST=CPU[INFERENCE_NUM_THREADS=2]", "SLOW=CPU[INFERENCE_NUM_THREADS=1]")
 
@@ -40,7 +40,7 @@ def place() -> Callable[[ov.Model, Callable[[int], str]], Placement]:
         return Placement(
             model=ModelRecord.of(graph),
             devices=[
-                DeviceRecord(
+                DeviceSpec(
                     name=spec.name,
                     plugin=spec.plugin,
                     properties={**spec.properties, "INFERENCE_PRECISION_HINT": "f32"},

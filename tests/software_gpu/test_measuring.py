@@ -10,7 +10,7 @@ import pytest
 import hsdag
 from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.graph.build import read_graph
-from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
+from hsdag.ir.placement.placement import ModelRecord, Placement
 from hsdag.runtime.machine.devices import make_core, resolve_devices
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import Probe, WorkerSetup, ask, worker_client
@@ -29,7 +29,7 @@ def split(tiny_resnet: Path) -> Placement:
     names = graph.canonical_names
     return Placement(
         model=ModelRecord.of(graph),
-        devices=[DeviceRecord.of(spec) for spec in parse_devices(DEVICES)],
+        devices=list(parse_devices(DEVICES)),
         affinity={name: "AB"[2 * k // len(names)] for k, name in enumerate(names)},
         method="by hand",
         seed=0,

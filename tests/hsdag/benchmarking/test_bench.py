@@ -14,7 +14,7 @@ from hsdag.cli.app import run
 from hsdag.ir.device import parse_devices
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import read_graph
-from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
+from hsdag.ir.placement.placement import ModelRecord, Placement
 
 PARTS = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1],C=CPU[INFERENCE_NUM_THREADS=2]"
 
@@ -31,7 +31,7 @@ def on_a(tiny_resnet: Path) -> Placement:
     graph = read_graph(tiny_resnet)
     return Placement(
         model=ModelRecord.of(graph),
-        devices=[DeviceRecord.of(spec) for spec in parse_devices(PARTS)],
+        devices=list(parse_devices(PARTS)),
         affinity=dict.fromkeys(graph.canonical_names, "A"),
         method="by hand",
         seed=0,

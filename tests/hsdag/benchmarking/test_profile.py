@@ -14,11 +14,11 @@ import pytest
 from hsdag.benchmarking.profile import ProfileResult, heaviest_ops, random_placements
 from hsdag.cli.app import run
 from hsdag.cli.profile import show_profile
-from hsdag.ir.device import parse_devices
+from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.graph.build import fingerprint, read_graph
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
+from hsdag.ir.placement.placement import ModelRecord, Placement
 from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.problem.cost_model import CostSource
 from hsdag.runtime.problem.problem_file import read_problem
@@ -108,7 +108,7 @@ def test_a_platform_and_devices_of_this_machine_exclude_each_other(
     assert "--platform brings its own devices" in capsys.readouterr().err
 
 
-A, B = DeviceRecord(name="A", plugin="A"), DeviceRecord(name="B", plugin="B")
+A, B = DeviceSpec(name="A", plugin="A"), DeviceSpec(name="B", plugin="B")
 
 
 def two_devices() -> ModelProfile:
@@ -182,7 +182,7 @@ def test_a_measured_trace_holds_the_ops_of_every_device_and_says_measured(
     devices = ["AB"[int(u >= units.graph.num_ops // 2)] for u in units.partition.labels.tolist()]
     placement = Placement(
         model=ModelRecord(name="tiny", fingerprint=fingerprint(graph)),
-        devices=[DeviceRecord.of(spec) for spec in parse_devices(parts)],
+        devices=list(parse_devices(parts)),
         affinity=dict(zip(graph.canonical_names, devices, strict=True)),
         method="by hand",
         seed=0,

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from hsdag.cli.app import run
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import read_graph
-from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
+from hsdag.ir.placement.placement import ModelRecord, Placement
 
 pytestmark = pytest.mark.usefixtures("short_comparisons")
 
@@ -30,7 +31,7 @@ def test_a_placement_is_loaded_once(
 ) -> None:
     path = tmp_path / "p.json"
     graph = read_graph(tiny_resnet)
-    devices, affinity = [DeviceRecord(name="CPU", plugin="CPU")], dict.fromkeys(graph.canonical_names, "CPU")
+    devices, affinity = [DeviceSpec(name="CPU", plugin="CPU")], dict.fromkeys(graph.canonical_names, "CPU")
     Placement(
         model=ModelRecord.of(graph),
         devices=devices,

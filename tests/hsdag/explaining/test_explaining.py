@@ -13,9 +13,10 @@ import pytest
 
 from hsdag.explaining.explaining import Case
 from hsdag.explaining.explanation import Explanation
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
-from hsdag.ir.placement.placement import DeviceRecord, ExecutorName, LatencyRecord, ModelRecord, Placement
+from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, ModelRecord, Placement
 from hsdag.placing.result import PlaceResult, PlanRecord, Row
 from hsdag.placing.subject import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
@@ -62,7 +63,7 @@ def problem_of(graph: ComputationGraph, time_s: np.ndarray) -> Problem:
 def case_of(graph: ComputationGraph, devices: str, time_s: np.ndarray, executor: ExecutorName = "hetero") -> Case:
     placement = Placement(
         model=ModelRecord.of(graph),
-        devices=[DeviceRecord(name=name, plugin="CPU") for name in "ABC"],
+        devices=[DeviceSpec(name=name, plugin="CPU") for name in "ABC"],
         affinity=dict(zip(graph.canonical_names, devices, strict=True)),
         method="auto",
         seed=0,

@@ -13,10 +13,11 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from openvino import opset13 as op
 
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
-from hsdag.ir.placement.placement import DeviceRecord, Placement
+from hsdag.ir.placement.placement import Placement
 from tests.runtime.executor.random_models import models
 
 Place = Callable[[ov.Model, Callable[[int], str]], Placement]
@@ -112,7 +113,7 @@ def test_the_device_a_map_gives_a_floating_op_does_not_matter(
 
 def test_a_device_that_is_absent_is_named(core: ov.Core, model: ov.Model, place: Place) -> None:
     placement = place(model, lambda _: "FAST")
-    devices = [DeviceRecord(name="FAST", plugin="CPU", properties={"NO_SUCH_KEY": "1"})]
+    devices = [DeviceSpec(name="FAST", plugin="CPU", properties={"NO_SUCH_KEY": "1"})]
     with pytest.raises(DeviceError, match="device 'FAST'"):
         placement.model_copy(update={"devices": devices}).compile(ov.Core(), model)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -121,12 +122,9 @@ def test_devices_have_the_names_that_onnx_runtime_knows_them_by(place: Place, on
         (("CPU", "GPU"), "cpu(=FAST); gpu(=SLOW)"),
         (("cuda:0", "cpu"), "gpu:0(=FAST); cpu(=SLOW)"),
     ):
-        devices = [
-            device.model_copy(update={"plugin": plugin})
-            for device, plugin in zip(placement.devices, plugins, strict=True)
-        ]
+        devices = [replace(device, plugin=plugin) for device, plugin in zip(placement.devices, plugins, strict=True)]
         assert layer_assignment(placement.model_copy(update={"devices": devices})) == setting
-    odd = [device.model_copy(update={"plugin": "TEMPLATE"}) for device in placement.devices]
+    odd = [replace(device, plugin="TEMPLATE") for device in placement.devices]
     with pytest.raises(OptionError, match="no name for device 'FAST' over 'TEMPLATE'"):
         layer_assignment(placement.model_copy(update={"devices": odd}))
 
@@ -135,7 +133,7 @@ def test_a_name_that_the_setting_cannot_hold_is_refused(place: Place, onnx_file:
     from hsdag.exports.ort import layer_assignment
 
     placement = halves(place, onnx_file)
-    devices = [device.model_copy(update={"name": f"{device.name};1"}) for device in placement.devices]
+    devices = [replace(device, name=f"{device.name};1") for device in placement.devices]
     affinity = {op: f"{device};1" for op, device in placement.affinity.items()}
     with pytest.raises(OptionError, match=r"cannot read a device's name .*'FAST;1'"):
         layer_assignment(placement.model_copy(update={"devices": devices, "affinity": affinity}))

@@ -19,7 +19,7 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.reader import load_model
-from hsdag.ir.placement.placement import DeviceRecord, ModelRecord
+from hsdag.ir.placement.placement import ModelRecord
 from hsdag.placing.final import Check, FinalResult, final_comparison
 from hsdag.placing.place import run_place
 from hsdag.runtime.measuring.candidate import Candidate
@@ -188,7 +188,7 @@ def test_the_placement_that_serves_takes_part_and_stays_where_nothing_is_faster(
     device = np.where(units < units.max() // 2, "A", "B").tolist()
     start = hsdag.Placement(
         model=ModelRecord.of(graph),
-        devices=[DeviceRecord.of(spec) for spec in parse_devices(specs)],
+        devices=list(parse_devices(specs)),
         affinity=dict(zip(graph.canonical_names, device, strict=True)),
         method="by hand",
         seed=7,

@@ -13,8 +13,9 @@ import pytest
 import torch
 
 import hsdag
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import FileFormatError, OutputError, SearchError
-from hsdag.ir.placement.placement import DeviceRecord, ModelRecord
+from hsdag.ir.placement.placement import ModelRecord
 from hsdag.placing import run_folder
 from hsdag.placing.result import PlaceResult, read_result
 from hsdag.placing.run_folder import RunFolder, RunRecord
@@ -26,7 +27,7 @@ from hsdag.scoring.recording import Event
 pytestmark = pytest.mark.usefixtures("short_comparisons")
 RECORD = RunRecord(
     model=ModelRecord(name="m", fingerprint="sha256:" + "0" * 64),
-    devices=[DeviceRecord(name="A", plugin="CPU"), DeviceRecord(name="B", plugin="CPU")],
+    devices=[DeviceSpec(name="A", plugin="CPU"), DeviceSpec(name="B", plugin="CPU")],
     method="hsdag",
     preset="default",
     seed=0,
@@ -191,7 +192,7 @@ def test_the_next_search_may_begin_as_soon_as_one_has_ended(tmp_path: Path) -> N
 
 
 def test_any_number_of_devices_can_be_written(tmp_path: Path) -> None:
-    many = [DeviceRecord(name=f"D{i}", plugin="CPU") for i in range(50)]
+    many = [DeviceSpec(name=f"D{i}", plugin="CPU") for i in range(50)]
     folder = RunFolder.create(tmp_path / "many", RECORD.model_copy(update={"devices": many}))
     event = Event(Plan(np.array([0, 49, 36])), Score(1.0), 1.0)
     folder.append(event)

@@ -236,7 +236,7 @@ def test_a_method_with_an_order_writes_a_priority_that_bench_honours(
     assert placement.priority is not None
     assert set(placement.priority) == set(placement.affinity)
     placement.save(tmp_path / "p.json")
-    with Session(branches, DeviceSet(tuple(record.spec() for record in placement.devices), ())) as session:
+    with Session(branches, DeviceSet(tuple(placement.devices), ())) as session:
         candidate = placed_candidate(session, "p", Placement.load(tmp_path / "p.json"), "work-conserving")
     assert candidate.priority == tuple(placement.priority[name] for name in session.graph.canonical_names)
     assert any(
@@ -274,7 +274,7 @@ def test_costs_are_of_the_cut_that_runs_where_shapes_hang_on_the_data(counting: 
 
 def test_throughput_is_measured_with_the_cut_of_the_objective(split: Placement, tiny_resnet: Path) -> None:
     documents = [split.model_copy(update={"objective": name}) for name in ("latency", "throughput")]
-    with Session(tiny_resnet, DeviceSet(tuple(record.spec() for record in split.devices), ())) as session:
+    with Session(tiny_resnet, DeviceSet(tuple(split.devices), ())) as session:
         found = [placed_candidate(session, "p", p, "work-conserving") for p in documents]
     assert [candidate.by_load for candidate in found] == [False, True]
     with hsdag.compile_work_conserving(tiny_resnet, documents[1]) as compiled:

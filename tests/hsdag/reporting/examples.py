@@ -9,7 +9,7 @@ import numpy as np
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement, SpeedupRecord
+from hsdag.ir.placement.placement import ModelRecord, Placement, SpeedupRecord
 from hsdag.placing.result import Member, PlaceResult, Row, Tally, TimelineRecord
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
@@ -54,7 +54,7 @@ def event(elapsed_s: float, score: Score) -> Event:
 
 PLACEMENT = Placement(
     model=ModelRecord.of(GRAPH),
-    devices=[DeviceRecord.of(spec) for spec in DEVICES],
+    devices=list(DEVICES),
     affinity={GRAPH.canonical_names[v]: (FAST, SLOW)[d] for v, d in enumerate(DEVICE.tolist())},
     method="auto",
     seed=0,
@@ -77,14 +77,14 @@ RESULT = PlaceResult.model_construct(
 )
 PROFILE = ModelProfile(
     devices=tuple(
-        DeviceProfile(time_s, (), None, 0.0, 20, 0, None, device=DeviceRecord.of(spec))
+        DeviceProfile(time_s, (), None, 0.0, 20, 0, None, device=spec)
         for spec, time_s in zip(DEVICES, TIME_S.T, strict=True)
     ),
     links=LinkProfile(np.full(2, 1e-4), np.full((2, 2), 1e-5), np.full((2, 2), 1e9)),
 )
 RECORD = RunRecord(
     model=ModelRecord.of(GRAPH),
-    devices=[DeviceRecord.of(spec) for spec in DEVICES],
+    devices=list(DEVICES),
     placed=[FAST, SLOW],
     num_units=4,
     model_path=f"{EVIL}.xml",

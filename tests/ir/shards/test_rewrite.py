@@ -10,10 +10,11 @@ import pytest
 from openvino import opset13 as op
 
 import hsdag
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
-from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
+from hsdag.ir.placement.placement import ModelRecord, Placement
 from hsdag.ir.shards.placed import divided, records_of, regions_of
 from hsdag.ir.shards.regions import Region, Shapes
 from hsdag.ir.shards.rewrite import shapes_of, shard
@@ -127,7 +128,7 @@ def placement_of(model: ov.Model, region: Region) -> Placement:
     return Placement(
         version=3,
         model=ModelRecord.of(graph),
-        devices=[DeviceRecord(name=name, plugin="CPU", properties=properties) for name in DEVICES[:2]],
+        devices=[DeviceSpec(name=name, plugin="CPU", properties=properties) for name in DEVICES[:2]],
         affinity={names[v]: "A" for v in range(graph.num_ops) if v not in inside},
         method="test",
         seed=0,

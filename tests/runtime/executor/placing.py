@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
-from hsdag.ir.placement.placement import DeviceRecord, ModelRecord, Placement
+from hsdag.ir.placement.placement import ModelRecord, Placement
 
 Arrays = list[NDArray[Any]]
 
@@ -43,7 +43,7 @@ def placed(
     device = {s: chosen[device_of(name, s) % len(chosen)].name for s, name in first.items()}
     return Placement(
         model=ModelRecord.of(graph),
-        devices=[DeviceRecord.of(spec) for spec in chosen],
+        devices=list(chosen),
         affinity={name: device.get(s, chosen[0].name) for name, s in zip(graph.canonical_names, sets, strict=True)},
         method="test",
         seed=0,

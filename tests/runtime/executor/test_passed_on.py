@@ -74,9 +74,9 @@ def test_hetero_is_right_where_a_convert_of_no_effect_was_placed_apart() -> None
     model, core = tanh_and(BUILDERS["a Convert"]), ov.Core()
     placement = placed(model, lambda name, _: int(name != "x"))
     for device in placement.devices:
-        device.spec().register(core)
+        device.register(core)
     prepared = prepare(model)
-    names = {device.name: device.spec().openvino_name for device in placement.devices}
+    names = {device.name: device.openvino_name for device in placement.devices}
     apart = prepared.place([names[name] for name in placement.devices_of(prepared.graph)])
     request = core.compile_model(apart, f"HETERO:{','.join(names.values())}").create_infer_request()
     assert_right(model, lambda x: request.infer({0: x}).to_tuple(), [72, 48])

@@ -9,7 +9,6 @@ import openvino as ov
 import pytest
 
 from hsdag.ir.device import DeviceSpec, parse_devices
-from hsdag.ir.placement.placement import DeviceRecord
 from hsdag.runtime.machine.devices import make_core
 from hsdag.runtime.measuring.messages import Probe, Probed
 from hsdag.runtime.measuring.probes import handing_over
@@ -76,7 +75,7 @@ def test_cpu_devices_have_no_memory_that_spares_copies() -> None:
 
 def test_an_executor_that_starts_every_op_pays_a_launch_at_crossings_alone() -> None:
     ops_s = np.array([[1e-3, 2e-3], [3e-3, 5e-3]])
-    devices = [DeviceRecord(name=name, plugin="cpu") for name in "AB"]
+    devices = [DeviceSpec(name=name, plugin="cpu") for name in "AB"]
     times = tuple(DeviceProfile(ops_s[:, d], (), None, 0.0, 3, 0, None, device=devices[d]) for d in range(2))
     links = LinkProfile(np.array([1e-4, 2e-4]), np.full((2, 2), 1e-5), np.full((2, 2), 1e9))
     costs = ModelProfile(devices=times, links=links).op_by_op_costs()

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import FileFormatError
-from hsdag.ir.placement.placement import DeviceRecord
 from hsdag.runtime.measuring.profile import (
     Contention,
     DeviceProfile,
@@ -20,8 +20,8 @@ from hsdag.runtime.measuring.profile import (
 )
 
 DEVICES = [
-    DeviceRecord(name="A", plugin="CPU", properties={"INFERENCE_NUM_THREADS": "1"}),
-    DeviceRecord(name="GPU.0", plugin="GPU.0"),
+    DeviceSpec(name="A", plugin="CPU", properties={"INFERENCE_NUM_THREADS": "1"}),
+    DeviceSpec(name="GPU.0", plugin="GPU.0"),
 ]
 TIMES = (
     DeviceProfile(np.array([1e-3, np.nan]), ((0, 1),), None, 0.1, 5, 100, None, 0.5, 0.01, 7, device=DEVICES[0]),
