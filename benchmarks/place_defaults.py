@@ -87,7 +87,7 @@ def judge(name: str, folder: Path, arguments: argparse.Namespace) -> bool:
     splits = {label: each for label, each in placements.items() if len(set(each.affinity.values())) > 1}
     devices = resolve_devices(DEVICES, None).all
     result = hsdag.bench(model, splits, devices, time=f"{4 * (len(splits) + len(devices))}s")
-    latency_s = {row.name: row.latency.median_s for row in result.rows}
+    latency_s = {row.name: row.median_s for row in result.rows}
     for label, placement in placements.items():
         latency_s.setdefault(label, latency_s.get(next(iter(placement.affinity.values())), float("inf")))
     worst_s = max(latency_s[f"run {i}"] for i in range(arguments.runs))
