@@ -363,7 +363,7 @@ def bound_of(problem: Problem, costs: PlacementCosts, value: float) -> BoundSaid
     assert priced.costs is not None
     if isinstance(costs, HeteroCosts):
         in_turn = replace(priced, hetero=costs, semantics=Semantics(execution=Execution.SEQUENTIAL))
-        seconds, _ = proven_bound(in_turn, priced.costs)
+        seconds = proven_bound(in_turn, priced.costs)
         found = None if seconds is None else Bound(seconds, "the minimum cut")
     else:
         num = problem.num_devices

@@ -19,7 +19,7 @@ import numpy as np
 from ortools.graph.python.max_flow import SimpleMaxFlow
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.ir.kernels import bare, inlined, kernel, run_few
+from hsdag.ir.kernels import bare, kernel, run_few
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 TOTAL_BITS = 59
@@ -144,22 +144,12 @@ def readers(problem: ScheduleProblem) -> tuple[IntArray, IntArray, IntArray, Flo
 def _all_sent_s(t: BoundaryCosts, placement: IntArray, reached: IntArray) -> float:
     total_s = 0.0
     for q in range(len(t.source)):
-        total_s += sent_s(t, q, placement, reached)
-    return total_s
-
-
-@inlined
-def sent_s(t: BoundaryCosts, q: int, placement: IntArray, reached: IntArray) -> float:
-    """Seconds of the transfers of result q; ``reached`` [D] is scratch without q in it.
-
-    The first reader found on a device needs most.
-    """
-    home, total_s = placement[t.source[q]], 0.0
-    for k in range(t.first[q], t.first[q + 1]):
-        away = placement[t.reader[k]]
-        if away != home and reached[away] != q:
-            reached[away] = q
-            total_s += t.latency_s[home, away] + t.size_bytes[k] * t.s_per_byte[home, away]
+        home = placement[t.source[q]]
+        for k in range(t.first[q], t.first[q + 1]):  # the first reader on a device needs most
+            away = placement[t.reader[k]]
+            if away != home and reached[away] != q:
+                reached[away] = q
+                total_s += t.latency_s[home, away] + t.size_bytes[k] * t.s_per_byte[home, away]
     return total_s
 
 

@@ -11,9 +11,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.ir.kernels import kernel
 from hsdag.methods.cuts.alpha_expansion import best_cut, expanded
-from hsdag.methods.cuts.cut_graph import BoundaryCosts, sent_s
+from hsdag.methods.cuts.cut_graph import BoundaryCosts
 from hsdag.scoring.memory import MemoryCheck, over_memory
 
 NUM_RAISES, NUM_HALVINGS = 16, 10
@@ -130,54 +129,13 @@ def _relieve(costs: BoundaryCosts, held_bytes: FloatArray, placement: IntArray, 
 
 
 def move_costs_s(costs: BoundaryCosts, placement: IntArray) -> FloatArray:
-    """[N, D] what a placement costs more with one op on another device; infinite where that does not support it."""
-    results = np.repeat(np.arange(len(costs.source)), np.diff(costs.first))
-    own = np.searchsorted(costs.source, np.arange(costs.num_ops + 1)).astype(np.int64)
-    by_reader = np.argsort(costs.reader, kind="stable")
-    first_read = np.searchsorted(costs.reader[by_reader], np.arange(costs.num_ops + 1)).astype(np.int64)
-    labels = np.ascontiguousarray(placement, dtype=np.int64).copy()
-    extra_s = _move_costs_s(costs, labels, own, first_read, results[by_reader])
-    return extra_s + _change_costs_s(costs, labels)
+    """[N, D] what a placement costs more with one op on another device; infinite where that does not support it.
 
-
-def _change_costs_s(costs: BoundaryCosts, placement: IntArray) -> FloatArray:
-    """[N, D] what changes of device cost more with one op on another device."""
-    line, devices = placement[costs.order], np.arange(costs.num_devices)
-    around_s = np.zeros((costs.num_ops, costs.num_devices))
-    around_s[1:] += np.where(line[:-1, None] != devices, costs.change_s, 0.0)
-    around_s[:-1] += np.where(devices != line[1:, None], costs.change_s[line[1:], None], 0.0)
-    extra_s = np.empty_like(around_s)
-    extra_s[costs.order] = around_s - np.take_along_axis(around_s, line[:, None], axis=1)
-    return extra_s
-
-
-@kernel
-def _move_costs_s(
-    t: BoundaryCosts, placement: IntArray, own: IntArray, first_read: IntArray, read: IntArray
-) -> FloatArray:
-    """See ``move_costs_s``; op v has the results from ``own[v]`` to ``own[v + 1] - 1``.
-
-    It reads ``read[first_read[v]:first_read[v + 1]]``.
+    Launches are left out, and a result counts for each of its readers.
     """
-    extra_s = np.zeros(t.time_s.shape)
-    for v in range(len(placement)):
-        home, near = placement[v], read[first_read[v] : first_read[v + 1]]
-        before_s = t.time_s[v, home] + _near_s(t, own[v], own[v + 1], near, placement)
-        for d in range(t.time_s.shape[1]):
-            if d != home:
-                placement[v] = d
-                extra_s[v, d] = t.time_s[v, d] + _near_s(t, own[v], own[v + 1], near, placement) - before_s
-        placement[v] = home
-    return extra_s
-
-
-@kernel
-def _near_s(t: BoundaryCosts, begin: int, end: int, near: IntArray, placement: IntArray) -> float:
-    """Seconds of the transfers of the results from ``begin`` to ``end - 1`` and of those in ``near``."""
-    reached = np.full(len(t.latency_s), -1, dtype=np.int64)
-    total_s = 0.0
-    for q in range(begin, end):
-        total_s += sent_s(t, q, placement, reached)
-    for i in range(len(near)):
-        total_s += sent_s(t, near[i], placement, reached)
-    return total_s
+    source, size = np.repeat(costs.source, np.diff(costs.first)), costs.size_bytes[:, None]
+    home, away = placement[source], placement[costs.reader]
+    seconds = costs.time_s.copy()
+    np.add.at(seconds, costs.reader, costs.latency_s[home] + size * costs.s_per_byte[home])
+    np.add.at(seconds, source, costs.latency_s[:, away].T + size * costs.s_per_byte[:, away].T)
+    return np.asarray(seconds - np.take_along_axis(seconds, placement[:, None], axis=1), dtype=np.float64)

@@ -52,12 +52,6 @@ TOTAL_BITS = 50
 MAX_ORDERED = 6
 """Devices up to which all their orders are tried; more are taken by speed, the fastest first."""
 
-EVENLY = 0.05
-"""Stages in turn may take this much longer where they fill memory more evenly: profiled times are no more exact."""
-
-FINELY = 0.01
-"""How exactly the least share of all memories that suffices is found."""
-
 UNABLE = np.int64(2**60)
 """Ticks of an op that its device does not support: no period is as long."""
 
@@ -242,23 +236,10 @@ def balanced_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
 def quickest_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
     """The placement [N] of ops whose stages take least in turn, over all orders of up to ``MAX_ORDERED`` devices.
 
-    The weights of a stage stay within ``memory_bytes`` [D]. Of placements that take at most ``EVENLY`` longer, it is
-    one whose fullest device is least full. None where no partition stays within.
+    The weights of a stage stay within ``memory_bytes`` [D]. None where no partition does so.
     """
-    plan = _Plan(line, memory_bytes)
-    least = plan.in_turn()
-    if least is None:
-        return None
-    stages, allowed = least[0], int(least[1] * (1 + EVENLY))
-    low, high = 0.0, 1.0
-    while np.isfinite(memory_bytes).any() and high - low > FINELY:
-        middle = 0.5 * (low + high)
-        found = _Plan(line, middle * memory_bytes).in_turn()
-        if found is None or found[1] > allowed:
-            low = middle
-        else:
-            stages, high = found[0], middle
-    return line.of_ops(stages)
+    stages = _Plan(line, memory_bytes).in_turn()
+    return None if stages is None else line.of_ops(stages)
 
 
 class _Plan:
@@ -290,8 +271,8 @@ class _Plan:
                     break
         return devices
 
-    def in_turn(self) -> tuple[IntArray, int] | None:
-        """[N] the device of each place for which all stages together take least, and their ticks."""
+    def in_turn(self) -> IntArray | None:
+        """[N] the device of each place for which all stages together take least; None where they take no device."""
         line, weights, num = self._line, self._weights, len(self._line.order)
         start = np.full(num + 1, UNABLE)
         start[0] = 0
@@ -316,7 +297,7 @@ class _Plan:
             begin, d = int(last[bits][0][end]), int(last[bits][1][end])
             devices[begin:end] = d
             bits, end = bits & ~(1 << d), begin
-        return devices, int(ticks[(1 << self._num) - 1][num])
+        return devices
 
     def _far(self, period: int) -> IntArray:
         """[D, N + 1] how far the stages of each device reach that start at a place or before."""

@@ -60,10 +60,9 @@ class MilpSplitPlacer(CpSatMethod[NoOptions]):
         if not is_chain:
             return
         left_s = search.left_s()
-        num_workers = limits.num_workers if limits.pool is None else limits.pool.num_workers
-        each_s = min(MODULE_S, max(left_s * num_workers / (len(gaps) * formulation.problem.num_devices**2), LEAST_S))
-        of_module, deadline, pool = Limits(min(each_s, left_s), 1, limits.seed), search.deadline, limits.pool
-        with ModuleSolver(of_module, limits.num_workers, deadline=deadline, on_wait=search.wake, pool=pool) as solver:
+        share_s = left_s * limits.num_workers / (len(gaps) * formulation.problem.num_devices**2)
+        of_module = Limits(min(MODULE_S, max(share_s, LEAST_S), left_s), 1, limits.seed)
+        with ModuleSolver(of_module, limits.num_workers, deadline=search.deadline, on_wait=search.wake) as solver:
             answer = solve_chain(formulation, found, solver)
         if answer.device is not None and answer.start_s is not None:
             search.consider(answer.device, answer.start_s)

@@ -23,7 +23,6 @@ from hsdag.methods.exact.solving import POLL_S, solve_model
 from hsdag.methods.incumbent import Limits
 from hsdag.runtime.problem.bounds.simple import critical_path_s
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.workers.pool import Exchange, Job, Pool
 
 
 def pivots(f: Formulation) -> list[int]:
@@ -46,10 +45,6 @@ def pivots(f: Formulation) -> list[int]:
     return found
 
 
-GRACE_S = 1.0
-"""What workers may take beyond the deadline until nobody waits for them any more."""
-
-
 @dataclass(frozen=True, eq=False)
 class ModuleAnswer:
     """The best schedule of a module, if one was found, and what no schedule of it beats."""
@@ -64,8 +59,7 @@ class ModuleSolver(AbstractContextManager["ModuleSolver"]):
     """Solves modules of one problem on threads, equal ones once.
 
     What is not begun before ``deadline``, a moment of time.monotonic(), gets the longest path for a bound. Who waits
-    for an answer calls ``on_wait`` every so often, and may be ended by what it raises. With a ``pool``, its workers
-    solve the modules in place of threads; what they have not solved by the deadline gets the longest path, too.
+    for an answer calls ``on_wait`` every so often, and may be ended by what it raises.
     """
 
     def __init__(
@@ -75,63 +69,35 @@ class ModuleSolver(AbstractContextManager["ModuleSolver"]):
         *,
         deadline: float = np.inf,
         on_wait: Callable[[], None] = lambda: None,
-        pool: Pool | None = None,
     ) -> None:
         self._limits, self._deadline, self._on_wait = limits, deadline, on_wait
-        self._threads, self._pool = ThreadPoolExecutor(num_threads), pool
+        self._threads = ThreadPoolExecutor(num_threads)
         self._known: dict[bytes, Future[ModuleAnswer]] = {}
 
     def __exit__(self, *_: object) -> None:
         self._threads.shutdown(wait=True, cancel_futures=True)
-        for future in self._known.values():
-            future.cancel()
 
     def submit(self, module: ScheduleProblem, pinned: dict[int, int]) -> Callable[[], ModuleAnswer]:
         """Begin to solve a module with some ops pinned to devices; what waits for the answer."""
         key = _identity(module, pinned)
         if key not in self._known:
-            job = ModuleJob(module, pinned, self._limits)
-            if self._pool is None:
-                self._known[key] = self._threads.submit(lambda: job.solved(self._left_s()))
-            else:
-                self._known[key] = self._pool.submit(job.within(self._left_s()))
-        return partial(self._answer, self._known[key], module)
+            self._known[key] = self._threads.submit(self._solved, module, pinned)
+        return partial(self._answer, self._known[key])
 
-    def _left_s(self) -> float:
-        return self._deadline - time.monotonic()
-
-    def _answer(self, future: Future[ModuleAnswer], module: ScheduleProblem) -> ModuleAnswer:
+    def _answer(self, future: Future[ModuleAnswer]) -> ModuleAnswer:
         while not wait([future], POLL_S).done:
             self._on_wait()
-            if self._left_s() < -GRACE_S and future.cancel():
-                break  # ``wait`` does not count it as done
-        return ModuleAnswer(critical_path_s(module)) if future.cancelled() else future.result()
+        return future.result()
 
-
-@dataclass(frozen=True, eq=False)
-class ModuleJob(Job[ModuleAnswer]):
-    """A module with some ops pinned to devices."""
-
-    module: ScheduleProblem
-    pinned: dict[int, int]
-    limits: Limits
-
-    def within(self, seconds: float) -> ModuleJob:
-        """The same with so many seconds at most."""
-        return replace(self, limits=replace(self.limits, seconds=min(self.limits.seconds, seconds)))
-
-    def run(self, exchange: Exchange) -> ModuleAnswer:  # noqa: ARG002
-        """The answer on a worker."""
-        return self.solved(self.limits.seconds)
-
-    def solved(self, left_s: float) -> ModuleAnswer:
-        """The answer within so many seconds."""
-        if any(np.isnan(self.module.time_s[i, d]) for i, d in self.pinned.items()):
+    def _solved(self, module: ScheduleProblem, pinned: dict[int, int]) -> ModuleAnswer:
+        if any(np.isnan(module.time_s[i, d]) for i, d in pinned.items()):
             return ModuleAnswer(float("inf"))
+        left_s = self._deadline - time.monotonic()
         if left_s <= 0:
-            return ModuleAnswer(critical_path_s(self.module))
-        model = IntervalModel(Formulation(self.module), generous_horizon_s(self.module), pinned=self.pinned)
-        answer, tick_s = solve_model(model, self.within(left_s).limits), model.ticks.length_s
+            return ModuleAnswer(critical_path_s(module))
+        model = IntervalModel(Formulation(module), generous_horizon_s(module), pinned=pinned)
+        limits = replace(self._limits, seconds=min(self._limits.seconds, left_s))
+        answer, tick_s = solve_model(model, limits), model.ticks.length_s
         if answer.solution is None or answer.value is None:
             return ModuleAnswer(answer.bound * tick_s)
         return ModuleAnswer(answer.bound * tick_s, answer.value * tick_s, *answer.solution)

@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.methods.incumbent import Status
 from hsdag.methods.names import method_names
-from hsdag.methods.registry import find_method
+from hsdag.methods.registry import find_method, make_placer
 from hsdag.models import find_workload
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
+from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import Score
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Watcher
@@ -113,6 +114,14 @@ def test_an_interrupt_at_any_moment_leaves_the_best_that_was_evaluated(
         check(solution)
         assert solution.value_s is not None
         assert solution.value_s <= min(known_s)
+
+
+@pytest.mark.parametrize("method", [name for name in method_names() if find_method(name).needs_costs])
+def test_unknown_costs_are_answered_with_what_to_do(method: str) -> None:
+    problem = random_problem(1, 3, 2)
+    units = replace(problem_of(problem, FOR.get(method, LATENCY)), costs=None)
+    with pytest.raises(OptionError, match=f"^method '{method}' needs the costs .* use --reward hybrid or a problem"):
+        make_placer(method).search(units, ScheduleEvaluator(problem, Semantics()))
 
 
 EXECUTIONS = [

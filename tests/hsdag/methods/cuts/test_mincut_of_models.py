@@ -108,10 +108,10 @@ def test_launches_of_a_network_are_counted_as_hetero_makes_submodels(seed: int, 
 
 
 @settings(max_examples=SOME)
-@given(st.integers(0, 2**32), st.integers(3, 9), st.sampled_from([2, 3]))
-def test_the_bound_is_below_whatever_hetero_makes_of_any_placement(seed: int, num_ops: int, num_devices: int) -> None:
-    problem, hetero = random_problem(seed, min(num_ops, 6) if num_devices == 3 else num_ops, num_devices)
-    every = itertools.product(range(num_devices), repeat=min(problem.num_units, 10))
+@given(st.integers(0, 2**32), st.integers(3, 9))
+def test_the_bound_is_below_whatever_hetero_makes_of_any_placement(seed: int, num_ops: int) -> None:
+    problem, hetero = random_problem(seed, num_ops)
+    every = itertools.product(range(2), repeat=min(problem.num_units, 10))
     rest = np.zeros(max(problem.num_units - 10, 0), dtype=np.int64)
     result = search(problem, hetero)
     assert result.lower_bound is not None

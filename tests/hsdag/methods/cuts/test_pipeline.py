@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.computation_graph import IntArray
-from hsdag.methods.cuts.pipeline import EVENLY, Line, PipelinePlacer, balanced_stages, quickest_stages
+from hsdag.methods.cuts.pipeline import Line, PipelinePlacer, balanced_stages, quickest_stages
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -128,7 +128,7 @@ def test_stages_in_turn_equal_brute_force_over_partitions_and_orders(
     found = quickest_stages(Line.of(problem, boundary=boundary), problem.memory_bytes)
     assert (found is None) == np.isinf(least_s)
     if found is not None:
-        assert least_s * (1 - 1e-9) <= sum(loads_s(problem, found, boundary)) <= least_s * (1 + EVENLY + 1e-9)
+        assert sum(loads_s(problem, found, boundary)) == pytest.approx(least_s, rel=1e-9)
 
 
 def test_stages_in_turn_of_more_devices_than_are_ordered_use_those_that_fit() -> None:
@@ -161,13 +161,6 @@ def test_one_inference_at_a_time_is_split_only_where_memory_forces_it_and_where_
     assert np.flatnonzero(np.diff(forced)).tolist() == [7]
     three, _ = search(layers([100.0, 100.0, 100.0]), how, objective=LATENCY)
     assert len(set(three.tolist())) == 2
-
-
-def test_boundaries_that_cost_the_same_leave_memory_evenly_filled() -> None:
-    problem = replace(layers([118.0, 59.0]), edge_bytes=np.full(11, 1.0))
-    found = quickest_stages(Line.of(problem, boundary=1.0), problem.memory_bytes)
-    assert found is not None
-    assert np.bincount(found).tolist() == [8, 4]
 
 
 def test_more_devices_than_are_ordered_take_their_stages_by_speed() -> None:
@@ -246,14 +239,6 @@ def test_the_same_problem_gives_the_same_candidates_and_a_stopped_search_keeps_t
     assert runs[0] == runs[1]
     assert len(set(np.frombuffer(runs[0][0], dtype=np.int64).tolist())) == 1
     assert len(search(problem, most=1)[1]) == 1
-
-
-def test_unknown_costs_are_answered_with_what_to_do() -> None:
-    problem = random_problem(0, 4, 2)
-    judge = ScheduleEvaluator(problem, Semantics())
-    units = replace(problem_of(problem, THROUGHPUT), costs=None)
-    with pytest.raises(OptionError, match=r"'pipeline' needs the costs of ops .* use --reward hybrid"):
-        PipelinePlacer().search(units, judge)
 
 
 def test_weights_that_fit_nowhere_are_told() -> None:

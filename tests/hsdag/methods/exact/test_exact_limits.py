@@ -22,6 +22,8 @@ from hsdag.methods.exact.solving import MOST_TICKS, Ticks, solve_model
 from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
+from hsdag.runtime.problem.bounds.simple import Bound
+from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
@@ -131,6 +133,19 @@ def test_a_stop_is_heard_before_there_is_an_answer() -> None:
     assert search.incumbent.best is None
     with pytest.raises(SearchStopped):
         search.wake()
+
+
+@pytest.mark.parametrize(("bound_s", "tolerance", "said_s"), [(5.0, 0.0, 2.0), (1.0, 0.0, 1.0), (1.0, 0.1, 0.9)])
+def test_a_bound_is_lowered_by_its_tolerance_and_not_above_the_best(
+    bound_s: float, tolerance: float, said_s: float
+) -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((2, 2)), [])
+    incumbent = Incumbent(problem_of(problem), ScheduleEvaluator(problem, Semantics()), Limits())
+    incumbent.evaluate([Plan(np.zeros(2, dtype=np.int64))])
+    search = ExactSearch(incumbent, "a test")
+    search.begin(Formulation(problem), 1.0)
+    search.prove(bound_s, tolerance)
+    assert incumbent.lower_bound == Bound(said_s, "a test")
 
 
 def test_a_memory_beyond_64_bits_is_no_limit() -> None:

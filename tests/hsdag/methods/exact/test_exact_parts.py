@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.exact.cpsat import CpSatPlacer
 from hsdag.methods.exact.formulation import Formulation, MemoryRule
 from hsdag.methods.exact.milp import MilpModel
-from hsdag.methods.exact.modules import ModuleAnswer, ModuleJob, ModuleSolver
+from hsdag.methods.exact.modules import ModuleAnswer, ModuleSolver
 from hsdag.methods.exact.solving import Ticks
 from hsdag.methods.exact.windows import Schedule, WindowSolver, sweeps
 from hsdag.methods.incumbent import Limits, Status
@@ -43,13 +42,13 @@ def test_other_ticks_round_down() -> None:
 
 
 def test_equal_modules_are_solved_once_and_others_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    solved, job = list[ScheduleProblem](), ModuleJob.solved
+    solved, solve_one = list[ScheduleProblem](), ModuleSolver._solved
 
-    def noted(self: ModuleJob, left_s: float) -> ModuleAnswer:
-        solved.append(self.module)
-        return job(self, left_s)
+    def noted(self: ModuleSolver, module: ScheduleProblem, pinned: dict[int, int]) -> ModuleAnswer:
+        solved.append(module)
+        return solve_one(self, module, pinned)
 
-    monkeypatch.setattr(ModuleJob, "solved", noted)
+    monkeypatch.setattr(ModuleSolver, "_solved", noted)
     one = random_problem(2, 4, 2)
     bytes_more = replace(one, output_bytes=one.output_bytes + 1.0)
     with ModuleSolver(Limits(600.0, 1), 1) as solver:
@@ -151,11 +150,3 @@ def test_the_evaluator_can_stop_a_search_at_any_moment(method: str) -> None:
     result = make_placer(method).search(problem_of(problem), StopsAfter(problem, 22))
     assert result.status is Status.TIME_LIMIT
     assert result.plan is not None
-
-
-@pytest.mark.parametrize("method", ["cpsat", "milp", "milp-split"])
-def test_unknown_costs_are_refused_with_the_name_of_the_method(method: str) -> None:
-    units = problem_of(random_problem(1, 3, 2))
-    blind = type(units)(units.units, units.devices, units.supported, units.objective, None)
-    with pytest.raises(OptionError, match=f"method '{method}' needs"):
-        make_placer(method).search(blind, ScheduleEvaluator(random_problem(1, 3, 2), Semantics()))

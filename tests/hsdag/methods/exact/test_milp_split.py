@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -12,13 +10,10 @@ from hsdag.methods.exact.milp_split import MilpSplitPlacer
 from hsdag.methods.exact.modules import ModuleSolver
 from hsdag.methods.incumbent import Limits
 from hsdag.methods.registry import make_placer
-from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.scoring.base import SearchStopped
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
-from hsdag.workers.pool import Pool
 from tests.hsdag.methods.exact.exact_reference import BruteForce, random_problem
-from tests.hsdag.workers.here import Silent
 
 
 @pytest.fixture
@@ -56,10 +51,3 @@ def test_who_waits_for_a_module_can_be_stopped() -> None:
         answer = solver.submit(random_problem(5, 60, 3, density=0.08), {})
         with pytest.raises(SearchStopped):
             answer()
-
-
-def test_a_module_that_no_worker_solves_by_the_deadline_gets_the_longest_path() -> None:
-    module = ScheduleProblem.from_arrays([[1.0, 2.0]] * 3, [(0, 1), (1, 2)])
-    with Pool([Silent()]) as pool, ModuleSolver(Limits(), 1, deadline=time.monotonic(), pool=pool) as solver:
-        answer = solver.submit(module, {})()
-    assert (answer.bound_s, answer.device) == (3.0, None)

@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.ir.errors import OptionError
 from hsdag.methods.incumbent import Incumbent, Status
 from hsdag.methods.lists.base import ListPlacer
 from hsdag.methods.local.sa import SaPlacer
@@ -131,15 +130,6 @@ def test_solving_reports_a_legal_answer_that_simulates_to_its_value(method: str)
     run = simulate(problem, solution.device, ranks=solution.priority)
     assert run.makespan_s == solution.value_s
     assert np.all(run.peak_memory_bytes <= problem.memory_bytes)
-
-
-@pytest.mark.parametrize("method", [m for m in METHODS if m != "sa"])
-def test_unknown_costs_are_answered_with_one_line(method: str) -> None:
-    problem = replace(problem_of(random_problem(1)), costs=None)
-    with pytest.raises(
-        OptionError, match=f"^method '{method}' needs the costs .* use --reward hybrid or a problem file$"
-    ):
-        make_placer(method).search(problem, ScheduleEvaluator(random_problem(1), Semantics()))
 
 
 @pytest.mark.parametrize("method", [m for m in LISTS if m not in ("met", "enumerative")])

@@ -184,17 +184,15 @@ class Measuring(RecordingEvaluator):
 
 
 @pytest.mark.parametrize("is_resumed", [False, True])
-def test_a_learned_method_that_measures_does_so_here_from_the_best_plan_of_the_workers(
-    is_resumed: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hsdag.methods.portfolio.turns.LEAST_ROLLOUT_S", 0.0)
-    host, kept, evaluator = Recording(), Kept(), Measuring(4.0)
+def test_a_learned_method_that_measures_does_so_here_from_the_best_plan_of_the_workers(is_resumed: bool) -> None:
+    """The updates end each search, long before its seconds do."""
+    host, kept, evaluator = Recording(), Kept(), Measuring(400.0)
     placer = make_placer("hsdag", changes={"updates": "2", "plans_per_update": "4"}, is_cheap=True)
     if is_resumed:
-        placer.search(UNITS, Measuring(100.0), Limits(100.0, 1), kept)
+        placer.search(UNITS, Measuring(400.0), Limits(400.0, 1), kept)
     with Pool([host]) as pool:
-        result = search_with_restarts(placer, UNITS, evaluator, Limits(4.0, 1, seed=7, pool=pool), kept)
-    assert [(job.limits.seed, job.limits.seconds <= 1.0) for job in host.jobs] == [] if is_resumed else [(8, True)]
+        result = search_with_restarts(placer, UNITS, evaluator, Limits(400.0, 1, seed=7, pool=pool), kept)
+    assert [(job.limits.seed, job.limits.seconds <= 100.0) for job in host.jobs] == [] if is_resumed else [(8, True)]
     assert kept.state is not None
     assert "update" in kept.state[1]
     if not is_resumed:
