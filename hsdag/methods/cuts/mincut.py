@@ -57,12 +57,13 @@ class MincutPlacer(Placer[NoOptions]):
     objectives = ("latency", "throughput")
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:  # noqa: ARG002
-        make_placer("ea").prepare(problem, takes_order=False)
+        if _is_improved(problem):
+            make_placer("ea").prepare(problem, takes_order=False)
 
     def _search(self, incumbent: Incumbent) -> Status:
         nothing = "method mincut found no placement that fits into memory; try --method cpsat"
         tried = evaluate_each(self._candidates(incumbent), incumbent, MAX_CANDIDATES, nothing)
-        if incumbent.problem.hetero is not None or np.isfinite(incumbent.costs.memory_bytes).any():
+        if _is_improved(incumbent.problem):
             found = _improved(incumbent, tried)
             if found is not None:
                 incumbent.evaluate([found])
@@ -172,6 +173,12 @@ def _last_resorts(costs: BoundaryCosts, judge: MemoryCheck, left_s: float) -> It
         able = [np.flatnonzero(row).tolist() for row in problem.supported]
         every = sorted((np.asarray(choice, dtype=np.int64) for choice in itertools.product(*able)), key=costs.cost_s)
         yield from itertools.islice((placement for placement in every if judge.fits(placement)), 1)
+
+
+def _is_improved(problem: Problem) -> bool:
+    """Whether cuts count otherwise than the simulator: under HETERO, and where memories have limits."""
+    has_limits = problem.costs is not None and bool(np.isfinite(problem.costs.memory_bytes).any())
+    return problem.hetero is not None or has_limits
 
 
 def _improved(incumbent: Incumbent, tried: list[IntArray]) -> Plan | None:

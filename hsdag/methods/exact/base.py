@@ -150,6 +150,9 @@ class ExactPlacer(Placer[O]):
     """What proves the bound, in a few words."""
     knows_peaks: ClassVar[bool] = False
 
+    def prepare(self, problem: Problem, *, takes_order: bool) -> None:
+        make_placer("mincut").prepare(problem, takes_order=takes_order)
+
     def _search(self, incumbent: Incumbent) -> Status:
         problem, costs, tolerance = incumbent.problem, incumbent.costs, 0.0
         warm_start(incumbent)
