@@ -44,9 +44,12 @@ class Host(Record):
     usable_memory_bytes: float
 
 
-class Device(DeviceSpec):
+class Device(Record):
     """A device, and what it said; None where it failed."""
 
+    name: str
+    plugin: str
+    properties: dict[str, str]
     facts: DeviceFacts | None
     outputs_of_a_small_network: Precision | None
 
@@ -104,7 +107,8 @@ def examine(
         listed = sorted(_listed(questions), key=lambda name: name.startswith("CPU"))  # HETERO stays on a CPU
         named = named_devices(devices, partition_cpu, listed)
         asked = tuple(_examined_device(questions, spec) for spec in named.placed)
-        loaded = [(device, device.facts) for device in asked if device.facts is not None]
+        both = zip(named.placed, asked, strict=True)
+        loaded = [(spec, device.facts) for spec, device in both if device.facts is not None]
         specs = [spec for spec, _ in loaded]
         pairs = tuple(_examined_pair(questions, *two) for two in itertools.combinations(specs, 2))
         report = None if model is None else examined_model(questions, model, typical, loaded)
@@ -137,7 +141,7 @@ def _examined_device(questions: Questions, spec: DeviceSpec) -> Device:
     precision = None if facts is None else questions.ask(spec.name, "a small network", ask(Worker.precision, spec))
     if facts is not None and precision is not None:
         questions.findings += of_precision(spec.name, facts, precision)
-    return Device(**spec.model_dump(), facts=facts, outputs_of_a_small_network=precision)
+    return Device(**vars(spec), facts=facts, outputs_of_a_small_network=precision)
 
 
 def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> Pair:

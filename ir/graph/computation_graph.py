@@ -9,14 +9,13 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
     import networkx as nx
-    from torch_geometric.data import Data
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -159,20 +158,6 @@ class ComputationGraph:
         rows = zip(self.edge_src.tolist(), self.edge_dst.tolist(), self.edge_bytes.tolist(), strict=True)
         graph.add_edges_from((s, d, {"bytes": b}) for s, d, b in rows)
         return graph
-
-    def to_pyg(self, features: NDArray[np.floating[Any]] | None = None) -> Data:
-        """The graph as a PyG ``Data``: ``edge_index`` [2, E], ``edge_attr`` [E, 1] in bytes, ``x`` [N, F]."""
-        import torch
-        from torch_geometric.data import Data
-
-        data = Data(
-            edge_index=torch.from_numpy(np.stack([self.edge_src, self.edge_dst])),
-            edge_attr=torch.from_numpy(self.edge_bytes.astype(np.float32)[:, None]),
-            num_nodes=self.num_ops,
-        )
-        if features is not None:
-            data.x = torch.from_numpy(np.ascontiguousarray(features, dtype=np.float32))
-        return data
 
 
 def padded(shapes: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:

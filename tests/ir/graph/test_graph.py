@@ -69,13 +69,3 @@ def test_networkx_keeps_parallel_edges_and_attributes() -> None:
     other = graph_from_edges(["A", "B"], [(0, 1), (0, 1)], flops=[0, 7]).to_networkx()
     assert other.number_of_edges(0, 1) == 2
     assert other.nodes[1]["flops"] == 7.0
-
-
-@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")  # torch_geometric
-def test_pyg_data_has_the_same_edges_and_features() -> None:
-    graph = diamond()
-    data = graph.to_pyg(np.ones((4, 5)))
-    assert data.validate()
-    assert data.edge_index.tolist() == [graph.edge_src.tolist(), graph.edge_dst.tolist()]
-    assert data.edge_attr.flatten().tolist() == [24.0] * 4
-    assert tuple(data.x.shape) == (4, 5)
