@@ -29,7 +29,7 @@ from machine import machine
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDERS = ("hsdag", "ir", "runtime", "models", "features")
-COMPILED = {"inner", "inlined", "bare", "merged", "njit", "compiled"}
+COMPILED = {"inner", "inlined", "bare", "kernel", "njit", "compiled"}
 BAR, LEAST_LIMIT_S = 0.8, 300.0
 OPERATORS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,

@@ -90,7 +90,7 @@ def test_devices_side_by_side_are_measured_by_every_kind_of_probe(profiled: Prof
     ]
 
 
-SLOW = DeviceProfile(np.ones(1), (), 1e3, 0.0, 1, 0, None, device=DeviceSpec.of(PARTS[0]))
+SLOW = DeviceProfile(np.ones(1), (), 1e3, 0.0, 1, 0, None, device=PARTS[0])
 
 
 @pytest.mark.slow
@@ -230,7 +230,7 @@ def test_an_interrupt_ends_a_profile_between_two_steps(tiny_resnet: Path) -> Non
 
 
 def test_the_one_launch_in_a_models_latency_is_taken_out_of_its_ops() -> None:
-    device = DeviceProfile(np.array([6.0, 4.0]), (), 10.0, 0.0, 1, 0, None, device=DeviceSpec.of(PARTS[0]))
+    device = DeviceProfile(np.array([6.0, 4.0]), (), 10.0, 0.0, 1, 0, None, device=PARTS[0])
     links = LinkProfile(np.array([2.0]), np.zeros((1, 1)), np.ones((1, 1)))
     costs = ModelProfile(devices=(device,), links=links).costs()
     assert costs.time_s[:, 0].tolist() == pytest.approx([4.8, 3.2])
