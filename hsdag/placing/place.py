@@ -168,7 +168,11 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     watcher.on_phase("comparing the best with every baseline")
     interrupted, plans = watcher.should_stop(), plans_of(search)
     placed = {name: session.placed(search.problem, plan, options.executor) for name, plan in plans.items()}
-    placed |= {name: sharded_candidate(session, each) for name, each in search.shardings.items()}
+    divided = {name: sharded_candidate(session, each) for name, each in search.shardings.items()}
+    predicted_s = min((each.predicted_s for each in search.shardings.values()), default=np.inf)
+    measured = [each.score.value for each in search.events if each.plan.is_split and each.score.failure is None]
+    # where time is short, those that come last are left out
+    placed = {**divided, **placed} if predicted_s < min(measured, default=np.inf) else {**placed, **divided}
     baselines: dict[str, Candidate] = {}
     if session.is_on_torch:
         baselines = {f"{BY_LEVEL}{name}": replace(each, properties={"barrier": True}) for name, each in placed.items()}
