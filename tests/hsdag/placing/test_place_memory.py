@@ -41,6 +41,11 @@ def forced(chain: Path) -> PlaceResult:
     return place(chain, DEVICES, method="pipeline", reward="simulated", budget="60s", data_shape=SHAPES, memory=memory)
 
 
+def fuller(result: PlaceResult) -> str:
+    """The device with the more weights, six layers at least, whatever a busy machine made of the profile."""
+    return max("AB", key=result.weight_bytes.__getitem__)
+
+
 @pytest.mark.slow
 def test_a_model_that_no_device_holds_is_split_once_within_the_memory_of_both(forced: PlaceResult) -> None:
     answer = next(row for row in forced.rows if row.is_answer)
@@ -61,20 +66,21 @@ def test_devices_that_are_too_small_for_the_model_are_no_answer_and_the_reason_i
 
 @pytest.mark.slow
 def test_a_start_that_takes_more_memory_than_a_device_has_is_no_answer(chain: Path, forced: PlaceResult) -> None:
-    room = 3.5 * WEIGHT_BYTES
-    assert forced.weight_bytes["A"] > room
-    memory = f"A={room:.0f}," + ",".join(f"{name}={9.5 * WEIGHT_BYTES:.0f}" for name in ("B", "CPU"))
+    room, full = 3.5 * WEIGHT_BYTES, fuller(forced)
+    assert forced.weight_bytes[full] > room
+    memory = f"{full}={room:.0f}," + ",".join(f"{n}={9.5 * WEIGHT_BYTES:.0f}" for n in ("A", "B", "CPU") if n != full)
     given = {"data_shape": SHAPES, "memory": memory, "start": forced.placement}
     found = place(chain, DEVICES, method="pipeline", reward="simulated", budget="60s", **given)  # type: ignore[arg-type]
-    assert found.weight_bytes["A"] <= room
+    assert found.weight_bytes[full] <= room
 
 
 def test_why_a_start_is_no_answer_names_the_device_and_its_memory(chain: Path, forced: PlaceResult) -> None:
-    given = {"scenarios": parse_scenarios(SHAPES, None), "memory_bytes": {"A": 3.5 * WEIGHT_BYTES}}
+    full = fuller(forced)
+    given = {"scenarios": parse_scenarios(SHAPES, None), "memory_bytes": {full: 3.5 * WEIGHT_BYTES}}
     with Session(chain, resolve_devices(DEVICES, None), **given) as session:  # type: ignore[arg-type]
         why = disallowed_start(session, forced.placement, session.profile())
     assert why is not None
-    assert why.endswith("on A, which has 57.3 kB")
+    assert why.endswith(f"on {full}, which has 57.3 kB")
 
 
 def test_devices_that_get_nothing_are_told_with_the_reason(chain: Path) -> None:
