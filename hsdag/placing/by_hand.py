@@ -12,8 +12,8 @@ import openvino as ov
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.reader import Shapes, load_model
-from hsdag.ir.placement.placement import SHARDED_VERSION, ModelRecord, Placement, Record, ShardRecord
-from hsdag.ir.shards.placed import records_of
+from hsdag.ir.placement.placement import ModelRecord, Placement, Record, ShardRecord
+from hsdag.ir.shards.placed import sharded_fields
 from hsdag.ir.shards.regions import Scheme
 from hsdag.ir.shards.rewrite import shapes_of
 from hsdag.methods.sharding import SCHEMES, ShardChooser, ShardCosts
@@ -51,19 +51,15 @@ def divide(
     found = ShardChooser(shapes_of(model, graph)[1], costs, _shares(shares, len(specs)), chosen).best()
     if found is None:
         raise OptionError("no region of this model can be divided over these devices; name two, or other schemes")
-    names, keys = [spec.name for spec in specs], graph.canonical_names
-    divided = {v for region in found.regions for v in region.ops}
     placement = Placement(
-        version=SHARDED_VERSION,
+        **sharded_fields(found.regions, found.devices, graph, [spec.name for spec in specs]),
         model=ModelRecord.of(graph, path.stem),
         devices=list(specs),
-        affinity={keys[v]: names[d] for v, d in enumerate(found.devices) if v not in divided},
-        names=dict(zip(keys, graph.op_names, strict=True)),
+        names=dict(zip(graph.canonical_names, graph.op_names, strict=True)),
         method="by hand",
         seed=0,
         objective="latency",
         executor="work-conserving",
-        shards=records_of(found.regions, graph, names),
     )
     return model, placement
 

@@ -18,6 +18,7 @@ import openvino as ov
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.colocation import held_bytes
 from hsdag.ir.placement.placement import Placement, SpeedupRecord
+from hsdag.ir.shards.placed import sharded_fields
 from hsdag.placing.final import FinalResult, check_of, family_ratios, final_comparison
 from hsdag.placing.limits import check_start, disallowed_devices, disallowed_start
 from hsdag.placing.measured_trace import measured_timeline
@@ -25,7 +26,7 @@ from hsdag.placing.result import CostsRecord, Member, PlaceResult, PlanRecord, R
 from hsdag.placing.run_folder import RESULT
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, placed_candidate
-from hsdag.placing.shards import ops_by_device, sharded_candidate, sharded_fields, weights_by_device
+from hsdag.placing.shards import ops_by_device, sharded_candidate, weights_by_device
 from hsdag.runtime.machine.devices import (
     PRECISION,
     PRECISION_OPTION,
@@ -274,7 +275,8 @@ class Outcome:
         records = {name: samples.record() for name, samples in timed.items()}
         fields: dict[str, Any] = {"affinity": dict(zip(ops, self._answer_devices, strict=True))}
         if (sharding := self.search.shardings.get(final.answer)) is not None:
-            fields, method = sharded_fields(self.session, sharding), "shards"
+            fields = sharded_fields(sharding.regions, sharding.devices, graph, self.problem.devices)
+            method = "shards"
         return Placement(
             **fields,
             model=self.session.model_record,

@@ -10,8 +10,6 @@ import numpy as np
 from hsdag.ir.graph.colocation import held_bytes
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.graph.state import variable_of
-from hsdag.ir.placement.placement import SHARDED_VERSION
-from hsdag.ir.shards.placed import records_of
 from hsdag.ir.shards.rewrite import shapes_of, shard
 from hsdag.methods.sharding import ShardCosts, Sharding, propose
 from hsdag.placing.session import Session
@@ -61,17 +59,6 @@ def sharded_candidate(session: Session, sharding: Sharding) -> Candidate:
     """A way to divide the model as something to compile."""
     order = [spec.openvino_name for spec in session.devices.placed]
     return Candidate.sharded(sharding.regions, sharding.devices, order)
-
-
-def sharded_fields(session: Session, sharding: Sharding) -> dict[str, Any]:
-    """Fields of a placement file that say how the model is divided."""
-    names, keys = [spec.name for spec in session.devices.placed], session.graph.canonical_names
-    divided = {v for region in sharding.regions for v in region.ops}
-    return {
-        "version": SHARDED_VERSION,
-        "affinity": {keys[v]: names[d] for v, d in enumerate(sharding.devices) if v not in divided},
-        "shards": records_of(sharding.regions, session.graph, names),
-    }
 
 
 def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:

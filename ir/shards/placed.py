@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import openvino as ov
 
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
-from hsdag.ir.placement.placement import FORMAT_VERSION, ModelRecord, Placement, ShardRecord
+from hsdag.ir.placement.placement import FORMAT_VERSION, SHARDED_VERSION, ModelRecord, Placement, ShardRecord
 from hsdag.ir.shards.regions import Region
 from hsdag.ir.shards.rewrite import shard
 
@@ -26,6 +27,18 @@ def records_of(regions: Sequence[Region], graph: ComputationGraph, devices: Sequ
         )
         for region in regions
     )
+
+
+def sharded_fields(
+    regions: Sequence[Region], homes: Sequence[int], graph: ComputationGraph, devices: Sequence[str]
+) -> dict[str, Any]:
+    """Fields of a placement file that say how a model is divided; ``homes`` [N] are the devices of all other ops."""
+    keys, divided = graph.canonical_names, {v for region in regions for v in region.ops}
+    return {
+        "version": SHARDED_VERSION,
+        "affinity": {keys[v]: devices[d] for v, d in enumerate(homes) if v not in divided},
+        "shards": records_of(regions, graph, devices),
+    }
 
 
 def regions_of(placement: Placement, graph: ComputationGraph) -> tuple[tuple[Region, ...], list[int]]:
