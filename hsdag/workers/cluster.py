@@ -128,7 +128,7 @@ def connect(address: str) -> list[Host]:
     handler, reason = signal.getsignal(signal.SIGTERM), "it has no processors"
     hosts: list[Host] = []
     try:
-        ray.init(address=address, namespace="hsdag", log_to_driver=False, logging_level=logging.ERROR)
+        _init(address)
         for node in _nodes():
             num_processors = int(node["Resources"].get("CPU", 0))
             hosts += [RayHost(node["NodeID"], node["NodeManagerHostname"]) for _ in range(num_processors)]
@@ -143,6 +143,20 @@ def connect(address: str) -> list[Host]:
             "start one with `ray start --head`, or name its address in --workers ray://HOST:PORT"
         )
     return hosts
+
+
+def _init(address: str, attempts: int = 3) -> None:
+    """Connect, again where a cluster is there but its server for this client did not start.
+
+    Servers that start at the same moment may choose the same port, and then one of them ends.
+    """
+    try:
+        ray.init(address=address, namespace="hsdag", log_to_driver=False, logging_level=logging.ERROR)
+    except ConnectionAbortedError:
+        if attempts == 1:
+            raise
+        disconnect()
+        _init(address, attempts - 1)
 
 
 def disconnect() -> None:
