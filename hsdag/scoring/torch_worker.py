@@ -19,9 +19,9 @@ from numpy.typing import NDArray
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.ir.graph.reader import input_name
+from hsdag.ir.ports import array_of
 from hsdag.ir.processes import main
 from hsdag.models.workload_numpy import values_of
-from hsdag.runtime.machine.devices import array_of
 from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.differences import output_difference
 from hsdag.runtime.measuring.inferences import InputArrays, steady_period_s

@@ -10,7 +10,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import openvino as ov
 
 from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec, loads_plugins, parse_devices
@@ -310,11 +309,6 @@ def infer_checked(request: Any) -> None:
     """Run in a thread of the plugin. Raises RuntimeError when the inference failed."""
     request.start_async()
     request.wait()
-
-
-def array_of(tensor: ov.Tensor) -> np.ndarray[Any, Any]:
-    """A copy of what a tensor holds; strings as text."""
-    return np.array(tensor.str_data if tensor.element_type == ov.Type.string else tensor.data)
 
 
 @contextmanager

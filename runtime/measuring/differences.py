@@ -21,7 +21,8 @@ from openvino import opset13
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError, ModelError, OptionError
 from hsdag.ir.placement.placement import ReferenceName
-from hsdag.runtime.machine.devices import array_of, infer_checked, make_core
+from hsdag.ir.ports import array_of
+from hsdag.runtime.machine.devices import infer_checked, make_core
 from hsdag.runtime.measuring.inferences import Course, CourseRunner
 from hsdag.runtime.measuring.messages import Distance
 

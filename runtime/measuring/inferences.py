@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph.reader import Shapes, input_name
 from hsdag.ir.graph.scenario import Scenario, shares
-from hsdag.runtime.machine.devices import array_of, infer_checked
+from hsdag.ir.ports import array_of
+from hsdag.runtime.machine.devices import infer_checked
 
 Tensors = tuple[ov.Tensor, ...]
 

@@ -1,0 +1,218 @@
+"""Requests, and their inputs and outputs by port, index or name, as OpenVINO's own requests take them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import openvino as ov
+from numpy.typing import NDArray
+
+from hsdag.ir.errors import ExecutionError, OptionError, last_line
+
+
+class Request(ABC):
+    """One inference at a time with tensors of its own, in the manner of ``ov.InferRequest``."""
+
+    def __init__(self, input_ports: Sequence[Any], output_ports: Sequence[Any]) -> None:
+        self.model_inputs, self.model_outputs = list(input_ports), list(output_ports)
+        self._callback: Callable[[Any], None] | None = None
+        self.userdata: Any = None
+        self._own = [ov.Tensor(p.get_element_type(), p.get_partial_shape().get_min_shape()) for p in input_ports]
+        self._inputs = list(self._own)
+        for index, tensor in enumerate(self._own):
+            self.give(index, tensor)
+
+    @abstractmethod
+    def start(self) -> None:
+        """Start an inference. Raises ExecutionError where it cannot be started."""
+
+    @abstractmethod
+    def wait(self) -> None:
+        """Wait for the end. Raises ExecutionError when it failed."""
+
+    @property
+    @abstractmethod
+    def is_running(self) -> bool:
+        """Whether an inference has not ended yet."""
+
+    @abstractmethod
+    def give(self, index: int, tensor: Any) -> None:
+        """Have an input read from a tensor. Raises RuntimeError for one that cannot be used."""
+
+    @abstractmethod
+    def output_tensor(self, index: int) -> Any:
+        """The tensor of an output."""
+
+    def infer(self, inputs: Any = None) -> Outputs:
+        """Run and wait. Raises ExecutionError when it fails, OptionError for inputs that do not fit."""
+        self.start_async(inputs)
+        self.wait()
+        return self.results
+
+    def start_async(self, inputs: Any = None, userdata: Any = None, share_inputs: bool = False) -> None:  # noqa: ARG002
+        """Start; ``wait`` waits for the end. Raises ExecutionError while it runs, OptionError for unfit inputs.
+
+        Arrays are copied whatever ``share_inputs`` says, which OpenVINO's requests take; tensors never are.
+        """
+        self.check_idle()
+        for key, value in named_inputs(inputs, self.model_inputs):
+            self._set(key, value)
+        self.userdata = userdata if userdata is not None else self.userdata
+        self.start()
+
+    def set_callback(self, callback: Callable[[Any], None], userdata: Any = None) -> None:
+        """Call ``callback(userdata)`` after every inference that ends well; it must not block."""
+        self._callback, self.userdata = callback, userdata
+
+    @property
+    def results(self) -> Outputs:
+        """Copies of the outputs of the last inference."""
+        arrays = [array_of(self.output_tensor(index)) for index in range(len(self.model_outputs))]
+        return Outputs(zip(self.model_outputs, arrays, strict=True))
+
+    def get_output_tensor(self, index: int = 0) -> Any:
+        """The tensor of an output; the next inference writes it again."""
+        return self.output_tensor(port_index(self.model_outputs, index, "output"))
+
+    def get_input_tensor(self, index: int = 0) -> Any:
+        """The tensor an input is read from; it may be written."""
+        return self._inputs[port_index(self.model_inputs, index, "input")]
+
+    def get_tensor(self, key: Any) -> Any:
+        """The tensor of an input or output by port or name."""
+        for ports, of in ((self.model_inputs, self.get_input_tensor), (self.model_outputs, self.get_output_tensor)):
+            found = find_port(ports, key)
+            if found is not None:
+                return of(found)
+        raise OptionError(f"the model has no input or output {key!r}")
+
+    def set_input_tensor(self, index: int | Any, tensor: Any = None) -> None:
+        """Read an input from an ``ov.Tensor``, without a copy. Raises OptionError for another type or shape."""
+        index, tensor = (0, index) if tensor is None else (index, tensor)
+        self.check_idle()
+        k = port_index(self.model_inputs, index, "input")
+        port = self.model_inputs[k]
+        wanted = f"input {index!r} takes {port.get_element_type().get_type_name()} {_sizes(port)}"
+        if not isinstance(tensor, ov.Tensor):
+            raise OptionError(f"{wanted} as an ov.Tensor, not {type(tensor).__name__}")
+        if tensor.element_type != port.get_element_type() or not _takes(port, tensor.shape):
+            raise OptionError(f"{wanted}, not {tensor.element_type.get_type_name()} {list(tensor.shape)}")
+        try:
+            self.give(k, tensor)
+        except RuntimeError as error:
+            raise OptionError(f"{wanted}, but the tensor cannot be used: {last_line(error)}") from error
+        self._inputs[k] = tensor
+
+    set_tensor = set_input_tensor
+
+    def _set(self, key: Any, value: Any) -> None:
+        if isinstance(value, ov.Tensor):
+            self.set_input_tensor(key, value)
+            return
+        index = port_index(self.model_inputs, key, "input")
+        own, array, port = self._own[index], np.asarray(value), self.model_inputs[index]
+        if not _takes(port, array.shape):
+            raise OptionError(f"input {key!r} takes an array of shape {_sizes(port)}, not {list(array.shape)}")
+        if array.shape != tuple(own.shape):
+            own = self._own[index] = ov.Tensor(own.element_type, list(array.shape))
+        if own.element_type == ov.Type.string:
+            if array.dtype.kind not in "US":
+                raise OptionError(f"input {key!r} takes strings and cannot hold {array.dtype}")
+            own.str_data = array
+        else:
+            if not np.can_cast(array.dtype, own.data.dtype, "same_kind"):
+                raise OptionError(f"input {key!r} takes {own.data.dtype} and cannot hold {array.dtype}")
+            np.copyto(own.data, array, casting="same_kind")
+        if self._inputs[index] is not self._own[index]:  # a tensor that the caller gave before stays as it is
+            self.set_input_tensor(index, self._own[index])
+
+    def call_back(self) -> None:
+        """Tell that an inference has ended well."""
+        if self._callback is not None:
+            self._callback(self.userdata)
+
+    def check_idle(self) -> None:
+        """Raise ExecutionError while an inference runs."""
+        if self.is_running:
+            raise ExecutionError("the request is already running; wait for it, or create another one")
+
+
+def _takes(port: Any, shape: Any) -> bool:
+    """Whether an input takes a tensor of this shape."""
+    return bool(port.get_partial_shape().compatible(ov.PartialShape(list(shape))))
+
+
+def _sizes(port: Any) -> list[int | str]:
+    """The shape that an input takes, "?" for sizes that may differ."""
+    return [str(d) if d.is_dynamic else d.get_length() for d in port.get_partial_shape()]
+
+
+def array_of(tensor: ov.Tensor) -> NDArray[Any]:
+    """A copy of what a tensor holds; strings as text."""
+    return np.array(tensor.str_data if tensor.element_type == ov.Type.string else tensor.data)
+
+
+class Outputs(dict[Any, NDArray[Any]]):
+    """What an inference gave, by output port, index, or name, in the manner of OpenVINO's own results."""
+
+    def __missing__(self, key: Any) -> NDArray[Any]:
+        return self.to_tuple()[port_index(list(self), key, "output")]
+
+    def __contains__(self, key: object) -> bool:
+        return find_port(list(self), key) is not None
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """The array of an output, ``default`` where there is no such output."""
+        found = find_port(list(self), key)
+        return default if found is None else self.to_tuple()[found]
+
+    def to_tuple(self) -> tuple[NDArray[Any], ...]:
+        """The arrays in the order of the outputs."""
+        return tuple(self.values())
+
+
+def port_index(ports: Sequence[Any], key: Any, kind: str) -> int:
+    """Which port is meant by an index, a name or a port. Raises OptionError that lists the names."""
+    found = find_port(ports, key)
+    if found is None:
+        names = ", ".join(port.get_any_name() if port.get_names() else f"#{k}" for k, port in enumerate(ports))
+        raise OptionError(f"the model has no {kind} {key!r}; it has {names}")
+    return found
+
+
+def find_port(ports: Sequence[Any], key: Any) -> int | None:
+    """Which port is meant, None where there is none; ports of a clone or a compiled model count by their names."""
+    if isinstance(key, int):
+        return key if 0 <= key < len(ports) else None
+    if isinstance(key, str):
+        return next((k for k, p in enumerate(ports) if key in p.get_names() or key == _op_name(p)), None)
+    if not hasattr(key, "get_names"):
+        return None
+    tests: tuple[Callable[[Any], bool], ...] = (
+        lambda port: bool(key == port),
+        lambda port: bool(key.get_names() & port.get_names()),
+        lambda port: _op_name(key) == _op_name(port),
+    )
+    return next((k for is_meant in tests for k, port in enumerate(ports) if is_meant(port)), None)
+
+
+def _op_name(port: Any) -> str:
+    return str(port.get_node().get_friendly_name())
+
+
+def named_inputs(inputs: Any, ports: Sequence[Any]) -> list[tuple[Any, Any]]:
+    """Keys and values of what a caller passes: a mapping, a sequence, one array, or nothing."""
+    if inputs is None:
+        return []
+    if isinstance(inputs, Mapping):
+        return list(inputs.items())
+    if isinstance(inputs, list | tuple):
+        if len(inputs) != len(ports):
+            raise OptionError(f"the model has {len(ports)} inputs, not {len(inputs)}")
+        return list(enumerate(inputs))
+    if len(ports) != 1:
+        raise OptionError(f"the model has {len(ports)} inputs; pass a mapping or a list")
+    return [(0, inputs)]
