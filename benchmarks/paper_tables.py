@@ -33,7 +33,6 @@ from hsdag.ir.graph.coarsen import CoarseGraph, coarsen, placement_units
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph, Csr
 from hsdag.ir.kernels import longest_before
-from hsdag.methods.batched.problem import BatchTable
 from hsdag.methods.incumbent import Status
 from hsdag.methods.learned.policy import first_plans
 from hsdag.methods.registry import make_placer
@@ -47,9 +46,7 @@ from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.schedule import ScheduleEvaluator
-from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
-from hsdag.solving.batched import BatchOptions, solve_batched
 from hsdag.solving.solve import solve
 from hsdag.sources.families import find_family
 from hsdag.sources.workload import build_problem, cluster, with_devices, workload_problem
@@ -143,6 +140,7 @@ UNITS: dict[str, Callable[[float], float]] = {
     "s": lambda seconds: seconds,
     "ms": lambda seconds: 1e3 * seconds,
     "inputs/s": lambda seconds: 1.0 / seconds,
+    "images/s": lambda seconds: BATCH / seconds,
 }
 
 
@@ -377,24 +375,12 @@ def of_modules(row: str) -> ScheduleProblem:
     return network(f"{kind}-2", int(number))
 
 
-def batched_throughput(name: str, columns: Sequence[str], effort: Effort) -> Cells:
-    """DiviML, Table IV: inputs over the makespan of a batch that devices divide in quarters."""
-    problem, bound_s = network(name), 0.0
-    sizes = BatchTable.quarters(problem, BATCH, 0.0)
-    launch_s = np.minimum(np.array(Costs().launch_s), problem.time_s)[:, :, None]  # is paid for each quarter
-    times_s = launch_s + (problem.time_s[:, :, None] - launch_s) * np.array(sizes.sizes)
-    table = BatchTable(BATCH, sizes.sizes, times_s, sizes.group)
-    for column in columns:
-        if column == "UBound":
-            yield column, Ours(BATCH / bound_s) if bound_s else Ours(note="no search proved a bound")
-            continue
-        if METHODS[column] == "cpsat":
-            yield column, Ours(note="CP-SAT divides no batches")
-            continue
-        options = BatchOptions(METHODS[column], BATCH, budget_s=effort.budget_s, seed=SEED)
-        result = solve_batched(problem, options, Watcher(), table)
-        bound_s = max(bound_s, result.lower_bound_s)
-        yield column, Ours(result.inputs_per_s, note=result.status.value, elapsed_s=result.elapsed_s)
+def of_batches(name: str) -> ScheduleProblem:
+    """A network whose ops take all inputs of a batch at once, with one launch for the batch."""
+    problem = network(name)
+    launch_s = np.minimum(np.array(Costs().launch_s), problem.time_s)
+    sizes = {each: BATCH * getattr(problem, each) for each in ("edge_bytes", "output_bytes")}
+    return replace(problem, time_s=launch_s + (problem.time_s - launch_s) * BATCH, **sizes)
 
 
 def gpt3_on(row: str) -> ScheduleProblem:
@@ -420,7 +406,11 @@ DIVIML: dict[str, Rows] = {
     "diviml-3": Searches(
         of_modules, {name: Search(METHODS[name], shows="best_after_s") for name in ("MILP", "MILP-SPLIT")}
     ),
-    "diviml-4": batched_throughput,
+    "diviml-4": Searches(
+        of_batches,
+        {**{name: Search(method, seed=SEED) for name, method in METHODS.items()}, "UBound": BOUND},
+        "images/s",
+    ),
     "diviml-5": gpt3_throughput,
 }
 

@@ -138,7 +138,7 @@ def solve(
     from hsdag.solving.simulate import parse_semantics, placed
     from hsdag.solving.solve import solve as run_solve
 
-    costs, semantics = _problem(problem), parse_semantics(execution, order, links, seed=seed)
+    costs, semantics = _problem(problem), parse_semantics(execution, order, links, seed)
     begun = None if start is None else placed(start, costs, semantics.order)
     changes = _changes(method, settings, init)
     options = SolveOptions.of(given | {"changes": changes, "semantics": semantics, "start": begun})
@@ -158,9 +158,7 @@ def simulate(
     order: str | None = None,
     links: str = "independent",
     objective: str = "latency",
-    noise: float = 0.0,
     seed: int = 0,
-    runs: int = 1,
 ) -> SimulateResult:
     """What a placement of a problem would take; what ``hsdag simulate`` does. Every figure is simulated.
 
@@ -169,9 +167,9 @@ def simulate(
     """
     from hsdag.solving.simulate import parse_semantics, placed, simulate_placement
 
-    semantics, costs = parse_semantics(execution, order, links, noise_sigma=noise, seed=seed), _problem(problem)
+    semantics, costs = parse_semantics(execution, order, links, seed), _problem(problem)
     plan = placed(placement, costs, semantics.order)
-    return simulate_placement(costs, plan, semantics, find_objective(objective), runs)
+    return simulate_placement(costs, plan, semantics, find_objective(objective))
 
 
 def compile_work_conserving(

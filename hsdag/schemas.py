@@ -32,7 +32,7 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "report": ("reporting.report.ReportResult",),
     "shard": ("placing.by_hand.ShardResult",),
     "simulate": ("solving.simulate.SimulateResult",),
-    "solve": ("solving.solution.SolveResult", "solving.batched.BatchSolution"),
+    "solve": ("solving.solution.SolveResult",),
     "train": ("training.train.TrainResult",),
 }
 """The models of a command's results, which are its JSON answer."""

@@ -141,8 +141,6 @@ _TAKEN: dict[str, Callable[[str], Any]] = {
         "Precision that devices compute in, as benchmark_app takes it: CPU:bf16,GPU.0:f32, or one for all.",
         metavar="[DEVICE:]PRECISION,...",
     ),
-    "noise": _option(float, "Multiply durations by exp(SIGMA z), z standard normal, drawn from --seed."),
-    "runs": _option(int, "With --noise: number of runs, with seeds from --seed on."),
 }
 """Options of API calls that no other command has."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -19,14 +18,10 @@ from hsdag.ir.errors import OptionError, OutputError
 if TYPE_CHECKING:
     from hsdag.runtime.simulator.simulation import Simulation
     from hsdag.scoring.base import CurvePoint
-    from hsdag.solving.batched import BatchSolution
     from hsdag.solving.simulate import SimulateResult
-    from hsdag.solving.solution import Solution, SolveResult
+    from hsdag.solving.solution import SolveResult
 
 COMMANDS = ("simulate", "solve")
-
-BESIDE_BATCH = ("method", "objective", "budget", "seed")
-"""What batches are searched with, too."""
 
 SCHEDULE_SHOWN = 40
 """Ops up to which the table is the schedule; of more it is the load of each device."""
@@ -55,11 +50,6 @@ def _show_simulated(answer: SimulateResult) -> None:
     show_semantics(answer.problem.name, answer.semantics)
     print_table(None, *answer.table())
     typer.echo(answer.sentence())
-    if answer.noise is not None:
-        noise, objective = answer.noise, answer.objective
-        shown = ", ".join(f"{key} {objective.figure(noise[key])}" for key in noise if key != "runs")
-        unit = f", in {objective.shown_unit}" if objective.shown_unit else ""
-        typer.echo(f"Over {noise['runs']} noisy runs{unit}: {shown}")
     for device in answer.over_memory:
         typer.echo(f"{device} holds more than its memory: this placement cannot run there.")
 
@@ -67,8 +57,6 @@ def _show_simulated(answer: SimulateResult) -> None:
 @options.takes(api.solve)
 def solve(
     problem: options.ProblemFile,
-    batch: int | None = typer.Option(None, "--batch", help="Divide N inputs over devices, in batches."),
-    fixed_share: float = typer.Option(0.0, "--fixed-share", help="Share of an op's time that every batch takes."),
     output: Path | None = typer.Option(None, "--output", "-o", help="Write the placement: FILE.json."),
     trace: options.Trace = None,
     gantt: options.Gantt = None,
@@ -81,10 +69,6 @@ def solve(
     from hsdag.runtime.objectives import find_objective
     from hsdag.search.options import parse_duration
 
-    if batch is not None or fixed_share:
-        _refuse_beside_batch(batch, given, [output, trace, gantt, curve])
-        _solve_batch(problem, 1 if batch is None else batch, fixed_share, given, as_json)
-        return
     if curve is not None and given["workers"] is not None:
         raise OptionError("--curve does not go with --workers, whose processes learn apart; leave one of them out")
     check_files([output, trace, gantt, curve], [problem], [gantt, curve])
@@ -120,79 +104,24 @@ def _keep(output: Path, best: SolveResult) -> None:
         best.placement().save(output)
 
 
-def _refuse_beside_batch(batch: int | None, given: Mapping[str, Any], outputs: Sequence[Path | None]) -> None:
-    """Batches are divided in one way, in this process, and simulated. Raises OptionError for what says otherwise."""
-    from hsdag.search.options import flag
-
-    if batch is None:
-        raise OptionError("--fixed-share describes batches; give --batch too")
-    default = options.defaults(api.solve)
-    others = [name for name, value in given.items() if name not in BESIDE_BATCH and value and value != default[name]]
-    said = [f"{flag(name)} {given[name]}" if default[name] else flag(name) for name in others]
-    said += [f"--objective {given['objective']}"] * (given["objective"] not in ("latency", "throughput"))
-    said += ["--output, --trace, --gantt or --curve"] * any(outputs)
-    if said:
-        raise OptionError(
-            f"{said[0]} does not go with --batch, which divides inputs over devices and simulates work-conserving "
-            "schedules; it takes --method, --fixed-share, --budget, --seed and --json"
-        )
-
-
-def _solve_batch(problem: Path, batch: int, fixed_share: float, given: Mapping[str, Any], as_json: bool) -> None:
-    from hsdag.cli.progress import SearchProgress
-    from hsdag.runtime.problem.problem_file import read_problem
-    from hsdag.search.options import parse_duration
-    from hsdag.solving.batched import BatchOptions, solve_batched
-
-    wanted = BatchOptions(given["method"], batch, fixed_share, parse_duration(given["budget"]), given["seed"])
-    costs = read_problem(problem)
-    with SearchProgress(wanted.budget_s) as progress:
-        solution = solve_batched(costs, wanted, progress.watcher)
-    if as_json:
-        print_json(solution.document())
-    else:
-        _show_batch(solution)
-
-
-def _show_batch(solution: BatchSolution) -> None:
-    table, costs = solution.problem.batches, solution.problem.costs
-    typer.echo(f"SIMULATED {costs.name}: {table.num_inputs} inputs in batches of {', '.join(map(str, table.sizes))}")
-    typer.echo(f"Assumed: {solution.assumption}")
-    if solution.schedule is not None:
-        device = solution.schedule.device
-        rows = [[name, str(int((device == d).any(axis=1).sum())), str(int((device == d).sum()) * table.group)]
-                for d, name in enumerate(costs.device_names)]  # fmt: skip
-        print_table(None, ["device", "batches", "inputs of ops"], rows)
-    rate = f", {solution.inputs_per_s:.4g} inputs a second" if solution.inputs_per_s else ""
-    _show_value(solution, "makespan", "schedule", rate)
-    _show_ending(solution, f"{solution.options.method}:")
-
-
-def _show_value(solution: Solution, name: str, answer: str, rate: str = "") -> None:
-    text = solution.objective.text
-    bound = f"lower bound {text(solution.lower_bound_s)} by {solution.bound.argument}"
-    if solution.value_s is None or solution.gap is None:
-        typer.echo(f"No {answer}; {bound}")
-    else:
-        gap = f"gap {100 * solution.gap:.4g}%"
-        typer.echo(f"Simulated {name} {text(solution.value_s)}{rate}; {bound}, {gap}")
-
-
-def _show_ending(solution: Solution, what: str) -> None:
-    typer.echo(f"{what} {solution.elapsed_s:.1f} s; {solution.status.value}. {solution.status.sentence}")
-    if solution.interrupted:
-        typer.echo("The search was interrupted.")
-
-
 def _show(solution: SolveResult, output: Path | None) -> None:
     if solution.run is not None:
         _show_schedule(solution, solution.run)
-    _show_value(solution, solution.objective.label, "placement")
+    text = solution.objective.text
+    bound = f"lower bound {text(solution.lower_bound_s)} by {solution.bound.argument}"
+    if solution.value_s is None or solution.gap is None:
+        typer.echo(f"No placement; {bound}")
+    else:
+        label, gap = solution.objective.label, f"gap {100 * solution.gap:.4g}%"
+        typer.echo(f"Simulated {label} {text(solution.value_s)}; {bound}, {gap}")
     for name, value in solution.single_s.items():
         note = ", which breaks a pin" if name in solution.breaking else ""
-        typer.echo(f"All on {name}: {solution.objective.text(value)}{note}")
+        typer.echo(f"All on {name}: {text(value)}{note}")
     print_members(solution.members, solution.objective)
-    _show_ending(solution, f"{solution.options.method}: {solution.num_evaluations} placements evaluated in")
+    spent = f"{solution.num_evaluations} placements evaluated in {solution.elapsed_s:.1f} s"
+    typer.echo(f"{solution.options.method}: {spent}; {solution.status.value}. {solution.status.sentence}")
+    if solution.interrupted:
+        typer.echo("The search was interrupted.")
     if output is not None and solution.affinity is not None:
         typer.echo(f"The placement is in {output}")
 

@@ -166,11 +166,6 @@ class SolveOptions(SearchOptions):
     )
     """Limits by device, in place of the problem's own."""
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.semantics.noise_sigma:
-            raise OptionError("a search cannot have noise: its answer is compared with a bound")
-
 
 @dataclass(frozen=True)
 class PlaceOptions(SearchOptions):

@@ -15,7 +15,7 @@ from pydantic import Field
 from hsdag.drawing import html_summary
 from hsdag.ir.errors import FileFormatError, OptionError, PlacementError
 from hsdag.ir.files import parse_json, read_text
-from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.placement.placement import FORMAT_NAME, Placement
 from hsdag.runtime.objectives import LATENCY, Objective
 from hsdag.runtime.problem.plan import Plan
@@ -29,15 +29,13 @@ from hsdag.search.options import check_seed
 from hsdag.solving.solution import InMemory, Simulated
 from hsdag.solving.solve import settled
 
-MAX_NOISE = 10.0
 _Choice = TypeVar("_Choice", bound=Enum)
 
 
 class SimulateResult(Simulated):
     """What a placement would take; every figure is simulated.
 
-    ``run`` is one inference, and the first of the noisy runs whose statistics are ``noise``, in the objective's unit;
-    ``over_memory`` are devices whose peak exceeds their memory.
+    ``run`` is one inference; ``over_memory`` are devices whose peak exceeds their memory.
     """
 
     problem: InMemory[ScheduleProblem]
@@ -50,8 +48,6 @@ class SimulateResult(Simulated):
     over_memory: tuple[str, ...]
     transfers: int
     transfer_bytes: float
-    noise_sigma: float
-    noise: dict[str, float] | None
 
     @property
     def semantics(self) -> Semantics:
@@ -100,70 +96,42 @@ def mebibytes(size_bytes: float) -> str:
 
 
 def simulate_placement(
-    problem: ScheduleProblem, plan: Plan, semantics: Semantics, objective: Objective = LATENCY, num_runs: int = 1
+    problem: ScheduleProblem, plan: Plan, semantics: Semantics, objective: Objective = LATENCY
 ) -> SimulateResult:
-    """Simulate a plan of ops; with noise ``num_runs`` times, with seeds from ``semantics.seed`` on.
+    """Simulate a plan of ops.
 
     Raises PlacementError for an op on a device that does not support it, OptionError for an order without the
-    priorities it needs, for ``num_runs`` below 1, and for more than one run without noise.
+    priorities it needs.
     """
     semantics.check(objective)
     objective = settled(objective, problem, semantics)
-    if num_runs < 1 or (num_runs > 1 and semantics.noise_sigma == 0):
-        raise OptionError(f"--runs must be 1, or more together with --noise, not {num_runs}")
     semantics = replace(semantics, order=semantics.order or (Order.FIFO if plan.order is None else Order.PRIORITY))
     priority = plan.order if semantics.order is Order.PRIORITY else None
     run = simulate(problem, plan.placement, one_inference(semantics), priority)
-    seeds = range(semantics.seed, semantics.seed + num_runs)
-    values_s = np.concatenate(
-        [
-            simulated_values(objective, problem, plan.placement[None], replace(semantics, seed=s), priority)
-            for s in seeds
-        ]
-    )
+    (value,) = simulated_values(objective, problem, plan.placement[None], semantics, priority)
     names = problem.device_names
     return SimulateResult(
         problem=problem,
         judged_by=objective,
         meant=semantics,
         run=run,
-        value_s=float(values_s[0]),
+        value_s=float(value),
         busy_s=dict(zip(names, run.busy_s.tolist(), strict=True)),
         peak_memory_bytes=dict(zip(names, run.peak_memory_bytes.tolist(), strict=True)),
         over_memory=tuple(names[d] for d in np.flatnonzero(over_memory(problem, run.peak_memory_bytes))),
         transfers=run.num_transfers,
         transfer_bytes=run.transfer_bytes,
-        noise_sigma=semantics.noise_sigma,
         seed=semantics.seed,
-        noise=_statistics(values_s) if semantics.noise_sigma > 0 else None,
     )
 
 
-def _statistics(samples: FloatArray) -> dict[str, float]:
-    """Statistics of noisy runs, in the objective's unit; the standard deviation is that of the sample."""
-    figures = {
-        "mean": samples.mean(),
-        "std": samples.std(ddof=1) if len(samples) > 1 else 0.0,
-        "min": samples.min(),
-        "median": np.median(samples),
-        "p95": np.quantile(samples, 0.95),
-        "max": samples.max(),
-    }
-    return {"runs": len(samples), **{name: float(figure) for name, figure in figures.items()}}
-
-
-def parse_semantics(
-    execution: str, order: str | None, links: str, *, noise_sigma: float = 0.0, seed: int = 0
-) -> Semantics:
-    """Semantics from options. Raises OptionError that lists the choices, or for noise or seed out of range."""
-    if not 0 <= noise_sigma <= MAX_NOISE:
-        raise OptionError(f"--noise must be between 0 and {MAX_NOISE:g}, not {noise_sigma:g}")
+def parse_semantics(execution: str, order: str | None, links: str, seed: int = 0) -> Semantics:
+    """Semantics from options. Raises OptionError that lists the choices, or for a seed out of range."""
     check_seed(seed)
     return Semantics(
         execution=_choice(Execution, "execution", execution),
         order=_choice(Order, "order", order) if order is not None else None,
         links=_choice(Links, "links", links),
-        noise_sigma=noise_sigma,
         seed=seed,
     )
 

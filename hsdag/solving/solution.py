@@ -92,8 +92,23 @@ class Simulated(BaseModel):
         return self.model_dump(mode="json", by_alias=True)
 
 
-class Solution(Simulated):
-    """How a search over costs ended: ``value_s`` is None where nothing legal was found. All figures are simulated."""
+class OpRun(TypedDict):
+    """When an op ran where, in seconds."""
+
+    op: str
+    device: str
+    start_s: float
+    end_s: float
+
+
+class SolveResult(Simulated):
+    """The end of a search; ``value_s`` is the makespan, the period for throughput, else in the objective's unit, None
+    where nothing legal was found. All figures are simulated.
+
+    ``note`` says why the method gave up, where it did; the answer is then one of those that every search begins with,
+    or what the method had before. ``breaking`` are single devices that break a pin: figures to compare with, but no
+    answers.
+    """
 
     status: Status
     value_s: float | None = Field(serialization_alias="value")
@@ -102,6 +117,15 @@ class Solution(Simulated):
     num_evaluations: int = Field(serialization_alias="evaluations")
     elapsed_s: float
     interrupted: bool
+    problem: InMemory[ScheduleProblem]
+    options: InMemory[SolveOptions]
+    device: InMemory[IntArray | None]  # [N]
+    priority: InMemory[IntArray | None]  # [N]
+    run: InMemory[Simulation | None]  # one inference
+    single_s: dict[str, float] = Field(serialization_alias="single_devices")
+    members: tuple[Member, ...]
+    note: str
+    breaking: tuple[str, ...] = Field((), serialization_alias="breaking_pins")
 
     @computed_field(alias="lower_bound")  # type: ignore[prop-decorator]
     @property
@@ -120,34 +144,6 @@ class Solution(Simulated):
     def gap(self) -> float | None:
         """The share of the value that the lower bound leaves open."""
         return None if self.value_s is None else relative_gap(self.value_s, self.lower_bound_s)
-
-
-class OpRun(TypedDict):
-    """When an op ran where, in seconds."""
-
-    op: str
-    device: str
-    start_s: float
-    end_s: float
-
-
-class SolveResult(Solution):
-    """The end of a search; ``value_s`` is the makespan, the period for throughput, else in the objective's unit.
-
-    ``note`` says why the method gave up, where it did; the answer is then one of those that every search begins with,
-    or what the method had before. ``breaking`` are single devices that break a pin: figures to compare with, but no
-    answers.
-    """
-
-    problem: InMemory[ScheduleProblem]
-    options: InMemory[SolveOptions]
-    device: InMemory[IntArray | None]  # [N]
-    priority: InMemory[IntArray | None]  # [N]
-    run: InMemory[Simulation | None]  # one inference
-    single_s: dict[str, float] = Field(serialization_alias="single_devices")
-    members: tuple[Member, ...]
-    note: str
-    breaking: tuple[str, ...] = Field((), serialization_alias="breaking_pins")
 
     @computed_field  # type: ignore[prop-decorator]
     @property

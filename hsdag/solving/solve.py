@@ -248,7 +248,7 @@ def settled(objective: Objective, problem: ScheduleProblem, semantics: Semantics
     def best_single(term: Objective) -> float:
         alone = np.repeat(np.arange(problem.num_devices)[:, None], problem.num_ops, axis=1)
         fastest = np.nanargmin(problem.time_s, axis=1)[None]
-        free = replace(semantics, order=None, noise_sigma=0.0)
+        free = replace(semantics, order=None)
         values = [simulated_values(term, problem, each.astype(np.int64), free) for each in (alone, fastest)]
         return float(min(values[0]) if np.isfinite(values[0]).any() else values[1][0])
 

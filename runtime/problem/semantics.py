@@ -37,22 +37,12 @@ class Links(Enum):
 
 @dataclass(frozen=True)
 class Semantics:
-    """How to simulate.
-
-    ``order`` None is PRIORITY where ranks are given, else FIFO. ``noise_sigma`` above 0 multiplies every
-    op's and every transfer's duration by exp(sigma z), z standard normal. ``seed`` draws the noise and the
-    ranks of RANDOM. Raises ValueError when ``noise_sigma`` is negative or not finite.
-    """
+    """How to simulate: ``order`` None is PRIORITY where ranks are given, else FIFO; ``seed`` draws ranks for RANDOM."""
 
     execution: Execution = Execution.WORK_CONSERVING
     order: Order | None = None
     links: Links = Links.INDEPENDENT
-    noise_sigma: float = 0.0
     seed: int = 0
-
-    def __post_init__(self) -> None:
-        if not 0.0 <= self.noise_sigma < float("inf"):
-            raise ValueError(f"noise_sigma must be finite and not negative, not {self.noise_sigma}")
 
     def check(self, objective: Objective) -> None:
         """Raise OptionError where an objective is not defined under them."""

@@ -100,8 +100,6 @@ class Machine(NamedTuple):
     links: Records  # [D, D] LINK, nothing on the diagonal
     excess: FloatArray  # [D, D] of slow-down factors over 1, or [0, 0] where devices do not slow each other down
     time_s: FloatArray  # [N, D]
-    op_factor: FloatArray  # [N], or [0] without noise
-    link_factor: FloatArray  # [N, D], or [0, D] without noise
     order: IntArray  # [N] index of each op
     ports: IntArray  # [E] the output of its producer that each edge carries
     sources: IntArray  # ops without inputs
@@ -119,7 +117,7 @@ class Machine(NamedTuple):
 def machine_for(
     problem: ScheduleProblem, semantics: Semantics, mode: int = 0, ranks: FloatArray | None = None, keep: bool = False
 ) -> Machine:
-    """A machine with the noise of ``semantics`` drawn, in O(N D + E log E); ``keep`` has it record intervals.
+    """A machine, in O(N D + E log E); ``keep`` has it record intervals.
 
     ``ranks`` [N] are the values of the ops, by index.
     """
@@ -140,15 +138,12 @@ def machine_for(
     run["mode"], run["links"], run["keep"] = mode, links, keep
     run["op_overhead_s"], run["transfer_overhead_s"] = problem.op_overhead_s, problem.transfer_overhead_s
     run["limit_s"] = np.inf
-    op_factor, link_factor = noise(semantics, n, d)
     return Machine(
         ops=ops,
         edges=edges,
         links=link_table,
         excess=problem.excess,
         time_s=problem.time_s[order],
-        op_factor=op_factor[order] if len(op_factor) else op_factor,
-        link_factor=link_factor[order] if len(link_factor) else link_factor,
         order=order.copy(),
         ports=ports,
         sources=np.flatnonzero(ops["num_inputs"][:n] == 0),
@@ -181,15 +176,6 @@ def _graph(problem: ScheduleProblem) -> tuple[Records, Records, IntArray]:
     best_s, readers = np.nanmin(problem.time_s, axis=1), Csr.build(n, problem.edge_src, problem.edge_dst)
     ops["after_s"][:n] = longest_before(order[::-1].copy(), readers, best_s, np.zeros(len(src)))[order]
     return ops, edges, ports
-
-
-def noise(semantics: Semantics, num_ops: int, num_devices: int) -> tuple[FloatArray, FloatArray]:
-    """Factors of op durations [N] and of transfers by op and destination [N, D], by index; empty without noise."""
-    if semantics.noise_sigma == 0:
-        return np.zeros(0), np.zeros((0, num_devices))
-    generator = np.random.default_rng(semantics.seed)
-    of_ops = np.exp(semantics.noise_sigma * generator.standard_normal(num_ops))
-    return of_ops, np.exp(semantics.noise_sigma * generator.standard_normal((num_ops, num_devices)))
 
 
 @bare
@@ -243,7 +229,7 @@ def _set_path_values(m: Machine) -> None:
 def op_s(m: Machine, v: int, d: int) -> float:
     """Seconds that v takes on device d."""
     duration_s: float = m.time_s[v, d]
-    return duration_s * m.op_factor[v] if len(m.op_factor) else duration_s
+    return duration_s
 
 
 @inlined
@@ -251,7 +237,7 @@ def link_s(m: Machine, k: int, home: int, away: int) -> float:
     """Seconds that what edge k carries takes from ``home`` to ``away``."""
     link = m.links[home, away]
     cost_s: float = link.latency_s + m.edges[k].size_bytes / link.bandwidth_bytes_per_s
-    return cost_s * m.link_factor[m.edges[k].producer, away] if len(m.link_factor) else cost_s
+    return cost_s
 
 
 @inlined

@@ -29,7 +29,6 @@ from hsdag.runtime.simulator.machine import (
     Records,
     load_placement,
     machine_for,
-    noise,
 )
 from hsdag.runtime.simulator.memory import find_peaks, room_for
 from hsdag.runtime.timeline.timeline import TransferIntervals
@@ -95,8 +94,8 @@ def simulate_makespans(
 ) -> FloatArray:
     """[B] simulated makespans in seconds of ``placements`` [B, N], infinite where an op is not supported.
 
-    Ranks, given or random, and noise are the same for all of them. ``num_threads`` defaults to the cores
-    this process may use. Raises as ``simulate`` does, but for unsupported ops.
+    Ranks, given or random, are the same for all of them. ``num_threads`` defaults to the cores this process may use.
+    Raises as ``simulate`` does, but for unsupported ops.
     """
     semantics = simulated(semantics)
     table = checked_placements(problem, np.asarray(placements))
@@ -237,8 +236,6 @@ def _result(
     busy_s = problem.time_s[np.arange(problem.num_ops), device]
     if len(m.excess) > 0:
         busy_s = end_s - start_s
-    elif semantics.noise_sigma > 0:
-        busy_s = busy_s * noise(semantics, problem.num_ops, problem.num_devices)[0]
     return Simulation(
         semantics=semantics,
         makespan_s=makespan_s,

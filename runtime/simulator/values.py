@@ -59,16 +59,14 @@ def _figures(
     if quantity is Quantity.PERIOD:
         return period_s(problem, placements, semantics)
     figures, legal = np.full(len(placements), np.inf), all_supported(problem, placements)
-    if quantity is Quantity.ENERGY and semantics.noise_sigma == 0 and not problem.excess.size:
+    if quantity is Quantity.ENERGY and not problem.excess.size:
         joules = problem.time_s * problem.known_power_w
         figures[legal] = joules[np.arange(problem.num_ops), placements[legal]].sum(axis=1)
         return figures
     for b in np.flatnonzero(legal).tolist():
-        if quantity is Quantity.ENERGY:
-            figures[b] = simulate(problem, placements[b], semantics, ranks).busy_s @ problem.known_power_w
-        else:
-            exact = replace(semantics, noise_sigma=0.0)
-            figures[b] = simulate(problem, placements[b], exact, ranks).peak_memory_bytes.max()
+        run = simulate(problem, placements[b], semantics, ranks)
+        is_energy = quantity is Quantity.ENERGY
+        figures[b] = run.busy_s @ problem.known_power_w if is_energy else run.peak_memory_bytes.max()
     return figures
 
 
@@ -80,7 +78,7 @@ def period_s(problem: ScheduleProblem, placements: ArrayLike, semantics: Semanti
     bus under EGRESS, each ordered pair one channel under CHANNEL; INDEPENDENT links never fill up; under BLOCKING
     a transfer is added to the loads of both its devices. Devices that slow each other down all work side by side until
     the least load is done, and so on, overheads included. One request after another, as in sequential execution,
-    takes the makespan. The noise of ``semantics`` is that of a simulation; the order does not matter.
+    takes the makespan. The order does not matter.
 
     Raises PlacementError for placements of another length and for devices that are not there.
     """

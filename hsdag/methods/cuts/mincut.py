@@ -103,8 +103,7 @@ def proven_bound(units: Problem, problem: ScheduleProblem) -> float | None:
     devices, or a single device if that takes less. More devices, the period of a model, and other executions have no
     such bound.
     """
-    how = units.semantics
-    is_sequential = how.execution is Execution.SEQUENTIAL and how.noise_sigma == 0
+    is_sequential = units.semantics.execution is Execution.SEQUENTIAL
     if problem.num_devices > 2 or not is_sequential or (units.hetero is not None and units.objective.is_steady):
         return None
     counts_runs = units.hetero is None and units.num_units == units.units.partition.num_items

@@ -32,7 +32,7 @@ PAIRS_EFFORT, LOADS_EFFORT = 3e6, 1.5e8
 
 
 def lower_bound(objective: Objective, problem: ScheduleProblem, execution: Execution) -> Bound:
-    """A value of an objective that no plan is below, for any order and links, without noise, and what proves it."""
+    """A value of an objective that no plan is below, for any order and links, and what proves it."""
     problem.check(objective)
     found = [_bound(quantity, problem, execution) for quantity in objective.quantities]
     arguments = dict.fromkeys(bound.argument for bound in found)
@@ -53,7 +53,7 @@ def _bound(quantity: Quantity, problem: ScheduleProblem, execution: Execution) -
 
 
 def makespan_bound(problem: ScheduleProblem) -> Bound:
-    """Seconds of a work-conserving makespan at least, whatever the order of ops and the links, without noise.
+    """Seconds of a work-conserving makespan at least, whatever the order of ops and the links.
 
     Links that make transfers wait make no schedule shorter, so all of it is argued for independent ones. An argument
     that is larger by rounding alone does not count.

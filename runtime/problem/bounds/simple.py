@@ -67,16 +67,13 @@ def _best_s(problem: ScheduleProblem) -> FloatArray:
 
 
 def dual_load(
-    loads_at: Callable[[FloatArray], FloatArray],
-    prices: FloatArray,
-    rounds: int,
-    has_time: Callable[[], bool] = lambda: True,
+    loads_at: Callable[[FloatArray], FloatArray], prices: FloatArray, rounds: int
 ) -> tuple[float, FloatArray]:
     """The busiest device's load in the best division of work, from below, with the prices [D] that show it.
 
     For any prices that add up to 1 the busiest load is at least what all work costs where it is cheapest: the
     Lagrangian dual of choosing devices. ``loads_at`` gives the loads [D] of that choice. The prices follow the loads,
-    with steps that become smaller, until the time is over; the first ones, ``prices``, always count.
+    with steps that become smaller; the first ones, ``prices``, always count.
     """
     best, best_prices = 0.0, prices
     weights = np.log(np.maximum(prices, 1e-12))
@@ -88,7 +85,7 @@ def dual_load(
         bound = float(loads @ prices)
         if bound > best * (1 + ROUNDING):
             best, best_prices = bound, prices
-        if np.isinf(bound) or not has_time():
+        if np.isinf(bound):
             break
         weights += (2.0 / np.sqrt(step + 4.0)) * (loads / max(float(loads.max()), 1e-300) - 0.5)
     return best, best_prices

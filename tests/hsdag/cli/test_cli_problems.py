@@ -116,21 +116,6 @@ def test_simulate_names_devices_that_are_too_small(capsys: pytest.CaptureFixture
     assert "gpu holds more than its memory" in capsys.readouterr().out
 
 
-@pytest.mark.slow
-def test_simulate_with_noise_gives_statistics_of_the_runs(
-    capsys: pytest.CaptureFixture[str], problem: Path, placement: Path
-) -> None:
-    document = answer(capsys, "simulate", problem, placement, "--noise", 0.3, "--runs", 40, "--seed", 7)
-    noise = document["noise"]
-    values = [
-        answer(capsys, "simulate", problem, placement, "--noise", 0.3, "--seed", seed)["value"] for seed in range(7, 47)
-    ]
-    assert document["value"] == values[0]
-    assert noise["runs"] == 40
-    assert (noise["min"], noise["max"]) == (min(values), max(values))
-    assert noise["mean"] == pytest.approx(sum(values) / 40)
-
-
 def test_priorities_of_a_placement_are_followed(capsys: pytest.CaptureFixture[str], problem: Path) -> None:
     path = problem.with_name("whole.json")
     everything = dict.fromkeys(SPLIT, "gpu")
@@ -272,12 +257,6 @@ OPTIONS: list[tuple[tuple[str, ...], str]] = [
     (("--seed", str(2**63)), "the seed must be"),
     (("--gantt", "g.pdf"), "ends in .png or .svg"),
 ]
-SIMULATE_ONLY = [
-    (("--noise", "-1"), "--noise must be between"),
-    (("--noise", "nan"), "--noise must be between"),
-    (("--runs", "0"), "--runs must be"),
-    (("--runs", "5"), "--runs must be 1, or more together with --noise"),
-]
 SOLVE_ONLY = [
     (("--method", "magic"), f"choose one of {', '.join(method_names())}"),
     (("--budget", "0"), "--budget must be more than zero"),
@@ -287,7 +266,7 @@ SOLVE_ONLY = [
 
 @pytest.mark.parametrize(
     ("command", "options", "line"),
-    [*(("simulate", *each) for each in OPTIONS + SIMULATE_ONLY), *(("solve", *each) for each in OPTIONS + SOLVE_ONLY)],
+    [*(("simulate", *each) for each in OPTIONS), *(("solve", *each) for each in OPTIONS + SOLVE_ONLY)],
 )
 def test_an_option_out_of_range_is_one_line(
     complains: Complains, problem: Path, placement: Path, command: str, options: tuple[str, ...], line: str

@@ -13,9 +13,7 @@ from hsdag.cli.files import model_files
 from hsdag.cli.options import defaults
 from hsdag.ir.errors import OptionError
 from hsdag.runtime.objectives import find_objective
-from hsdag.runtime.problem.semantics import Semantics
-from hsdag.search.options import PlaceOptions, SearchOptions, SolveOptions, parse_duration, parse_memory
-from hsdag.solving.batched import BatchOptions
+from hsdag.search.options import PlaceOptions, SearchOptions, parse_duration, parse_memory
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("60", 60), ("1.5s", 1.5), ("2m", 120), ("1h", 3600), ("250ms", 0.25)])
@@ -36,15 +34,9 @@ def test_what_is_no_positive_duration_is_refused(text: str) -> None:
         (SearchOptions, {"budget_s": float("nan")}, "more than zero"),
         (SearchOptions, {"seed": -1}, "between 0 and"),
         (SearchOptions, {"max_evaluations": 0}, "at least 1"),
-        (SolveOptions, {"semantics": Semantics(noise_sigma=0.1)}, "cannot have noise"),
         (PlaceOptions, {"executor": "magic"}, "choose one of hetero"),
         (PlaceOptions, {"inputs": Path("none.npz")}, "no such file"),
         (PlaceOptions, {"max_difference": -0.1}, "--max-difference must be a number and not negative"),
-        (
-            BatchOptions,
-            {"method": "heft", "num_inputs": 10**20},
-            "--batch must be at most 1,000,000, not 10000000000000",
-        ),
     ],
 )
 def test_values_outside_their_range_are_refused(kind: type, change: dict[str, object], message: str) -> None:

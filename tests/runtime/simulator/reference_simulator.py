@@ -65,9 +65,7 @@ def largest_deviation(case: Case, how: Semantics) -> float:
     """The largest relative deviation from the reference in any figure of a run; infinite if transfers differ."""
     problem, placement, priority = case
     order = how.order or Order.FIFO
-    slow = Reference(
-        problem, placement.tolist(), order.value, how.links.value, priority.tolist(), how.noise_sigma, how.seed
-    )
+    slow = Reference(problem, placement.tolist(), order.value, how.links.value, priority.tolist(), how.seed)
     expected = slow.sequential() if how.execution is Execution.SEQUENTIAL else slow.work_conserving()
     found = simulate(problem, placement, how, priority)
     t = found.transfers
@@ -95,17 +93,13 @@ class Reference:
     order: str = "fifo"
     links: str = "independent"
     priority: list[float] | None = None
-    sigma: float = 0.0
     seed: int = 0
     begin: dict[int, float] = field(default_factory=dict)
     end: dict[int, float] = field(default_factory=dict)
     sent: dict[tuple[int, int], tuple[float, float, float]] = field(default_factory=dict)  # op, device: from, to, bytes
 
     def __post_init__(self) -> None:
-        n, d = self.p.time_s.shape
-        rng = np.random.default_rng(self.seed)
-        self.f_op = np.exp(self.sigma * rng.standard_normal(n))
-        self.f_link = np.exp(self.sigma * rng.standard_normal((n, d)))
+        n = self.p.num_ops
         self.random = np.random.default_rng(self.seed).permutation(n)
         self.inputs: list[set[int]] = [set() for _ in range(n)]
         self.readers: list[list[tuple[int, float]]] = [[] for _ in range(n)]  # (op, bytes)
@@ -123,10 +117,10 @@ class Reference:
         return float(self.p.link_latency_s[home, to] + size / self.p.link_bandwidth_bytes_per_s[home, to])
 
     def cost(self, v: int, to: int) -> float:
-        return float(self.link(v, to, self.size(v, to)) * self.f_link[v, to])
+        return self.link(v, to, self.size(v, to))
 
     def exec_s(self, v: int) -> float:
-        return float(self.p.time_s[v, self.A[v]] * self.f_op[v])
+        return float(self.p.time_s[v, self.A[v]])
 
     def way_to_end(self, v: int) -> float:
         if v not in self.ways:

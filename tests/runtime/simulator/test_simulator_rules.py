@@ -172,15 +172,6 @@ def test_blocking_links_are_for_throughput_alone() -> None:
         simulate_makespans(FORK, [[0, 1, 2]], how)
 
 
-def test_noise_keeps_the_median_and_repeats_with_its_seed() -> None:
-    p = ScheduleProblem.from_arrays(np.ones((20_000, 1)), [])
-    run = simulate(p, np.zeros(20_000, dtype=int), Semantics(noise_sigma=0.3, seed=3))
-    again = simulate(p, np.zeros(20_000, dtype=int), Semantics(noise_sigma=0.3, seed=3))
-    logs = np.log(run.end_s - run.start_s)
-    assert np.array_equal(run.end_s, again.end_s)
-    assert (np.median(logs), np.std(logs)) == pytest.approx((0.0, 0.3), abs=0.01)
-
-
 def test_unsupported_ops_are_infinite_in_a_batch_and_an_error_alone() -> None:
     p = ScheduleProblem.from_arrays([[1.0, np.nan]], [])
     for links in SIMULATED:
@@ -226,5 +217,3 @@ def test_misuse_is_answered() -> None:
         simulate(p, [3])
     with pytest.raises(PlacementError, match="a device for each of 1 ops"):
         simulate(p, [0, 0])
-    with pytest.raises(ValueError, match="noise_sigma must be finite"):
-        Semantics(noise_sigma=-1.0)

@@ -97,7 +97,6 @@ def test_solve_takes_a_policy_and_a_zero_shot_answer_beats_every_single_device(
     [
         (["--method", "heft"], "method 'heft' uses no policy: leave out --init, or choose 'auto' or the policy's own"),
         (["--set", "initial=other.safetensors"], "--init and --set initial both give a policy; leave one out"),
-        (["--batch", "4"], "--init does not go with --batch"),
     ],
 )
 def test_where_a_policy_cannot_be_used_is_one_line(

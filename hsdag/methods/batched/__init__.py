@@ -1,1 +1,0 @@
-"""Batching: DiviML's schedules for a batch of inputs that is divided over devices."""
