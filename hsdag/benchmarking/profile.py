@@ -23,7 +23,6 @@ from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.profile import ModelProfile
-from hsdag.runtime.measuring.profiler import WAYS
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.platform import Platform
 from hsdag.runtime.problem.cost_model import CostModel
@@ -87,7 +86,6 @@ class ProfileResult(Record):
     source: str
     devices: list[ProfiledDevice]
     links: ProfiledLinks
-    hand_over: dict[str, ProfiledLinks | None]
     slowdown: dict[str, Matrix]
     ops: int
     units: int
@@ -148,14 +146,6 @@ def _links(latency_s: FloatArray, bandwidth: FloatArray) -> ProfiledLinks:
     return ProfiledLinks(latency_s=_or_null(latency_s), bandwidth_bytes_per_s=_or_null(bandwidth))
 
 
-def _handed(table: FloatArray | None) -> ProfiledLinks | None:
-    """What one tensor costs, launch of the reader included, and bytes; null for pairs without a GPU."""
-    if table is None or np.isnan(table).all():
-        return None
-    launch_s, latency_s, s_per_byte = table
-    return _links(launch_s + latency_s, 1.0 / np.maximum(s_per_byte, 1e-12))
-
-
 def _or_null(table: FloatArray) -> Matrix:
     return [[None if np.isnan(x) else x for x in row] for row in table.tolist()]
 
@@ -214,7 +204,6 @@ def _result(
         source=costs.source.value,
         devices=devices,
         links=_links(costs.link_latency_s, costs.link_bandwidth_bytes_per_s),
-        hand_over={way: _handed(getattr(profile.links, way)) for way in WAYS},
         slowdown={kind: _or_null(table) for kind, table in factors.items()},
         ops=session.graph.num_ops,
         units=problem.num_units,

@@ -110,15 +110,6 @@ def _show_pairs(result: ProfileResult) -> None:
     pairs = list(itertools.permutations(range(len(names)), 2))
     cells = [[f"{names[a]} -> {names[b]}", *_link(result.links, a, b)] for a, b in pairs]
     print_table(None, ["link", "latency us", "GB/s"], cells)
-    known = {way: tables for way, tables in result.hand_over.items() if tables is not None}
-    if known:  # where a GPU takes part
-        ways = [
-            (f"{names[a]} -> {names[b]}", [_link(tables, a, b) for tables in known.values()])
-            for a, b in itertools.product(range(len(names)), repeat=2)
-        ]
-        cells = [[name, *itertools.chain(*figures)] for name, figures in ways if any(us != "-" for us, _ in figures)]
-        columns = itertools.chain(*([f"{way} us", f"{way} GB/s"] for way in known))
-        print_table("tensors of the work-conserving executor", ["link", *columns], cells)
     cells = [
         [f"{names[a]} beside {names[b]}", *(_scaled(table[a][b], 1, ".2f") for table in result.slowdown.values())]
         for a, b in pairs

@@ -410,8 +410,6 @@ class Outcome:
         if self.plans:
             reasons = "; ".join(dict.fromkeys(comparison.failures[name] for name in self.plans))
             return f"no split placement was compared ({reasons})"
-        if search.nothing_left is not None:
-            return search.nothing_left
         split = Tally.of([event for event in search.events if event.plan.is_split])
         if split.tried:
             return split.words

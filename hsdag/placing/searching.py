@@ -19,7 +19,7 @@ from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Contribution, Result
 from hsdag.methods.sharding import Sharding
 from hsdag.placing.final import Verifier, check_of
-from hsdag.placing.limits import within_difference, without_ruled_out
+from hsdag.placing.limits import within_difference
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.placing.session import Session, normalize_objective
 from hsdag.placing.shards import proposed_shards, told_under_hetero
@@ -60,11 +60,10 @@ class Search:
     """A search for placements of a session's model, and what it found.
 
     ``profile`` is what was measured of the model before, and ``unprofiled`` says why there is none where there should
-    be one. ``costs`` follow from it, ``calibrated`` are they as the search's measurements left them. ``ruled_out`` are
-    sentences on splits that the profile leaves out of ``problem``. ``events`` are the plans that were measured,
-    ``num_simulated`` counts the others, ``finalists`` are those worth comparing, and ``shardings`` ways to divide ops.
-    ``compiling_s`` came before the search and is not part of the budget, of which ``left_s`` were left when the search
-    began.
+    be one. ``costs`` follow from it, ``calibrated`` are they as the search's measurements left them. ``events`` are the
+    plans that were measured, ``num_simulated`` counts the others, ``finalists`` are those worth comparing, and
+    ``shardings`` ways to divide ops. ``compiling_s`` came before the search and is not part of the budget, of which
+    ``left_s`` were left when the search began.
     """
 
     def __init__(self, session: Session, options: PlaceOptions, watcher: Watcher | None = None) -> None:
@@ -74,18 +73,12 @@ class Search:
         self.unprofiled: str | None = None
         self.costs: PlacementCosts | None = None
         self.calibrated: PlacementCosts | None = None
-        self.ruled_out: tuple[str, ...] = ()
         self.folder: RunFolder | None = None
         self.events: list[Event] = []
         self.num_simulated, self.finalists = 0, list[Plan]()
         self.shardings: dict[str, Sharding] = {}
         self.contributions: list[Contribution] = []
         self.search_s = self.compiling_s = self.left_s = 0.0
-
-    @property
-    def nothing_left(self) -> str | None:
-        """Why there is nothing to search for, where the profile left no split."""
-        return "; ".join(self.ruled_out) if self.ruled_out and self.problem.supported.any(axis=0).sum() == 1 else None
 
     def run(self, run_folder: Path | None = None, *, resume: bool = False, pool: Pool | None = None) -> None:
         """Search by the options' method and reward; what is simulated is computed by a ``pool`` as well.
@@ -138,11 +131,8 @@ class Search:
             num_threads=options.num_threads,
         )
         self.events = driver.recorder.events
-        if self.ruled_out:
-            watcher.note("; ".join(self.ruled_out))
-        if self.nothing_left is None:
-            watcher.on_phase("searching")
-            self._search(driver, placer, is_short=is_short)
+        watcher.on_phase("searching")
+        self._search(driver, placer, is_short=is_short)
         session.client.should_abandon = lambda: False
         verifier.close()
         self.contributions, self.search_s = driver.contributions, time.monotonic() - begin_s
@@ -174,8 +164,6 @@ class Search:
         costs = session.model.costs(profile, options.executor)
         hetero = costs if isinstance(costs, HeteroCosts) else None
         problem = normalize_objective(session, replace(self._problem_of(profile), hetero=hetero), costs)
-        if hetero is None and profile.contention is not None:
-            problem, self.ruled_out = without_ruled_out(problem, profile.contention)
         self.profile, self.costs, self.problem = profile, costs, problem
         self.shardings = proposed_shards(session, options, profile)
         if options.executor == "hetero":

@@ -165,8 +165,7 @@ class Session:
             on_step=on_step,
             should_stop=should_stop,
         )
-        stages = _stages(problem, self.graph) if self.subject.labels is None else None
-        return profiler.profile(self.devices.placed, carriers, stages, side_by_side=side_by_side)
+        return profiler.profile(self.devices.placed, carriers, side_by_side=side_by_side)
 
     def problem(
         self, *, max_share: float | None = None, profile: ModelProfile | None = None, is_free: bool = False
@@ -230,15 +229,6 @@ class Session:
     def placed(self, problem: Problem, plan: Plan, executor: ExecutorName = "hetero") -> Candidate:
         """A plan as something to compile for an executor."""
         return candidate_of(problem, self.devices.placed, plan, executor)
-
-
-def _stages(problem: Problem, graph: ComputationGraph) -> IntArray:
-    """[N] as many contiguous stages as there are devices, of about equal weights."""
-    labels, order = problem.units.partition.labels, problem.units.graph.topological_order
-    held = np.bincount(labels, graph.weight_bytes + graph.output_bytes, problem.num_units)[order]
-    stage = np.empty(problem.num_units, dtype=np.int64)
-    stage[order] = problem.num_devices * (np.cumsum(held) - held / 2) // max(held.sum(), 1.0)
-    return stage[labels]
 
 
 def in_bytes(size: float) -> str:

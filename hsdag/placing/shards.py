@@ -49,7 +49,7 @@ def told_under_hetero(session: Session, shardings: Mapping[str, Sharding], profi
 
 def shard_costs(session: Session, profile: ModelProfile) -> ShardCosts:
     """What shards take by a profile: devices slow each other down, and parts start, write and read."""
-    costs = WorkConservingCosts.of(session.graph, profile.costs(side_by_side=True))
+    costs = WorkConservingCosts.of(session.graph, profile.costs())
     own, per_byte = costs.cut_costs, costs.cut_costs.read_s_per_byte + costs.cut_costs.write_s_per_byte
     slowdown = np.ones(costs.num_devices) if costs.slowdown is None else costs.slowdown.max(axis=1)
     return ShardCosts(own.op_s, slowdown, float(own.launch_s.max()), float(per_byte.max()))

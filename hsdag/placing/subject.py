@@ -200,7 +200,7 @@ class PlacedModel:
             names = tuple(spec.name for spec in self.devices)
             return OpByOpCosts.of(self.graph, profile.op_by_op_costs(), names)
         if executor == "work-conserving":
-            return WorkConservingCosts.of(self.graph, profile.costs(side_by_side=True))
+            return WorkConservingCosts.of(self.graph, profile.costs())
         return HeteroCosts.of(self.graph, profile.costs())
 
 

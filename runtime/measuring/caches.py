@@ -20,7 +20,7 @@ from hsdag.ir.errors import OutputError
 from hsdag.ir.files import write_atomically
 from hsdag.runtime.machine.usable import usable_cpus
 
-SCHEMA = 3
+SCHEMA = 4
 """Part of every key: raise it when the measurements or their meaning change."""
 
 CACHE_VARIABLE = "HSDAG_CACHE_DIR"

@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal, Self, TypeAlias
 import numpy as np
 from pydantic import ConfigDict, Field, GetPydanticSchema, model_validator
 from pydantic_core import core_schema
-from scipy.stats import t as student_t
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.files import parse_record, read_text, write_atomically
@@ -63,7 +62,6 @@ Column = Annotated[FloatArray, _array(list[Figure])]
 Amounts = Annotated[FloatArray, _array(list[_Amount])]
 Square = Annotated[FloatArray, _array(Table)]
 Bandwidths = Annotated[FloatArray, _array(Table, np.inf)]
-Stack = Annotated[FloatArray, _array(list[Table])]
 _STRICT = ConfigDict(extra="forbid")
 
 
@@ -103,33 +101,13 @@ class LinkProfile:
     ``launch_s`` is paid once per submodel, latency and bytes over bandwidth once per tensor; conversions that the
     plugins make at the boundary are in it. The diagonals, from one submodel to another on the same device, are
     means over the device's links, since HETERO cannot be made to part ops of one device.
-
-    ``ordinary`` and ``shared`` are ``[launch_s, latency_s, s_per_byte]`` of the work-conserving executor, where a GPU
-    takes part: through the tensor of the request that wrote it, and through memory that spares copies. They are NaN for
-    all other pairs, and where there is no such way.
+    Files of earlier versions also have what the work-conserving executor's hand-overs took, which is passed over.
     """
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = ConfigDict(extra="ignore")
     launch_s: Amounts  # [D]
     latency_s: Square  # [D, D]
     bandwidth_bytes_per_s: Bandwidths  # [D, D]
-    ordinary: Stack | None = None  # [3, D, D]
-    shared: Stack | None = None  # [3, D, D]
-
-    def side_by_side(self) -> LinkProfile:
-        """The links of the work-conserving executor: as it hands tensors on where that is known, else HETERO's."""
-        if self.ordinary is None or self.shared is None:
-            return self
-        launch_s, latency_s, s_per_byte = np.where(np.isnan(self.shared), self.ordinary, self.shared)
-        known = ~np.isnan(latency_s)
-        counts = known.sum(axis=0)
-        own_launch_s = np.divide(np.nansum(launch_s, axis=0), counts, out=self.launch_s.copy(), where=counts > 0)
-        bandwidth = 1.0 / np.maximum(s_per_byte, 1e-12)
-        return LinkProfile(
-            own_launch_s,
-            np.where(known, latency_s, self.latency_s),
-            np.where(known, bandwidth, self.bandwidth_bytes_per_s),
-        )
 
 
 KINDS = ("compute", "memory", "model")
@@ -138,34 +116,30 @@ KINDS = ("compute", "memory", "model")
 Rounds: TypeAlias = Sequence[tuple[float, float]]
 """Seconds of an inference alone, and beside another device."""
 
-CONFIDENCE = 0.95
-"""With which a factor is at least what the lower end of its interval says."""
-
 
 @dataclass(frozen=True, eq=False)
 class Contention:
     """Factors [D, D] by kind, of a device's time for an inference while the device of the column is busy too.
 
     They are at least 1, and NaN where nothing was measured. A factor is that of the least times of all rounds, for
-    whatever else runs on the machine only adds, and to two devices more than to one. ``least`` are the lower ends of
-    one-sided intervals of Student's t on the logarithms of rounds' ratios, and no more than the factors.
+    whatever else runs on the machine only adds, and to two devices more than to one. Files of earlier versions have
+    the lower ends of intervals, too, which are passed over.
     """
 
-    __pydantic_config__ = _STRICT
+    __pydantic_config__ = ConfigDict(extra="ignore")
     factor: Mapping[str, Square]
-    least: Mapping[str, Square]
 
     @staticmethod
     def of(samples: Mapping[str, Sequence[Sequence[Rounds]]], num_devices: int) -> Contention:
         """The factors of times by kind, pair [D, D] and round; kinds and pairs may be missing."""
         factor = {kind: np.full((num_devices, num_devices), np.nan) for kind in KINDS}
-        least = {kind: table.copy() for kind, table in factor.items()}
         for kind, table in samples.items():
             for a, row in enumerate(table):
                 for b, rounds in enumerate(row):
                     if len(rounds) > 1:
-                        factor[kind][a, b], least[kind][a, b] = _factor(*np.transpose(rounds))
-        return Contention(factor, least)
+                        alone_s, beside_s = np.min(rounds, axis=0)
+                        factor[kind][a, b] = max(1.0, beside_s / alone_s)
+        return Contention(factor)
 
     @property
     def slowdown(self) -> FloatArray:
@@ -177,13 +151,6 @@ class Contention:
         found: FloatArray = np.where(np.isnan(self.factor["model"]), small, self.factor["model"])
         np.fill_diagonal(found, 1.0)
         return found
-
-
-def _factor(alone_s: FloatArray, beside_s: FloatArray) -> tuple[float, float]:
-    """The factor of rounds [R], and the lower end of its interval."""
-    factor, logs = float(beside_s.min() / alone_s.min()), np.log(beside_s / alone_s)
-    error = float(student_t.ppf(CONFIDENCE, len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs)))
-    return max(1.0, factor), max(1.0, min(factor, float(np.exp(logs.mean() - error))))
 
 
 class ModelProfile(Record):
@@ -215,15 +182,14 @@ class ModelProfile(Record):
         known = [np.inf if p.memory_bytes is None else p.memory_bytes for p in self.times]
         return np.array([b / num_sharing if s.plugin == "CPU" else b for s, b in zip(self.devices, known, strict=True)])
 
-    def costs(self, *, side_by_side: bool = False) -> CostModel:
+    def costs(self) -> CostModel:
         """The profile as a cost model by op; the one launch in a model's latency is taken out of its ops.
 
-        Links are HETERO's, or ``side_by_side`` those of the work-conserving executor. Pairs of devices that were not
-        measured side by side are taken not to slow each other down.
+        Links are HETERO's. Pairs of devices that were not measured side by side are taken not to slow each other down.
         """
-        links = self.links.side_by_side() if side_by_side else self.links
+        links = self.links
         total_s = np.array([np.nansum(profile.time_s) for profile in self.times])
-        share = np.divide(self.links.launch_s, total_s, out=np.zeros_like(total_s), where=total_s > 0)
+        share = np.divide(links.launch_s, total_s, out=np.zeros_like(total_s), where=total_s > 0)
         return CostModel(
             time_s=np.stack([p.time_s for p in self.times], axis=1) * (1.0 - np.minimum(share, MOST_LAUNCH_SHARE)),
             launch_s=links.launch_s,
@@ -258,19 +224,17 @@ class ModelProfile(Record):
         if any(op >= n for ops in self.fused for op in ops):
             raise ValueError(f"devices: fused may name ops up to {n - 1}")
         shapes = {"launch_s": (d,), "latency_s": (d, d), "bandwidth_bytes_per_s": (d, d)}
-        shapes |= dict.fromkeys(("ordinary", "shared"), (3, d, d))
         tables = {f"links.{name}": (getattr(self.links, name), shape) for name, shape in shapes.items()}
-        for side, factors in () if self.contention is None else vars(self.contention).items():
-            if set(factors) != set(KINDS):
-                raise ValueError(f"contention.{side}: it needs the kinds {', '.join(KINDS)}")
-            tables |= {f"contention.{side}.{kind}": (table, (d, d)) for kind, table in factors.items()}
+        factors = {} if self.contention is None else self.contention.factor
+        if self.contention is not None and set(factors) != set(KINDS):
+            raise ValueError(f"contention.factor: it needs the kinds {', '.join(KINDS)}")
+        tables |= {f"contention.factor.{kind}": (table, (d, d)) for kind, table in factors.items()}
         for name, (table, shape) in tables.items():
-            if table is not None and table.shape != shape:
+            if table.shape != shape:
                 raise ValueError(f"{name}: one entry is expected for each of {d} devices, or pair of them")
         if (self.links.bandwidth_bytes_per_s <= 0).any():
             raise ValueError("links.bandwidth_bytes_per_s: every bandwidth must be above 0; null is no limit")
         self.costs()
-        self.costs(side_by_side=True)
         return self
 
 

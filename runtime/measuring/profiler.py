@@ -9,11 +9,10 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.optimize import nnls
 
 from hsdag.ir.device import DeviceSpec
@@ -34,9 +33,6 @@ LEAST_CALL_LIMIT_S = 60.0
 
 SHARE_OF_MODEL, RUNS_OF_ROUND = 0.7, 4
 """Of the time for two devices side by side, what the model gets; and the inferences that one round of it takes."""
-
-HAND_OVER_SHARE = 0.2
-"""Of the time for a profile, what measuring hand-overs of tensors gets; HETERO's figures stand for the rest."""
 
 AGAIN = 8
 """A model is compiled again without performance counters where that takes at most one part in so many of the time."""
@@ -100,25 +96,14 @@ class Profiler:
         self._whole: dict[str, tuple[str, Mapping[str, Any]]] = {}  # by plugin, a device that runs the whole model
         self._index = {name: v for v, name in enumerate(graph.canonical_names)}
 
-    def profile(
-        self,
-        devices: Sequence[DeviceSpec],
-        carriers: IntArray,
-        stages: IntArray | None = None,
-        *,
-        side_by_side: bool = False,
-    ) -> ModelProfile:
-        """Times on all devices and links between them; ``side_by_side`` also hand-overs of tensors, and slow-downs.
+    def profile(self, devices: Sequence[DeviceSpec], carriers: IntArray, *, side_by_side: bool = False) -> ModelProfile:
+        """Times on all devices and links between them; ``side_by_side`` also how much devices slow each other down.
 
-        ``carriers`` [N, D] is the device that runs op v while device d is profiled: d itself where it can. A device
-        that does not take the whole model, as one whose memory is too small, is profiled on one of D ``stages`` [N]
-        after another, while the other devices run the others. Raises DeviceError when a device cannot be profiled.
+        ``carriers`` [N, D] is the device that runs op v while device d is profiled: d itself where it can. Raises
+        DeviceError when a device cannot be profiled.
         """
-        asked = Asked(tuple(devices), carriers, stages)
-        times = tuple(self._device(asked, d) for d in range(len(devices)))
+        times = tuple(self._device(devices, carriers[:, d], d) for d in range(len(devices)))
         links = self._links(devices)
-        if side_by_side and has_gpu(devices):
-            links = replace(links, **self._hand_overs(devices))
         contention = self.contention(devices, times) if side_by_side and len(devices) > 1 else None
         return ModelProfile(devices=times, links=links, contention=contention)
 
@@ -132,47 +117,31 @@ class Profiler:
     def _left_s(self) -> float:
         return self._effort.total_s - (self._clock() - self._begin_s)
 
-    def _key(self, asked: Asked, d: int) -> dict[str, Any]:
-        """What the times of a device depend on. The machine is not in it: the cache is this machine's own."""
-        key: dict[str, Any] = {"what": "ops", "model": self._digest, "device": identity(asked.devices[d])}
-        if not asked.own(d).all():
-            on = set(asked.on(d))
-            key["carriers"] = [identity(other) for other in asked.devices if other.openvino_name in on]
-        return key
-
-    def _device(self, asked: Asked, d: int) -> DeviceProfile:
-        """From the cache, else measured."""
-        spec, own, begin_s = asked.devices[d], asked.own(d), self._clock()
-        stored = self._cache.get(self._key(asked, d), self._effort.limit_s)
+    def _device(self, devices: Sequence[DeviceSpec], carrier: IntArray, d: int) -> DeviceProfile:
+        """From the cache, else measured; ``carrier`` [N] is what runs each op meanwhile."""
+        spec, own, begin_s = devices[d], np.asarray(carrier == d), self._clock()
+        on = [devices[c].openvino_name for c in carrier.tolist()]
+        # what times depend on; the machine is not in it: the cache is this machine's own
+        key: dict[str, Any] = {"what": "ops", "model": self._digest, "device": identity(spec)}
+        if not own.all():
+            key["carriers"] = [identity(other) for other in devices if other.openvino_name in on]
+        stored = self._cache.get(key, self._effort.limit_s)
         if stored is not None:
             self._on_step(f"{spec.name} was profiled before; --fresh measures it again")
-            return self._profile_of(asked, d, stored)
-        if self._longest_s > self._left_s:
+        elif self._longest_s > self._left_s:
             takes = f"profiling {spec.name} takes about {self._longest_s:.0f} s"
             reason = f"{takes}, and only {max(self._left_s, 0.0):.0f} s are left for profiling"
             if not own.all() or spec.plugin not in self._whole:
                 raise DeviceError(reason)
-            self._on_step(f"{reason}; its ops are taken to run as on {self._whole[spec.plugin][0]}")
-            return self._device_profile(spec, self._whole[spec.plugin][1], own)
-        self._step(f"profiling {spec.name}")
-        try:
-            stored = self._measure(spec, asked.on(d))
-        except DeviceError as failure:
-            if asked.stages is None or len(asked.devices) < 2:
-                raise
-            num = len(asked.devices)
-            self._step(f"{failure}; profiling it in {num} stages instead")
-            stored = {"stages": [self._measure(spec, asked.on(d, k)) for k in range(num)]}
-        self._longest_s = max(self._longest_s, self._clock() - begin_s)
-        self._cache.put(self._key(asked, d), stored, self._effort.limit_s)
-        return self._profile_of(asked, d, stored)
-
-    def _profile_of(self, asked: Asked, d: int, stored: Mapping[str, Any]) -> DeviceProfile:
-        spec, own, stages = asked.devices[d], asked.own(d), asked.stages
-        if "stages" in stored and stages is not None:
-            return _merged([self._device_profile(spec, s, own & (stages == k)) for k, s in enumerate(stored["stages"])])
+            name, stored = self._whole[spec.plugin]
+            self._on_step(f"{reason}; its ops are taken to run as on {name}")
+        else:
+            self._step(f"profiling {spec.name}")
+            stored = self._measure(spec, on)
+            self._longest_s = max(self._longest_s, self._clock() - begin_s)
+            self._cache.put(key, stored, self._effort.limit_s)
         if own.all():
-            self._whole[spec.plugin] = spec.name, stored
+            self._whole.setdefault(spec.plugin, (spec.name, stored))
         return self._device_profile(spec, stored, own)
 
     def _measure(self, spec: DeviceSpec, on: list[str]) -> dict[str, Any]:
@@ -232,27 +201,9 @@ class Profiler:
         tables = (np.array(stored[name]) for name in ("launch_s", "latency_s", "bandwidth_bytes_per_s"))
         return LinkProfile(*tables)
 
-    def _hand_overs(self, devices: Sequence[DeviceSpec]) -> dict[str, FloatArray]:
-        key = {"what": "hand-overs", "devices": [identity(spec) for spec in devices]}
-        end_s = self._clock() + HAND_OVER_SHARE * self._effort.total_s
-
-        def in_time(*asked: Any) -> Probed | None:
-            return self._probe(*asked) if self._clock() < end_s else None
-
-        stored = self._kept(
-            key,
-            self._effort.probe_limit_s,
-            "profiling how tensors are handed over",
-            lambda: measure_hand_overs(in_time, devices),
-            lambda _: self._clock() < end_s,
-        )
-        return {way: np.array(stored[way]) for way in WAYS}
-
-    def _probe(
-        self, names: tuple[str, ...], kind: str, tensors: int, size_bytes: int, way: str = "hetero"
-    ) -> Probed | None:
+    def _probe(self, names: tuple[str, ...], kind: str, tensors: int, size_bytes: int) -> Probed | None:
         """A probe on one device, or cut between two; None where it does not run."""
-        what = Probe(names, kind, tensors, size_bytes, self._effort.probe_runs, self._effort.probe_limit_s, way)
+        what = Probe(names, kind, tensors, size_bytes, self._effort.probe_runs, self._effort.probe_limit_s)
         try:
             return self._client.call(ask(Worker.probe, what), PROBE_LIMIT_S)
         except CandidateFailed:
@@ -292,20 +243,6 @@ class Profiler:
             return []
 
 
-def _merged(stages: Sequence[DeviceProfile]) -> DeviceProfile:
-    """What one device takes for a model, from profiles of its stages, each without figures for the other stages."""
-    return replace(
-        stages[0],
-        time_s=np.fmax.reduce([stage.time_s for stage in stages]),
-        fused=tuple(ops for stage in stages for ops in stage.fused),
-        latency_s=None,
-        spread=max(stage.spread for stage in stages),
-        runs=min(stage.runs for stage in stages),
-        resident_bytes=max(stage.resident_bytes for stage in stages),
-        compile_s=max(stage.compile_s for stage in stages),
-    )
-
-
 PROBES = ((1, 1 << 12), (1, 1 << 18), (1, 1 << 21), (4, 1 << 12), (4, 1 << 19))
 """Tensors that cross, and bytes of each: few and many tell a launch from a tensor's latency, sizes the bandwidth."""
 
@@ -314,13 +251,6 @@ PROBE_LIMIT_S = 60.0
 
 MODEL_ERROR, FLOOR_S = 0.05, 1e-6
 """What a launch, a latency and a bandwidth miss of a probe's figure, and the least error of any."""
-
-WAYS = ("ordinary", "shared")
-"""How the work-conserving executor hands a tensor on: in the tensor of the request that wrote it, which GPUs copy, or
-in memory that spares copies, as ``SharedMemory`` makes it."""
-
-HANDED = ((1, 1 << 12), (1, 1 << 21), (4, 1 << 12))
-"""Probes of these: three tell a launch, a latency and a bandwidth apart."""
 
 
 def measure_links(
@@ -347,27 +277,6 @@ def measure_links(
         "latency_s": latency.tolist(),
         "bandwidth_bytes_per_s": (1.0 / inverse).tolist(),
     }
-
-
-def measure_hand_overs(probe: Callable[..., Probed | None], devices: Sequence[DeviceSpec]) -> dict[str, list[Any]]:
-    """By way ``[launch_s, latency_s, s_per_byte]`` [3, D, D] where a GPU takes part, with itself too; NaN elsewhere.
-
-    ``probe(names, kind, tensors, size_bytes, way)`` is as for ``measure_links``; a way that a pair lacks stays NaN.
-    Probes are elementwise: what products take varies by more than a copy takes.
-    """
-    d, names = len(devices), [spec.openvino_name for spec in devices]
-    alone = [[probe((name,), "elementwise", *size) for size in HANDED] for name in names]
-    handed = {way: np.full((3, d, d), np.nan) for way in WAYS}
-    for a, b in itertools.product(range(d), repeat=2):
-        for way in WAYS if has_gpu((devices[a], devices[b])) else ():
-            cut = [probe((names[a], names[b]), "elementwise", *size, way) for size in HANDED]
-            handed[way][:, a, b] = fit_link(HANDED, alone[a], alone[b], cut) or np.nan
-    return {way: table.tolist() for way, table in handed.items()}
-
-
-def has_gpu(devices: Sequence[DeviceSpec]) -> bool:
-    """Whether one of the devices is a GPU of OpenVINO's."""
-    return any(spec.plugin.startswith("GPU") for spec in devices)
 
 
 def fit_link(
@@ -412,24 +321,3 @@ def _mean(values: FloatArray, others: FloatArray) -> float:
         if not np.isnan(candidates).all():
             return float(np.nanmean(candidates))
     return 0.0
-
-
-@dataclass(frozen=True, eq=False)
-class Asked:
-    """What is to be profiled: ``carriers`` [N, D] is the device that runs op v meanwhile, ``stages`` [N] its stage."""
-
-    devices: tuple[DeviceSpec, ...]
-    carriers: IntArray
-    stages: IntArray | None
-
-    def own(self, d: int) -> NDArray[np.bool_]:
-        """[N] the ops that a device runs itself."""
-        return np.asarray(self.carriers[:, d] == d)
-
-    def on(self, d: int, stage: int | None = None) -> list[str]:
-        """[N] OpenVINO's names of what runs the ops: device d where it can, or on one stage alone, those that follow it
-        on the stages that follow."""
-        of_ops = self.carriers[:, d]
-        if stage is not None and self.stages is not None:
-            of_ops = self.carriers[np.arange(len(of_ops)), (d + self.stages - stage) % len(self.devices)]
-        return [self.devices[c].openvino_name for c in of_ops.tolist()]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -34,7 +33,6 @@ from hsdag.runtime.measuring.messages import Call
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.plan import Plan
-from hsdag.search.driver import Watcher
 from hsdag.search.options import PlaceOptions
 
 QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
@@ -60,14 +58,6 @@ def split(tiny_resnet: Path) -> Placement:
             "executor": "work-conserving",
         }
     )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def nothing_ruled_out() -> Iterator[None]:
-    """Splits are searched for whatever two devices gain on the machine of these tests."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("hsdag.placing.limits.LEAST_GAIN", -np.inf)
-        yield
 
 
 @pytest.fixture(scope="module")
@@ -132,21 +122,6 @@ def test_place_at_the_command_line(tiny_resnet: Path, tmp_path: Path, capsys: py
     placement = Placement.load(out)
     divided = {op for region in placement.shards or () for op in region.ops}
     assert set(placement.affinity) | divided == set(read_graph(tiny_resnet).canonical_names)
-
-
-@pytest.mark.slow
-def test_nothing_is_searched_over_devices_that_gain_nothing_side_by_side_and_place_says_so(
-    tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hsdag.placing.limits.LEAST_GAIN", 1.0)
-    heard: list[str] = []
-    options = PlaceOptions(partition_cpu=2, method="etf", executor="work-conserving", budget_s=600.0, protocol=QUICK)
-    found = run_place(tiny_resnet, options, watcher=Watcher(on_phase=heard.append))
-    (said,) = [phase for phase in heard if "share hardware" in phase]
-    assert said.startswith("CPU_0 and CPU_1 share hardware: side by side ")
-    assert found.tally.tried == found.tally.simulated == 0
-    assert found.sentence.startswith(f"{said}; the placement is all on ")
-    assert {"CPU_0", "CPU_1", "CPU"} <= {row.name for row in found.rows}
 
 
 def test_bench_runs_a_placement_by_the_executor_its_file_names(

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -81,8 +80,7 @@ def test_times_of_ops_and_costs_of_units_add_up_to_the_latency_of_the_model(prof
 def test_devices_side_by_side_are_measured_by_every_kind_of_probe(profiled: Profiled) -> None:
     contention, costs = profiled[1].contention, profiled[1].costs()
     assert contention is not None
-    for kind in KINDS:
-        assert contention.factor[kind][[0, 1], [1, 0]].min() >= contention.least[kind][[0, 1], [1, 0]].min() >= 1.0
+    assert all(contention.factor[kind][[0, 1], [1, 0]].min() >= 1.0 for kind in KINDS)
     assert costs.slowdown is not None
     assert costs.slowdown.tolist() == [
         [1.0, contention.factor["model"][0, 1]],
@@ -109,7 +107,7 @@ def rounds(*beside_s: float) -> list[tuple[float, float]]:
     return [(1.0, s) for s in beside_s]
 
 
-def test_factors_are_of_the_least_times_and_at_least_one_and_noise_widens_their_interval() -> None:
+def test_factors_are_of_the_least_times_and_at_least_one() -> None:
     samples: dict[str, list[list[list[tuple[float, float]]]]] = {
         "model": [[[], rounds(2.0, 2.05, 2.1)], [rounds(2.0, 1.7, 3.4), []]],
         "compute": [[[], rounds(0.9, 0.8)], [[], []]],
@@ -117,8 +115,6 @@ def test_factors_are_of_the_least_times_and_at_least_one_and_noise_widens_their_
     }
     found = Contention.of(samples, 2)
     assert np.array_equal(found.factor["model"], [[np.nan, 2.0], [1.7, np.nan]], equal_nan=True)
-    assert 1.95 < found.least["model"][0, 1] <= 2.0
-    assert 1.0 <= found.least["model"][1, 0] < 1.5
     assert found.factor["compute"][0, 1] == 1.0
     assert found.factor["memory"][0, 1] == 3.0
     assert np.isnan(found.factor["memory"][1, 0])
@@ -134,37 +130,6 @@ def test_pairs_that_were_not_measured_side_by_side_are_unknown_and_said_to_be(
         found = Profiler(*given, effort=QUICK, on_step=steps.append).contention(PARTS, [SLOW] * 2)
     assert np.isnan(found.slowdown[0, 1])
     assert steps[-1] == "how much P0 and P1 slow each other down could not be measured; they are taken not to"
-
-
-@pytest.mark.slow
-def test_a_device_that_does_not_take_the_whole_model_is_profiled_stage_by_stage(
-    tiny_resnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    steps, asked, cache = list[str](), list[tuple[str, ...]](), ProfileCache(tmp_path)
-    with Session(tiny_resnet, DeviceSet(PARTS, ())) as session:
-        call = session.client.call
-
-        def without_memory(request: Any, *limits: float) -> Any:
-            devices = request.args[0].devices if request.method == "op_times" else None
-            if request.method == "op_times" and request.args[1] == "CPU_P1" and devices is None:
-                raise CandidateFailed("out of memory")
-            if devices is not None:
-                asked.append(devices)
-            return call(request, *limits)
-
-        monkeypatch.setattr(session.client, "call", without_memory)
-        found = session.profile(cache, QUICK, steps.append).times[1]
-        again = session.profile(cache, QUICK).times[1]
-        weight_bytes = session.graph.weight_bytes
-    assert "device 'P1' cannot be profiled: out of memory; profiling it in 2 stages instead" in steps
-    on_p1 = np.array([[device == "CPU_P1" for device in devices] for devices in asked])
-    assert len(on_p1) == 2
-    assert (on_p1[0] ^ on_p1[1]).all()
-    assert all(0.2 < weight_bytes[mine].sum() / weight_bytes.sum() < 0.8 for mine in on_p1)
-    assert found.latency_s is None
-    assert np.isfinite(found.time_s).all()
-    assert all(found.time_s[mine].sum() > 0 for mine in on_p1)
-    assert np.array_equal(again.time_s, found.time_s)
 
 
 def fails(request: object, limit_s: float, compiling_s: float = 0.0) -> None:
