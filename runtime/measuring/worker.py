@@ -367,8 +367,7 @@ class Worker(CallHandler):
     def _compiling(self, target: str) -> Iterator[None]:
         """Tell the client that time now goes into compiling."""
         self._tell(Compiling(target))
-        with self.compiled_models.compiling():
-            yield
+        yield
         self._tell(Compiling(None))
 
     def _open_reference(self, key: str, reference: str, limit_s: float) -> Opened:
