@@ -11,17 +11,9 @@ from enum import Enum
 from typing import Any, TypeVar
 
 from hsdag.ir.errors import HsdagError
-from hsdag.ir.graph.colocation import floating_ops
-from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.placement.placement import Record
 from hsdag.ir.processes import CandidateFailed, Request, WorkerClient, WorkerDefect
 from hsdag.runtime.measuring.messages import DeviceFacts, Precision
-
-F16_MOST = 65504.0
-"""The largest number that half precision holds."""
-
-F16_INFINITE = 65520.0
-"""From here on, half precision rounds to infinity."""
 
 WRONG = 0.05
 """A small network whose outputs differ by more than this share of the largest one is computed wrongly."""
@@ -55,9 +47,8 @@ FINDINGS: dict[Severity, dict[str, str]] = {
         "wrong": "computes a small network wrongly: by default and in f32 its outputs are off by {default} and "
         "{single}",
         "damaged": "a tensor that the first one writes arrives wrong at the second one",
-        "infinite": "{count} ops give numbers beyond {limit:g}, which may become infinite in f16; the first is "
-        "{name!r} ({type}, {most:.3g})",
-        "not finite": "gives outputs of the model that are not finite, or not where those of the CPU in f32 are",
+        "not finite": "gives outputs of the model that are not finite, or not where those of the CPU in f32 are; where "
+        "it computes in f16, numbers beyond 65504 are infinite, and hsdag bisect names the first op",
         "shrinking": "gives wrong outputs of the model once its inputs shrink: after an inference on larger inputs, "
         "those for smaller ones differ from a new request's. This is a defect of the plugin: fix the shapes with "
         "--shape, or create a new infer request whenever the inputs are smaller",
@@ -71,7 +62,6 @@ FINDINGS: dict[Severity, dict[str, str]] = {
         "--budget",
         "turns": "hardly overlap: at once they do {gains} the work that they do one after the other",
         "unsupported": "does not run {count} of the model's ops: {types}",
-        "cut off": "computes with {limit:g} for larger numbers in constants, such as {name!r} ({most:.3g})",
         "far off": "gives outputs of the model that are off by {gap} of the largest from the CPU's in f32",
         "idle": "{name} will get nothing: {busy} every op",
     },
@@ -79,7 +69,6 @@ FINDINGS: dict[Severity, dict[str, str]] = {
         "reduced": "computes in {precision} by default: outputs of a small network are off by {default} of the "
         "largest, with INFERENCE_PRECISION_HINT=f32 by {single}",
         "off": "gives outputs of the model that are off by {gap} of the largest from the CPU's in f32",
-        "unsearched": "was not searched for numbers beyond f16, for {reason}",
     },
 }
 """The sentences of findings by how grave they are, and by a name for each."""
@@ -105,28 +94,6 @@ def of_overlap(pair: str, gains: Mapping[str, float]) -> Iterator[Finding]:
     """On two devices that run at the same time; ``gains`` are by what bounds the two small models."""
     if gains and max(gains.values()) <= LITTLE_GAIN:
         yield finding("turns", pair, gains=" and ".join(f"{gain:.2f} times ({kind})" for kind, gain in gains.items()))
-
-
-def beyond_half_precision(graph: ComputationGraph, largest: list[float] | None) -> dict[int, float]:
-    """Ops that give larger numbers than half precision holds, and the largest; ``largest`` [N], None where unknown."""
-    floats = floating_ops(graph)
-    return {v: most for v, most in enumerate(largest or ()) if most >= F16_INFINITE and not floats[v]}
-
-
-def of_half_precision(
-    graph: ComputationGraph, names: str, constants: Mapping[str, float], beyond: Mapping[int, float]
-) -> Iterator[Finding]:
-    """On numbers that half precision does not hold, for the devices ``names`` that compute in it.
-
-    ``constants`` are the largest magnitudes of constants by name, ``beyond`` those of what ops give that are too large.
-    """
-    large = next((name for name, most in constants.items() if most > F16_MOST), None)
-    if large is not None:
-        yield finding("cut off", names, limit=F16_MOST, name=large, most=constants[large])
-    if beyond:
-        v, most = next(iter(beyond.items()))
-        op = {"name": graph.op_names[v], "type": graph.op_types[v]}
-        yield finding("infinite", names, limit=F16_MOST, count=len(beyond), most=most, **op)
 
 
 def of_outputs(name: str, gap: float | None) -> Finding:

@@ -11,17 +11,14 @@ import numpy as np
 import openvino as ov
 
 from hsdag.diagnosis.findings import (
-    F16_MOST,
     SHRUNK,
     Finding,
     Questions,
-    beyond_half_precision,
     finding,
-    of_half_precision,
     of_outputs,
 )
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.graph.build import graph_of, name_uniquely, ordered_ops
+from hsdag.ir.graph.build import graph_of, name_uniquely
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.reader import input_name
 from hsdag.ir.graph.scenario import Scenario
@@ -32,9 +29,6 @@ from hsdag.runtime.measuring.worker import Worker
 
 ENDS = ("Parameter", "Result", "Constant")
 """Ops that go with others: a device that does not list them refuses nothing."""
-
-CHEAP_FLOPS, CHEAP_OPS = 2e10, 5000
-"""A model of up to this size is run once more to look at every number in it."""
 
 PIPELINE_PARALLEL = {"MODEL_DISTRIBUTION_POLICY": "PIPELINE_PARALLEL"}
 
@@ -104,7 +98,7 @@ class ModelReport(Record):
     variables: tuple[str, ...]
     outputs: dict[str, dict[str, float | None] | None]
     overflowing: tuple[str, ...]
-    """Devices that turn numbers of the model into infinity."""
+    """Devices in half precision whose outputs are not finite where the CPU's in f32 are."""
     hetero: tuple[HeteroChoice, ...]
 
 
@@ -124,11 +118,6 @@ def examined_model(
         questions.findings += findings_on(choice, memory)
     dynamic = [input_name(port) for port in model.inputs if port.get_partial_shape().is_dynamic]
     open_inputs = () if scenarios else tuple(dynamic)
-    halves = tuple(spec.name for spec, facts in devices if facts.precision == "f16")
-    beyond: Mapping[int, float] = {}
-    if halves:
-        beyond = beyond_half_precision(graph, _largest_values(questions, graph, is_open=bool(open_inputs)))
-        questions.findings += of_half_precision(graph, " and ".join(halves), _largest_constants(model), beyond)
     outputs: dict[str, dict[str, float | None] | None] = {}
     for spec in () if open_inputs else specs:
         question = ask(Worker.compare_outputs, (spec, CPU_IN_SINGLE))
@@ -147,7 +136,11 @@ def examined_model(
         unsupported={name: ops for name, ops in refused.items() if ops is not None},
         variables=tuple(sorted(set(filter(None, graph.variables)))),
         outputs=outputs,
-        overflowing=halves if beyond else (),
+        overflowing=tuple(
+            spec.name
+            for spec, facts in devices
+            if facts.precision == "f16" and (outputs.get(spec.name) or {"max_relative": 0.0})["max_relative"] is None
+        ),
         hetero=tuple(hetero),
     )
 
@@ -199,23 +192,3 @@ def findings_on(choice: HeteroChoice, memory_bytes: Mapping[str, float | None]) 
             yield finding("overfull", about, name=each.name, weights=each.weight_bytes / 1e9, memory=memory / 1e9)
         if not each.ops:
             yield finding("idle", about, name=each.name, busy=f"{' and '.join(busy)} run{'s' * (len(busy) < 2)}")
-
-
-def _largest_values(questions: Questions, graph: ComputationGraph, *, is_open: bool) -> list[float] | None:
-    """[N] the largest magnitude of what every op gives; None where that is not known, which is a finding."""
-    if not is_open and graph.flops.sum() <= CHEAP_FLOPS and graph.num_ops <= CHEAP_OPS:
-        return questions.ask("model", "searching it for numbers beyond f16", ask(Worker.largest_values, F16_MOST))
-    reason = "its inputs are of dynamic shapes: give --data-shape" if is_open else "it is large"
-    questions.say("unsearched", "model", reason=reason)
-    return None
-
-
-def _largest_constants(model: ov.Model) -> dict[str, float]:
-    """The largest finite magnitudes of constants of a wider range than half precision, by name."""
-    found = {}
-    for name, node in ordered_ops(model):
-        kind = node.get_type_name() == "Constant" and node.get_output_element_type(0).get_type_name()
-        if kind in ("f32", "f64", "bf16"):
-            values = node.data if kind != "bf16" else node.get_data(dtype=np.float32)
-            found[name] = float(np.max(np.abs(values), where=np.isfinite(values), initial=0.0))
-    return found

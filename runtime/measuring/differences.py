@@ -52,18 +52,6 @@ def op_alone(
     return excerpt, (Course((tuple(given),)),)
 
 
-def largest_results(model: ov.Model, most: float) -> tuple[ov.Model, list[str]]:
-    """A clone that gives the largest magnitude of every op behind its own results; the ops' names, "" for those.
-
-    Constants are cut off at ``most``.
-    """
-    watched = model.clone()
-    _cut_off(watched, most)
-    own, ports = len(watched.outputs), [port for node in watched.get_ordered_ops() for port in _data_of(node)]
-    watched.add_results([opset13.result(_largest(port)) for port in ports])
-    return watched, [""] * own + [port.get_node().get_friendly_name() for port in ports]
-
-
 def halved(port: Any, tensor: ov.Tensor) -> ov.Tensor:
     """The first half of a tensor along every axis that is dynamic, as far as its bounds allow."""
     axes = zip(port.get_partial_shape(), tensor.shape, strict=True)
@@ -74,30 +62,6 @@ def halved(port: Any, tensor: ov.Tensor) -> ov.Tensor:
 def _tensor(array: Any) -> ov.Tensor:
     """A tensor of its own with the values of an array."""
     return ov.Tensor(np.ascontiguousarray(array))
-
-
-def _cut_off(model: ov.Model, most: float) -> None:
-    """Limit the magnitude of constants of single and double precision, in place."""
-    for node in model.get_ordered_ops():
-        is_wide = node.get_type_name() == "Constant" and node.get_output_element_type(0) in (ov.Type.f32, ov.Type.f64)
-        if is_wide and np.max(np.abs(node.data), initial=0.0) > most:
-            limited = opset13.constant(np.clip(node.data, -most, most))
-            for reader in node.output(0).get_target_inputs():
-                reader.replace_source_output(limited.output(0))
-
-
-def _data_of(node: ov.Node) -> list[Any]:
-    """The outputs of an op that are real numbers, of known rank, and not constant."""
-    if node.get_type_name() in ("Constant", "Result", "Assign"):
-        return []
-    ports = [port for port in node.outputs() if port.get_element_type().is_real()]
-    return [port for port in ports if port.get_partial_shape().rank.is_static]
-
-
-def _largest(port: Any) -> ov.Node:
-    """The largest magnitude in a tensor of known rank."""
-    axes = np.arange(len(port.get_partial_shape()))
-    return opset13.reduce_max(opset13.abs(port), opset13.constant(axes))
 
 
 def up_to(model: ov.Model, names: tuple[str, ...]) -> ov.Model:

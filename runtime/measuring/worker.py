@@ -6,7 +6,6 @@ It holds nothing that is worth keeping, so that it can be killed at any time. Le
 from __future__ import annotations
 
 import contextlib
-import itertools
 import math
 import re
 import time
@@ -36,7 +35,6 @@ from hsdag.runtime.measuring.differences import (
     CPU_IN_SINGLE,
     REFERENCES,
     halved,
-    largest_results,
     onnxruntime_outputs,
     op_alone,
     op_by_op,
@@ -301,19 +299,6 @@ class Worker(CallHandler):
         except RuntimeError:  # half of these inputs may contradict each other
             return None
         return output_difference(found, expected)
-
-    @device_calls()
-    def largest_values(self, most: float) -> list[float]:
-        """[N] the largest finite magnitude of what every op gives on the CPU in f32; 0 for what are no real numbers.
-
-        Constants are cut off at ``most``, as plugins do with what half precision does not hold.
-        """
-        watched, names = largest_results(self.model, most)
-        found, arrays = dict.fromkeys(self.graph.op_names, 0.0), outputs_on(CPU_IN_SINGLE, watched, self.courses)
-        for name, array in zip(itertools.cycle(names), arrays, strict=False):
-            if name and np.isfinite(array):
-                found[name] = max(found[name], float(array))
-        return list(found.values())
 
     @device_calls()
     def list_devices(self, plugin: str | None = None) -> tuple[str, ...]:

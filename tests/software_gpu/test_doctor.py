@@ -59,3 +59,14 @@ def test_hetero_says_which_device_runs_what_the_gpus_do_not(tmp_path: Path) -> N
     (inverse,) = found.unsupported["GPU.0"]
     for choice in found.hetero:
         assert {each.name: each.ops for each in choice.devices} == {"GPU.0": 2, "CPU": 2}, (choice, inverse)
+
+
+def test_a_gpu_whose_outputs_leave_the_range_of_f16_is_to_compute_in_f32(tmp_path: Path) -> None:
+    x = opset15.parameter([1, 64], np.float32, name="x")
+    large = opset15.multiply(opset15.matmul(x, np.ones((64, 64), np.float32), False, False), np.float32(6e4))
+    ov.save_model(ov.Model([opset15.result(large)], [x], "large"), tmp_path / "large.xml", compress_to_fp16=False)
+    found = examine(tmp_path / "large.xml", "GPU.0", budget_s=300.0)
+    assert found.model is not None
+    assert found.model.overflowing == ("GPU.0",)
+    assert [each.about for each in found.findings if "not finite" in each.text] == ["GPU.0"]
+    assert "INFERENCE_PRECISION_HINT=f32" in found.next[0]

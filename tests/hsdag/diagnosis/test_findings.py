@@ -82,17 +82,6 @@ def test_a_model_that_hetero_refuses_is_a_danger() -> None:
     assert said.text == "does not compile the model: no device of GPU.0, CPU runs 2 of 4 ops, for example 'a' (A)"
 
 
-def test_numbers_beyond_half_precision_are_told_apart_from_those_that_are_cut_off() -> None:
-    beyond = findings.beyond_half_precision(GRAPH, [0.0, 1e9, 65520.0, 65519.0])
-    assert beyond == {2: 65520.0}  # a constant is cut off, and what is less rounds to 65504
-    constants, computed = findings.of_half_precision(GRAPH, "GPU.0", {"w": 1e9, "v": 65504.0}, beyond)
-    assert constants.severity is Severity.WARNING
-    assert "'w' (1e+09)" in constants.text
-    assert computed.severity is Severity.DANGER
-    assert "'a' (A, 6.55e+04)" in computed.text
-    assert not list(findings.of_half_precision(GRAPH, "GPU.0", {"v": 65504.0}, {}))
-
-
 @pytest.mark.parametrize(("gap", "severity"), [(1e-3, "note"), (0.2, "warning"), (None, "danger")])
 def test_outputs_that_are_off_are_told_by_how_much(gap: float | None, severity: str) -> None:
     assert findings.of_outputs("GPU.0", gap).severity.value == severity
