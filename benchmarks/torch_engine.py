@@ -1,11 +1,11 @@
-"""The torch engine: cost of a task, parity of models op by op, workloads work-conserving against bulk-synchronous.
+"""The torch engine: cost of a task, parity of models op by op, workloads.
 
 overhead    microseconds per empty task, which hands its input on (bar: 15); 16 chains side by side over the devices in
             turn, one chain, and "crossing", tasks placed at random, where copies of 16 bytes count as tasks too
 parity      models of the zoo op by op, each fed what OpenVINO's CPU computed in f32: the largest difference by op
             type, relative to the largest magnitude (bar: 1e-4); and the ops that are left to OpenVINO
 workloads   sharded workloads of DOPPLER on four devices, placed by critical-path on the paper's platform (simulated):
-            the error against NumPy in f64, and medians of a run, work-conserving and level by level
+            the error against NumPy in f64, and medians of a run
 
 Devices are threads of the CPU, or with --cuda streams on cuda:0, at the paper's sizes. Exit status 1 where parity
 misses its bar.
@@ -127,7 +127,7 @@ def difference(got: torch.Tensor, wanted: np.ndarray) -> float:
 
 def workloads(devices: Sequence[LogicalDevice], rounds: int) -> None:
     """A line for each workload."""
-    print(f"\n{'workload':<13}{'error':>10}{'dynamic ms':>12}{'barrier ms':>12}{'dyn/barrier':>13}")
+    print(f"\n{'workload':<13}{'error':>10}{'ms':>12}")
     platform = load_platform("p100x4")
     for name, makers in WORKLOADS.items():
         problem = workload_problem(makers[devices[0].is_cuda](), platform)
@@ -138,19 +138,15 @@ def workloads(devices: Sequence[LogicalDevice], rounds: int) -> None:
         wide = {key: x.to(torch.complex128 if x.is_complex() else torch.float64).numpy() for key, x in inputs.items()}
         sources, order = [[u for u, _ in node.reads] for node in graph.nodes], problem.topological_order.tolist()
         wanted = values_of(problem.labels.expressions, sources, order, wide)
-        medians_s = []
-        for by_level in (False, True):
-            with TorchExecutor(build_program(graph, placement, devices), barrier=by_level) as executor:
-                results = executor.infer(inputs)
-                requests = []
-                for _ in range(rounds):
-                    requests.append(executor.submit())
-                    requests[-1].wait()
-                medians_s.append(np.median([request.latency for request in requests]))
-            error = max(difference(results[key], wanted[v]) for key, (v, _) in graph.outputs.items())
-        dynamic_s, barrier_s = medians_s
-        ratio = dynamic_s / barrier_s
-        print(f"{name:<13}{error:>10.1e}{1e3 * dynamic_s:>12.2f}{1e3 * barrier_s:>12.2f}{ratio:>13.2f}")
+        with TorchExecutor(build_program(graph, placement, devices)) as executor:
+            results = executor.infer(inputs)
+            requests = []
+            for _ in range(rounds):
+                requests.append(executor.submit())
+                requests[-1].wait()
+        median_s = np.median([request.latency for request in requests])
+        error = max(difference(results[key], wanted[v]) for key, (v, _) in graph.outputs.items())
+        print(f"{name:<13}{error:>10.1e}{1e3 * median_s:>12.2f}")
 
 
 def main() -> int:

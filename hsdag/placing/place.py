@@ -49,8 +49,8 @@ from hsdag.workers.pool import pool_of
 
 NO_SINGLE = "No single device runs the whole model"
 
-UNDER_HETERO, BY_LEVEL = "HETERO:", "BARRIER:"
-"""What goes before the name of a placement that HETERO, or a bulk-synchronous loop, runs for comparison."""
+UNDER_HETERO = "HETERO:"
+"""What goes before the name of a placement that HETERO runs for comparison."""
 
 START = "start"
 """The name of the placement that the search started with."""
@@ -175,9 +175,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     # where time is short, those that come last are left out
     placed = {**divided, **placed} if predicted_s < min(measured, default=np.inf) else {**placed, **divided}
     baselines: dict[str, Candidate] = {}
-    if session.is_on_torch:
-        baselines = {f"{BY_LEVEL}{name}": replace(each, properties={"barrier": True}) for name, each in placed.items()}
-    elif options.executor != "hetero":  # shows what the executor gains
+    if options.executor == "work-conserving":  # shows what the executor gains
         baselines = {f"{UNDER_HETERO}{name}": session.placed(search.problem, plan) for name, plan in plans.items()}
     if len(session.devices.placed) > 1:
         baselines |= automatic_candidates(session)
@@ -331,7 +329,7 @@ class Outcome:
         """Ops per device of a candidate; empty where OpenVINO does not tell."""
         if name in self.search.shardings:
             return ops_by_device(self.session, self.search.shardings[name])
-        placed = self._devices_of(name.removeprefix(UNDER_HETERO).removeprefix(BY_LEVEL))
+        placed = self._devices_of(name.removeprefix(UNDER_HETERO))
         if placed is not None:
             return {device: placed.count(device) for device in self.problem.devices}
         shown = {device.openvino_name: device.name for device in self.session.devices.all}
@@ -347,7 +345,7 @@ class Outcome:
         final, session, comparison = self.final, self.session, self.final.comparison
         if len(session.devices.placed) == 1:
             return self._alone()
-        twin = f"{BY_LEVEL if session.is_on_torch else UNDER_HETERO}{final.answer}"
+        twin = f"{UNDER_HETERO}{final.answer}"
         return speed_sentence(
             final.answer,
             final.best_single,
@@ -360,7 +358,6 @@ class Outcome:
             disallowed=faster_but_disallowed(final),
             ignored=ignored(self.options),
             no_single="No device has the memory for the whole model" if self.too_large else NO_SINGLE,
-            twin="a bulk-synchronous run" if session.is_on_torch else "HETERO",
             takes=self.options.objective.takes,
         )
 
@@ -493,14 +490,13 @@ def speed_sentence(
     disallowed: Mapping[str, str] | None = None,
     ignored: str | None = None,
     no_single: str = NO_SINGLE,
-    twin: str = "HETERO",
     takes: str = LATENCY.takes,
 ) -> str:
     """One sentence on the answer: a plan ``takes`` so many times as long, or as much of what the objective counts.
 
     ``ratio`` is that of the best single device, where there is one, else ``no_single`` is said; ``rivals`` are those of
     OpenVINO's own choices, which are made without what is ``ignored``, ``over_twin`` is that of the same placement run
-    by ``twin``, and ``over_start`` that of the placement to start with. ``turned_down`` says why faster placements are
+    by HETERO, and ``over_start`` that of the placement to start with. ``turned_down`` says why faster placements are
     not the answer, and what there is to object to it; ``disallowed`` why other candidates, and the best single device,
     can be none; ``uncompared`` why no split was compared.
     """
@@ -527,7 +523,7 @@ def speed_sentence(
         gain = f"{value:.1f}% faster (95% interval {low:.1f}% to {high:.1f}%)"
         clauses = [f"The placement is {gain} than the best single device, {best_single}"]
     if over_twin is not None:
-        clauses.append(f"{twin} takes {over_twin.value:.2f} {takes} with the same placement {_interval(over_twin)}")
+        clauses.append(f"HETERO takes {over_twin.value:.2f} {takes} with the same placement {_interval(over_twin)}")
     if over_start is not None and over_start.value != 1.0:
         clauses.append(f"the one to start with takes {over_start.value:.2f} {takes} {_interval(over_start)}")
     elif over_start is not None:

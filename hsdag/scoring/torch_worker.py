@@ -41,8 +41,6 @@ from hsdag.scoring.workload_graph import problem_graph, random_inputs
 Arrays = list[NDArray[Any]]
 
 WARM_UPS, LEAST_RUNS = 2, 5
-BARRIER = "barrier"
-"""The property of a candidate that runs level by level."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -237,7 +235,7 @@ class TorchWorker(CallHandler):
         limit_s: float | None = None,
         is_limited: bool = True,
     ) -> TorchRequest:
-        """A graph, else that of the source, on the devices of a candidate, in its order and mode, with its inputs."""
+        """A graph, else that of the source, on the devices of a candidate, in its order, with its inputs."""
         names, of_source = candidate.target.split(","), graph is None
         graph = graph or self._source.graph
         devices = [self._devices[name] for name in names]
@@ -247,8 +245,7 @@ class TorchWorker(CallHandler):
         given = candidate.priority
         last = len(given) if given else 0  # what has no rank comes behind the others
         ranks = None if given is None else np.array([last if r is None else r for r in given], dtype=np.float64)
-        by_level = bool(candidate.properties.get(BARRIER))
-        executor = TorchExecutor(build_program(graph, list(placement), devices), ranks=ranks, barrier=by_level)
+        executor = TorchExecutor(build_program(graph, list(placement), devices), ranks=ranks)
         try:
             executor.load(self._source.inputs if of_source else random_inputs(graph))
         except BaseException:

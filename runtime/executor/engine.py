@@ -105,9 +105,7 @@ class Loop:
     ``main`` begins runs and watches time limits.
     """
 
-    def __init__(
-        self, graph: TaskGraph, backend: Backend, ranks: FloatArray | None, barrier: bool, grace_s: float
-    ) -> None:
+    def __init__(self, graph: TaskGraph, backend: Backend, ranks: FloatArray | None, grace_s: float) -> None:
         self.graph, self.backend, self.grace_s = graph, backend, grace_s
         self.alarm = Alarm()  # wakes the watching thread
         self.inbox = Inbox(self.help if backend.poll_s is None else self.alarm.set)
@@ -124,7 +122,6 @@ class Loop:
         self.successors: list[list[int]] = [graph.successors.of(t).tolist() for t in range(graph.num_tasks)]
         self.num_predecessors: list[int] = np.bincount(graph.edges[:, 1], minlength=graph.num_tasks).tolist()
         self.first = [task for task, num in enumerate(self.num_predecessors) if not num]
-        self.levels = graph.levels if barrier else None
         self.ready: list[list[Entry]] = [[] for _ in graph.resources]  # heaps
         self.free: list[int] = [r.capacity for r in graph.resources]
         self.touched: deque[int] = deque()  # resources that may be free with work ready for them
@@ -233,10 +230,7 @@ class Loop:
         self._look_at(run, np.inf if run.limit_s is None else at_s + run.limit_s)
         if self.backend.poll_s is not None:
             self.look_s = min(self.look_s, at_s + self.backend.poll_s)
-        if self.levels is not None:
-            run.level_left = [len(level) for level in self.levels]
-        else:
-            run.waits_for = self.num_predecessors.copy()
+        run.waits_for = self.num_predecessors.copy()
         for task in self.first:
             self._make_ready(run, task, at_s)
         if not run.num_left:
@@ -306,18 +300,11 @@ class Loop:
             self.touched.append(attempt.resource)
 
     def _release(self, run: Run, task: int, at_s: float) -> None:
-        """Make ready what waited for a task alone; with a barrier, the next level once this one has ended."""
-        if self.levels is None:
-            waits_for = run.waits_for
-            for waiting in self.successors[task]:
-                waits_for[waiting] -= 1
-                if not waits_for[waiting]:
-                    self._make_ready(run, waiting, at_s)
-            return
-        run.level_left[run.level] -= 1
-        if not run.level_left[run.level] and run.level + 1 < len(self.levels):
-            run.level += 1
-            for waiting in self.levels[run.level]:
+        """Make ready what waited for a task alone."""
+        waits_for = run.waits_for
+        for waiting in self.successors[task]:
+            waits_for[waiting] -= 1
+            if not waits_for[waiting]:
                 self._make_ready(run, waiting, at_s)
 
     def _fail(self, run: Run, reason: str, cause: BaseException | None = None) -> None:
@@ -414,9 +401,8 @@ EXIT_S = 5.0
 class Engine:
     """Runs a task graph, several times at once if asked.
 
-    ``ranks`` [T] order ready tasks, smallest first; None takes them as they became ready. With ``barrier`` a level
-    of the graph begins when the one before it has ended altogether: bulk-synchronous, for comparison. Close it, or
-    use it as a context manager; what is still in flight then is cancelled. An engine that is forgotten closes itself.
+    ``ranks`` [T] order ready tasks, smallest first; None takes them as they became ready. Close it, or use it as a
+    context manager; what is still in flight then is cancelled. An engine that is forgotten closes itself.
     """
 
     def __init__(
@@ -425,7 +411,6 @@ class Engine:
         backend: Backend,
         *,
         ranks: FloatArray | None = None,
-        barrier: bool = False,
         grace_s: float = GRACE_S,
     ) -> None:
         if ranks is not None and (ranks.shape != (graph.num_tasks,) or np.isnan(ranks).any()):
@@ -433,7 +418,7 @@ class Engine:
         if not grace_s >= 0:
             raise ValueError(f"grace_s must be 0 or more seconds, not {grace_s}")
         self.graph = graph
-        self._loop = Loop(graph, backend, ranks, barrier, grace_s)
+        self._loop = Loop(graph, backend, ranks, grace_s)
         self._number = 0
         self._forget = weakref.finalize(self, _forgotten, self._loop)
         self._forget.atexit = False

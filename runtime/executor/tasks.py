@@ -18,7 +18,6 @@ from numpy.typing import ArrayLike
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, topological_order
-from hsdag.ir.kernels import longest_before
 from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
 
 
@@ -93,17 +92,6 @@ class TaskGraph:
         """Tasks that wait for each task."""
         return Csr.build(self.num_tasks, self.edges[:, 0], self.edges[:, 1])
 
-    @property
-    def levels(self) -> list[list[int]]:
-        """Tasks by the largest number of tasks that come one after another before each, by index within each."""
-        before = Csr.build(self.num_tasks, self.edges[:, 1], self.edges[:, 0])
-        order = topological_order(self.num_tasks, self.edges[:, 0], self.edges[:, 1])
-        level = longest_before(order, before, np.ones(self.num_tasks), np.zeros(len(self.edges)))
-        levels: list[list[int]] = [[] for _ in range(int(level.max(initial=-1)) + 1)]
-        for task, number in enumerate(level.astype(np.int64).tolist()):
-            levels[number].append(task)
-        return levels
-
     def timeline(self, start_s: FloatArray, end_s: FloatArray, *, simulated: bool = False) -> Timeline:
         """The tasks that ran, by starts and ends [T] in seconds from the start of the run, NaN for all others."""
         ran = np.flatnonzero(np.isfinite(end_s))
@@ -147,8 +135,6 @@ class Run:
         self.waits_for: list[int] = []
         self.num_left = graph.num_tasks
         self.num_running = 0
-        self.level_left: list[int] = []
-        self.level = 0
         self.start_s: list[float] = [np.nan] * graph.num_tasks
         self.end_s: list[float] = [np.nan] * graph.num_tasks
         self.begun_s = 0.0
@@ -202,7 +188,7 @@ class Run:
     def end(self) -> None:
         """Notify those who wait; called once, by the engine."""
         on_end, self._on_end = self._on_end, None
-        self.waits_for, self.level_left, self.is_in_turn = [], [], None
+        self.waits_for, self.is_in_turn = [], None
         self._ended.set()
         if on_end is not None:
             on_end(self)

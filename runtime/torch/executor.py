@@ -69,20 +69,18 @@ class TorchBackend(Backend):
 class TorchExecutor:
     """Runs a program. ``ranks`` [N ops] order ready tasks, smallest first; None takes it as it became ready.
 
-    ``barrier`` runs level by level: bulk-synchronous, for comparison. Close it, or use it as a context manager.
+    Close it, or use it as a context manager.
 
     Raises DeviceMemoryError where a device has no room for the constants of the ops on it.
     """
 
-    def __init__(
-        self, program: Program, *, ranks: FloatArray | None = None, barrier: bool = False, grace_s: float = GRACE_S
-    ) -> None:
+    def __init__(self, program: Program, *, ranks: FloatArray | None = None, grace_s: float = GRACE_S) -> None:
         self.program = program
         task_ranks = None if ranks is None else program.task_ranks(ranks)
         self._residents = Residents(program)
         self._backend = TorchBackend(program)
         try:
-            self.engine = Engine(program.tasks, self._backend, ranks=task_ranks, barrier=barrier, grace_s=grace_s)
+            self.engine = Engine(program.tasks, self._backend, ranks=task_ranks, grace_s=grace_s)
         except BaseException:
             self._backend.close()
             raise

@@ -29,7 +29,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     found = tmp_path_factory.mktemp("torch")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HSDAG_CACHE_DIR", str(found / "cache"))
-        patch.setattr("hsdag.placing.limits.LEAST_GAIN", -np.inf)
         assert run(["place", WORKLOAD, "-o", str(found / "p.json"), *SEARCH, "--max-evaluations", "6"]) == 0
     return found
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,20 +102,6 @@ def test_the_order_of_a_candidate_is_the_one_that_ops_run_in(worker: TorchWorker
         found = worker.timeline(candidate, 3)
         firsts.append(names.index(found.op_names[found.ops.op[np.argmin(found.ops.end_s)]]))
     assert firsts[0] < firsts[1]
-
-
-def test_a_candidate_by_level_starts_no_op_before_all_of_the_level_before_have_ended(worker: TorchWorker) -> None:
-    candidate = split(worker, properties={"barrier": True})
-    found = worker.timeline(candidate, 3)
-    with closing(worker._request(candidate)) as request:
-        program = request.executor.program
-    level = np.zeros(program.tasks.num_tasks, dtype=np.int64)
-    for before, after in sorted(program.tasks.edges.tolist()):
-        level[after] = max(level[after], level[before] + 1)
-    start_s, end_s = np.zeros(len(level)), np.zeros(len(level))
-    for spans in (found.ops, found.transfers):
-        start_s[spans.op], end_s[spans.op] = spans.start_s, spans.end_s
-    assert all(start_s[level == n].min() >= end_s[level == n - 1].max() for n in range(1, level.max() + 1))
 
 
 def test_several_inferences_in_flight_have_a_period(worker: TorchWorker) -> None:

@@ -53,34 +53,20 @@ def inputs_of(graph: TaskGraph) -> list[list[int]]:
     return inputs
 
 
-def depth_of(graph: TaskGraph) -> list[int]:
-    """The level of each task, by walking back from it."""
-    inputs, depth = inputs_of(graph), {}
-
-    def walk(task: int) -> int:
-        if task not in depth:
-            depth[task] = max((walk(u) + 1 for u in inputs[task]), default=0)
-        return depth[task]
-
-    return [walk(t) for t in range(graph.num_tasks)]
-
-
-def reference_starts(case: Case, num_runs: int = 1, barrier: bool = False) -> list[tuple[float, int, int]]:
+def reference_starts(case: Case, num_runs: int = 1) -> list[tuple[float, int, int]]:
     """Start, run and task, in rounds: all that can start does, then time goes on to the next end.
 
     Of what waits for a resource, the oldest run goes first, then the smallest rank, or what was ready first.
     """
-    graph, inputs, depth = case.graph, inputs_of(case.graph), depth_of(case.graph)
+    graph, inputs = case.graph, inputs_of(case.graph)
     tasks = range(graph.num_tasks)
     now_s, starts, ended = 0.0, {}, set[tuple[int, int]]()
     ready_s: dict[tuple[int, int], float] = {}
     running: dict[tuple[int, int], float] = {}
     while len(ended) < num_runs * graph.num_tasks:
         for run in range(num_runs):
-            lowest = min((depth[t] for t in tasks if (run, t) not in ended), default=0)
             for t in tasks:
-                waits = depth[t] > lowest if barrier else any((run, u) not in ended for u in inputs[t])
-                if not waits:
+                if all((run, u) in ended for u in inputs[t]):
                     ready_s.setdefault((run, t), now_s)
         queue = sorted((run, ready_s[run, t] if case.ranks is None else case.ranks[t], t) for run, t in ready_s)
         for run, _, t in queue:

@@ -1,4 +1,4 @@
-"""Task graphs: what is refused, levels, and names for people."""
+"""Task graphs: what is refused, and names for people."""
 
 from __future__ import annotations
 
@@ -6,23 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
 
 from hsdag.runtime.executor.engine import Engine
 from hsdag.runtime.executor.tasks import NullBackend, Resource, TaskGraph
 from tests.runtime.executor.hand_backend import chain
-from tests.runtime.executor.reference_engine import Case, cases, depth_of
 
 pytestmark = pytest.mark.usefixtures("poll_s")
 
 DEVICE = (Resource("a", 0),)
-
-
-@given(cases())
-def test_levels_are_depths(case: Case) -> None:
-    depth = depth_of(case.graph)
-    expected = [[t for t, own in enumerate(depth) if own == k] for k in range(max(depth, default=-1) + 1)]
-    assert case.graph.levels == expected
 
 
 def test_an_edge_given_twice_counts_once() -> None:

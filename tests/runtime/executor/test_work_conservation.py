@@ -15,11 +15,11 @@ from tests.runtime.executor.reference_engine import Case, cases, reference_start
 pytestmark = pytest.mark.usefixtures("poll_s")
 
 
-def play(case: Case, num_runs: int = 1, barrier: bool = False) -> list[Span]:
+def play(case: Case, num_runs: int = 1) -> list[Span]:
     """What the engine does with runs that are all there from the beginning."""
     backend = VirtualBackend(case.duration_s)
     backend.gate.clear()
-    with Engine(case.graph, backend, ranks=case.ranks, barrier=barrier) as engine:
+    with Engine(case.graph, backend, ranks=case.ranks) as engine:
         runs = [engine.submit(slot) for slot in range(num_runs)]
         backend.gate.set()
         for run in runs:
@@ -28,10 +28,10 @@ def play(case: Case, num_runs: int = 1, barrier: bool = False) -> list[Span]:
     return backend.spans
 
 
-@given(cases(), st.integers(1, 3), st.booleans())
-def test_starts_of_all_runs_are_those_of_a_slow_engine(case: Case, num_runs: int, barrier: bool) -> None:
-    spans = play(case, num_runs, barrier)
-    assert sorted((span.start_s, span.slot, span.task) for span in spans) == reference_starts(case, num_runs, barrier)
+@given(cases(), st.integers(1, 3))
+def test_starts_of_all_runs_are_those_of_a_slow_engine(case: Case, num_runs: int) -> None:
+    spans = play(case, num_runs)
+    assert sorted((span.start_s, span.slot, span.task) for span in spans) == reference_starts(case, num_runs)
 
 
 def test_runs_in_flight_fill_what_one_leaves_idle() -> None:
