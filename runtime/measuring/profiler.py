@@ -125,7 +125,7 @@ class Profiler:
         key: dict[str, Any] = {"what": "ops", "model": self._digest, "device": identity(spec)}
         if not own.all():
             key["carriers"] = [identity(other) for other in devices if other.openvino_name in on]
-        stored = self._cache.get(key, self._effort.limit_s)
+        stored: Mapping[str, Any] | None = self._cache.get(key, self._effort.limit_s)
         if stored is not None:
             self._on_step(f"{spec.name} was profiled before; --fresh measures it again")
         elif self._longest_s > self._left_s:
