@@ -112,7 +112,7 @@ _TAKEN: dict[str, Callable[[str], Any]] = {
     ),
     "reward": _option(str | None, "measured, simulated or hybrid (the default).", autocompletion=completion.rewards),
     "fresh": _option(bool, "Profile again and ignore the cache."),
-    "budget": _option(str, "Search time: 10s, 5m, 1h. The comparison of 'hsdag place' comes on top."),
+    "budget": _option(str, "Time for all of it: 10s, 5m, 1h."),
     "max_evaluations": _option(int | None, "End after N placements, those that are measured for 'hsdag place'."),
     "candidate_limit": _option(str, "Time limit for one candidate."),
     "seed": _option(int, "Seed of the search, of random inputs and of --order random."),

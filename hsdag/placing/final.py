@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
@@ -18,14 +18,21 @@ from hsdag.placing.result import Verdict
 from hsdag.runtime.machine.devices import reduces_precision
 from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.latency import Clock, Comparison, Protocol, Ratio, compare
+from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.runner import CandidateRunner
 
 if TYPE_CHECKING:
     from hsdag.placing.session import Session
     from hsdag.search.options import PlaceOptions
 
-MOST_OVER = 2.0
-"""A first finalist that takes this many times the comparison's time to compile is left out as well."""
+CHECKING_SHARE = 0.25
+"""Of the time of a comparison: for checking the outputs of the answer in a process of its own."""
+
+FINAL_SHARE, FINAL_LEAST_S, FINAL_MOST_SHARE = 0.25, 8.0, 0.6
+"""The final comparison's part of the budget: a share of it, these seconds, or what slow models need, but at most this
+share."""
+FINAL_CANDIDATES, WARM_UP_RUNS = 4, 4
+"""The comparison has the time to compile, warm up and measure this many candidates."""
 
 TOLERANCE_FULL_PRECISION = 1e-4
 """Relative difference of outputs that is never too large, where all devices compute in single precision."""
@@ -43,6 +50,17 @@ _REFERENCE, _OTHERWISE = "reference", "computed differently"
 _SINGLE = {"INFERENCE_PRECISION_HINT": "f32"}
 _EXACT = {**_SINGLE, "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 _ONE_THREAD = Candidate("CPU", properties={**_SINGLE, "INFERENCE_NUM_THREADS": "1"})
+
+
+def comparison_s(budget_s: float, profile: ModelProfile | None = None, protocol: Protocol | None = None) -> float:
+    """Seconds of the budget that the final comparison may take."""
+    protocol = protocol or Protocol()
+    least_s = max(FINAL_SHARE * budget_s, FINAL_LEAST_S)
+    if profile is not None:
+        whole_s = min(float(np.nansum(times.time_s)) for times in profile.times)
+        each_s = max(times.compile_s for times in profile.times) + (WARM_UP_RUNS + protocol.min_rounds) * whole_s
+        least_s = max(min(least_s, protocol.limit_s), FINAL_CANDIDATES * each_s / (1.0 - CHECKING_SHARE))
+    return min(least_s, FINAL_MOST_SHARE * budget_s)
 
 
 @dataclass(frozen=True)
@@ -127,6 +145,16 @@ class Verifier:
             reason = f"it failed in a process of its own: {failure.reason}"
             return Verdict(self._check.reference, self._check.least, reason=reason, ran=False)
         return self.compared(name)
+
+    def of(self, name: str, candidate: Candidate) -> Verdict | None:
+        """The verdict on what no runner has opened yet; None where it does not run."""
+        try:
+            self._runner.open(name, candidate)
+        except CandidateFailed:
+            return None
+        verdict = self.compared(name)
+        self._runner.close(name)
+        return verdict
 
     def compared(self, name: str) -> Verdict:
         """Compare outputs with the reference's, and where they are too far from it, with a third opinion's."""
@@ -215,6 +243,7 @@ def final_comparison(
     *,
     start: Mapping[str, Candidate] | None = None,
     disallowed: Mapping[str, str] | None = None,
+    slow: Collection[str] = (),
     rng: np.random.Generator,
     should_stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[str], None] = lambda _: None,
@@ -228,21 +257,44 @@ def final_comparison(
     is that placement, or the best single device. Where no single device runs the model, the fastest finalist that
     passes is the answer, or the fastest that ran where none could be compared. Candidates that are ``disallowed``, each
     with the reason, are measured and are never the answer; where ``check`` is a limit, nor are devices that differ
-    more: then no finalist has to be faster than they are. Finalists and baselines for which
-    ``protocol.limit_s`` is too short are left out, and the comparison's failures say so. Raises SearchError when no
-    answer is left.
+    more: then no finalist has to be faster than they are.
+
+    Devices, but for those known to be ``slow``, the start and the first finalist are compared in any case. Of the
+    others, baselines, finalists in their order and slow devices, the comparison skips the last for which
+    ``protocol.limit_s`` is too short. Raises SearchError when no answer is left.
     """
-    begin_s, begun = clock(), dict(start or {})
-    always, others = {**singles, **begun}, {**finalists, **automatic}
-    opened, failures = _open_all(runner, always, others, protocol.limit_s, on_step, clock)
-    verifier, reasons = Verifier(runner, check), dict(disallowed or {})
-    verdicts = _differing(verifier, check, [name for name in singles if name in opened], on_step)
+    begin_s, begun, reasons = clock(), dict(start or {}), dict(disallowed or {})
+    candidates = {**singles, **finalists, **begun, **automatic}
+    sure = [*(name for name in singles if name not in slow), *begun, *list(finalists)[:1]]
+    twins = [name for name in automatic if name.partition(":")[2] in finalists]
+    own = [name for name in automatic if name not in twins]
+    names = list(dict.fromkeys([*sure, *own, *finalists, *singles, *twins]))
+    opened: dict[str, Opened] = {}
+
+    def prepare(name: str) -> None:
+        opened[name] = runner.open(name, candidates[name])
+        if candidates[name].devices is not None and len(opened[name].devices) == 1:
+            only = opened.pop(name).devices[0]
+            runner.close(name)
+            raise CandidateFailed(f"all of it runs on {only}, so it is not a split")
+
+    verifier = Verifier(runner, check)
+    verdicts = _differing(verifier, check, singles, on_step)
     reasons |= {name: verdict.reason for name, verdict in verdicts.items() if verdict.reason is not None}
     allowed = [name for name in singles if name not in reasons]
-    left_s = max(protocol.limit_s - (clock() - begin_s), 0.5 * protocol.limit_s)
-    left, names = replace(protocol, limit_s=left_s), sorted(opened, key=lambda n: n in singles and n in reasons)
-    comparison = compare(runner.run, names, allowed, left, rng, should_stop=should_stop, on_step=on_step, clock=clock)
-    comparison = Comparison(comparison.samples, {**failures, **comparison.failures})
+    left_s = max((1.0 - CHECKING_SHARE) * protocol.limit_s - (clock() - begin_s), 0.5 * protocol.limit_s)
+    comparison = compare(
+        runner.run,
+        names,
+        allowed,
+        replace(protocol, limit_s=left_s),
+        rng,
+        prepare=prepare,
+        num_sure=len(sure),
+        should_stop=should_stop,
+        on_step=on_step,
+        clock=clock,
+    )
     alive = [name for name in singles if name in comparison.samples]
     best_single = comparison.fastest([name for name in alive if name in allowed] or alive) if alive else None
     on_step("checking outputs")
@@ -261,13 +313,13 @@ def final_comparison(
 
 
 def _differing(
-    verifier: Verifier, check: Check, singles: Sequence[str], on_step: Callable[[str], None]
+    verifier: Verifier, check: Check, singles: Mapping[str, Candidate], on_step: Callable[[str], None]
 ) -> dict[str, Verdict]:
     """Verdicts on single devices, where there is a limit: what finalists have to beat is one that keeps it."""
     if not check.is_limit:
         return {}
     on_step("checking the outputs of every device")
-    return {name: verifier.compared(name) for name in singles}
+    return {name: verdict for name, each in singles.items() if (verdict := verifier.of(name, each)) is not None}
 
 
 def _why_none(
@@ -290,46 +342,6 @@ def family_ratios(comparison: Comparison, names: Sequence[str], reference: str) 
     """How many times faster than the reference those of ``names`` that ran are; 95% for all intervals together."""
     ran = [name for name in names if name in comparison.samples]
     return {name: comparison.ratio(name, reference, len(ran)) for name in ran}
-
-
-def _open_all(
-    runner: CandidateRunner,
-    always: Mapping[str, Candidate],
-    others: Mapping[str, Candidate],
-    limit_s: float,
-    on_step: Callable[[str], None],
-    clock: Clock,
-) -> tuple[dict[str, Opened], dict[str, str]]:
-    """Compile the candidates, and say why some are missing; one that would end after ``limit_s`` is left out.
-
-    How long a candidate takes is known from those before it. None of ``always`` is left out, and the first of
-    ``others`` only where it would take very long.
-    """
-    opened: dict[str, Opened] = {}
-    failures: dict[str, str] = {}
-    begin_s, longest_s = clock(), 0.0
-    for name, candidate in {**always, **others}.items():
-        left_s = limit_s - (clock() - begin_s)
-        is_first = name == next(iter(others), None)
-        if name in others and longest_s > (MOST_OVER * limit_s if is_first else left_s):
-            failures[name] = (
-                f"it was left out: compiling takes about {longest_s:.0f} s, "
-                f"and {max(left_s, 0.0):.0f} s of the comparison's {limit_s:.0f} s were left"
-            )
-            continue
-        started_s = clock()
-        on_step(f"compiling {name}")
-        try:
-            opened[name] = runner.open(name, candidate)
-        except CandidateFailed as failure:
-            failures[name] = failure.reason
-            continue
-        longest_s = max(longest_s, clock() - started_s)
-        if candidate.devices is not None and len(opened[name].devices) == 1:
-            failures[name] = f"it was left out: all of it runs on {opened[name].devices[0]}, so it is not a split"
-            del opened[name]
-            runner.close(name)
-    return opened, failures
 
 
 def _pick(

@@ -19,7 +19,7 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.colocation import held_bytes
 from hsdag.ir.placement.placement import Placement, SpeedupRecord
 from hsdag.ir.shards.placed import sharded_fields
-from hsdag.placing.final import FinalResult, check_of, family_ratios, final_comparison
+from hsdag.placing.final import FinalResult, check_of, comparison_s, family_ratios, final_comparison
 from hsdag.placing.limits import check_start, disallowed_devices, disallowed_start
 from hsdag.placing.measured_trace import measured_timeline
 from hsdag.placing.result import CostsRecord, Member, PlaceResult, PlanRecord, Row, Tally, TimelineRecord, write_result
@@ -38,7 +38,7 @@ from hsdag.runtime.machine.devices import (
 from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.measuring.caches import identity
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
-from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, Protocol, Ratio
+from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, Ratio
 from hsdag.runtime.measuring.messages import Call
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.plan import Plan
@@ -55,22 +55,17 @@ UNDER_HETERO = "HETERO:"
 START = "start"
 """The name of the placement that the search started with."""
 
-TIMELINE_SHARE, TIMELINE_RUNS = 0.2, 5
+TIMELINE_SHARE, TIMELINE_RUNS = 0.05, 5
 """A timeline of the answer is measured where compiling it takes at most this share of the budget; and its runs."""
 
-FINAL_SHARE, FINAL_LEAST_S = 0.2, 8.0
-"""Seconds for the final comparison: as a share of the budget, and at least."""
+FAR_SLOWER = 2.0
+"""Times the best device's value: one beyond it is compared only where there is time."""
 
 LEAST_CANDIDATE_LIMIT_S = 60.0
 """A candidate may take as long as the whole budget, and at least this, before it counts as hanging."""
 
 INTERRUPTED_LIMIT_S = 8.0
 """Seconds for the final comparison after an interrupt."""
-
-
-def comparison_s(budget_s: float, protocol: Protocol | None = None) -> float:
-    """Seconds that the final comparison of a search takes at most, unless candidates are slow."""
-    return min((protocol or Protocol()).limit_s, max(FINAL_SHARE * budget_s, FINAL_LEAST_S))
 
 
 def run_place(
@@ -108,7 +103,7 @@ def run_place(
         types = session.client.call(left, options.candidate_limit_s) if session.is_on_torch else ()
         if types:
             watcher.note(f"torch does not run {', '.join(types)}: OpenVINO evaluates these on the CPU, which is slow")
-        start, search = _start(session, options), Search(session, options, watcher)
+        start, search = _start(session, options), Search(session, options, watcher, begin_s)
         if len(devices.placed) == 1:
             if resume:
                 raise SearchError("on one device there is no search to resume; leave out --resume")
@@ -172,20 +167,20 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     divided = {name: sharded_candidate(session, each) for name, each in search.shardings.items()}
     predicted_s = min((each.predicted_s for each in search.shardings.values()), default=np.inf)
     measured = [each.score.value for each in search.events if each.plan.is_split and each.score.failure is None]
-    # where time is short, those that come last are left out
     placed = {**divided, **placed} if predicted_s < min(measured, default=np.inf) else {**placed, **divided}
     baselines: dict[str, Candidate] = {}
     if options.executor == "work-conserving":  # shows what the executor gains
         baselines = {f"{UNDER_HETERO}{name}": session.placed(search.problem, plan) for name, plan in plans.items()}
     if len(session.devices.placed) > 1:
-        baselines |= automatic_candidates(session)
+        own = automatic_candidates(session)
+        baselines = {n: each for n, each in own.items() if not is_one_device(session, each.target)} | baselines
     too_large = session.too_large(profile)
     singles = {spec.name: Candidate(spec.openvino_name) for spec in session.devices.all if spec.name not in too_large}
     disallowed = disallowed_devices(session, options, profile)
     if options.start is not None and profile is not None:
         why = disallowed_start(session, options.start, profile)
         disallowed |= {} if why is None else dict.fromkeys(start, why)
-    limit_s = comparison_s(options.budget_s, options.protocol)
+    limit_s = comparison_s(options.budget_s, profile, options.protocol)
     final = final_comparison(
         session.runner,
         placed,
@@ -199,6 +194,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         check_of(session, options),
         start=start,
         disallowed=disallowed,
+        slow=slow_devices(search),
         should_stop=lambda: watcher.should_stop() and not interrupted,
         on_step=watcher.on_step,
         rng=np.random.default_rng(options.seed),
@@ -438,6 +434,13 @@ class Outcome:
         return f"{only} is the only device to place on, so nothing can be gained; {figure}; {advice}."
 
 
+def slow_devices(search: Search) -> set[str]:
+    """Devices of which the search measured that the model takes far longer there than on another one."""
+    alone = [each for each in search.events if each.score.failure is None and not each.plan.is_split]
+    most_s = FAR_SLOWER * min((each.score.value for each in alone), default=np.inf)
+    return {search.problem.devices[each.plan.placement[0]] for each in alone if each.score.value > most_s}
+
+
 def plans_of(search: Search) -> dict[str, Plan]:
     """The finalists of a search by the names that they have in the comparison."""
     return {f"placement {rank}": plan for rank, plan in enumerate(search.finalists, start=1)}
@@ -475,6 +478,12 @@ def automatic_candidates(session: Session) -> dict[str, Candidate]:
         label = ",".join(shown[name] for name in names.split(","))
         candidates[f"{mode}:{label}"] = Candidate(target)
     return candidates
+
+
+def is_one_device(session: Session, target: str) -> bool:
+    """Whether OpenVINO's own choice for a target is a device alone, which is compared anyway."""
+    mode, _, names = target.partition(":")
+    return len(set(session.automatic_ops(target))) == 1 if mode == "HETERO" else "," not in names
 
 
 def speed_sentence(

@@ -18,7 +18,7 @@ from hsdag.ir.processes import CandidateFailed
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Contribution, Result
 from hsdag.methods.sharding import Sharding
-from hsdag.placing.final import Verifier, check_of
+from hsdag.placing.final import Verifier, check_of, comparison_s
 from hsdag.placing.limits import within_difference
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.placing.session import Session, normalize_objective
@@ -35,6 +35,7 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.scoring.base import Checkpoint, SearchStopped
 from hsdag.scoring.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.scoring.measured import MeasuredEvaluator
+from hsdag.scoring.memory import MemoryCheck
 from hsdag.scoring.recording import Event, RecordingEvaluator
 from hsdag.scoring.schedule import model_values
 from hsdag.search.driver import ENOUGH_PLACEMENTS, Driver, Watcher, budget_shortage, compile_search
@@ -62,12 +63,15 @@ class Search:
     ``profile`` is what was measured of the model before, and ``unprofiled`` says why there is none where there should
     be one. ``costs`` follow from it, ``calibrated`` are they as the search's measurements left them. ``events`` are the
     plans that were measured, ``num_simulated`` counts the others, ``finalists`` are those worth comparing, and
-    ``shardings`` ways to divide ops. ``compiling_s`` came before the search and is not part of the budget, of which
-    ``left_s`` were left when the search began.
+    ``shardings`` ways to divide ops. ``compiling_s`` came before the search and is not part of the budget, which runs
+    from ``begin_s``; of it ``left_s`` were left when the search began, without those of the final comparison.
     """
 
-    def __init__(self, session: Session, options: PlaceOptions, watcher: Watcher | None = None) -> None:
+    def __init__(
+        self, session: Session, options: PlaceOptions, watcher: Watcher | None = None, begin_s: float | None = None
+    ) -> None:
         self.session, self.options, self.watcher = session, options, watcher or Watcher()
+        self.begin_s = time.monotonic() if begin_s is None else begin_s
         self.problem = self._problem_of(None)
         self.profile: ModelProfile | None = None
         self.unprofiled: str | None = None
@@ -104,7 +108,7 @@ class Search:
             options.executor,
             objection=(lambda key: verifier.compared(key).reason) if verifier.is_limit else None,
         )
-        self.left_s = options.budget_s
+        most_s = options.budget_s - comparison_s(options.budget_s, self.profile, options.protocol)
         if self.costs is not None:
             costs, some = self.costs, [Plan(problem.supported.argmax(axis=1))]
             self.compiling_s = compile_search(
@@ -115,7 +119,8 @@ class Search:
                 say=watcher.on_phase,
             )
             begin_s += self.compiling_s
-            self.left_s = max(self.left_s - (time.monotonic() - begin_s), LEAST_SEARCH_SHARE * self.left_s)
+        spent_s = time.monotonic() - self.begin_s - self.compiling_s
+        self.left_s = max(most_s - spent_s, LEAST_SEARCH_SHARE * most_s)
         is_short = self._is_short()
         driver = Driver(
             placer,
@@ -236,6 +241,15 @@ class Search:
         if hybrid is not None:  # the best split plans measured, and where there are too few, the best simulated
             self.finalists += hybrid.promising(count - len(self.finalists))
             self.num_simulated, self.calibrated = hybrid.num_simulated, hybrid.costs
+        elif not self.finalists and self.costs is not None:  # measuring devices alone took all of the time
+            plans = [plan for plan in _contiguous(self.problem) if plan.is_split and self._fits(plan)]
+            values = model_values(self.problem, self.costs, plans)
+            self.finalists = [plans[i] for i in np.argsort(values)[:count].tolist() if np.isfinite(values[i])]
+            self.num_simulated += len(plans)
+
+    def _fits(self, plan: Plan) -> bool:
+        costs = self.problem.costs
+        return costs is None or not MemoryCheck(costs, self.problem.semantics).overfull(plan.placement).any()
 
     def _hybrid(self, measured: RecordingEvaluator, placer: Placer[Any], *, is_short: bool) -> HybridEvaluator | None:
         """What the placer asks where not every placement is to be measured."""

@@ -40,9 +40,9 @@ HOPELESS_ROUNDS = 3
 class Protocol:
     """How long to measure. Rounds end when every interval that matters is narrow, or a limit is reached.
 
-    ``limit_s`` includes warming up. Candidates for which ``min_rounds`` do not fit into it are left out, except for
-    references and one more, for which it is passed, up to fourfold. A candidate that was below ``hopeless`` times the
-    reference's speed in each of three or more rounds is measured no further: its figure needs no more digits.
+    ``limit_s`` includes preparing and warming up. ``min_rounds`` of what must be compared pass it where inferences are
+    so slow, and take up to three times as long. A candidate that was below ``hopeless`` times the reference's speed in
+    each of three or more rounds is measured no further: its figure needs no more digits.
     """
 
     min_rounds: int = 6
@@ -126,10 +126,11 @@ class Ratio:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Samples of every candidate that ran, taken in common rounds, and why the others did not run."""
+    """Samples of every candidate that ran, taken in common rounds, why others failed, and which were ``skipped``."""
 
     samples: Mapping[str, Samples]
     failures: Mapping[str, str]
+    skipped: tuple[str, ...] = ()
 
     def median_s(self, candidate: str) -> float:
         """Median of the candidate's round medians, seconds."""
@@ -190,31 +191,47 @@ def compare(
     protocol: Protocol,
     rng: np.random.Generator,
     *,
+    prepare: Callable[[str], object] = lambda _: None,
+    num_sure: int | None = None,
     should_stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[str], None] = lambda _: None,
     clock: Clock = time.perf_counter,
 ) -> Comparison:
     """Measure all candidates in common rounds.
 
-    Every round takes each candidate once for about ``protocol.turn_s``, in an order drawn afresh, so that none keeps
-    its predecessor. A candidate that fails is left out from there on, and where time is short, so are those that are
-    named last. Rounds end at ``protocol``'s limits, when ``should_stop`` says so, or when
-    the ratio of every candidate to the fastest of ``references`` is known to within ``protocol.interval_width``.
+    Each is prepared and warmed up in turn. After the first ``num_sure``, or where that is None after all, candidates
+    are skipped once there would be no time for the rounds, by what those before them took: so the ones that matter
+    most come first. Every round takes each candidate once for about ``protocol.turn_s``, less where time is short, in
+    an order drawn afresh, so that none keeps its predecessor. A candidate that fails is left out from there on. Rounds
+    end at ``protocol``'s limits, when ``should_stop`` says so, or when the ratio of every candidate to the fastest of
+    ``references`` is known to within ``protocol.interval_width``.
     """
-    end_s = clock() + protocol.limit_s
+    begin_s = clock()
     failures: dict[str, str] = {}
     typical_s: dict[str, float] = {}
-    for candidate in candidates:
-        on_step(f"warming up {candidate}")
-        late = clock() >= end_s and candidate not in references
+    turns_s: dict[str, float] = {}
+    longest_s, skipped = 0.0, tuple[str, ...]()
+    for number, candidate in enumerate(candidates):
+        began_s = clock()
+        rounds_s = protocol.min_rounds * (sum(turns_s.values()) + max(turns_s.values(), default=0.0))
+        is_late = began_s - begin_s + longest_s + rounds_s > protocol.limit_s
+        if is_late and num_sure is not None and number >= num_sure and len(typical_s) >= min(num_sure, 2):
+            skipped = tuple(candidates[number:])
+            break
+        on_step(f"preparing {candidate}")
         try:
-            if late and typical_s:
-                raise CandidateFailed("it was left out: the time for the comparison was over before its turn")
+            prepare(candidate)
             typical_s[candidate] = warm_up(run, candidate, protocol, clock)
         except CandidateFailed as failure:
             failures[candidate] = failure.reason
-    failures |= _left_out(typical_s, references, protocol, end_s - clock())
-    taken: dict[str, list[tuple[float, ...]]] = {c: [] for c in typical_s if c not in failures}
+            continue
+        turns_s[candidate] = typical_s[candidate] * _burst(typical_s[candidate], protocol)
+        longest_s = max(longest_s, clock() - began_s)
+    rounds_begin_s = clock()
+    left_s = max(protocol.limit_s - (rounds_begin_s - begin_s), 0.0)
+    fitting = min(left_s / max(protocol.min_rounds * sum(turns_s.values()), LEAST_RUN_S), 1.0)
+    bursts = {c: max(int(fitting * _burst(seconds, protocol)), 1) for c, seconds in typical_s.items()}
+    taken: dict[str, list[tuple[float, ...]]] = {c: [] for c in typical_s}
     medians_s: dict[str, list[float]] = {c: [] for c in taken}
     running = list(taken)
     for round_idx in range(protocol.max_rounds if running else 0):
@@ -222,18 +239,17 @@ def compare(
         for c in rng.permutation(len(running)).tolist():
             candidate = running[c]
             try:
-                times_s = run(candidate, _burst(typical_s[candidate], protocol))
+                times_s = run(candidate, bursts[candidate])
                 taken[candidate].append(tuple(times_s))
                 medians_s[candidate].append(median(times_s))
             except CandidateFailed as failure:
                 failures[candidate] = failure.reason
                 del taken[candidate]
         running = _undecided({c: np.array(medians_s[c]) for c in running if c in taken}, references, protocol)
-        late_s = clock() - end_s
-        enough = round_idx + 1 >= protocol.min_rounds or late_s > 3 * protocol.limit_s
-        if not running or should_stop() or (enough and late_s > 0):
+        enough = round_idx + 1 >= protocol.min_rounds or clock() - rounds_begin_s > 3 * protocol.limit_s
+        if not running or should_stop() or (enough and clock() - begin_s > protocol.limit_s):
             break
-    return Comparison({c: Samples(tuple(rounds)) for c, rounds in taken.items()}, failures)
+    return Comparison({c: Samples(tuple(rounds)) for c, rounds in taken.items()}, failures, skipped)
 
 
 def _half_width(spread: float, num_rounds: int, family: int) -> float:
@@ -248,26 +264,6 @@ def _burst(typical_s: float, protocol: Protocol) -> int:
     if protocol.turn_runs is not None:
         return protocol.turn_runs
     return min(max(int(protocol.turn_s / typical_s), 1 if 2 * typical_s > 1.0 else 2), 50)
-
-
-def _left_out(
-    typical_s: Mapping[str, float], references: Sequence[str], protocol: Protocol, left_s: float
-) -> dict[str, str]:
-    """Why candidates are left out: the last named, until ``protocol.min_rounds`` of the others fit into ``left_s``.
-
-    References stay, and the first of the other candidates, since there is nothing to compare without them.
-    """
-    turns_s = {c: protocol.min_rounds * s * _burst(s, protocol) for c, s in typical_s.items()}
-    left_out: dict[str, str] = {}
-    for candidate in reversed([c for c in typical_s if c not in references][1:]):
-        needed_s = sum(s for c, s in turns_s.items() if c not in left_out)
-        if needed_s <= max(left_s, 0.0):
-            break
-        left_out[candidate] = (
-            f"it was left out: {protocol.min_rounds} rounds of all candidates take {needed_s:.0f} s, "
-            f"and {max(left_s, 0.0):.0f} s of the comparison were left"
-        )
-    return left_out
 
 
 def _undecided(

@@ -100,7 +100,7 @@ PLACED = {
 def test_place_takes_an_extension(path: str, tiny_resnet: Path, tmp_path: Path) -> None:
     package = tmp_path / "hsdag"
     overlay(package, Path(hsdag.__file__).parent, Path(path.removeprefix("hsdag/")), EXAMPLES[path]["text"])
-    arguments = ["--partition-cpu", "2", "--budget", "4s", "--max-evaluations", "4", *PLACED[path], "-o", "out.json"]
+    arguments = ["--partition-cpu", "2", "--budget", "15s", "--max-evaluations", "4", *PLACED[path], "-o", "out.json"]
     printed = ran(COMMANDS, package, shlex.join(["hsdag", "place", str(tiny_resnet), *arguments]))
     assert "The placement is in out.json" in printed
     assert json.loads((tmp_path / "out.json").read_text())["format"] == "hsdag-placement"

@@ -67,7 +67,7 @@ def test_place_measures_and_has_its_answer_used(language_model: Any) -> None:
 
     result = place(
         language_model, [f"{spec.name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for spec in CPUS],
-        tokens="4,1+4", budget="5s", method="pipeline",
+        tokens="4,1+4", budget="15s", method="pipeline",
     )  # fmt: skip
     assert set(result.placement.used_devices) <= {"CPU_0", "CPU_1", "CPU"}
     assert len(generated(language_model)[0]) == len(PROMPT) + 64

@@ -81,7 +81,7 @@ def test_a_model_is_placed_measured_and_exported(
 ) -> None:
     out = tmp_path / "placement.json"
     options = ["--executor", executor, "--reward", reward, "--method", method, "--max-evaluations", "6"]
-    document = answer(capsys, "place", mixed, "--devices", devices, "--budget", "6s", *options, "-o", out)
+    document = answer(capsys, "place", mixed, "--devices", devices, "--budget", "20s", *options, "-o", out)
     assert document["verdict"]["difference"]["max_relative"] <= document["verdict"]["tolerance"]
     single = [row for row in document["rows"] if sum(n > 0 for n in row["ops"].values()) == 1]
     chosen = next(row for row in document["rows"] if row["is_answer"])

@@ -64,7 +64,7 @@ def test_place_writes_a_complete_placement_that_is_never_slower(
     assert verdict["difference"]["max_relative"] <= verdict["tolerance"]  # the CPU may compute in half precision
     assert placement.speedup is not None
     assert placement.speedup.ci95[0] >= 1.0
-    assert {"FAST", "SLOW", "CPU", "HETERO:FAST,SLOW", "HETERO:SLOW,FAST", "AUTO:CPU"} <= set(placement.baselines)
+    assert {"FAST", "SLOW", "CPU"} == set(placement.baselines)  # HETERO and AUTO would take one device
     (answers,) = [row for row in document["rows"] if row["is_answer"]]
     assert placement.latency is not None
     assert answers["median"] == pytest.approx(placement.latency.median_s, rel=0.5)
@@ -85,7 +85,18 @@ def test_place_for_throughput_measures_the_period(
     capsys: pytest.CaptureFixture[str], tiny_resnet: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.json"
-    arguments = ("--partition-cpu", 2, "--objective", "throughput", "--budget", "8s", "--max-evaluations", 4, "-o", out)
+    arguments = (
+        "--partition-cpu",
+        2,
+        "--objective",
+        "throughput",
+        "--budget",
+        "20s",
+        "--max-evaluations",
+        4,
+        "-o",
+        out,
+    )
     document = answer(capsys, "place", tiny_resnet, *arguments)
     assert Placement.load(out).objective == "throughput"
     assert {"CPU_0", "CPU_1", "CPU"} <= {row["name"] for row in document["rows"]}
@@ -96,13 +107,13 @@ def test_place_shows_a_table_and_one_sentence(
     capsys: pytest.CaptureFixture[str], tiny_bert: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.json"
-    words = ["--partition-cpu", "2", "--budget", "8s", "--max-evaluations", "4", "--run", str(tmp_path / "a run")]
+    words = ["--partition-cpu", "2", "--budget", "20s", "--max-evaluations", "4", "--run", str(tmp_path / "a run")]
     assert run(["place", str(tiny_bert), "-o", str(out), *words]) == 0
     text = capsys.readouterr().out
     why = next(line for line in text.splitlines() if line.startswith("Why: "))
     assert run(shlex.split(why.removeprefix("Why: hsdag ").partition(";")[0])) == 0
     assert all(word in text for word in ("median ms", "p95 ms", "95% interval", "submodels", "ops per device"))
-    assert all(name in text for name in ("CPU_0", "CPU_1", "HETERO:CPU_0,CPU_1", "AUTO:CPU"))
+    assert all(name in text for name in ("CPU_0", "CPU_1", "CPU"))
     assert all(word in text for word in ("max abs", "cosine", "MSE", str(out)))
 
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("short_comparisons")
 def kept(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory, short_comparisons: None) -> Path:
     """The placement file of a short search, its run beside it."""
     file = tmp_path_factory.mktemp("explained") / "resnet.placement.json"
-    given = {"method": "mincut", "budget": "6s", "max_evaluations": 4, "run_folder": file.with_suffix(".run")}
+    given = {"method": "mincut", "budget": "20s", "max_evaluations": 4, "run_folder": file.with_suffix(".run")}
     hsdag.place(tiny_resnet, partition_cpu=2, **given).save(file)  # type: ignore[arg-type]
     return file
 

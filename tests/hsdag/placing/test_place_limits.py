@@ -42,7 +42,7 @@ def pinned(chain: Path, ends: tuple[str, str], tmp_path_factory: pytest.TempPath
     pins = [f"{ends[0]}=B", f"{ends[1]}=A"]
     folder = tmp_path_factory.mktemp("run") / "kept.run"
     options = {"data_shape": SHAPE, "infer_precision": "CPU:f32", "run_folder": folder}
-    return place(chain, DEVICES, method="heft", reward="simulated", budget="4s", pins=pins, **options)  # type: ignore[arg-type]
+    return place(chain, DEVICES, method="heft", reward="simulated", budget="15s", pins=pins, **options)  # type: ignore[arg-type]
 
 
 @pytest.mark.slow
@@ -69,7 +69,7 @@ def test_hints_of_precision_are_in_the_placement_and_the_pins_in_the_run(pinned:
 def test_a_search_is_not_resumed_with_other_limits(pinned: PlaceResult, chain: Path) -> None:
     options = {"data_shape": SHAPE, "infer_precision": "CPU:f32", "run_folder": pinned.run_folder, "resume": True}
     with pytest.raises(SearchError, match="is a search with other pins"):
-        place(chain, DEVICES, method="heft", reward="simulated", budget="4s", **options)  # type: ignore[arg-type]
+        place(chain, DEVICES, method="heft", reward="simulated", budget="15s", **options)  # type: ignore[arg-type]
 
 
 def test_a_start_that_breaks_a_pin_is_refused(pinned: PlaceResult, chain: Path, ends: tuple[str, str]) -> None:

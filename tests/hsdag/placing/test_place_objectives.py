@@ -23,7 +23,7 @@ ROUNDS = Protocol(6, 8, 0.02)
 OPTIONS = PlaceOptions(
     partition_cpu=2,
     method="sa",
-    budget_s=8.0,
+    budget_s=20.0,
     max_evaluations=6,
     precision={EVERY: "f32"},  # in half precision outputs of splits may differ by too much to be the answer
     protocol=ROUNDS,
@@ -50,10 +50,6 @@ def test_the_answer_is_said_in_the_words_of_memory_and_that_it_is_simulated(for_
     assert "peaks of memory are simulated" in for_memory.sentence
     assert "faster" not in for_memory.sentence
     assert (for_memory.objective, for_memory.unit) == ("memory", "B")
-
-
-def test_candidates_whose_ops_nobody_knows_have_no_peak(for_memory: PlaceResult) -> None:
-    assert "its peak of memory is not known" in for_memory.failures["AUTO:CPU"]
 
 
 @pytest.mark.slow

@@ -218,7 +218,7 @@ def placed(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory, short_comp
         tiny_bert,
         partition_cpu=2,
         method="mincut",
-        budget="8s",
+        budget="30s",
         max_evaluations=5,
         run_folder=folder / "bert.placement.run",
     )

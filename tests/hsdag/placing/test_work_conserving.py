@@ -91,9 +91,7 @@ def stateful(tmp_path: Path) -> Path:
 @pytest.mark.slow
 def test_a_split_is_compared_with_hetero_under_the_same_placement(placed: PlaceResult) -> None:
     rows = {row.name: row for row in placed.rows}
-    assert {"placement 1", "HETERO:placement 1", "HETERO:CPU_0,CPU_1", "CPU_0", "CPU"} <= set(rows) | set(
-        placed.failures
-    )
+    assert {"placement 1", "HETERO:placement 1", "CPU_0", "CPU"} <= set(rows) | set(placed.failures)
     compared = [name for name in placed.finalists if name in rows]
     assert compared
     assert all(rows[name].ops == rows[f"HETERO:{name}"].ops for name in compared)
@@ -211,7 +209,7 @@ def test_a_method_with_an_order_writes_a_priority_that_bench_honours(
     options = PlaceOptions(
         devices=f"A=CPU[{one}],B=CPU[{one}]", method="heft", executor="work-conserving", protocol=QUICK
     )
-    options = replace(options, reward="simulated", budget_s=10.0, finalists=1)
+    options = replace(options, reward="simulated", budget_s=30.0, finalists=1)
     placement = run_place(branches, options, run_folder=tmp_path / "run").placement
     assert placement.priority is not None
     assert set(placement.priority) == set(placement.affinity)
@@ -238,7 +236,7 @@ def counting(tmp_path: Path) -> Path:
 
 @pytest.mark.slow
 def test_costs_are_of_the_cut_that_runs_where_shapes_hang_on_the_data(counting: Path) -> None:
-    options = PlaceOptions(partition_cpu=2, executor="work-conserving", reward="simulated", budget_s=10.0)
+    options = PlaceOptions(partition_cpu=2, executor="work-conserving", reward="simulated", budget_s=20.0)
     with Session(counting, resolve_devices(None, 2)) as session:
         search = Search(session, options)
         search.prepare()

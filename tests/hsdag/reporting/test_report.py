@@ -85,7 +85,7 @@ def test_a_search_goes_on_by_the_command_that_its_report_suggests(
 def test_files_that_are_suggested_exist(tiny_resnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever names the placement file and the run folder were given."""
     monkeypatch.chdir(tmp_path)
-    hsdag.place(tiny_resnet, partition_cpu=2, budget="4s", max_evaluations=2, run_folder="myrun", output="out.json")
+    hsdag.place(tiny_resnet, partition_cpu=2, budget="15s", max_evaluations=2, run_folder="myrun", output="out.json")
     kept = RunFolder.load("myrun")
     assert kept.result is not None
     split = {op: f"CPU_{k % 2}" for k, op in enumerate(kept.result.placement.affinity)}

@@ -117,22 +117,34 @@ class SlowClock:
 
 
 @pytest.mark.parametrize(
-    ("each_s", "limit_s", "left", "reason"),
-    [(3.0, 60.0, {"cpu", "placement 1"}, "rounds of all candidates take"), (30.0, 50.0, None, "before its turn")],
+    ("each_s", "limit_s", "ran"),
+    [(1.0, 60.0, ["cpu", "placement 1", "placement 2"]), (3.0, 60.0, ["cpu", "placement 1"])],
 )
-def test_candidates_for_which_there_is_no_time_are_left_out_with_the_reason(
-    each_s: float, limit_s: float, left: set[str] | None, reason: str
-) -> None:
+def test_candidates_for_which_there_is_no_time_are_not_begun(each_s: float, limit_s: float, ran: list[str]) -> None:
     names = ["cpu", "placement 1", "placement 2"]
-    clock, rng = SlowClock(dict.fromkeys(names, each_s)), np.random.default_rng(0)
-    found = compare(clock.run, names, ["cpu"], Protocol(limit_s=limit_s), rng, clock=lambda: clock.now_s)
-    assert reason in found.failures["placement 2"]
-    if left is None:
-        assert len(found.samples["cpu"].rounds) < 6  # the limit was passed fourfold
-        assert clock.now_s <= 5 * limit_s
-    else:
-        assert set(found.samples) == left
-        assert clock.now_s <= 1.5 * limit_s
+    clock, rng, begun = SlowClock(dict.fromkeys(names, each_s)), np.random.default_rng(0), list[str]()
+    protocol = Protocol(limit_s=limit_s)
+    how = {"prepare": begun.append, "num_sure": 2, "clock": lambda: clock.now_s}
+    found = compare(clock.run, names, ["cpu"], protocol, rng, **how)  # type: ignore[arg-type]
+    assert list(found.samples) == begun == ran
+    assert (found.skipped, found.failures) == (tuple(names[len(ran) :]), {})
+    assert all(len(each.rounds) >= 6 for each in found.samples.values())
+    assert clock.now_s <= limit_s
+
+
+def test_what_must_be_compared_is_measured_though_the_time_is_over() -> None:
+    clock, rng, names = SlowClock({"cpu": 30.0, "placement 1": 30.0}), np.random.default_rng(0), ["cpu", "placement 1"]
+    found = compare(clock.run, names, ["cpu"], Protocol(limit_s=50.0), rng, num_sure=2, clock=lambda: clock.now_s)
+    assert 2 <= len(found.samples["placement 1"].rounds) < 6  # the limit was passed fourfold
+    assert clock.now_s <= 5 * 50.0
+
+
+def test_turns_are_shorter_where_time_is_short() -> None:
+    clock, rng, names = SlowClock({"cpu": 0.05, "placement 1": 0.05}), np.random.default_rng(0), ["cpu", "placement 1"]
+    found = compare(clock.run, names, ["cpu"], Protocol(limit_s=2.0), rng, num_sure=2, clock=lambda: clock.now_s)
+    assert {len(turn) for turn in found.samples["cpu"].rounds} == {2}  # not the 3 of 0.15 s
+    assert len(found.samples["cpu"].rounds) >= 6
+    assert clock.now_s <= 2.2
 
 
 def test_a_device_that_was_dropped_is_not_the_fastest_by_its_few_rounds() -> None:
