@@ -58,9 +58,13 @@ class Shapes:
         return self._ops[v]
 
     def producer(self, v: int, port: int) -> int:
-        """The op whose result an input reads; -1 for a value that is known."""
-        name = self.nodes[v].input_value(port).get_node().get_friendly_name()
-        u = int(name.partition(".")[0])
+        """The op whose result an input reads; -1 for a value that is known, or that a piece adds."""
+        if port >= len(self.nodes[v].inputs()):
+            return -1
+        source = self.nodes[v].input_value(port).get_node()
+        u = int(source.get_friendly_name().partition(".")[0])
+        if source.get_type_name() == "Constant":  # one that OpenVINO adds has the name of its op
+            return -1
         return u if self.runs[u] or self.graph.op_types[u] == "Parameter" else -1
 
     def pieces(self, region: Region, device: int) -> dict[int, tuple[Span | None, Piece]] | None:

