@@ -24,7 +24,7 @@ from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.placement.prepared import folded_clone
 from hsdag.ir.shards.regions import Region, Shapes
-from hsdag.ir.shards.rules import Op, Piece, Span, piece_of, shape_of
+from hsdag.ir.shards.rules import RULES, Op, Piece, Span, elementwise, piece_of, shape_of
 
 MARK = "@"
 """Between an op's name and the device of its shard."""
@@ -93,6 +93,7 @@ def shard(
         else:
             for d in region_of[v].shares:
                 writer.shard(v, d, *pieces[v, d])
+    writer.gather_before_strides()
     return _finished(clone, graph, writer)
 
 
@@ -104,6 +105,7 @@ class _Writer:
         self.names = names
         self.device: dict[str, int] = {}  # by the name that OpenVINO gives a node
         self.kept: dict[str, int] = {}  # of ops that are computed as a whole, likewise
+        self._slices: dict[str, tuple[int, int, Span]] = {}  # likewise: op, device and range
         self._made: dict[int, list[_Made]] = {}
         self._values: dict[tuple[int, int, int, Span | None], Any] = {}
 
@@ -205,7 +207,37 @@ class _Writer:
             self._named(opset13.constant(np.array([bound])), v, device, "/slice")
             for bound in (span.first, span.last, 1, span.axis)
         )
-        return self._named(opset13.slice(value, *bounds), v, device, "/slice").output(0)
+        made = self._named(opset13.slice(value, *bounds), v, device, "/slice")
+        self._slices[made.get_name()] = v, device, span
+        return made.output(0)
+
+    def gather_before_strides(self) -> None:
+        """Have what a convolution of single numbers with strides reads a range of looked up, in place of sliced.
+
+        OpenVINO moves such strides up through element-wise ops to a slice, makes a split of this, and fails.
+        """
+        pending = [each.node for made in self._made.values() for each in made if _is_strided_point(each.node)]
+        seen: set[str] = set()
+        while pending:
+            for node in [value.get_node() for value in pending.pop().input_values()]:
+                if node.get_name() in self._slices:
+                    v, device, span = self._slices[node.get_name()]
+                    given = opset13.constant(np.arange(span.first, span.last)), opset13.constant(span.axis)
+                    indices = (self._named(each, v, device, "/slice") for each in given)
+                    made = self._named(opset13.gather(node.input_value(0), *indices), v, device, "/slice")
+                    for reader in node.output(0).get_target_inputs():
+                        reader.replace_source_output(made.output(0))
+                elif RULES.get(node.get_type_name()) is elementwise and node.get_name() not in seen:
+                    seen.add(node.get_name())
+                    pending.append(node)
+
+
+def _is_strided_point(node: ov.Node) -> bool:
+    """Whether an op is a convolution with windows of one number that leaves some out."""
+    if node.get_type_name() not in ("Convolution", "GroupConvolution"):
+        return False
+    strides = node.get_attributes()["strides"]
+    return max(strides) > 1 and set(shape_of(node.input_value(1))[-len(strides) :]) == {1}
 
 
 def _cover(made: Sequence[_Made], wanted: Span, device: int) -> list[tuple[_Made, Span]]:

@@ -70,6 +70,20 @@ def test_rewriting_is_repeatable_and_leaves_the_model_alone() -> None:
     assert sum(name.endswith("@A") for name in first.graph.op_names) == 4
 
 
+def test_rows_of_a_convolution_that_leaves_rows_out_are_looked_up_for_openvino_fails_to_slice_them() -> None:
+    x = op.parameter([1, 4, 6, 5], np.float32)
+    points = op.convolution(
+        op.relu(op.sin(x)), op.constant(np.ones((4, 4, 1, 1), np.float32)), [2, 1], [0, 0], [0, 0], [1, 1]
+    )
+    model = ov.Model([op.result(points)], [x], "points")
+    graph, inputs = graph_of(model), inputs_of(model, np.random.default_rng(0))
+    rows = Region("rows", (2, 4), (3, 3), {0: (0, 2), 1: (2, 5)})
+    everywhere = Region("replicated", (1,), (None,), {0: (0, 1), 1: (0, 1)})
+    assert [graph.op_types[v] for v in (1, 2, 4)] == ["Sin", "Relu", "Convolution"]
+    found = shard(model, graph, [rows, everywhere], [0] * graph.num_ops, DEVICES)
+    assert difference(outputs_of(found.model, inputs), outputs_of(model, inputs)) == 0.0
+
+
 def placement_of(model: ov.Model, region: Region) -> Placement:
     graph = graph_of(model)
     inside, names = set(region.ops), graph.canonical_names
