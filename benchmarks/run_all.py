@@ -49,6 +49,7 @@ BENCHMARKS = {
         r"the best of all over the worst answer",
     ),
     "real_models": Small("--models light-zfnet512 --placements 1", r"\d+ of \d+ placements right"),
+    "shard_truth": Small("graphs --graphs 20", r"graphs: \d+ shardings right, \d+ wrong"),
     "speed": Small("--largest 1000", r"simulation, 261 ops, independent links +[\d.]+ us"),
     "torch_engine": Small("overhead parity --rounds 3 --models resnet50", r"largest of all: [\d.e-]+"),
     "truth": Small("--models tiny_resnet --placements 5 --rounds 2", r"SIMULATED against measured: Spearman"),
