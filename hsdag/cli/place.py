@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +21,7 @@ def place(
     model: options.Model,
     output: Path | None = typer.Option(None, "--output", "-o", help="Default: MODEL's name with .placement.json."),
     run: Path | None = typer.Option(None, "--run", help="The run folder. Default: OUTPUT's name with .run."),
+    verbose: bool = typer.Option(False, "--verbose", "-v", help="Show every candidate, outputs, methods and memory."),
     as_json: options.Json = False,
     **given: Any,
 ) -> None:
@@ -50,10 +50,15 @@ def place(
     if as_json:
         print_json(outcome.document())
     else:
-        _show(outcome, written)
+        if verbose:
+            _show_all(outcome)
+        typer.echo(str(outcome))
+        if outcome.interrupted:
+            typer.echo("The search was interrupted; --resume continues it.")
 
 
-def _show(outcome: PlaceResult, written: Path) -> None:
+def _show_all(outcome: PlaceResult) -> None:
+    """Every figure, before the answer."""
     from hsdag.placing.session import in_bytes
     from hsdag.runtime.objectives import find_objective
 
@@ -70,16 +75,8 @@ def _show(outcome: PlaceResult, written: Path) -> None:
     else:
         typer.echo(f"Outputs were not compared: {verdict.reason}")
     print_members(outcome.members, find_objective(outcome.objective))
-    kept = f"; the search is kept in {outcome.run_folder}" if outcome.run_folder else ""
     if outcome.tally.tried or outcome.tally.simulated:
-        typer.echo(f"{outcome.tally.words} in {outcome.search_s:.1f} s{kept}")
+        typer.echo(f"{outcome.tally.words} in {outcome.search_s:.1f} s")
     if sum(size > 0 for size in outcome.weight_bytes.values()) > 1:
         weights = ", ".join(f"{in_bytes(size)} on {name}" for name, size in outcome.weight_bytes.items())
         typer.echo(f"Weights and state of the placement: {weights}")
-    typer.echo(f"The placement is in {written}")
-    if outcome.run_folder is not None:
-        kept_in = shlex.quote(str(outcome.run_folder))
-        typer.echo(f"Why: hsdag explain {kept_in}; as a page: hsdag report {kept_in}")
-    if outcome.interrupted:
-        typer.echo("The search was interrupted; --resume continues it.")
-    typer.echo(outcome.sentence)

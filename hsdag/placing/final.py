@@ -123,6 +123,7 @@ class Verifier:
     def __init__(self, runner: CandidateRunner, check: Check) -> None:
         self._runner, self._check = runner, check
         self._tolerance: float | None = check.max_difference
+        self._own_difference = 0.0  # of the whole model, between precisions
         self._is_kept = False
 
     @property
@@ -174,6 +175,13 @@ class Verifier:
             how = "in values that are not finite" if relative is None else f"by {relative:.2g}"
             reasons.append(f"its outputs differ {how} from {opinion}, and {tolerance:.2g} is allowed")
             first = verdict if first.difference is None else first
+        if self._check.reduced and self._own_difference > LARGEST_TOLERANCE and first.difference is not None:
+            reasons = [
+                "outputs cannot be judged on these inputs: "
+                f"this model's own differ by {self._own_difference:.2g} between the precision that devices take by "
+                "default and single precision, whatever the placement; give data "
+                "with --input, or compute in single precision with --infer-precision f32"
+            ]
         return replace(first, reason="; ".join(reasons))
 
     def _measured_tolerance(self) -> float:
@@ -196,6 +204,8 @@ class Verifier:
                 self._runner.close(_OTHERWISE)
             except CandidateFailed:
                 continue
+            if other == Candidate("CPU"):
+                self._own_difference = math.inf if relative is None else relative
             if relative is not None and relative <= LARGEST_TOLERANCE:
                 apart.append(relative)
         self._tolerance = max(self._check.least, min(SLACK * max(apart), LARGEST_TOLERANCE))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,6 +19,15 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.colocation import held_bytes
 from hsdag.ir.placement.placement import Placement, SpeedupRecord
 from hsdag.ir.shards.placed import sharded_fields
+from hsdag.placing.answer import (
+    NO_SINGLE,
+    better_word,
+    faster_but_disallowed,
+    left_to_gain,
+    nearest_of,
+    speed_sentence,
+    turned_down,
+)
 from hsdag.placing.final import FinalResult, check_of, comparison_s, family_ratios, final_comparison
 from hsdag.placing.limits import check_start, disallowed_devices, disallowed_start
 from hsdag.placing.measured_trace import measured_timeline
@@ -38,7 +47,6 @@ from hsdag.runtime.machine.devices import (
 from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.measuring.caches import identity
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
-from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, Ratio
 from hsdag.runtime.measuring.messages import Call
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.plan import Plan
@@ -46,8 +54,6 @@ from hsdag.search.driver import Watcher, budget_shortage
 from hsdag.search.options import LIMITS, PlaceOptions, flag
 from hsdag.version import __version__
 from hsdag.workers.pool import pool_of
-
-NO_SINGLE = "No single device runs the whole model"
 
 UNDER_HETERO = "HETERO:"
 """What goes before the name of a placement that HETERO runs for comparison."""
@@ -200,7 +206,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         rng=np.random.default_rng(options.seed),
     )
     answer = {**placed, **singles, **start, **baselines}[final.answer]
-    result = Outcome(search, final).result(output, answer, interrupted=interrupted)
+    result = Outcome(search, final).result(output, answer, interrupted=interrupted).with_lines()
     if output is not None:
         result.placement.save(output)
     if search.folder is not None:
@@ -244,6 +250,7 @@ class Outcome:
             budget_s=self.options.budget_s,
             interrupted=interrupted,
             warnings=warnings,
+            bound=self.bound(),
             weight_bytes=self.weight_bytes(),
             run_folder=None if folder is None else folder.path,
             model_path=None if subject.name is None or subject.is_workload else str(subject.path.resolve()),
@@ -352,38 +359,37 @@ class Outcome:
             self._why_uncompared(),
             over_start=comparison.ratio(final.answer, START) if START in comparison.samples else None,
             disallowed=faster_but_disallowed(final),
+            nearest=nearest_of(final, self.proposed),
             ignored=ignored(self.options),
             no_single="No device has the memory for the whole model" if self.too_large else NO_SINGLE,
             takes=self.options.objective.takes,
         )
 
     def warnings(self) -> tuple[str, ...]:
-        """Why nothing was simulated, what was not measured, and idle devices; sentences without a full stop."""
+        """What the answer leaves open: sentences without a full stop."""
         peaks = "peaks of memory are simulated, with the sizes of the profile"
         counted = peaks if self.options.objective.counts_memory else None
-        return (*filter(None, [self.search.unprofiled, counted]), *self._idle())
+        objection, name = self.final.verdicts[self.final.answer].reason, self.final.answer
+        judged = None if objection is None else f"{objection[:1].upper()}{objection[1:]}, on {name}"
+        return tuple(filter(None, [self.search.unprofiled, counted, judged, self._idle()]))
 
-    def _idle(self) -> tuple[str, ...]:
-        """Which devices of the list have nothing to do, and why; at most one sentence."""
-        final, answer = self.final, self.final.answer
+    def _idle(self) -> str | None:
+        """Which devices a split leaves without work."""
+        answer, ops = self.final.answer, self._ops_of(self.final.answer)
+        idle = [spec.name for spec in self.session.devices.placed if not ops.get(spec.name)]
+        if answer not in self.proposed or not idle:
+            return None
         better = better_word(self.options.objective.takes)
-        used = {name for name, count in self._ops_of(answer).items() if count}
-        idle = [spec.name for spec in self.session.devices.placed if spec.name not in used]
-        if not idle or len(self.session.devices.placed) == 1:
-            return ()
-        if answer in self.proposed and self.too_large:
-            reason = f"the model's weights and state fit into {' and '.join(sorted(used))}"
-        elif answer in self.proposed:
-            reason = f"no placement that was compared and uses every device is {better}"
-        elif set(idle) <= set(final.disallowed) and final.verdicts.keys() & set(idle):
-            reason = final.disallowed[idle[0]]
-        elif any(v.reason is not None for n, v in final.verdicts.items() if n not in (answer, *final.disallowed)):
-            reason = f"the {better} placements were rejected"
-        elif any(name in final.comparison.samples for name in self.proposed):
-            reason = f"no split placement was measured to be {better} than {answer}"
-        else:
-            reason = "no split placement was compared"
-        return (f"{' and '.join(idle)} {'get' if len(idle) > 1 else 'gets'} nothing: {reason}",)
+        return f"{' and '.join(idle)}: no placement that was compared and uses every device is {better}"
+
+    def bound(self) -> str:
+        """What could be gained at most, where latency counts and the model was profiled."""
+        profile, samples = self.search.profile, self.final.comparison.samples
+        if profile is None or self.options.objective is not LATENCY:
+            return ""
+        median_s = {name: self.final.comparison.median_s(name) for name in samples}
+        in_turn = self.options.executor == "hetero"
+        return left_to_gain(profile, median_s, median_s[self.final.answer], in_turn=in_turn)
 
     def weight_bytes(self) -> dict[str, float]:
         """Weights and state by device, of the answer; empty where it is on a device that is not placed on."""
@@ -450,17 +456,6 @@ def _versions() -> dict[str, str]:
     return {"hsdag": __version__, "openvino": ov.get_version(), "python": platform.python_version()}
 
 
-def faster_but_disallowed(final: FinalResult) -> dict[str, str]:
-    """Why candidates that were measured to be faster than the answer are none; the best single device in any case."""
-    compared = final.comparison
-    return {
-        name: why
-        for name, why in final.disallowed.items()
-        if name == final.best_single
-        or (name in compared.samples and compared.median_s(name) < compared.median_s(final.answer))
-    }
-
-
 def ignored(options: PlaceOptions) -> str | None:
     """What OpenVINO's own choices are made without."""
     given = [flag(name) for name in LIMITS if getattr(options, name) not in ((), {}, None)]
@@ -484,88 +479,3 @@ def is_one_device(session: Session, target: str) -> bool:
     """Whether OpenVINO's own choice for a target is a device alone, which is compared anyway."""
     mode, _, names = target.partition(":")
     return len(set(session.automatic_ops(target))) == 1 if mode == "HETERO" else "," not in names
-
-
-def speed_sentence(
-    answer: str,
-    best_single: str | None,
-    ratio: Ratio,
-    rivals: Mapping[str, Ratio],
-    turned_down: Mapping[str, str] | None = None,
-    over_twin: Ratio | None = None,
-    uncompared: str | None = None,
-    *,
-    over_start: Ratio | None = None,
-    disallowed: Mapping[str, str] | None = None,
-    ignored: str | None = None,
-    no_single: str = NO_SINGLE,
-    takes: str = LATENCY.takes,
-) -> str:
-    """One sentence on the answer: a plan ``takes`` so many times as long, or as much of what the objective counts.
-
-    ``ratio`` is that of the best single device, where there is one, else ``no_single`` is said; ``rivals`` are those of
-    OpenVINO's own choices, which are made without what is ``ignored``, ``over_twin`` is that of the same placement run
-    by HETERO, and ``over_start`` that of the placement to start with. ``turned_down`` says why faster placements are
-    not the answer, and what there is to object to it; ``disallowed`` why other candidates, and the best single device,
-    can be none; ``uncompared`` why no split was compared.
-    """
-    word, turned_down, others = better_word(takes), dict(turned_down or {}), dict(disallowed or {})
-    no_answer = None if best_single is None else others.pop(best_single, None)
-    objection = turned_down.pop(answer, None)
-    reasons = "; ".join(f"{name} was {word}, but {reason}" for name, reason in turned_down.items()) or uncompared
-    if best_single is None:
-        clauses = [f"{no_single}; the placement does"]
-    elif no_answer is not None:
-        than = "as" if takes == LATENCY.takes else "of"
-        clauses = [
-            f"The best single device, {best_single}, can be no answer: {no_answer}",
-            f"it takes {ratio.value:.2f} {takes} {than} the placement {_interval(ratio)}",
-        ]
-    elif answer == best_single:
-        reasons = reasons or f"no placement beat {best_single}"
-        clauses = [f"{reasons[:1].upper()}{reasons[1:]}; the placement is all on {best_single}"]
-    elif takes != LATENCY.takes:
-        times = f"takes {ratio.value:.2f} {takes} of the placement {_interval(ratio)}"
-        clauses = [f"The best single device, {best_single}, {times}"]
-    else:
-        value, low, high = (100 * (each - 1) for each in (ratio.value, ratio.low, ratio.high))
-        gain = f"{value:.1f}% faster (95% interval {low:.1f}% to {high:.1f}%)"
-        clauses = [f"The placement is {gain} than the best single device, {best_single}"]
-    if over_twin is not None:
-        clauses.append(f"HETERO takes {over_twin.value:.2f} {takes} with the same placement {_interval(over_twin)}")
-    if over_start is not None and over_start.value != 1.0:
-        clauses.append(f"the one to start with takes {over_start.value:.2f} {takes} {_interval(over_start)}")
-    elif over_start is not None:
-        clauses.append("it is the one to start with")
-    if faster := " and ".join(name for name, over in rivals.items() if over.is_faster):
-        own = f"OpenVINO's own {faster} measured {word} than the placement"
-        clauses.append(own if ignored is None else f"{own} {ignored}")
-    clauses += [f"{name} was {word}, but can be no answer: {reason}" for name, reason in others.items()]
-    if objection is not None:
-        clauses.append(f"note that {objection}")
-    return "; ".join(clauses) + "."
-
-
-def better_word(takes: str) -> str:
-    """What a plan is called that takes less."""
-    return "faster" if takes == LATENCY.takes else "better"
-
-
-def too_few_rounds(ratios: Mapping[str, Ratio]) -> dict[str, str]:
-    """Why placements that seem faster than the best single device are not the answer, where rounds were too few."""
-    why = f"too few to say so where {MIN_ROUNDS_TO_CLAIM} are needed: raise --budget"
-    few = {name: each.num_rounds for name, each in ratios.items() if each.value > 1.0 and not each.is_known}
-    return {name: f"in {rounds} rounds only, {why}" for name, rounds in few.items()}
-
-
-def turned_down(final: FinalResult, finalists: Sequence[str]) -> dict[str, str]:
-    """Why candidates that seem faster are not the answer, and what there is to object to the answer itself."""
-    others = {name: final.ratios[name] for name in finalists if name in final.ratios and name != final.answer}
-    reasons = {name: verdict.reason for name, verdict in final.verdicts.items() if verdict.reason is not None}
-    return {name: why for name, why in {**too_few_rounds(others), **reasons}.items() if name not in final.disallowed}
-
-
-def _interval(ratio: Ratio) -> str:
-    if not ratio.is_known:
-        return f"(from {ratio.num_rounds} rounds, too few for an interval)"
-    return f"(95% interval {ratio.low:.2f} to {ratio.high:.2f})"

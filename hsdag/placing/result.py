@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -35,6 +36,8 @@ SHOWN_REASONS = 3
 
 IN_FILE = {"samples", "costs", "timeline"}
 """Fields that the run folder alone keeps: a JSON answer of thousands of figures helps nobody."""
+
+RUNNERS = {"hetero": "by HETERO", "work-conserving": "by hsdag's executor", "cuda": "by the torch engine"}
 
 _Index = Annotated[int, Field(ge=-1, lt=2**31)]
 _Entry = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
@@ -232,7 +235,8 @@ class PlaceResult(Record):
     the answer's outputs, ``weight_bytes`` its weights and state by device, and ``placement_file`` where it was written.
     ``finalists`` are the plans of the search that were compared, by name. ``samples`` are the values of every inference
     of the comparison, by candidate and round; ``costs`` what the measurements made of the profile, ``timeline`` a
-    measured run of the answer, where there was time for one; ``environment`` the versions and the hardware by their
+    measured run of the answer, where there was time for one; ``bound`` says what could be gained at most,
+    ``lines`` are the answer for people; ``environment`` the versions and the hardware by their
     names, and ``finished`` the time in UTC (ISO 8601).
     """
 
@@ -255,6 +259,8 @@ class PlaceResult(Record):
     budget_s: float
     interrupted: bool = False
     warnings: tuple[str, ...] = ()
+    bound: str = ""
+    lines: tuple[str, ...] = ()
     weight_bytes: dict[str, float] = Field(default_factory=dict)
     run_folder: Path | None = None
     model_path: str | None = None
@@ -310,10 +316,42 @@ class PlaceResult(Record):
         ]
         return [*columns, "ops per device"], cells
 
+    def with_lines(self) -> PlaceResult:
+        """With the answer in five lines: what to run, what that gains, what more could be gained, where it is, next."""
+        used = [f"{count} ops on {device}" for device, count in self.answer.ops.items() if count]
+        run = f"Run the model on {self.answer.name} as it is."
+        if self.placement.shards:
+            run = (
+                f"Run {self.answer.name}: {len(self.placement.shards)} regions divided over {_listed(self.answer.ops)}."
+            )
+        elif len(used) > 1:
+            runner = RUNNERS[self.placement.executor]
+            run = f"Run {self.answer.name}: {' and '.join(used)}, {runner}."
+        kept = [] if self.run_folder is None else [f"the search in {self.run_folder}"]
+        where = [f"The placement is in {self.placement_file}", *kept] if self.placement_file else kept
+        written = "; ".join(where)
+        following = "" if self.next_command is None else f"Next: {self.next_command}"
+        lines = tuple(filter(None, [run, self.sentence, self.bound, written and f"{written}.", following]))
+        return self.model_copy(update={"lines": lines})
+
+    @property
+    def next_command(self) -> str | None:
+        """The command to run next: see a split on the machine that will serve, or why there is none."""
+        if len(self.placement.used_devices) > 1 and self.model_path is not None and self.placement_file is not None:
+            return shlex.join(["hsdag", "bench", self.model_path, "--placement", self.placement_file])
+        return None if self.run_folder is None else shlex.join(["hsdag", "explain", str(self.run_folder)])
+
+    def __str__(self) -> str:
+        """The answer in lines."""
+        return "\n".join(self.lines) or self.sentence
+
+    def __repr__(self) -> str:
+        return f"PlaceResult({self.sentence!r})"
+
     def _repr_html_(self) -> str:
-        """The sentence and the comparison, as notebooks show it."""
+        """The answer and the comparison, as notebooks show it."""
         chosen = next(i for i, row in enumerate(self.rows) if row.is_answer)
-        return html_summary(self.sentence, *self.table(), chosen)
+        return html_summary(str(self), *self.table(), chosen)
 
 
 def write_result(result: PlaceResult, path: Path) -> None:
@@ -363,6 +401,10 @@ def _of_version_1(document: Mapping[str, Any]) -> dict[str, Any]:
         **{name: old[name] for name in same if name in old},
         **{name: document[name] for name in kept if name in document},
     }
+
+
+def _listed(ops: Mapping[str, int]) -> str:
+    return " and ".join(device for device, count in ops.items() if count)
 
 
 def _placements(count: int) -> str:

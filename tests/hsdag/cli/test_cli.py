@@ -103,15 +103,19 @@ def test_place_for_throughput_measures_the_period(
 
 
 @pytest.mark.slow
-def test_place_shows_a_table_and_one_sentence(
+def test_place_answers_in_five_lines_and_shows_tables_on_request(
     capsys: pytest.CaptureFixture[str], tiny_bert: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.json"
     words = ["--partition-cpu", "2", "--budget", "20s", "--max-evaluations", "4", "--run", str(tmp_path / "a run")]
     assert run(["place", str(tiny_bert), "-o", str(out), *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert 4 <= len(lines) <= 5
+    assert lines[0].startswith("Run ")
+    assert lines[-2] == f"The placement is in {out}; the search in {tmp_path / 'a run'}."
+    assert run(shlex.split(lines[-1].removeprefix("Next: hsdag "))) == 0
+    assert run(["place", str(tiny_bert), "-o", str(out), *words, "--verbose"]) == 0
     text = capsys.readouterr().out
-    why = next(line for line in text.splitlines() if line.startswith("Why: "))
-    assert run(shlex.split(why.removeprefix("Why: hsdag ").partition(";")[0])) == 0
     assert all(word in text for word in ("median ms", "p95 ms", "95% interval", "submodels", "ops per device"))
     assert all(name in text for name in ("CPU_0", "CPU_1", "CPU"))
     assert all(word in text for word in ("max abs", "cosine", "MSE", str(out)))

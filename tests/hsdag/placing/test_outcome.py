@@ -13,7 +13,8 @@ import pytest
 
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.processes import Request, WorkerClient
-from hsdag.placing.place import run_place, speed_sentence, too_few_rounds
+from hsdag.placing.answer import left_to_gain, speed_sentence, too_few_rounds
+from hsdag.placing.place import run_place
 from hsdag.placing.result import Tally
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session
@@ -75,9 +76,19 @@ WHY = {"B": "its outputs differ by 0.3"}
         ),
         (
             ("CPU", "CPU", EQUAL, {}, {"turned_down": {"placement 1": "it hung", "CPU": "it differs"}}),
-            "Placement 1 was faster, but it hung; the placement is all on CPU; note that it differs.",
+            "Placement 1 was faster, but it hung; the placement is all on CPU.",
         ),
         (("CPU", "CPU", EQUAL, {}, {"uncompared": "none ran"}), "None ran; the placement is all on CPU."),
+        (
+            ("CPU", "CPU", EQUAL, {}, {"nearest": ("placement 1", Ratio(0.8, 0.7, 0.9))}),
+            "No placement beat CPU: the nearest, placement 1, takes 1.25 times as long (95% interval 1.11 to 1.43); "
+            "the placement is all on CPU.",
+        ),
+        (
+            ("CPU", "CPU", EQUAL, {}, {"nearest": ("shards 1", Ratio(1.2, 0.84, 1.85))}),
+            "Shards 1 and CPU could not be told apart (0.84 to 1.85 times as fast, 95% interval; a longer --budget "
+            "narrows it); the placement is all on CPU.",
+        ),
         (
             ("placement 1", "B", BEATEN, {}, {"disallowed": WHY}),
             "The best single device, B, can be no answer: its outputs differ by 0.3; it takes 0.50 times as long as "
@@ -107,6 +118,28 @@ WHY = {"B": "its outputs differ by 0.3"}
 def test_the_sentence_claims_no_more_than_was_measured(given: tuple[Any, ...], sentence: str) -> None:
     *positional, last = given if len(given) == 5 else (*given, {})
     assert speed_sentence(*positional, **last) == sentence
+
+
+def profile_of(times_s: list[list[float]]) -> ModelProfile:
+    devices = [SimpleNamespace(name=name) for name in "AB"]
+    times = [SimpleNamespace(time_s=np.array(each)) for each in times_s]
+    return cast(ModelProfile, SimpleNamespace(times=times, devices=devices))
+
+
+@pytest.mark.parametrize(
+    ("answer_s", "in_turn", "share"),
+    [
+        (4.0, False, "At most 61% "),  # 1 / (1 + 1) + 1 / (1 / 2 + 1) are 7 / 6 of 3 profiled seconds, which took 4
+        (4.0, True, "At most 33% "),  # 1 and 1
+        (1.5, False, "Nothing more "),
+    ],
+)
+def test_what_could_be_gained_at_most_is_the_harmonic_sum_or_the_quicker_device(
+    answer_s: float, in_turn: bool, share: str
+) -> None:
+    profile = profile_of([[1.0, 2.0, np.nan], [1.0, 1.0, np.nan]])
+    assert left_to_gain(profile, {"A": 4.0, "C": 0.1}, answer_s, in_turn=in_turn).startswith(share)
+    assert not left_to_gain(profile, {"C": 0.1}, answer_s, in_turn=in_turn)
 
 
 def test_a_lead_from_too_few_rounds_is_not_claimed() -> None:

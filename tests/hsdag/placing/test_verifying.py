@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import openvino as ov
@@ -176,3 +176,39 @@ def test_a_missing_onnxruntime_is_one_line_with_the_command_to_install_it(monkey
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
     with pytest.raises(OptionError, match="pip install onnxruntime"):
         parse_reference("onnxruntime", Path("model.onnx"))
+
+
+class TwoPrecisions:
+    """Opens nothing, and says how far apart outputs are of what computes by default and what in single precision."""
+
+    def __init__(self, apart: float, wrong: float) -> None:
+        self.opened: dict[str, Candidate] = {}
+        self._apart, self._wrong = apart, wrong
+
+    def open(self, key: str, candidate: Candidate) -> None:
+        self.opened[key] = candidate
+
+    def close(self, key: str) -> None:
+        del self.opened[key]
+
+    def difference(self, key: str, reference: str) -> dict[str, float]:
+        is_default = [self.opened[each] == Candidate("CPU") for each in (key, reference)]
+        return {"max_relative": (self._apart if is_default[0] != is_default[1] else 0.0) + self._wrong * (key == "it")}
+
+
+@pytest.mark.parametrize(
+    ("apart", "wrong", "expected"),
+    [
+        (0.74, 0.0, "outputs cannot be judged on these inputs: this model's own differ by 0.74 between the precision"),
+        (0.0, 0.74, "its outputs differ by 0.74 from cpu, and 0.05 is allowed"),
+    ],
+)
+def test_a_model_whose_outputs_hang_on_the_precision_is_told_from_a_placement_that_computes_wrongly(
+    apart: float, wrong: float, expected: str
+) -> None:
+    runner = TwoPrecisions(apart, wrong)
+    runner.open("it", Candidate("CPU"))
+    reason = Verifier(cast(CandidateRunner, runner), Check(reduced=True)).compared("it").reason
+    assert reason is not None
+    assert reason.startswith(expected)
+    assert ("--infer-precision f32" in reason) == (wrong == 0.0)

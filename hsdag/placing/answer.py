@@ -1,0 +1,159 @@
+"""The answer of a search in words: what was gained, over what, and what could be gained at most."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, Ratio
+from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.objectives import LATENCY
+
+if TYPE_CHECKING:
+    from hsdag.placing.final import FinalResult
+
+NO_SINGLE = "No single device runs the whole model"
+
+WORTH_SAYING = 0.01
+"""A share of the time: where less could be gained, nothing could."""
+
+
+def speed_sentence(
+    answer: str,
+    best_single: str | None,
+    ratio: Ratio,
+    rivals: Mapping[str, Ratio],
+    turned_down: Mapping[str, str] | None = None,
+    over_twin: Ratio | None = None,
+    uncompared: str | None = None,
+    *,
+    over_start: Ratio | None = None,
+    disallowed: Mapping[str, str] | None = None,
+    nearest: tuple[str, Ratio] | None = None,
+    ignored: str | None = None,
+    no_single: str = NO_SINGLE,
+    takes: str = LATENCY.takes,
+) -> str:
+    """One sentence on the answer: a plan ``takes`` so many times as long, or as much of what the objective counts.
+
+    ``ratio`` is that of the best single device, where there is one, else ``no_single`` is said; ``rivals`` are those of
+    OpenVINO's own choices, which are made without what is ``ignored``, ``over_twin`` is that of the same placement run
+    by HETERO, and ``over_start`` that of the placement to start with. ``nearest`` is the best of the other placements,
+    with how many times faster than the best single device it is. ``turned_down`` says why faster placements are not the
+    answer; ``disallowed`` why other candidates, and the best single device, can be none; ``uncompared`` why no split
+    was compared.
+    """
+    word, others = better_word(takes), dict(disallowed or {})
+    no_answer = None if best_single is None else others.pop(best_single, None)
+    down = [f"{name} was {word}, but {reason}" for name, reason in (turned_down or {}).items() if name != answer]
+    if best_single is None:
+        clauses = [f"{no_single}; the placement does"]
+    elif no_answer is not None:
+        than = "as" if takes == LATENCY.takes else "of"
+        clauses = [
+            f"The best single device, {best_single}, can be no answer: {no_answer}",
+            f"it takes {ratio.value:.2f} {takes} {than} the placement {_interval(ratio)}",
+        ]
+    elif answer == best_single:
+        reasons = "; ".join(down) or uncompared or _nearest_words(best_single, nearest, takes)
+        clauses = [f"{reasons[:1].upper()}{reasons[1:]}; the placement is all on {best_single}"]
+    elif takes != LATENCY.takes:
+        times = f"takes {ratio.value:.2f} {takes} of the placement {_interval(ratio)}"
+        clauses = [f"The best single device, {best_single}, {times}"]
+    else:
+        value, low, high = (100 * (each - 1) for each in (ratio.value, ratio.low, ratio.high))
+        gain = f"{value:.1f}% faster (95% interval {low:.1f}% to {high:.1f}%)"
+        clauses = [f"The placement is {gain} than the best single device, {best_single}"]
+    if over_twin is not None:
+        clauses.append(f"HETERO takes {over_twin.value:.2f} {takes} with the same placement {_interval(over_twin)}")
+    if over_start is not None and over_start.value != 1.0:
+        clauses.append(f"the one to start with takes {over_start.value:.2f} {takes} {_interval(over_start)}")
+    elif over_start is not None:
+        clauses.append("it is the one to start with")
+    if faster := " and ".join(name for name, over in rivals.items() if over.is_faster):
+        own = f"OpenVINO's own {faster} measured {word} than the placement"
+        clauses.append(own if ignored is None else f"{own} {ignored}")
+    clauses += [f"{name} was {word}, but can be no answer: {reason}" for name, reason in others.items()]
+    return "; ".join(clauses) + "."
+
+
+def _nearest_words(best_single: str, nearest: tuple[str, Ratio] | None, takes: str) -> str:
+    """That no placement beat the best single device, and how far the nearest one is, or that nobody can tell."""
+    if nearest is None or not nearest[1].is_known:
+        return f"no placement beat {best_single}"
+    name, over = nearest
+    if over.is_slower:
+        slower = Ratio(1 / over.value, 1 / over.high, 1 / over.low)
+        how = f"takes {slower.value:.2f} {takes} {_interval(slower)}"
+        return f"no placement beat {best_single}: the nearest, {name}, {how}"
+    return (
+        f"{name} and {best_single} could not be told apart ({over.low:.2f} to {over.high:.2f} times as "
+        f"{'fast' if takes == LATENCY.takes else 'good'}, 95% interval; a longer --budget narrows it)"
+    )
+
+
+def better_word(takes: str) -> str:
+    """What a plan is called that takes less."""
+    return "faster" if takes == LATENCY.takes else "better"
+
+
+def too_few_rounds(ratios: Mapping[str, Ratio]) -> dict[str, str]:
+    """Why placements that seem faster than the best single device are not the answer, where rounds were too few."""
+    why = f"too few to say so where {MIN_ROUNDS_TO_CLAIM} are needed: raise --budget"
+    few = {name: each.num_rounds for name, each in ratios.items() if each.value > 1.0 and not each.is_known}
+    return {name: f"in {rounds} rounds only, {why}" for name, rounds in few.items()}
+
+
+def turned_down(final: FinalResult, finalists: Sequence[str]) -> dict[str, str]:
+    """Why candidates that seem faster are not the answer, and what there is to object to the answer itself."""
+    others = {name: final.ratios[name] for name in finalists if name in final.ratios and name != final.answer}
+    reasons = {name: verdict.reason for name, verdict in final.verdicts.items() if verdict.reason is not None}
+    return {name: why for name, why in {**too_few_rounds(others), **reasons}.items() if name not in final.disallowed}
+
+
+def faster_but_disallowed(final: FinalResult) -> dict[str, str]:
+    """Why candidates that were measured to be faster than the answer are none; the best single device in any case."""
+    compared = final.comparison
+    return {
+        name: why
+        for name, why in final.disallowed.items()
+        if name == final.best_single
+        or (name in compared.samples and compared.median_s(name) < compared.median_s(final.answer))
+    }
+
+
+def nearest_of(final: FinalResult, finalists: Sequence[str]) -> tuple[str, Ratio] | None:
+    """The finalist with the best ratio to the best single device, which the answer is; None where none was compared."""
+    others = [name for name in finalists if name in final.ratios and name not in turned_down(final, finalists)]
+    best = max(others, key=lambda name: final.ratios[name].value, default=None)
+    return None if best is None else (best, final.ratios[best])
+
+
+def left_to_gain(profile: ModelProfile, measured_s: Mapping[str, float], answer_s: float, *, in_turn: bool) -> str:
+    """What splits over the profiled devices could gain over the answer at most, in a sentence; empty if not known.
+
+    ``measured_s`` are seconds of devices alone. Where devices work ``in_turn``, as under HETERO, every op takes at
+    least its time on the quickest device; side by side, devices that divide it take together at least the harmonic
+    sum of their times (SHARDING, section 5). Boundaries, launches and syncs come on top.
+    """
+    times_s = np.stack([np.asarray(times.time_s, dtype=np.float64) for times in profile.times])  # [D, N]
+    known = times_s[:, ~np.isnan(times_s).all(axis=0)]
+    alone = {spec.name: float(each.sum()) for spec, each in zip(profile.devices, known, strict=True)}
+    scale = [measured_s[name] / seconds for name, seconds in alone.items() if name in measured_s and seconds > 0]
+    if not scale or len(alone) < 2:
+        return ""
+    with np.errstate(divide="ignore"):
+        each_s = np.nanmin(known, axis=0) if in_turn else 1.0 / np.nansum(1.0 / known, axis=0)
+    left = 1.0 - float(each_s.sum()) * min(scale) / answer_s
+    devices, how = " and ".join(alone), "one after another, as HETERO runs them" if in_turn else "side by side"
+    if left < WORTH_SAYING:
+        return f"Nothing more could be gained over {devices} {how} (simulated bound)."
+    return f"At most {100 * left:.0f}% of the time could still be gained over {devices} {how} (simulated bound)."
+
+
+def _interval(ratio: Ratio) -> str:
+    if not ratio.is_known:
+        return f"(from {ratio.num_rounds} rounds, too few for an interval)"
+    return f"(95% interval {ratio.low:.2f} to {ratio.high:.2f})"
