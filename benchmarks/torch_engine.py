@@ -29,14 +29,13 @@ from openvino import opset13
 from hsdag.methods.registry import make_placer
 from hsdag.models import MODELS, ModelSpec, Workload, build_model, find_model
 from hsdag.models.sharded_workloads import LlamaSizes, chainmm, ffnn, llama_block, llama_layer
-from hsdag.models.workload_numpy import values_of
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
 from hsdag.runtime.torch.executor import TorchExecutor
 from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode, openvino_graph
 from hsdag.runtime.torch.op import allow_tf32
 from hsdag.runtime.torch.program import Program, build_program
-from hsdag.scoring.workload_graph import problem_graph, random_inputs
+from hsdag.scoring.workload_graph import double_values, problem_graph, random_inputs
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
 from hsdag.sources.workload import workload_problem
@@ -135,9 +134,8 @@ def workloads(devices: Sequence[LogicalDevice], rounds: int) -> None:
         placement = solve(problem, make_placer("critical-path"), options).device
         graph = problem_graph(problem)
         inputs = random_inputs(graph)
-        wide = {key: x.to(torch.complex128 if x.is_complex() else torch.float64).numpy() for key, x in inputs.items()}
         sources, order = [[u for u, _ in node.reads] for node in graph.nodes], problem.topological_order.tolist()
-        wanted = values_of(problem.labels.expressions, sources, order, wide)
+        wanted = double_values(problem.labels.expressions, sources, order, inputs)
         with TorchExecutor(build_program(graph, placement, devices)) as executor:
             results = executor.infer(inputs)
             requests = []
@@ -145,7 +143,7 @@ def workloads(devices: Sequence[LogicalDevice], rounds: int) -> None:
                 requests.append(executor.submit())
                 requests[-1].wait()
         median_s = np.median([request.latency for request in requests])
-        error = max(difference(results[key], wanted[v]) for key, (v, _) in graph.outputs.items())
+        error = max(difference(results[key], wanted[v].numpy()) for key, (v, _) in graph.outputs.items())
         print(f"{name:<13}{error:>10.1e}{1e3 * median_s:>12.2f}")
 
 

@@ -26,6 +26,7 @@ ELEMENT_BYTES = {"f16": 2, "f32": 4, "c64": 8}
 
 _WIDTHS = tuple(ELEMENT_BYTES)
 _HEAD, _PORT = re.compile(r"([a-z]\w*)(?::([^()]*))?"), re.compile(r"%(\d+)")
+_INPUT = re.compile(r"input:([^\[\]]+)\[([\d:,]*)\]")
 
 
 @dataclass(frozen=True)
@@ -116,6 +117,12 @@ def parse_expression(text: str, num_inputs: int) -> Expression:
     if any(x >= num_inputs for x in expression.leaves):
         raise ValueError(f"expression {text!r} reads port {max(expression.leaves)}, but there are {num_inputs} inputs")
     return expression
+
+
+def input_part(text: str) -> tuple[str, tuple[tuple[int, int], ...]] | None:
+    """The input and the part of it that ``input:NAME[RANGES]`` gives; None for another expression."""
+    match = _INPUT.fullmatch(text)
+    return None if match is None else (match[1], parse_ranges(match[2]) if match[2] else ())
 
 
 def parse_ranges(text: str) -> tuple[tuple[int, int], ...]:

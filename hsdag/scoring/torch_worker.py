@@ -21,7 +21,6 @@ from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.ir.graph.reader import input_name
 from hsdag.ir.ports import array_of
 from hsdag.ir.processes import main
-from hsdag.models.workload_numpy import values_of
 from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.differences import output_difference
 from hsdag.runtime.measuring.inferences import InputArrays, steady_period_s
@@ -36,7 +35,7 @@ from hsdag.runtime.torch.executor import TorchExecutor, TorchRequest
 from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode, openvino_graph
 from hsdag.runtime.torch.op import allow_tf32
 from hsdag.runtime.torch.program import Program, build_program
-from hsdag.scoring.workload_graph import problem_graph, random_inputs
+from hsdag.scoring.workload_graph import double_values, problem_graph, random_inputs
 
 Arrays = list[NDArray[Any]]
 
@@ -71,7 +70,7 @@ def of_model(setup: WorkerSetup) -> Source:
 
 
 def of_problem(setup: WorkerSetup) -> Source:
-    """A problem file whose ops have expressions; the reference is what NumPy makes of them in double precision.
+    """A problem file whose ops have expressions; the reference is what they give in double precision.
 
     Raises ModelError for an op without an expression, HsdagError for a file of inputs that lacks one.
     """
@@ -81,10 +80,10 @@ def of_problem(setup: WorkerSetup) -> Source:
 
     def reference(_: Candidate, __: float | None, inputs: Inputs) -> Arrays:
         sources = [[u for u, _ in node.reads] for node in graph.nodes]
-        wide = {name: _widened(torch.as_tensor(x)) for name, x in inputs.items()}
+        given = {name: torch.as_tensor(x) for name, x in inputs.items()}
         wanted, order = [v for v, _ in graph.outputs.values()], graph.order.tolist()
-        values = values_of(problem.labels.expressions, sources, order, wide, set(wanted))
-        return [values[v] for v in wanted]
+        values = double_values(problem.labels.expressions, sources, order, given, set(wanted))
+        return [values[v].numpy() for v in wanted]
 
     inputs = random_inputs(graph, setup.seed)
     if setup.inputs is not None:
@@ -94,10 +93,6 @@ def of_problem(setup: WorkerSetup) -> Source:
                 raise HsdagError(f"{setup.inputs} needs an array {name!r}; the inputs are {', '.join(inputs)}")
             inputs[name] = torch.as_tensor(arrays.read(name, tuple(x.shape))).to(x.dtype)
     return Source(graph, inputs, reference)
-
-
-def _widened(x: torch.Tensor) -> NDArray[Any]:
-    return x.to(torch.complex128 if x.is_complex() else torch.float64).numpy()
 
 
 class TorchWorker(CallHandler):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import cache, reduce
 from math import prod
 
@@ -12,7 +11,14 @@ import torch
 
 from hsdag.ir.errors import FileFormatError, ModelError
 from hsdag.ir.graph.computation_graph import Csr
-from hsdag.models.expression import ELEMENT_BYTES, Expression, parse_expression, parse_ranges, parse_settings
+from hsdag.models.expression import (
+    ELEMENT_BYTES,
+    Expression,
+    input_part,
+    parse_expression,
+    parse_ranges,
+    parse_settings,
+)
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode
 
@@ -23,18 +29,16 @@ TorchExpression = Callable[[Sequence[Tensor]], Tensor]
 TORCH_ELEMENTS = {"f16": torch.float16, "f32": torch.float32, "c64": torch.complex64}
 """Torch's element type for each name in an expression, narrow to wide."""
 
-_INPUT = re.compile(r"input:([^\[\]]+)\[([\d:,]*)\]")
-_WIDTHS = tuple(TORCH_ELEMENTS.values())
 
-
-def build_expression(text: str, num_inputs: int) -> TorchExpression:
+def build_expression(text: str, num_inputs: int, *, wide: bool = False) -> TorchExpression:
     """What computes an expression on tensors of the device of its inputs, neither reading values nor branching on them.
 
-    What has no operands (a causal mask) is the same tensor at every call, on the device of the inputs. Raises
-    FileFormatError where the text breaks the grammar, and for an input's part, which is fed and not computed.
+    What has no operands (a causal mask) is the same tensor at every call, on the device of the inputs. Where it is
+    ``wide``, no element type is converted to another. Raises FileFormatError where the text breaks the grammar, and for
+    an input's part, which is fed and not computed.
     """
     try:
-        return _built(parse_expression(text, num_inputs))
+        return compute(parse_expression(text, num_inputs), wide=wide)
     except (ValueError, KeyError, IndexError) as error:
         reason = error.args[0] if isinstance(error, ValueError) else f"{error} is missing in it"
         raise FileFormatError(
@@ -42,18 +46,20 @@ def build_expression(text: str, num_inputs: int) -> TorchExpression:
         ) from error
 
 
-def _built(expression: Expression | int) -> TorchExpression:
+def compute(expression: Expression | int, *, wide: bool = False) -> TorchExpression:
+    """The same of an expression, or the number of what it reads."""
     if isinstance(expression, int):
         port = expression
         return lambda xs: xs[port]
     if expression.name == "causal":
         on = cache(_causal(expression.argument).to)  # copied once to each device
         return lambda xs: on(xs[0].device if xs else torch.device("cpu"))
-    function, operands = _function(expression.name, expression.argument), [_built(x) for x in expression.operands]
+    operands = [compute(x, wide=wide) for x in expression.operands]
+    function = _function(expression.name, expression.argument, wide=wide)
     return lambda xs: function(*(operand(xs) for operand in operands))
 
 
-def _function(name: str, argument: str) -> Callable[..., Tensor]:
+def _function(name: str, argument: str, *, wide: bool) -> Callable[..., Tensor]:
     if name in _PLAIN:
         return _PLAIN[name]
     match name:
@@ -67,7 +73,7 @@ def _function(name: str, argument: str) -> Callable[..., Tensor]:
             return lambda x: x.reshape(shape)
         case "convert":
             dtype = TORCH_ELEMENTS[argument]
-            return lambda x: x.to(dtype)
+            return lambda x: x if wide else x.to(dtype)
         case "affine":
             factor, offset = (float(parse_settings(argument)[key]) for key in ("factor", "offset"))
             return lambda x: x * factor + offset
@@ -90,7 +96,7 @@ def _causal(argument: str) -> Tensor:
 
 def _widened(xs: Sequence[Tensor]) -> list[Tensor]:
     """All operands in the widest of their element types."""
-    wide = max((x.dtype for x in xs), key=_WIDTHS.index)
+    wide = reduce(torch.promote_types, (x.dtype for x in xs))
     return [x.to(wide) for x in xs]
 
 
@@ -123,9 +129,9 @@ def problem_graph(problem: ScheduleProblem) -> TorchGraph:
             raise ModelError(f"op {name!r} of {problem.name!r} has no expression, so it cannot be run")
         size_bytes, op_type = float(problem.output_bytes[v]), problem.labels.types[v]
         reads = tuple((u, 0) for u in predecessors.of(v).tolist())
-        part = _INPUT.fullmatch(text)
+        part = input_part(text)
         if part is not None:
-            feed = _feed(name, part[1], part[2], size_bytes)
+            feed = _feed(name, *part, size_bytes)
             nodes.append(TorchNode(name, op_type, feed=feed, output_bytes=(size_bytes,)))
             continue
         run = _with_one_result(build_expression(text, len(reads)))
@@ -141,9 +147,8 @@ def _with_one_result(compute: TorchExpression) -> Callable[[Sequence[Tensor]], t
     return lambda xs: (compute(xs),)
 
 
-def _feed(name: str, tensor: str, ranges_text: str, size_bytes: float) -> Feed:
+def _feed(name: str, tensor: str, ranges: tuple[tuple[int, int], ...], size_bytes: float) -> Feed:
     """The part of an input that an op holds; its element type follows from the bytes that it takes."""
-    ranges = parse_ranges(ranges_text) if ranges_text else ()
     shape = tuple(last - first for first, last in ranges)
     width = size_bytes / max(1, prod(shape))
     element_type = next((kind for kind, size in ELEMENT_BYTES.items() if size == width), None)
@@ -151,6 +156,32 @@ def _feed(name: str, tensor: str, ranges_text: str, size_bytes: float) -> Feed:
         known = ", ".join(f"{size} ({kind})" for kind, size in ELEMENT_BYTES.items())
         raise ModelError(f"op {name!r}: {width:g} bytes per element match none of {known}; correct its output_bytes")
     return Feed(tensor, TORCH_ELEMENTS[element_type], shape, ranges)
+
+
+def double_values(
+    expressions: Sequence[str],
+    sources: Sequence[Sequence[int]],
+    order: Sequence[int],
+    inputs: Mapping[str, Tensor],
+    wanted: Collection[int] | None = None,
+) -> list[Tensor]:
+    """The results of ops in double precision, each of which reads those of its ``sources``, in topological ``order``.
+
+    Where only those of ``wanted`` count, the others are dropped after their last use. Raises as ``build_expression``.
+    """
+    doubled = {name: x.to(torch.complex128 if x.is_complex() else torch.float64) for name, x in inputs.items()}
+    nothing, last = torch.zeros(()), {u: v for v in order for u in sources[v]}
+    values = [nothing] * len(expressions)
+    for v in order:
+        part, read = input_part(expressions[v]), sources[v]
+        if part is not None:
+            values[v] = doubled[part[0]][tuple(slice(*ends) for ends in part[1])]
+        else:
+            values[v] = build_expression(expressions[v], len(read), wide=True)([values[u] for u in read])
+        for u in read:
+            if wanted is not None and last[u] == v and u not in wanted:
+                values[u] = nothing
+    return values
 
 
 def random_inputs(graph: TorchGraph, seed: int = 0) -> dict[str, Tensor]:

@@ -1,8 +1,13 @@
-"""Work-conserving execution over links that make results wait, compiled: an event loop.
+"""Work-conserving execution, compiled, where links make results wait or devices slow each other down: an event loop.
 
 Time stands still while anything can happen: ops and buses that end now are cleared, then buses start transfers until
 none can, then idle devices start ops, and only then time moves on to the next event. An op waits in its device's
 queue from the arrival of its last input.
+
+While other devices run ops, an op on device a runs at the rate 1 / (1 + sum of excesses), where the excess of another
+device b over 1 is that of ``slowdown[a, b]``: D equal devices that share one core each take D times as long, as fair
+sharing has it. Whenever a device begins to work or ends, what is left of the ops that run is stretched or shortened in
+proportion. Overheads and transfers neither slow anything down nor are slowed down.
 """
 
 from __future__ import annotations
@@ -10,11 +15,11 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.ir.kernels import inlined, inner
-from hsdag.runtime.simulator.execution import stretch
 from hsdag.runtime.simulator.machine import (
     BY_ARRIVAL,
     BY_LATEST_ARRIVAL,
     CHANNEL,
+    INDEPENDENT,
     PLACE,
     Machine,
     is_late,
@@ -43,7 +48,7 @@ def run_buses(m: Machine) -> float:
         if next_s < 0.0:
             return np.inf
         if len(m.excess) > 0:
-            next_s = stretch(m)
+            next_s = _stretch(m)
         if m.run[0].num_events > 0:
             next_s = min(next_s, m.events[0].value)
         if m.run[0].num_done == len(m.order):
@@ -68,7 +73,7 @@ def _reset(m: Machine) -> None:
     for d in range(len(m.devices)):
         m.devices[d].running = -1
         m.devices[d].until_s = np.inf
-    for k in range(len(m.edges)):
+    for k in range(len(m.edges) if m.run[0].links != INDEPENDENT else 0):
         home, away = m.ops[m.edges[k].producer].device, m.ops[m.edges[k].consumer].device
         if away != home:
             m.buses[_bus(m, home, away) + 1].base += 1
@@ -119,8 +124,15 @@ def _offer(m: Machine, v: int) -> None:
         if away == home:
             _arrive(m, u, m.run[0].now_s)
             continue
-        via = away if by_pair else home
         result = m.edges[k].result
+        if m.run[0].links == INDEPENDENT:
+            if m.devices[away].stamp != result:
+                m.devices[away].stamp = result
+                m.devices[away].landing_s = m.run[0].now_s + link_s(m, k, home, away)
+                note_transfer(m, k, away, m.run[0].now_s, m.devices[away].landing_s)
+            _arrive(m, u, m.devices[away].landing_s)
+            continue
+        via = away if by_pair else home
         if m.devices[via].stamp != result:
             m.devices[via].stamp = result
             bus = _bus(m, home, away)
@@ -235,5 +247,27 @@ def _start_ops(m: Machine) -> float:
             m.devices[d].left_s -= op_s(m, v, d)
             if is_late(m, v, d):
                 return -1.0
+        next_s = min(next_s, m.devices[d].until_s)
+    return next_s
+
+
+@inlined
+def _stretch(m: Machine) -> float:
+    """Give every op that runs the rate that those beside it leave it; the next time at which a device ends something.
+
+    ``slow`` is by how much an op is stretched already, 1 for one that starts now.
+    """
+    now_s, next_s = m.run[0].now_s, np.inf
+    for d in range(len(m.devices)):
+        if m.devices[d].running >= 0:
+            slow = 1.0
+            for other in range(len(m.devices)):
+                if m.devices[other].running >= 0:
+                    slow += m.excess[d, other]
+            if slow != m.devices[d].slow:
+                m.devices[d].until_s = now_s + (m.devices[d].until_s - now_s) * (slow / m.devices[d].slow)
+                m.devices[d].slow = slow
+                if m.run[0].keep:
+                    m.spans[m.devices[d].running].end_s = m.devices[d].until_s
         next_s = min(next_s, m.devices[d].until_s)
     return next_s

@@ -3,13 +3,6 @@
 Links that never wait need no event loop: once an op starts, the arrival of its result is known everywhere. So ops are
 taken in the order of their starts, and each start tells its consumers. A device's next start is the later of its own
 end and the first arrival of an op's last input.
-
-Devices that slow each other down do: when an op ends is not known when it starts. Ops that end now are cleared, then
-idle devices start ops, and only then time moves on. While other devices run ops, an op on device a runs at the rate
-1 / (1 + sum of excesses), where the excess of another device b over 1 is that of ``slowdown[a, b]``: D equal devices
-that share one core each take D times as long, as fair sharing has it. Whenever a device begins to work or ends, what is
-left of the ops that run is stretched or shortened in proportion. Overheads and transfers neither slow anything down nor
-are slowed down.
 """
 
 from __future__ import annotations
@@ -92,7 +85,7 @@ def run_independent(m: Machine) -> float:
         m.devices[d].free_s = 0.0
         m.devices[d].next_s = np.inf
     for i in range(len(m.sources)):
-        expect(m, m.sources[i], 0.0)
+        _expect(m, m.sources[i], 0.0)
     while True:
         now_s, first = np.inf, -1
         for d in range(len(m.devices)):
@@ -127,11 +120,11 @@ def _end_alone(m: Machine, d: int) -> None:
     """What device d has started will end, and its result set off."""
     m.run[0].now_s = max(m.run[0].now_s, m.devices[d].until_s)
     m.run[0].num_done += 1
-    send(m, m.devices[d].running, m.devices[d].until_s)
+    _send(m, m.devices[d].running, m.devices[d].until_s)
 
 
 @inlined
-def expect(m: Machine, v: int, at_s: float) -> None:
+def _expect(m: Machine, v: int, at_s: float) -> None:
     """The last input of v will be at its device at ``at_s``."""
     d = m.ops[v].device
     push(m.arriving, m.devices[d].base, m.devices[d].arriving, at_s, m.ops[v].key)
@@ -142,7 +135,7 @@ def expect(m: Machine, v: int, at_s: float) -> None:
 @inlined
 def _start_alone(m: Machine, d: int, now_s: float) -> None:
     """Device d takes the first op of its queue."""
-    v = take(m, d, now_s)
+    v = _take(m, d, now_s)
     end_s = now_s + op_s(m, v, d)
     m.devices[d].running = v
     m.devices[d].until_s = end_s
@@ -158,7 +151,7 @@ def _start_alone(m: Machine, d: int, now_s: float) -> None:
 
 
 @inlined
-def take(m: Machine, d: int, now_s: float) -> int:
+def _take(m: Machine, d: int, now_s: float) -> int:
     """The first op of the queue, which is that of arrivals itself where arrival is the order."""
     base = m.devices[d].base
     if m.run[0].mode == BY_ARRIVAL:
@@ -178,7 +171,7 @@ def take(m: Machine, d: int, now_s: float) -> int:
 
 
 @inlined
-def send(m: Machine, v: int, end_s: float) -> None:
+def _send(m: Machine, v: int, end_s: float) -> None:
     """v ends at ``end_s``; then each of its results sets off, once, to every other device that reads it."""
     home = m.ops[v].device
     for k in range(m.ops[v].first, m.ops[v + 1].first):
@@ -192,90 +185,7 @@ def send(m: Machine, v: int, end_s: float) -> None:
         m.ops[u].arrival_s = max(m.ops[u].arrival_s, m.devices[away].landing_s)
         m.ops[u].waiting -= 1
         if m.ops[u].waiting == 0:
-            expect(m, u, m.ops[u].arrival_s)
-
-
-@inner
-def run_contended(m: Machine) -> float:
-    """Makespan in seconds of the placement that is loaded; infinite beyond the limit, or when a transfer never ends."""
-    m.run[0].num_done = 0
-    for d in range(len(m.devices)):
-        m.devices[d].free_s = 0.0
-        m.devices[d].next_s = np.inf
-        m.devices[d].until_s = np.inf
-        m.devices[d].running = -1
-    for i in range(len(m.sources)):
-        expect(m, m.sources[i], 0.0)
-    makespan_s = 0.0
-    while True:
-        now_s = np.inf
-        for d in range(len(m.devices)):
-            now_s = min(now_s, min(m.devices[d].next_s, m.devices[d].until_s))
-        if now_s == np.inf:
-            return makespan_s if m.run[0].num_done == len(m.order) else np.inf
-        m.run[0].now_s = now_s
-        for d in range(len(m.devices)):
-            if m.devices[d].until_s <= now_s:
-                makespan_s = now_s
-                if is_late(m, m.devices[d].running, d):  # it has been stretched since it started
-                    return np.inf
-                _end_beside(m, d, now_s)
-        for d in range(len(m.devices)):
-            if m.devices[d].next_s <= now_s:
-                _start_beside(m, d, now_s)
-                if is_late(m, m.devices[d].running, d):
-                    return np.inf
-        stretch(m)
-
-
-@inlined
-def _end_beside(m: Machine, d: int, now_s: float) -> None:
-    """The op of device d ends: its results set off, and the device is free for what has arrived there."""
-    v = m.devices[d].running
-    m.devices[d].running = -1
-    m.devices[d].until_s = np.inf
-    m.devices[d].free_s = now_s + m.run[0].op_overhead_s
-    m.run[0].num_done += 1
-    if m.devices[d].queued > 0:
-        m.devices[d].next_s = m.devices[d].free_s
-    elif m.devices[d].arriving > 0:
-        m.devices[d].next_s = max(m.devices[d].free_s, m.arriving[m.devices[d].base].value)
-    send(m, v, now_s)
-
-
-@inlined
-def _start_beside(m: Machine, d: int, now_s: float) -> None:
-    """Device d takes the first op of its queue; nothing else starts there before that ends."""
-    v = take(m, d, now_s)
-    m.devices[d].running = v
-    m.devices[d].slow = 1.0
-    m.devices[d].until_s = now_s + op_s(m, v, d)
-    m.devices[d].left_s -= op_s(m, v, d)
-    m.devices[d].free_s = np.inf
-    m.devices[d].next_s = np.inf
-    note_op(m, v, now_s, m.devices[d].until_s)
-
-
-@inlined
-def stretch(m: Machine) -> float:
-    """Give every op that runs the rate that those beside it leave it; the next time at which a device ends something.
-
-    ``slow`` is by how much an op is stretched already, 1 for one that starts now.
-    """
-    now_s, next_s = m.run[0].now_s, np.inf
-    for d in range(len(m.devices)):
-        if m.devices[d].running >= 0:
-            slow = 1.0
-            for other in range(len(m.devices)):
-                if m.devices[other].running >= 0:
-                    slow += m.excess[d, other]
-            if slow != m.devices[d].slow:
-                m.devices[d].until_s = now_s + (m.devices[d].until_s - now_s) * (slow / m.devices[d].slow)
-                m.devices[d].slow = slow
-                if m.run[0].keep:
-                    m.spans[m.devices[d].running].end_s = m.devices[d].until_s
-        next_s = min(next_s, m.devices[d].until_s)
-    return next_s
+            _expect(m, u, m.ops[u].arrival_s)
 
 
 @bare

@@ -124,7 +124,7 @@ def machine_for(
     n, d = problem.time_s.shape
     order, num_edges = problem.topological_order, len(problem.edge_src)
     links = tuple(Links).index(semantics.links)
-    num_buses = {EGRESS: d, CHANNEL: d * d}.get(links, 0)
+    num_buses, is_contended = {EGRESS: d, CHANNEL: d * d}.get(links, 0), len(problem.excess) > 0
     if problem not in _GRAPHS:
         _GRAPHS[problem] = _graph(problem)
     ops, edges, ports = _GRAPHS[problem][0].copy(), *_GRAPHS[problem][1:]
@@ -150,9 +150,9 @@ def machine_for(
         devices=devices,
         buses=np.zeros(num_buses + 1, BUS),
         queue=np.zeros(n, ENTRY),
-        arriving=np.zeros(0 if num_buses else n, ENTRY),
+        arriving=np.zeros(0 if num_buses or is_contended else n, ENTRY),
         bus_queue=np.zeros(num_edges if num_buses else 0, ENTRY),
-        events=np.zeros(n + num_buses if num_buses else 0, ENTRY),
+        events=np.zeros(n + num_buses if num_buses or is_contended else 0, ENTRY),
         spans=np.zeros(n if keep else 0, SPAN),
         records=np.zeros(num_edges if keep else 0, RECORD),
         run=run,

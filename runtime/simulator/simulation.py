@@ -17,7 +17,7 @@ from hsdag.runtime.machine.usable import in_parts, usable_cpus
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.buses import run_buses
-from hsdag.runtime.simulator.execution import run_contended, run_independent, run_sequential
+from hsdag.runtime.simulator.execution import run_independent, run_sequential
 from hsdag.runtime.simulator.machine import (
     BY_ARRIVAL,
     BY_LATEST_ARRIVAL,
@@ -121,11 +121,11 @@ def run_many(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None:
     Each way of execution has a kernel of its own, so that no other one is compiled for it.
     """
     steps = placements.size + len(placements) * len(m.edges)
-    kernel = _many_contended if len(m.excess) > 0 else _many_independent
+    kernel = _many_independent
     if m.run["mode"][0] == SEQUENTIAL:
         kernel = _many_sequential
-    elif m.run["links"][0] != INDEPENDENT:
-        kernel = _many_over_buses
+    elif m.run["links"][0] != INDEPENDENT or len(m.excess) > 0:
+        kernel = _many_by_events
     run(kernel, steps, m, placements, makespans_s)
 
 
@@ -137,17 +137,10 @@ def _many_sequential(m: Machine, placements: IntArray, makespans_s: FloatArray) 
 
 
 @bare
-def _many_over_buses(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None:
+def _many_by_events(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None:
     for b in range(len(placements)):
         load_placement(m, placements[b])
         makespans_s[b] = run_buses(m)
-
-
-@bare
-def _many_contended(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None:
-    for b in range(len(placements)):
-        load_placement(m, placements[b])
-        makespans_s[b] = run_contended(m)
 
 
 @bare
@@ -162,9 +155,7 @@ def run_loaded(m: Machine) -> float:
     """Makespan in seconds of the placement that is loaded, whatever the machine is asked; for compiled callers."""
     if m.run[0].mode == SEQUENTIAL:
         return run_sequential(m)
-    if m.run[0].links != INDEPENDENT:
-        return run_buses(m)
-    return run_contended(m) if len(m.excess) > 0 else run_independent(m)
+    return run_buses(m) if m.run[0].links != INDEPENDENT or len(m.excess) > 0 else run_independent(m)
 
 
 def simulated(semantics: Semantics | None) -> Semantics:

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.models.sharded_workloads import RandomChain, random_chain
-from hsdag.models.workload_numpy import evaluate
-from tests.models.computed import execute, random_inputs
+from tests.models.computed import evaluate, execute, random_inputs
 
 
 def small(seed: int, matrices: int = 6) -> RandomChain:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -23,7 +22,6 @@ from hsdag.models.sharded_workloads import (
     llama_block,
     llama_layer,
 )
-from hsdag.models.workload_numpy import values_of
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -31,7 +29,7 @@ from hsdag.runtime.torch.devices import logical_devices
 from hsdag.runtime.torch.executor import TorchExecutor
 from hsdag.runtime.torch.graph import TorchGraph, openvino_graph
 from hsdag.runtime.torch.program import build_program
-from hsdag.scoring.workload_graph import problem_graph, random_inputs
+from hsdag.scoring.workload_graph import double_values, problem_graph, random_inputs
 from hsdag.sources.workload import first_devices, workload_problem
 
 Array = NDArray[np.float64]
@@ -67,20 +65,16 @@ def graph_of(problem: ScheduleProblem, *, wide: bool = True) -> TorchGraph:
 
 @cache
 def expected(name: str) -> dict[str, Array]:
-    """By NumPy, in double precision."""
+    """In double precision, op by op."""
     problem, graph = problem_of(name), graph_of(problem_of(name))
-    wide: Any = {
-        key: x.numpy().astype(np.complex128 if x.is_complex() else np.float64)
-        for key, x in random_inputs(graph).items()
-    }
-    sources = [[u for u, _ in node.reads] for node in graph.nodes]
-    values = values_of(problem.labels.expressions, sources, problem.topological_order.tolist(), wide)
-    return {key: values[v] for key, (v, _) in graph.outputs.items()}
+    sources, order = [[u for u, _ in node.reads] for node in graph.nodes], problem.topological_order.tolist()
+    values = double_values(problem.labels.expressions, sources, order, random_inputs(graph))
+    return {key: values[v].numpy() for key, (v, _) in graph.outputs.items()}
 
 
 @pytest.mark.parametrize(("seed", "wide", "bar"), [(0, True, 1e-4), (1, True, 1e-4), (2, False, 2e-2)])
 @pytest.mark.parametrize("name", WORKLOADS)
-def test_a_randomly_placed_workload_equals_numpy_in_double_precision(
+def test_a_randomly_placed_workload_equals_what_its_ops_give_in_double_precision(
     name: str, seed: int, wide: bool, bar: float
 ) -> None:
     graph = graph_of(problem_of(name, wide=wide), wide=wide)
