@@ -16,7 +16,8 @@ VALUES: dict[type, str] = {str: "TEXT", Path: "FILE", int: "N", float: "X"}
 INTRODUCTION = """# Command line
 
 Every command takes `--json`, which prints one JSON document on stdout; logs go to stderr. Exit codes: 0 done, 1 a
-defect of hsdag, 2 a mistake in the command or its input, explained in one line.
+defect of hsdag, 2 a mistake in the command or its input, explained in one line. Options that `--help` leaves out are
+for researchers: `--set NAME=VALUE` gives them as well, `@FILE` takes options from a file.
 """
 
 

@@ -16,6 +16,7 @@ import typer
 
 import hsdag
 import hsdag.cli
+from hsdag.cli.options import Command
 from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph.model_guard import GUARD
 
@@ -36,7 +37,7 @@ for found in iter_modules(hsdag.cli.__path__):
         if isinstance(command, typer.Typer):
             app.add_typer(command, name=name.replace("_", "-"))
         elif command is not None:
-            app.command(name.replace("_", "-"))(command)
+            app.command(name.replace("_", "-"), cls=Command)(command)
 
 MODEL_SUFFIXES = (".xml", ".onnx")
 USER_ERROR, DEFECT, INTERRUPTED, TERMINATED = 2, 1, 130, 143

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
 from typer import Argument, Option
+from typer.core import TyperCommand
 
 from hsdag.cli import completion
+from hsdag.ir.errors import OptionError
 
 Model: TypeAlias = Annotated[Path, Argument(help="A model file: OpenVINO IR, ONNX, or anything OpenVINO reads.")]
 ProblemFile: TypeAlias = Annotated[Path, Argument(help="A problem file: ops with times per device, edges, links.")]
@@ -49,7 +52,11 @@ Devices: TypeAlias = Annotated[
 PartitionCpu: TypeAlias = Annotated[int | None, Option("--partition-cpu", help="Divide the CPU into N devices.")]
 Settings: TypeAlias = Annotated[
     list[str] | None,
-    Option("--set", metavar="NAME=VALUE", help="A hyper-parameter of the method; a wrong name lists them. Repeatable."),
+    Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Any other option, or a hyper-parameter of the method (a wrong name lists them).",
+    ),
 ]
 Objective: TypeAlias = Annotated[
     str,
@@ -143,6 +150,95 @@ _TAKEN: dict[str, Callable[[str], Any]] = {
     ),
 }
 """Options of API calls that no other command has."""
+
+GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
+    "place": {
+        "What": ("shape", "data_shape", "tokens", "inputs", "objective"),
+        "Where": ("devices", "partition_cpu"),
+        "How long": ("budget", "resume"),
+        "Limits": ("memory", "pins"),
+        "Output": ("output", "verbose", "as_json"),
+        "For researchers": ("settings",),
+    },
+    "solve": {
+        "What": ("method", "objective", "execution", "links"),
+        "How long": ("budget", "seed"),
+        "Limits": ("memory", "pins", "start"),
+        "Output": ("output", "trace", "as_json"),
+        "For researchers": ("settings",),
+    },
+    "compare": {
+        "What": ("methods", "seeds", "objective", "budget"),
+        "Where": ("devices", "partition_cpu", "shape", "platform", "option"),
+        "Output": ("output", "resume", "as_json"),
+    },
+    "train": {
+        "What": ("method", "problems", "updates", "unseen", "seed"),
+        "Output": ("output", "resume", "curve", "as_json"),
+        "For researchers": ("changes",),
+    },
+}
+"""Parameters that the help of a command shows, by group; its other options are for researchers, and work as well."""
+
+MORE = "More options, for researchers, are in the reference: --NAME VALUE, --set NAME=VALUE, or in a file: @FILE."
+
+
+class Command(TyperCommand):
+    """A command whose help has groups, and which reads options from ``--set NAME=VALUE`` and from ``@FILE``."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write the help of the parameters, group by group."""
+        groups = GROUPS.get(self.name or "")
+        if groups is None:
+            super().format_options(ctx, formatter)
+            return
+        records = {each.name: each.get_help_record(ctx) for each in self.get_params(ctx)}
+        arguments = {"Arguments": tuple(each.name for each in self.params if each.param_type_name == "argument")}
+        for title, names in {**arguments, **groups}.items():
+            with formatter.section(title):
+                formatter.write_dl([records[name] for name in names])
+        formatter.write_paragraph()
+        formatter.write_text(MORE)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse words, after those of files, and the options of this command that ``--set`` gives."""
+        flags = {
+            name: (flag, getattr(each, "is_flag", False))
+            for each in self.params
+            for flag in each.opts
+            if (name := _setting(flag))
+        }
+        words: list[str] = []
+        for word in _with_files(args):
+            name, is_given, value = word.partition("=")
+            if words[-1:] == ["--set"] and is_given and name in flags:
+                flag, is_flag = flags[name]
+                words.pop()
+                words += ([flag] if value.lower() in ("true", "1") else []) if is_flag else [flag, value]
+            else:
+                words.append(word)
+        return super().parse_args(ctx, words)
+
+
+def _setting(flag: str) -> str | None:
+    return flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else None
+
+
+def _with_files(words: list[str]) -> list[str]:
+    """Words, those of ``@FILE`` in its place. Raises OptionError for a file that is none."""
+    from hsdag.ir.files import read_text  # only here: it loads pydantic
+
+    found: list[str] = []
+    for word in words:
+        if not word.startswith("@"):
+            found.append(word)
+            continue
+        try:
+            found += shlex.split(read_text(Path(word[1:])), comments=True)
+        except ValueError as error:
+            raise OptionError(f"{word[1:]} is no file of options: {error}") from error
+    return found
+
 
 _Command = TypeVar("_Command", bound=Callable[..., None])
 

@@ -371,7 +371,11 @@ class Outcome:
         counted = peaks if self.options.objective.counts_memory else None
         objection, name = self.final.verdicts[self.final.answer].reason, self.final.answer
         judged = None if objection is None else f"{objection[:1].upper()}{objection[1:]}, on {name}"
-        return tuple(filter(None, [self.search.unprofiled, counted, judged, self._idle()]))
+        failed = Tally.of(self.search.events).num_failed if self.session.scenarios else 0
+        sizes = (
+            f"{failed} placements failed with inputs that stay dynamic; where all data have one size, --shape fixes it"
+        )
+        return tuple(filter(None, [self.search.unprofiled, counted, judged, sizes if failed else None, self._idle()]))
 
     def _idle(self) -> str | None:
         """Which devices a split leaves without work."""

@@ -34,6 +34,8 @@ FORMAT_VERSION: Literal[2] = 2
 SHOWN_REASONS = 3
 """Number of reasons that a count of failures names; the run folder has all."""
 
+LONGEST_REASON = 160
+
 IN_FILE = {"samples", "costs", "timeline"}
 """Fields that the run folder alone keeps: a JSON answer of thousands of figures helps nobody."""
 
@@ -207,7 +209,8 @@ class Tally(Record):
         simulated = f", {self.simulated} simulated" if self.simulated else ""
         if not self.failures:
             return f"{_placements(self.tried)} measured{simulated}"
-        reasons = "; ".join([*list(self.failures)[:SHOWN_REASONS], *["..."] * (len(self.failures) > SHOWN_REASONS)])
+        known = list(dict.fromkeys(shortened(reason) for reason in self.failures))
+        reasons = "; ".join([*known[:SHOWN_REASONS], *["..."] * (len(known) > SHOWN_REASONS)])
         measured = self.tried - self.num_failed
         left = f"{measured} measured" if measured else "none was measured"
         return f"{_placements(self.tried)} tried; {self.num_failed} failed ({reasons}), {left}{simulated}"
@@ -405,6 +408,11 @@ def _of_version_1(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _listed(ops: Mapping[str, int]) -> str:
     return " and ".join(device for device, count in ops.items() if count)
+
+
+def shortened(reason: str) -> str:
+    """The beginning of a reason, which may be pages of a plugin's."""
+    return reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}..."
 
 
 def _placements(count: int) -> str:

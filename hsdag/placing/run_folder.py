@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import secrets
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import cached_property
@@ -41,6 +42,9 @@ from hsdag.scoring.base import Score
 from hsdag.scoring.policy_file import StateFile
 from hsdag.scoring.recording import Event
 from hsdag.search.options import EXECUTION, parse_executor, recorded_options
+
+OPTIONS = "options"
+"""The options of the command line, which ``hsdag place MODEL @FILE`` takes."""
 
 RUN, GRAPH, PROFILE, RESULT, EVENTS = "run.json", "graph.json", "profile.json", "result.json", "events.jsonl"
 """Files of a run folder: what the search is about, its model, what was measured of it, how it ended, its events."""
@@ -155,6 +159,8 @@ class RunFolder:
             begun = path.with_name(f".{path.name}.{secrets.token_hex(8)}")
             begun.mkdir(parents=True)
             write_atomically(begun / RUN, (record.model_dump_json(indent=1) + "\n").encode())
+            words = shlex.join(record.arguments or ()).replace(" --", "\n--")
+            write_atomically(begun / OPTIONS, f"{words}\n".encode())
             begun.rename(path)  # so that no kill leaves a folder without its record
         except OSError as error:
             raise OutputError(f"run folder {path} cannot be created: {error.strerror or error}") from error

@@ -136,6 +136,11 @@ class Search:
             num_threads=options.num_threads,
         )
         self.events = driver.recorder.events
+        if self.events and driver.recorder.elapsed_s >= self.left_s:
+            watcher.note(
+                f"{driver.recorder.elapsed_s:.0f} s were searched before, and {self.left_s:.0f} s of --budget "
+                f"{options.budget_s:.0f}s are for searching: nothing more is searched; give all parts more together"
+            )
         watcher.on_phase("searching")
         self._search(driver, placer, is_short=is_short)
         session.client.should_abandon = lambda: False

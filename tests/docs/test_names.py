@@ -118,7 +118,7 @@ def test_every_command_has_a_section_with_all_its_options(sections: dict[str, st
 
 def test_an_option_has_its_value_its_words_and_its_default(sections: dict[str, str]) -> None:
     row = next(line for line in sections[" place"].splitlines() if line.startswith("| `--budget`"))
-    assert row.startswith("| `--budget` `TEXT` | Search time: 10s, 5m, 1h.")
+    assert row.startswith("| `--budget` `TEXT` | Time for all of it: 10s, 5m, 1h.")
     assert row.endswith("Default: `60s`. |")
 
 
