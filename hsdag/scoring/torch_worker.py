@@ -182,7 +182,7 @@ class TorchWorker(CallHandler):
     ) -> dict[str, Any]:
         """Medians of ops in an executor that has one device; what constants and inputs take is what is resident."""
         graph, begin_s = self._source.graph, time.perf_counter()
-        with closing(self._request(Candidate(of), is_limited=False)) as request:
+        with closing(self._request(Candidate(of))) as request:
             compile_s, program = time.perf_counter() - begin_s, request.executor.program
             found, resident_bytes = timed(request, runs, for_s), request.executor.resident_bytes
         taken_s = np.zeros((len(found), graph.num_nodes))
@@ -205,7 +205,7 @@ class TorchWorker(CallHandler):
 
         Raises ExecutionError where they do not arrive as they were sent.
         """
-        devices = [replace(self._devices[name], memory_bytes=NO_LIMIT) for name in what.devices]
+        devices = [self._devices[name] for name in what.devices]
         with TorchExecutor(probe_program(devices, what.tensors, what.size_bytes)) as executor:
             sent, asked = np.arange(what.size_bytes).astype(np.uint8), TorchRequest(executor)
             executor.load({"sent": sent})
@@ -228,14 +228,11 @@ class TorchWorker(CallHandler):
         graph: TorchGraph | None = None,
         *,
         limit_s: float | None = None,
-        is_limited: bool = True,
     ) -> TorchRequest:
         """A graph, else that of the source, on the devices of a candidate, in its order, with its inputs."""
         names, of_source = candidate.target.split(","), graph is None
         graph = graph or self._source.graph
         devices = [self._devices[name] for name in names]
-        if not is_limited:
-            devices = [replace(device, memory_bytes=NO_LIMIT) for device in devices]
         placement = np.zeros(graph.num_nodes) if candidate.devices is None else map(names.index, candidate.devices)
         given = candidate.priority
         last = len(given) if given else 0  # what has no rank comes behind the others

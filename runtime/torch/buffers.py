@@ -1,4 +1,4 @@
-"""The tensors on devices: those that lie there before an inference begins, those of one inference, and limits.
+"""The tensors on devices: those that lie there before an inference begins, and those of one inference.
 
 Legend: B buffers.
 """
@@ -13,93 +13,25 @@ import torch
 from numpy.typing import NDArray
 
 from hsdag.ir.errors import ExecutionError
-from hsdag.runtime.torch.devices import NO_LIMIT, LogicalDevice
 from hsdag.runtime.torch.op import Tensor
 from hsdag.runtime.torch.program import UNUSED, Program
 
 Inputs = Mapping[str, Tensor | NDArray[np.generic]]
 
 
-class DeviceMemoryError(ExecutionError):
-    """A device does not have the memory that an op or its constants need."""
-
-
-class Memory:
-    """What lies on a device with a limit; each storage counts once, however many tensors show it. Thread-safe."""
-
-    def __init__(self, device: LogicalDevice) -> None:
-        self._device = device
-        self.held_bytes = 0
-        self._holders: dict[int, int] = {}  # by address of the storage
-        self._lock = threading.Lock()
-
-    def take(self, tensor: Tensor) -> None:
-        """A tensor has come to the device. Raises DeviceMemoryError, and does not count it, beyond the limit."""
-        storage, limit = tensor.untyped_storage(), self._device.memory_bytes
-        address, size = storage.data_ptr(), storage.nbytes()
-        with self._lock:
-            holders = self._holders.get(address, 0)
-            if not holders:
-                if self.held_bytes + size > limit:
-                    raise DeviceMemoryError(
-                        f"out of memory: {size} bytes are needed, but device {self._device.name} holds "
-                        f"{self.held_bytes} of its limit of {limit:.0f}; place less on it or raise its memory"
-                    )
-                self.held_bytes += size
-            self._holders[address] = holders + 1
-
-    def give(self, tensor: Tensor) -> None:
-        """A tensor that was taken leaves; it must still be alive."""
-        storage = tensor.untyped_storage()
-        with self._lock:
-            holders = self._holders.pop(storage.data_ptr())
-            if holders > 1:
-                self._holders[storage.data_ptr()] = holders - 1
-            else:
-                self.held_bytes -= storage.nbytes()
-
-
-Memories = Sequence[Memory | None]
-"""[B] that of each buffer's device; None where it has no limit."""
-
-
-def _keep(values: list[Tensor | None], memories: Memories, buffer: int, tensor: Tensor) -> None:
-    """Put a tensor in a buffer. Raises DeviceMemoryError where there is no room."""
-    memory = memories[buffer]
-    if memory is not None:
-        memory.take(tensor)
-    values[buffer] = tensor
-
-
-def _drop(values: list[Tensor | None], memories: Memories, buffer: int) -> None:
-    """Take the tensor of a buffer out, if there is one."""
-    tensor, memory = values[buffer], memories[buffer]
-    if tensor is not None and memory is not None:
-        memory.give(tensor)
-    values[buffer] = None
-
-
 class Residents:
     """Constants, from the start, and inputs, once loaded: ``values`` [B], None where a task writes.
 
-    ``memories`` [B] count what lies in the buffers of devices with a limit. Raises DeviceMemoryError that names
-    constant and device where there is no room.
+    Raises ExecutionError that names constant and device where there is no room.
     """
 
     def __init__(self, program: Program) -> None:
         self._program = program
-        each = [Memory(device) if device.memory_bytes < NO_LIMIT else None for device in program.devices]
-        self.by_device = {device.name: memory for device, memory in zip(program.devices, each, strict=True) if memory}
-        self.memories = [each[d] for d in program.buffer_device]
         self.values: list[Tensor | None] = [None] * len(program.buffer_device)
-        try:
-            for v, port, buffer in program.constants:
-                node = program.graph.nodes[v]
-                self._put(f"constant {node.name!r}", node.constants[port].detach(), buffer)  # without activations
-            self._synchronize()
-        except BaseException:
-            self.close()
-            raise
+        for v, port, buffer in program.constants:
+            node = program.graph.nodes[v]
+            self._put(f"constant {node.name!r}", node.constants[port].detach(), buffer)  # without activations
+        self._synchronize()
 
     @property
     def storages(self) -> dict[int, int]:
@@ -134,8 +66,7 @@ class Residents:
 
     def close(self) -> None:
         """Drop everything."""
-        for buffer in range(len(self.values)):
-            _drop(self.values, self.memories, buffer)
+        self.values = [None] * len(self.values)
 
     def _put(
         self, what: str, tensor: Tensor, buffer: int, dtype: torch.dtype | None = None, copy: bool = False
@@ -146,13 +77,9 @@ class Residents:
             placed = tensor.to(device.physical, dtype, copy=copy, memory_format=torch.contiguous_format)
             if placed.untyped_storage().nbytes() > placed.nbytes:  # a view would keep the whole alive
                 placed = placed.clone()
-            _drop(self.values, self.memories, buffer)
-            _keep(self.values, self.memories, buffer, placed)
-        except (RuntimeError, DeviceMemoryError) as error:
-            shown = task_error(error)
-            if isinstance(shown, DeviceMemoryError):
-                raise DeviceMemoryError(f"{what} on device {device.name}: {shown}") from error
-            raise
+            self.values[buffer] = placed
+        except RuntimeError as error:
+            raise ExecutionError(f"{what} on device {device.name}: {task_error(error)}") from error
 
     def _synchronize(self) -> None:
         """Wait until copies to GPUs, which ran on the caller's streams, are there."""
@@ -169,7 +96,6 @@ class RunState:
         self.is_cancelled = False
         self._program = program
         self._resident = residents.storages.keys()
-        self._memories = residents.memories
         self._values = list(residents.values)
         self._is_own = [x is None for x in residents.values]
         self._left = list(program.uses)
@@ -187,11 +113,11 @@ class RunState:
         self.release(task)
 
     def store(self, task: int, results: Sequence[Tensor]) -> None:
-        """Keep those results of a task that are read later. Raises DeviceMemoryError where there is no room."""
+        """Keep those results of a task that are read later."""
         with self._lock:
             for buffer, tensor in zip(self.works[task].writes, results, strict=False):
                 if buffer != UNUSED and not self._is_over:
-                    _keep(self._values, self._memories, buffer, tensor)
+                    self._values[buffer] = tensor
 
     def release(self, task: int) -> None:
         """A task has read its inputs; those that no other task reads are dropped."""
@@ -199,8 +125,8 @@ class RunState:
         with self._lock:
             for buffer in self.works[task].reads:
                 left[buffer] -= 1
-                if not left[buffer] and self._is_own[buffer] and not self._is_over:
-                    _drop(self._values, self._memories, buffer)
+                if not left[buffer] and self._is_own[buffer]:
+                    self._values[buffer] = None
 
     def own_outputs(self) -> dict[str, Tensor]:
         """The results after a good end; those that show memory of inputs or constants are copied.
@@ -223,18 +149,13 @@ class RunState:
             found = {name: self._values[buffer] for name, buffer in self._program.outputs.items()}
             results = {name: x for name, x in found.items() if x is not None}
             self.outputs = results if len(results) == len(found) else None
-            for buffer, is_own in enumerate(self._is_own):
-                if is_own:
-                    _drop(self._values, self._memories, buffer)
             self._values = [None] * len(self._values)
 
 
-def task_error(error: BaseException) -> BaseException:
+def task_error(error: BaseException) -> RuntimeError:
     """The error to report for a task that raised ``error``: one line, and one name for out of memory."""
-    if isinstance(error, DeviceMemoryError):
-        return error
     text = str(error).strip() or repr(error)
     line, is_memory = text.splitlines()[0], isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in text
-    shown = DeviceMemoryError(f"out of memory: {line}") if is_memory else RuntimeError(line)
+    shown = RuntimeError(f"out of memory: {line}" if is_memory else line)
     shown.__cause__ = error
     return shown

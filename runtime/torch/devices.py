@@ -21,8 +21,8 @@ class LogicalDevice:
     """A name for people, the torch device behind it, and how much of that it may use.
 
     Several may be on one physical device: on a GPU each has a compute stream of its own, on the CPU a worker thread.
-    ``threads`` is what one op may use on the CPU. ``memory_bytes`` bounds the tensors that are live on the device,
-    constants and inputs included, without what kernels need inside.
+    ``threads`` is what one op may use on the CPU. ``memory_bytes`` is what a search may plan with; nothing counts it
+    while an inference runs.
 
     Raises DeviceError for figures out of range and for a device that torch does not have here.
     """
@@ -55,9 +55,9 @@ class LogicalDevice:
         return self.torch_device != "cpu"
 
 
-def logical_devices(count: int, torch_device: str = "cpu", memory_bytes: float = NO_LIMIT) -> tuple[LogicalDevice, ...]:
+def logical_devices(count: int, torch_device: str = "cpu") -> tuple[LogicalDevice, ...]:
     """``count`` equal devices d0, d1, ... on one physical device."""
-    return tuple(LogicalDevice(f"d{i}", torch_device, memory_bytes) for i in range(count))
+    return tuple(LogicalDevice(f"d{i}", torch_device) for i in range(count))
 
 
 def parse_torch_devices(text: str | None) -> tuple[DeviceSpec, ...]:

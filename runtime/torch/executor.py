@@ -71,7 +71,7 @@ class TorchExecutor:
 
     Close it, or use it as a context manager.
 
-    Raises DeviceMemoryError where a device has no room for the constants of the ops on it.
+    Raises ExecutionError where a device has no room for the constants of the ops on it.
     """
 
     def __init__(self, program: Program, *, ranks: FloatArray | None = None, grace_s: float = GRACE_S) -> None:
@@ -102,8 +102,8 @@ class TorchExecutor:
     def load(self, inputs: Inputs) -> None:
         """Put inputs where they are read, for all inferences from now on.
 
-        Raises ExecutionError for a name or shape that does not fit, while an inference is in flight and where the
-        executor is closed, DeviceMemoryError where there is no room.
+        Raises ExecutionError for a name or shape that does not fit, while an inference is in flight, where the executor
+        is closed and where there is no room.
         """
         self._check_open()
         with self._loading:

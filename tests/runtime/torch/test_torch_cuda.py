@@ -39,7 +39,7 @@ def on_cpu(inputs: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
 
 
 def gpu_program() -> Program:
-    return build_program(graph(), np.arange(9) % 3, logical_devices(3, "cuda:0", memory_bytes=1e9))
+    return build_program(graph(), np.arange(9) % 3, logical_devices(3, "cuda:0"))
 
 
 def assert_close(got: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
