@@ -12,7 +12,7 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.sources.families import MAX_OPS, MIN_OPS, find_family, list_families, spread_placement
 
-GENERATED = [family.name for family in list_families() if family.name != "zoo"]
+GENERATED = [family.name for family in list_families()]
 TABLES = ("time_s", "output_bytes", "weight_bytes", "edge_src", "edge_dst", "edge_bytes", "memory_bytes",
           "link_latency_s", "link_bandwidth_bytes_per_s")  # fmt: skip
 
@@ -65,13 +65,6 @@ def test_a_compound_takes_its_members_in_turn() -> None:
     assert same(compound.problem(7), find_family("chain").problem(3))
     assert [find_family("all").problem(i).name for i in range(7)] == [*(f"{name} 0" for name in GENERATED),
                                                                      f"{GENERATED[0]} 1"]  # fmt: skip
-
-
-def test_a_network_of_the_zoo_is_a_problem_of_its_units() -> None:
-    problem = find_family("zoo").problem(19)
-    assert MIN_OPS <= problem.num_ops <= MAX_OPS
-    assert problem.time_s.min() >= 0
-    assert problem.weight_bytes.sum() > 0
 
 
 def test_an_unknown_family_is_answered_with_the_choices() -> None:
