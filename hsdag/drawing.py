@@ -9,8 +9,7 @@ import importlib.util
 import io
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -242,30 +241,6 @@ def running_mean(values: FloatArray, width: int) -> FloatArray:
 def _finite(values: Sequence[float]) -> FloatArray:
     found = np.asarray(values, dtype=np.float64)
     return np.where(np.isfinite(found), found, np.nan)
-
-
-@contextmanager
-def tensorboard_writer(folder: Path | None) -> Iterator[Callable[[CurvePoint], None]]:
-    """What writes points into a folder for TensorBoard; nothing is written without one.
-
-    Raises OptionError where TensorBoard is missing.
-    """
-    if folder is None:
-        yield lambda _: None
-        return
-    if not is_installed("tensorboard"):
-        install = "pip install 'hsdag[tensorboard]'"
-        raise OptionError(f"--tensorboard needs tensorboard, which is not installed; run: {install}")
-    from torch.utils.tensorboard import SummaryWriter
-
-    with SummaryWriter(str(folder)) as writer:
-
-        def write(point: CurvePoint) -> None:
-            for name in ("mean", "best", "best_so_far", "entropy"):
-                if np.isfinite(getattr(point, name)):
-                    writer.add_scalar(name, getattr(point, name), point.update)
-
-        yield write
 
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], chosen: int | None = None) -> str:

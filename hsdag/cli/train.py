@@ -38,14 +38,10 @@ def train(
     workers: options.Workers = None,
     resume: bool = typer.Option(False, "--resume", help="Go on with an interrupted training."),
     curve: options.Curve = None,
-    tensorboard: Path | None = typer.Option(
-        None, "--tensorboard", metavar="FOLDER", help="Write the learning curve for TensorBoard."
-    ),
     as_json: options.Json = False,
 ) -> None:
     """Train rules for list scheduling, or DOPPLER's networks, on many problems; every figure is simulated."""
     from hsdag.cli.progress import SearchProgress
-    from hsdag.drawing import tensorboard_writer
     from hsdag.ir.errors import OptionError
     from hsdag.methods.registry import parse_changes
     from hsdag.scoring.base import SearchStopped
@@ -57,13 +53,12 @@ def train(
     check_files([output, curve], [], [curve])
     given, expert_s = parse_changes(changes or ()), parse_duration(expert, "--expert")
     wanted = TrainOptions(family, method, problems, updates, expert_s, expert_evaluations, unseen, seed, given, workers)
-    with SearchProgress(None) as progress, tensorboard_writer(tensorboard) as write:
+    with SearchProgress(None) as progress:
         points: list[CurvePoint] = []
         watcher, title = progress.watcher, f"training on {family} (simulated)"
 
         def heard(point: CurvePoint) -> None:
             points.append(point)
-            write(point)
             watcher.on_step(f"update {point.update + 1} of {wanted.num_updates}")
 
         try:

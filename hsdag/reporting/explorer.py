@@ -11,8 +11,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -73,20 +72,8 @@ def node_data(placed: PlacedGraph, links: LinkProfile | None) -> dict[str, Docum
     return found
 
 
-@dataclass(frozen=True)
-class NodeDetails:
-    """What a model says of an op beyond its graph: attributes, every output's type and shape, and ids of bodies."""
-
-    attributes: Mapping[str, str]
-    outputs: tuple[str, ...]
-    bodies: tuple[str, ...] = ()
-
-
-def graph_document(graph: ComputationGraph, name: str, details: Callable[[int], NodeDetails] | None = None) -> Document:
-    """The graph under an id; a node's id is the op's name, its layer what stands before the name's last ``/``.
-
-    ``details`` has more on an op; without it, the shape of its first output is all there is.
-    """
+def graph_document(graph: ComputationGraph, name: str) -> Document:
+    """The graph under an id; a node's id is the op's name, its layer what stands before the name's last ``/``."""
     incoming: list[list[Document]] = [[] for _ in range(graph.num_ops)]
     columns = (graph.edge_src, graph.edge_dst, graph.edge_src_port, graph.edge_dst_port)
     for s, d, out, port in zip(*(column.tolist() for column in columns), strict=True):
@@ -95,28 +82,26 @@ def graph_document(graph: ComputationGraph, name: str, details: Callable[[int], 
     nodes = []
     for v, op_name in enumerate(graph.op_names):
         kind, shape = graph.element_types[v], ",".join(map(str, graph.shape_of(v)))
-        more = details(v) if details is not None else NodeDetails({}, (f"{kind}[{shape}]",) if kind else ())
-        node: Document = {
-            "id": op_name,
-            "label": graph.op_types[v],
-            "namespace": layer_of(op_name),
-            "attrs": _pairs({"name": op_name, **more.attributes}),
-            "incomingEdges": incoming[v],
-            "outputsMetadata": [
-                {"id": str(k), "attrs": _pairs({"tensor_shape": tensor})} for k, tensor in enumerate(more.outputs)
-            ],
-        }
-        nodes.append({**node, "subgraphIds": list(more.bodies)} if more.bodies else node)
+        tensors = [f"{kind}[{shape}]"] if kind else []
+        nodes.append(
+            {
+                "id": op_name,
+                "label": graph.op_types[v],
+                "namespace": layer_of(op_name),
+                "attrs": [{"key": "name", "value": op_name}],
+                "incomingEdges": incoming[v],
+                "outputsMetadata": [
+                    {"id": str(k), "attrs": [{"key": "tensor_shape", "value": tensor}]}
+                    for k, tensor in enumerate(tensors)
+                ],
+            }
+        )
     return {"id": name, "nodes": nodes}
 
 
 def layer_of(name: str) -> str:
     """The layers of an op by its name, ``a/b`` for ``a/b/c``; Model Explorer would split a layer's name at ``;``."""
     return "/".join(filter(None, (part.strip() for part in name.replace(";", ",").split("/")[:-1])))
-
-
-def _pairs(values: Mapping[str, str]) -> list[Document]:
-    return [{"key": key, "value": value} for key, value in values.items()]
 
 
 def _stem(name: str) -> str:

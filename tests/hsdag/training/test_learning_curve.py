@@ -1,9 +1,8 @@
-"""Learning curves: pictures and TensorBoard's files hold what was learned, and one line says what is missing."""
+"""Learning curves: pictures hold what was learned, and one line says what is missing."""
 
 from __future__ import annotations
 
 import json
-import sys
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import numpy as np
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.drawing import running_mean, tensorboard_writer, write_curve
+from hsdag.drawing import running_mean, write_curve
 from hsdag.ir.errors import OptionError
 from hsdag.methods.learned.base import tell_updates
 from hsdag.methods.registry import make_placer
@@ -90,29 +89,3 @@ def test_a_method_that_learns_nothing_has_no_curve(capsys: pytest.CaptureFixture
     asked = ["--method", "hsdag", "--workers", "local:2", "--budget", "5m", "--curve", str(tmp_path / "curve.svg")]
     assert run(["solve", str(problem), *asked]) == 2
     assert "--curve does not go with --workers" in capsys.readouterr().err
-
-
-def test_without_tensorboard_one_line_names_the_install_line(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "tensorboard", None)
-    assert run([*TRAINING, "-o", str(tmp_path / "p.safetensors"), "--tensorboard", str(tmp_path / "board")]) == 2
-    said = capsys.readouterr().err.strip()
-    assert (
-        said == "hsdag: --tensorboard needs tensorboard, which is not installed; run: pip install 'hsdag[tensorboard]'"
-    )
-
-
-@pytest.mark.filterwarnings("ignore")  # of TensorBoard itself
-def test_tensorboard_reads_the_points_back(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard", reason="tensorboard is an extra")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    with tensorboard_writer(tmp_path) as write:
-        for point in POINTS:
-            write(point)
-        write(CurvePoint(len(POINTS), np.inf, np.inf, np.inf, 0.7))
-    read = EventAccumulator(str(tmp_path)).Reload()
-    assert [event.step for event in read.Scalars("mean")] == [point.update for point in POINTS]
-    assert [event.value for event in read.Scalars("best")] == pytest.approx([point.best for point in POINTS])
-    assert len(read.Scalars("entropy")) == len(POINTS) + 1
