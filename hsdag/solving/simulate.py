@@ -38,9 +38,6 @@ class SimulateResult(Simulated):
     ``run`` is one inference; ``over_memory`` are devices whose peak exceeds their memory.
     """
 
-    problem: InMemory[ScheduleProblem]
-    judged_by: InMemory[Objective]
-    meant: InMemory[Semantics]
     run: InMemory[Simulation]
     value_s: float = Field(serialization_alias="value")
     busy_s: dict[str, float]
@@ -48,16 +45,6 @@ class SimulateResult(Simulated):
     over_memory: tuple[str, ...]
     transfers: int
     transfer_bytes: float
-
-    @property
-    def semantics(self) -> Semantics:
-        """What was simulated."""
-        return self.meant
-
-    @property
-    def objective(self) -> Objective:
-        """What the value is."""
-        return self.judged_by
 
     @property
     def timeline(self) -> Timeline:
@@ -112,8 +99,8 @@ def simulate_placement(
     names = problem.device_names
     return SimulateResult(
         problem=problem,
-        judged_by=objective,
-        meant=semantics,
+        objective=objective,
+        semantics=semantics,
         run=run,
         value_s=float(value),
         busy_s=dict(zip(names, run.busy_s.tolist(), strict=True)),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Annotated, Any, Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -17,7 +16,7 @@ from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.placement.placement import LatencyRecord, ModelRecord, Placement
 from hsdag.methods.incumbent import Status
 from hsdag.placing.result import Member
-from hsdag.runtime.objectives import LATENCY, Objective
+from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Order, Semantics
@@ -50,16 +49,9 @@ class Simulated(BaseModel):
 
     simulated: Literal[True] = True
     seed: int
-
-    @property
-    def semantics(self) -> Semantics:
-        """What was simulated."""
-        return Semantics()
-
-    @property
-    def objective(self) -> Objective:
-        """What the value is; latency where nothing else is said."""
-        return LATENCY
+    problem: InMemory[ScheduleProblem]
+    semantics: InMemory[Semantics]  # with the order that was meant
+    objective: InMemory[Objective]
 
     @computed_field(alias="objective")  # type: ignore[prop-decorator]
     @property
@@ -117,7 +109,6 @@ class SolveResult(Simulated):
     num_evaluations: int = Field(serialization_alias="evaluations")
     elapsed_s: float
     interrupted: bool
-    problem: InMemory[ScheduleProblem]
     options: InMemory[SolveOptions]
     device: InMemory[IntArray | None]  # [N]
     priority: InMemory[IntArray | None]  # [N]
@@ -150,17 +141,6 @@ class SolveResult(Simulated):
     def method(self) -> str:
         """That searched."""
         return self.options.method
-
-    @property
-    def objective(self) -> Objective:
-        """What was searched for."""
-        return self.options.objective
-
-    @property
-    def semantics(self) -> Semantics:
-        """The semantics of the answer, with the order that was meant."""
-        given = self.options.semantics
-        return replace(given, order=given.order or (Order.FIFO if self.priority is None else Order.PRIORITY))
 
     @computed_field(alias="placement")  # type: ignore[prop-decorator]
     @property

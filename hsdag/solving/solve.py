@@ -200,16 +200,18 @@ class _Search:
     def _answer(self, found: Event | None, status: Status) -> SolveResult:
         """What a plan amounts to as the search's answer; None where there is no plan."""
         device = ranks = run = None
-        single_s, breaking = self._singles()
+        options, (single_s, breaking) = self._options, self._singles()
         if found is not None:
             device, ranks = self._evaluator.devices(found.plan), self._evaluator.ranks(found.plan)
-            order = self._options.semantics.order if ranks is None else Order.PRIORITY
-            semantics = one_inference(replace(self._options.semantics, order=order))
-            run = simulate(self._problem, device, semantics, ranks)
+            order = options.semantics.order if ranks is None else Order.PRIORITY
+            run = simulate(self._problem, device, one_inference(replace(options.semantics, order=order)), ranks)
+        meant = options.semantics.order or (Order.FIFO if ranks is None else Order.PRIORITY)
         return SolveResult(
             problem=self._problem,
-            options=self._options,
-            seed=self._options.seed,
+            semantics=replace(options.semantics, order=meant),
+            objective=options.objective,
+            options=options,
+            seed=options.seed,
             status=status,
             bound=self._proven,
             members=tuple(Member.of(each) for each in self._driver.contributions),

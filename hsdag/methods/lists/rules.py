@@ -19,11 +19,22 @@ from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.ir.kernels import bare, inlined
 from hsdag.methods.lists.base import ListPlacer
-from hsdag.methods.lists.schedule import IdleTime, ListSchedule, Room, earliest, occupy, settle
+from hsdag.methods.lists.schedule import (
+    IdleTime,
+    ListSchedule,
+    Outlook,
+    Room,
+    earliest,
+    look,
+    occupy,
+    offer,
+    permit,
+    settle_and_free,
+)
 from hsdag.runtime.problem.op_features import OP_FEATURES, PATH_THROUGH, STATIC_WAY, op_features
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.tables import Tables, arrival_s, lengths_of, levels_of, tables_of
+from hsdag.runtime.problem.tables import Tables, lengths_of, levels_of, tables_of
 from hsdag.scoring.policy_file import read_policy
 
 MOMENT_FEATURES = (
@@ -145,7 +156,8 @@ class RuleScheduler:
             float(memory[0]),
             device_order,
         )
-        schedule_by_rule(self._tables, rule, room, IdleTime.of(d, n), Work.of(self._tables))
+        starts = Starts(np.zeros(d), np.zeros(d, np.int64), np.zeros(d, np.bool_))
+        schedule_by_rule(self._tables, rule, room, IdleTime.of(d, n), Outlook.of(self._tables), starts)
         return room.schedule()
 
 
@@ -176,40 +188,16 @@ class Rule(NamedTuple):
     device_order: IntArray  # [D] by which devices of equal scores are taken
 
 
-class Work(NamedTuple):
-    """Room for what a rule looks at, beside that of every list scheduler."""
+class Starts(NamedTuple):
+    """Where and when the op at hand could start."""
 
-    candidate: IntArray  # [N]
-    readers: IntArray  # [N] consumers that are not placed yet, edge by edge
-    ready_s: FloatArray  # [N, D] when the inputs of a candidate are there
-    work_s: FloatArray  # [D]
-    start_s: FloatArray  # [D] of the op at hand
-    input_bytes: FloatArray  # [D] of the op at hand
-    sent_s: FloatArray  # [D]
-    share: FloatArray  # [D] of memory, with the op at hand
-    gap: IntArray  # [D] the idle time that the op at hand would take
+    start_s: FloatArray  # [D]
+    gap: IntArray  # [D] the idle time that it would take
     able: BoolArray  # [D]
-
-    @staticmethod
-    def of(tables: Tables) -> Work:
-        """Room for one schedule."""
-        n, d = tables.time_s.shape
-        return Work(
-            candidate=np.zeros(n, np.int64),
-            readers=np.diff(tables.out_first),
-            ready_s=np.zeros((n, d)),
-            work_s=np.zeros(d),
-            start_s=np.zeros(d),
-            input_bytes=np.zeros(d),
-            sent_s=np.zeros(d),
-            share=np.zeros(d),
-            gap=np.zeros(d, np.int64),
-            able=np.zeros(d, np.bool_),
-        )
 
 
 @bare
-def schedule_by_rule(t: Tables, rule: Rule, room: Room, idle: IdleTime, w: Work) -> None:
+def schedule_by_rule(t: Tables, rule: Rule, room: Room, idle: IdleTime, w: Outlook, at: Starts) -> None:
     """Take the candidate of the largest score and place it on the device of the largest score, until all are placed.
 
     Near O(N (C + D) + E D) for C candidates at a time.
@@ -221,25 +209,20 @@ def schedule_by_rule(t: Tables, rule: Rule, room: Room, idle: IdleTime, w: Work)
             count += 1
     for turn in range(len(room.device)):
         v = _select(t, rule, room, w, count)
-        count -= 1
-        _look(t, room, idle, w, v)
-        _permit(t, rule, w, v)
-        d = _place(t, rule, room, w, v)
-        occupy(idle, d, w.gap[d], w.start_s[d], w.start_s[d] + t.time_s[v, d] + t.op_overhead_s)
-        _settle(t, room, w, v, d)
+        look(t, room, w, v)
+        permit(t, w, v, rule.most_memory, at.able)
+        for d in range(len(room.free_s)):
+            if t.time_s[v, d] < np.inf:
+                at.start_s[d], at.gap[d] = earliest(idle, d, w.ready_s[v, d], t.time_s[v, d], t.op_overhead_s)
+        d = _place(t, rule, room, w, at, v)
+        occupy(idle, d, at.gap[d], at.start_s[d], at.start_s[d] + t.time_s[v, d] + t.op_overhead_s)
+        settle_and_free(t, room, w, v, d, at.start_s[d])
         room.sequence[turn] = v
-        for k in range(t.out_first[v], t.out_first[v + 1]):
-            u = t.out_op[k]
-            room.waiting[u] -= 1
-            if room.waiting[u] == 0:
-                for i in range(len(room.free_s)):
-                    w.ready_s[u, i] = arrival_s(t, u, i, room.device, room.end_s)
-                w.candidate[count] = u
-                count += 1
+        count = offer(t, room, w, v, count - 1)
 
 
 @inlined
-def _select(t: Tables, rule: Rule, room: Room, w: Work, count: int) -> int:
+def _select(t: Tables, rule: Rule, room: Room, w: Outlook, count: int) -> int:
     """Take the candidate of the largest score off the list; ties by op index."""
     first_s, first_end_s, at, highest = np.inf, np.inf, 0, -np.inf
     for i in range(count):
@@ -260,7 +243,7 @@ def _select(t: Tables, rule: Rule, room: Room, w: Work, count: int) -> int:
 
 
 @inlined
-def _soonest(t: Tables, room: Room, w: Work, v: int) -> tuple[float, float, float]:
+def _soonest(t: Tables, room: Room, w: Outlook, v: int) -> tuple[float, float, float]:
     """Earliest start of v behind all that devices have, its earliest end, and that on the second best device."""
     start_s, end_s, second_s = np.inf, np.inf, np.inf
     for d in range(len(room.free_s)):
@@ -273,62 +256,29 @@ def _soonest(t: Tables, room: Room, w: Work, v: int) -> tuple[float, float, floa
 
 
 @inlined
-def _look(t: Tables, room: Room, idle: IdleTime, w: Work, v: int) -> None:
-    """When devices could start v, what they hold of its inputs and of their memory."""
-    received = 0.0
-    for d in range(len(room.free_s)):
-        w.input_bytes[d] = w.sent_s[d] = 0.0
-        if t.time_s[v, d] < np.inf:
-            w.start_s[d], w.gap[d] = earliest(idle, d, w.ready_s[v, d], t.time_s[v, d], t.op_overhead_s)
-    for k in range(t.in_first[v], t.in_first[v + 1]):
-        home = room.device[t.in_op[k]]
-        received += t.in_bytes[k]
-        w.input_bytes[home] += t.in_bytes[k]
-        for d in range(len(room.free_s)):
-            w.sent_s[d] += t.latency_s[home, d] + t.in_bytes[k] / t.bandwidth_bytes_per_s[home, d]
-    for d in range(len(room.free_s)):
-        held = room.held_bytes[d] + received - w.input_bytes[d] + t.weight_bytes[v] + t.output_bytes[v]
-        w.share[d] = held / max(t.memory_bytes[d], 1.0)
-        w.input_bytes[d] = w.input_bytes[d] / received if received > 0.0 else 0.0
-
-
-@inlined
-def _permit(t: Tables, rule: Rule, w: Work, v: int) -> None:
-    """Mark the devices that support v and have room for it; where none has, the one that v would overfill least."""
-    roomiest, is_able = -1, False
-    for d in range(len(w.able)):
-        w.able[d] = t.time_s[v, d] < np.inf and w.share[d] <= rule.most_memory
-        is_able = is_able or w.able[d]
-        if t.time_s[v, d] < np.inf and (roomiest < 0 or w.share[d] < w.share[roomiest]):
-            roomiest = d
-    if not is_able:
-        w.able[roomiest] = True
-
-
-@inlined
-def _place(t: Tables, rule: Rule, room: Room, w: Work, v: int) -> int:
+def _place(t: Tables, rule: Rule, room: Room, w: Outlook, at: Starts, v: int) -> int:
     """The device of the largest score; ties by ``device_order``."""
     first_s, end_s, way_s, least_s, free_s = np.inf, np.inf, np.inf, np.inf, np.inf
-    for d in range(len(w.able)):
+    for d in range(len(at.able)):
         free_s = min(free_s, room.free_s[d])
-        if w.able[d]:
-            first_s, least_s = min(first_s, w.start_s[d]), min(least_s, t.time_s[v, d])
-            end_s = min(end_s, w.start_s[d] + t.time_s[v, d])
-            way_s = min(way_s, w.start_s[d] + t.time_s[v, d] + rule.tail_s[v, d])
+        if at.able[d]:
+            first_s, least_s = min(first_s, at.start_s[d]), min(least_s, t.time_s[v, d])
+            end_s = min(end_s, at.start_s[d] + t.time_s[v, d])
+            way_s = min(way_s, at.start_s[d] + t.time_s[v, d] + rule.tail_s[v, d])
     best, highest = -1, -np.inf
     for d in rule.device_order:
-        if not w.able[d]:
+        if not at.able[d]:
             continue
-        here_s, unit_s = w.start_s[d] + t.time_s[v, d], rule.op_s
-        score = _weighed(rule, v, 0, min((w.start_s[d] - first_s) / unit_s, MOST))
+        here_s, unit_s = at.start_s[d] + t.time_s[v, d], rule.op_s
+        score = _weighed(rule, v, 0, min((at.start_s[d] - first_s) / unit_s, MOST))
         score += _weighed(rule, v, 1, min((here_s - end_s) / unit_s, MOST))
         score += _weighed(rule, v, 2, min((here_s + rule.tail_s[v, d] - way_s) / unit_s, MOST))
         score += _weighed(rule, v, 3, min((t.time_s[v, d] - least_s) / unit_s, MOST))
         score += _weighed(rule, v, 4, min(w.sent_s[d] / unit_s, MOST))
-        score += rule.device[0, 5] * w.input_bytes[d]
+        score += rule.device[0, 5] * w.input_share[d]
         score += rule.device[0, 6] * min((room.free_s[d] - free_s) / unit_s, MOST)
         score += rule.device[0, 7] * w.work_s[d] / rule.length_s
-        score += rule.device[0, 8] * min(w.share[d], MOST)
+        score += rule.device[0, 8] * min(w.memory[d], MOST)
         score += rule.device[0, 9] * max(min((w.ready_s[v, d] - room.free_s[d]) / unit_s, MOST), -MOST)
         if best < 0 or score > highest:
             best, highest = d, score
@@ -339,20 +289,6 @@ def _place(t: Tables, rule: Rule, room: Room, w: Work, v: int) -> int:
 def _weighed(rule: Rule, v: int, f: int, value: float) -> float:
     weight: float = rule.device[0, f] + rule.device[1, f] * rule.factor[v, 0] + rule.device[2, f] * rule.factor[v, 1]
     return weight * value
-
-
-@inlined
-def _settle(t: Tables, room: Room, w: Work, v: int, d: int) -> None:
-    """v runs on its device; results that nothing waits for any more are freed."""
-    settle(t, room, v, d, w.start_s[d])
-    w.work_s[d] += t.time_s[v, d]
-    if w.readers[v] > 0:
-        room.held_bytes[d] += t.output_bytes[v]
-    for k in range(t.in_first[v], t.in_first[v + 1]):
-        u = t.in_op[k]
-        w.readers[u] -= 1
-        if w.readers[u] == 0:
-            room.held_bytes[room.device[u]] -= t.output_bytes[u]
 
 
 @bare

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
+from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.ir.kernels import bare, inlined, inner, run
 from hsdag.runtime.problem.tables import Tables, arrival_s
 from hsdag.runtime.simulator.machine import ENTRY, Records, pop, push
@@ -248,3 +248,84 @@ def settle(t: Tables, room: Room, v: int, d: int, start_s: float) -> None:
     room.end_s[v] = start_s + t.time_s[v, d]
     room.held_bytes[d] += t.weight_bytes[v]
     room.free_s[d] = max(room.free_s[d], room.end_s[v] + t.op_overhead_s)
+
+
+class Outlook(NamedTuple):
+    """What a learned scheduler looks at before it places an op, beside the ``Room`` of every list scheduler.
+
+    There, ``held_bytes`` are weights, and results that ops wait for which are not placed yet.
+    """
+
+    candidate: IntArray  # [N] ops whose inputs are placed
+    readers: IntArray  # [N] consumers that are not placed yet, edge by edge
+    ready_s: FloatArray  # [N, D] when the inputs of a candidate are there
+    work_s: FloatArray  # [D] of the ops on a device
+    sent_s: FloatArray  # [D] of transfers to a device, for the op at hand
+    input_share: FloatArray  # [D] of the op at hand
+    memory: FloatArray  # [D] share that is taken with the op at hand
+
+    @staticmethod
+    def of(tables: Tables) -> Outlook:
+        """Room for one schedule."""
+        n, d = tables.time_s.shape
+        candidate, each = np.zeros(n, np.int64), [np.zeros(d) for _ in range(4)]
+        return Outlook(candidate, np.diff(tables.out_first), np.zeros((n, d)), *each)
+
+
+@inlined
+def offer(t: Tables, room: Room, w: Outlook, v: int, count: int) -> int:
+    """v is placed: add the ops that waited for it alone to the ``count`` candidates; how many there are then."""
+    for k in range(t.out_first[v], t.out_first[v + 1]):
+        u = t.out_op[k]
+        room.waiting[u] -= 1
+        if room.waiting[u] == 0:
+            for d in range(len(room.free_s)):
+                w.ready_s[u, d] = arrival_s(t, u, d, room.device, room.end_s)
+            w.candidate[count] = u
+            count += 1
+    return count
+
+
+@inlined
+def look(t: Tables, room: Room, w: Outlook, v: int) -> None:
+    """Gather what devices hold of v's inputs and of their memory."""
+    received = 0.0
+    for d in range(len(room.free_s)):
+        w.input_share[d] = w.sent_s[d] = 0.0
+    for k in range(t.in_first[v], t.in_first[v + 1]):
+        home = room.device[t.in_op[k]]
+        received += t.in_bytes[k]
+        w.input_share[home] += t.in_bytes[k]
+        for d in range(len(room.free_s)):
+            w.sent_s[d] += t.latency_s[home, d] + t.in_bytes[k] / t.bandwidth_bytes_per_s[home, d]
+    for d in range(len(room.free_s)):
+        held = room.held_bytes[d] + received - w.input_share[d] + t.weight_bytes[v] + t.output_bytes[v]
+        w.memory[d] = held / max(t.memory_bytes[d], 1.0)
+        w.input_share[d] = w.input_share[d] / received if received > 0.0 else 0.0
+
+
+@inlined
+def permit(t: Tables, w: Outlook, v: int, most_memory: float, able: BoolArray) -> None:
+    """Mark the devices that support v and have room for it; where none has, the one that v would overfill least."""
+    roomiest, is_able = -1, False
+    for d in range(len(able)):
+        able[d] = t.time_s[v, d] < np.inf and w.memory[d] <= most_memory
+        is_able = is_able or able[d]
+        if t.time_s[v, d] < np.inf and (roomiest < 0 or w.memory[d] < w.memory[roomiest]):
+            roomiest = d
+    if not is_able:
+        able[roomiest] = True
+
+
+@inlined
+def settle_and_free(t: Tables, room: Room, w: Outlook, v: int, d: int, start_s: float) -> None:
+    """v starts on device d at ``start_s``; results that no op waits for any more leave room."""
+    settle(t, room, v, d, start_s)
+    w.work_s[d] += t.time_s[v, d]
+    if w.readers[v] > 0:
+        room.held_bytes[d] += t.output_bytes[v]
+    for k in range(t.in_first[v], t.in_first[v + 1]):
+        u = t.in_op[k]
+        w.readers[u] -= 1
+        if w.readers[u] == 0:
+            room.held_bytes[room.device[u]] -= t.output_bytes[u]

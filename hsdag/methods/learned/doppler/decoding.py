@@ -17,9 +17,9 @@ from numpy.typing import NDArray
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.ir.kernels import bare, inlined
+from hsdag.methods.lists.schedule import Outlook, Room, look, offer, permit, settle_and_free
 from hsdag.runtime.machine.usable import in_parts, usable_cpus
 from hsdag.runtime.problem.tables import Tables, lengths_of
-from hsdag.runtime.simulator.machine import Records
 
 Float32Array = NDArray[np.float32]
 A = TypeVar("A", torch.Tensor, Float32Array)
@@ -45,38 +45,6 @@ class Rules(NamedTuple):
     heat: tuple[float, float] = (1.0, 1.0)  # of selection, of placement
     share: tuple[float, float] = (0.0, 0.0)
     is_mean: bool = False  # embeddings of the ops on a device count by their mean, not by their sum
-
-
-OP = np.dtype(
-    [
-        ("start_s", "f8"),
-        ("end_s", "f8"),
-        ("home", "i8"),  # its device
-        ("weight", "f8"),  # of a candidate in the draw
-        ("waiting", "i8"),  # inputs that are not placed yet
-        ("readers", "i8"),  # consumers that are not placed yet, edge by edge
-    ],
-    align=True,
-)
-DEVICE = np.dtype(
-    [
-        ("free_s", "f8"),  # end of its last op
-        ("work_s", "f8"),  # of its ops
-        ("held_bytes", "f8"),  # weights of its ops, and results that ops wait for which are not placed yet
-        ("count", "i8"),  # of its ops
-        ("ready_s", "f8"),  # for the op at hand: when its inputs are there
-        ("sent_s", "f8"),  # transfers of them
-        ("input_bytes", "f8"),  # of them that are on the device
-        ("input_share", "f8"),
-        ("began_s", "f8"),  # earliest start of a producer
-        ("ended_s", "f8"),  # latest end of a producer
-        ("made_s", "f8"),  # work of producers
-        ("memory", "f8"),  # share of it that is taken with the op
-        ("logit", "f8"),
-        ("weight", "f8"),
-    ],
-    align=True,
-)
 
 
 class Episodes(NamedTuple):
@@ -126,9 +94,15 @@ class Decoder(NamedTuple):
     rules: Rules
     length_s: float  # of a balanced schedule
     mean_s: float  # of an op
-    ops: Records  # [N] OP
-    devices: Records  # [D] DEVICE
-    candidate: IntArray  # [N]
+    room: Room
+    w: Outlook
+    chance: FloatArray  # [N] weight of a candidate in the draw
+    num_placed: IntArray  # [D] ops on a device
+    began_s: FloatArray  # [D] earliest start of a producer of the op at hand
+    ended_s: FloatArray  # [D] latest end of one
+    made_s: FloatArray  # [D] their work
+    logit: FloatArray  # [D]
+    weight: FloatArray  # [D] of a device in the draw
     taken: Float32Array  # [D, K] contributions of the ops on a device
     hidden: Float32Array  # [H]
     total: Float32Array  # [K]
@@ -143,47 +117,41 @@ def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes
     t = c.t
     for b in range(len(random)):
         unit, count = 0.0, _begin(c)
-        for step in range(len(c.ops)):
+        for step in range(len(c.chance)):
             unit, total = _weigh_candidates(c, unit, count)
             v = _select(c, found, b, step, count, total, -1.0 if is_forced else random[b, step, 0])
             count -= 1
             _look(c, v)
-            _permit(c, v, found.able[b, step])
+            permit(t, c.w, v, 1.0, found.able[b, step])
             _describe(c, v, found.features[b, step])
             home = _place(c, v, found, b, step, -1.0 if is_forced else random[b, step, 1])
             _settle(c, v, home)
-            for k in range(t.out_first[v], t.out_first[v + 1]):
-                u = t.out_op[k]
-                c.ops[u].waiting -= 1
-                if c.ops[u].waiting == 0:
-                    found.ready[b, u] = step + 1
-                    count = _add(c, unit, count, u)
+            before, count = count, offer(t, c.room, c.w, v, count)
+            for i in range(before, count):
+                found.ready[b, c.w.candidate[i]] = step + 1
+                _rate(c, unit, c.w.candidate[i])
 
 
 @inlined
 def _begin(c: Decoder) -> int:
     """Clear what an episode is decoded in; ops without inputs are the first candidates, which are counted."""
     c.taken[:] = 0.0
-    for d in range(len(c.devices)):
-        c.devices[d].free_s = 0.0
-        c.devices[d].work_s = 0.0
-        c.devices[d].held_bytes = 0.0
-        c.devices[d].count = 0
-    count = 0
-    for v in range(len(c.ops)):
-        c.ops[v].waiting = c.t.in_first[v + 1] - c.t.in_first[v]
-        c.ops[v].readers = c.t.out_first[v + 1] - c.t.out_first[v]
-        if c.ops[v].waiting == 0:
-            count = _add(c, 0.0, count, v)
+    c.room.free_s[:] = c.room.held_bytes[:] = c.w.work_s[:] = 0.0
+    c.num_placed[:] = count = 0
+    for v in range(len(c.chance)):
+        c.room.waiting[v] = c.t.in_first[v + 1] - c.t.in_first[v]
+        c.w.readers[v] = c.t.out_first[v + 1] - c.t.out_first[v]
+        if c.room.waiting[v] == 0:
+            c.w.candidate[count] = v
+            _rate(c, 0.0, v)
+            count += 1
     return count
 
 
 @inlined
-def _add(c: Decoder, unit: float, count: int, v: int) -> int:
-    """v is one of the candidates, of which there are ``count``; its weight is 1 for a score of ``unit``."""
-    c.candidate[count] = v
-    c.ops[v].weight = np.exp((c.s.select[v] - unit) / c.rules.heat[0])
-    return count + 1
+def _rate(c: Decoder, unit: float, v: int) -> None:
+    """The weight of candidate v, 1 for a score of ``unit``."""
+    c.chance[v] = np.exp((c.s.select[v] - unit) / c.rules.heat[0])
 
 
 @inlined
@@ -191,14 +159,14 @@ def _weigh_candidates(c: Decoder, unit: float, count: int) -> tuple[float, float
     """The unit and the sum of the candidates' weights: another unit where the sum is too small or too large for it."""
     total = 0.0
     for i in range(count):
-        total += c.ops[c.candidate[i]].weight
+        total += c.chance[c.w.candidate[i]]
     if not LEAST <= total < np.inf:
         unit, total = -np.inf, 0.0
         for i in range(count):
-            unit = max(unit, c.s.select[c.candidate[i]])
+            unit = max(unit, c.s.select[c.w.candidate[i]])
         for i in range(count):
-            _add(c, unit, i, c.candidate[i])
-            total += c.ops[c.candidate[i]].weight
+            _rate(c, unit, c.w.candidate[i])
+            total += c.chance[c.w.candidate[i]]
     return unit, total
 
 
@@ -209,88 +177,61 @@ def _select(c: Decoder, found: Episodes, b: int, step: int, count: int, total: f
     left = random
     while left >= 0.0 and at + 1 < count:
         at += 1
-        left -= scale * c.ops[c.candidate[at]].weight + share
+        left -= scale * c.chance[c.w.candidate[at]] + share
     if random < 0.0:
         at = 0
-        while c.candidate[at] != found.order[b, step]:
+        while c.w.candidate[at] != found.order[b, step]:
             at += 1
-    v: int = c.candidate[at]
-    found.log_p[b, step, 0] = np.log(scale * c.ops[v].weight + share)
+    v: int = c.w.candidate[at]
+    found.log_p[b, step, 0] = np.log(scale * c.chance[v] + share)
     found.order[b, step] = v
-    c.candidate[at] = c.candidate[count - 1]
+    c.w.candidate[at] = c.w.candidate[count - 1]
     return v
 
 
 @inlined
 def _look(c: Decoder, v: int) -> None:
-    """Gather what the devices hold of v's inputs and of their memory, and when the inputs would be there."""
-    t, received = c.t, 0.0
-    for d in range(len(c.devices)):
-        c.devices[d].ready_s = 0.0
-        c.devices[d].sent_s = 0.0
-        c.devices[d].input_bytes = 0.0
-        c.devices[d].began_s = np.inf
-        c.devices[d].ended_s = 0.0
-        c.devices[d].made_s = 0.0
-    for k in range(t.in_first[v], t.in_first[v + 1]):
-        u = t.in_op[k]
-        home, start_s, end_s = c.ops[u].home, c.ops[u].start_s, c.ops[u].end_s
-        for d in range(len(c.devices)):
-            link_s = t.latency_s[home, d] + t.in_bytes[k] / t.bandwidth_bytes_per_s[home, d]
-            c.devices[d].ready_s = max(c.devices[d].ready_s, end_s + link_s)
-            c.devices[d].sent_s += link_s
-        received += t.in_bytes[k]
-        c.devices[home].input_bytes += t.in_bytes[k]
-        c.devices[home].began_s = min(c.devices[home].began_s, start_s)
-        c.devices[home].ended_s = max(c.devices[home].ended_s, end_s)
-        c.devices[home].made_s += end_s - start_s
-    for d in range(len(c.devices)):
-        held = c.devices[d].held_bytes + received - c.devices[d].input_bytes + t.weight_bytes[v] + t.output_bytes[v]
-        c.devices[d].memory = held / max(t.memory_bytes[d], 1.0)
-        c.devices[d].input_share = c.devices[d].input_bytes / received if received > 0.0 else 0.0
-
-
-@inlined
-def _permit(c: Decoder, v: int, able: BoolArray) -> None:
-    """Mark the devices that support v and have room for it; where none has, the one that v would overfill least."""
-    roomiest, is_able = -1, False
-    for d in range(len(able)):
-        able[d] = c.t.time_s[v, d] < np.inf and c.devices[d].memory <= 1.0
-        is_able = is_able or able[d]
-        if c.t.time_s[v, d] < np.inf and (roomiest < 0 or c.devices[d].memory < c.devices[roomiest].memory):
-            roomiest = d
-    if not is_able:
-        able[roomiest] = True
+    """Gather what devices hold of v's inputs and of their memory, and when the producers there ran."""
+    look(c.t, c.room, c.w, v)
+    for d in range(len(c.num_placed)):
+        c.began_s[d] = np.inf
+        c.ended_s[d] = c.made_s[d] = 0.0
+    for k in range(c.t.in_first[v], c.t.in_first[v + 1]):
+        u = c.t.in_op[k]
+        home, start_s, end_s = c.room.device[u], c.room.start_s[u], c.room.end_s[u]
+        c.began_s[home] = min(c.began_s[home], start_s)
+        c.ended_s[home] = max(c.ended_s[home], end_s)
+        c.made_s[home] += end_s - start_s
 
 
 @inlined
 def _describe(c: Decoder, v: int, x: Float32Array) -> None:
     """Fill the features ``x`` [D, F] of the devices for op v."""
-    length_s, mean_s = c.length_s, c.mean_s
+    length_s, mean_s, room, w = c.length_s, c.mean_s, c.room, c.w
     first_s, first_end_s, first_free_s, least_s = np.inf, np.inf, np.inf, np.inf
     for d in range(len(x)):
-        time_s, start_s = c.t.time_s[v, d], max(c.devices[d].free_s, c.devices[d].ready_s)
-        first_free_s = min(first_free_s, c.devices[d].free_s)
+        time_s, start_s = c.t.time_s[v, d], max(room.free_s[d], w.ready_s[v, d])
+        first_free_s = min(first_free_s, room.free_s[d])
         if time_s < np.inf:
             first_s, first_end_s = min(first_s, start_s), min(first_end_s, start_s + time_s)
             least_s = min(least_s, time_s)
     for d in range(len(x)):
-        device, time_s = c.devices[d], min(c.t.time_s[v, d], MOST * (least_s + mean_s))
-        start_s = max(device.free_s, device.ready_s)
-        x[d, 0] = device.work_s / length_s
-        x[d, 1] = device.made_s / length_s
-        x[d, 2] = device.began_s / length_s if device.began_s < np.inf else 0.0
-        x[d, 3] = device.ended_s / length_s
+        time_s = min(c.t.time_s[v, d], MOST * (least_s + mean_s))
+        start_s = max(room.free_s[d], w.ready_s[v, d])
+        x[d, 0] = w.work_s[d] / length_s
+        x[d, 1] = c.made_s[d] / length_s
+        x[d, 2] = c.began_s[d] / length_s if c.began_s[d] < np.inf else 0.0
+        x[d, 3] = c.ended_s[d] / length_s
         x[d, 4] = start_s / length_s
         if x.shape[1] > PAPER_FEATURES:
             x[d, 5] = min((start_s - first_s) / mean_s, MOST)
             x[d, 6] = min((start_s + time_s - first_end_s) / mean_s, MOST)
             x[d, 7] = min((time_s - least_s) / mean_s, MOST)
-            x[d, 8] = device.input_share
-            x[d, 9] = min((device.free_s - first_free_s) / mean_s, MOST)
-            x[d, 10] = min(device.memory, MOST)
-            x[d, 11] = max(min((device.ready_s - device.free_s) / mean_s, MOST), -MOST)
-            x[d, 12] = min(device.sent_s / mean_s, MOST)
+            x[d, 8] = w.input_share[d]
+            x[d, 9] = min((room.free_s[d] - first_free_s) / mean_s, MOST)
+            x[d, 10] = min(w.memory[d], MOST)
+            x[d, 11] = max(min((w.ready_s[v, d] - room.free_s[d]) / mean_s, MOST), -MOST)
+            x[d, 12] = min(w.sent_s[d] / mean_s, MOST)
 
 
 @inlined
@@ -301,19 +242,19 @@ def _place(c: Decoder, v: int, found: Episodes, b: int, step: int, random: float
     for d in range(len(able)):
         if able[d]:
             num_able += 1
-            c.devices[d].logit = _logit(c, v, d, x[d])
-            highest = max(highest, c.devices[d].logit)
+            c.logit[d] = _logit(c, v, d, x[d])
+            highest = max(highest, c.logit[d])
     for d in range(len(able)):
-        c.devices[d].weight = np.exp((c.devices[d].logit - highest) / c.rules.heat[1]) if able[d] else 0.0
-        total += c.devices[d].weight
+        c.weight[d] = np.exp((c.logit[d] - highest) / c.rules.heat[1]) if able[d] else 0.0
+        total += c.weight[d]
     scale, share = (1.0 - c.rules.share[1]) / total, c.rules.share[1] / num_able
     home: int = found.home[b, step]
     for d in range(len(able)):
-        p = scale * c.devices[d].weight + share
+        p = scale * c.weight[d] + share
         if able[d] and p > 0.0 and left >= 0.0:
             home = d
             left -= p
-    found.log_p[b, step, 1] = np.log(scale * c.devices[home].weight + share)
+    found.log_p[b, step, 1] = np.log(scale * c.weight[home] + share)
     found.home[b, step] = home
     return home
 
@@ -321,7 +262,7 @@ def _place(c: Decoder, v: int, found: Episodes, b: int, step: int, random: float
 @inlined
 def _logit(c: Decoder, v: int, d: int, x: Float32Array) -> float:
     """LeakyReLU of the sum of all contributions, times the last layer (eq. 6 and 7)."""
-    s, scale = c.s, np.float32(1.0 / max(c.devices[d].count, 1) if c.rules.is_mean else 1.0)
+    s, scale = c.s, np.float32(1.0 / max(c.num_placed[d], 1) if c.rules.is_mean else 1.0)
     for k in range(len(c.total)):
         c.total[k] = s.node[v, k] + c.taken[d, k] * scale
     for h in range(len(c.hidden)):
@@ -343,24 +284,11 @@ def _logit(c: Decoder, v: int, d: int, x: Float32Array) -> float:
 
 @inlined
 def _settle(c: Decoder, v: int, home: int) -> None:
-    """v runs on its device behind all that is there; results that no op waits for any more leave room."""
-    t, start_s = c.t, max(c.devices[home].free_s, c.devices[home].ready_s)
-    c.ops[v].home = home
-    c.ops[v].start_s = start_s
-    c.ops[v].end_s = start_s + t.time_s[v, home]
-    c.devices[home].free_s = start_s + t.time_s[v, home] + t.op_overhead_s
-    c.devices[home].work_s += t.time_s[v, home]
-    c.devices[home].held_bytes += t.weight_bytes[v]
-    c.devices[home].count += 1
+    """v runs on its device behind all that is there."""
+    settle_and_free(c.t, c.room, c.w, v, home, max(c.room.free_s[home], c.w.ready_s[v, home]))
+    c.num_placed[home] += 1
     for k in range(len(c.total)):
         c.taken[home, k] += c.s.seen[v, k]
-    if c.ops[v].readers > 0:
-        c.devices[home].held_bytes += t.output_bytes[v]
-    for k in range(t.in_first[v], t.in_first[v + 1]):
-        u = t.in_op[k]
-        c.ops[u].readers -= 1
-        if c.ops[u].readers == 0:
-            c.devices[c.ops[u].home].held_bytes -= t.output_bytes[u]
 
 
 def decode(
@@ -391,9 +319,15 @@ def decode(
             scores,
             rules,
             *lengths_of(tables),
-            ops=np.zeros(n, OP),
-            devices=np.zeros(d, DEVICE),
-            candidate=np.zeros(n, np.int64),
+            room=Room.of(tables),
+            w=Outlook.of(tables),
+            chance=np.zeros(n),
+            num_placed=np.zeros(d, np.int64),
+            began_s=np.zeros(d),
+            ended_s=np.zeros(d),
+            made_s=np.zeros(d),
+            logit=np.zeros(d),
+            weight=np.zeros(d),
             taken=np.zeros((d, k), np.float32),
             hidden=np.zeros(h, np.float32),
             total=np.zeros(k, np.float32),
