@@ -38,7 +38,7 @@ def place(
     start: str | Path | Placement | None = None,
     reward: str | None = None,
     objective: str = "latency",
-    executor: str = "hetero",
+    executor: str = "auto",
     budget: str | float = "60s",
     max_evaluations: int | None = None,
     candidate_limit: str | float = "120s",

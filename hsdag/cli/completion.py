@@ -24,6 +24,7 @@ def _names(module: str, name: str) -> Callable[[], list[str]]:
 methods = _names("methods.names", "method_names")
 objectives = _names("runtime.objectives", "objective_names")
 executors = _names("ir.placement.placement", "ExecutorName")
+executor_choices = _names("ir.placement.placement", "ExecutorChoice")
 executions = _names("runtime.problem.semantics", "Execution")
 orders = _names("runtime.problem.semantics", "Order")
 links = _names("runtime.problem.semantics", "Links")

@@ -115,7 +115,9 @@ _TAKEN: dict[str, Callable[[str], Any]] = {
         Path | None, "Begin with a placement; the answer is never found to be slower.", metavar="PLACEMENT"
     ),
     "executor": _option(
-        str, "What runs the placed model: hetero, work-conserving or cuda.", autocompletion=completion.executors
+        str,
+        "What runs the placed model: hetero, work-conserving or cuda; auto compares the first two.",
+        autocompletion=completion.executor_choices,
     ),
     "reward": _option(str | None, "measured, simulated or hybrid (the default).", autocompletion=completion.rewards),
     "fresh": _option(bool, "Profile again and ignore the cache."),

@@ -43,12 +43,14 @@ class Exporter:
     say, PlacementError when the model is another one, and OutputError when a file cannot be written.
 
     ``suffixes`` are the endings that the output may have, any where there are none; ``beside`` are suffixes of the
-    files that are written beside the output, in place of its own. Placements ``for_openvino`` alone name no CUDA GPUs.
+    files that are written beside the output, in place of its own. Placements ``for_openvino`` alone name no CUDA GPUs;
+    only what ``takes_copies`` is written for placements that copy the model.
     """
 
     write: Write
     needs_model: bool = False
     for_openvino: bool = False
+    takes_copies: bool = False
     suffixes: Sequence[str] = ()
     beside: Sequence[str] = ()
 
@@ -108,6 +110,8 @@ def export_placement(
         if model is None:
             raise OptionError(f"--format {format} needs the model that the placement divides: name it with --model")
         model, placement = divided(model, placement)
+    if placement.copies and not exporter.takes_copies:
+        raise OptionError(f"--format {format} cannot say that a model is copied: use json, ir, python or ovms")
     if exporter.for_openvino:
         placement.check_openvino()
     return exporter.write(placement, ModelSource(model, path, tell), out_path)

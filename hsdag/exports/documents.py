@@ -137,7 +137,7 @@ def _edges(graph: ComputationGraph, constraints: Colocation, parts: Partition) -
 
 
 EXPORTERS = {
-    "json": Exporter(document(lambda placement, _: placement.to_json())),
+    "json": Exporter(document(lambda placement, _: placement.to_json()), takes_copies=True),
     "csv": Exporter(document(csv_text)),
     "dot": Exporter(document(dot_text), needs_model=True),
     "affinity": Exporter(document(affinity_text), for_openvino=True),

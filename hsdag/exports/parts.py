@@ -18,7 +18,7 @@ import numpy as np
 import openvino as ov
 from pydantic import AfterValidator, Field
 
-from hsdag.exports.base import Exporter, ModelSource
+from hsdag.exports.base import Exporter, ModelSource, unplaced_clone
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OptionError
 from hsdag.ir.files import new_folder, parse_record, read_text
@@ -320,12 +320,15 @@ def _fed(port: ov.Output, name: str, source: TensorSource) -> PartInput:
 def write_pipeline(placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
     """A new folder with ``config.json``, ``MODEL_part_000/1/model.xml`` and so on, and the placement itself.
 
-    ``ovms --config_path FOLDER/config.json`` serves the parts, joined by a DAG pipeline, under the model's name. Raises
-    OptionError for a model that no pipeline of Model Server can run.
+    ``ovms --config_path FOLDER/config.json`` serves the parts, joined by a DAG pipeline, under the model's name; copies
+    of a whole model are served under a name each. Raises OptionError for a model that no pipeline of Model Server can
+    run.
     """
+    name = re.sub(r"[^\w.-]", "_", placement.model.name, flags=re.ASCII) or "model"
+    if placement.copies:
+        return _write_copies(placement, source, out_path, name)
     placed = _placed(placement, source)
     check_pipeline(placed)
-    name = re.sub(r"[^\w.-]", "_", placement.model.name, flags=re.ASCII) or "model"
     names = [f"{name}_part_{k:03d}" for k in range(len(placed.parts))]
     named = list(zip(placed.parts, names, strict=True))
     config = {
@@ -347,6 +350,25 @@ def write_pipeline(placement: Placement, source: ModelSource, out_path: Path) ->
         (folder / CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
         (folder / "placement.json").write_text(placement.to_json(), encoding="utf-8")
     files = (out_path / part_name / "1" / f"model.{kind}" for part_name in names for kind in ("xml", "bin"))
+    return [out_path / CONFIG, *files, out_path / "placement.json"]
+
+
+def _write_copies(placement: Placement, source: ModelSource, out_path: Path, name: str) -> list[Path]:
+    """The model once, and in ``config.json`` a served model for each copy, NAME_DEVICE, over the same files."""
+    assert source.model is not None
+    model, specs = unplaced_clone(placement, source.model), {device.name: device for device in placement.devices}
+    entries = []
+    for copy in placement.copies or ():
+        device = specs[copy.device]
+        given = {"name": f"{name}_{copy.device}", "base_path": name, "target_device": device.plugin}
+        properties = {"PERFORMANCE_HINT": "THROUGHPUT", **device.properties}
+        entries.append({"config": {**given, "nireq": copy.requests, "plugin_config": properties}})
+    with new_folder(out_path, "ovms") as folder:
+        (folder / name / "1").mkdir(parents=True)
+        ov.save_model(model, folder / name / "1" / "model.xml", compress_to_fp16=False)
+        (folder / CONFIG).write_text(json.dumps({"model_config_list": entries}, indent=1) + "\n", encoding="utf-8")
+        (folder / "placement.json").write_text(placement.to_json(), encoding="utf-8")
+    files = (out_path / name / "1" / f"model.{kind}" for kind in ("xml", "bin"))
     return [out_path / CONFIG, *files, out_path / "placement.json"]
 
 
@@ -388,4 +410,7 @@ def _data_item(source: TensorSource, names: list[str]) -> dict[str, str]:
     return {"node_name": REQUEST if source.part is None else names[source.part], "data_item": source.name}
 
 
-EXPORTERS = {"parts": Exporter(write_parts, needs_model=True), "ovms": Exporter(write_pipeline, needs_model=True)}
+EXPORTERS = {
+    "parts": Exporter(write_parts, needs_model=True),
+    "ovms": Exporter(write_pipeline, needs_model=True, takes_copies=True),
+}

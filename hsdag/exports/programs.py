@@ -23,6 +23,13 @@ SIDE_BY_SIDE = '''def compiled_model(path):
     print(f"subgraphs: {len(compiled.cut.subgraphs)}")
     return compiled
 '''
+COPIED = '''def compiled_model(path):
+    """The copies of the model, used as one; each inference runs on the one that should end it first."""
+    core = ov.Core()
+    compiled = hsdag.Placement.model_validate(PLACEMENT).compile(core, core.read_model(path))
+    print(f"copies: {len(compiled.copies)}")
+    return compiled
+'''
 """In a script, in place of what it does for HETERO between two lines COMPILING."""
 
 
@@ -47,7 +54,10 @@ def write_python(placement: Placement, source: ModelSource, out_path: Path) -> l
     model = source.model and (unplaced_clone(placement, source.model) if is_cut_later else _placed(placement, source))
     before, for_hetero, after = SCRIPT.read_text(encoding="utf-8").split("# COMPILING\n")
     if is_cut_later:
-        text = before.replace("import openvino as ov", "import hsdag") + SIDE_BY_SIDE + after
+        imports, compiling = ("import hsdag", SIDE_BY_SIDE)
+        if placement.copies:
+            imports, compiling = ("import hsdag\nimport openvino as ov", COPIED)
+        text = before.replace("import openvino as ov", imports) + compiling + after
         data = f"PLACEMENT = {pformat(placement.model_dump(exclude_none=True), width=100, sort_dicts=False)}\n"
     else:
         text = before + for_hetero + after
@@ -132,7 +142,9 @@ def _cpp_device(spec: DeviceSpec) -> str:
 
 PROGRAM_FILES = (".xml", ".bin")
 EXPORTERS = {
-    "ir": Exporter(write_placed_ir, needs_model=True, for_openvino=True, suffixes=(".xml",), beside=(".bin",)),
-    "python": Exporter(write_python, for_openvino=True, suffixes=(".py",), beside=PROGRAM_FILES),
+    "ir": Exporter(
+        write_placed_ir, needs_model=True, for_openvino=True, takes_copies=True, suffixes=(".xml",), beside=(".bin",)
+    ),
+    "python": Exporter(write_python, for_openvino=True, takes_copies=True, suffixes=(".py",), beside=PROGRAM_FILES),
     "cpp": Exporter(write_cpp, for_openvino=True, suffixes=(".cpp", ".cc", ".cxx"), beside=PROGRAM_FILES),
 }

@@ -34,13 +34,14 @@ def speed_sentence(
     nearest: tuple[str, Ratio] | None = None,
     ignored: str | None = None,
     no_single: str = NO_SINGLE,
+    twin: tuple[str, str] = ("HETERO", "with the same placement"),
     takes: str = LATENCY.takes,
 ) -> str:
     """One sentence on the answer: a plan ``takes`` so many times as long, or as much of what the objective counts.
 
     ``ratio`` is that of the best single device, where there is one, else ``no_single`` is said; ``rivals`` are those of
-    OpenVINO's own choices, which are made without what is ``ignored``, ``over_twin`` is that of the same placement run
-    by HETERO, and ``over_start`` that of the placement to start with. ``nearest`` is the best of the other placements,
+    OpenVINO's own choices, which are made without what is ``ignored``, ``over_twin`` is that of what another executor
+    runs, whose name and placement ``twin`` says, and ``over_start`` that of the placement to start with. ``nearest`` is the best of the other placements,
     with how many times faster than the best single device it is. ``turned_down`` says why faster placements are not the
     answer; ``disallowed`` why other candidates, and the best single device, can be none; ``uncompared`` why no split
     was compared.
@@ -67,7 +68,7 @@ def speed_sentence(
         gain = f"{value:.1f}% faster (95% interval {low:.1f}% to {high:.1f}%)"
         clauses = [f"The placement is {gain} than the best single device, {best_single}"]
     if over_twin is not None:
-        clauses.append(f"HETERO takes {over_twin.value:.2f} {takes} with the same placement {_interval(over_twin)}")
+        clauses.append(f"{twin[0]} takes {over_twin.value:.2f} {takes} {twin[1]} {_interval(over_twin)}")
     if over_start is not None and over_start.value != 1.0:
         clauses.append(f"the one to start with takes {over_start.value:.2f} {takes} {_interval(over_start)}")
     elif over_start is not None:

@@ -17,7 +17,7 @@ import openvino as ov
 
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.colocation import held_bytes
-from hsdag.ir.placement.placement import Placement, SpeedupRecord
+from hsdag.ir.placement.placement import SPREAD_VERSION, CopyRecord, Placement, SpeedupRecord
 from hsdag.ir.shards.placed import sharded_fields
 from hsdag.placing.answer import (
     NO_SINGLE,
@@ -103,7 +103,7 @@ def run_place(
         pins=options.pins,
         objective=options.objective,
         candidate_limit_s=min(options.candidate_limit_s, max(options.budget_s, LEAST_CANDIDATE_LIMIT_S)),
-        executor=options.executor,
+        executor=options.search_executor,
     ) as session:
         left: Call[list[str]] = Call("left_to_openvino")
         types = session.client.call(left, options.candidate_limit_s) if session.is_on_torch else ()
@@ -169,9 +169,23 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     session, options, watcher, profile = search.session, search.options, search.watcher, search.profile
     watcher.on_phase("comparing the best with every baseline")
     interrupted, plans = watcher.should_stop(), plans_of(search)
-    placed = {name: session.placed(search.problem, plan, options.executor) for name, plan in plans.items()}
+    placed = {
+        name: session.placed(search.problem, plan, options.search_executor)
+        for name, plan in plans.items()
+        if plan in search.finalists
+    }
+    under_hetero = {
+        f"{UNDER_HETERO}{name}": session.placed(search.problem, plan)
+        for name, plan in plans.items()
+        if plan == search.under_hetero
+    }
+    placed = dict([*list(placed.items())[:1], *under_hetero.items(), *list(placed.items())[1:]])
     divided = {name: sharded_candidate(session, each) for name, each in search.shardings.items()}
-    predicted_s = min((each.predicted_s for each in search.shardings.values()), default=np.inf)
+    divided |= {name: copies.candidate(session) for name, copies in search.copies.items()}
+    predicted_s = min(
+        [each.predicted_s for each in search.shardings.values()] + [each.period_s for each in search.copies.values()],
+        default=np.inf,
+    )
     measured = [each.score.value for each in search.events if each.plan.is_split and each.score.failure is None]
     placed = {**divided, **placed} if predicted_s < min(measured, default=np.inf) else {**placed, **divided}
     baselines: dict[str, Candidate] = {}
@@ -222,7 +236,8 @@ class Outcome:
         self.session, self.options, self.problem = search.session, search.options, search.problem
         self.plans = plans_of(search)
         self.too_large = self.session.too_large(search.profile)
-        self.proposed = [*self.plans, *search.shardings]
+        under_hetero = [f"{UNDER_HETERO}{name}" for name, plan in self.plans.items() if plan == search.under_hetero]
+        self.proposed = [*self.plans, *under_hetero, *search.shardings, *search.copies]
 
     def result(self, placement_file: Path | None, answer: Candidate, *, interrupted: bool) -> PlaceResult:
         """The result; where the search is kept on disk, with a measured run of the answer if there is time for one."""
@@ -266,7 +281,8 @@ class Outcome:
         options, final, graph = self.options, self.final, self.session.graph
         ratio, versus, ops = final.ratios[final.answer], final.best_single, graph.canonical_names
         ranks, method, seed = None, options.method, options.seed
-        executor = options.executor if final.answer in self.proposed or self.session.is_on_torch else "hetero"
+        is_own = final.answer in self.proposed and not final.answer.startswith(UNDER_HETERO)
+        executor = options.search_executor if is_own or self.session.is_on_torch else "hetero"
         if final.answer in self.plans and (order := self.plans[final.answer].order) is not None:
             ranks = self.problem.expand(order).tolist()
         elif final.answer == START and options.start is not None:
@@ -278,6 +294,10 @@ class Outcome:
         if (sharding := self.search.shardings.get(final.answer)) is not None:
             fields = sharded_fields(sharding.regions, sharding.devices, graph, self.problem.devices)
             method = "shards"
+        elif (copies := self.search.copies.get(final.answer)) is not None:
+            counts = zip(copies.devices, final.opened[final.answer].requests, strict=True)
+            copied = tuple(CopyRecord(device=self.problem.devices[d], requests=count) for d, count in counts)
+            fields, method = {"version": SPREAD_VERSION, "affinity": {}, "copies": copied}, "copies"
         return Placement(
             **fields,
             model=self.session.model_record,
@@ -297,6 +317,7 @@ class Outcome:
 
     def _devices_of(self, name: str) -> list[str] | None:
         """[N] the device of every op of a placement; None for what is none."""
+        name = name.removeprefix(UNDER_HETERO)
         if name in self.plans:
             return [self.problem.devices[d] for d in self.problem.expand(self.plans[name].placement).tolist()]
         if name == START and self.options.start is not None:
@@ -332,7 +353,10 @@ class Outcome:
         """Ops per device of a candidate; empty where OpenVINO does not tell."""
         if name in self.search.shardings:
             return ops_by_device(self.session, self.search.shardings[name])
-        placed = self._devices_of(name.removeprefix(UNDER_HETERO))
+        if name in self.search.copies:
+            names = [self.problem.devices[d] for d in self.search.copies[name].devices]
+            return dict.fromkeys(names, self.session.graph.num_ops)
+        placed = self._devices_of(name)
         if placed is not None:
             return {device: placed.count(device) for device in self.problem.devices}
         shown = {device.openvino_name: device.name for device in self.session.devices.all}
@@ -348,7 +372,7 @@ class Outcome:
         final, session, comparison = self.final, self.session, self.final.comparison
         if len(session.devices.placed) == 1:
             return self._alone()
-        twin = f"{UNDER_HETERO}{final.answer}"
+        twin, words = self._other_executor()
         return speed_sentence(
             final.answer,
             final.best_single,
@@ -362,8 +386,20 @@ class Outcome:
             nearest=nearest_of(final, self.proposed),
             ignored=ignored(self.options),
             no_single="No device has the memory for the whole model" if self.too_large else NO_SINGLE,
+            twin=words,
             takes=self.options.objective.takes,
         )
+
+    def _other_executor(self) -> tuple[str, tuple[str, str]]:
+        """The candidate that another executor runs, which the answer is compared with, and the words for it."""
+        answer, compared = self.final.answer, self.final.comparison
+        if answer.startswith(UNDER_HETERO) and answer in self.proposed:
+            others = [n for n in self.proposed if n in compared.samples and not n.startswith(UNDER_HETERO)]
+            return compared.fastest(others) if others else answer, ("hsdag's own executor", "with its best placement")
+        if self.search.under_hetero is None or self.plans.get(answer) == self.search.under_hetero:
+            return f"{UNDER_HETERO}{answer}", ("HETERO", "with the same placement")
+        best = next(n for n in self.proposed if n.startswith(UNDER_HETERO))
+        return best if answer in self.proposed else "", ("HETERO", "with the placement that suits it best")
 
     def warnings(self) -> tuple[str, ...]:
         """What the answer leaves open: sentences without a full stop."""
@@ -399,6 +435,9 @@ class Outcome:
         """Weights and state by device, of the answer; empty where it is on a device that is not placed on."""
         if self.final.answer in self.search.shardings:
             return dict(weights_by_device(self.session, self.search.shardings[self.final.answer]))
+        if self.final.answer in self.search.copies:
+            chosen, whole = self.search.copies[self.final.answer].devices, float(self.session.graph.weight_bytes.sum())
+            return {name: whole if d in chosen else 0.0 for d, name in enumerate(self.problem.devices)}
         index, devices = {name: d for d, name in enumerate(self.problem.devices)}, self._answer_devices
         if not set(devices) <= set(index):
             return {}
@@ -453,7 +492,8 @@ def slow_devices(search: Search) -> set[str]:
 
 def plans_of(search: Search) -> dict[str, Plan]:
     """The finalists of a search by the names that they have in the comparison."""
-    return {f"placement {rank}": plan for rank, plan in enumerate(search.finalists, start=1)}
+    others = [] if search.under_hetero is None or search.under_hetero in search.finalists else [search.under_hetero]
+    return {f"placement {rank}": plan for rank, plan in enumerate([*search.finalists, *others], start=1)}
 
 
 def _versions() -> dict[str, str]:
@@ -471,11 +511,12 @@ def automatic_candidates(session: Session) -> dict[str, Candidate]:
     devices, candidates = session.devices, dict[str, Candidate]()
     if session.is_on_torch:
         return candidates
-    shown = {spec.openvino_name: spec.name for spec in devices.all}
+    shown, is_steady = {spec.openvino_name: spec.name for spec in devices.all}, session.model.objective.is_steady
     for target in automatic_targets(devices.placed, devices.rivals):
         mode, _, names = target.partition(":")
         label = ",".join(shown[name] for name in names.split(","))
-        candidates[f"{mode}:{label}"] = Candidate(target)
+        cumulative = {"PERFORMANCE_HINT": "CUMULATIVE_THROUGHPUT"} if is_steady and mode == "AUTO" else {}
+        candidates[f"{mode}:{label}"] = Candidate(target, properties=cumulative)
     return candidates
 
 

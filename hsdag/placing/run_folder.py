@@ -41,7 +41,7 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import Score
 from hsdag.scoring.policy_file import StateFile
 from hsdag.scoring.recording import Event
-from hsdag.search.options import EXECUTION, parse_executor, recorded_options
+from hsdag.search.options import EXECUTION, executor_of, parse_executor, recorded_options
 
 OPTIONS = "options"
 """The options of the command line, which ``hsdag place MODEL @FILE`` takes."""
@@ -246,8 +246,8 @@ class RunFolder:
 
     @property
     def executor(self) -> ExecutorName:
-        """What runs the placed model."""
-        return parse_executor(self.record.executor)
+        """What the search looked for placements for."""
+        return executor_of(parse_executor(self.record.executor))
 
     @cached_property
     def graph(self) -> ComputationGraph:

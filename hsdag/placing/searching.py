@@ -18,6 +18,7 @@ from hsdag.ir.processes import CandidateFailed
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Contribution, Result
 from hsdag.methods.sharding import Sharding
+from hsdag.placing.copies import Copies, proposed_copies
 from hsdag.placing.final import Verifier, check_of, comparison_s
 from hsdag.placing.limits import within_difference
 from hsdag.placing.run_folder import RunFolder, RunRecord
@@ -62,9 +63,10 @@ class Search:
 
     ``profile`` is what was measured of the model before, and ``unprofiled`` says why there is none where there should
     be one. ``costs`` follow from it, ``calibrated`` are they as the search's measurements left them. ``events`` are the
-    plans that were measured, ``num_simulated`` counts the others, ``finalists`` are those worth comparing, and
-    ``shardings`` ways to divide ops. ``compiling_s`` came before the search and is not part of the budget, which runs
-    from ``begin_s``; of it ``left_s`` were left when the search began, without those of the final comparison.
+    plans that were measured, ``num_simulated`` counts the others, and ``finalists`` are those worth comparing, with the
+    executor ``auto`` ``under_hetero`` as well; ``shardings`` are ways to divide ops, ``copies`` devices that get the
+    whole model each. ``compiling_s`` came before the search and is not part of the budget, which runs from ``begin_s``;
+    of it ``left_s`` were left when the search began, without those of the final comparison.
     """
 
     def __init__(
@@ -80,7 +82,9 @@ class Search:
         self.folder: RunFolder | None = None
         self.events: list[Event] = []
         self.num_simulated, self.finalists = 0, list[Plan]()
+        self.under_hetero: Plan | None = None
         self.shardings: dict[str, Sharding] = {}
+        self.copies: dict[str, Copies] = {}
         self.contributions: list[Contribution] = []
         self.search_s = self.compiling_s = self.left_s = 0.0
 
@@ -105,7 +109,7 @@ class Search:
             session.devices.placed,
             session.runner,
             options.chosen_preset.measurement,
-            options.executor,
+            options.search_executor,
             objection=(lambda key: verifier.compared(key).reason) if verifier.is_limit else None,
         )
         most_s = options.budget_s - comparison_s(options.budget_s, self.profile, options.protocol)
@@ -154,6 +158,7 @@ class Search:
         interrupt. Raises DeviceError then, and when an op runs nowhere.
         """
         session, options = self.session, self.options
+        self.copies = proposed_copies(session, options, None)
         if options.resolved_reward == "measured":
             return
         try:
@@ -171,11 +176,12 @@ class Search:
             self.unprofiled = f"{error}; every placement was measured instead"
             self.watcher.note(self.unprofiled)
             return
-        costs = session.model.costs(profile, options.executor)
+        costs = session.model.costs(profile, options.search_executor)
         hetero = costs if isinstance(costs, HeteroCosts) else None
         problem = normalize_objective(session, replace(self._problem_of(profile), hetero=hetero), costs)
         self.profile, self.costs, self.problem = profile, costs, problem
         self.shardings = proposed_shards(session, options, profile)
+        self.copies = proposed_copies(session, options, profile)
         if options.executor == "hetero":
             note, self.shardings = told_under_hetero(session, self.shardings, profile), {}
             if note is not None:
@@ -193,7 +199,7 @@ class Search:
 
         def difference(plan: Plan) -> float:
             try:
-                session.runner.open(_TRIAL, session.placed(problem, plan, self.options.executor))
+                session.runner.open(_TRIAL, session.placed(problem, plan, self.options.search_executor))
                 found = verifier.compared(_TRIAL).difference
                 session.runner.close(_TRIAL)
             except CandidateFailed:
@@ -242,15 +248,20 @@ class Search:
             else:
                 search_in_slices(driver, self.problem, hybrid, self.watcher, checkpoint)
         count = self.options.finalists
-        self.finalists = [e.plan for e in recorder.best(len(recorder.events) + 1) if e.plan.is_split][:count]
+        tried = [event.plan for event in recorder.best(len(recorder.events) + 1) if event.plan.is_split]
+        self.finalists = tried[:count]
         if hybrid is not None:  # the best split plans measured, and where there are too few, the best simulated
             self.finalists += hybrid.promising(count - len(self.finalists))
             self.num_simulated, self.calibrated = hybrid.num_simulated, hybrid.costs
-        elif not self.finalists and self.costs is not None:  # measuring devices alone took all of the time
+        if not self.finalists and self.costs is not None:  # measuring devices alone took all of the time
             plans = [plan for plan in _contiguous(self.problem) if plan.is_split and self._fits(plan)]
             values = model_values(self.problem, self.costs, plans)
             self.finalists = [plans[i] for i in np.argsort(values)[:count].tolist() if np.isfinite(values[i])]
             self.num_simulated += len(plans)
+        if self.options.executor == "auto" and self.profile is not None and (tried or self.finalists):
+            plans = [*self.finalists, *tried]
+            values = model_values(self.problem, self.session.model.costs(self.profile, "hetero"), plans)
+            self.under_hetero = plans[int(np.argmin(values))]
 
     def _fits(self, plan: Plan) -> bool:
         costs = self.problem.costs

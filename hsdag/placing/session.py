@@ -300,6 +300,9 @@ def peak_of(session: Session, problem: Problem, candidate: Candidate) -> float:
 def placed_candidate(session: Session, name: str, placement: Placement, executor: ExecutorName) -> Candidate:
     """A placement file as something to measure. Raises PlacementError when it is for another model."""
     names = {device.name: canonical(device).openvino_name for device in placement.devices}
+    if placement.copies:
+        placement.check_model(session.graph)
+        return Candidate.copied([(names[copy.device], copy.requests) for copy in placement.copies])
     if placement.shards:
         regions, homes = regions_of(placement, session.graph)
         return Candidate.sharded(regions, homes, list(names.values()))

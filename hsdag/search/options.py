@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.placement.placement import ExecutorName, Placement, ReferenceName
+from hsdag.ir.placement.placement import ExecutorChoice, ExecutorName, Placement, ReferenceName
 from hsdag.methods.base import Placer, Preset
 from hsdag.methods.names import REWARDS
 from hsdag.methods.registry import find_preset, make_placer
@@ -29,7 +29,8 @@ from hsdag.workers.pool import check_workers
 if TYPE_CHECKING:  # not at run time: they load OpenVINO
     from hsdag.ir.graph.scenario import Scenario
 
-EXECUTION: dict[ExecutorName, Execution] = {
+EXECUTION: dict[ExecutorChoice, Execution] = {
+    "auto": Execution.WORK_CONSERVING,
     "hetero": Execution.SEQUENTIAL,
     "work-conserving": Execution.WORK_CONSERVING,
     "cuda": Execution.WORK_CONSERVING,
@@ -94,7 +95,12 @@ def parse_duration(text: str | float, option: str = "--budget") -> float:
     return seconds
 
 
-def parse_executor(text: str) -> ExecutorName:
+def executor_of(choice: ExecutorChoice) -> ExecutorName:
+    """The executor that a search looks for placements for."""
+    return "work-conserving" if choice == "auto" else choice
+
+
+def parse_executor(text: str) -> ExecutorChoice:
     """An executor by name. Raises OptionError that lists the choices."""
     for name in EXECUTION:
         if text == name:
@@ -176,7 +182,7 @@ class PlaceOptions(SearchOptions):
         metadata=_metadata(read=lambda given: given if given is None or isinstance(given, str) else ",".join(given)),
     )
     partition_cpu: int | None = None
-    executor: ExecutorName = field(default="hetero", metadata=_metadata(read=parse_executor, recorded=str))
+    executor: ExecutorChoice = field(default="auto", metadata=_metadata(read=parse_executor, recorded=str))
     reward: str | None = field(default=None, metadata=_metadata(recorded=str))
     fresh: bool = False
     shapes: Mapping[str, tuple[int, ...]] = field(
@@ -219,6 +225,11 @@ class PlaceOptions(SearchOptions):
         parse_executor(self.executor)
         if self.memory_bytes and self.resolved_reward == "measured":
             raise OptionError("--memory needs a search that simulates: choose --reward hybrid or simulated")
+
+    @property
+    def search_executor(self) -> ExecutorName:
+        """What the search looks for placements for."""
+        return executor_of(self.executor)
 
     @property
     def semantics(self) -> Semantics:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # what loads OpenVINO is imported where it is used: simulator
 
 FORMAT_NAME: Literal["hsdag-placement"] = "hsdag-placement"
 FORMAT_VERSION: Literal[2] = 2
-SHARDED_VERSION: Literal[3] = 3
-"""Of placements that divide ops, which the versions before do not know."""
+SPREAD_VERSION: Literal[3] = 3
+"""Of placements that divide ops or copy the model, which the versions before do not know."""
 
 RT_INFO_PATH = ["hsdag", "placement"]
 """Where an exported IR carries its placement: rt_info of the model itself survives serialisation."""
@@ -32,6 +32,9 @@ ExecutorName: TypeAlias = Literal["hetero", "work-conserving", "cuda"]
 OpenVINO's HETERO, one submodel after another; our own executor, with submodels side by side; or that executor with ops
 on CUDA GPUs.
 """
+ExecutorChoice: TypeAlias = Literal["auto", ExecutorName]
+"""What ``hsdag place`` looks for; ``auto`` compares what our own executor and HETERO make of the model."""
+
 ReferenceName: TypeAlias = Literal["cpu", "onnxruntime", "op-by-op", "numpy"]
 """What computes the outputs that those of a placement are compared with; NumPy does for workloads alone."""
 
@@ -97,6 +100,13 @@ class ShardRecord(Record):
     shares: dict[str, tuple[int, int]] = Field(min_length=1)
 
 
+class CopyRecord(Record):
+    """A copy of the whole model on a device, with so many requests of its own."""
+
+    device: str
+    requests: int = Field(ge=1)
+
+
 class Placement(Record):
     """A device per op, complete by construction.
 
@@ -104,8 +114,8 @@ class Placement(Record):
 
     ``affinity`` and ``priority`` name the ops by ``ComputationGraph.canonical_names``, in files of version 1 by
     OpenVINO's friendly names; ``names`` gives the friendly name of each op. Ops of ``shards`` have no affinity: several
-    devices compute them. Raises FileFormatError (``load``) or a pydantic error when an affinity names a device that
-    ``devices`` does not list.
+    devices compute them; nor has any op where there are ``copies`` of the whole model. Raises FileFormatError
+    (``load``) or a pydantic error when an affinity names a device that ``devices`` does not list.
     """
 
     format: Literal["hsdag-placement"] = FORMAT_NAME
@@ -125,6 +135,7 @@ class Placement(Record):
     created_with: dict[str, str] = {}
     data_shapes: tuple[str, ...] | None = None
     shards: tuple[ShardRecord, ...] | None = None
+    copies: tuple[CopyRecord, ...] | None = None
 
     @model_validator(mode="after")
     def _devices_are_listed(self) -> Placement:
@@ -138,10 +149,13 @@ class Placement(Record):
             unlisted = sorted(set(region.shares) - set(names))
             if unlisted:
                 raise ValueError(f"a share of {region.ops[-1]!r} is for device {unlisted[0]!r}, not in 'devices'")
-        if not self.affinity and not self.shards:
-            raise ValueError("affinity: it names no op, and 'shards' are none")
-        if self.shards and (self.version != SHARDED_VERSION or self.executor == "hetero"):
-            raise ValueError("'shards' need version 3, and an executor that runs devices side by side")
+        copied = [copy.device for copy in self.copies or ()]
+        if not set(copied) <= set(names) or len(set(copied)) < len(copied):
+            raise ValueError("'copies' need a device each, of those in 'devices'")
+        if (bool(self.affinity) or bool(self.shards)) == bool(self.copies):
+            raise ValueError("affinity: it names no op, and there are no 'shards', or there are 'copies' as well")
+        if (self.shards or self.copies) and (self.version != SPREAD_VERSION or self.executor == "hetero"):
+            raise ValueError("'shards' and 'copies' need version 3, and an executor that runs devices side by side")
         return self
 
     @field_validator("data_shapes")
@@ -160,6 +174,7 @@ class Placement(Record):
     def used_devices(self) -> tuple[str, ...]:
         """Devices that hold at least one op, in the order of ``devices``."""
         used = set(self.affinity.values()) | {name for region in self.shards or () for name in region.shares}
+        used |= {copy.device for copy in self.copies or ()}
         return tuple(device.name for device in self.devices if device.name in used)
 
     def to_json(self) -> str:
@@ -169,7 +184,7 @@ class Placement(Record):
     @staticmethod
     def from_json(text: str, origin: str = "placement") -> Placement:
         """Parse a document. Raises FileFormatError that names ``origin`` and the path inside the document."""
-        return parse_record(Placement, text, origin, (1, FORMAT_VERSION, SHARDED_VERSION))
+        return parse_record(Placement, text, origin, (1, FORMAT_VERSION, SPREAD_VERSION))
 
     def save(self, path: str | Path) -> None:
         """Write the file atomically. Raises OutputError."""
@@ -191,7 +206,7 @@ class Placement(Record):
         """[N] the device of each op of a graph.
 
         Raises PlacementError when the placement is not for the model of this graph, by the names of its ops and, from
-        version 2 on, by its fingerprint; and where it divides ops.
+        version 2 on, by its fingerprint; and where it divides ops or copies the model.
         """
         keys = self._keys(graph)
         self.check_model(graph)
@@ -199,6 +214,11 @@ class Placement(Record):
             raise PlacementError(
                 "the placement divides ops over devices, which HETERO does not run: load it with "
                 "hsdag.compile_work_conserving, or write the divided model with 'hsdag export --format ir'"
+            )
+        if self.copies:
+            raise PlacementError(
+                "the placement copies the whole model to several devices, each of which runs some of the inferences: "
+                "load it with Placement.compile"
             )
         if set(self.affinity) != set(keys):
             odd = sorted(set(self.affinity) ^ set(keys))
@@ -210,6 +230,9 @@ class Placement(Record):
 
     def homes_of(self, graph: ComputationGraph) -> list[str]:
         """[N] as ``devices_of``; for an op that several devices compute their names, joined by ``+``."""
+        if self.copies:
+            self.check_model(graph)
+            return ["+".join(self.used_devices)] * graph.num_ops
         if not self.shards:
             return self.devices_of(graph)
         self.check_model(graph)
@@ -274,6 +297,8 @@ class Placement(Record):
     def compile(self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None = None) -> Any:
         """Compile ``model`` with this placement: for HETERO, or for the device alone where one holds all ops.
 
+        Where the placement copies the model, what is returned is a ``CopiedModel``, which runs them all.
+
         ``model`` is left as it is; inputs without a fixed shape get the shape that the placement was made with.
         Devices that OpenVINO does not have by itself are registered on ``core``. Raises PlacementError as ``apply``
         does, ModelError where the model does not take that shape, and DeviceError when a device is absent here or
@@ -282,6 +307,8 @@ class Placement(Record):
         from hsdag.ir.errors import last_line
         from hsdag.ir.placement.prepared import prepare
 
+        if self.copies:
+            return self._compile_copies(core, model, properties)
         fixed, devices = self._openvino_devices(model)
         specs = [device for device in self.devices if device.name in self.used_devices]
         placed, target, given = fixed, specs[0].openvino_name, dict(properties or {})
@@ -294,6 +321,14 @@ class Placement(Record):
             return core.compile_model(placed, target, given)
         except RuntimeError as error:
             raise DeviceError(f"{target} cannot compile the placed model: {last_line(error)}") from error
+
+    def _compile_copies(self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None) -> Any:
+        from hsdag.ir.graph.build import graph_of
+        from hsdag.ir.placement.copies import compile_copies
+
+        fixed, specs = self.fixed(model), {device.name: device for device in self.devices}
+        self.check_model(graph_of(fixed))
+        return compile_copies(core, fixed, [(specs[c.device], c.requests) for c in self.copies or ()], properties)
 
     def _openvino_devices(self, model: ov.Model) -> tuple[ov.Model, list[str]]:
         """``fixed(model)``, and OpenVINO's name of the device of each of its ops [N]."""

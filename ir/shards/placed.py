@@ -10,7 +10,7 @@ import openvino as ov
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
-from hsdag.ir.placement.placement import FORMAT_VERSION, SHARDED_VERSION, ModelRecord, Placement, ShardRecord
+from hsdag.ir.placement.placement import FORMAT_VERSION, SPREAD_VERSION, ModelRecord, Placement, ShardRecord
 from hsdag.ir.shards.regions import Region
 from hsdag.ir.shards.rewrite import shard
 
@@ -35,7 +35,7 @@ def sharded_fields(
     """Fields of a placement file that say how a model is divided; ``homes`` [N] are the devices of all other ops."""
     keys, divided = graph.canonical_names, {v for region in regions for v in region.ops}
     return {
-        "version": SHARDED_VERSION,
+        "version": SPREAD_VERSION,
         "affinity": {keys[v]: devices[d] for v, d in enumerate(homes) if v not in divided},
         "shards": records_of(regions, graph, devices),
     }

@@ -20,8 +20,8 @@ class Candidate:
     """What to hand to ``compile_model``: a target and, for a placement, OpenVINO's device name per op.
 
     For executors that run devices side by side the target lists the devices in their order, ``priority`` may rank
-    ops, parts are merged ``by_load`` as ``plan_cut`` has it, and ``regions`` are divided. A property of None is left to
-    OpenVINO, whatever the objective's.
+    ops, parts are merged ``by_load`` as ``plan_cut`` has it, and ``regions`` are divided. With ``copies``, requests by
+    device or None, each device has the whole model. A property of None is left to OpenVINO, whatever the objective's.
     """
 
     target: str
@@ -31,6 +31,13 @@ class Candidate:
     priority: tuple[int | None, ...] | None = None  # [N] a free device takes the smallest rank first
     by_load: bool = False
     regions: tuple[Region, ...] = ()
+    copies: tuple[tuple[str, int | None], ...] = ()
+
+    @staticmethod
+    def copied(copies: Sequence[tuple[str, int | None]]) -> Candidate:
+        """Copies of the whole model, by OpenVINO's names, each with its requests or as many as the device asks for."""
+        target = ",".join(name for name, _ in copies)
+        return Candidate(target, executor="work-conserving", copies=tuple(copies))
 
     @staticmethod
     def sharded(regions: Sequence[Region], devices: Sequence[int], order: Sequence[str]) -> Candidate:
@@ -71,7 +78,8 @@ class Opened:
     """A compiled candidate: seconds to compile, submodels HETERO made, devices it runs on by OpenVINO's names.
 
     ``first_s`` are the seconds of its first inference. By the end of that, ``resident_bytes`` more are in the memory of
-    the process than before compiling, and ``device_bytes`` in that of its GPUs: None where no device tells.
+    the process than before compiling, and ``device_bytes`` in that of its GPUs: None where no device tells. Copies have
+    ``requests``, as many for each device.
     """
 
     compile_s: float
@@ -80,6 +88,7 @@ class Opened:
     first_s: float = 0.0
     resident_bytes: int = 0
     device_bytes: int | None = None
+    requests: tuple[int, ...] = ()
 
 
 def automatic_targets(placed: Sequence[DeviceSpec], rivals: Sequence[DeviceSpec]) -> tuple[str, ...]:

@@ -26,6 +26,7 @@ from hsdag.ir.errors import DeviceError, ExecutionError, ModelError, PlacementEr
 from hsdag.ir.graph.build import graph_of, name_uniquely
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.reader import load_model
+from hsdag.ir.placement.copies import CopiedModel, compile_copies
 from hsdag.ir.placement.prepared import COPY_MARK, PreparedModel, prepare
 from hsdag.ir.processes import Compiling, main
 from hsdag.runtime.machine.devices import device_calls, execution_devices, make_core
@@ -73,7 +74,7 @@ class Worker(CallHandler):
         self.compiled: dict[str, Any] = {}
         self.references: dict[str, list[NDArray[Any]]] = {}
         self.requests: dict[str, CourseRunner] = {}
-        self.side_by_side: set[str] = set()  # candidates of the work-conserving executor
+        self.side_by_side: set[str] = set()  # candidates that several devices run at a time, which are closed
         self.core = make_core(self.specs)
         self.compiled_models = CompiledModels(self.core, self.specs)
         if self.specs:  # the limit of the first request does not count for reading the model and making inputs
@@ -122,7 +123,9 @@ class Worker(CallHandler):
         before = memory_use(self.core, self.specs)
         if candidate.target in REFERENCES:
             return self._open_reference(key, candidate.target, inference_limit_s or math.inf)
-        if candidate.executor == "work-conserving":
+        if candidate.copies:
+            opened = self._open_copies(key, candidate)
+        elif candidate.executor == "work-conserving":
             opened = self._open_side_by_side(key, candidate, inference_limit_s)
         else:
             opened = self._open_compiled(key, candidate)
@@ -170,7 +173,9 @@ class Worker(CallHandler):
     def throughput(self, key: str, requests: int, runs: int, *, is_exact: bool = False) -> float:
         """Seconds per inference over ``runs`` with requests in flight: exactly so many, or what the device asks for."""
         compiled, count = self.compiled[key], requests
-        if key not in self.side_by_side and not is_exact:
+        if isinstance(compiled, CopiedModel):
+            count = max(count, compiled.num_in_flight)
+        elif key not in self.side_by_side and not is_exact:
             count = max(count, int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
         with device_calls():
             runners = [self._infer_request(compiled) for _ in range(count)]
@@ -390,6 +395,19 @@ class Worker(CallHandler):
         self._keep(key, compiled, is_side_by_side=True)
         ran_on = tuple(names[d] for d in np.unique(compiled.cut.device))
         return Opened(compile_s, len(compiled.cut.subgraphs), ran_on)
+
+    def _open_copies(self, key: str, candidate: Candidate) -> Opened:
+        begin, specs = time.perf_counter(), {spec.openvino_name: spec for spec in self.specs}
+        copies = [(specs[name], requests) for name, requests in candidate.copies]
+        try:
+            with self._compiling(candidate.target):
+                compiled = compile_copies(self.core, self.model, copies, candidate.properties)
+        except DeviceError as error:
+            raise ExecutionError(str(error)) from error
+        compile_s = time.perf_counter() - begin
+        self._keep(key, compiled, is_side_by_side=True)
+        requests = tuple(copy.num_requests for copy in compiled.copies)
+        return Opened(compile_s, len(copies), tuple(name for name, _ in candidate.copies), requests=requests)
 
     def _keep(self, key: str, compiled: Any, *, is_side_by_side: bool = False) -> None:
         """Have a compiled candidate under a key, in place of what was there, if an inference of it goes through."""

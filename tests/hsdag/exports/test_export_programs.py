@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import shutil
 import subprocess
@@ -20,7 +21,7 @@ from openvino import opset13 as op
 from hsdag.exports.base import export_placement
 from hsdag.exports.programs import literal
 from hsdag.ir.errors import OptionError
-from hsdag.ir.placement.placement import Placement
+from hsdag.ir.placement.placement import CopyRecord, Placement
 
 Place = Callable[[ov.Model, Callable[[int], str]], Placement]
 Alternating = Callable[[ov.Model], Placement]
@@ -138,3 +139,25 @@ def test_no_program_is_written_for_the_work_conserving_executor_on_several_devic
     with pytest.raises(OptionError, match="only placements for HETERO can be exported to C"):
         export_placement(side_by_side(alternating(model)), "cpp", tmp_path / "run.cpp", model)
     assert export_placement(side_by_side(place(model, lambda _: "SLOW")), "cpp", tmp_path / "run.cpp", model)
+
+
+def test_copies_are_exported_to_a_script_an_ir_and_instances_of_model_server(
+    tmp_path: Path, core: ov.Core, model: ov.Model, alternating: Alternating
+) -> None:
+    placed = alternating(model)
+    copies = [CopyRecord(device=device.name, requests=2) for device in placed.devices]
+    changes = {"version": 3, "affinity": {}, "copies": copies, "executor": "work-conserving", "priority": None}
+    placement = Placement.model_validate({**placed.model_dump(), **changes})
+    script, *_ = export_placement(placement, "python", tmp_path / "run.py", model)
+    done = run_script(script, is_isolated=False)
+    assert f"copies: {len(copies)}\n" in done.stdout, done.stderr
+    xml, _ = export_placement(placement, "ir", tmp_path / "copied.xml", model)
+    assert Placement.from_model(core.read_model(xml)) == placement
+    config, *_ = export_placement(placement, "ovms", tmp_path / "served", model)
+    entries = [entry["config"] for entry in json.loads(config.read_text())["model_config_list"]]
+    assert [entry["nireq"] for entry in entries] == [2] * len(copies)
+    assert [entry["target_device"] for entry in entries] == [device.plugin for device in placed.devices]
+    assert all((tmp_path / "served" / entry["base_path"] / "1" / "model.xml").is_file() for entry in entries)
+    for format_ in ("csv", "parts", "affinity", "dot"):
+        with pytest.raises(OptionError, match="cannot say that a model is copied"):
+            export_placement(placement, format_, tmp_path / "no", model)

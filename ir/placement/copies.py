@@ -1,0 +1,293 @@
+"""Copies: a whole model on several devices, and each inference on the copy that is expected to end it first."""
+
+from __future__ import annotations
+
+import math
+import threading
+import time
+from collections import defaultdict, deque
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import openvino as ov
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import DeviceError, ExecutionError, last_line
+from hsdag.ir.ports import Outputs, Request, port_index
+
+LATEST_SHARE = 0.2
+"""Weight of the latest inference in the mean that says how long a copy takes."""
+
+
+def compile_copies(
+    core: Any,
+    model: ov.Model,
+    copies: Sequence[tuple[DeviceSpec, int | None]],
+    properties: Mapping[str, Any] | None = None,
+) -> CopiedModel:
+    """Compile a model whole for each device, with so many requests, or one more than the device works on at a time.
+
+    Raises DeviceError when a device is absent or does not compile the model.
+    """
+    compiled, given = [], {"PERFORMANCE_HINT": "THROUGHPUT", **(properties or {})}
+    for spec, _ in copies:
+        spec.register(core)
+        try:
+            compiled.append(core.compile_model(model, spec.openvino_name, given))
+        except RuntimeError as error:
+            raise DeviceError(f"{spec.name} cannot compile the model: {last_line(error)}") from error
+    return CopiedModel(compiled, [requests for _, requests in copies])
+
+
+class Copy:
+    """A compiled copy, its free requests, and how long it takes."""
+
+    def __init__(self, compiled: Any, requests: int | None) -> None:
+        self.compiled = compiled
+        self.num_requests = requests or int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")) + 1
+        self.idle = [compiled.create_infer_request() for _ in range(self.num_requests)]
+        self.threads = ThreadPoolExecutor(self.num_requests, thread_name_prefix="copy")
+        self.period_s = 0.0  # seconds per inference; 0 until one has ended
+        self.num_owned = 0  # requests that callers hold
+
+    @property
+    def num_busy(self) -> int:
+        """Inferences that it works on."""
+        return self.num_requests - len(self.idle)
+
+    @property
+    def next_end_s(self) -> float:
+        """Seconds after which it would end an inference that starts now."""
+        return (self.num_busy + 1) * self.period_s
+
+    def num_ended_before(self, seconds: float) -> float:
+        """Further inferences that it would end earlier than after so many seconds."""
+        if self.period_s == 0.0:
+            return 0.0
+        return max(math.ceil(seconds / self.period_s) - 1 - self.num_busy, 0)
+
+    def learn(self, seconds: float, num_busy: int) -> None:
+        """Count an inference that took so long while there were ``num_busy``, itself among them."""
+        latest_s = seconds / num_busy
+        self.period_s += (LATEST_SHARE if self.period_s else 1.0) * (latest_s - self.period_s)
+
+
+class CopiedModel:
+    """Copies of a model that are used like one ``ov.CompiledModel``, from any number of threads.
+
+    An inference starts on the copy that is expected to end it first, in the order in which all were asked for; it waits
+    where a busy copy would end it sooner than a free one. Of a model that keeps state a request stays on its copy.
+    Close it, or use it as a context manager, to end its threads.
+    """
+
+    def __init__(self, compiled: Sequence[Any], requests: Sequence[int | None]) -> None:
+        self.copies = [Copy(each, count) for each, count in zip(compiled, requests, strict=True)]
+        self.inputs, self.outputs = list(compiled[0].inputs), list(compiled[0].outputs)
+        self.has_state = bool(compiled[0].create_infer_request().query_state())
+        self._waiting: deque[tuple[Callable[[Any], object], Future[None]]] = deque()
+        self._lock, self._is_closed = threading.Lock(), False
+        self._own = threading.local()
+        self._callback: Callable[[Any, Any], None] | None = None
+        self._started: dict[int, deque[tuple[Future[Outputs], Any]]] = defaultdict(deque)  # by caller's thread
+        self._told = threading.Condition()
+
+    def __enter__(self) -> CopiedModel:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __call__(self, inputs: Any = None) -> Outputs:
+        """Infer on the calling thread's own request. Raises ExecutionError, OptionError as a request does."""
+        if not hasattr(self._own, "request"):
+            self._own.request = self.create_infer_request()
+        result: Outputs = self._own.request.infer(inputs)
+        return result
+
+    infer = __call__
+
+    def input(self, key: Any = 0) -> Any:
+        """An input by index or name."""
+        return self.inputs[port_index(self.inputs, key, "input")]
+
+    def output(self, key: Any = 0) -> Any:
+        """An output by index or name."""
+        return self.outputs[port_index(self.outputs, key, "output")]
+
+    @property
+    def num_in_flight(self) -> int:
+        """Inferences that should be under way at a time to keep all copies busy."""
+        slowest_s = max(copy.period_s for copy in self.copies)
+        ratios = (slowest_s / copy.period_s if copy.period_s else 1.0 for copy in self.copies)
+        return sum(copy.num_requests for copy in self.copies) + sum(map(math.ceil, ratios))
+
+    def create_infer_request(self) -> Any:
+        """A request with tensors of its own; of a model that keeps state one of OpenVINO's, on the least used copy."""
+        if not self.has_state:
+            return CopiesRequest(self)
+        with self._lock:
+            copy = min(self.copies, key=lambda each: (each.num_owned + 1) * (each.period_s or 1.0))
+            copy.num_owned += 1
+        return copy.compiled.create_infer_request()
+
+    def set_callback(self, callback: Callable[[Any, Any], None]) -> None:
+        """Call ``callback(outputs, userdata)`` after ``start_async``, for each thread in the order of its calls."""
+        self._callback = callback
+
+    def start_async(self, inputs: Any = None, userdata: Any = None) -> Future[Outputs]:
+        """Start an inference on a request of its own; its outputs, to wait for, also given to the callback.
+
+        Raises OptionError for inputs that do not fit, ExecutionError for a model that keeps state.
+        """
+        if self.has_state:
+            raise ExecutionError("the model keeps state between inferences: use create_infer_request()")
+        request, found, caller = CopiesRequest(self), Future[Outputs](), threading.get_ident()
+        with self._told:
+            self._started[caller].append((found, userdata))
+        try:
+            request.start_async(inputs)
+        except BaseException:
+            with self._told:
+                self._started[caller].pop()
+            raise
+
+        def ended(run: Future[None]) -> None:
+            error = run.exception()
+            if error is None:
+                found.set_result(request.results)
+            else:
+                found.set_exception(error)
+            self._tell(caller)
+
+        request.run.add_done_callback(ended)
+        return found
+
+    def wait_all(self) -> None:
+        """Wait until everything that ``start_async`` started has ended, and the callback has heard of it."""
+        with self._told:
+            self._told.wait_for(lambda: not any(self._started.values()))
+
+    def _tell(self, caller: int) -> None:
+        """Call back for what has ended of a thread's inferences, up to the first that has not."""
+        with self._told:
+            started = self._started[caller]
+            while started and started[0][0].done():
+                found, userdata = started[0]
+                try:
+                    if self._callback is not None and found.exception() is None:
+                        self._callback(found.result(), userdata)
+                finally:
+                    started.popleft()
+            self._told.notify_all()
+
+    def submit(self, run: Callable[[Any], object]) -> Future[None]:
+        """Have ``run`` called with a free request of a copy. Raises ExecutionError once the model is closed."""
+        done = Future[None]()
+        with self._lock:
+            if self._is_closed:
+                raise ExecutionError("the model is closed")
+            self._waiting.append((run, done))
+            self._dispatch()
+        return done
+
+    def _dispatch(self) -> None:
+        """Start what waits, oldest first, as long as a free copy helps."""
+        while self._waiting:
+            free = [copy for copy in self.copies if copy.idle and self._helps(copy)]
+            if not free:
+                return
+            copy = min(free, key=lambda each: each.next_end_s)
+            request = copy.idle.pop()
+            copy.threads.submit(self._run, copy, request, copy.num_busy, *self._waiting.popleft())
+
+    def _helps(self, copy: Copy) -> bool:
+        """Whether more inferences wait than the others would end before this copy ends one."""
+        others = (other for other in self.copies if other is not copy)
+        return len(self._waiting) > sum(other.num_ended_before(copy.next_end_s) for other in others)
+
+    def _run(self, copy: Copy, request: Any, num_busy: int, run: Callable[[Any], object], done: Future[None]) -> None:
+        begin_s, error = time.perf_counter(), None
+        try:
+            run(request)
+        except Exception as failure:  # noqa: BLE001 - whoever waits for it is told
+            error = ExecutionError(last_line(failure))
+        with self._lock:
+            if error is None:
+                copy.learn(time.perf_counter() - begin_s, num_busy)
+            copy.idle.append(request)
+            self._dispatch()
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
+
+    def close(self) -> None:
+        """End the threads after what runs, and fail what waits; idempotent."""
+        with self._lock:
+            self._is_closed = True
+            waiting, self._waiting = self._waiting, deque()
+        for _, done in waiting:
+            done.set_exception(ExecutionError("the model was closed before the inference started"))
+        for copy in self.copies:
+            copy.threads.shutdown()
+
+
+class CopiesRequest(Request):
+    """One inference at a time, each on the copy that is expected to end it first."""
+
+    def __init__(self, model: CopiedModel) -> None:
+        self._model, self._given = model, dict[int, Any]()
+        self._results: list[Any] = []
+        self.run: Future[None] = Future()
+        self.run.set_result(None)
+        super().__init__(model.inputs, model.outputs)
+
+    def start(self) -> None:
+        """Start an inference."""
+        self.run = self._model.submit(self._infer)
+        if self._callback is not None:
+            self.run.add_done_callback(lambda run: self.call_back() if run.exception() is None else None)
+
+    def wait(self) -> None:
+        """Wait for the end. Raises ExecutionError when it failed."""
+        self.run.result()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether an inference has not ended yet."""
+        return not self.run.done()
+
+    def give(self, index: int, tensor: Any) -> None:
+        """Have an input read from a tensor."""
+        self._given[index] = tensor
+
+    def output_tensor(self, index: int) -> Any:
+        """The tensor of an output. Raises ExecutionError before the first inference."""
+        if not self._results:
+            raise ExecutionError("no inference has ended on this request yet")
+        return self._results[index]
+
+    def reset_state(self) -> None:
+        """Do nothing: models that keep state have OpenVINO's own requests."""
+
+    def _infer(self, request: Any) -> None:
+        """Run on a request of a copy: in a thread of the plugin, since only that tells of all failures."""
+        for index, tensor in self._given.items():
+            request.set_input_tensor(index, tensor)
+        if not self._results:
+            self._results = [self._own_output(port) for port in self.model_outputs]
+        for index, (port, tensor) in enumerate(zip(self.model_outputs, self._results, strict=True)):
+            if port.get_partial_shape().is_static:
+                request.set_output_tensor(index, tensor)
+        request.start_async()
+        request.wait()
+        for index, port in enumerate(self.model_outputs):
+            if port.get_partial_shape().is_dynamic:
+                found = request.get_output_tensor(index)
+                self._results[index] = ov.Tensor(found.element_type, found.shape)
+                found.copy_to(self._results[index])
+
+    @staticmethod
+    def _own_output(port: Any) -> Any:
+        return ov.Tensor(port.get_element_type(), port.get_partial_shape().get_min_shape())

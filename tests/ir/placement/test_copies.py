@@ -1,0 +1,232 @@
+"""Copies of a model: each inference runs on one of them, on that which should end it first, and callers keep order."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as op
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import DeviceError, ExecutionError, OptionError
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.placement.copies import CopiedModel, Copy, compile_copies
+from hsdag.ir.placement.placement import CopyRecord, ModelRecord, Placement
+
+SPECS = [DeviceSpec.parse(f"{name}=CPU[INFERENCE_NUM_THREADS=1]") for name in ("COPY_A", "COPY_B")]
+X = np.asarray([[-1, 0, 2]], dtype=np.float32)
+
+
+def sample(sizes: list[int]) -> ov.Model:
+    x = op.parameter(sizes, np.float32, name="x")
+    x.get_output_tensor(0).set_names({"x"})
+    return ov.Model([op.result(op.relu(op.tanh(x)))], [x], "sample")
+
+
+@pytest.fixture(scope="module")
+def copied(core: ov.Core) -> Iterator[CopiedModel]:
+    with compile_copies(core, sample([1, 3]), [(spec, 2) for spec in SPECS]) as model:
+        yield model
+
+
+def hold(model: CopiedModel, gates: list[threading.Event], began: list[int]) -> Any:
+    """Start an inference that says which copy runs it, and ends when the gate of that copy opens."""
+
+    def run(request: Any) -> None:
+        number = next(k for k, copy in enumerate(model.copies) if request in members[k])
+        began.append(number)
+        assert gates[number].wait(20)
+
+    members = [[*copy.idle] for copy in model.copies]
+    return run
+
+
+def test_results_are_those_of_the_model_from_many_threads(copied: CopiedModel) -> None:
+    found: dict[int, list[bool]] = {k: [] for k in range(4)}
+
+    def work(k: int) -> None:
+        request = copied.create_infer_request()
+        for step in range(8):
+            value = X * (k + step)
+            expected = np.maximum(np.tanh(value), 0)
+            found[k] += [np.allclose(copied(value)[0], expected), np.allclose(request.infer({"x": value})[0], expected)]
+
+    threads = [threading.Thread(target=work, args=(k,)) for k in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(len(each) == 16 and all(each) for each in found.values())
+
+
+def test_callbacks_come_in_the_order_of_each_calling_thread(copied: CopiedModel) -> None:
+    heard: dict[int, list[int]] = {k: [] for k in range(3)}
+    values: list[bool] = []
+
+    def hear(outputs: Any, userdata: tuple[int, int]) -> None:
+        heard[userdata[0]].append(userdata[1])
+        values.append(np.allclose(outputs[0], np.maximum(np.tanh(X * userdata[1]), 0)))
+
+    copied.set_callback(hear)
+    callers = [
+        threading.Thread(target=lambda k=k: [copied.start_async(X * step, (k, step)) for step in range(20)])
+        for k in heard
+    ]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    copied.wait_all()
+    assert all(each == list(range(20)) for each in heard.values())
+    assert len(values) == 60
+    assert all(values)
+
+
+def test_a_callback_waits_for_those_before_it_though_they_end_later(core: ov.Core) -> None:
+    with compile_copies(core, sample([1, 3]), [(spec, 1) for spec in SPECS]) as model:
+        heard: list[int] = []
+        model.set_callback(lambda _, userdata: heard.append(userdata))
+        gate, real = threading.Event(), model.submit
+
+        def submit(run: Any) -> Any:
+            first = not gate.is_set() and not heard and not started
+            started.append(first)
+            return real(lambda request: (gate.wait(20), run(request)) if first else run(request))
+
+        started: list[bool] = []
+        model.submit = submit  # type: ignore[method-assign]
+        first, second = model.start_async(X, 1), model.start_async(X, 2)
+        second.result(20)
+        assert heard == []
+        gate.set()
+        first.result(20)
+        model.wait_all()
+        assert heard == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("period_s", "expected"),
+    [
+        ((1.0, 3.0), [0, 0, 1]),  # the fast one ends a second at 2 s, and no third
+        ((1.0, 1.9), [0, 1, 0]),
+        ((3.0, 1.0), [1, 1, 0]),
+    ],
+)
+def test_an_inference_starts_on_the_copy_that_should_end_it_first(
+    core: ov.Core, period_s: tuple[float, float], expected: list[int]
+) -> None:
+    model = compile_copies(core, sample([1, 3]), [(spec, 2) for spec in SPECS])
+    for copy, seconds in zip(model.copies, period_s, strict=True):
+        copy.period_s = seconds
+    gates, began = [threading.Event(), threading.Event()], list[int]()
+    run = hold(model, gates, began)
+    for k in range(3):
+        model.submit(run)
+        limit_s = time.monotonic() + 20
+        while len(began) <= k and time.monotonic() < limit_s:
+            time.sleep(0.001)
+    for gate in gates:
+        gate.set()
+    model.close()
+    assert began == expected
+
+
+def test_an_inference_waits_for_a_fast_copy_where_that_ends_it_sooner_and_a_long_queue_uses_all(core: ov.Core) -> None:
+    model = compile_copies(core, sample([1, 3]), [(spec, 1) for spec in SPECS])
+    model.copies[0].period_s, model.copies[1].period_s = 1.0, 3.5
+    gates, began = [threading.Event(), threading.Event()], list[int]()
+    run = hold(model, gates, began)
+    waiting = []
+    for _ in range(3):
+        waiting.append(model.submit(run))
+        assert len(model._waiting) == len(waiting) - 1  # the fast copy would end two more before the slow one ends one
+    waiting.append(model.submit(run))
+    assert len(model._waiting) == 2
+    assert model.copies[1].num_busy == 1
+    for gate in gates:
+        gate.set()
+    for each in waiting:
+        each.result(20)
+    model.close()
+
+
+def test_how_long_a_copy_takes_is_a_mean_that_counts_those_beside_it(core: ov.Core) -> None:
+    copy = Copy(core.compile_model(sample([1, 3]), "CPU"), 2)
+    copy.learn(4.0, 2)
+    assert copy.period_s == 2.0
+    copy.learn(1.0, 1)
+    assert copy.period_s == pytest.approx(1.8)
+    assert copy.next_end_s == pytest.approx(1.8)
+    assert copy.num_ended_before(3.7) == 2
+    copy.threads.shutdown()
+
+
+def test_a_failed_inference_is_told_to_its_caller_alone_and_the_copy_works_on(core: ov.Core) -> None:
+    with compile_copies(core, sample([1, 3]), [(SPECS[0], 1)]) as model:
+        failed = model.submit(lambda _: 1 / 0)
+        with pytest.raises(ExecutionError, match="division by zero"):
+            failed.result(20)
+        assert np.allclose(model(X)[0], np.maximum(np.tanh(X), 0))
+        with pytest.raises(OptionError, match="takes an array of shape"):
+            model.start_async(np.zeros((2, 3), np.float32))
+        model.wait_all()
+    with pytest.raises(ExecutionError, match="the model is closed"):
+        model(X)
+
+
+def test_results_of_any_size_are_kept_until_the_next_inference_of_the_request(core: ov.Core) -> None:
+    with compile_copies(core, sample([-1, 3]), [(spec, 1) for spec in SPECS]) as model:
+        one, two = model.create_infer_request(), model.create_infer_request()
+        larger = np.vstack([X, X, X])
+        assert one.infer(larger)[0].shape == (3, 3)
+        assert two.infer(X)[0].shape == (1, 3)
+        assert np.allclose(one.get_output_tensor(0).data, np.maximum(np.tanh(larger), 0))
+        assert one.infer(X)[0].shape == (1, 3)
+
+
+def test_requests_of_a_model_with_state_stay_on_a_copy_each(core: ov.Core) -> None:
+    x = op.parameter([1], np.float32, name="x")
+    variable = op.read_value(op.constant(np.zeros(1, np.float32)), "v", np.float32, [1])
+    total = op.add(variable, x)
+    model = ov.Model([op.result(total)], [op.assign(total, "v")], [x], "sum")
+    with compile_copies(core, model, [(spec, 1) for spec in SPECS]) as copied:
+        requests = [copied.create_infer_request() for _ in range(2)]
+        one = np.ones(1, np.float32)
+        assert [requests[0].infer([one])[0][0] for _ in range(3)] == [1, 2, 3]
+        assert requests[1].infer([one])[0][0] == 1
+        assert [copy.num_owned for copy in copied.copies] == [1, 1]
+        with pytest.raises(ExecutionError, match="keeps state"):
+            copied.start_async([one])
+
+
+def test_a_placement_of_copies_compiles_to_one_model_and_survives_its_file(core: ov.Core, tmp_path: Any) -> None:
+    model = sample([1, 3])
+    graph = graph_of(model)
+    records = tuple(CopyRecord(device=spec.name, requests=2) for spec in SPECS)
+    given = {"version": 3, "model": ModelRecord.of(graph), "devices": SPECS, "method": "copies", "seed": 0}
+    given |= {"objective": "throughput", "executor": "work-conserving"}
+    placement = Placement(**given, affinity={}, copies=records)  # type: ignore[arg-type]
+    placement.save(tmp_path / "p.json")
+    assert '"copies"' in (tmp_path / "p.json").read_text()
+    loaded = Placement.load(tmp_path / "p.json")
+    assert loaded.used_devices == ("COPY_A", "COPY_B")
+    assert set(loaded.homes_of(graph)) == {"COPY_A+COPY_B"}
+    with loaded.compile(core, model) as compiled:
+        assert [copy.num_requests for copy in compiled.copies] == [2, 2]
+        assert np.allclose(compiled.infer(X)[0], np.maximum(np.tanh(X), 0))
+    with pytest.raises(ValueError, match="need a device each"):
+        Placement(**given, affinity={}, copies=(*records, records[0]))  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="as well"):
+        Placement(**given, affinity=dict.fromkeys(graph.canonical_names, "COPY_A"), copies=records)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="need version 3"):
+        Placement(**{**given, "version": 2}, affinity={}, copies=records)  # type: ignore[arg-type]
+
+
+def test_a_device_that_is_absent_is_named(core: ov.Core) -> None:
+    with pytest.raises(DeviceError, match=r"GPU\.7"):
+        compile_copies(core, sample([1, 3]), [(DeviceSpec.parse("GPU.7"), 1)])
