@@ -40,11 +40,11 @@ def speed_sentence(
     """One sentence on the answer: a plan ``takes`` so many times as long, or as much of what the objective counts.
 
     ``ratio`` is that of the best single device, where there is one, else ``no_single`` is said; ``rivals`` are those of
-    OpenVINO's own choices, which are made without what is ``ignored``, ``over_twin`` is that of what another executor
-    runs, whose name and placement ``twin`` says, and ``over_start`` that of the placement to start with. ``nearest`` is the best of the other placements,
-    with how many times faster than the best single device it is. ``turned_down`` says why faster placements are not the
-    answer; ``disallowed`` why other candidates, and the best single device, can be none; ``uncompared`` why no split
-    was compared.
+    OpenVINO's own choices, which are made without what is ``ignored``. ``over_twin`` is that of what another executor
+    runs, whose name and placement ``twin`` says, and ``over_start`` that of the placement to start with. ``nearest`` is
+    the best of the other placements, with how many times faster than the best single device it is. ``turned_down`` says
+    why faster placements are not the answer; ``disallowed`` why other candidates, and the best single device, can be
+    none; ``uncompared`` why no split was compared.
     """
     word, others = better_word(takes), dict(disallowed or {})
     no_answer = None if best_single is None else others.pop(best_single, None)
