@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import openvino as ov
-from openvino.frontend import FrontEndManager
 from openvino.tools.ovc.error import Error as ConversionError
 
 from hsdag.ir.errors import ModelError, OptionError, last_line
@@ -31,10 +30,6 @@ SAVED_MODEL = "saved_model.pb"
 
 EXTENSIONS_VARIABLE = "HSDAG_EXTENSIONS"
 """Libraries of custom operations, separated as in PATH; ``--extension`` adds to them."""
-
-_PROBING_FRONTENDS = ("ir", "onnx", "tflite", "paddle")
-_UNPROBED_SUFFIXES = (".gguf", ".pbtxt", ".meta", ".json")
-_PROTOBUF_STARTS = tuple(bytes([tag]) for tag in (0x08, 0x0A, 0x12, 0x22))  # of a SavedModel or a GraphDef
 
 _DATA_TAG = re.compile(rb"<data\s[^>]*>")
 _OFFSET = re.compile(rb'\soffset="(\d{1,99})"')
@@ -135,8 +130,6 @@ def read_model_file(
         GUARD.check(path, shapes or {}, spare or {}, {EXTENSIONS_VARIABLE: os.environ.get(EXTENSIONS_VARIABLE, "")})
     elif path.suffix == ".xml":
         _check_ir_files(path)
-    if not guarded and not _may_be_model(path):
-        raise ModelError(refusal)
     core = _core_with(tuple(filter(None, os.environ.get(EXTENSIONS_VARIABLE, "").split(os.pathsep))))
     try:
         return core.read_model(path)
@@ -148,20 +141,6 @@ def read_model_file(
             f"{path} has operations that OpenVINO does not know ({unknown[1] or unknown[2]}): "
             "name the library that defines them with 'hsdag --extension LIBRARY COMMAND ...'"
         ) from error
-
-
-def _may_be_model(path: Path) -> bool:
-    """False for files of no format; of these, TensorFlow's front end complains on stderr and cannot be silenced."""
-    if path.is_dir() or path.suffix in _UNPROBED_SUFFIXES:
-        return True
-    with path.open("rb") as file:
-        if file.read(1) in _PROTOBUF_STARTS:
-            return True
-    manager = FrontEndManager()
-    try:
-        return any(manager.load_by_framework(name).supported(str(path)) for name in _PROBING_FRONTENDS)
-    except RuntimeError:  # of its format, but damaged: reading it gives the reason
-        return True
 
 
 @cache
