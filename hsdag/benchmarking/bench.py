@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,13 +13,13 @@ import numpy as np
 from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from hsdag.benchmarking.tuning import Tuning, in_flight
 from hsdag.drawing import html_summary
 from hsdag.ir.device import DeviceSpec, split_devices
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.reader import InputShapes, input_shapes
 from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, Placement, Record
 from hsdag.ir.processes import CandidateFailed
+from hsdag.methods.names import HINTS
 from hsdag.models.registry import names_workload
 from hsdag.placing.final import family_ratios
 from hsdag.placing.measured_trace import measured_timeline
@@ -26,7 +27,7 @@ from hsdag.placing.session import Session, placed_candidate
 from hsdag.runtime.machine.devices import DeviceSet, canonical, make_core
 from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
-from hsdag.runtime.measuring.runner import CandidateRunner
+from hsdag.runtime.measuring.runner import RUNS_IN_FLIGHT, CandidateRunner
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.runtime.timeline.timeline import Timeline
 from hsdag.search.options import DataShape, executor_of, input_scenarios, parse_duration, parse_executor
@@ -37,8 +38,51 @@ TARGET = re.compile("(AUTO|HETERO|MULTI|BATCH)(:|$)")
 DEFAULT_TIME = "20s"
 """How long all candidates together are measured."""
 
+ROUNDS = 10
+"""Rounds into which a number of inferences is divided, so that candidates take turns."""
+
 LOADING = ("submodels", "compile_s", "first_s", "resident_bytes", "device_bytes")
 """What a row says of loading its candidate."""
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """What benchmark_app's options say. Raises OptionError for what is out of range.
+
+    ``requests`` are in flight where throughput is measured; ``iterations`` is the number of inferences of each
+    candidate, rounded up to whole rounds.
+    """
+
+    hint: str | None = None
+    requests: int | None = None
+    iterations: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.hint is not None and self.hint not in HINTS:
+            raise OptionError(f"unknown hint {self.hint!r}; choose one of {', '.join(HINTS)}")
+        for option, count in (("nireq", self.requests), ("niter", self.iterations)):
+            if count is not None and count < 1:
+                raise OptionError(f"--{option} must be at least 1, not {count}")
+
+    def properties(self) -> dict[str, Any]:
+        """What every candidate is compiled with; a hint of None leaves the choice to OpenVINO."""
+        found: dict[str, Any] = {} if self.hint is None else {"PERFORMANCE_HINT": HINTS[self.hint]}
+        return found if self.requests is None else {**found, "PERFORMANCE_HINT_NUM_REQUESTS": self.requests}
+
+    def protocol(self, time_s: float | None) -> Protocol:
+        """How long to measure, once: by time, by the number of inferences, or both, whatever takes longer."""
+        timed = Protocol(limit_s=time_s or math.inf, max_rounds=100_000, interval_width=0, hopeless=0)
+        if self.iterations is None:
+            return timed
+        rounds = min(ROUNDS, self.iterations)
+        most = rounds if time_s is None else timed.max_rounds
+        return replace(timed, min_rounds=rounds, max_rounds=most, turn_runs=math.ceil(self.iterations / rounds))
+
+
+def in_flight(protocol: Protocol) -> Protocol:
+    """The same where a turn keeps several requests in flight, which multiplies its inferences."""
+    runs = protocol.turn_runs
+    return protocol if runs is None else replace(protocol, turn_runs=max(1, runs // RUNS_IN_FLIGHT))
 
 
 class BenchRow(LatencyRecord):
@@ -159,8 +203,6 @@ def bench(
         raise OptionError("--executor chooses what runs a placement: name one with --placement")
     on_torch = runs_on_torch(ran_by, placed)
     named, targets = (_on_torch(devices, placed), ()) if on_torch else split_targets(devices, or_cpu=not placed)
-    if not on_torch:
-        named = tuning.of_devices(named, (*placed, *targets))
     if with_timeline and len([*named, *targets, *placed]) > 1:
         raise OptionError("--trace and --gantt show one run: name one --placement or one --device, and no target")
     alone, specs = _with_placed(named, placed)

@@ -42,15 +42,6 @@ def bench(
     requests: int | None = typer.Option(
         None, "--nireq", "-nireq", help="Requests in flight for throughput. Default: as many as the device asks for."
     ),
-    streams: str | None = typer.Option(None, "--nstreams", "-nstreams", help="Streams: 4, or CPU:4,GPU:2."),
-    threads: int | None = typer.Option(None, "--nthreads", "-nthreads", help="Threads of the CPU."),
-    pinning: str | None = typer.Option(None, "--pinning", "-pin", help="Pin threads to cores: YES or NO."),
-    precision: str | None = typer.Option(
-        None, "--infer-precision", "-infer_precision", help="Precision to compute in: f32, or CPU:bf16,GPU:f16."
-    ),
-    cache_dir: Path | None = typer.Option(
-        None, "--cache-dir", "-cdir", "-cache_dir", metavar="FOLDER", help="Keep compiled models there."
-    ),
     seed: int = typer.Option(0, "--seed", help="Seed of random inputs."),
     shape: Shape = None,
     data_shapes: DataShape = None,
@@ -61,8 +52,8 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Measure latency and throughput of candidates that run in common rounds, in the manner of benchmark_app."""
+    from hsdag.benchmarking.bench import Tuning
     from hsdag.benchmarking.bench import bench as run_bench
-    from hsdag.benchmarking.tuning import Tuning
     from hsdag.ir.errors import OptionError
 
     if (model is None) == (model_option is None):
@@ -76,7 +67,7 @@ def bench(
         device if devices is None else [devices, *device],
         executor=executor,
         time=time,
-        tuning=Tuning(hint, streams, threads, pinning, precision, cache_dir, requests, iterations),
+        tuning=Tuning(hint, requests, iterations),
         seed=seed,
         shape=shape,
         inputs=inputs,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import hsdag
-from hsdag.benchmarking.bench import split_targets
+from hsdag.benchmarking.bench import Tuning, in_flight, split_targets
 from hsdag.cli.app import run
 from hsdag.ir.device import parse_devices
 from hsdag.ir.errors import OptionError
@@ -69,3 +70,39 @@ def test_a_row_says_what_loading_the_candidate_took(tiny_resnet: Path, capsys: p
 def test_two_names_of_one_device_are_one_device_named_twice() -> None:
     with pytest.raises(OptionError, match="named twice"):
         split_targets(["CPU", "CPU.0"], or_cpu=False)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("tput", "THROUGHPUT"), ("ctput", "CUMULATIVE_THROUGHPUT"), ("latency", "LATENCY"), ("none", None)],
+)
+def test_a_hint_goes_to_the_compiler_by_openvinos_name(text: str, expected: str | None) -> None:
+    assert Tuning(hint=text).properties() == {"PERFORMANCE_HINT": expected}
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"hint": "fast"}, "unknown hint 'fast'; choose one of latency"),
+        ({"requests": 0}, "--nireq must be at least 1, not 0"),
+    ],
+)
+def test_what_is_out_of_range_is_told(given: dict[str, object], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        Tuning(**given)  # type: ignore[arg-type]
+
+
+def test_a_number_of_inferences_ends_a_measurement_without_a_time() -> None:
+    protocol = Tuning(iterations=25).protocol(None)
+    assert protocol.min_rounds == protocol.max_rounds == 10
+    assert protocol.turn_runs == 3  # rounded up to whole rounds: 30
+    assert protocol.limit_s == math.inf
+    assert in_flight(Tuning(iterations=400).protocol(None)).turn_runs == 10  # of 4 inferences each
+    few = Tuning(iterations=3).protocol(None)
+    assert (few.max_rounds, few.turn_runs) == (3, 1)
+
+
+def test_with_a_time_too_the_longer_of_both_ends_it() -> None:
+    protocol = Tuning(iterations=20).protocol(5.0)
+    assert (protocol.limit_s, protocol.min_rounds, protocol.max_rounds) == (5.0, 10, 100_000)
+    assert Tuning().protocol(5.0).turn_runs is None
