@@ -6,6 +6,7 @@ import ast
 import subprocess
 import sys
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import networkx as nx
@@ -25,14 +26,20 @@ SOURCES = sorted(path for part in PARTS for path in (ROOT / part).rglob("*.py"))
 OWN = sorted(p for p in (ROOT / "hsdag").rglob("*.py") if p.relative_to(ROOT / "hsdag").parts[0] not in PARTS)
 
 
-def imported_modules(path: Path) -> set[str]:
+@cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse(path.read_text())
+
+
+@cache
+def imported_modules(path: Path) -> frozenset[str]:
     found = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
             found.add(node.module)
-    return found
+    return frozenset(found)
 
 
 @pytest.mark.parametrize("part", PARTS)
@@ -40,18 +47,17 @@ def test_the_links_of_the_package_resolve(part: str) -> None:
     assert (ROOT / "hsdag" / part).resolve() == ROOT / part
 
 
-@pytest.mark.parametrize("path", SOURCES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_point_one_way(path: Path) -> None:
-    part = path.relative_to(ROOT).parts[0]
-    ours = {name.split(".")[1] for name in imported_modules(path) if name.startswith("hsdag.")}
-    assert ours <= MAY_IMPORT[part]
-    assert "hsdag" not in imported_modules(path)
+def test_imports_point_one_way() -> None:
+    for path in SOURCES:
+        ours = {name.split(".")[1] for name in imported_modules(path) if name.startswith("hsdag.")}
+        assert ours <= MAY_IMPORT[path.relative_to(ROOT).parts[0]], path
+        assert "hsdag" not in imported_modules(path), path
 
 
-@pytest.mark.parametrize("path", [*SOURCES, *OWN], ids=lambda p: str(p.relative_to(ROOT)))
-def test_no_bare_name_is_imported_and_files_stay_short(path: Path) -> None:
-    assert not {name.split(".")[0] for name in imported_modules(path)} & set(PARTS)
-    assert len(path.read_text().splitlines()) <= 700
+def test_no_bare_name_is_imported_and_files_stay_short() -> None:
+    for path in (*SOURCES, *OWN):
+        assert not {name.split(".")[0] for name in imported_modules(path)} & set(PARTS), path
+        assert len(path.read_text().splitlines()) <= 700, path
 
 
 _METHODS = {"scoring", "workers", "methods"}
@@ -82,14 +88,15 @@ def own_imports(path: Path) -> set[str]:
     return {name for name in names if name.split(".")[0] not in (*PARTS, "version")}
 
 
-@pytest.mark.parametrize("path", OWN, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imports_inside_the_tool_point_one_way(path: Path) -> None:
-    folder, *inner = path.relative_to(ROOT / "hsdag").parts[:-1] or (path.stem,)
-    used = {name.split(".")[0] for name in own_imports(path)}
-    if folder in LAYERS:
-        assert used <= LAYERS[folder]
-    if folder == "methods" and inner[:1] != ["learned"]:
-        assert not any(name.startswith("methods.learned") for name in own_imports(path))
+def test_imports_inside_the_tool_point_one_way() -> None:
+    for path in OWN:
+        folder, *inner = path.relative_to(ROOT / "hsdag").parts[:-1] or (path.stem,)
+        used = {name.split(".")[0] for name in own_imports(path)}
+        assert used <= LAYERS.get(folder, used), path
+        if folder == "methods":
+            assert not any(name.split(".")[0] == "openvino" for name in imported_modules(path)), path
+        if folder == "methods" and inner[:1] != ["learned"]:
+            assert not any(name.startswith("methods.learned") for name in own_imports(path)), path
 
 
 MODULES = {
@@ -114,7 +121,7 @@ def folder_imports() -> dict[tuple[str, str], str]:
     """Each pair of folders of which the first imports the second, with a file that does."""
     found = {}
     for module, path in MODULES.items():
-        tree = ast.parse(path.read_text())
+        tree = tree_of(path)
         for node in set(ast.walk(tree)) - imports_for_types(tree):
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
@@ -135,7 +142,7 @@ def test_modules_import_each_other_in_no_circle() -> None:
     edges = [
         (module, name if name in MODULES else node.module)
         for module, path in MODULES.items()
-        for node in ast.parse(path.read_text()).body  # what is imported on loading, not for types alone
+        for node in tree_of(path).body  # what is imported on loading, not for types alone
         if isinstance(node, ast.ImportFrom) and node.module in MODULES
         for name in [f"{node.module}.{alias.name}" for alias in node.names]
     ]
@@ -143,54 +150,42 @@ def test_modules_import_each_other_in_no_circle() -> None:
     assert nx.is_directed_acyclic_graph(graph), nx.find_cycle(graph)
 
 
-def test_the_portfolio_exact_and_local_methods_load_no_torch_and_placers_no_solver() -> None:
-    code = (
-        "import sys; from hsdag.methods.names import method_names; method_names()\n"
-        "from hsdag.methods.registry import find_method\n"
-        "assert 'ortools' not in sys.modules\n"
-        "[find_method(name) for name in ('auto', 'heft', 'mincut', 'sa', 'cpsat', 'milp')]\n"
-        "assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
+LOADS = {
+    "methods but for learned ones, the command line and the API load no torch, and names of methods no solver": """
+from hsdag.methods.names import method_names; method_names()
+from hsdag.methods.registry import find_method
+loads_none_of("ortools")
+[find_method(name) for name in ("auto", "heft", "mincut", "sa", "cpsat", "milp")]
+import hsdag.cli.app, hsdag.api, hsdag.placing.place
+loads_none_of("torch")
+""",
+    "simulating, placing and learning load no OpenVINO": """
+import hsdag.runtime.simulator.values, hsdag.methods.learned.training
+from hsdag.methods.names import method_names; from hsdag.methods.registry import find_method
+[find_method(name) for name in method_names()]
+loads_none_of("openvino")
+""",
+    "help loads no OpenVINO, compiler, solver or array library, and the measuring process only what measures": """
+from hsdag.cli.app import run
+run(["--help"])
+loads_none_of("pydantic")  # which typer loads for a command's help
+run(["place", "--help"]); run(["bench", "--help"])
+loads_none_of("openvino", "numba", "torch", "ortools", "scipy", "numpy", "networkx", "rich")
+import hsdag.runtime.measuring.worker
+loads_none_of("numba", "scipy", "ortools", "torch")
+""",
+}
+LOADS_NONE_OF = """
+import sys
+def loads_none_of(*packages):
+    assert not set(packages) & set(sys.modules), set(packages) & set(sys.modules)
+"""
 
 
-def test_simulating_placing_and_learning_load_no_openvino() -> None:
-    code = (
-        "import sys, hsdag.runtime.simulator.values, hsdag.methods.learned.training\n"
-        "from hsdag.methods.names import method_names; from hsdag.methods.registry import find_method\n"
-        "[find_method(name) for name in method_names()]\n"
-        "assert 'openvino' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
-
-
-def test_the_command_line_and_the_api_load_no_torch_before_a_learned_method_runs() -> None:
-    code = "import sys, hsdag.cli.app, hsdag.api, hsdag.placing.place\nassert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
-
-
-def test_help_loads_no_openvino_compiler_solver_or_array_library() -> None:
-    code = (
-        "import sys; from hsdag.cli.app import run\n"
-        "heavy = {'openvino', 'numba', 'torch', 'ortools', 'scipy', 'numpy', 'networkx', 'rich'}\n"
-        "run(['--help']); assert not {'pydantic', *heavy} & set(sys.modules), heavy & set(sys.modules)\n"
-        "run(['place', '--help']); run(['bench', '--help']); assert not heavy & set(sys.modules)"  # typer has pydantic
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
-
-
-def test_the_measuring_process_begins_without_compilers_solvers_and_torch() -> None:
-    code = (
-        "import sys, hsdag.runtime.measuring.worker\n"
-        "assert not {'numba', 'scipy', 'ortools', 'torch'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
-
-
-def test_placers_and_learning_know_no_openvino() -> None:
-    for folder in ("placers", "learning"):
-        for path in (ROOT / "hsdag" / folder).rglob("*.py"):
-            assert not any(name.split(".")[0] == "openvino" for name in imported_modules(path)), path
+@pytest.mark.parametrize("claim", LOADS)
+def test_what_is_slow_to_load_is_loaded_where_it_is_needed(claim: str) -> None:
+    command = [sys.executable, "-c", LOADS_NONE_OF + LOADS[claim]]
+    subprocess.run(command, check=True, cwd=ROOT, stdout=subprocess.DEVNULL)
 
 
 def test_the_clock_on_the_wall_is_read_for_dates_alone() -> None:
@@ -215,7 +210,7 @@ def decorators(node: ast.AST) -> set[str]:
 
 def without_wrapper(path: Path) -> set[str]:
     """Functions of a module that only compiled functions may call."""
-    body = ast.parse(path.read_text()).body
+    body = tree_of(path).body
     return {node.name for node in body if isinstance(node, ast.FunctionDef) and decorators(node) & INNER}
 
 
@@ -242,7 +237,7 @@ def test_the_interpreter_calls_no_compiled_function_without_a_wrapper() -> None:
         text = path.read_text()
         if path not in kernels and not any(f".{stem} import" in text for stem in modules):
             continue
-        tree, known = ast.parse(text), set(inner.get(path, ()))
+        tree, known = tree_of(path), set(inner.get(path, ()))
         for node in ast.walk(tree):
             if isinstance(node, ast.ImportFrom) and node.module:
                 known |= {alias.name for alias in node.names} & modules.get(node.module.split(".")[-1], set())

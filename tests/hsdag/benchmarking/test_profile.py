@@ -78,7 +78,7 @@ def test_a_solution_of_the_costs_is_a_placement_that_runs_the_model(
     costs: Path, tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     solved = tmp_path / "solved.json"
-    asked = ["--method", "hsdag", "--max-evaluations", "30", "-o", str(solved)]
+    asked = ["--method", "heft", "-o", str(solved)]
     assert run(["solve", str(costs), *asked]) == 0
     document = answer(capsys, "bench", tiny_resnet, "-p", solved, "--time", "0.3s")
     assert document["failures"] == {}

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ import torch
 
 from hsdag.diagnosis.cuda_check import CHECKS, check_copy, check_cuda, check_fault, check_model, setup_of
 from hsdag.ir.errors import DeviceError, ExecutionError
+from hsdag.runtime.measuring.messages import WorkerSetup
 from hsdag.runtime.torch import ops
 from hsdag.runtime.torch.devices import parse_torch_devices
 from hsdag.runtime.torch.program import copy_between
@@ -32,9 +32,14 @@ main(lambda setup, channel: Odd())
 """
 
 
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory: pytest.TempPathFactory) -> WorkerSetup:
+    return setup_of(PAIR, tmp_path_factory.mktemp("setup"))
+
+
 @pytest.fixture
-def worker(tmp_path: Path) -> TorchWorker:
-    return TorchWorker(setup_of(PAIR, tmp_path))
+def worker(setup: WorkerSetup) -> TorchWorker:
+    return TorchWorker(setup)
 
 
 def asked(worker: TorchWorker) -> Callable[..., Any]:
@@ -63,9 +68,9 @@ def test_a_device_that_is_not_here_is_an_error_before_any_check() -> None:
         check_cuda("cuda:99")
 
 
-def test_an_op_that_computes_something_else_is_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_an_op_that_computes_something_else_is_found(monkeypatch: pytest.MonkeyPatch, setup: WorkerSetup) -> None:
     monkeypatch.setitem(ops.BUILDERS, "Relu", lambda _: lambda xs: (2 * torch.relu(xs[0]),))
-    worker = TorchWorker(setup_of(PAIR, tmp_path))
+    worker = TorchWorker(setup)
     for check in (check_model, check_fault):
         with pytest.raises(ExecutionError, match="outputs of tiny_inception, placed at random, differ"):
             check(asked(worker), PAIR)

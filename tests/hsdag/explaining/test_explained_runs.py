@@ -13,17 +13,16 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.placement.placement import Placement
+from hsdag.placing.result import PlaceResult
 
 pytestmark = pytest.mark.usefixtures("short_comparisons")
 
 
 @pytest.fixture(scope="module")
-def kept(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory, short_comparisons: None) -> Path:
+def kept(kept_search: PlaceResult) -> Path:
     """The placement file of a short search, its run beside it."""
-    file = tmp_path_factory.mktemp("explained") / "resnet.placement.json"
-    given = {"method": "mincut", "budget": "20s", "max_evaluations": 4, "run_folder": file.with_suffix(".run")}
-    hsdag.place(tiny_resnet, partition_cpu=2, **given).save(file)  # type: ignore[arg-type]
-    return file
+    assert kept_search.run_folder is not None
+    return kept_search.run_folder.with_suffix(".json")
 
 
 @pytest.fixture(scope="module")

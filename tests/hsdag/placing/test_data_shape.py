@@ -39,7 +39,6 @@ def answer(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]
     return document
 
 
-@pytest.mark.slow
 def test_a_placement_of_a_dynamic_model_holds_its_scenarios_and_fits_the_model_as_it_is(placement: Placement) -> None:
     assert placement.data_shapes == ("x[64,32]", "x[1,32]@3")
     assert placement.model.input_shapes == {}

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
+from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import cast
 
@@ -12,10 +11,11 @@ import openvino as ov
 import pytest
 from openvino import opset13
 
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import parse_devices
+from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.build import read_graph
-from hsdag.placing.final import Check, FinalResult, comparison_s, family_ratios, final_comparison
-from hsdag.runtime.machine.devices import resolve_devices
+from hsdag.ir.processes import WorkerClient
+from hsdag.placing.final import Check, FinalResult, Verifier, comparison_s, family_ratios, final_comparison
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples
 from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
@@ -24,6 +24,19 @@ from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.objectives import LATENCY
 
 WHOLE = Candidate("CPU")
+SPECS = parse_devices(",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "AB"))
+BROKEN = {"BROKEN": Candidate("NO_SUCH_DEVICE")}
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerClient]:
+    """Of a worker for a model of five ops."""
+    path = tmp_path_factory.mktemp("final") / "joined.xml"
+    x = opset13.parameter([2, 8], np.float32, name="x")
+    both = opset13.concat([opset13.tanh(x, name="left"), opset13.sin(x, name="right")], 0, name="both")
+    ov.serialize(ov.Model([opset13.result(opset13.exp(both, name="last"))], [x], "joined"), path)
+    with worker_client(WorkerSetup(path, SPECS)) as client:
+        yield client
 
 
 def test_of_eight_equal_finalists_one_is_rarely_called_faster() -> None:
@@ -38,7 +51,7 @@ def test_of_eight_equal_finalists_one_is_rarely_called_faster() -> None:
     assert claims <= 18  # of 400: 2.5% and less are 10, and 18 is 2.5 standard deviations above
 
 
-def compared(model: Path, finalists: list[str], limit_s: float, compile_s: float) -> tuple[FinalResult, float]:
+def compared(client: WorkerClient, finalists: list[str], limit_s: float, compile_s: float) -> tuple[FinalResult, float]:
     """A comparison by a clock on which every compilation takes ``compile_s`` and nothing else takes time."""
     now_s = 0.0
 
@@ -46,18 +59,17 @@ def compared(model: Path, finalists: list[str], limit_s: float, compile_s: float
         nonlocal now_s
         now_s += compile_s * step.startswith("preparing")
 
-    with worker_client(WorkerSetup(model, resolve_devices("CPU", None).all)) as client:
-        result = final_comparison(
-            CandidateRunner(client, LATENCY),
-            dict.fromkeys(finalists, WHOLE),
-            {"CPU": WHOLE},
-            {"AUTO:CPU": Candidate("AUTO:CPU"), "HETERO:placement 1": WHOLE},
-            Protocol(min_rounds=2, max_rounds=2, turn_s=0.01, limit_s=limit_s),
-            Check(reduced=True),
-            rng=np.random.default_rng(0),
-            on_step=on_step,
-            clock=lambda: now_s,
-        )
+    result = final_comparison(
+        CandidateRunner(client, LATENCY),
+        dict.fromkeys(finalists, WHOLE),
+        {"CPU": WHOLE},
+        {"AUTO:CPU": Candidate("AUTO:CPU"), "HETERO:placement 1": WHOLE},
+        Protocol(min_rounds=2, max_rounds=2, turn_s=0.001, limit_s=limit_s),
+        Check(reduced=True),
+        rng=np.random.default_rng(0),
+        on_step=on_step,
+        clock=lambda: now_s,
+    )
     return result, now_s
 
 
@@ -71,10 +83,10 @@ def compared(model: Path, finalists: list[str], limit_s: float, compile_s: float
     ],
 )
 def test_rivals_for_which_there_is_no_time_are_dropped_before_they_are_compiled(
-    tiny_bert: Path, num: int, limit_s: float, compile_s: float, ran: set[str]
+    client: WorkerClient, num: int, limit_s: float, compile_s: float, ran: set[str]
 ) -> None:
     finalists = [f"placement {rank + 1}" for rank in range(num)]
-    result, took_s = compared(tiny_bert, finalists, limit_s, compile_s)
+    result, took_s = compared(client, finalists, limit_s, compile_s)
     comparison = result.comparison
     assert set(comparison.samples) == {"CPU", *ran}
     assert set(comparison.skipped) == {*finalists, "AUTO:CPU", "HETERO:placement 1"} - ran
@@ -100,25 +112,43 @@ def test_the_comparison_has_a_part_of_the_budget_in_which_four_candidates_can_be
     assert comparison_s(budget_s, cast(ModelProfile, SimpleNamespace(times=times))) == pytest.approx(expected_s)
 
 
-def test_a_placement_whose_ops_all_run_on_one_device_is_compared_as_no_split(tmp_path: Path) -> None:
-    x = opset13.parameter([2, 8], np.float32, name="x")
-    both = opset13.concat([opset13.tanh(x, name="left"), opset13.sin(x, name="right")], 0, name="both")
-    ov.serialize(ov.Model([opset13.result(opset13.exp(both, name="last"))], [x], "joined"), tmp_path / "m.xml")
-    specs = tuple(DeviceSpec.parse(f"{name}=CPU[INFERENCE_NUM_THREADS=1]") for name in "AB")
-    with worker_client(WorkerSetup(tmp_path / "m.xml", specs)) as client:
-        names = read_graph(tmp_path / "m.xml").op_names
-        copied = Candidate.side_by_side(["CPU_B" if name == "both" else "CPU_A" for name in names], ["CPU_A", "CPU_B"])
-        result = final_comparison(
-            CandidateRunner(client, LATENCY),
-            {"placement 1": copied},
-            {"A": Candidate("CPU_A")},
-            {},
-            Protocol(min_rounds=2, max_rounds=2, turn_s=0.01),
-            Check(reduced=True),
-            rng=np.random.default_rng(0),
-        )
+def test_a_placement_whose_ops_all_run_on_one_device_is_compared_as_no_split(client: WorkerClient) -> None:
+    assert isinstance(client.setup, WorkerSetup)
+    names = read_graph(client.setup.model).op_names
+    copied = Candidate.side_by_side(["CPU_B" if name == "both" else "CPU_A" for name in names], ["CPU_A", "CPU_B"])
+    result = final_comparison(
+        CandidateRunner(client, LATENCY),
+        {"placement 1": copied},
+        {"A": Candidate("CPU_A")},
+        {},
+        Protocol(min_rounds=2, max_rounds=2, turn_s=0.001),
+        Check(reduced=True),
+        rng=np.random.default_rng(0),
+    )
     assert set(result.opened) == set(result.comparison.samples) == {"A"}
     assert result.comparison.failures == {"placement 1": "all of it runs on CPU_A, so it is not a split"}
+
+
+def alone(client: WorkerClient, finalists: Mapping[str, Candidate], tolerance: float | None = None) -> FinalResult:
+    """A comparison with a device that does not exist."""
+    check, protocol = Check.over(SPECS, max_difference=tolerance), Protocol(min_rounds=4, max_rounds=6, turn_s=0.001)
+    runner, rng = CandidateRunner(client, LATENCY), np.random.default_rng(0)
+    return final_comparison(runner, finalists, BROKEN, {}, protocol, check, rng=rng)
+
+
+def test_where_no_device_runs_the_model_alone_a_placement_that_does_and_computes_the_same_is_the_answer(
+    client: WorkerClient,
+) -> None:
+    assert isinstance(client.setup, WorkerSetup)
+    names = read_graph(client.setup.model).op_names
+    split = Candidate.placed([("CPU_A", "CPU_B")[name in ("both", "last", "right")] for name in names])
+    result = alone(client, {"placement 1": split})
+    assert (result.best_single, result.answer) == (None, "placement 1")
+    assert "BROKEN" in result.comparison.failures
+    with pytest.raises(SearchError, match="outputs differ"):
+        alone(client, {"placement 1": split}, -1.0)
+    with pytest.raises(SearchError, match="no candidate ran; BROKEN: "):
+        alone(client, {})
 
 
 class Timed(CandidateRunner):
@@ -131,31 +161,35 @@ class Timed(CandidateRunner):
         return [self.seconds[key]] * runs
 
 
-ANSWERS = {
-    (2.0, 1.0, 3.0): "start",
-    (1.0, 2.0, 3.0): "placement 1",
-    (2.0, 2.0, 3.0): "start",
-    (9.0, 9.0, 3.0): "CPU",
-    (4.0, 5.0, 3.0): "CPU",  # faster than the start alone, which is slower than a device
-    (1.0, 5.0, 3.0): "placement 1",
-}
-"""By the milliseconds of placement 1, of the placement to start with and of the device alone."""
+ANSWERS = [
+    ((2.0, 1.0, 3.0), {}, "start"),
+    ((2.0, 1.0, 3.0), {"start": "it breaks --pin"}, "placement 1"),
+    ((1.0, 2.0, 3.0), {}, "placement 1"),
+    ((2.0, 2.0, 3.0), {}, "start"),
+    ((9.0, 9.0, 3.0), {}, "CPU"),
+    ((4.0, 5.0, 3.0), {}, "CPU"),  # faster than the start alone, which is slower than a device
+    ((1.0, 5.0, 3.0), {}, "placement 1"),
+]
+"""By the milliseconds of placement 1, of the placement to start with and of the device alone, and what may not be."""
 
 
-def test_what_the_search_started_with_is_replaced_by_what_is_faster_alone(tiny_bert: Path) -> None:
-    with worker_client(WorkerSetup(tiny_bert, resolve_devices("CPU", None).all)) as client:
-        runner, names = Timed(client, LATENCY), ("placement 1", "start", "CPU")
-        for times_ms in ANSWERS:
-            runner.seconds = {name: 1e-3 * ms for name, ms in zip(names, times_ms, strict=True)}
-            result = final_comparison(
-                runner,
-                {"placement 1": WHOLE},
-                {"CPU": WHOLE},
-                {},
-                Protocol(min_rounds=8, max_rounds=8, turn_s=0.001),
-                Check(reduced=True),
-                start={"start": WHOLE},
-                rng=np.random.default_rng(0),
-            )
-            assert result.answer == ANSWERS[times_ms]
-            assert result.ratios["start"].value == pytest.approx(3.0 / times_ms[1])
+def test_what_the_search_started_with_is_replaced_by_what_is_faster_alone(
+    client: WorkerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Verifier, "in_own_process", Verifier.compared)
+    runner, names = Timed(client, LATENCY), ("placement 1", "start", "CPU")
+    for times_ms, disallowed, answer in ANSWERS:
+        runner.seconds = {name: 1e-3 * ms for name, ms in zip(names, times_ms, strict=True)}
+        result = final_comparison(
+            runner,
+            {"placement 1": WHOLE},
+            {"CPU": WHOLE},
+            {},
+            Protocol(min_rounds=8, max_rounds=8, turn_s=0.001),
+            Check(reduced=True),
+            start={"start": WHOLE},
+            disallowed=disallowed,
+            rng=np.random.default_rng(0),
+        )
+        assert result.answer == answer
+        assert result.ratios["start"].value == pytest.approx(3.0 / times_ms[1])

@@ -149,20 +149,20 @@ def test_a_lead_from_too_few_rounds_is_not_claimed() -> None:
     assert not too_few_rounds({"placement 1": Ratio(1.38, 1.29, 1.48, 6)})
 
 
-def test_a_budget_too_short_for_a_split_is_said_in_the_answer(tiny_bert: Path) -> None:
+def test_a_budget_too_short_for_a_split_is_said_in_the_answer(tiny_resnet: Path) -> None:
     quick = Protocol(min_rounds=2, max_rounds=2, turn_s=0.01)
-    outcome = run_place(tiny_bert, PlaceOptions(partition_cpu=2, reward="measured", budget_s=1e-3, protocol=quick))
+    outcome = run_place(tiny_resnet, PlaceOptions(partition_cpu=2, reward="measured", budget_s=1e-3, protocol=quick))
     assert "No split placement was tried: a placement takes" in outcome.sentence
     assert "is enough for 10" in outcome.sentence
     assert outcome.tally.tried <= 1
 
 
-def test_a_method_that_proposes_no_split_is_named_as_the_reason_for_there_being_none(tiny_bert: Path) -> None:
+def test_a_method_that_proposes_no_split_is_named_as_the_reason_for_there_being_none(tiny_resnet: Path) -> None:
     quick = Protocol(min_rounds=2, max_rounds=2, turn_s=0.01)
     options = PlaceOptions(partition_cpu=2, method="best-device", reward="measured", budget_s=30.0, protocol=quick)
     assert (
         "No split placement was tried, since the method best-device proposed none"
-        in run_place(tiny_bert, options).sentence
+        in run_place(tiny_resnet, options).sentence
     )
 
 

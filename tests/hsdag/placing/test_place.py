@@ -15,34 +15,17 @@ import hsdag
 import hsdag.ir
 from hsdag.exports.base import export_placement
 from hsdag.ir.device import parse_devices
-from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import ModelRecord
-from hsdag.placing.final import Check, FinalResult, final_comparison
 from hsdag.placing.place import run_place
-from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Protocol
-from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
-from hsdag.runtime.measuring.runner import CandidateRunner
-from hsdag.runtime.objectives import LATENCY
 from hsdag.search.options import PlaceOptions
 
 QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
 pytestmark = pytest.mark.usefixtures("short_comparisons")
-
-
-def test_a_placement_compiles_and_its_outputs_are_the_cpus(tiny_bert: Path, fast_slow: str) -> None:
-    outcome = run_place(
-        tiny_bert, PlaceOptions(devices=fast_slow, reward="measured", max_evaluations=6, protocol=QUICK)
-    )
-    core, model = ov.Core(), ov.Core().read_model(tiny_bert)
-    inputs = {p.get_any_name(): np.ones(tuple(p.get_shape()), dtype=np.int64) for p in model.inputs}
-    expected = core.compile_model(model, "CPU")(inputs)
-    found = outcome.placement.compile(core, ov.Core().read_model(tiny_bert))(inputs)
-    for a, b in zip(found.values(), expected.values(), strict=True):
-        assert np.abs(a - b).max() <= 1e-4 * np.abs(b).max()
 
 
 @pytest.mark.slow
@@ -78,34 +61,6 @@ def test_a_module_that_does_not_convert_is_a_users_error() -> None:
         hsdag.place(object(), "CPU")
 
 
-def final(
-    model: Path, finalists: dict[str, Candidate], singles: dict[str, Candidate], tolerance: float | None = None
-) -> FinalResult:
-    single = "INFERENCE_PRECISION_HINT=f32"
-    specs = parse_devices(f"FAST=CPU[INFERENCE_NUM_THREADS=2;{single}],SLOW=CPU[INFERENCE_NUM_THREADS=1;{single}]")
-    check, rng = Check.over(specs, max_difference=tolerance), np.random.default_rng(0)
-    with worker_client(WorkerSetup(model, specs)) as client:
-        return final_comparison(CandidateRunner(client, LATENCY), finalists, singles, {}, QUICK, check, rng=rng)
-
-
-def split(model: Path) -> Candidate:
-    units = placement_units(read_graph(model))
-    half = units.partition.labels >= units.graph.num_ops // 2
-    return Candidate.placed([("CPU_FAST", "CPU_SLOW")[int(late)] for late in half])
-
-
-def test_where_no_device_runs_the_model_alone_a_placement_that_does_is_the_answer(tiny_resnet: Path) -> None:
-    result = final(tiny_resnet, {"placement 1": split(tiny_resnet)}, {"BROKEN": Candidate("NO_SUCH_DEVICE")})
-    assert result.best_single is None
-    assert result.answer == "placement 1"
-    assert "BROKEN" in result.comparison.failures
-
-
-def test_a_placement_with_other_outputs_is_never_the_answer(tiny_resnet: Path) -> None:
-    with pytest.raises(SearchError, match="outputs differ"):
-        final(tiny_resnet, {"placement 1": split(tiny_resnet)}, {"BROKEN": Candidate("NO_SUCH_DEVICE")}, -1.0)
-
-
 def test_outputs_that_are_not_finite_count_as_equal_where_they_are_the_same(tmp_path: Path) -> None:
     x = opset13.parameter([1, 64], np.float32, name="x")
     weight = opset13.constant(np.eye(64, dtype=np.float32))
@@ -138,11 +93,6 @@ def test_a_model_that_was_placed_before_is_placed_as_it_was_read(tmp_path: Path)
     again = hsdag.place(exported, partition_cpu=2, method="best-device")
     again.apply(load_model(tmp_path / "shared.xml"))
     again.apply(load_model(exported))
-
-
-def test_where_nothing_runs_the_reason_is_given(tiny_resnet: Path) -> None:
-    with pytest.raises(SearchError, match="no candidate ran; BROKEN: "):
-        final(tiny_resnet, {}, {"BROKEN": Candidate("NO_SUCH_DEVICE")})
 
 
 @pytest.mark.slow

@@ -31,7 +31,7 @@ def counting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             whole = zone / "energy_uj.next"
             whole.write_text(f"{int(1e6 * WATTS * time.monotonic()) % 2**40}\n")
             whole.replace(zone / "energy_uj")
-            time.sleep(2e-4)
+            time.sleep(1e-3)
 
     counter = threading.Thread(target=count)
     counter.start()

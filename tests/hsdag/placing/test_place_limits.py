@@ -45,7 +45,6 @@ def pinned(chain: Path, ends: tuple[str, str], tmp_path_factory: pytest.TempPath
     return place(chain, DEVICES, method="heft", reward="simulated", budget="15s", pins=pins, **options)  # type: ignore[arg-type]
 
 
-@pytest.mark.slow
 def test_pinned_ops_are_where_they_were_pinned(pinned: PlaceResult, ends: tuple[str, str]) -> None:
     by_name = {name: pinned.placement.affinity[op] for op, name in pinned.placement.names.items()}
     assert (by_name[ends[0]], by_name[ends[1]]) == ("B", "A")
@@ -64,12 +63,6 @@ def test_hints_of_precision_are_in_the_placement_and_the_pins_in_the_run(pinned:
     assert kept.record.pins
     assert kept.plan_of(pinned.placement) is not None
     assert (kept.problem.supported.sum(axis=1) == 1).sum() >= 2
-
-
-def test_a_search_is_not_resumed_with_other_limits(pinned: PlaceResult, chain: Path) -> None:
-    options = {"data_shape": SHAPE, "infer_precision": "CPU:f32", "run_folder": pinned.run_folder, "resume": True}
-    with pytest.raises(SearchError, match="is a search with other pins"):
-        place(chain, DEVICES, method="heft", reward="simulated", budget="15s", **options)  # type: ignore[arg-type]
 
 
 def test_a_start_that_breaks_a_pin_is_refused(pinned: PlaceResult, chain: Path, ends: tuple[str, str]) -> None:

@@ -46,7 +46,6 @@ def fuller(result: PlaceResult) -> str:
     return max("AB", key=result.weight_bytes.__getitem__)
 
 
-@pytest.mark.slow
 def test_a_model_that_no_device_holds_is_split_once_within_the_memory_of_both(forced: PlaceResult) -> None:
     answer = next(row for row in forced.rows if row.is_answer)
     assert answer.submodels == 2
@@ -64,16 +63,6 @@ def test_devices_that_are_too_small_for_the_model_are_no_answer_and_the_reason_i
     assert forced.placement.speedup is None
 
 
-@pytest.mark.slow
-def test_a_start_that_takes_more_memory_than_a_device_has_is_no_answer(chain: Path, forced: PlaceResult) -> None:
-    room, full = 3.5 * WEIGHT_BYTES, fuller(forced)
-    assert forced.weight_bytes[full] > room
-    memory = f"{full}={room:.0f}," + ",".join(f"{n}={9.5 * WEIGHT_BYTES:.0f}" for n in ("A", "B", "CPU") if n != full)
-    given = {"data_shape": SHAPES, "memory": memory, "start": forced.placement}
-    found = place(chain, DEVICES, method="pipeline", reward="simulated", budget="60s", **given)  # type: ignore[arg-type]
-    assert found.weight_bytes[full] <= room
-
-
 def test_why_a_start_is_no_answer_names_the_device_and_its_memory(chain: Path, forced: PlaceResult) -> None:
     full = fuller(forced)
     given = {"scenarios": parse_scenarios(SHAPES, None), "memory_bytes": {full: 3.5 * WEIGHT_BYTES}}
@@ -81,15 +70,6 @@ def test_why_a_start_is_no_answer_names_the_device_and_its_memory(chain: Path, f
         why = disallowed_start(session, forced.placement, session.profile())
     assert why is not None
     assert why.endswith(f"on {full}, which has 57.3 kB")
-
-
-def test_devices_that_get_nothing_are_told_with_the_reason(chain: Path) -> None:
-    found = place(chain, partition_cpu=2, method="sa", reward="measured", max_evaluations=1, data_shape="1,64")
-    idle = [name for name in ("CPU_0", "CPU_1") if name not in found.placement.used_devices]
-    names, verb = " and ".join(idle), "get" if len(idle) > 1 else "gets"
-    warning = f"{names} {verb} nothing: no split placement was compared"
-    assert found.document()["warnings"] == [warning]
-    assert found.sentence.endswith(f"Warning: {warning}.")
 
 
 def test_constants_are_held_wherever_they_are_read(chain: Path) -> None:

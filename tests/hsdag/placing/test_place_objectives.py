@@ -11,7 +11,6 @@ import pytest
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import read_graph
 from hsdag.placing.place import run_place
-from hsdag.placing.result import PlaceResult
 from hsdag.runtime.machine.devices import EVERY
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.objectives import find_objective
@@ -30,22 +29,15 @@ OPTIONS = PlaceOptions(
 )
 
 
-@pytest.fixture(scope="module")
-def for_memory(tiny_bert: Path, short_comparisons: None) -> PlaceResult:
-    return run_place(tiny_bert, replace(OPTIONS, objective=find_objective("memory")))
-
-
 @pytest.mark.slow
-def test_a_placement_for_memory_shares_the_weights_out(for_memory: PlaceResult, tiny_bert: Path) -> None:
+def test_a_placement_for_memory_shares_the_weights_out_and_says_so_in_its_words(tiny_bert: Path) -> None:
+    for_memory = run_place(tiny_bert, replace(OPTIONS, objective=find_objective("memory")))
     weights = float(read_graph(tiny_bert).weight_bytes.sum())
     alone = next(row.median for row in for_memory.rows if row.name == "CPU_0")
     answer = next(row.median for row in for_memory.rows if row.is_answer)
     assert alone > weights / 2
     assert answer < 0.9 * alone
     assert len(for_memory.placement.used_devices) == 2
-
-
-def test_the_answer_is_said_in_the_words_of_memory_and_that_it_is_simulated(for_memory: PlaceResult) -> None:
     assert "times the memory of the placement" in for_memory.sentence
     assert "peaks of memory are simulated" in for_memory.sentence
     assert "faster" not in for_memory.sentence

@@ -12,7 +12,6 @@ import numpy as np
 import pytest
 import torch
 
-import hsdag
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import FileFormatError, OutputError, SearchError
 from hsdag.ir.placement.placement import ModelRecord
@@ -24,7 +23,6 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.scoring.base import Score
 from hsdag.scoring.recording import Event
 
-pytestmark = pytest.mark.usefixtures("short_comparisons")
 RECORD = RunRecord(
     model=ModelRecord(name="m", fingerprint="sha256:" + "0" * 64),
     devices=[DeviceSpec(name="A", plugin="CPU"), DeviceSpec(name="B", plugin="CPU")],
@@ -159,6 +157,7 @@ def test_a_new_run_never_overwrites_an_old_one(tmp_path: Path) -> None:
         ({"objective": "throughput"}, "another --objective"),
         ({"num_units": 4, "pins": ("a=B",)}, "other pins"),
         ({"max_difference": 1e-3}, "another --max-difference"),
+        ({"executor": "work-conserving"}, "another --executor"),
     ],
 )
 def test_a_run_about_something_else_is_not_resumed(tmp_path: Path, change: dict[str, object], said: str) -> None:
@@ -210,34 +209,17 @@ def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
         RunFolder.create(tmp_path / "file" / "run", RECORD)
 
 
-@pytest.fixture(scope="module")
-def placed(tiny_bert: Path, tmp_path_factory: pytest.TempPathFactory, short_comparisons: None) -> PlaceResult:
-    """A search that measured a few placements, its run beside the placement file."""
-    folder = tmp_path_factory.mktemp("kept")
-    result = hsdag.place(
-        tiny_bert,
-        partition_cpu=2,
-        method="mincut",
-        budget="30s",
-        max_evaluations=5,
-        run_folder=folder / "bert.placement.run",
-    )
-    result.save(folder / "bert.placement.json")
-    return result
-
-
 @pytest.fixture
-def run(placed: PlaceResult) -> RunFolder:
-    assert placed.run_folder is not None
-    return RunFolder.load(placed.run_folder)
+def run(kept_search: PlaceResult) -> RunFolder:
+    assert kept_search.run_folder is not None
+    return RunFolder.load(kept_search.run_folder)
 
 
-@pytest.mark.slow
-def test_the_answer_and_its_samples_are_kept(run: RunFolder, placed: PlaceResult) -> None:
+def test_the_answer_and_its_samples_are_kept(run: RunFolder, kept_search: PlaceResult) -> None:
     assert run.result is not None
-    assert run.placement == placed.placement
-    assert run.result == placed
-    for row in placed.rows:
+    assert run.placement == kept_search.placement
+    assert run.result == kept_search
+    for row in kept_search.rows:
         assert sum(len(r) for r in run.result.samples[row.name]) == row.runs
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -27,16 +28,23 @@ from hsdag.search.options import PlaceOptions
 DEVICES = ",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "AB")
 
 
-def test_what_is_proposed_runs_in_the_worker_and_computes_what_the_model_computes(tiny_bert: Path) -> None:
+@pytest.fixture(scope="module")
+def session(tiny_bert: Path) -> Iterator[Session]:
     with Session(tiny_bert, resolve_devices(DEVICES, None), executor="work-conserving") as session:
-        graph = session.graph
-        seconds = np.tile((graph.flops / 1e9 + graph.output_bytes / 1e9)[:, None], 2)
-        shapes = shapes_of(ov.Core().read_model(tiny_bert), graph)[1]
-        (sharding, *_) = propose(shapes, ShardCosts(seconds, np.ones(2), 1e-9, 1e-15))
-        opened = session.runner.open("shards", sharded_candidate(session, sharding))
-        session.runner.open("whole", Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"}))
-        difference = session.runner.difference("shards", "whole")["max_relative"]
-        held, counts = weights_by_device(session, sharding), ops_by_device(session, sharding)
+        yield session
+
+
+def test_what_is_proposed_runs_in_the_worker_and_computes_what_the_model_computes(
+    session: Session, tiny_bert: Path
+) -> None:
+    graph = session.graph
+    seconds = np.tile((graph.flops / 1e9 + graph.output_bytes / 1e9)[:, None], 2)
+    shapes = shapes_of(ov.Core().read_model(tiny_bert), graph)[1]
+    (sharding, *_) = propose(shapes, ShardCosts(seconds, np.ones(2), 1e-9, 1e-15))
+    opened = session.runner.open("shards", sharded_candidate(session, sharding))
+    session.runner.open("whole", Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"}))
+    difference = session.runner.difference("shards", "whole")["max_relative"]
+    held, counts = weights_by_device(session, sharding), ops_by_device(session, sharding)
     assert opened.devices == ("CPU_A", "CPU_B")
     assert difference is not None
     assert difference < 1e-5
@@ -45,10 +53,9 @@ def test_what_is_proposed_runs_in_the_worker_and_computes_what_the_model_compute
 
 
 @pytest.mark.parametrize("changes", [{"objective": THROUGHPUT}, {"memory_bytes": {"A": 1e9}}], ids=str)
-def test_nothing_is_divided_where_the_options_leave_no_room(tiny_bert: Path, changes: dict[str, object]) -> None:
-    with Session(tiny_bert, resolve_devices(DEVICES, None), executor="work-conserving") as session:
-        options = PlaceOptions(devices=DEVICES, **{"executor": "work-conserving", **changes})  # type: ignore[arg-type]
-        assert proposed_shards(session, options, session.profile()) == {}
+def test_nothing_is_divided_where_the_options_leave_no_room(session: Session, changes: dict[str, object]) -> None:
+    options = PlaceOptions(devices=DEVICES, **{"executor": "work-conserving", **changes})  # type: ignore[arg-type]
+    assert proposed_shards(session, options, session.profile()) == {}
 
 
 def test_hetero_leaves_the_model_whole_and_says_what_dividing_it_is_predicted_to_take(tiny_bert: Path) -> None:
@@ -67,15 +74,14 @@ def test_hetero_leaves_the_model_whole_and_says_what_dividing_it_is_predicted_to
 
 
 def test_a_model_is_divided_by_hand_into_a_placement_that_is_benchmarked_and_exported(
-    tiny_bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    session: Session, tiny_bert: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     out = tmp_path / "divided.json"
     assert run(["shard", str(tiny_bert), "--devices", DEVICES, "--shares", "0.5,0.5", "-o", str(out)]) == 0
     assert "heads" in capsys.readouterr().out
     placement = Placement.load(out)
     assert placement.version == 3
-    with Session(tiny_bert, resolve_devices(DEVICES, None), executor="work-conserving") as session:
-        assert placed_candidate(session, "p", placement, "work-conserving").regions
+    assert placed_candidate(session, "p", placement, "work-conserving").regions
     for format_, name in (("ir", "d.xml"), ("parts", "parts"), ("csv", "d.csv")):
         hsdag.export(out, format_, tmp_path / name, tiny_bert)
     assert Placement.from_model(ov.Core().read_model(tmp_path / "d.xml")).version == 2

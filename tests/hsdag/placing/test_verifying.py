@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -98,22 +99,23 @@ def test_a_third_opinion_saves_a_right_split_from_a_wrong_cpu(misread: Path) -> 
     assert verdict.versus == "op-by-op"
 
 
-def test_what_agrees_with_neither_opinion_is_turned_down_with_both_figures(
+def test_what_agrees_with_neither_opinion_is_turned_down_with_both_figures_and_by_a_limit_with_one(
     misread: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    def both(verifier: Verifier) -> Verdict:
+        limited = replace(verifier._check, max_difference=1e-3)
+        reason = Verifier(verifier._runner, limited).compared("placement 1").reason
+        assert reason is not None
+        assert "from op-by-op, and 0.001 is allowed" in reason
+        assert "from cpu" not in reason
+        return compared(verifier)
+
     for name in ("TOLERANCE_FULL_PRECISION", "LARGEST_TOLERANCE"):
         monkeypatch.setattr(f"hsdag.placing.final.{name}", -1.0)
-    verdict = judged(misread, Candidate("CPU"), Check(False, "op-by-op"), compared)
+    verdict = judged(misread, Candidate("CPU"), Check(False, "op-by-op"), both)
     assert verdict.reason is not None
     assert "from op-by-op" in verdict.reason
     assert "from cpu" in verdict.reason
-
-
-def test_where_there_is_a_largest_difference_the_reference_alone_judges(misread: Path) -> None:
-    verdict = judged(misread, Candidate("CPU"), Check(False, "op-by-op", max_difference=1e-3), compared)
-    assert verdict.reason is not None
-    assert "from op-by-op, and 0.001 is allowed" in verdict.reason
-    assert "from cpu" not in verdict.reason
 
 
 @pytest.fixture
@@ -134,19 +136,21 @@ def quantised(tmp_path: Path) -> Path:
     return saved(ov.Model([opset13.result(y)], [x], "quantised"), tmp_path / "quantised.xml")
 
 
-def test_the_tolerance_of_a_quantised_model_follows_how_the_cpu_differs_from_itself(quantised: Path) -> None:
-    verdict = judged(quantised, Candidate("CPU"), Check(False, "op-by-op"), compared)
+def test_the_tolerance_of_a_quantised_model_follows_how_the_cpu_differs_from_itself_unless_one_was_asked_for(
+    quantised: Path,
+) -> None:
+    def both(verifier: Verifier) -> Verdict:
+        limited = replace(verifier._check, max_difference=1e-6)
+        assert Verifier(verifier._runner, limited).compared("placement 1").tolerance == 1e-6
+        return compared(verifier)
+
+    verdict = judged(quantised, Candidate("CPU"), Check(False, "op-by-op"), both)
     assert verdict.difference is not None
     relative = verdict.difference["max_relative"]
     assert relative is not None
     assert relative > 1e-4
     assert verdict.tolerance == pytest.approx(2 * relative, rel=0.5)
     assert verdict.reason is None
-
-
-def test_a_tolerance_that_was_asked_for_is_not_widened(quantised: Path) -> None:
-    verdict = judged(quantised, Candidate("CPU"), Check(False, "op-by-op", max_difference=1e-6), compared)
-    assert verdict.tolerance == 1e-6
 
 
 def test_outputs_that_cannot_be_compared_are_reported(tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,29 +64,18 @@ def no_collection() -> Iterator[None]:
     gc.enable()
 
 
-@pytest.mark.usefixtures("no_collection")
-def test_a_search_goes_on_by_the_command_that_its_report_suggests(
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_collection", "short_comparisons")
+def test_files_that_a_report_suggests_exist_and_a_search_goes_on_by_its_command(
     tiny_resnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Whatever names the placement file and the run folder were given."""
     monkeypatch.chdir(tmp_path)
     begun = ["place", str(tiny_resnet), "--partition-cpu", "2", "--shape", "2,3,32,32", "--method", "sa"]
     begun += ["--max-evaluations", "4", "--set", "cooling=0.9", "--pin", ".*input.*=CPU_0", "--max-difference", "0.05"]
-    assert run(["place", *begun[1:], "-o", "out.json", "--run", "my run"]) == 0
-    (tmp_path / "my run" / "result.json").unlink()
-    (advice,) = advice_of(RunFolder.load("my run"))
-    words = shlex.split(str(advice.code))
-    assert (words[0], words[-3:]) == ("hsdag", ["--resume", "--run", "my run"])
-    assert run([*words[1:], "--budget", "20s"]) == 0
-    ended = RunFolder.load("my run").result
-    assert ended is not None
-    assert ended.placement_file == "out.json"
+    assert run([*begun, "--budget", "15s", "-o", "out.json", "--run", "my run"]) == 0
 
-
-def test_files_that_are_suggested_exist(tiny_resnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever names the placement file and the run folder were given."""
-    monkeypatch.chdir(tmp_path)
-    hsdag.place(tiny_resnet, partition_cpu=2, budget="15s", max_evaluations=2, run_folder="myrun", output="out.json")
-    kept = RunFolder.load("myrun")
+    kept = RunFolder.load("my run")
     assert kept.result is not None
     split = {op: f"CPU_{k % 2}" for k, op in enumerate(kept.result.placement.affinity)}
     placement = kept.result.placement.model_copy(update={"affinity": split})
@@ -95,6 +84,15 @@ def test_files_that_are_suggested_exist(tiny_resnet: Path, tmp_path: Path, monke
     assert "'out.json'" in str(deploy.code)
     words = shlex.split(str(check.code))
     assert all(Path(name).is_file() for name in (words[2], words[4]))
+
+    (tmp_path / "my run" / "result.json").unlink()
+    (advice,) = advice_of(RunFolder.load("my run"))
+    words = shlex.split(str(advice.code))
+    assert (words[0], words[-3:]) == ("hsdag", ["--resume", "--run", "my run"])
+    assert run([*words[1:], "--budget", "20s"]) == 0
+    ended = RunFolder.load("my run").result
+    assert ended is not None
+    assert ended.placement_file == "out.json"
 
 
 def test_arguments_are_written_as_at_the_command_line() -> None:

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import hsdag
-from hsdag.api import place
+from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.runtime.platforms.reader import list_platforms
 from hsdag.runtime.problem.plan import Plan
@@ -28,11 +28,12 @@ RUN_FILES = ("run", "graph", "profile", "result")
 
 
 @pytest.fixture(scope="module")
-def written(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory, short_comparisons: None) -> dict[str, Any]:
+def written(tiny_resnet: Path, kept_search: PlaceResult, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """A document of every kind, as hsdag writes it."""
-    folder = tmp_path_factory.mktemp("files")
-    place(tiny_resnet, partition_cpu=2, method="met", budget="30s", run_folder=folder / "a").save(folder / "p")
-    documents = {name: json.loads((folder / "a" / f"{name}.json").read_text()) for name in RUN_FILES}
+    folder, kept = tmp_path_factory.mktemp("files"), kept_search.run_folder
+    assert kept is not None
+    kept_search.save(folder / "p")
+    documents = {name: json.loads((kept / f"{name}.json").read_text()) for name in RUN_FILES}
     record = RunRecord.model_validate(documents["run"])
     run, plan = RunFolder.create(folder / "b", record), Plan(np.zeros(record.num_units, dtype=np.int64))
     run.append(Event(plan, Score(0.25), 1.5))
@@ -54,14 +55,9 @@ def test_the_documentation_links_to_the_schema_of_every_file(tmp_path: Path) -> 
     assert json.loads((tmp_path / "placement.json").read_text()) == file_schema("placement")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("kind", FILES)
-def test_a_schema_takes_what_hsdag_writes(kind: str, written: dict[str, Any]) -> None:
+def test_a_schema_takes_what_hsdag_writes_and_refuses_an_unknown_key(kind: str, written: dict[str, Any]) -> None:
     jsonschema.validate(written[kind], file_schema(kind), jsonschema.Draft202012Validator)
-
-
-@pytest.mark.parametrize("kind", FILES)
-def test_a_schema_refuses_an_unknown_key(kind: str, written: dict[str, Any]) -> None:
     with pytest.raises(jsonschema.ValidationError, match="'colour' was unexpected"):
         jsonschema.validate({**written[kind], "colour": "red"}, file_schema(kind))
 

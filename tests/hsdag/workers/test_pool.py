@@ -132,6 +132,7 @@ def test_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.M
         check_workers("ray")
 
 
+@pytest.mark.slow
 def test_where_nothing_listens_the_user_is_told_at_once() -> None:
     pytest.importorskip("ray")
     with pytest.raises(DeviceError, match=r"no Ray cluster answers at ray://127.0.0.1:1 .*ray start --head"):

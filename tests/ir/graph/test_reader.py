@@ -127,6 +127,7 @@ def test_an_unknown_operation_is_named_with_the_option_for_its_library(magic: Pa
     assert "operations that OpenVINO does not know (Magic): name the library" in refusal(magic)
 
 
+@pytest.mark.slow
 def test_a_library_of_operations_makes_them_known(magic: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     package, compiler = Path(ov.__file__).parent, shutil.which("g++") or shutil.which("c++")
     if compiler is None or not (package / "include").exists():

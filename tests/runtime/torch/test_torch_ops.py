@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,28 +48,47 @@ def results_of(graph: TorchGraph, inputs: dict[str, torch.Tensor]) -> list[torch
     return [values[read] for read in graph.outputs.values()]
 
 
-def agrees(build: Build, *arrays: Array, in_torch: bool | None = True) -> None:
-    """An op computes what OpenVINO computes; ``in_torch`` is who must run it, None for either."""
+CORE = ov.Core()
+
+
+def model_of(build: Build, arrays: Sequence[Array]) -> ov.Model:
     parameters = [ops.parameter(list(x.shape), x.dtype) for x in arrays]
     made = build(*parameters)
     results = [ops.result(port) for port in (made.outputs() if isinstance(made, ov.Node) else [made])]
-    model = ov.Model(results, parameters)
-    compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    wanted = [np.array(x) for x in compiled(list(arrays)).values()]
-    graph = openvino_graph(model)
-    assert in_torch is None or all(node.in_torch for node in graph.nodes) is in_torch
+    return ov.Model(results, parameters)
+
+
+def agrees(build: Build, *arrays: Array, in_torch: bool | None = True) -> None:
+    """An op computes what OpenVINO computes; ``in_torch`` is who must run it, None for either."""
+    all_agree([(build, arrays)], in_torch)
+
+
+def all_agree(cases: Iterable[tuple[Build, tuple[Array, ...]]], in_torch: bool | None = True) -> None:
+    """The same for many ops, which OpenVINO compiles as one model."""
+    cases = list(cases)
+    models = [model_of(build, arrays) for build, arrays in cases]
+    whole = ov.Model([r for m in models for r in m.get_results()], [p for m in models for p in m.get_parameters()])
+    compiled = CORE.compile_model(whole, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    found = iter(compiled([x for _, arrays in cases for x in arrays]).values())
+    for (_, arrays), model in zip(cases, models, strict=True):
+        check(model, arrays, [np.array(next(found)) for _ in model.outputs], in_torch)
+
+
+def check(model: ov.Model, arrays: Sequence[Array], wanted: Sequence[Array], in_torch: bool | None) -> None:
+    graph, shown = openvino_graph(model), str(model.get_ordered_ops()[-2])
+    assert in_torch is None or all(node.in_torch for node in graph.nodes) is in_torch, shown
     inputs = {input_name(port): torch.from_numpy(x) for port, x in zip(model.inputs, arrays, strict=True)}
     before = {name: x.clone() for name, x in inputs.items()}
     for got, x in zip(results_of(graph, inputs), wanted, strict=True):
         found = got.numpy()
-        assert (found.shape, found.dtype) == (x.shape, x.dtype)
+        assert (found.shape, found.dtype) == (x.shape, x.dtype), shown
         finite = np.isfinite(x) if x.dtype.kind == "f" else np.ones(x.shape, np.bool_)
-        np.testing.assert_array_equal(found[~finite], x[~finite])
+        np.testing.assert_array_equal(found[~finite], x[~finite], shown)
         if finite.any():
             scale = np.abs(x[finite].astype(np.float64)).max() or 1.0
-            assert np.abs(found[finite].astype(np.float64) - x[finite]).max() <= BAR * scale
+            assert np.abs(found[finite].astype(np.float64) - x[finite]).max() <= BAR * scale, shown
     for name, kept in before.items():
-        np.testing.assert_array_equal(inputs[name].numpy(), kept.numpy())
+        np.testing.assert_array_equal(inputs[name].numpy(), kept.numpy(), shown)
 
 
 UNARY = ("relu sigmoid tanh exp erf abs negative floor ceiling sign hswish hsigmoid softplus softsign mish sin cos tan "
@@ -80,31 +100,30 @@ COMPARISONS = "equal not_equal greater greater_equal less less_equal".split()
 LOGIC = "logical_and logical_or logical_xor".split()
 
 
-@pytest.mark.parametrize("name", [*UNARY, *REALS_TO])
 @given(shape=SHAPES, seed=st.integers(0, 99))
 @settings(max_examples=4)
-def test_a_function_of_reals_agrees(name: str, shape: tuple[int, ...], seed: int) -> None:
-    low, high = REALS_TO.get(name, (-4, 4))
-    agrees(getattr(ops, name), np.random.default_rng(seed).uniform(low, high, shape).astype(np.float32))
+def test_functions_of_reals_agree(shape: tuple[int, ...], seed: int) -> None:
+    rng, names = np.random.default_rng(seed), [*UNARY, *REALS_TO]
+    given = {name: rng.uniform(*REALS_TO.get(name, (-4, 4)), shape).astype(np.float32) for name in names}
+    all_agree((getattr(ops, name), (x,)) for name, x in given.items())
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.int32])
-@pytest.mark.parametrize("name", [*ARITHMETIC, *COMPARISONS])
 @given(shape=SHAPES, broadcast=st.lists(st.booleans(), min_size=4, max_size=4), seed=st.integers(0, 99))
 @settings(max_examples=4)
-def test_an_op_of_two_operands_broadcasts_as_openvino_does(
-    name: str, kind: type[Any], shape: tuple[int, ...], broadcast: list[bool], seed: int
+def test_ops_of_two_operands_broadcast_as_openvino_does(
+    shape: tuple[int, ...], broadcast: list[bool], seed: int
 ) -> None:
-    rng = np.random.default_rng(seed)
+    rng, cases = np.random.default_rng(seed), list[tuple[Build, tuple[Array, ...]]]()
     other = tuple(1 if is_one else size for is_one, size in zip(broadcast, shape, strict=False))
-    first, least = rng.integers(-4 if name != "divide" else 1, 5, shape).astype(kind), -4
-    if name in ("divide", "mod", "floor_mod"):
-        least = 1
-    agrees(getattr(ops, name), first, rng.integers(least, 5, other[1:] or other).astype(kind))
+    for name, kind in itertools.product([*ARITHMETIC, *COMPARISONS], (np.float32, np.int32)):
+        first = rng.integers(-4 if name != "divide" else 1, 5, shape).astype(kind)
+        least = 1 if name in ("divide", "mod", "floor_mod") else -4
+        cases.append((getattr(ops, name), (first, rng.integers(least, 5, other[1:] or other).astype(kind))))
+    all_agree(cases)
 
 
-@pytest.mark.parametrize(
-    ("build", "arrays"),
+def test_ops_of_several_element_types_agree() -> None:
+    all_agree(
     [
         *((getattr(ops, name), (np.array([[True], [False]]), np.array([True, False]))) for name in LOGIC),
         (ops.logical_not, (np.array([True, False]),)),
@@ -133,15 +152,11 @@ def test_an_op_of_two_operands_broadcasts_as_openvino_does(
             (lambda x: ops.convert(x, "f32"), (np.array([0, 1, 0, 1]).astype(kind),))
             for kind in (np.int64, np.bool_, np.uint8, np.float16)
         ),
-    ],
-)  # fmt: skip
-def test_an_op_of_several_element_types_agrees(build: Build, arrays: tuple[Array, ...]) -> None:
-    agrees(build, *arrays)
+    ])  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
+def test_ops_with_attributes_agree() -> None:
+    builds: list[Build] = [
         lambda x: ops.gelu(x, "erf"),
         lambda x: ops.gelu(x, "tanh"),
         lambda x: ops.clamp(x, -0.5, 0.8),
@@ -175,25 +190,20 @@ def test_an_op_of_several_element_types_agrees(build: Build, arrays: tuple[Array
         lambda x: ops.slice(x, [1, -3], [2, 1000], [1, 2]),
         lambda x: ops.slice(x, [0], ops.gather(ops.shape_of(x), np.array([3]), np.array(0)), [1], [1]),
         lambda x: opset1.max_pool(x, [2, 2], [0, 0], [0, 0], [3, 2], "floor", "same_upper"),
-    ],
-)  # fmt: skip
-def test_an_op_with_attributes_agrees(build: Build) -> None:
-    agrees(build, numbers(2, 6, 5, 4, scale=2.0))
+    ]  # fmt: skip
+    all_agree((build, (numbers(2, 6, 5, 4, scale=2.0),)) for build in builds)
 
 
-@pytest.mark.parametrize("kind", [np.float32, np.int32])
-@pytest.mark.parametrize("keep", [True, False])
-@pytest.mark.parametrize("axes", [[1], [0, -1], [0, 1, 2]])
-@pytest.mark.parametrize("name", "mean sum max min prod l1 l2".split())
-def test_a_reduction_agrees(name: str, axes: list[int], keep: bool, kind: type[Any]) -> None:
-    x = np.random.default_rng(0).integers(1, 9, (2, 3, 4)).astype(kind) - (0.5 if kind is np.float32 else 0)
-    agrees(lambda p: getattr(ops, f"reduce_{name}")(p, axes, keep), x.astype(kind), in_torch=None)
+def test_reductions_agree() -> None:
+    def reduction(name: str, axes: list[int], keep: bool) -> Build:
+        return lambda p: getattr(ops, f"reduce_{name}")(p, axes, keep)
 
-
-@pytest.mark.parametrize("name", ["and", "or"])
-def test_a_logical_reduction_agrees(name: str) -> None:
-    x = np.array([[True, True], [True, False], [False, False]])
-    agrees(lambda p: getattr(ops, f"reduce_logical_{name}")(p, [1], False), x)
+    x, names = np.random.default_rng(0).integers(1, 9, (2, 3, 4)), "mean sum max min prod l1 l2".split()
+    arrays = ((x - 0.5).astype(np.float32), x.astype(np.int32))
+    every = itertools.product(names, ([1], [0, -1], [0, 1, 2]), (True, False), arrays)
+    all_agree(((reduction(name, axes, keep), (array,)) for name, axes, keep, array in every), None)
+    logical = np.array([[True, True], [True, False], [False, False]])
+    all_agree((reduction(f"logical_{name}", [1], False), (logical,)) for name in ("and", "or"))
 
 
 @pytest.mark.parametrize(
@@ -339,43 +349,40 @@ def test_avg_pool_agrees_with_and_without_its_padding(rounding: str, exclude: bo
     )
 
 
-@pytest.mark.parametrize("exclude", [True, False])
-@pytest.mark.parametrize("auto", ["valid", "same_upper", "same_lower"])
-@pytest.mark.parametrize("rounding", ["floor", "ceil"])
-def test_avg_pool_agrees_whatever_its_auto_pad(rounding: str, auto: str, exclude: bool) -> None:
-    def build(x: ov.Node) -> ov.Node:
-        return opset14.avg_pool(x, [2, 2], [0, 0], [0, 0], [3, 3], exclude, rounding, auto)
+def test_avg_pool_agrees_whatever_its_auto_pad() -> None:
+    def pool(rounding: str, auto: str, exclude: bool) -> Build:
+        return lambda x: opset14.avg_pool(x, [2, 2], [0, 0], [0, 0], [3, 3], exclude, rounding, auto)
 
-    agrees(build, numbers(1, 2, 9, 10), in_torch=None)
+    every = itertools.product(("floor", "ceil"), ("valid", "same_upper", "same_lower"), (True, False))
+    all_agree(((pool(*each), (numbers(1, 2, 9, 10),)) for each in every), None)
 
 
-@pytest.mark.parametrize(
-    ("build", "arrays"),
-    [
-        (lambda x: ops.topk(x, np.int32(2), 1, "max", "value"), (numbers(3, 5),)),
-        (lambda x: ops.reverse_sequence(x, np.array([1, 2, 2]), 0, 1), (numbers(3, 5),)),
-        (lambda x, i: ops.gather_elements(x, i, 1), (numbers(2, 3), np.array([[0, 2], [1, 1]], np.int64))),
-        (lambda x, i: ops.gather(x, i, 1, 1), (numbers(2, 3), np.array([[0, 2], [1, 1]], np.int32))),
-        (lambda x: ops.pad(x, [1, 2], [0, 3], "reflect"), (numbers(3, 5),)),
-        (lambda x: ops.cum_sum(x, 0, True, True), (numbers(3, 5),)),
-        (lambda x: ops.clamp(x, -1.5, 2.5), (np.arange(-5, 6, dtype=np.int32),)),
-        (lambda x: ops.mvn(x, [1], True, 1e-5, "inside_sqrt"), (numbers(2, 3, 4),)),
-        (lambda x: ops.mvn(x, [-1], True, 1e-2, "outside_sqrt"), (numbers(2, 3, 4),)),
-        (lambda x: ops.mvn(x, [-1], False, 1e-5, "inside_sqrt"), (numbers(2, 3, 4),)),
-        (lambda x: opset11.interpolate(x, [7, 9], "cubic", "sizes", axes=[2, 3]), (numbers(1, 2, 4, 6),)),
-        (lambda x: ops.convolution_backprop_data(x, numbers(2, 3, 3, 2), [2, 1]), (numbers(1, 2, 4, 4),)),
-        (lambda x: ops.topk(ops.non_zero(x), np.int32(1), 0, "max", "value").output(0), (numbers(2, 3),)),
-        (lambda x: ops.shape_of(ops.non_zero(x)), (np.array([[0, 3], [2, 0]], np.float32),)),
-        (lambda x: ops.elu(x, 0.7), (numbers(3, 5),)),
-        (lambda x: ops.round(x, "half_away_from_zero"), (np.array([0.5, 1.5, -2.5], np.float32),)),
-        (lambda x: ops.reduce_sum(x, [1], False), (np.array([[200, 200, 100], [1, 2, 2]], np.uint8),)),
-        (lambda x: ops.max_pool(x, [1, 1], [1, 1], [0, 0], [0, 0], [2, 2]), (numbers(1, 2, 4, 4),)),
-        (lambda x, n: ops.tile(x, n), (numbers(2, 3), np.array([2, 1], np.int64))),
-        (lambda x: ops.non_zero(x), (np.array([[0, 3], [2, 0]], np.float32),)),
-    ],
-)
-def test_what_the_table_lacks_is_evaluated_by_openvino(build: Build, arrays: tuple[Array, ...]) -> None:
-    agrees(build, *arrays, in_torch=False)
+def test_what_the_table_lacks_is_evaluated_by_openvino() -> None:
+    all_agree(
+        [
+            (lambda x: ops.topk(x, np.int32(2), 1, "max", "value"), (numbers(3, 5),)),
+            (lambda x: ops.reverse_sequence(x, np.array([1, 2, 2]), 0, 1), (numbers(3, 5),)),
+            (lambda x, i: ops.gather_elements(x, i, 1), (numbers(2, 3), np.array([[0, 2], [1, 1]], np.int64))),
+            (lambda x, i: ops.gather(x, i, 1, 1), (numbers(2, 3), np.array([[0, 2], [1, 1]], np.int32))),
+            (lambda x: ops.pad(x, [1, 2], [0, 3], "reflect"), (numbers(3, 5),)),
+            (lambda x: ops.cum_sum(x, 0, True, True), (numbers(3, 5),)),
+            (lambda x: ops.clamp(x, -1.5, 2.5), (np.arange(-5, 6, dtype=np.int32),)),
+            (lambda x: ops.mvn(x, [1], True, 1e-5, "inside_sqrt"), (numbers(2, 3, 4),)),
+            (lambda x: ops.mvn(x, [-1], True, 1e-2, "outside_sqrt"), (numbers(2, 3, 4),)),
+            (lambda x: ops.mvn(x, [-1], False, 1e-5, "inside_sqrt"), (numbers(2, 3, 4),)),
+            (lambda x: opset11.interpolate(x, [7, 9], "cubic", "sizes", axes=[2, 3]), (numbers(1, 2, 4, 6),)),
+            (lambda x: ops.convolution_backprop_data(x, numbers(2, 3, 3, 2), [2, 1]), (numbers(1, 2, 4, 4),)),
+            (lambda x: ops.topk(ops.non_zero(x), np.int32(1), 0, "max", "value").output(0), (numbers(2, 3),)),
+            (lambda x: ops.shape_of(ops.non_zero(x)), (np.array([[0, 3], [2, 0]], np.float32),)),
+            (lambda x: ops.elu(x, 0.7), (numbers(3, 5),)),
+            (lambda x: ops.round(x, "half_away_from_zero"), (np.array([0.5, 1.5, -2.5], np.float32),)),
+            (lambda x: ops.reduce_sum(x, [1], False), (np.array([[200, 200, 100], [1, 2, 2]], np.uint8),)),
+            (lambda x: ops.max_pool(x, [1, 1], [1, 1], [0, 0], [0, 0], [2, 2]), (numbers(1, 2, 4, 4),)),
+            (lambda x, n: ops.tile(x, n), (numbers(2, 3), np.array([2, 1], np.int64))),
+            (lambda x: ops.non_zero(x), (np.array([[0, 3], [2, 0]], np.float32),)),
+        ],
+        in_torch=False,
+    )
 
 
 def test_what_depends_on_constants_alone_is_computed_once() -> None:
