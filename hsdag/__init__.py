@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from hsdag.version import __version__
 
 if TYPE_CHECKING:
-    from hsdag.api import compile_work_conserving, place, simulate, solve
+    from hsdag.api import compile_model, compile_work_conserving, place, simulate, solve
     from hsdag.benchmarking.bench import BenchResult, bench
     from hsdag.explaining.explaining import explain
     from hsdag.explaining.explanation import Explanation
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from hsdag.solving.solution import SolveResult
 
 _HOMES = {
-    "hsdag.api": ("compile_work_conserving", "place", "simulate", "solve"),
+    "hsdag.api": ("compile_model", "compile_work_conserving", "place", "simulate", "solve"),
     "hsdag.benchmarking.bench": ("BenchResult", "bench"),
     "hsdag.placing.result": ("PlaceResult",),
     "hsdag.explaining.explaining": ("explain",),
@@ -45,6 +45,7 @@ __all__ = [
     "SolveResult",
     "__version__",
     "bench",
+    "compile_model",
     "compile_work_conserving",
     "explain",
     "export",

@@ -172,6 +172,28 @@ def simulate(
     return simulate_placement(costs, plan, semantics, find_objective(objective))
 
 
+def compile_model(
+    model: Any, placement: Placement, core: Any = None, properties: Mapping[str, Any] | None = None
+) -> Any:
+    """Compile a placed model to run as its placement says; the result is used like an ``ov.CompiledModel``.
+
+    That is under OpenVINO's HETERO, on one device, under hsdag's own executor, or as copies of the whole model.
+    ``model`` is a path, or an ``ov.Model``, which is not changed; inputs without a fixed shape get the one that the
+    placement was made with.
+
+    Raises PlacementError when the placement is for another model or for the CUDA engine, DeviceError when a device is
+    absent or does not compile its part, and ModelError where ``model`` cannot be read.
+    """
+    import openvino as ov
+
+    from hsdag.ir.graph.reader import load_model
+
+    source = model if isinstance(model, ov.Model) else load_model(model, spare=placement.model.input_shapes)
+    if placement.executor == "work-conserving" and not placement.copies:
+        return compile_work_conserving(source, placement, core, properties)
+    return placement.compile(core or ov.Core(), source, properties)
+
+
 def compile_work_conserving(
     model: Any,
     placement: Placement,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import openvino as ov
 
-from hsdag.api import compile_work_conserving
+from hsdag.api import compile_model
 from hsdag.api import place as place_model
 from hsdag.ir.errors import ModelError
 from hsdag.ir.placement.placement import Placement
@@ -45,10 +45,8 @@ def use_placement(model: OVModelForCausalLM, placement: Placement, core: ov.Core
     is for another model, DeviceError where a device is absent, and ModelError for a model without a network in memory.
     """
     network, core = _network(model), core or ov.Core()
-    if placement.executor == "work-conserving":
-        model.request = compile_work_conserving(network, placement, core).create_infer_request()
-    else:
-        model.request = placement.compile(core, network, dict(model.ov_config)).create_infer_request()
+    properties = dict(model.ov_config) if placement.executor == "hetero" else None
+    model.request = compile_model(network, placement, core, properties).create_infer_request()
 
 
 def _network(model: OVModelForCausalLM) -> ov.Model:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -10,6 +11,11 @@ import pytest
 from openvino import opset13 as op
 
 import hsdag
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.placement.copies import CopiedModel
+from hsdag.ir.placement.placement import CopyRecord, ModelRecord
+from hsdag.runtime.executor.requests import WorkConservingModel
 from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
@@ -78,3 +84,22 @@ def test_apply_sets_the_affinity_of_every_op_and_compile_leaves_the_model_alone(
     assert all("affinity" not in node.get_rt_info() for node in model.get_ops())
     split.apply(model)
     assert {node.get_rt_info()["affinity"].astype(str) for node in model.get_ops()} == {"CPU_1"}
+
+
+def test_a_placement_is_compiled_for_what_its_file_names(model: ov.Model) -> None:
+    graph = graph_of(model)
+    devices = [DeviceSpec.parse(f"API_{name}=CPU[INFERENCE_NUM_THREADS=1]") for name in "AB"]
+    alone = dict.fromkeys(graph.canonical_names, "API_A")
+    relu, result = (graph.canonical_names[graph.op_types.index(kind)] for kind in ("Relu", "Result"))
+    copies = tuple(CopyRecord(device=device.name, requests=1) for device in devices)
+    given: dict[str, Any] = {"model": ModelRecord.of(graph), "devices": devices, "method": "m", "seed": 0}
+    given["objective"] = "throughput"
+    x = np.ones((4, 8), np.float32)
+    for fields, kind in (
+        ({"executor": "hetero", "affinity": alone}, ov.CompiledModel),
+        ({"executor": "work-conserving", "affinity": {**alone, relu: "API_B", result: "API_B"}}, WorkConservingModel),
+        ({"executor": "work-conserving", "affinity": {}, "copies": copies, "version": 3}, CopiedModel),
+    ):
+        compiled = hsdag.compile_model(model, hsdag.Placement(**given, **fields))
+        assert isinstance(compiled, kind)
+        assert np.allclose(compiled(x)[0], x)
