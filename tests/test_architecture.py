@@ -197,7 +197,8 @@ def test_the_clock_on_the_wall_is_read_for_dates_alone() -> None:
 def test_the_public_names_are_these() -> None:
     assert hsdag.__all__ == [
         "BenchResult", "Explanation", "ExportResult", "HsdagError", "PlaceResult", "Placement", "ReportResult",
-        "SimulateResult", "SolveResult", "__version__", "bench", "compile_work_conserving", "explain", "export",
+        "SimulateResult", "SolveResult", "__version__", "bench", "compile_model",
+        "compile_work_conserving", "explain", "export",
         "place", "report", "simulate", "solve",
     ]  # fmt: skip
     assert all(getattr(hsdag, name) is not None for name in hsdag.__all__)
