@@ -26,7 +26,7 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solution import SolveResult
 from hsdag.solving.solve import solve
-from hsdag.sources.workload import build_problem
+from hsdag.sources import build_problem
 
 WORKLOADS = ("chainmm", "ffnn", "llama-block", "llama-layer")
 NUM_DEVICES, UNIT, SENT_OVER_RUN = 4, 1e10, 4.0

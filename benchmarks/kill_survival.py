@@ -35,7 +35,7 @@ import hsdag
 from hsdag.models import save_model_files
 from hsdag.runtime.problem.problem_file import read_problem, write_problem
 from hsdag.scoring.policy_file import StateFile
-from hsdag.sources.workload import build_problem
+from hsdag.sources import build_problem
 
 DEVICES = "FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"
 END_LIMIT_S = 600.0

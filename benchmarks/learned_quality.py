@@ -34,7 +34,7 @@ from hsdag.scoring.policy_file import read_policy, write_policy
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
-from hsdag.sources.families import find_family, list_families
+from hsdag.sources import find_family, list_families
 from hsdag.training.rules import first_rule
 
 FIRST = 2_000_000

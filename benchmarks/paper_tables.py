@@ -48,8 +48,7 @@ from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
-from hsdag.sources.families import find_family
-from hsdag.sources.workload import build_problem, cluster, with_devices, workload_problem
+from hsdag.sources import build_problem, cluster, find_family, with_devices, workload_problem
 from hsdag.training.train import UNSEEN, TrainOptions, run_train
 
 if TYPE_CHECKING:

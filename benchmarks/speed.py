@@ -38,7 +38,7 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate_makespans
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
-from hsdag.sources.workload import build_problem
+from hsdag.sources import build_problem
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.runtime.simulator.reference_simulator import Reference

@@ -38,7 +38,7 @@ from hsdag.runtime.torch.program import Program, build_program
 from hsdag.scoring.workload_graph import double_values, problem_graph, random_inputs
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
-from hsdag.sources.workload import workload_problem
+from hsdag.sources import workload_problem
 
 BAR, BAR_US = 1e-4, 15.0
 K, CHAINS, SIZES = 4, 16, (1_000, 10_000)

@@ -19,7 +19,7 @@ import numpy as np
 from hsdag.ir.errors import OptionError
 from hsdag.ir.files import write_atomically
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.runtime.timeline.timeline import Timeline, lanes
+from hsdag.runtime.timeline import Timeline, lanes
 from hsdag.scoring.base import CurvePoint
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
 from hsdag.runtime.measuring.runner import RUNS_IN_FLIGHT, CandidateRunner
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT
-from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.runtime.timeline import Timeline
 from hsdag.search.options import DataShape, executor_of, input_scenarios, parse_duration, parse_executor
 
 TARGET = re.compile("(AUTO|HETERO|MULTI|BATCH)(:|$)")

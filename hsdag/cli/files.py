@@ -11,7 +11,7 @@ from hsdag.cli.output import say
 from hsdag.ir.errors import OutputError
 
 if TYPE_CHECKING:
-    from hsdag.runtime.timeline.timeline import Timeline
+    from hsdag.runtime.timeline import Timeline
     from hsdag.scoring.base import CurvePoint
 
 
@@ -68,7 +68,7 @@ def workload_path(source: Path) -> Path | None:
 def write_timeline(timeline: Timeline | None, trace: Path | None, gantt: Path | None) -> None:
     """Write the requested files."""
     if timeline is not None and trace is not None:
-        from hsdag.runtime.timeline.timeline import write_trace
+        from hsdag.runtime.timeline import write_trace
 
         write_trace(timeline, trace)
     if timeline is not None and gantt is not None:

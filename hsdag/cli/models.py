@@ -83,7 +83,7 @@ def _build_workload(
     from hsdag.diagnosis.inspect import BuiltWorkload
     from hsdag.ir.errors import OptionError
     from hsdag.runtime.problem.problem_file import write_problem
-    from hsdag.sources.workload import build_problem
+    from hsdag.sources import build_problem
 
     if output.suffix != ".json":
         raise OptionError(f"a workload's problem file must end in .json, got {str(output)!r}")

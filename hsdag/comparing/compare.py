@@ -30,7 +30,7 @@ from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solution import relative_gap
 from hsdag.solving.solve import solve
-from hsdag.sources.workload import build_problem
+from hsdag.sources import build_problem
 from hsdag.workers.pool import Exchange, Findings, Job, Pool, pool_of
 
 if TYPE_CHECKING:

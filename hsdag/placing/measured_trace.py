@@ -12,7 +12,7 @@ from hsdag.placing.session import Session
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import ask
 from hsdag.runtime.measuring.worker import Worker
-from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
+from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
 
 
 def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) -> Timeline:

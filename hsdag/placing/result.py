@@ -25,7 +25,7 @@ from hsdag.runtime.measuring.profile import LARGEST, Figure, Table, figures, num
 from hsdag.runtime.objectives import find_objective
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.plan import Plan
-from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
+from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
 from hsdag.scoring.recording import Event
 
 FORMAT_NAME: Literal["hsdag-result"] = "hsdag-result"

@@ -26,7 +26,7 @@ from hsdag.drawing import (
 )
 from hsdag.placing.result import Member, Row
 from hsdag.runtime.objectives import Objective
-from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.runtime.timeline import Timeline
 from hsdag.scoring.recording import Event
 
 if TYPE_CHECKING:

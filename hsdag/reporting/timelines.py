@@ -16,7 +16,7 @@ from hsdag.runtime.executor.compiling import task_graph
 from hsdag.runtime.executor.merging import plan_cut
 from hsdag.runtime.problem.semantics import Execution, Order, Semantics
 from hsdag.runtime.simulator.simulation import simulate
-from hsdag.runtime.timeline.timeline import OpIntervals, Timeline
+from hsdag.runtime.timeline import OpIntervals, Timeline
 
 
 def timelines_of(run: RunFolder) -> list[Timeline]:

@@ -28,7 +28,7 @@ from hsdag.runtime.measuring.messages import CallHandler, Distance, Probe, Probe
 from hsdag.runtime.measuring.probes import median_error_s, probe_model, times_beside
 from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.problem.problem_file import read_problem
-from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.runtime.timeline import Timeline
 from hsdag.runtime.torch.buffers import Inputs
 from hsdag.runtime.torch.devices import NO_LIMIT, LogicalDevice, logical_device
 from hsdag.runtime.torch.executor import TorchExecutor, TorchRequest

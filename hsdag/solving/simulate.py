@@ -23,7 +23,7 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.simulation import Simulation, simulate
 from hsdag.runtime.simulator.values import simulated_values
-from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.runtime.timeline import Timeline
 from hsdag.scoring.memory import one_inference, over_memory
 from hsdag.search.options import check_seed
 from hsdag.solving.solution import InMemory, Simulated

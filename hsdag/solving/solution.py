@@ -22,7 +22,7 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Order, Semantics
 from hsdag.runtime.problem.units import graph_of_problem
 from hsdag.runtime.simulator.simulation import Simulation
-from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.runtime.timeline import Timeline
 from hsdag.search.options import SolveOptions
 from hsdag.version import __version__
 

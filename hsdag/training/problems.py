@@ -16,7 +16,7 @@ from hsdag.scoring.base import Evaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
-from hsdag.sources.families import Family, find_family
+from hsdag.sources import Family, find_family
 from hsdag.workers.pool import Exchange, Job, Pool
 
 

@@ -23,7 +23,7 @@ from hsdag.scoring.base import CurvePoint, SearchStopped
 from hsdag.scoring.policy_file import StateFile, write_policy
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions, check_seed
-from hsdag.sources.families import find_family
+from hsdag.sources import find_family
 from hsdag.training.networks import NetworkTraining, network_options
 from hsdag.training.problems import TrainingProblem, training_problems
 from hsdag.training.rules import RuleTraining, RuleTrainingOptions

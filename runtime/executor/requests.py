@@ -17,7 +17,7 @@ from hsdag.runtime.executor.cut import Cut
 from hsdag.runtime.executor.engine import Engine
 from hsdag.runtime.executor.openvino_backend import OpenVinoBackend
 from hsdag.runtime.executor.tasks import Run
-from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.runtime.timeline import Timeline
 
 
 class WorkConservingModel:

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, topological_order
-from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
+from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ from hsdag.runtime.measuring.messages import (
     WorkerSetup,
 )
 from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, probe_transfer, times_beside
-from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.runtime.timeline import Timeline
 
 DRIVER = re.compile(rb"\bdriver=([^;\]]+)")
 """What a model that the GPU plugin has compiled says of the driver it was compiled with, in its first bytes."""

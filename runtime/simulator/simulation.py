@@ -31,7 +31,7 @@ from hsdag.runtime.simulator.machine import (
     machine_for,
 )
 from hsdag.runtime.simulator.memory import find_peaks, room_for
-from hsdag.runtime.timeline.timeline import TransferIntervals
+from hsdag.runtime.timeline import TransferIntervals
 
 OPS_PER_THREAD = 20_000
 """Ops that a thread has to simulate to be worth its start."""

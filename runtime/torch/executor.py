@@ -9,7 +9,7 @@ from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.executor.engine import GRACE_S, Engine
 from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Run
-from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.runtime.timeline import Timeline
 from hsdag.runtime.torch.buffers import Inputs, Residents, RunState
 from hsdag.runtime.torch.lanes import Lane, StreamLane, make_lane
 from hsdag.runtime.torch.op import Tensor

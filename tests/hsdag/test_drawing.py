@@ -26,7 +26,7 @@ from hsdag.drawing import (
 from hsdag.ir.errors import OptionError, OutputError
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.simulator.simulation import simulate
-from hsdag.runtime.timeline.timeline import Timeline
+from hsdag.runtime.timeline import Timeline
 
 PNG_HEAD = b"\x89PNG\r\n\x1a\n"
 

@@ -28,7 +28,7 @@ from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solution import SolveResult
 from hsdag.solving.solve import solve
-from hsdag.sources.workload import workload_problem
+from hsdag.sources import workload_problem
 from tests.hsdag.methods.exact.exact_reference import BruteForce, every_placement, random_problem
 
 SPLITTING = tuple(name for name in method_names() if name != "best-device")

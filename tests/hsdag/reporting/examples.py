@@ -14,7 +14,7 @@ from hsdag.placing.result import Member, PlaceResult, Row, Tally, TimelineRecord
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.problem.plan import Plan
-from hsdag.runtime.timeline.timeline import OpIntervals, Timeline, TransferIntervals
+from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
 from hsdag.scoring.base import Score
 from hsdag.scoring.recording import Event
 

@@ -22,7 +22,7 @@ from hsdag.runtime.problem.problem_file import problem_to_json
 from hsdag.schemas import FILES, file_schema, write_schemas
 from hsdag.scoring.base import Score
 from hsdag.scoring.recording import Event
-from hsdag.sources.workload import build_problem
+from hsdag.sources import build_problem
 
 RUN_FILES = ("run", "graph", "profile", "result")
 

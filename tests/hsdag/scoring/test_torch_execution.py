@@ -30,7 +30,7 @@ from hsdag.runtime.torch.executor import TorchExecutor
 from hsdag.runtime.torch.graph import TorchGraph, openvino_graph
 from hsdag.runtime.torch.program import build_program
 from hsdag.scoring.workload_graph import double_values, problem_graph, random_inputs
-from hsdag.sources.workload import first_devices, workload_problem
+from hsdag.sources import first_devices, workload_problem
 
 Array = NDArray[np.float64]
 K = 4

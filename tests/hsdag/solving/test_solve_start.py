@@ -15,7 +15,7 @@ from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solution import SolveResult
 from hsdag.solving.solve import solve
-from hsdag.sources.families import find_family
+from hsdag.sources import find_family
 
 PROBLEM = find_family("random-wired").problem(3)
 

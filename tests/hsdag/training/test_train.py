@@ -28,7 +28,7 @@ from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
-from hsdag.sources.families import Family, find_family
+from hsdag.sources import Family, find_family
 from hsdag.training import problems as train_problems
 from hsdag.training import train
 from hsdag.training.problems import TrainingProblem, training_problem

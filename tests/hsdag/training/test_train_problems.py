@@ -10,7 +10,7 @@ import pytest
 
 from hsdag.scoring.base import SearchStopped
 from hsdag.search.options import SolveOptions
-from hsdag.sources.families import Family, find_family
+from hsdag.sources import Family, find_family
 from hsdag.training import problems as train_problems
 from hsdag.training.problems import TrainingProblem, training_problem, training_problems
 from hsdag.training.rules import RuleProblem, RuleTraining, RuleTrainingOptions

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hsdag.sources.families import find_family
+from hsdag.sources import find_family
 from hsdag.training.problems import TrainingProblem, training_problem
 from hsdag.training.rules import RuleTraining
 

@@ -29,7 +29,7 @@ from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.policy_file import write_policy
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
-from hsdag.sources.families import find_family
+from hsdag.sources import find_family
 from hsdag.training.problems import training_problem
 from hsdag.training.rules import RuleProblem, first_rule
 

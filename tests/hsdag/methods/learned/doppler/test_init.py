@@ -24,7 +24,7 @@ from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
-from hsdag.sources.families import find_family
+from hsdag.sources import find_family
 from tests.hsdag.methods.learned.doppler.policies import SMALL, write_small_policy
 
 SEED = 3

@@ -18,7 +18,7 @@ from hsdag.ir.errors import OutputError
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.simulator.simulation import simulate
-from hsdag.runtime.timeline.timeline import Timeline, lanes, trace_json, write_trace
+from hsdag.runtime.timeline import Timeline, lanes, trace_json, write_trace
 
 Event = dict[str, Any]
 ROUNDING_US = 1e-6

@@ -13,7 +13,7 @@ from hsdag.models import find_workload
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.cost_model import CostSource
 from hsdag.runtime.problem.problem_file import read_problem
-from hsdag.sources.workload import build_problem, first_devices
+from hsdag.sources import build_problem, first_devices
 
 BUILD = ("models", "build")
 

@@ -1,20 +1,28 @@
-"""Problems of workloads: a graph from the models folder, a platform, and analytic costs. Legend: D devices."""
+"""Where problems come from: workloads on platforms, and families of random ones to train a policy on, or to test it on.
+
+A workload's problem has a graph from the models folder, a platform, and analytic costs. That of a family is a workload
+of random size on a random machine (hsdag.runtime.platforms.drawn). Legend: N ops, D devices.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from zlib import crc32
 
 import numpy as np
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.models import Workload, find_workload
+from hsdag.models.diviml import LEAST_NODES, RandomWiring, random_wired
 from hsdag.runtime.platforms.analytic import analytic_costs
+from hsdag.runtime.platforms.drawn import draw_platform
 from hsdag.runtime.platforms.platform import Calibration, Platform
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
-from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
+from hsdag.runtime.problem.schedule_problem import FREE, OpLabels, ScheduleProblem
+from hsdag.runtime.simulator.simulation import simulate
 
 MAX_SERVERS = 64
 TWINS = 2
@@ -116,3 +124,117 @@ def _with_twins(table: FloatArray, worst: Callable[[FloatArray], float], alone: 
         others = np.delete(table[d], d)
         whole[d, d] = worst(others) if len(others) else alone
     return whole
+
+
+MIN_OPS, MAX_OPS = 30, 400
+"""Workloads of other sizes are drawn anew."""
+
+LIMITED_SHARE, SLACK = 0.5, (1.05, 1.5)
+"""How often memory is limited, and how much more each device then has than a plan over all of them needs."""
+
+ALL = "all"
+
+
+@dataclass(frozen=True)
+class Family:
+    """A distribution of problems; ``draw`` takes a seed."""
+
+    name: str
+    draw: Callable[[int], ScheduleProblem]
+
+    def problem(self, seed: int) -> ScheduleProblem:
+        """The problem of a seed, always the same. Raises OptionError where the seed is negative."""
+        if seed < 0:
+            raise OptionError(f"the seed of a problem must be 0 or more, not {seed}")
+        return self.draw(seed)
+
+
+def list_families() -> tuple[Family, ...]:
+    """Every family, without compounds."""
+    return tuple(_FAMILIES.values())
+
+
+def find_family(names: str) -> Family:
+    """The family called so, or several, joined by commas, in turn: seed s is seed s // n of family s % n.
+
+    ALL means every family. Raises OptionError naming the choices.
+    """
+    members = []
+    for name in (",".join(_FAMILIES) if names == ALL else names).split(","):
+        if name not in _FAMILIES:
+            choices = ", ".join(_FAMILIES)
+            raise OptionError(f"there is no family {name!r}; choose {ALL}, or from {choices}, several joined by commas")
+        members.append(_FAMILIES[name])
+    if len(members) == 1:
+        return members[0]
+    return Family(names, lambda seed: members[seed % len(members)].problem(seed // len(members)))
+
+
+def spread_placement(problem: ScheduleProblem) -> IntArray:
+    """[N] devices in turn along the topological order, each with about as many bytes of weights and results."""
+    order, d = problem.topological_order, problem.num_devices
+    held = np.cumsum((problem.weight_bytes + problem.output_bytes)[order])
+    device = np.empty(problem.num_ops, dtype=np.int64)
+    device[order] = np.minimum(held * d / held[-1], d - 1)
+    return device
+
+
+def _drawn(name: str, make: Callable[[np.random.Generator, int], Workload]) -> Family:
+    """A family of workloads, which ``make`` draws for a number of devices until the size fits."""
+
+    def draw(seed: int) -> ScheduleProblem:
+        rng = np.random.default_rng([seed, crc32(name.encode())])
+        platform = draw_platform(rng)
+        workload = make(rng, platform.num_devices)
+        while not MIN_OPS <= workload.graph.num_ops <= MAX_OPS:
+            workload = make(rng, platform.num_devices)
+        problem = workload_problem(workload, platform)
+        return replace(problem, name=f"{name} {seed}", memory_bytes=_draw_memory(rng, problem))
+
+    return Family(name, draw)
+
+
+def _draw_memory(rng: np.random.Generator, problem: ScheduleProblem) -> FloatArray:
+    """[D] memory: without limit, or so much that no device holds all while a plan over all devices fits."""
+    d, n = problem.num_devices, problem.num_ops
+    limited, slack = rng.random() < LIMITED_SHARE, rng.uniform(*SLACK)
+    if limited:
+        limit = slack * float(simulate(problem, spread_placement(problem)).peak_memory_bytes.max())
+        if all(limit < simulate(problem, np.full(n, i)).peak_memory_bytes[i] for i in range(d)):
+            return np.full(d, limit)
+    return np.full(d, FREE)
+
+
+def _seeded(name: str) -> Callable[[np.random.Generator, int], Workload]:
+    """The workload called ``name`` for a random seed, cut for a random number of devices."""
+
+    def make(rng: np.random.Generator, num_devices: int) -> Workload:
+        shards = int(rng.integers(2, num_devices + 1))
+        return find_workload(name).build(shards, {"seed": int(rng.integers(2**63))})
+
+    return make
+
+
+def _random_wired(rng: np.random.Generator, _: int) -> Workload:
+    family = str(rng.choice(tuple(LEAST_NODES)))
+    return random_wired(
+        RandomWiring(
+            family,
+            nodes=int(rng.integers(8, 33)),
+            modules=int(rng.integers(1, 13)),
+            channels=int(rng.integers(1, 4)),
+            dependence=str(rng.choice(("weak", "strong"))),
+            seed=int(rng.integers(2**63)),
+            batch=int(rng.integers(1, 17)),
+            width=int(rng.integers(32, 513)),
+        )
+    )
+
+
+_FAMILIES = {
+    family.name: family
+    for family in (
+        _drawn("random-wired", _random_wired),
+        *(_drawn(name, _seeded(name)) for name in ("transformer", "chain", "enas", "nmt", "ptb")),
+    )
+}

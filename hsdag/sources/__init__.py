@@ -1,1 +1,0 @@
-"""Where problems come from: workloads, models of the zoo, families."""

@@ -1,1 +1,0 @@
-"""Timelines: what ran when, simulated or measured, and traces of it."""
