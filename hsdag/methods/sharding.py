@@ -11,7 +11,7 @@ Legend: N ops, D devices, K segments.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -26,6 +26,9 @@ LEAST_SHARE = 1e-4
 MOST_SEGMENTS = 8
 """That are divided as one region by rows: halos grow with every one."""
 
+UNEVEN, MOST_MOVES = 1.05, 4
+"""Bounds are moved at most so often, where the longest share takes more than so many times the mean."""
+
 SCHEMES: tuple[Scheme, ...] = ("rows", "hidden", "heads", "channels", "columns")
 
 Layout: TypeAlias = tuple[int, ...]
@@ -38,7 +41,7 @@ EVERYWHERE: Layout = ()
 class ShardCosts:
     """Seconds of each op on each device alone, how many times as long it takes while the others work, and syncs.
 
-    A sync starts a part, ``launch_s``, which writes and reads ``s_per_byte``.
+    A sync starts a part, ``launch_s``, which writes and reads ``s_per_byte``. Times are NaN where a device lacks an op.
     """
 
     time_s: FloatArray  # [N, D]
@@ -49,6 +52,11 @@ class ShardCosts:
     def sync_s(self, size_bytes: float) -> float:
         """Seconds to hand so many bytes from part to part."""
         return self.launch_s + size_bytes * self.s_per_byte
+
+    def of(self, devices: Sequence[int]) -> ShardCosts:
+        """The costs of some of the devices."""
+        chosen = list(devices)
+        return replace(self, time_s=self.time_s[:, chosen], slowdown=self.slowdown[chosen])
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,6 +70,11 @@ class Sharding:
     devices: tuple[int, ...]
     predicted_s: float
     bound_s: float
+
+    def over(self, devices: Sequence[int]) -> Sharding:
+        """The same with device k called ``devices[k]``."""
+        regions = tuple(replace(r, shares={devices[d]: share for d, share in r.shares.items()}) for r in self.regions)
+        return replace(self, regions=regions, devices=tuple(devices[d] for d in self.devices))
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,7 +102,8 @@ class _Division:
 class ShardChooser:
     """The ways to divide one model over devices, whose ``costs`` are known.
 
-    ``shares`` are those of the devices, by default by their speed. Only ``schemes`` are used.
+    ``shares`` are those of the devices, by default by their speed for what a region does, and balanced further as far
+    as halos and grains ask for. Only ``schemes`` are used. ``pins`` are devices of ops that are not divided.
     """
 
     def __init__(
@@ -98,14 +112,18 @@ class ShardChooser:
         costs: ShardCosts,
         shares: Sequence[float] | None = None,
         schemes: Collection[Scheme] = SCHEMES,
+        pins: Mapping[int, int] | None = None,
     ) -> None:
         self.shapes = shapes
+        self.shares = shares
+        self.pins = pins or {}
         self.schemes = schemes
         self.costs = costs
         self.num_devices = costs.time_s.shape[1]
         graph = shapes.graph
         self._runs = np.array(shapes.runs)
-        self._time_s = np.where(self._runs[:, None], np.nan_to_num(costs.time_s), 0.0)
+        self._time_s = np.where(self._runs[:, None], np.where(np.isnan(costs.time_s), np.inf, costs.time_s), 0.0)
+        self._work_s = np.where(self._runs, np.nan_to_num(costs.time_s).max(axis=1), 0.0)
         self._busy_s = self._time_s * costs.slowdown
         self._is_main = self._main_ops()
         self._cuts = self._cut_ops()
@@ -113,15 +131,13 @@ class ShardChooser:
         self._segments = [
             [v for v in range(first + 1, last + 1) if self._is_main[v]] for first, last in itertools.pairwise(bounds)
         ]
-        self._sides = [v for v in range(graph.num_ops) if self._runs[v] and not self._is_main[v]]
+        self._sides = [v for v in range(graph.num_ops) if self._runs[v] and not self._is_main[v] and v not in self.pins]
         self._price = 1.0
-        speed = 1.0 / np.maximum(self._busy_s.sum(axis=0), 1e-12)
-        self.shares = tuple(shares if shares is not None else (speed / speed.sum()).tolist())
         self._divisions: dict[tuple[object, ...], _Division | None] = {}
 
     def _main_ops(self) -> BoolArray:
         """[N] ops that do a share of the work worth dividing, or depend on one; all others are cheap to repeat."""
-        graph, work = self.shapes.graph, self._time_s.max(axis=1)
+        graph, work = self.shapes.graph, self._work_s
         is_main: BoolArray = work > LEAST_SHARE * work.sum()
         is_main &= np.isin(graph.op_types, ["MatMul", "Convolution", "GroupConvolution", "Gather"]) & self._runs
         for v in graph.topological_order.tolist():
@@ -172,7 +188,7 @@ class ShardChooser:
         if not any(way.regions for _, _, way in ways):
             return None
         regions: list[Region] = []
-        devices = np.zeros(self.shapes.graph.num_ops, dtype=np.int64)
+        devices = np.array([self.pins.get(v, 0) for v in range(self.shapes.graph.num_ops)])
         everywhere = dict.fromkeys(range(self.num_devices), (0, 1))
         repeated = list(self._sides)
         for i, j, way in reversed(ways):
@@ -196,7 +212,9 @@ class ShardChooser:
         ways: list[_Way] = []
         if j == i + 1:
             total = self._time_s[ops].sum(axis=0)
-            ways += [_Way((d,), (), d, float(total[d]), 0.0, (d,)) for d in range(self.num_devices)]
+            pinned = {self.pins[v] for v in ops if v in self.pins}
+            allowed = [d for d in range(self.num_devices) if pinned <= {d}]
+            ways += [_Way((d,), (), d, float(total[d]), 0.0, (d,)) for d in allowed]
             ways += self._inner(ops)
         ways += self._rows(i, ops, needs_all=j > i + 1)
         return ways
@@ -221,6 +239,8 @@ class ShardChooser:
                 taken |= set(best.region.ops)
         if not chosen:
             return []
+        if self.pins.keys() & set(ops):
+            return []
         rest = self._busy_s[[v for v in ops if v not in taken]].sum(axis=0)
         compute_s = float(rest.max() + sum(each.each_s.max() for each in chosen))
         sync_s = sum(self._sync_of(each.end_bytes) for each in chosen)
@@ -235,7 +255,7 @@ class ShardChooser:
 
     def _is_heavy(self, v: int) -> bool:
         is_kernel = self.shapes.op(v).type in ("MatMul", "Convolution", "GroupConvolution")
-        return is_kernel and bool(self._time_s[v].max() > LEAST_SHARE * self._time_s.sum(axis=0).max())
+        return is_kernel and bool(self._work_s[v] > LEAST_SHARE * self._work_s.sum())
 
     def _inner_schemes(self, v: int) -> list[tuple[Scheme, int | None]]:
         op = self.shapes.op(v)
@@ -269,18 +289,45 @@ class ShardChooser:
         grain = self.shapes.grain(region)
         if grain is None:
             return None
-        extent = self.shapes.extent(region)
-        bounds = [0, *(round(extent * share / grain) * grain for share in np.cumsum(self.shares)[:-1]), extent]
-        region = replace(
-            region,
-            shares={d: (a, b) for d, (a, b) in enumerate(itertools.pairwise(bounds)) if a < b},
-        )
-        each_s = self._region_s(region)
-        if each_s is None or len(region.shares) < 2:
+        if self.pins.keys() & set(region.ops):
             return None
+        extent, shares = self.shapes.extent(region), self.shares
+        if shares is None:
+            speed = 1.0 / np.maximum(self._busy_s[list(region.ops)].sum(axis=0), 1e-12)
+            shares = (speed / max(float(speed.sum()), 1e-12)).tolist()
+        bounds = [0, *(round(extent * share / grain) * grain for share in np.cumsum(shares)[:-1]), extent]
+        found = self._balanced(region, grain, bounds) if self.shares is None else self._with_bounds(region, bounds)
+        if found is None or len(found[0].shares) < 2:
+            return None
+        region, each_s = found
         size = float(self.shapes.graph.output_bytes[last])
-        end_bytes = size if axis is None else size * (1 - min(self.shares))
-        return _Division(region, each_s, end_bytes, self._read_bytes(region))
+        least = min((b - a) / extent for a, b in region.shares.values())
+        return _Division(region, each_s, size if axis is None else size * (1 - least), self._read_bytes(region))
+
+    def _with_bounds(self, region: Region, bounds: Sequence[int]) -> tuple[Region, FloatArray] | None:
+        """A region with the shares that bounds give, and what devices take for them; None where it has no such."""
+        shares = {d: (a, b) for d, (a, b) in enumerate(itertools.pairwise(bounds)) if a < b}
+        region = replace(region, shares=shares)
+        each_s = self._region_s(region)
+        return None if each_s is None else (region, each_s)
+
+    def _balanced(self, region: Region, grain: int, bounds: Sequence[int]) -> tuple[Region, FloatArray] | None:
+        """The same, with bounds moved by a grain as long as that shortens the longest share by more than a little."""
+        found = self._with_bounds(region, bounds)
+        for _ in range(MOST_MOVES):
+            if found is None or found[1].max() < UNEVEN * found[1][list(found[0].shares)].mean():
+                break
+            slowest = int(found[1].argmax())
+            moves = [(slowest, grain), (slowest + 1, -grain)]
+            others = [
+                [b + step * (k == at) for k, b in enumerate(bounds)] for at, step in moves if 0 < at < len(bounds) - 1
+            ]
+            made = [(self._with_bounds(region, each), each) for each in others]
+            better = [(each, at) for each, at in made if each is not None and each[1].max() < found[1].max()]
+            if not better:
+                break
+            found, bounds = min(better, key=lambda each: float(each[0][1].max()))
+        return found
 
     def _region_s(self, region: Region) -> FloatArray | None:
         """[D] seconds of each device for its share, halos included; None where the region cannot be divided so."""
@@ -310,7 +357,7 @@ class ShardChooser:
                 continue
             region, each_s = found.region, found.each_s
             rest = [v for v in ops if v not in set(region.ops)]
-            if any(self._is_heavy(v) for v in rest) or (needs_all and rest):
+            if any(self._is_heavy(v) or v in self.pins for v in rest) or (needs_all and rest):
                 continue
             compute_s = float((each_s + self._busy_s[rest].sum(axis=0)).max())
             bounds = tuple(b for _, b in region.shares.values())
@@ -364,13 +411,22 @@ PRICES = (1.0, 0.5, 2.0)
 """Of syncs, as multiples of what they were measured to take: cheaper ones give smaller regions, dearer ones larger."""
 
 
-def propose(shapes: Shapes, costs: ShardCosts) -> list[Sharding]:
-    """Ways to divide a model, the most likely one first, that are predicted to be faster than the best device alone."""
-    whole_s, found = float(np.nan_to_num(costs.time_s).sum(axis=0).min()), list[Sharding]()
-    chooser = ShardChooser(shapes, costs)
+def propose(shapes: Shapes, costs: ShardCosts, pins: Mapping[int, int] | None = None) -> list[Sharding]:
+    """Ways to divide a model, the most likely one first, that are predicted to be faster than the best device alone.
+
+    All devices divide it, or the fastest two, three and so on.
+    """
+    whole_s = np.where(np.isnan(costs.time_s), np.inf, costs.time_s)[list(map(bool, shapes.runs))].sum(axis=0)
+    fastest, pins = np.argsort(whole_s, kind="stable").tolist(), pins or {}
+    found: list[Sharding] = []
+    groups = [fastest[:count] for count in range(len(fastest), 1, -1) if set(pins.values()) <= set(fastest[:count])]
+    choosers = [
+        (ShardChooser(shapes, costs.of(group), pins={v: group.index(d) for v, d in pins.items()}), group)
+        for group in groups
+    ]
     for price in PRICES:
-        sharding = chooser.best(price)
-        is_new = sharding is not None and sharding.regions not in [each.regions for each in found]
-        if sharding is not None and is_new and sharding.predicted_s < whole_s:
-            found.append(sharding)
+        ways = [way.over(group) for chooser, group in choosers if (way := chooser.best(price)) is not None]
+        for way in sorted(ways, key=lambda each: each.predicted_s)[:1]:
+            if way.regions not in [each.regions for each in found] and way.predicted_s < whole_s.min():
+                found.append(way)
     return found

@@ -34,11 +34,17 @@ NOT_COMPUTED = frozenset({"Parameter", "Result", "Constant"})
 
 @dataclass(frozen=True, eq=False)
 class ShardedModel:
-    """The rewritten model, its graph, and the device of each op [M], as an index."""
+    """The rewritten model, its graph, and the device of each op [M], as an index.
+
+    ``origin`` [M] is the op of the model that it computes, -1 for what brings tensors together, and ``work`` [M] how
+    much of it.
+    """
 
     model: ov.Model
     graph: ComputationGraph
     devices: tuple[int, ...]
+    origin: tuple[int, ...]
+    work: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -105,6 +111,7 @@ class _Writer:
         self.names = names
         self.device: dict[str, int] = {}  # by the name that OpenVINO gives a node
         self.kept: dict[str, int] = {}  # of ops that are computed as a whole, likewise
+        self.work: dict[str, tuple[int, float]] = {}  # likewise: op, and how much of it
         self._slices: dict[str, tuple[int, int, Span]] = {}  # likewise: op, device and range
         self._made: dict[int, list[_Made]] = {}
         self._values: dict[tuple[int, int, int, Span | None], Any] = {}
@@ -119,20 +126,27 @@ class _Writer:
                 node.input(port).replace_source_output(self._value(u, index, device, None))
         self._made[v] = [_Made(device, None, is_partial=False, node=node)]
         self.kept[node.get_name()] = device
+        self.work[node.get_name()] = v, 1.0
 
     def copy(self, v: int, device: int) -> None:
         """Compute an op as a whole on one more device."""
         node = self.shapes.nodes[v]
         inputs = [self._read(v, port, device, None) for port in range(len(node.inputs()))]
-        self._add(v, device, None, _created(node, inputs, {}))
+        self._add(v, device, None, _created(node, inputs, {}), 1.0)
 
     def shard(self, v: int, device: int, span: Span | None, piece: Piece) -> None:
         """Compute a range of an op, or a partial result where that is None."""
         node = self.shapes.nodes[v]
         inputs = [self._input(v, port, device, piece) for port in range(len(piece.inputs))]
-        self._add(v, device, span, _created(node, inputs, piece.attributes), is_partial=span is None)
+        share, op = span or piece.inputs[0], self.shapes.op(v)
+        assert share is not None  # a partial result is of a range of the first input
+        work = (share.last - share.first) / (op.inputs[0] if span is None else op.outputs[0])[share.axis]
+        self._add(v, device, span, _created(node, inputs, piece.attributes), work, is_partial=span is None)
 
-    def _add(self, v: int, device: int, span: Span | None, node: ov.Node, *, is_partial: bool = False) -> None:
+    def _add(
+        self, v: int, device: int, span: Span | None, node: ov.Node, work: float, *, is_partial: bool = False
+    ) -> None:
+        self.work[node.get_name()] = v, work
         self._made.setdefault(v, []).append(_Made(device, span, is_partial, self._named(node, v, device)))
 
     def _named(self, node: ov.Node, v: int, device: int, suffix: str = "") -> ov.Node:
@@ -308,4 +322,6 @@ def _finished(model: ov.Model, graph: ComputationGraph, writer: _Writer) -> Shar
             name = value.get_node().get_name()
             if name not in written:
                 device[name] = device[node.get_name()]
-    return ShardedModel(model, graph_of(model), tuple(device.get(node.get_name(), 0) for node in ordered))
+    names = [node.get_name() for node in ordered]
+    origin, work = zip(*(writer.work.get(name, (-1, 0.0)) for name in names), strict=True)
+    return ShardedModel(model, graph_of(model), tuple(device.get(name, 0) for name in names), origin, work)

@@ -153,13 +153,13 @@ def _pads(op: Op, axis: int, size: int, kernel: int, stride: int, dilation: int)
     return op.attributes["pads_begin"][axis - 2], op.attributes["pads_end"][axis - 2]
 
 
-def _window(op: Op, span: Span, kernel: int, stride: int, dilation: int) -> tuple[Span, dict[str, Any], int] | None:
-    """The rows that windows over ``span`` reach, the attributes that pad them, and how far they reach beyond padding.
+def _window(op: Op, span: Span, kernel: int, stride: int, dilation: int) -> tuple[Span, dict[str, Any]] | None:
+    """The rows that windows over ``span`` reach, and the attributes that pad them.
 
     Padding stays at the outer edges alone. None where windows lie in the padding.
     """
     axis, size = span.axis, op.inputs[0][span.axis]
-    before, behind = _pads(op, axis, size, kernel, stride, dilation)
+    before, _ = _pads(op, axis, size, kernel, stride, dilation)
     first = span.first * stride - before
     last = (span.last - 1) * stride - before + (kernel - 1) * dilation + 1
     if min(last, size) <= max(first, 0):
@@ -170,7 +170,7 @@ def _window(op: Op, span: Span, kernel: int, stride: int, dilation: int) -> tupl
         begins.append(max(-first, 0) if other == axis else pads[0])
         ends.append(max(last - size, 0) if other == axis else pads[1])
     attributes = {"pads_begin": begins, "pads_end": ends, "auto_pad": "explicit"}
-    return Span(axis, max(first, 0), min(last, size)), attributes, last - size - behind
+    return Span(axis, max(first, 0), min(last, size)), attributes
 
 
 def _kernel(op: Op, axis: int) -> tuple[int, int, int]:
@@ -210,7 +210,7 @@ def pool(op: Op, span: Span) -> Piece | None:
     found = _window(op, span, *_kernel(op, span.axis))
     if found is None:
         return None
-    rows, attributes, beyond = found
+    rows, attributes = found
     if op.attributes.get("rounding_type", "floor") != "floor":
         # windows that a ceiling adds may leave the other axes' padding: their pads grow to hold whole windows
         if op.type == "AvgPool" and not op.attributes["exclude-pad"]:
@@ -219,8 +219,6 @@ def pool(op: Op, span: Span) -> Piece | None:
             if other != span.axis:
                 reach = _reach(op, other)
                 attributes["pads_end"][other - 2] = max(reach - op.inputs[0][other], 0)
-    elif beyond > 0:
-        return None
     if any(attributes["pads_end"][other - 2] >= _extent(op, other) for other in range(2, op.rank)):
         return None  # a window would lie in the padding, which plugins refuse
     return Piece((rows,), {**attributes, "rounding_type": "floor"})

@@ -126,6 +126,13 @@ class WorkConservingCosts(PlacementCosts):
         parts = self.table.parts(placement, objective, ranks)
         return None if parts is None else self._schedule(parts)[2:4]
 
+    def chain_s(self, placement: IntArray) -> FloatArray:
+        """[P] seconds that each parameter makes up of the makespan of a legal placement [N]; they add up to it."""
+        parts = self.table.parts(placement)
+        assert parts is not None
+        seconds: FloatArray = self._chain_row(parts)[:-1] * self.parameters
+        return seconds
+
     def calibrated(
         self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None
     ) -> WorkConservingCosts:

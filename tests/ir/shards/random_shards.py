@@ -175,9 +175,14 @@ def _interpolate(rng: Rng, x: Any) -> Any:
     axis = int(rng.integers(2, 4))
     if rng.random() < 0.5:
         return op.interpolate(x, ints(2 * sizes(x)[axis]), "nearest", "sizes", axes=ints(axis))
-    inputs = [ints(2 * sizes(x)[axis]), op.constant(np.array([2.0], np.float32)), ints(axis)]
+    return interpolate_4(x, axis)
+
+
+def interpolate_4(x: Any, axis: int) -> Any:
+    """To twice the size, by an older version of the op."""
+    inputs = [x, ints(2 * sizes(x)[axis]), op.constant(np.array([2.0], np.float32)), ints(axis)]
     attributes = {"mode": "nearest", "shape_calculation_mode": "scales", "pads_begin": [0], "pads_end": [0]}
-    return NodeFactory("opset4").create("Interpolate", [value_of(each) for each in (x, *inputs)], attributes)
+    return NodeFactory("opset4").create("Interpolate", list(map(value_of, inputs)), attributes)
 
 
 def _some_axes(rng: Rng, x: Any) -> list[int]:
