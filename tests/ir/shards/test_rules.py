@@ -184,6 +184,18 @@ def test_halos_of_a_chain_of_convolutions_are_as_wide_as_the_formula_says() -> N
     assert span.last - span.first == (8 - 4 - 1) * 4 + 1 + halo
 
 
+def test_an_op_that_is_read_with_several_ranges_computes_the_least_one_that_holds_them() -> None:
+    parameter = op.parameter([1, 4, 8, 8], np.float32)
+    model = ov.Model([op.result(two_convolutions(np.random.default_rng(0), op.abs(parameter)))], [parameter], "two")
+    graph = graph_of(model)
+    _, shapes = shapes_of(model, graph)
+    region = shapes.region("rows", max(v for v in range(graph.num_ops) if shapes.runs[v]), 2)
+    assert region is not None
+    pieces = shapes.pieces(replace(region, shares={0: (3, 5)}), 0)
+    assert pieces is not None
+    assert pieces[graph.op_types.index("Abs")][0] == Span(2, 2, 6)
+
+
 def test_a_factor_of_a_reshape_survives() -> None:
     assert through_reshape((2, 6, 8), (2, 6, 2, 4), Span(2, 1, 2)) == Span(2, 4, 8)
     assert through_reshape((2, 6, 2, 4), (2, 6, 8), Span(2, 4, 8)) == Span(2, 1, 2)
