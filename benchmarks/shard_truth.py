@@ -79,9 +79,10 @@ def one(subject: str, shardings: int) -> None:
             judge(model, inputs_of(model, rng), rng, 1, 2)
         return
     rng = np.random.default_rng(0)
+    FOLDER.mkdir(parents=True, exist_ok=True)
     if kind == "zoo":
         path = FOLDER / f"{name}.xml"
-        model, integers = load_model(path if path.exists() else save_model_files(name, path)), (0, 2)
+        model, integers = ov.Core().read_model(path if path.exists() else save_model_files(name, path)), (1, 2)
     else:
         source = next(each for each in all_sources() if each.name == name)
         model, integers = load_model(source.file(FOLDER), source.shapes), source.integers

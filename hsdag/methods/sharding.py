@@ -411,7 +411,9 @@ PRICES = (1.0, 0.5, 2.0)
 """Of syncs, as multiples of what they were measured to take: cheaper ones give smaller regions, dearer ones larger."""
 
 
-def propose(shapes: Shapes, costs: ShardCosts, pins: Mapping[int, int] | None = None) -> list[Sharding]:
+def propose(
+    shapes: Shapes, costs: ShardCosts, pins: Mapping[int, int] | None = None, prices: Sequence[float] = PRICES
+) -> list[Sharding]:
     """Ways to divide a model, the most likely one first, that are predicted to be faster than the best device alone.
 
     All devices divide it, or the fastest two, three and so on.
@@ -424,7 +426,7 @@ def propose(shapes: Shapes, costs: ShardCosts, pins: Mapping[int, int] | None = 
         (ShardChooser(shapes, costs.of(group), pins={v: group.index(d) for v, d in pins.items()}), group)
         for group in groups
     ]
-    for price in PRICES:
+    for price in prices:
         ways = [way.over(group) for chooser, group in choosers if (way := chooser.best(price)) is not None]
         for way in sorted(ways, key=lambda each: each.predicted_s)[:1]:
             if way.regions not in [each.regions for each in found] and way.predicted_s < whole_s.min():

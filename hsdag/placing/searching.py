@@ -23,7 +23,7 @@ from hsdag.placing.final import Verifier, check_of, comparison_s
 from hsdag.placing.limits import within_difference
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.placing.session import Session, normalize_objective
-from hsdag.placing.shards import proposed_shards, told_under_hetero
+from hsdag.placing.shards import MEASURED_SHARE, ShardProposals, named, told_under_hetero
 from hsdag.placing.subject import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
@@ -85,6 +85,7 @@ class Search:
         self.under_hetero: Plan | None = None
         self.shardings: dict[str, Sharding] = {}
         self.copies: dict[str, Copies] = {}
+        self.proposals: ShardProposals | None = None
         self.contributions: list[Contribution] = []
         self.search_s = self.compiling_s = self.left_s = 0.0
 
@@ -123,6 +124,10 @@ class Search:
                 say=watcher.on_phase,
             )
             begin_s += self.compiling_s
+        if self.shardings and self.proposals is not None:
+            watcher.on_phase("measuring shards")
+            limit_s, found = MEASURED_SHARE * most_s, list(self.shardings.values())
+            self.shardings = named(self.proposals.measured(found, limit_s, watcher.should_stop))
         spent_s = time.monotonic() - self.begin_s - self.compiling_s
         self.left_s = max(most_s - spent_s, LEAST_SEARCH_SHARE * most_s)
         is_short = self._is_short()
@@ -180,12 +185,12 @@ class Search:
         hetero = costs if isinstance(costs, HeteroCosts) else None
         problem = normalize_objective(session, replace(self._problem_of(profile), hetero=hetero), costs)
         self.profile, self.costs, self.problem = profile, costs, problem
-        self.shardings = proposed_shards(session, options, profile)
         self.copies = proposed_copies(session, options, profile)
-        if options.executor == "hetero":
-            note, self.shardings = told_under_hetero(session, self.shardings, profile), {}
-            if note is not None:
-                self.watcher.note(note)
+        proposals = ShardProposals(session, options, profile)
+        if options.executor != "hetero":
+            self.proposals, self.shardings = proposals, named(proposals.proposed())
+        elif (note := told_under_hetero(proposals)) is not None:
+            self.watcher.note(note)
 
     def _problem_of(self, profile: ModelProfile | None) -> Problem:
         problem = self.session.problem(max_share=self.options.chosen_preset.max_share, profile=profile)

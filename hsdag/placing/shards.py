@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import contextlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,46 +13,125 @@ import numpy as np
 from hsdag.ir.graph.colocation import held_bytes
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.graph.state import variable_of
-from hsdag.ir.shards.rewrite import shapes_of, shard
-from hsdag.methods.sharding import ShardCosts, Sharding, propose
+from hsdag.ir.processes import CandidateFailed
+from hsdag.ir.shards.rewrite import ShardedGraph, shapes_of, shard
+from hsdag.methods.sharding import PRICES, ShardCosts, Sharding, propose
 from hsdag.placing.session import Session
+from hsdag.runtime.costs.shard_costs import ShardFactors, fitted_factors, sharded_costs, simulated_s
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.machine.devices import reduces_precision
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.objectives import LATENCY
+from hsdag.runtime.problem.pins import NOT_PINNED
 from hsdag.search.options import PlaceOptions
 
+MEASURED_SHARE, MEASURED_RUNS, MEASURED_ROUNDS = 0.25, 2, 3
+"""Of the time for a search at most so much is for measuring proposals before it; and inferences of each in turn."""
 
-def proposed_shards(session: Session, options: PlaceOptions, profile: ModelProfile) -> dict[str, Sharding]:
-    """Ways to divide the model, by the names that they have in the comparison; none where the options leave none.
 
-    Models that keep state or have inputs of unknown sizes are not divided, and pins and limits of memory rule it out.
+class ShardProposals:
+    """Ways to divide a session's model, simulated by its profile, and better ones once some are measured.
+
+    None where the options leave none: models that keep state or have inputs of unknown sizes are not divided, nor for
+    another objective than latency. Pinned ops stay whole, and no device holds more than its memory.
     """
-    graph = session.graph
-    is_out = options.pins or options.memory_bytes or options.objective is not LATENCY or session.scenarios
-    if session.is_on_torch or is_out or variable_of(graph) is not None:
-        return {}
-    shapes = shapes_of(_model(session), graph)[1]
-    found = propose(shapes, shard_costs(session, profile))
-    return {f"shards {rank}": sharding for rank, sharding in enumerate(found, start=1)}
+
+    def __init__(self, session: Session, options: PlaceOptions, profile: ModelProfile) -> None:
+        self.session, graph = session, session.graph
+        is_out = options.objective is not LATENCY or session.scenarios or session.is_on_torch
+        self.is_possible = not is_out and variable_of(graph) is None
+        self.costs = WorkConservingCosts.of(graph, profile.costs())
+        self.limits = session.memory_limits(profile)
+        self.factors = ShardFactors()
+        pinned = session.model.pinned
+        self.pins = {} if pinned is None else {v: int(d) for v, d in enumerate(pinned) if d != NOT_PINNED}
+        self.whole_s = float(np.nan_to_num(self.costs.cut_costs.op_s, nan=np.inf).sum(axis=0).min())
+        self._made: list[tuple[Sharding, ShardedGraph]] = []
+
+    def proposed(self, prices: Sequence[float] = PRICES) -> list[Sharding]:
+        """What is cheapest at several prices of syncs, the one that is simulated to be fastest first."""
+        if not self.is_possible:
+            return []
+        shapes = shapes_of(_model(self.session), self.session.graph)[1]
+        found = propose(shapes, shard_costs(self.costs), self.pins, prices)
+        fitting = [each for each in found if self._fits(each)]
+        simulated = [replace(each, predicted_s=self._simulated_s(each)) for each in fitting]
+        return sorted((each for each in simulated if each.predicted_s < self.whole_s), key=lambda s: s.predicted_s)
+
+    def measured(
+        self, proposals: Sequence[Sharding], limit_s: float, should_stop: Callable[[], bool]
+    ) -> list[Sharding]:
+        """The same with what they were measured to take, and what is cheapest by these measurements, the fastest first.
+
+        Measured side by side with the fastest device alone, as long as ``limit_s`` allows.
+        """
+        runner, end_s, opened = self.session.runner, time.monotonic() + limit_s, dict[str, Sharding | None]()
+        whole = self.session.devices.placed[int(np.nansum(self.costs.table.op_s, axis=0).argmin())]
+        with contextlib.suppress(CandidateFailed):
+            for number, each in enumerate([None, *proposals]):
+                begin_s = time.monotonic()
+                is_whole = each is None
+                candidate = Candidate(whole.openvino_name) if each is None else sharded_candidate(self.session, each)
+                runner.open(f"trial {number}", candidate)
+                opened[f"trial {number}"] = each
+                if should_stop() or (not is_whole and time.monotonic() + 2 * (time.monotonic() - begin_s) > end_s):
+                    break
+            taken_s = {key: list[float]() for key in opened}
+            for _ in range(MEASURED_ROUNDS if len(opened) > 1 else 0):
+                for key, times_s in taken_s.items():
+                    times_s += runner.run(key, MEASURED_RUNS)
+        for key in opened:
+            runner.close(key)
+        if len(opened) < 2 or not all(taken_s.values()):
+            return list(proposals)
+        scale = self.whole_s / min(taken_s["trial 0"])
+        seen = {id(each): min(taken_s[key]) * scale for key, each in opened.items() if each is not None}
+        self.factors = fitted_factors(
+            self.costs, [self._sharded(p) for p in proposals if id(p) in seen], [*seen.values()]
+        )
+        better = self.proposed([self.factors.boundary / self.factors.work])
+        known = [replace(each, predicted_s=seen.get(id(each), self._simulated_s(each))) for each in proposals]
+        new = [each for each in better if each.regions not in [old.regions for old in proposals]]
+        return sorted((each for each in [*known, *new] if each.predicted_s < self.whole_s), key=lambda s: s.predicted_s)
+
+    def _sharded(self, sharding: Sharding) -> ShardedGraph:
+        found = next((made for each, made in self._made if each.regions == sharding.regions), None)
+        if found is None:
+            names, model = [spec.name for spec in self.session.devices.placed], _model(self.session)
+            found = shard(model, self.session.graph, sharding.regions, sharding.devices, names).outline
+            self._made.append((sharding, found))
+        return found
+
+    def _simulated_s(self, sharding: Sharding) -> float:
+        found = self._sharded(sharding)
+        return simulated_s(sharded_costs(self.costs, found, self.factors), found.devices)
+
+    def _fits(self, sharding: Sharding) -> bool:
+        """Whether every device has the memory for its weights."""
+        held = _held_bytes(self.session, self._sharded(sharding))
+        return all(held[name] <= limit for name, limit in self.limits.items() if name in held)
 
 
-def told_under_hetero(session: Session, shardings: Mapping[str, Sharding], profile: ModelProfile) -> str | None:
+def told_under_hetero(proposals: ShardProposals) -> str | None:
     """What HETERO, which runs its submodels one after another, leaves out; None where nothing is gained."""
-    if not shardings:
+    found = proposals.proposed()
+    if not found:
         return None
-    whole_s = np.nan_to_num(shard_costs(session, profile).time_s).sum(axis=0).min()
-    share = min(each.predicted_s for each in shardings.values()) / whole_s
+    share = found[0].predicted_s / proposals.whole_s
     return (
-        f"hsdag's own executor can divide this model: simulated, without what devices slow each other down, it takes "
-        f"{share:.2f} of the time on one device; measure it with --executor work-conserving"
+        f"hsdag's own executor can divide this model: simulated, it takes {share:.2f} of the time on one device; "
+        f"measure it with --executor work-conserving"
     )
 
 
-def shard_costs(session: Session, profile: ModelProfile) -> ShardCosts:
-    """What shards take by a profile: devices slow each other down, and parts start, write and read."""
-    costs = WorkConservingCosts.of(session.graph, profile.costs())
+def named(shardings: Sequence[Sharding]) -> dict[str, Sharding]:
+    """By the names that they have in the comparison."""
+    return {f"shards {rank}": sharding for rank, sharding in enumerate(shardings, start=1)}
+
+
+def shard_costs(costs: WorkConservingCosts) -> ShardCosts:
+    """What shards take by costs of the whole: devices slow each other down, and parts start, write and read."""
     own, per_byte = costs.cut_costs, costs.cut_costs.read_s_per_byte + costs.cut_costs.write_s_per_byte
     slowdown = np.ones(costs.num_devices) if costs.slowdown is None else costs.slowdown.max(axis=1)
     return ShardCosts(own.op_s, slowdown, float(own.launch_s.max()), float(per_byte.max()))
@@ -73,11 +155,15 @@ def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
 
 def weights_by_device(session: Session, sharding: Sharding) -> Mapping[str, float]:
     """Bytes of weights on each device, those that several need counted on each."""
+    names = [spec.name for spec in session.devices.placed]
+    return _held_bytes(session, shard(_model(session), session.graph, sharding.regions, sharding.devices, names))
+
+
+def _held_bytes(session: Session, found: ShardedGraph) -> Mapping[str, float]:
     placed = session.devices.placed
-    names = [spec.name for spec in placed]
-    found = shard(_model(session), session.graph, sharding.regions, sharding.devices, names)
     widens = np.array([not reduces_precision((spec,)) for spec in placed])
-    return dict(zip(names, held_bytes(found.graph, np.array(found.devices), widens).tolist(), strict=True))
+    held = held_bytes(found.graph, np.array(found.devices), widens).tolist()
+    return dict(zip([spec.name for spec in placed], held, strict=True))
 
 
 def _model(session: Session) -> Any:

@@ -33,18 +33,29 @@ NOT_COMPUTED = frozenset({"Parameter", "Result", "Constant"})
 
 
 @dataclass(frozen=True, eq=False)
-class ShardedModel:
-    """The rewritten model, its graph, and the device of each op [M], as an index.
+class ShardedGraph:
+    """The graph of a divided model, and the device of each op [M], as an index.
 
     ``origin`` [M] is the op of the model that it computes, -1 for what brings tensors together, and ``work`` [M] how
     much of it.
     """
 
-    model: ov.Model
     graph: ComputationGraph
     devices: tuple[int, ...]
     origin: tuple[int, ...]
     work: tuple[float, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class ShardedModel(ShardedGraph):
+    """A divided model, which has memory of its own for the weights that are cut."""
+
+    model: ov.Model
+
+    @property
+    def outline(self) -> ShardedGraph:
+        """The same without the model."""
+        return ShardedGraph(self.graph, self.devices, self.origin, self.work)
 
 
 @dataclass(frozen=True)
@@ -324,4 +335,4 @@ def _finished(model: ov.Model, graph: ComputationGraph, writer: _Writer) -> Shar
                 device[name] = device[node.get_name()]
     names = [node.get_name() for node in ordered]
     origin, work = zip(*(writer.work.get(name, (-1, 0.0)) for name in names), strict=True)
-    return ShardedModel(model, graph_of(model), tuple(device.get(name, 0) for name in names), origin, work)
+    return ShardedModel(graph_of(model), tuple(device.get(name, 0) for name in names), origin, work, model)

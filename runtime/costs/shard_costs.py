@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.ir.shards.rewrite import ShardedModel
+from hsdag.ir.shards.rewrite import ShardedGraph
 from hsdag.runtime.costs.factor_fit import fit_factors
 from hsdag.runtime.costs.part_table import PartTable
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
@@ -33,7 +33,7 @@ class ShardFactors:
 
 
 def sharded_costs(
-    costs: WorkConservingCosts, found: ShardedModel, factors: ShardFactors = ShardFactors()
+    costs: WorkConservingCosts, found: ShardedGraph, factors: ShardFactors = ShardFactors()
 ) -> WorkConservingCosts:
     """Costs of a divided model's ops from those of the model's; what brings tensors together writes its result."""
     op_s, origin = costs.table.op_s, np.array(found.origin)
@@ -52,7 +52,7 @@ def simulated_s(costs: WorkConservingCosts, devices: Sequence[int]) -> float:
 
 
 def fitted_factors(
-    costs: WorkConservingCosts, found: Sequence[ShardedModel], measured_s: Sequence[float]
+    costs: WorkConservingCosts, found: Sequence[ShardedGraph], measured_s: Sequence[float]
 ) -> ShardFactors:
     """Factors that make simulations of divided models [K] agree with what they were measured to take [K]."""
     factors = ShardFactors()
@@ -64,7 +64,7 @@ def fitted_factors(
     return factors
 
 
-def _chain(costs: WorkConservingCosts, found: ShardedModel) -> tuple[float, float]:
+def _chain(costs: WorkConservingCosts, found: ShardedGraph) -> tuple[float, float]:
     """Seconds of work, and of boundaries, along the longest chain of parts."""
     placement: IntArray = np.array(found.devices)
     row: FloatArray = costs.chain_s(placement)

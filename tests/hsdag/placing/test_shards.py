@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -14,14 +16,23 @@ from hsdag.cli.app import run
 from hsdag.ir.errors import OptionError
 from hsdag.ir.placement.placement import Placement
 from hsdag.ir.shards.rewrite import shapes_of
-from hsdag.methods.sharding import ShardCosts, Sharding, propose
+from hsdag.methods.sharding import ShardCosts, propose
 from hsdag.placing.by_hand import divide
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, placed_candidate
-from hsdag.placing.shards import ops_by_device, proposed_shards, sharded_candidate, told_under_hetero, weights_by_device
+from hsdag.placing.shards import (
+    ShardProposals,
+    ops_by_device,
+    sharded_candidate,
+    told_under_hetero,
+    weights_by_device,
+)
+from hsdag.runtime.costs.part_table import PartTable
+from hsdag.runtime.costs.shard_costs import ShardFactors
 from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.objectives import THROUGHPUT
+from hsdag.runtime.problem.pins import Pin
 from hsdag.search.driver import Watcher
 from hsdag.search.options import PlaceOptions
 
@@ -52,10 +63,46 @@ def test_what_is_proposed_runs_in_the_worker_and_computes_what_the_model_compute
     assert sum(counts.values()) > graph.num_ops
 
 
-@pytest.mark.parametrize("changes", [{"objective": THROUGHPUT}, {"memory_bytes": {"A": 1e9}}], ids=str)
-def test_nothing_is_divided_where_the_options_leave_no_room(session: Session, changes: dict[str, object]) -> None:
-    options = PlaceOptions(devices=DEVICES, **{"executor": "work-conserving", **changes})  # type: ignore[arg-type]
-    assert proposed_shards(session, options, session.profile()) == {}
+def proposals_of(session: Session, **changes: Any) -> ShardProposals:
+    """With costs of the graph's own operations, and boundaries that take next to nothing."""
+    options = PlaceOptions(devices=DEVICES, **{"executor": "work-conserving", **changes})
+    found = ShardProposals(session, options, session.profile())
+    graph = session.graph
+    seconds = np.tile((graph.flops / 1e9 + graph.output_bytes / 1e9)[:, None], 2)
+    parameters = np.repeat([1.0, 1e-9, 1e-15], [2, 2, 4])
+    found.costs = replace(found.costs, table=PartTable(graph, seconds), parameters=parameters, slowdown=None)
+    found.whole_s = float(seconds[:, 0].sum())
+    return found
+
+
+def test_proposals_are_measured_and_what_is_slower_than_one_device_is_proposed_no_more(session: Session) -> None:
+    proposals = proposals_of(session)
+    found = proposals.proposed()
+    measured = proposals.measured(found, 60.0, lambda: False)
+    unmeasured = proposals.measured(found, 60.0, lambda: True)
+    assert found
+    taken_s = [each.predicted_s for each in measured]  # of what is faster than one device: of so small a model, none
+    assert taken_s == sorted(seconds for seconds in taken_s if seconds < proposals.whole_s)
+    assert proposals.factors != ShardFactors()
+    assert unmeasured == found
+
+
+def test_no_pinned_op_is_divided_and_no_device_holds_more_than_its_memory(tiny_bert: Path) -> None:
+    devices, pins = resolve_devices(DEVICES, None), (Pin(r".*layers\.0\.intermediate.*MatMul", "B"),)
+    with Session(tiny_bert, devices, executor="work-conserving", pins=pins) as session:
+        found, graph = proposals_of(session, pins=pins).proposed(), session.graph
+        pinned = {v for v, d in enumerate(session.model.pinned if session.model.pinned is not None else ()) if d == 1}
+        assert pinned
+        for sharding in found:
+            assert not pinned & {v for region in sharding.regions for v in region.ops}
+            assert {sharding.devices[v] for v in pinned} == {1}
+        limited = proposals_of(session)
+        limited.limits = {"A": float(graph.weight_bytes.sum()) / 4}
+        assert all(weights_by_device(session, each)["A"] <= limited.limits["A"] for each in limited.proposed())
+
+
+def test_nothing_is_divided_where_the_options_leave_no_room(session: Session) -> None:
+    assert proposals_of(session, objective=THROUGHPUT).proposed() == []
 
 
 def test_hetero_leaves_the_model_whole_and_says_what_dividing_it_is_predicted_to_take(tiny_bert: Path) -> None:
@@ -63,13 +110,10 @@ def test_hetero_leaves_the_model_whole_and_says_what_dividing_it_is_predicted_to
     with Session(tiny_bert, resolve_devices(DEVICES, None)) as session:
         search = Search(session, PlaceOptions(devices=DEVICES), Watcher(on_note=notes.append))
         search.prepare()
-        profile = search.profile
-        assert profile is not None
-        cheap = Sharding((), (), 1e-9, 1e-9)
-        told = told_under_hetero(session, {"shards 1": cheap}, profile)
+        told = told_under_hetero(proposals_of(session, executor="hetero"))
     assert search.shardings == {}
     assert told is not None
-    assert "it takes 0.00 of the time on one device; measure it with --executor work-conserving" in told
+    assert "of the time on one device; measure it with --executor work-conserving" in told
     assert all("--executor work-conserving" in note for note in notes)
 
 

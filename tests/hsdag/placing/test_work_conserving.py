@@ -196,7 +196,7 @@ def test_a_method_with_an_order_writes_a_priority_that_bench_honours(
 
     monkeypatch.setattr(ModelProfile, "costs", even)
     monkeypatch.setattr(Ratio, "is_faster", True)
-    monkeypatch.setattr("hsdag.placing.searching.proposed_shards", lambda *_: {})  # which have no priorities
+    monkeypatch.setattr("hsdag.placing.shards.ShardProposals.proposed", lambda *_: [])  # which have no priorities
     one = ";".join(f"{key}={value}" for key, value in ONE.items())
     options = PlaceOptions(
         devices=f"A=CPU[{one}],B=CPU[{one}]", method="heft", executor="work-conserving", protocol=QUICK

@@ -372,12 +372,14 @@ def random_model(rng: Rng, names: Sequence[str] = tuple(BUILDERS), count: int = 
 
 
 def inputs_of(model: ov.Model, rng: Rng, integers: tuple[int, int] = (0, 2)) -> list[Any]:
-    """Random inputs."""
+    """Random inputs, of 4 tokens where sizes are open; lists of integers are zeros (indices of beams)."""
     found = []
     for port in model.inputs:
-        shape, dtype = list(port.get_shape()), port.get_element_type().to_dtype()
+        sizes_ = [size.get_length() if size.is_static else 4 if k else 1 for k, size in enumerate(port.partial_shape)]
+        dtype = port.get_element_type().to_dtype()
         real = np.issubdtype(dtype, np.floating)
-        found.append((rng.standard_normal(shape) if real else rng.integers(*integers, shape)).astype(dtype))
+        drawn = rng.standard_normal(sizes_) if real else rng.integers(*integers, sizes_) * (len(sizes_) > 1)
+        found.append(drawn.astype(dtype))
     return found
 
 
