@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 from hsdag.version import __version__
 
 if TYPE_CHECKING:
-    from hsdag.api import compile_model, compile_work_conserving, place, simulate, solve
+    from hsdag.api import compile_model, compile_work_conserving, place, profile, simulate, solve
     from hsdag.benchmarking.bench import BenchResult, bench
+    from hsdag.diagnosis.examination import examine as doctor
+    from hsdag.diagnosis.inspect import devices, inspect
     from hsdag.explaining.explaining import explain
     from hsdag.explaining.explanation import Explanation
     from hsdag.exports.base import ExportResult, export
@@ -20,17 +22,19 @@ if TYPE_CHECKING:
     from hsdag.solving.solution import SolveResult
 
 _HOMES = {
-    "hsdag.api": ("compile_model", "compile_work_conserving", "place", "simulate", "solve"),
-    "hsdag.benchmarking.bench": ("BenchResult", "bench"),
-    "hsdag.placing.result": ("PlaceResult",),
-    "hsdag.explaining.explaining": ("explain",),
-    "hsdag.exports.base": ("ExportResult", "export"),
-    "hsdag.reporting.report": ("ReportResult", "report"),
-    "hsdag.solving.simulate": ("SimulateResult",),
-    "hsdag.ir.errors": ("HsdagError",),
-    "hsdag.ir.placement.placement": ("Placement",),
-    "hsdag.explaining.explanation": ("Explanation",),
-    "hsdag.solving.solution": ("SolveResult",),
+    "api": ("compile_model", "compile_work_conserving", "place", "profile", "simulate", "solve"),
+    "benchmarking.bench": ("BenchResult", "bench"),
+    "diagnosis.examination": ("examine as doctor",),
+    "diagnosis.inspect": ("devices", "inspect"),
+    "placing.result": ("PlaceResult",),
+    "explaining.explaining": ("explain",),
+    "exports.base": ("ExportResult", "export"),
+    "reporting.report": ("ReportResult", "report"),
+    "solving.simulate": ("SimulateResult",),
+    "ir.errors": ("HsdagError",),
+    "ir.placement.placement": ("Placement",),
+    "explaining.explanation": ("Explanation",),
+    "solving.solution": ("SolveResult",),
 }
 
 __all__ = [
@@ -47,9 +51,13 @@ __all__ = [
     "bench",
     "compile_model",
     "compile_work_conserving",
+    "devices",
+    "doctor",
     "explain",
     "export",
+    "inspect",
     "place",
+    "profile",
     "report",
     "simulate",
     "solve",
@@ -61,6 +69,12 @@ def __getattr__(name: str) -> Any:
     from importlib import import_module
 
     for home, names in _HOMES.items():
-        if name in names:
-            return getattr(import_module(home), name)
+        for each in names:
+            own, _, public = each.partition(" as ")
+            if name == (public or own):
+                return getattr(import_module(f"hsdag.{home}"), own)
     raise AttributeError(f"module 'hsdag' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

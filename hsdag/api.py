@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from hsdag.runtime.objectives import find_objective
 
 if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
+    from hsdag.benchmarking.profile import ProfileResult
     from hsdag.ir.graph.reader import InputShapes
     from hsdag.ir.placement.placement import Placement
     from hsdag.placing.result import PlaceResult
@@ -192,6 +193,29 @@ def compile_model(
     if placement.executor == "work-conserving" and not placement.copies:
         return compile_work_conserving(source, placement, core, properties)
     return placement.compile(core or ov.Core(), source, properties)
+
+
+def profile(
+    model: Any,
+    devices: str | None = None,
+    *,
+    partition_cpu: int | None = None,
+    shape: InputShapes = None,
+    data_shape: DataShape = (),
+    tokens: str | None = None,
+    seed: int = 0,
+) -> ProfileResult:
+    """Measure every op on every device, and what goes between them; what ``hsdag profile`` does.
+
+    Raises a ``hsdag.HsdagError`` for what the caller can put right.
+    """
+    from hsdag.benchmarking.profile import run_profile
+    from hsdag.ir.graph.reader import input_shapes
+    from hsdag.runtime.machine.devices import resolve_devices
+    from hsdag.search.options import input_scenarios
+
+    found, scenarios = resolve_devices(devices, partition_cpu), input_scenarios(data_shape, tokens)
+    return run_profile(model, found, shapes=input_shapes(shape), scenarios=scenarios, seed=seed)
 
 
 def compile_work_conserving(

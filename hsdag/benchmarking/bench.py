@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Mapping, Sequence
@@ -23,6 +24,7 @@ from hsdag.methods.names import HINTS
 from hsdag.models.registry import names_workload
 from hsdag.placing.final import family_ratios
 from hsdag.placing.measured_trace import measured_timeline
+from hsdag.placing.result import PlaceResult
 from hsdag.placing.session import Session, placed_candidate
 from hsdag.runtime.machine.devices import DeviceSet, canonical, make_core
 from hsdag.runtime.measuring.candidate import Candidate, Opened
@@ -167,7 +169,7 @@ def split_targets(
 
 def bench(
     model: Any,
-    placements: Sequence[str | Path] | Mapping[str, Placement] = (),
+    placements: Sequence[str | Path | Placement | PlaceResult] | Mapping[str, Placement] = (),
     devices: Sequence[str | DeviceSpec] = (),
     *,
     executor: str | None = None,
@@ -182,18 +184,18 @@ def bench(
 ) -> BenchResult:
     """Measure a model's latency and throughput, all candidates in common rounds; what ``hsdag bench`` does.
 
-    Candidates are placements, as files or by a name of their own, and devices, such as ``"CPU,GPU.0"`` for two, or
-    targets such as ``"AUTO:CPU"``; the CPU where none is given. A placement is run by the executor its file names, or
-    by ``executor``. Under ``"cuda"`` devices are torch's, by default all CUDA devices, and ``model`` may be a workload.
-    ``time`` is for all candidates, a text such as ``"20s"`` or seconds: 20 s unless ``tuning`` gives a number of
-    inferences. ``with_timeline`` adds when each part of the only candidate ran.
+    Candidates are placements, as files, results, or by a name of their own, and devices, such as ``"CPU,GPU.0"`` for
+    two, or targets such as ``"AUTO:CPU"``; the CPU where none is given. A placement is run by the executor its file
+    names, or by ``executor``. Under ``"cuda"`` devices are torch's, by default all CUDA devices, and ``model`` may be a
+    workload. ``time`` is for all candidates, a text such as ``"20s"`` or seconds: 20 s unless ``tuning`` gives a number
+    of inferences. ``with_timeline`` adds when each part of the only candidate ran.
 
     Where the model's shapes are dynamic, scenarios come from ``data_shape`` or ``tokens``, as at the
     command line, else from the first placement.
 
     Raises a ``hsdag.HsdagError`` for what the caller can put right.
     """
-    placed = placements if isinstance(placements, Mapping) else {str(p): Placement.load(p) for p in placements}
+    placed = placements if isinstance(placements, Mapping) else dict(map(_named, placements, itertools.count(1)))
     tuning = tuning or Tuning()
     if time is None and tuning.iterations is None:
         time = DEFAULT_TIME
@@ -237,6 +239,12 @@ def bench(
             in_flight_failures={n: reason for n, reason in throughput.failures.items() if n in latency.samples},
             timeline=timeline,
         )
+
+
+def _named(given: str | Path | Placement | PlaceResult, number: int) -> tuple[str, Placement]:
+    if isinstance(given, str | Path):
+        return str(given), Placement.load(given)
+    return f"placement {number}", given.placement if isinstance(given, PlaceResult) else given
 
 
 def runs_on_torch(executor: ExecutorName | None, placements: Mapping[str, Placement]) -> bool:

@@ -19,11 +19,10 @@ def inspect(
     as_json: Json = False,
 ) -> None:
     """Print a model's graph statistics: nodes, edges, op types, sizes after coarsening, unsupported ops."""
-    from hsdag.diagnosis.inspect import ASK_DEVICES_UP_TO, inspect_model
-    from hsdag.ir.graph.reader import input_shapes
-    from hsdag.search.options import input_scenarios
+    from hsdag.diagnosis.inspect import ASK_DEVICES_UP_TO
+    from hsdag.diagnosis.inspect import inspect as run_inspect
 
-    found = inspect_model(model, input_shapes(shape), input_scenarios(data_shapes or (), tokens), devices)
+    found = run_inspect(model, shape=shape, data_shape=data_shapes or (), tokens=tokens, devices=devices)
     is_known = bool(found.data_shapes) or not found.dynamic_inputs
     if as_json:
         print_json(found.model_dump(mode="json"))
@@ -33,6 +32,8 @@ def inspect(
         f"nodes {found.nodes}, edges {found.edges}, mean degree {found.mean_degree:.2f}, "
         f"{found.flops / 1e9:.4g} GFLOP, {found.weight_bytes / 2**20:.4g} MiB of weights"
     )
+    ports = [("input", each) for each in found.inputs] + [("output", each) for each in found.outputs]
+    print_table(None, ["", "name", "type", "shape"], [[way, each.name, each.type, each.shape] for way, each in ports])
     stages = [[n.replace("_", " "), str(size.nodes), str(size.edges)] for n, size in found.coarsening.items()]
     print_table(None, ["coarsening", "nodes", "edges"], stages)
     print_table(None, ["op type", "ops"], [[t, str(n)] for t, n in found.op_histogram.items()])
@@ -50,7 +51,7 @@ def inspect(
 
 def devices(as_json: Json = False) -> None:
     """List the devices of this machine, and how the CPU can be divided."""
-    from hsdag.diagnosis.inspect import present_devices
+    from hsdag.diagnosis.inspect import devices as present_devices
 
     found = present_devices()
     if as_json:

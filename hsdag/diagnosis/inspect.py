@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph.build import fingerprint, read_graph
+from hsdag.ir.graph.build import fingerprint, graph_of
 from hsdag.ir.graph.coarsen import chain_partition, coarsen, placement_units
 from hsdag.ir.graph.colocation import colocate
-from hsdag.ir.graph.reader import Shapes
-from hsdag.ir.graph.scenario import Scenario
-from hsdag.ir.graph.sizing import read_sized
+from hsdag.ir.graph.reader import InputShapes, input_shapes, load_model
+from hsdag.ir.graph.sizing import sized
 from hsdag.ir.placement.placement import Record
 from hsdag.models import LANGUAGE_MODELS, MODELS, WORKLOADS
 from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import CudaInfo, DeviceInfo, cpu_topology, list_cuda, list_devices, resolve_devices
+from hsdag.search.options import DataShape, input_scenarios
 
 ASK_DEVICES_UP_TO = 20_000
 """Ops up to which devices are queried unasked: OpenVINO takes a minute for a model of 100,000."""
@@ -78,12 +79,28 @@ class Size(Record):
     edges: int
 
 
+class Port(Record):
+    """An input or an output: its name, type and shape, in which ``?`` is a size that is not fixed."""
+
+    name: str
+    type: str
+    shape: str
+
+    @staticmethod
+    def of(port: Any) -> Port:
+        """The record of a port of an ``ov.Model``."""
+        name = port.get_any_name() if port.get_names() else port.get_node().get_friendly_name()
+        return Port(name=name, type=port.get_element_type().get_type_name(), shape=str(port.get_partial_shape()))
+
+
 class InspectResult(Record):
     """A model's graph; ``unsupported`` has ops by device, and is None where devices were not asked."""
 
     name: str
     fingerprint: str
     dynamic_inputs: tuple[str, ...]
+    inputs: tuple[Port, ...]
+    outputs: tuple[Port, ...]
     nodes: int
     edges: int
     mean_degree: float
@@ -95,8 +112,8 @@ class InspectResult(Record):
     unsupported: dict[str, list[str]] | None
 
 
-def present_devices() -> DevicesResult:
-    """What OpenVINO and torch see, and how the CPU can be divided."""
+def devices() -> DevicesResult:
+    """What OpenVINO and torch see here, and how the CPU can be divided; what ``hsdag devices`` does."""
     found = cpu_topology()
     parts = found.threads if found.threads > 1 else 0
     cpu = CpuThreads(performance_threads=found.performance, efficiency_threads=found.efficiency, max_partitions=parts)
@@ -111,15 +128,24 @@ def zoo() -> ModelsResult:
     return ModelsResult(models=tuple(models), workloads=tuple(workloads))
 
 
-def inspect_model(
-    model: Path, shapes: Shapes, scenarios: Sequence[Scenario] = (), devices: str | None = None
+def inspect(
+    model: str | Path,
+    *,
+    shape: InputShapes = None,
+    data_shape: DataShape = (),
+    tokens: str | None = None,
+    devices: str | None = None,
 ) -> InspectResult:
-    """A model's graph, and the ops that devices do not run: asked where sizes are known and the graph is small.
+    """A model's graph, and the ops that devices do not run; what ``hsdag inspect`` does.
 
-    Devices that are named are asked however large it is. Raises ModelError and DeviceError as reading and loading do,
-    OptionError where devices are named for a model of open sizes.
+    Devices are asked where sizes are known and the graph is small, those that are named however large it is. Raises
+    ModelError and DeviceError as reading and loading do, OptionError where devices are named for a model of open sizes.
     """
-    graph = read_sized(model, shapes, scenarios) if scenarios else read_graph(model, shapes, dynamic=True)
+    shapes, scenarios = input_shapes(shape), input_scenarios(data_shape, tokens)
+    loaded = load_model(model, shapes, dynamic=True)
+    of_model = [scenario.of(loaded) for scenario in scenarios]
+    graph = replace(graph_of(loaded), name=Path(model).stem)
+    graph = sized(graph, loaded, of_model) if of_model else graph
     inputs = [v for v, op_type in enumerate(graph.op_types) if op_type == "Parameter"]
     dynamic = [graph.op_names[v] for v in inputs if graph.is_dynamic is not None and graph.is_dynamic[v]]
     is_known = bool(scenarios) or not dynamic
@@ -142,6 +168,8 @@ def inspect_model(
         name=graph.name,
         fingerprint=fingerprint(graph),
         dynamic_inputs=tuple(dynamic),
+        inputs=tuple(Port.of(port) for port in loaded.inputs),
+        outputs=tuple(Port.of(port) for port in loaded.outputs),
         nodes=graph.num_ops,
         edges=graph.num_edges,
         mean_degree=graph.mean_degree,

@@ -267,7 +267,7 @@ def _devices_of(placement: Placement) -> DeviceSet:
 
 
 def explain(
-    placement: str | Path | Placement,
+    placement: str | Path | Placement | PlaceResult,
     *,
     run: str | Path | None = None,
     model: Any = None,
@@ -286,6 +286,10 @@ def explain(
         raise OptionError("costs come from --run or from --model, not from both; leave one out")
     if shape and model is None:
         raise OptionError("--shape is for the model that is profiled: name it with --model, or leave --shape out")
+    if isinstance(placement, PlaceResult):
+        if run is None and model is None:
+            return explain_run(RunFolder.load(placement))
+        placement = placement.placement
     if not isinstance(placement, Placement) and Path(placement).is_dir():
         if model is not None or run is not None:
             raise OptionError(f"{placement} is a folder: name the placement file beside --run or --model")

@@ -185,12 +185,16 @@ class RunFolder:
         return folder
 
     @staticmethod
-    def load(path: str | Path) -> RunFolder:
-        """A run to read, by its folder or a placement file beside it; a search may be writing to it.
+    def load(path: str | Path | PlaceResult) -> RunFolder:
+        """A run to read, by its folder, its result, or a placement file beside it; a search may be writing to it.
 
         Raises SearchError where there is none, or one of an earlier version, FileFormatError for a damaged record.
         Whatever is read of the folder later raises FileFormatError where it is damaged, too.
         """
+        if isinstance(path, PlaceResult):
+            if path.run_folder is None:
+                raise SearchError("the search was kept in no folder: place with run_folder")
+            path = path.run_folder
         folder = Path(path) if Path(path).is_dir() else Path(path).with_suffix(".run")
         if not (folder / RUN).is_file():
             raise SearchError(f"{folder} is no run folder: name the one that 'hsdag place' says it keeps the search in")

@@ -90,6 +90,12 @@ class Session:
             else:
                 self.subject = read_model(source, shapes, spare, folder, scenarios)
             graph, names = self.subject.graph, known[: len(devices.placed)]
+            held, room = float(graph.weight_bytes.sum()), sum(self._limits.get(name, np.inf) for name in names)
+            if names and room < held:
+                raise OptionError(
+                    f"the model's weights and state take {in_bytes(held)}, and --memory gives {', '.join(names)} "
+                    f"{in_bytes(room)} together; {in_bytes(held)} is the least that could do"
+                )
             pinned = pinned_devices(graph.op_names, pins, names, floating_ops(graph))
             self.scenarios = self.subject.scenarios
             in_half = not self.is_on_torch and bool(half_constants(graph).any())
@@ -184,6 +190,10 @@ class Session:
         """Bytes by device: what was asked for, else what the device has, where that is known."""
         known = () if profile is None else zip(profile.devices, profile.times, strict=True)
         found = {spec.name: times.memory_bytes for spec, times in known if times.memory_bytes is not None}
+        for whole in self.devices.rivals:  # is no way around the limits of its parts
+            parts = [spec.name for spec in self.devices.placed if spec.plugin == whole.plugin]
+            if parts and set(parts) <= set(self._limits):
+                found[whole.name] = sum(self._limits[name] for name in parts)
         return found | self._limits
 
     def too_large(self, profile: ModelProfile | None) -> dict[str, str]:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from hsdag.ir.files import write_atomically
 from hsdag.ir.placement.placement import Record
+from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder
 from hsdag.search.options import LIMITS
 
@@ -22,10 +23,13 @@ class ReportResult(Record):
     notes: tuple[str, ...] = ()
 
 
-def report(run: str | Path, output: str | Path | None = None, *, explorer: str | Path | None = None) -> ReportResult:
+def report(
+    run: str | Path | PlaceResult, output: str | Path | None = None, *, explorer: str | Path | None = None
+) -> ReportResult:
     """Write a search as one HTML file; what ``hsdag report`` does.
 
-    ``run`` is a run folder, also of a search that has not ended, or the placement file that it lies beside. The page
+    ``run`` is a result of ``place``, a run folder, also of a search that has not ended, or the placement file that it
+    lies beside. The page
     needs the extra ``report``. To the folder ``explorer`` go files for Model Explorer. Without both, the page is named
     after the run.
     Raises SearchError and FileFormatError where there is no such run, OptionError where an extra is missing,

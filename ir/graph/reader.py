@@ -74,8 +74,18 @@ def load_model(
         model = read_model_file(Path(source), shapes, spare, guarded=guarded).clone()
     else:
         model = _converted(source, example_input).clone()
+        spare = {**_shapes_of(example_input, model), **(spare or {})}
     fix_shapes(model, shapes or {}, spare, dynamic=dynamic)
     return model
+
+
+def _shapes_of(example: Any, model: ov.Model) -> dict[str, tuple[int, ...]]:
+    """The shapes of tensors of an example input by input; none where they are others than the model takes."""
+    tensors = example.values() if isinstance(example, Mapping) else example
+    tensors = list(tensors) if isinstance(example, Mapping | tuple | list) else [example]
+    if len(tensors) != len(model.inputs) or not all(hasattr(each, "shape") for each in tensors):
+        return {}
+    return {input_name(port): tuple(each.shape) for port, each in zip(model.inputs, tensors, strict=True)}
 
 
 def check_model_path(path: Path) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import pytest
+import torch
 from openvino import opset13 as op
 
 import hsdag
@@ -103,3 +104,36 @@ def test_a_placement_is_compiled_for_what_its_file_names(model: ov.Model) -> Non
         compiled = hsdag.compile_model(model, hsdag.Placement(**given, **fields))
         assert isinstance(compiled, kind)
         assert np.allclose(compiled(x)[0], x)
+
+
+@pytest.mark.slow
+def test_results_are_taken_where_files_are(tiny_bert: Path, tmp_path: Path) -> None:
+    found = hsdag.place(
+        tiny_bert, partition_cpu=2, method="best-device", budget=10, max_evaluations=2, run_folder=tmp_path / "run"
+    )
+    assert str(found).splitlines()[0].startswith("Run the model on CPU")
+    assert len(repr(found)) < 400
+    assert hsdag.explain(found).model == "tiny_bert"
+    assert hsdag.report(found, tmp_path / "page.html").files == (tmp_path / "page.html",)
+    assert [row.name for row in hsdag.bench(tiny_bert, [found, found.placement], time=1).rows] != []
+    with pytest.raises(hsdag.HsdagError, match="kept in no folder: place with run_folder"):
+        hsdag.report(found.model_copy(update={"run_folder": None}))
+
+
+def test_a_module_with_an_example_is_placed_with_the_sizes_of_the_example() -> None:
+    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
+    found = hsdag.place(module, "CPU", example_input=torch.ones(3, 8), method="best-device")
+    assert list(found.placement.model.input_shapes.values()) == [(3, 8)]
+
+
+def test_a_model_is_inspected_with_its_inputs_and_outputs(model: ov.Model, tmp_path: Path) -> None:
+    ov.save_model(model, tmp_path / "m.xml", compress_to_fp16=False)
+    found = hsdag.inspect(tmp_path / "m.xml")
+    assert [(each.name, each.type, each.shape) for each in found.inputs] == [("x", "f32", "[4,8]")]
+    assert [(each.type, each.shape) for each in found.outputs] == [("f32", "[4,8]")]
+
+
+def test_a_profile_is_measured_of_named_devices(model: ov.Model, tmp_path: Path) -> None:
+    ov.save_model(model, tmp_path / "m.xml")
+    assert [each.name for each in hsdag.profile(tmp_path / "m.xml", "CPU").devices] == ["CPU"]
+    assert "CPU" in [each.name for each in hsdag.devices().openvino]

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hsdag import place
+from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import graph_of, read_graph
 from hsdag.ir.graph.colocation import held_bytes, widened
 from hsdag.ir.graph.computation_graph import graph_from_edges
@@ -70,6 +71,24 @@ def test_why_a_start_is_no_answer_names_the_device_and_its_memory(chain: Path, f
         why = disallowed_start(session, forced.placement, session.profile())
     assert why is not None
     assert why.endswith(f"on {full}, which has 57.3 kB")
+
+
+def test_an_answer_that_is_one_device_says_why_no_split_is_and_warns_of_nothing(chain: Path) -> None:
+    found = place(chain, partition_cpu=2, method="sa", reward="measured", max_evaluations=1, data_shape="1,64")
+    assert found.lines[0] == f"Run the model on {found.answer.name} as it is."
+    assert found.sentence.startswith("No split placement was ")
+    assert found.warnings == ()
+
+
+def test_memory_that_cannot_be_met_is_refused_at_once_with_the_least_that_could_do(chain: Path) -> None:
+    with pytest.raises(OptionError, match=r"take 197 kB, and --memory gives A, B 160 kB together; 197 kB is the least"):
+        place(chain, DEVICES, data_shape=SHAPES, memory="A=100KB,B=60KB")
+
+
+def test_a_divided_device_has_no_more_memory_than_its_parts_together(chain: Path) -> None:
+    given = {"scenarios": parse_scenarios(SHAPES, None), "memory_bytes": {"A": 100e3, "B": 98e3}}
+    with Session(chain, resolve_devices(DEVICES, None), **given) as session:  # type: ignore[arg-type]
+        assert session.memory_limits(None) == {"A": 100e3, "B": 98e3, "CPU": 198e3}
 
 
 def test_constants_are_held_wherever_they_are_read(chain: Path) -> None:
