@@ -250,7 +250,9 @@ class RunFolder:
 
     @property
     def executor(self) -> ExecutorName:
-        """What the search looked for placements for."""
+        """What runs the answer where that is split, else what the search looked for placements for."""
+        if self.placement is not None and len(self.placement.used_devices) > 1:
+            return self.placement.executor
         return executor_of(parse_executor(self.record.executor))
 
     @cached_property
@@ -312,7 +314,8 @@ class RunFolder:
         if self.profile is None:
             return None
         costs = self._model.costs(self.profile, self.executor)
-        if self.result is None or self.result.costs is None:
+        is_searched = self.executor == executor_of(parse_executor(self.record.executor))
+        if self.result is None or self.result.costs is None or not is_searched:
             return costs
         try:
             return self.result.costs.applied(costs)
