@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+import typer.main
 from hypothesis import settings
 from jsonschema import Draft202012Validator
 from typer._click.globals import get_current_context
@@ -92,6 +93,14 @@ def answers_have_the_form_that_their_schemas_say() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(output, "as_text", checked)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def commands_are_built_once() -> Iterator[None]:
+    """Typer builds all commands anew whenever one is called."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", cache(typer.main.get_command))
         yield
 
 
