@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import json
 import os
-from collections.abc import Iterator, Mapping
+import pickle
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 import torch
@@ -23,6 +25,8 @@ from hsdag.models import save_model_files
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.measuring.profiler import Effort
 from hsdag.schemas import RESULTS, schema_of
+
+T = TypeVar("T")
 
 settings.register_profile("same_examples", max_examples=20, deadline=None, derandomize=True)  # make test
 settings.register_profile("new_examples", max_examples=200, deadline=None)  # make hunt
@@ -54,16 +58,30 @@ SHORT = Effort(runs=6, limit_s=0.3, probe_runs=10, probe_limit_s=0.05, pair_limi
 FAST_SLOW = "FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"
 
 
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], T]) -> T:
+    """What ``make`` makes in a folder of that name: the first worker of the tests that needs it makes it for all."""
+    base = factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
+    folder.mkdir(exist_ok=True)
+    made = folder / "made.pickle"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not made.exists():
+            made.write_bytes(pickle.dumps(make(folder)))
+    found: T = pickle.loads(made.read_bytes())
+    return found
+
+
 @pytest.fixture(scope="session")
 def tiny_resnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The IR of tiny_resnet."""
-    return save_model_files("tiny_resnet", tmp_path_factory.mktemp("zoo") / "tiny_resnet.xml")
+    return made_once(tmp_path_factory, "resnet", lambda to: save_model_files("tiny_resnet", to / "tiny_resnet.xml"))
 
 
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The IR of tiny_bert."""
-    return save_model_files("tiny_bert", tmp_path_factory.mktemp("zoo") / "tiny_bert.xml")
+    return made_once(tmp_path_factory, "bert", lambda to: save_model_files("tiny_bert", to / "tiny_bert.xml"))
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,16 +12,20 @@ from hsdag.placing.place import run_place
 from hsdag.placing.result import PlaceResult
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.search.options import PlaceOptions
+from tests.conftest import made_once
 
 
 @pytest.fixture(scope="session")
 def kept_search(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> PlaceResult:
     """A search over two halves of the CPU, its run folder beside the placement file; nobody may change them."""
-    folder = tmp_path_factory.mktemp("kept")
     options = PlaceOptions(partition_cpu=2, budget_s=20.0, max_evaluations=6, protocol=Protocol(4, 6, 0.02, 4.0))
-    result = run_place(tiny_resnet, options, run_folder=folder / "tiny.placement.run")
-    result.save(folder / "tiny.placement.json")
-    return result
+
+    def searched(folder: Path) -> PlaceResult:
+        result = run_place(tiny_resnet, options, run_folder=folder / "tiny.placement.run")
+        result.save(folder / "tiny.placement.json")
+        return result
+
+    return made_once(tmp_path_factory, "kept", searched)
 
 
 @pytest.fixture

@@ -45,7 +45,7 @@ def timeline_of(num_ops: int, types: list[str], num_devices: int = 3) -> Timelin
     return Timeline.of(simulate(problem, rng.integers(0, num_devices, num_ops)), problem)
 
 
-@pytest.mark.parametrize("num_ops", [1, 4, 261, 1000])
+@pytest.mark.parametrize("num_ops", [1, 261])
 def test_pictures_of_any_size_are_drawn(tmp_path: Path, num_ops: int) -> None:
     timeline = timeline_of(num_ops, ["MatMul", "Add", "$x$"])
     write_gantt(timeline, tmp_path / "g.png")

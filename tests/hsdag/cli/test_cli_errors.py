@@ -104,7 +104,10 @@ def files(tiny_resnet: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
         ("models build alexnet -o FOLDER/m.xml", "tiny_resnet"),
         ("plaice", "No such command"),
         ("place", "Missing argument"),
-        *((f"{command} MODEL --executor fast", "choose one of auto, hetero, work-conserving, cuda") for command in BOTH),
+        *(
+            (f"{command} MODEL --executor fast", "choose one of auto, hetero, work-conserving, cuda")
+            for command in BOTH
+        ),
         ("place MODEL --partition-cpu 2 --memory GPU.7=1GB", "device 'GPU.7'; the devices are CPU_0, CPU_1, CPU"),
         ("place MODEL --partition-cpu 2 --memory CPU_0=1GB --reward measured", "choose --reward hybrid"),
         (f"{TWO} --pin nothing=A", "no op's name matches 'nothing'"),

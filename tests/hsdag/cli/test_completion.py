@@ -67,10 +67,9 @@ def test_completing_loads_no_openvino_torch_or_compiler() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-@pytest.mark.parametrize(("shell", "file"), [("bash", ".bashrc"), ("zsh", ".zshrc"), ("fish", ".config/fish")])
-def test_completion_installs_itself(tmp_path: Path, shell: str, file: str) -> None:
+def test_completion_installs_itself(tmp_path: Path) -> None:
     environment = {**os.environ, "HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    command = [sys.executable, "-m", "hsdag", "--install-completion", shell]
+    command = [sys.executable, "-m", "hsdag", "--install-completion", "bash"]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert f"{shell} completion installed" in done.stdout
-    assert (tmp_path / file).exists()
+    assert "bash completion installed" in done.stdout
+    assert (tmp_path / ".bashrc").exists()

@@ -48,12 +48,12 @@ def tight(chain: ScheduleProblem) -> ScheduleProblem:
     return replace(chain, memory_bytes=np.full(4, chain.output_bytes.sum() / 3))
 
 
-SECONDS = {"cpsat": 1.0, "milp": 1.0, "milp-split": 1.0}
+SECONDS = {"cpsat": 0.3, "milp": 0.3, "milp-split": 0.3}
 """Budgets of the methods whose work is not in evaluations; they begin with list schedules, however busy the machine."""
 
 
 def answer(
-    problem: ScheduleProblem, method: str, should_stop: Callable[[], bool] = lambda: False, num_evaluations: int = 150
+    problem: ScheduleProblem, method: str, should_stop: Callable[[], bool] = lambda: False, num_evaluations: int = 100
 ) -> SolveResult:
     options = SolveOptions(
         method, FOR.get(method, LATENCY), budget_s=SECONDS.get(method, 60.0), max_evaluations=num_evaluations

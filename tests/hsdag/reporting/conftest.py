@@ -11,6 +11,7 @@ import pytest
 from playwright.sync_api import Browser, Dialog, Page, sync_playwright
 
 from hsdag.reporting.page import report_html
+from tests.conftest import made_once
 from tests.hsdag.reporting.examples import RUN
 
 CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
@@ -29,9 +30,9 @@ OpenPage = Callable[..., Page]
 
 
 @pytest.fixture(scope="session")
-def html() -> str:
+def html(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page of the example."""
-    return report_html(RUN)
+    return made_once(tmp_path_factory, "page", lambda _: report_html(RUN))
 
 
 @pytest.fixture(scope="session")
