@@ -18,6 +18,7 @@ from hsdag.ir.placement.placement import ModelRecord
 from hsdag.placing import run_folder
 from hsdag.placing.result import PlaceResult, read_result
 from hsdag.placing.run_folder import RunFolder, RunRecord
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.problem.plan import Plan
 from hsdag.scoring.base import Score
@@ -221,6 +222,19 @@ def test_the_answer_and_its_samples_are_kept(run: RunFolder, kept_search: PlaceR
     assert run.result == kept_search
     for row in kept_search.rows:
         assert sum(len(r) for r in run.result.samples[row.name]) == row.runs
+
+
+def test_a_split_that_hetero_runs_has_the_costs_of_hetero(kept_search: PlaceResult) -> None:
+    kept = RunFolder.load(kept_search)
+    ops = list(kept_search.placement.names)
+    affinity = {op: f"CPU_{int(k > len(ops) // 2)}" for k, op in enumerate(ops)}
+    changes = {"executor": "hetero", "affinity": affinity, "shards": None, "version": 2}
+    placement = kept_search.placement.model_copy(update=changes)
+    kept.__dict__["result"] = kept_search.model_copy(update={"placement": placement})
+    assert kept.record.executor == "auto"
+    assert kept.executor == "hetero"
+    assert isinstance(kept.costs, HeteroCosts)
+    assert kept.problem.hetero is kept.costs
 
 
 def test_the_problem_is_rebuilt_without_devices(run: RunFolder) -> None:
