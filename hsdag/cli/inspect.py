@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import typer
 
 from hsdag.cli.options import DataShape, Devices, Json, Model, Shape, Tokens
 from hsdag.cli.output import print_json, print_table
 
+if TYPE_CHECKING:
+    from hsdag.diagnosis.inspect import ShardBound
+
 COMMANDS = ("inspect", "devices")
+
+MOST_LEFT = 5
+"""Kinds of ops that are named as not divided."""
 
 
 def inspect(
@@ -47,6 +55,29 @@ def inspect(
     for device, ops in (found.unsupported or {}).items():
         examples = f", for example {', '.join(ops[:3])}" if ops else ""
         typer.echo(f"{device} does not run {len(ops)} of the ops{examples}." if ops else f"{device} runs every op.")
+    if found.shards is not None:
+        _print_shards(found.shards)
+
+
+def _print_shards(found: ShardBound) -> None:
+    """Which regions devices could compute together, what that could gain, and why the rest cannot."""
+    columns = ["scheme", "ops", "up to", "alone ms", "divided at best", "syncs", "pays by itself"]
+    rows = []
+    for each in found.regions:
+        times = [f"{1e3 * s:.3g}" for s in (each.whole_s, each.bound_s, each.sync_s)]
+        pays = "yes" if each.pays else "no: syncs and slow-downs take more than it saves"
+        rows.append([each.scheme, str(each.ops), each.last, *times, pays])
+    print_table("what devices could compute together", columns, rows)
+    for what, share in list(found.left.items())[:MOST_LEFT]:
+        typer.echo(f"{share:.1%} of the time is {what}: not divided")
+    least = found.bound_s / found.whole_s
+    best = "no way to divide it is predicted to be faster than one device"
+    if found.predicted_s is not None:
+        best = f"the best way found is predicted to take {found.predicted_s / found.whole_s:.2f} (simulated)"
+    typer.echo(
+        f"Of the {1e3 * found.whole_s:.3g} ms on one device, {least:.2f} could be reached if syncs took nothing and "
+        f"devices did not slow each other down, which they do {found.slowdown:.2f} times; {best}."
+    )
 
 
 def devices(as_json: Json = False) -> None:

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import fingerprint, graph_of
 from hsdag.ir.graph.coarsen import chain_partition, coarsen, placement_units
@@ -14,13 +16,20 @@ from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.reader import InputShapes, input_shapes, load_model
 from hsdag.ir.graph.sizing import sized
 from hsdag.ir.placement.placement import Record
+from hsdag.ir.shards.rules import RULES
 from hsdag.models import LANGUAGE_MODELS, MODELS, WORKLOADS
 from hsdag.placing.session import Session
+from hsdag.placing.shards import ShardProposals
 from hsdag.runtime.machine.devices import CudaInfo, DeviceInfo, cpu_topology, list_cuda, list_devices, resolve_devices
-from hsdag.search.options import DataShape, input_scenarios
+from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.search.options import DataShape, PlaceOptions, input_scenarios
 
 ASK_DEVICES_UP_TO = 20_000
 """Ops up to which devices are queried unasked: OpenVINO takes a minute for a model of 100,000."""
+
+
+NO_PRICE = 1e-6
+"""Of syncs, where what could be divided is wanted, whatever they take."""
 
 
 class CpuThreads(Record):
@@ -93,8 +102,41 @@ class Port(Record):
         return Port(name=name, type=port.get_element_type().get_type_name(), shape=str(port.get_partial_shape()))
 
 
+class RegionBound(Record):
+    """Ops that devices could compute together, the last of them, and seconds: on the fastest device alone, at best when
+    divided, and of the syncs at both ends. ``pays`` is whether the region alone would gain anything."""
+
+    scheme: str
+    ops: int
+    last: str
+    whole_s: float
+    bound_s: float
+    sync_s: float
+    pays: bool
+
+
+class ShardBound(Record):
+    """What dividing a model over devices could gain, by its profile, before any search.
+
+    ``whole_s`` is on the fastest device alone, ``bound_s`` with all regions divided, no syncs, and devices that do not
+    slow each other down, which they do ``slowdown`` times at most; ``predicted_s`` is what is simulated of the best
+    way, None where none is faster. ``left`` has the share of the time of ops that no region
+    holds, by what they are.
+    """
+
+    whole_s: float
+    bound_s: float
+    slowdown: float
+    predicted_s: float | None
+    regions: tuple[RegionBound, ...]
+    left: dict[str, float]
+
+
 class InspectResult(Record):
-    """A model's graph; ``unsupported`` has ops by device, and is None where devices were not asked."""
+    """A model's graph; ``unsupported`` has ops by device, and is None where devices were not asked.
+
+    ``shards`` is what they could gain together, where several were named.
+    """
 
     name: str
     fingerprint: str
@@ -110,6 +152,7 @@ class InspectResult(Record):
     coarsening: dict[str, Size]
     data_shapes: tuple[str, ...]
     unsupported: dict[str, list[str]] | None
+    shards: ShardBound | None = None
 
 
 def devices() -> DevicesResult:
@@ -138,8 +181,9 @@ def inspect(
 ) -> InspectResult:
     """A model's graph, and the ops that devices do not run; what ``hsdag inspect`` does.
 
-    Devices are asked where sizes are known and the graph is small, those that are named however large it is. Raises
-    ModelError and DeviceError as reading and loading do, OptionError where devices are named for a model of open sizes.
+    Devices are asked where sizes are known and the graph is small, those that are named however large it is; several
+    are profiled, for what they could gain by computing the model together. Raises ModelError and DeviceError as reading
+    and loading do, OptionError where devices are named for a model of open sizes.
     """
     shapes, scenarios = input_shapes(shape), input_scenarios(data_shape, tokens)
     loaded = load_model(model, shapes, dynamic=True)
@@ -158,12 +202,14 @@ def inspect(
         "colocation_sets_and_chains": placement_units(graph, max_share=1.0),
         "placement_units": placement_units(graph),
     }
-    unsupported = None
+    unsupported, shards = None, None
     if is_known and (devices is not None or graph.num_ops <= ASK_DEVICES_UP_TO):
         found = resolve_devices(devices, None)
         with Session(model, found, shapes=shapes, scenarios=scenarios) as session:
             ops = {spec.name: session.unsupported_ops(spec).tolist() for spec in found.placed}
             unsupported = {name: [session.graph.op_names[v] for v in missing] for name, missing in ops.items()}
+            if devices is not None and len(found.placed) > 1:
+                shards = shard_bound(session, session.profile(side_by_side=True))
     return InspectResult(
         name=graph.name,
         fingerprint=fingerprint(graph),
@@ -179,4 +225,46 @@ def inspect(
         coarsening={name: Size(nodes=each.graph.num_ops, edges=each.graph.num_edges) for name, each in stages.items()},
         data_shapes=tuple(scenario.text for scenario in scenarios),
         unsupported=unsupported,
+        shards=shards,
+    )
+
+
+def shard_bound(session: Session, profile: ModelProfile) -> ShardBound | None:
+    """What dividing a session's model could gain at most, and why the rest cannot; None for models that keep state."""
+    proposals = ShardProposals(session, PlaceOptions(executor="work-conserving"), profile)
+    if not proposals.is_possible:
+        return None
+    (chooser, alone), graph = proposals.choosers(), session.graph
+    free = alone.best(NO_PRICE)
+    shown = alone.best() or free  # where syncs count, regions are fewer and larger
+    regions = () if shown is None else tuple(each for each in shown.regions if each.scheme != "replicated")
+    figures = [chooser.figures(region) for region in regions]
+    inside = {v for region in regions for v in region.ops}
+    work_s = np.nan_to_num(proposals.costs.table.op_s).min(axis=1)
+    left: Counter[str] = Counter()
+    for v in np.argsort(-work_s, kind="stable").tolist():
+        if v not in inside and work_s[v] > 0:
+            kind = graph.op_types[v]
+            left[f"{kind}, between regions" if kind in RULES else f"{kind}, which has no rule"] += (
+                work_s[v] / work_s.sum()
+            )
+    best = next(iter(proposals.proposed()), None)
+    return ShardBound(
+        whole_s=proposals.whole_s,
+        bound_s=proposals.whole_s if free is None else min(free.bound_s, proposals.whole_s),
+        slowdown=float(chooser.costs.slowdown.max()),
+        predicted_s=None if best is None else best.predicted_s,
+        regions=tuple(
+            RegionBound(
+                scheme=region.scheme,
+                ops=len(region.ops),
+                last=graph.op_names[region.ops[-1]],
+                whole_s=each.whole_s,
+                bound_s=each.bound_s,
+                sync_s=each.sync_s,
+                pays=each.pays,
+            )
+            for region, each in zip(regions, figures, strict=True)
+        ),
+        left=dict(left.most_common()),
     )

@@ -77,6 +77,22 @@ class Sharding:
         return replace(self, regions=regions, devices=tuple(devices[d] for d in self.devices))
 
 
+@dataclass(frozen=True)
+class RegionFigures:
+    """Seconds of a region on the fastest device alone, divided at best (the harmonic bound), as it is divided, and of
+    the syncs at its ends, which do not all count where regions follow each other."""
+
+    whole_s: float
+    bound_s: float
+    divided_s: float
+    sync_s: float
+
+    @property
+    def pays(self) -> bool:
+        """Whether dividing it by itself would gain anything."""
+        return self.divided_s + self.sync_s < self.whole_s
+
+
 @dataclass(frozen=True, eq=False)
 class _Way:
     """A way to compute a run of segments, from the layout of what it reads to that of what it gives."""
@@ -155,6 +171,15 @@ class ShardChooser:
                 found.append(v)
             furthest = max([furthest, *readers])
         return [*found, *([int(main[-1])] if len(main) and int(main[-1]) not in found else [])]
+
+    def figures(self, region: Region) -> RegionFigures:
+        """What a region takes, on one device and divided."""
+        each_s, alone_s = self._region_s(region), self._time_s[list(region.ops)].sum(axis=0)
+        assert each_s is not None  # it was divided so before
+        end_bytes = float(self.shapes.graph.output_bytes[region.ops[-1]])
+        sync_s = self.costs.sync_s(end_bytes) + self.costs.sync_s(self._read_bytes(region))
+        bound_s = 1.0 / float((1.0 / np.maximum(alone_s[list(region.shares)], 1e-12)).sum())
+        return RegionFigures(float(alone_s.min()), bound_s, float(each_s.max()), sync_s)
 
     def best(self, price: float = 1.0) -> Sharding | None:
         """The cheapest sequence of ways; None where it divides nothing. Syncs take ``price`` times what they do."""

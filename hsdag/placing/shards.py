@@ -15,7 +15,7 @@ from hsdag.ir.graph.reader import load_model
 from hsdag.ir.graph.state import variable_of
 from hsdag.ir.processes import CandidateFailed
 from hsdag.ir.shards.rewrite import ShardedGraph, shapes_of, shard
-from hsdag.methods.sharding import PRICES, ShardCosts, Sharding, propose
+from hsdag.methods.sharding import PRICES, ShardChooser, ShardCosts, Sharding, propose
 from hsdag.placing.session import Session
 from hsdag.runtime.costs.shard_costs import ShardFactors, fitted_factors, sharded_costs, simulated_s
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
@@ -58,6 +58,12 @@ class ShardProposals:
         fitting = [each for each in found if self._fits(each)]
         simulated = [replace(each, predicted_s=self._simulated_s(each)) for each in fitting]
         return sorted((each for each in simulated if each.predicted_s < self.whole_s), key=lambda s: s.predicted_s)
+
+    def choosers(self) -> tuple[ShardChooser, ShardChooser]:
+        """What divides the model over all devices; and the same if devices did not slow each other down."""
+        shapes, costs = shapes_of(_model(self.session), self.session.graph)[1], shard_costs(self.costs)
+        alone = replace(costs, slowdown=np.ones_like(costs.slowdown))
+        return ShardChooser(shapes, costs, pins=self.pins), ShardChooser(shapes, alone, pins=self.pins)
 
     def measured(
         self, proposals: Sequence[Sharding], limit_s: float, should_stop: Callable[[], bool]

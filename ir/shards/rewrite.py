@@ -142,6 +142,8 @@ class _Writer:
     def copy(self, v: int, device: int) -> None:
         """Compute an op as a whole on one more device."""
         node = self.shapes.nodes[v]
+        if node.get_type_name() in ("ReadValue", "Assign"):
+            raise PlacementError(f"{self.shapes.graph.op_names[v]!r} keeps state, which has to be on one device")
         inputs = [self._read(v, port, device, None) for port in range(len(node.inputs()))]
         self._add(v, device, None, _created(node, inputs, {}), 1.0)
 
