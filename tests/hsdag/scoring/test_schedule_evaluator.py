@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -17,46 +15,27 @@ from hsdag.runtime.simulator.simulation import simulate, simulate_makespans
 from hsdag.runtime.simulator.values import period_s
 from hsdag.scoring.memory import over_memory
 from hsdag.scoring.schedule import ScheduleEvaluator
+from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
 
 
-def random_problem(seed: int, *, memory: float = np.inf) -> ScheduleProblem:
-    rng = np.random.default_rng(seed)
-    n = 7
-    order = rng.permutation(n)
-    return ScheduleProblem.from_arrays(
-        rng.random((n, 2)),
-        [(order[u], order[v]) for v in range(n) for u in range(v) if rng.random() < 0.35],
-        output_bytes=rng.random(n),
-        weight_bytes=rng.random(n),
-        memory_bytes=memory,
-        link_latency_s=0.1,
-        link_bandwidth_bytes_per_s=3.0,
-        launch_s=0.2,
-        op_overhead_s=0.05,
-    )
-
-
-def all_placements(num_units: int) -> list[np.ndarray]:
-    return [np.array(choice) for choice in itertools.product(range(2), repeat=num_units)]
-
-
-def all_plans(num_units: int) -> list[Plan]:
-    return [Plan(placement) for placement in all_placements(num_units)]
+def problem_of(seed: int, memory: float = np.inf) -> ScheduleProblem:
+    tables = {"weight_bytes": np.arange(7.0), "memory_bytes": memory, "launch_s": 0.2}
+    return random_problem(seed, 7, real=True, shuffled=True, lacks=0.0, **tables)
 
 
 @given(st.integers(0, 2**32), st.sampled_from([LATENCY, THROUGHPUT]), st.sampled_from(list(Execution)))
 def test_evaluations_are_the_simulators_figures(seed: int, objective: Objective, how: Execution) -> None:
-    problem, semantics = random_problem(seed), Semantics(how)
-    placements = all_placements(7)
+    problem, semantics = problem_of(seed), Semantics(how)
+    placements = every_placement(problem)
     found = ScheduleEvaluator(problem, semantics, objective).evaluate([Plan(placement) for placement in placements])
     figures = {LATENCY: simulate_makespans, THROUGHPUT: period_s}[objective]
-    assert [e.value for e in found] == figures(problem, np.stack(placements), semantics).tolist()
+    assert [e.value for e in found] == figures(problem, placements, semantics).tolist()
 
 
-@given(st.integers(0, 2**32), st.floats(1.0, 6.0))
+@given(st.integers(0, 2**32), st.floats(6.0, 36.0))
 def test_a_placement_fails_exactly_where_its_peak_exceeds_a_memory(seed: int, memory: float) -> None:
-    problem = random_problem(seed, memory=memory)
-    placements = all_placements(7)
+    problem = problem_of(seed, memory)
+    placements = every_placement(problem)
     found = ScheduleEvaluator(problem, Semantics()).evaluate([Plan(placement) for placement in placements])
     for placement, evaluation in zip(placements, found, strict=True):
         fits = bool((simulate(problem, placement).peak_memory_bytes <= memory).all())
@@ -77,9 +56,9 @@ def test_an_op_on_a_device_that_lacks_it_fails() -> None:
 
 
 def test_blocking_links_are_judged_by_the_period_and_their_memory_by_one_run() -> None:
-    problem = random_problem(3, memory=6.0)
+    problem = problem_of(3, memory=36.0)
     evaluator = ScheduleEvaluator(problem, Semantics(links=Links.BLOCKING), THROUGHPUT)
-    assert any(e.failure is None for e in evaluator.evaluate(all_plans(7)))
+    assert any(e.failure is None for e in evaluator.evaluate([Plan(each) for each in every_placement(problem)]))
 
 
 def urgent() -> ScheduleProblem:

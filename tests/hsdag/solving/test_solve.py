@@ -32,6 +32,7 @@ from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.solving.simulate import simulate_placement
 from hsdag.solving.solve import solve
+from tests.hsdag.methods.exact.exact_reference import random_problem
 
 OPTIONS = SolveOptions("test", budget_s=60.0)
 
@@ -73,18 +74,9 @@ class Ranked(Everything):
         return Status.FEASIBLE
 
 
-def random_problem(seed: int, memory: float = np.inf) -> ScheduleProblem:
-    rng = np.random.default_rng(seed)
-    n = 6
-    return ScheduleProblem.from_arrays(
-        rng.random((n, 2)),
-        [(u, v) for v in range(n) for u in range(v) if rng.random() < 0.3],
-        output_bytes=rng.random(n),
-        weight_bytes=rng.random(n),
-        memory_bytes=memory,
-        link_latency_s=0.1,
-        link_bandwidth_bytes_per_s=5.0,
-    )
+def six_ops(seed: int, memory: float = np.inf) -> ScheduleProblem:
+    tables = {"weight_bytes": np.linspace(0.0, 6.0, 6), "memory_bytes": memory, "link_latency_s": 0.1}
+    return random_problem(seed, 6, real=True, lacks=0.0, **tables)
 
 
 def urgent() -> ScheduleProblem:
@@ -103,7 +95,7 @@ def test_an_answer_that_meets_the_bound_is_optimal_and_ends_the_search() -> None
 
 @given(st.integers(0, 2**32))
 def test_a_search_of_everything_finds_the_best(seed: int) -> None:
-    problem = random_problem(seed)
+    problem = six_ops(seed)
     solution = solve(problem, Everything(), OPTIONS)
     every = itertools.product(range(2), repeat=6)
     assert solution.value_s == min(simulate(problem, p).makespan_s for p in every)
@@ -113,7 +105,7 @@ def test_a_search_of_everything_finds_the_best(seed: int) -> None:
 @given(st.integers(0, 2**32), st.sampled_from([LATENCY, THROUGHPUT]), st.sampled_from(list(Execution)))
 def test_a_bad_method_still_answers_the_best_single_device(seed: int, objective: Objective, how: Execution) -> None:
     options = replace(OPTIONS, objective=objective, semantics=Semantics(how))
-    solution = solve(random_problem(seed), Worst(), options)
+    solution = solve(six_ops(seed), Worst(), options)
     assert solution.value_s == min(solution.single_s.values())
     assert set(solution.single_s) == {"d0", "d1"}
 
@@ -122,7 +114,7 @@ def test_a_bad_method_still_answers_the_best_single_device(seed: int, objective:
 def test_the_answer_simulates_to_what_it_promises(seed: int, links: Links, how: Execution) -> None:
     objective = THROUGHPUT if links is Links.BLOCKING else LATENCY
     options = replace(OPTIONS, objective=objective, semantics=Semantics(how, links=links))
-    problem = random_problem(seed)
+    problem = six_ops(seed)
     solution = solve(problem, Everything(), options)
     assert solution.device is not None
     again = simulate_placement(problem, Plan(solution.device), options.semantics, objective)
@@ -131,14 +123,14 @@ def test_the_answer_simulates_to_what_it_promises(seed: int, links: Links, how: 
 
 
 def test_the_end_of_the_budget_is_told() -> None:
-    problem = random_problem(1)
+    problem = six_ops(1)
     solution = solve(problem, Everything(), replace(OPTIONS, max_evaluations=5))
     assert (solution.status, solution.num_evaluations) == (Status.TIME_LIMIT, 5)
     assert solve(problem, Everything(), replace(OPTIONS, budget_s=1e-9)).status is Status.TIME_LIMIT
 
 
 def test_an_interrupt_answers_the_best_so_far() -> None:
-    solution = solve(random_problem(1), Everything(), OPTIONS, Watcher(should_stop=lambda: True))
+    solution = solve(six_ops(1), Everything(), OPTIONS, Watcher(should_stop=lambda: True))
     assert solution.interrupted
     assert solution.status is Status.FEASIBLE
     assert solution.value_s == min(solution.single_s.values())
@@ -146,7 +138,7 @@ def test_an_interrupt_answers_the_best_so_far() -> None:
 
 @given(st.integers(0, 2**32), st.floats(1.5, 4.0))
 def test_no_answer_exceeds_a_memory_and_infeasible_is_said_only_where_it_is(seed: int, memory: float) -> None:
-    problem = random_problem(seed, memory)
+    problem = six_ops(seed, memory)
     every = [np.array(p) for p in itertools.product(range(2), repeat=6)]
     is_possible = any((simulate(problem, p).peak_memory_bytes <= memory).all() for p in every)
     try:
@@ -223,7 +215,7 @@ def test_what_can_be_refused_is_refused_before_anything_is_evaluated(
 
 
 def test_the_document_is_complete_and_its_schedule_is_legal() -> None:
-    problem = random_problem(7)
+    problem = six_ops(7)
     document = solve(problem, Everything(), OPTIONS).document()
     fields = {"method", "placement", "value", "unit", "lower_bound", "gap", "status", "schedule", "elapsed_s"}
     assert fields | {"evaluations", "execution", "order", "links", "objective", "simulated"} <= set(document)

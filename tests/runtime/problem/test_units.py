@@ -15,37 +15,23 @@ from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import graph_of_problem, problem_of
 from hsdag.runtime.simulator.simulation import simulate_makespans
+from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
 
 
-def random_problem(seed: int, *, colocated: bool = False) -> ScheduleProblem:
-    rng = np.random.default_rng(seed)
-    n = 7
+def random_units(seed: int, *, colocated: bool = False) -> ScheduleProblem:
+    rng, n = np.random.default_rng(seed), 7
     sets = [str(rng.choice(["", "", "x", "y"])) if colocated else "" for _ in range(n)]
     labels = OpLabels(("Op",) * n, tuple(sets), ("",) * n, ("",) * n, ("",) * n)
-    order = rng.permutation(n)
-    return ScheduleProblem.from_arrays(
-        rng.random((n, 2)),
-        [(order[u], order[v]) for v in range(n) for u in range(v) if rng.random() < 0.35],
-        output_bytes=rng.random(n),
-        weight_bytes=rng.random(n),
-        link_latency_s=0.1,
-        link_bandwidth_bytes_per_s=3.0,
-        launch_s=0.2,
-        op_overhead_s=0.05,
-        labels=labels,
-    )
-
-
-def all_placements(num_units: int) -> list[np.ndarray]:
-    return [np.array(choice) for choice in itertools.product(range(2), repeat=num_units)]
+    tables = {"weight_bytes": rng.random(n), "link_latency_s": 0.1, "launch_s": 0.2, "labels": labels}
+    return random_problem(seed, n, real=True, shuffled=True, lacks=0.0, **tables)
 
 
 @given(st.integers(0, 2**32))
 def test_co_located_ops_are_one_unit_and_no_placement_is_lost(seed: int) -> None:
-    problem = random_problem(seed, colocated=True)
+    problem = random_units(seed, colocated=True)
     units = problem_of(problem)
     names = [name or str(v) for v, name in enumerate(problem.labels.colocate)]
-    expanded = {tuple(units.expand(p).tolist()) for p in all_placements(units.num_units)}
+    expanded = {tuple(units.expand(p).tolist()) for p in every_placement(units.costs)}
     together = {
         p
         for p in itertools.product(range(2), repeat=7)
@@ -56,10 +42,10 @@ def test_co_located_ops_are_one_unit_and_no_placement_is_lost(seed: int) -> None
 
 @given(st.integers(0, 2**32), st.sampled_from(list(Execution)))
 def test_the_costs_of_single_op_units_are_those_of_the_problem(seed: int, how: Execution) -> None:
-    problem = random_problem(seed)
+    problem = random_units(seed)
     units = problem_of(problem)
     assert units.costs is not None
-    placements, unit = np.stack(all_placements(7)), units.units.partition.labels
+    placements, unit = every_placement(units.costs), units.units.partition.labels
     ranks = np.arange(7)  # of units: ties would go by index, which differs
     expected = simulate_makespans(problem, placements[:, unit], Semantics(how), ranks[unit])
     found = simulate_makespans(units.costs, placements, Semantics(how), ranks)
@@ -68,7 +54,7 @@ def test_the_costs_of_single_op_units_are_those_of_the_problem(seed: int, how: E
 
 @given(st.integers(0, 2**32))
 def test_the_costs_of_a_unit_are_what_its_ops_take_in_a_row(seed: int) -> None:
-    problem = random_problem(seed, colocated=True)
+    problem = random_units(seed, colocated=True)
     units = problem_of(problem)
     assert units.costs is not None
     for d in range(2):
@@ -90,7 +76,7 @@ def test_a_unit_runs_where_all_its_ops_do() -> None:
 
 
 def test_features_of_a_problem_file_are_not_blank() -> None:
-    problem = random_problem(5)
+    problem = random_units(5)
     values = feature_matrix(problem_of(problem).units).values
     assert np.isfinite(values).all()
     assert np.ptp(values, axis=0).max() > 0

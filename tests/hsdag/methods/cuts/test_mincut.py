@@ -32,34 +32,26 @@ from hsdag.runtime.simulator.values import period_s
 from hsdag.scoring.base import Score, SearchStopped
 from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
+from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
 
 SOME = settings().max_examples // 2
 
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)
 
 
-def random_problem(
+def drawn(
     seed: int, num_ops: int, num_devices: int = 2, *, equal_links: bool = False, launches: bool = True
 ) -> ScheduleProblem:
-    """Some ops unsupported, edges of one result of several sizes, links of two speeds unless they are equal."""
-    rng = np.random.default_rng(seed)
-    shape = (num_devices, num_devices)
-    time_s = rng.random((num_ops, num_devices))
-    able = rng.integers(0, num_devices, num_ops)
-    time_s[(rng.random(time_s.shape) < 0.1) & (np.arange(num_devices) != able[:, None])] = np.nan
-    edges = [(u, v) for v in range(num_ops) for u in range(v) if rng.random() < 0.3]
-    return ScheduleProblem.from_arrays(
-        time_s,
-        edges,
-        output_bytes=1.0,
-        edge_bytes=rng.choice([0.2, 0.5, 1.0], len(edges)),
-        weight_bytes=rng.random(num_ops),
-        link_latency_s=0.04 if equal_links else rng.uniform(0.01, 0.1, shape),
-        link_bandwidth_bytes_per_s=4.0 if equal_links else rng.uniform(1.0, 10.0, shape),
-        launch_s=rng.uniform(0.0, 0.1, num_devices) if launches else 0.0,
-        op_overhead_s=0.01,
-        transfer_overhead_s=0.02,
-    )
+    """Transfers that are cheap beside ops, over links of any speed unless they are equal; launches and weights."""
+    rng, shape = np.random.default_rng(seed), (num_devices, num_devices)
+    tables = {
+        "link_latency_s": 0.4 if equal_links else rng.uniform(0.1, 1.0, shape),
+        "link_bandwidth_bytes_per_s": 24.0 if equal_links else rng.uniform(6.0, 60.0, shape),
+        "weight_bytes": 6.0 * rng.random(num_ops),
+        "launch_s": rng.uniform(0.0, 1.0, num_devices) if launches else 0.0,
+        "transfer_overhead_s": 0.2,
+    }
+    return random_problem(seed, num_ops, num_devices, 0.3, real=True, **tables)
 
 
 def plain_costs_s(problem: ScheduleProblem, table: IntArray, launches: Launches) -> FloatArray:
@@ -89,10 +81,6 @@ def plain_cost_s(problem: ScheduleProblem, device: IntArray, launches: Launches 
     return float(plain_costs_s(problem, device[None], launches)[0])
 
 
-def all_placements(problem: ScheduleProblem) -> IntArray:
-    return np.array(list(itertools.product(range(problem.num_devices), repeat=problem.num_ops)))
-
-
 def transfer_factor(costs: BoundaryCosts) -> float:
     """How many times the optimum's transfers an expanded placement may cost at most, beside the optimum's work.
 
@@ -115,7 +103,7 @@ def ratio(values: FloatArray) -> float:
 
 
 def optimum_s(problem: ScheduleProblem, launches: Launches = Launches.RUNS) -> float:
-    return float(plain_costs_s(problem, all_placements(problem), launches).min())
+    return float(plain_costs_s(problem, every_placement(problem), launches).min())
 
 
 def search(
@@ -144,7 +132,7 @@ def evaluator(
 @pytest.mark.parametrize("seed", range(200))
 def test_the_cut_of_two_devices_equals_brute_force(seed: int) -> None:
     launches = list(Launches)[seed % 3]
-    problem = random_problem(seed, 1 + seed % 14)
+    problem = drawn(seed, 1 + seed % 14)
     cut = pair_cut(BoundaryCosts.of(problem, launches), 0, 1)
     assert cut is not None
     best_s = optimum_s(problem, launches)
@@ -155,10 +143,10 @@ def test_the_cut_of_two_devices_equals_brute_force(seed: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(200))
 def test_two_devices_get_the_best_of_all_simulated_placements_and_its_bound(seed: int) -> None:
-    problem = random_problem(seed, 1 + seed % 14)
+    problem = drawn(seed, 1 + seed % 14)
     problem = replace(problem, launch_s=(seed % 5) * problem.launch_s)
     answer, bound_s, _ = search(problem)
-    best_s = simulate_makespans(problem, all_placements(problem), SEQUENTIAL).min()
+    best_s = simulate_makespans(problem, every_placement(problem), SEQUENTIAL).min()
     assert simulate_makespans(problem, answer[None], SEQUENTIAL)[0] == pytest.approx(best_s, rel=1e-12)
     assert bound_s == pytest.approx(best_s, rel=1e-10)
     assert bound_s <= best_s
@@ -166,14 +154,14 @@ def test_two_devices_get_the_best_of_all_simulated_placements_and_its_bound(seed
 
 @given(st.integers(0, 2**32), st.sampled_from(Launches))
 def test_the_cost_of_a_placement_is_the_plain_sum(seed: int, launches: Launches) -> None:
-    problem = random_problem(seed, 6, 3)
+    problem = drawn(seed, 6, 3)
     device = np.array([np.flatnonzero(row)[-1] for row in problem.supported])
     assert BoundaryCosts.of(problem, launches).cost_s(device) == pytest.approx(plain_cost_s(problem, device, launches))
 
 
 @given(st.integers(0, 2**32))
 def test_single_moves_cost_the_difference_where_results_have_one_reader_and_there_are_no_launches(seed: int) -> None:
-    problem = random_problem(seed, 6, 3, launches=False)
+    problem = drawn(seed, 6, 3, launches=False)
     _, one = np.unique(problem.edge_src, return_index=True)
     edges = {name: getattr(problem, name)[one] for name in ("edge_src", "edge_dst", "edge_bytes", "edge_port")}
     costs, device = (
@@ -190,7 +178,7 @@ def test_single_moves_cost_the_difference_where_results_have_one_reader_and_ther
 def test_a_move_to_one_device_is_the_best_of_all_where_links_are_equal_and_never_loses(
     seed: int, num_ops: int, equal_links: bool
 ) -> None:
-    problem = random_problem(seed, num_ops, 3, equal_links=equal_links)
+    problem = drawn(seed, num_ops, 3, equal_links=equal_links)
     costs = BoundaryCosts.of(problem)
     before = costs.time_s.argmin(axis=1)
     for target in range(3):
@@ -206,7 +194,7 @@ def test_a_move_to_one_device_is_the_best_of_all_where_links_are_equal_and_never
 def test_expansion_is_within_its_bound_and_never_worse_than_a_single_device(
     seed: int, num_ops: int, equal_links: bool
 ) -> None:
-    problem = random_problem(seed, num_ops, 3, equal_links=equal_links)
+    problem = drawn(seed, num_ops, 3, equal_links=equal_links)
     costs = BoundaryCosts.of(problem)
     every = [np.array(device) for device in itertools.product(range(3), repeat=num_ops)]
     best = min(every, key=costs.cost_s)
@@ -217,22 +205,22 @@ def test_expansion_is_within_its_bound_and_never_worse_than_a_single_device(
 
 
 def test_the_bound_of_equal_links_is_twice_the_transfers() -> None:
-    assert transfer_factor(BoundaryCosts.of(random_problem(0, 4, 3, equal_links=True, launches=False))) == 2.0
+    assert transfer_factor(BoundaryCosts.of(drawn(0, 4, 3, equal_links=True, launches=False))) == 2.0
 
 
 @settings(max_examples=SOME)
 @given(st.integers(0, 2**32), st.integers(2, 7))
 def test_the_lower_bound_is_below_every_simulated_placement(seed: int, num_ops: int) -> None:
-    problem = random_problem(seed, num_ops, 2)
+    problem = drawn(seed, num_ops, 2)
     _, bound_s, _ = search(problem)
     assert bound_s is not None
-    assert bound_s <= simulate_makespans(problem, all_placements(problem), SEQUENTIAL).min()
+    assert bound_s <= simulate_makespans(problem, every_placement(problem), SEQUENTIAL).min()
 
 
 @settings(max_examples=SOME)
 @given(st.integers(0, 2**32), st.integers(1, 8), st.integers(1, 3))
 def test_the_bound_holds_where_co_located_ops_are_one_unit(seed: int, num_ops: int, num_sets: int) -> None:
-    problem = random_problem(seed, num_ops, 2)
+    problem = drawn(seed, num_ops, 2)
     problem = replace(problem, time_s=np.random.default_rng(seed).random(problem.time_s.shape))
     sets = [f"s{k}" if k < num_sets else "" for k in np.random.default_rng(seed).integers(0, 5, num_ops).tolist()]
     problem = replace(problem, labels=replace(problem.labels, colocate=tuple(sets)))
@@ -249,7 +237,7 @@ def test_for_throughput_the_answer_is_no_worse_than_that_of_pipeline(
     seed: int, num_ops: int, num_devices: int, execution: Execution
 ) -> None:
     """The placer is told that subgraphs run one after another, as ``hsdag place`` does, whatever the period counts."""
-    problem, judged_by = random_problem(seed, num_ops, num_devices), Semantics(execution)
+    problem, judged_by = drawn(seed, num_ops, num_devices), Semantics(execution)
     units, judge = problem_of(problem, THROUGHPUT, SEQUENTIAL), evaluator(problem, judged_by, THROUGHPUT)
     plan = PipelinePlacer().search(units, judge).plan
     if plan is None:  # devices that lack ops may leave no stages
@@ -268,13 +256,13 @@ def test_for_throughput_a_chain_is_shared_by_two_equal_devices() -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_where_requests_follow_one_another_throughput_is_latency(seed: int) -> None:
-    problem = random_problem(seed, 9)
+    problem = drawn(seed, 9)
     answer, _, _ = search(problem, SEQUENTIAL, THROUGHPUT)
     assert plain_cost_s(problem, answer) == pytest.approx(optimum_s(problem), rel=1e-12)
 
 
 def test_work_conserving_execution_has_no_bound() -> None:
-    _, bound_s, _ = search(random_problem(1, 6), Semantics())
+    _, bound_s, _ = search(drawn(1, 6), Semantics())
     assert bound_s is None
 
 
@@ -285,7 +273,7 @@ def test_work_conserving_execution_has_no_bound() -> None:
 def test_within_memory_the_answer_is_legal_and_found_wherever_there_is_one(
     seed: int, num_ops: int, num_devices: int, share: float, execution: Execution
 ) -> None:
-    problem, how = random_problem(seed, num_ops, num_devices), Semantics(execution)
+    problem, how = drawn(seed, num_ops, num_devices), Semantics(execution)
     room = share * (problem.weight_bytes.sum() + problem.output_bytes.sum()) * np.linspace(1.0, 0.7, num_devices)
     problem = replace(problem, memory_bytes=room)
     every = [np.array(device) for device in itertools.product(range(num_devices), repeat=num_ops)]
@@ -316,7 +304,7 @@ def test_a_price_for_memory_finds_the_cut_between_two_layers() -> None:
 @given(st.integers(0, 2**32), st.sampled_from([2, 3]))
 @settings(max_examples=20)
 def test_the_same_problem_gives_the_same_few_different_candidates(seed: int, num_devices: int) -> None:
-    problem = random_problem(seed, 8, num_devices)
+    problem = drawn(seed, 8, num_devices)
     runs = [[event.plan.placement.tobytes() for event in search(problem)[2]] for _ in range(2)]
     assert runs[0] == runs[1]
     assert len(set(runs[0])) == len(runs[0]) <= MAX_CANDIDATES
@@ -339,7 +327,7 @@ class _Stops(ScheduleEvaluator):
 @given(st.integers(0, 2**32), st.integers(1, 3))
 @settings(max_examples=20)
 def test_a_search_that_is_stopped_has_evaluated_the_best_single_device_first(seed: int, count: int) -> None:
-    problem = replace(random_problem(seed, 7), time_s=np.random.default_rng(seed).random((7, 2)))
+    problem = replace(drawn(seed, 7), time_s=np.random.default_rng(seed).random((7, 2)))
     units, _Stops.left = problem_of(problem, LATENCY, SEQUENTIAL), count
     recorder = RecordingEvaluator(_Stops(problem, SEQUENTIAL, unit_of_op=units.units.partition.labels), Budget())
     if MincutPlacer().search(units, recorder).status is Status.TIME_LIMIT:

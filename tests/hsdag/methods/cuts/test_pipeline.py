@@ -25,30 +25,22 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.values import period_s
 from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
+from tests.hsdag.methods.exact.exact_reference import random_problem
 
 
-def random_problem(seed: int, num_ops: int, num_devices: int) -> ScheduleProblem:
-    """Edges of one result of several sizes; links into a device are equal where there are more than two."""
-    rng = np.random.default_rng(seed)
-    shape = (num_devices, num_devices) if num_devices == 2 else (1, num_devices)
-    time_s = rng.random((num_ops, num_devices))
-    able = rng.integers(0, num_devices, num_ops)
-    time_s[(rng.random(time_s.shape) < 0.1) & (np.arange(num_devices) != able[:, None])] = np.nan
-    edges = [(u, v) for v in range(num_ops) for u in range(v) if rng.random() < 0.4]
-    square = (num_devices, num_devices)
-    return ScheduleProblem.from_arrays(
-        time_s,
-        edges,
-        output_bytes=1.0,
-        edge_bytes=rng.choice([0.2, 0.5, 1.0], len(edges)),
-        weight_bytes=rng.random(num_ops),
-        memory_bytes=rng.choice([np.inf, 0.2 * num_ops, 0.4 * num_ops], num_devices),
-        link_latency_s=np.broadcast_to(rng.uniform(0.01, 0.1, shape), square),
-        link_bandwidth_bytes_per_s=np.broadcast_to(rng.uniform(1.0, 10.0, shape), square),
-        launch_s=rng.uniform(0.0, 0.2, num_devices),
-        op_overhead_s=0.01,
-        transfer_overhead_s=0.02,
-    )
+def drawn(seed: int, num_ops: int, num_devices: int) -> ScheduleProblem:
+    """Links into a device are equal where there are more than two; memories that some stages exceed, and launches."""
+    rng, square = np.random.default_rng(seed), (num_devices, num_devices)
+    shape = square if num_devices == 2 else (1, num_devices)
+    tables = {
+        "link_latency_s": np.broadcast_to(rng.uniform(0.1, 1.0, shape), square),
+        "link_bandwidth_bytes_per_s": np.broadcast_to(rng.uniform(6.0, 60.0, shape), square),
+        "weight_bytes": rng.random(num_ops),
+        "memory_bytes": rng.choice([np.inf, 0.2 * num_ops, 0.4 * num_ops], num_devices),
+        "launch_s": rng.uniform(0.0, 2.0, num_devices),
+        "transfer_overhead_s": 0.2,
+    }
+    return random_problem(seed, num_ops, num_devices, 0.4, real=True, output_bytes=1.0, **tables)
 
 
 def partitions(num_ops: int, num_devices: int) -> Iterator[IntArray]:
@@ -109,7 +101,7 @@ def search(
 def test_stages_equal_brute_force_over_partitions_and_orders(
     seed: int, num_ops: int, num_devices: int, boundary: float
 ) -> None:
-    problem = random_problem(seed, num_ops, num_devices)
+    problem = drawn(seed, num_ops, num_devices)
     every = (in_order(problem, line) for line in partitions(num_ops, num_devices))
     best_s = min(busiest_s(problem, device, boundary) for device in every)
     found = balanced_stages(Line.of(problem, boundary=boundary), problem.memory_bytes)
@@ -122,7 +114,7 @@ def test_stages_equal_brute_force_over_partitions_and_orders(
 def test_stages_in_turn_equal_brute_force_over_partitions_and_orders(
     seed: int, num_ops: int, num_devices: int, boundary: float
 ) -> None:
-    problem = random_problem(seed, num_ops, num_devices)
+    problem = drawn(seed, num_ops, num_devices)
     every = (in_order(problem, line) for line in partitions(num_ops, num_devices))
     least_s = min(sum(loads_s(problem, device, boundary)) for device in every)
     found = quickest_stages(Line.of(problem, boundary=boundary), problem.memory_bytes)
@@ -198,7 +190,7 @@ def test_a_model_too_large_for_one_gpu_is_spread_over_two_and_balanced() -> None
 @settings(max_examples=50)
 @given(st.integers(0, 2**32), st.integers(2, 8), st.integers(2, 3))
 def test_the_answer_is_legal_and_never_worse_than_a_single_device(seed: int, num_ops: int, num_devices: int) -> None:
-    problem = random_problem(seed, num_ops, num_devices)
+    problem = drawn(seed, num_ops, num_devices)
     problem = replace(problem, memory_bytes=1.5 * problem.memory_bytes)
     judge = ScheduleEvaluator(problem, Semantics(), THROUGHPUT)
     alone = judge.evaluate([Plan(np.full(num_ops, d)) for d in range(num_devices)])
@@ -214,7 +206,7 @@ def test_the_answer_is_legal_and_never_worse_than_a_single_device(seed: int, num
 
 def test_independent_links_are_free_and_the_period_is_the_balanced_load() -> None:
     for seed in range(10):
-        problem = replace(random_problem(seed, 7, 2), memory_bytes=np.full(2, np.inf))
+        problem = replace(drawn(seed, 7, 2), memory_bytes=np.full(2, np.inf))
         device, _ = search(problem)
         every = np.array([in_order(problem, line) for line in partitions(7, 2)])
         assert period_s(problem, device[None])[0] == pytest.approx(period_s(problem, every).min())
@@ -234,7 +226,7 @@ def test_results_that_do_not_fit_beside_the_weights_move_the_boundary() -> None:
 
 
 def test_the_same_problem_gives_the_same_candidates_and_a_stopped_search_keeps_the_single_device() -> None:
-    problem = replace(random_problem(3, 8, 2), memory_bytes=np.full(2, np.inf), time_s=np.ones((8, 2)))
+    problem = replace(drawn(3, 8, 2), memory_bytes=np.full(2, np.inf), time_s=np.ones((8, 2)))
     runs = [[event.plan.placement.tobytes() for event in search(problem)[1]] for _ in range(2)]
     assert runs[0] == runs[1]
     assert len(set(np.frombuffer(runs[0][0], dtype=np.int64).tolist())) == 1

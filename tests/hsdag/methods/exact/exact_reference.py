@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numba
 import numpy as np
@@ -11,23 +12,35 @@ from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 
-def random_problem(seed: int, num_ops: int, num_devices: int, density: float = 0.35) -> ScheduleProblem:
-    """Small whole numbers; some ops that one device only lacks; edges of one result that differ in size; overheads."""
+def random_problem(
+    seed: int,
+    num_ops: int,
+    num_devices: int = 2,
+    density: float = 0.35,
+    *,
+    real: bool = False,
+    shuffled: bool = False,
+    lacks: float = 0.2,
+    **tables: Any,
+) -> ScheduleProblem:
+    """Small whole numbers, or ``real`` ones; a share that one device ``lacks``; edges of one result that differ in
+    size; overheads. Indices are topological unless ``shuffled``; ``tables`` take the place of what is drawn."""
     rng = np.random.default_rng(seed)
-    time_s = rng.integers(0, 9, (num_ops, num_devices)).astype(float)
+    amounts = rng.uniform if real else rng.integers
+    time_s = amounts(0, 9, (num_ops, num_devices)).astype(float)
     if num_devices > 1:
-        bare = rng.random(num_ops) < 0.2
+        bare = rng.random(num_ops) < lacks
         time_s[bare, rng.integers(0, num_devices, int(bare.sum()))] = np.nan
     edges = [(u, v) for v in range(num_ops) for u in range(v) if rng.random() < density]
-    return ScheduleProblem.from_arrays(
-        time_s,
-        edges,
-        output_bytes=rng.integers(0, 6, num_ops),
-        edge_bytes=rng.integers(0, 6, len(edges)) if seed % 2 else None,
-        link_latency_s=rng.integers(0, 3, (num_devices, num_devices)),
-        link_bandwidth_bytes_per_s=rng.integers(1, 4, (num_devices, num_devices)),
-        op_overhead_s=float(seed % 3 == 0),
-    )
+    drawn = {
+        "output_bytes": amounts(0, 6, num_ops),
+        "edge_bytes": amounts(0, 6, len(edges)) if seed % 2 else None,
+        "link_latency_s": amounts(0, 3, (num_devices, num_devices)),
+        "link_bandwidth_bytes_per_s": amounts(1, 4, (num_devices, num_devices)),
+        "op_overhead_s": float(seed % 3 == 0),
+    }
+    label = rng.permutation(num_ops) if shuffled else np.arange(num_ops)
+    return ScheduleProblem.from_arrays(time_s, [(label[u], label[v]) for u, v in edges], **(drawn | tables))
 
 
 class BruteForce:

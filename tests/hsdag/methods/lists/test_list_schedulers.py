@@ -16,6 +16,7 @@ from hsdag.methods.lists.schedulers import CpopPlacer, GreedyPlacer, HeftPlacer
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import levels_of, tables_of
 from hsdag.runtime.simulator.simulation import simulate
+from tests.hsdag.methods.exact.exact_reference import random_problem
 from tests.hsdag.methods.lists import reference_schedulers as reference
 
 Scheduler = Callable[[ScheduleProblem], ListSchedule]
@@ -37,29 +38,13 @@ def published() -> ScheduleProblem:
     )
 
 
-def random_problem(seed: int, num_ops: int, *, whole: bool, own_sizes: bool = False) -> ScheduleProblem:
+def drawn(seed: int, num_ops: int, *, whole: bool, own_sizes: bool = False) -> ScheduleProblem:
     """Any shape of graph; with ``whole`` times and sizes so that ties abound and sums are exact."""
     rng = np.random.default_rng(seed)
-    d = int(rng.integers(1, 5))
-    density = rng.choice([0.0, 0.1, 0.3, 0.8])
-    order = rng.permutation(num_ops)
-    edges = [(order[u], order[v]) for v in range(num_ops) for u in range(v) if rng.random() < density]
-
-    def draw(*shape: int) -> np.ndarray:
-        return rng.integers(0, 4, shape).astype(float) if whole else rng.random(shape)
-
-    times = draw(num_ops, d)
-    times[rng.random((num_ops, d)) < 0.2] = np.nan
-    times[np.isnan(times).all(axis=1), 0] = 1.0
-    return ScheduleProblem.from_arrays(
-        times,
-        edges,
-        output_bytes=draw(num_ops),
-        edge_bytes=draw(len(edges)) if own_sizes else None,
-        link_latency_s=1.0 if whole else rng.random((d, d)),
-        link_bandwidth_bytes_per_s=2.0 if whole else 0.5 + rng.random((d, d)),
-        op_overhead_s=float(rng.choice([0.0, 0.25])),
-    )
+    num_devices, density = int(rng.integers(1, 5)), rng.choice([0.0, 0.1, 0.3, 0.8])
+    tables = {"link_latency_s": 1.0, "link_bandwidth_bytes_per_s": 2.0} if whole else {}
+    tables |= {"op_overhead_s": float(rng.choice([0.0, 0.25]))} | ({} if own_sizes else {"edge_bytes": None})
+    return random_problem(seed, num_ops, num_devices, density, real=not whole, shuffled=True, **tables)
 
 
 def crowded(num_ops: int) -> ScheduleProblem:
@@ -113,7 +98,7 @@ def test_cpop_takes_86_on_the_published_example_with_the_path_on_p2() -> None:
 
 @given(st.integers(0, 2**32), st.integers(1, 25), st.booleans(), st.booleans())
 def test_heft_equals_a_plain_heft(seed: int, num_ops: int, whole: bool, own_sizes: bool) -> None:
-    problem = random_problem(seed, num_ops, whole=whole, own_sizes=own_sizes)
+    problem = drawn(seed, num_ops, whole=whole, own_sizes=own_sizes)
     assert_same(heft_schedule(problem), *reference.heft(problem))
 
 
@@ -124,26 +109,26 @@ def test_heft_equals_a_plain_heft_where_there_is_much_idle_time() -> None:
 
 @given(st.integers(0, 2**32), st.integers(1, 25), st.booleans(), st.booleans())
 def test_etf_equals_a_plain_etf(seed: int, num_ops: int, whole: bool, own_sizes: bool) -> None:
-    problem = random_problem(seed, num_ops, whole=whole, own_sizes=own_sizes)
+    problem = drawn(seed, num_ops, whole=whole, own_sizes=own_sizes)
     assert_same(etf_schedule(problem), *reference.etf(problem))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 25), st.booleans())
 def test_greedy_equals_a_plain_greedy(seed: int, num_ops: int, whole: bool) -> None:
-    problem = random_problem(seed, num_ops, whole=whole)
+    problem = drawn(seed, num_ops, whole=whole)
     assert_same(greedy_schedule(problem), *reference.greedy(problem))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 25))
 def test_m_etf_is_etf_where_memory_has_no_limit(seed: int, num_ops: int) -> None:
-    problem = random_problem(seed, num_ops, whole=True)
+    problem = drawn(seed, num_ops, whole=True)
     one, other = m_etf_schedule(problem), etf_schedule(problem)
     assert_same(one, *(dict(enumerate(a.tolist())) for a in (other.device, other.start_s, other.end_s)))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 30), st.booleans(), st.sampled_from(ALL))
 def test_every_schedule_is_valid(seed: int, num_ops: int, whole: bool, scheduler: Scheduler) -> None:
-    problem = random_problem(seed, num_ops, whole=whole, own_sizes=True)
+    problem = drawn(seed, num_ops, whole=whole, own_sizes=True)
     assert_valid(problem, scheduler(problem))
 
 
@@ -153,7 +138,7 @@ def test_a_promise_holds_where_the_devices_keep_its_order(
     seed: int, num_ops: int, whole: bool, scheduler: Scheduler
 ) -> None:
     # A device that never idles may start an op too early and make a more urgent one late; else nothing is later.
-    problem = random_problem(seed, num_ops, whole=whole)
+    problem = drawn(seed, num_ops, whole=whole)
     promised = scheduler(problem)
     run = simulate(problem, promised.device, ranks=promised.ranks)
     for d in range(problem.num_devices):

@@ -32,6 +32,7 @@ from hsdag.solving.solve import solve
 from hsdag.sources import find_family
 from hsdag.training.problems import training_problem
 from hsdag.training.rules import RuleProblem, first_rule
+from tests.hsdag.methods.exact.exact_reference import random_problem
 
 
 def rule(of_op: dict[str, float] | None = None, memory: float = 1.0, **of_device: float) -> FloatArray:
@@ -48,22 +49,14 @@ def rule(of_op: dict[str, float] | None = None, memory: float = 1.0, **of_device
     return weights
 
 
-def random_problem(seed: int, num_ops: int = 40) -> ScheduleProblem:
-    rng = np.random.default_rng(seed)
-    edges = [(u, v) for v in range(num_ops) for u in range(v) if rng.random() < 0.1]
-    return ScheduleProblem.from_arrays(
-        rng.random((num_ops, 3)),
-        edges,
-        output_bytes=rng.random(num_ops),
-        weight_bytes=rng.random(num_ops),
-        link_bandwidth_bytes_per_s=2.0,
-        op_overhead_s=0.01,
-    )
+def forty_ops(seed: int) -> ScheduleProblem:
+    links = {"link_latency_s": 0.0, "link_bandwidth_bytes_per_s": 2.0}
+    return random_problem(seed, 40, 3, 0.1, real=True, lacks=0.0, op_overhead_s=0.01, **links)
 
 
 @pytest.mark.parametrize("seed", range(8))
 def test_the_rule_of_early_ends_is_heft(seed: int) -> None:
-    problem = random_problem(seed)
+    problem = forty_ops(seed)
     mine, heft = RuleScheduler(tables_of(problem)).schedule(rule(end=-1.0)), HeftPlacer().schedule(problem)
     assert np.array_equal(mine.sequence, heft.sequence)
     assert np.array_equal(mine.device, heft.device)
@@ -73,7 +66,7 @@ def test_the_rule_of_early_ends_is_heft(seed: int) -> None:
 def test_a_schedule_keeps_order_transfers_and_one_op_at_a_time() -> None:
     rng = np.random.default_rng(0)
     for seed in range(20):
-        problem = random_problem(seed)
+        problem = forty_ops(seed)
         found = RuleScheduler(tables_of(problem)).schedule(rng.normal(size=NUM_WEIGHTS))
         for k, (u, v) in enumerate(zip(problem.edge_src, problem.edge_dst, strict=True)):
             sent_s = 0.0 if found.device[u] == found.device[v] else problem.edge_bytes[k] / 2.0

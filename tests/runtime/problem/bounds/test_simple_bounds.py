@@ -16,36 +16,19 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.simulation import simulate_makespans
 from hsdag.runtime.simulator.values import period_s
+from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
 
 
-def random_problem(seed: int, num_ops: int) -> ScheduleProblem:
-    """Two devices, some ops that only one of them runs, and overheads and launches half of the time."""
-    rng = np.random.default_rng(seed)
-    time_s = rng.integers(0, 9, (num_ops, 2)).astype(float)
-    bare = rng.random(num_ops) < 0.2
-    time_s[bare, rng.integers(0, 2, int(bare.sum()))] = np.nan
-    edges = [(u, v) for v in range(num_ops) for u in range(v) if rng.random() < 0.3]
-    return ScheduleProblem.from_arrays(
-        time_s,
-        edges,
-        output_bytes=rng.integers(0, 3, num_ops),
-        link_latency_s=float(rng.integers(0, 2)),
-        link_bandwidth_bytes_per_s=2.0,
-        launch_s=rng.integers(0, 3, 2),
-        op_overhead_s=float(rng.integers(0, 2)),
-        transfer_overhead_s=float(rng.integers(0, 2)),
-    )
-
-
-def all_placements(problem: ScheduleProblem) -> np.ndarray:
-    return np.array(list(itertools.product(range(problem.num_devices), repeat=problem.num_ops)))
+def costly(seed: int, num_ops: int) -> ScheduleProblem:
+    """Two devices, with launches and overheads half of the time."""
+    return random_problem(seed, num_ops, launch_s=[seed % 3, 1.0], transfer_overhead_s=float(seed % 2))
 
 
 @settings(max_examples=25)
 @given(st.integers(0, 2**32), st.integers(1, 6))
 def test_no_placement_and_no_order_beats_the_bound(seed: int, num_ops: int) -> None:
-    problem = random_problem(seed, num_ops)
-    placements, how = all_placements(problem), Semantics(order=Order.PRIORITY)
+    problem = costly(seed, num_ops)
+    placements, how = every_placement(problem), Semantics(order=Order.PRIORITY)
     ranks = [np.array(order) for order in itertools.permutations(range(num_ops))]
     best_s = min(simulate_makespans(problem, placements, how, rank, 1).min() for rank in ranks)
     assert lower_bound(LATENCY, problem, Execution.WORK_CONSERVING).value_s <= best_s * (1 + 1e-12)
@@ -53,15 +36,15 @@ def test_no_placement_and_no_order_beats_the_bound(seed: int, num_ops: int) -> N
 
 @given(st.integers(0, 2**32), st.integers(1, 6))
 def test_no_placement_beats_the_sequential_bound(seed: int, num_ops: int) -> None:
-    problem = random_problem(seed, num_ops)
-    best_s = simulate_makespans(problem, all_placements(problem), Semantics(Execution.SEQUENTIAL)).min()
+    problem = costly(seed, num_ops)
+    best_s = simulate_makespans(problem, every_placement(problem), Semantics(Execution.SEQUENTIAL)).min()
     assert lower_bound(LATENCY, problem, Execution.SEQUENTIAL).value_s <= best_s * (1 + 1e-12)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6), st.sampled_from(list(Links)), st.sampled_from(list(Execution)))
 def test_no_placement_beats_the_bound_of_the_period(seed: int, num_ops: int, links: Links, how: Execution) -> None:
-    problem = random_problem(seed, num_ops)
-    best_s = period_s(problem, all_placements(problem), Semantics(how, links=links)).min()
+    problem = costly(seed, num_ops)
+    best_s = period_s(problem, every_placement(problem), Semantics(how, links=links)).min()
     assert lower_bound(THROUGHPUT, problem, how).value_s <= best_s * (1 + 1e-12)
 
 
