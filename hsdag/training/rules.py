@@ -33,10 +33,9 @@ from hsdag.methods.lists.rules import (
     changed,
 )
 from hsdag.methods.memory_repair import repaired
-from hsdag.runtime.problem.op_features import OP_FEATURES, WAY_TO_END
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.semantics import Semantics
-from hsdag.runtime.problem.tables import tables_of
+from hsdag.runtime.problem.tables import OP_FEATURES, WAY_TO_END, tables_of
 from hsdag.scoring.base import CurvePoint, SearchStopped
 from hsdag.training.problems import TrainingProblem
 from hsdag.workers.pool import Exchange, Job, Pool

@@ -24,6 +24,9 @@ FORMAT_VERSION: Literal[1] = 1
 LARGEST = 1e24
 """Bound of all amounts, and of the reciprocal of bandwidths: sums stay far from infinity."""
 
+LABELS = {"types": "type", "colocate": "colocate", "meta_ops": "meta_op", "roles": "role", "expressions": "expr"}
+"""The columns of OpLabels, and what they are called in files."""
+
 _Amount = Annotated[float, Field(ge=0, le=LARGEST)]
 _Factor = Annotated[float, Field(ge=1, le=LARGEST)]
 _Name = Annotated[str, Field(min_length=1)]
@@ -133,14 +136,10 @@ def problem_to_json(problem: ScheduleProblem) -> str:
         _Op(
             name=problem.op_names[v],
             canonical=name if (name := problem.canonical_names[v]) != problem.op_names[v] else None,
-            type=labels.types[v],
             time_s=[None if np.isnan(s) else float(s) for s in problem.time_s[v]],
             output_bytes=float(problem.output_bytes[v]),
             weight_bytes=float(problem.weight_bytes[v]),
-            colocate=labels.colocate[v] or None,
-            meta_op=labels.meta_ops[v] or None,
-            role=labels.roles[v] or None,  # type: ignore[arg-type]  # checked by pydantic
-            expr=labels.expressions[v] or None,
+            **{field: label for column, field in LABELS.items() if (label := getattr(labels, column)[v])},
         )
         for v in range(problem.num_ops)
     ]
@@ -225,14 +224,8 @@ def _problem(document: ProblemDocument) -> ScheduleProblem:
 
 
 def _labels(ops: Sequence[_Op]) -> OpLabels:
-    return OpLabels(
-        types=tuple(op.type for op in ops),
-        colocate=tuple(op.colocate or "" for op in ops),
-        meta_ops=tuple(op.meta_op or "" for op in ops),
-        roles=tuple(op.role or "" for op in ops),
-        expressions=tuple(op.expr or "" for op in ops),
-        canonical=tuple(op.canonical or op.name for op in ops),
-    )
+    columns = {column: tuple(getattr(op, field) or "" for op in ops) for column, field in LABELS.items()}
+    return OpLabels(**columns, canonical=tuple(op.canonical or op.name for op in ops))
 
 
 def _check_names(what: str, names: Iterable[str]) -> None:

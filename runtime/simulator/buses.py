@@ -26,7 +26,6 @@ from hsdag.runtime.simulator.machine import (
     link_s,
     note_op,
     note_transfer,
-    op_s,
     pop,
     push,
 )
@@ -242,9 +241,9 @@ def _start_ops(m: Machine) -> float:
             m.devices[d].queued -= 1
             m.devices[d].running = v
             m.devices[d].slow = 1.0
-            m.devices[d].until_s = m.run[0].now_s + op_s(m, v, d)
+            m.devices[d].until_s = m.run[0].now_s + m.time_s[v, d]
             note_op(m, v, m.run[0].now_s, m.devices[d].until_s)
-            m.devices[d].left_s -= op_s(m, v, d)
+            m.devices[d].left_s -= m.time_s[v, d]
             if is_late(m, v, d):
                 return -1.0
         next_s = min(next_s, m.devices[d].until_s)

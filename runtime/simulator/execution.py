@@ -21,7 +21,6 @@ from hsdag.runtime.simulator.machine import (
     link_s,
     note_op,
     note_transfer,
-    op_s,
     pop,
     push,
 )
@@ -40,7 +39,7 @@ def run_sequential(m: Machine) -> float:
         if home != previous:
             now_s += m.devices[home].launch_s
         previous = home
-        makespan_s = now_s + op_s(m, v, home)
+        makespan_s = now_s + m.time_s[v, home]
         if makespan_s > m.run[0].limit_s:
             return np.inf
         note_op(m, v, now_s, makespan_s)
@@ -136,10 +135,11 @@ def _expect(m: Machine, v: int, at_s: float) -> None:
 def _start_alone(m: Machine, d: int, now_s: float) -> None:
     """Device d takes the first op of its queue."""
     v = _take(m, d, now_s)
-    end_s = now_s + op_s(m, v, d)
+    duration_s = m.time_s[v, d]
+    end_s = now_s + duration_s
     m.devices[d].running = v
     m.devices[d].until_s = end_s
-    m.devices[d].left_s -= op_s(m, v, d)
+    m.devices[d].left_s -= duration_s
     m.devices[d].free_s = end_s + m.run[0].op_overhead_s
     next_s = np.inf
     if m.devices[d].queued > 0:

@@ -200,7 +200,7 @@ def rewind(m: Machine) -> None:
         m.ops[v].waiting = m.ops[v].num_inputs
         m.ops[v].arrival_s = 0.0
         m.devices[d].base += 1
-        m.devices[d].left_s += op_s(m, v, d)
+        m.devices[d].left_s += m.time_s[v, d]
     base = 0
     for d in range(len(m.devices)):
         size = m.devices[d].base
@@ -223,13 +223,6 @@ def _set_path_values(m: Machine) -> None:
             behind_s = link.latency_s + m.edges[k].size_bytes / link.bandwidth_bytes_per_s - m.ops[u].value
             longest_s = max(longest_s, behind_s)
         m.ops[v].value = -(m.time_s[v, home] + longest_s)
-
-
-@inlined
-def op_s(m: Machine, v: int, d: int) -> float:
-    """Seconds that v takes on device d."""
-    duration_s: float = m.time_s[v, d]
-    return duration_s
 
 
 @inlined

@@ -25,7 +25,6 @@ from hsdag.runtime.simulator.machine import (
     link_s,
     load_placement,
     machine_for,
-    op_s,
 )
 from hsdag.runtime.simulator.simulation import all_supported, checked_placements, simulate, simulate_makespans
 
@@ -111,7 +110,7 @@ def period_of_loaded(m: Machine, load_s: FloatArray) -> float:
         load_s[i] = 0.0
     for v in range(len(m.order)):
         home = m.ops[v].device
-        load_s[home] += op_s(m, v, home) + m.run[0].op_overhead_s
+        load_s[home] += m.time_s[v, home] + m.run[0].op_overhead_s
         if m.run[0].links != INDEPENDENT:
             for k in range(m.ops[v].first, m.ops[v + 1].first):
                 if m.edges[k].result == k:

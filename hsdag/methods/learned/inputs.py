@@ -13,10 +13,19 @@ import torch
 from hsdag.features import feature_matrix
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.learned.networks import Edges, standardise
-from hsdag.runtime.problem.op_features import OP_FEATURES, op_features, paper_features
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.tables import Levels, Tables, levels_of, mean_seconds, mean_transfers, tables_of
+from hsdag.runtime.problem.tables import (
+    OP_FEATURES,
+    Levels,
+    Tables,
+    levels_of,
+    mean_seconds,
+    mean_transfers,
+    op_features,
+    paper_features,
+    tables_of,
+)
 
 NUM_PAPER, NUM_WIDE = 5, len(OP_FEATURES)
 """Features of an op: DOPPLER's (App. E.1), and with ours."""

@@ -21,7 +21,7 @@ from hsdag.ir.graph.computation_graph import BoolArray, IntArray, inverse_of
 from hsdag.ir.graph.partition import Partition
 from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.inputs import tokens_of
-from hsdag.methods.learned.networks import Edges, Encoder, Mlp, standardise
+from hsdag.methods.learned.networks import Edges, Mlp, standardise
 from hsdag.methods.learned.options import REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.methods.learned.policy import Exploring, Likelihood, Policy, Rollout, drawn, log_p_of
 from hsdag.runtime.problem.plan import Plan
@@ -29,9 +29,6 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator.values import simulated_values
 from hsdag.scoring.memory import MemoryCheck
-
-OWN = "placeto"
-"""The encoder of the paper."""
 
 
 @dataclass(frozen=True)
@@ -52,8 +49,6 @@ class PlacetoConfig(TrainingOptions):
     """Groups that Merge-and-Colocate (A.6) leaves; None: no merging, every unit is a group."""
     step: int = 24
     """Groups that a step places at once; the paper places one."""
-    encoder: str = OWN
-    """How messages are passed: placeto (A.7), messages, both-ways, sage-pool, gcn, gat, gin or sage."""
     rounds: int = 2
     """Rounds of messages (A.7: k)."""
     width: int = 16
@@ -209,12 +204,9 @@ class PlacetoNetwork(nn.Module):
             return Mlp([fan_in, *hidden, fan_out], generator)
 
         num_features = groups.x.shape[1] + num_devices + 2
-        if config.encoder == OWN:
-            self.embed = network(num_features, embedding)
-            self.send = nn.ModuleList(network(embedding, embedding) for _ in range(2))
-            self.receive = nn.ModuleList(network(embedding, embedding) for _ in range(2))
-        else:
-            self.encoder = Encoder(config.encoder, num_features, 2 * embedding, config.rounds, generator)
+        self.embed = network(num_features, embedding)
+        self.send = nn.ModuleList(network(embedding, embedding) for _ in range(2))
+        self.receive = nn.ModuleList(network(embedding, embedding) for _ in range(2))
         self.tell = nn.ModuleList(network(2 * embedding, 2 * embedding) for _ in range(3))
         self.pool = nn.ModuleList(network(2 * embedding, 2 * embedding) for _ in range(3))
         own = groups.x.shape[1] if config.reads_own else 0
@@ -225,21 +217,12 @@ class PlacetoNetwork(nn.Module):
         one_hot = nn.functional.one_hot(device, self._groups.able.shape[1])
         is_at_hand = torch.zeros(device.shape).scatter(1, at_hand, 1.0)
         state = torch.cat([one_hot, is_at_hand[..., None], visited[..., None]], dim=2).float()
-        h = self._embedded(torch.cat([self._groups.x.expand(len(device), -1, -1), state], dim=2))
+        e = self.embed(torch.cat([self._groups.x.expand(len(device), -1, -1), state], dim=2))
+        h = torch.cat([self._passed(e, way) for way in range(2)], dim=2)
         index = at_hand[..., None].expand(-1, -1, h.shape[2])
         own = [self._groups.x[at_hand]] if self._config.reads_own else []
         logits = self.choose(torch.cat([h.gather(1, index), *self._pooled(h, at_hand), *own], dim=2))
         return torch.as_tensor(logits.masked_fill(~self._groups.able[at_hand], -torch.inf))
-
-    def _embedded(self, x: torch.Tensor) -> torch.Tensor:
-        """[K, G, 2 W] embeddings of features [K, G, F]; another encoder sees all states as one graph of parts."""
-        if self._config.encoder == OWN:
-            e = self.embed(x)
-            return torch.cat([self._passed(e, way) for way in range(2)], dim=2)
-        first = (torch.arange(len(x)) * x.shape[1])[:, None]
-        source, target = ((first + end).reshape(-1) for end in self._groups.edges.ends)
-        h: torch.Tensor = self.encoder(x.flatten(0, 1), Edges.without_costs(source, target))
-        return h.reshape(*x.shape[:2], -1)
 
     def _passed(self, e: torch.Tensor, way: int) -> torch.Tensor:
         """[K, G, W] embeddings after rounds of messages down the graph or up: x + g(sum over neighbours of f(x))."""

@@ -31,10 +31,18 @@ from hsdag.methods.lists.schedule import (
     permit,
     settle_and_free,
 )
-from hsdag.runtime.problem.op_features import OP_FEATURES, PATH_THROUGH, STATIC_WAY, op_features
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.tables import Tables, lengths_of, levels_of, tables_of
+from hsdag.runtime.problem.tables import (
+    OP_FEATURES,
+    PATH_THROUGH,
+    STATIC_WAY,
+    Tables,
+    lengths_of,
+    levels_of,
+    op_features,
+    tables_of,
+)
 from hsdag.scoring.policy_file import read_policy
 
 MOMENT_FEATURES = (

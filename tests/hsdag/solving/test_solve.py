@@ -156,12 +156,6 @@ def test_no_answer_exceeds_a_memory_and_infeasible_is_said_only_where_it_is(seed
         solution.placement()
 
 
-def test_weights_that_cannot_be_shared_out_are_infeasible() -> None:
-    problem = ScheduleProblem.from_arrays(np.ones((3, 2)), [], weight_bytes=[6, 6, 6], memory_bytes=10)
-    assert pack_weights(problem, problem_of(problem)).status is Packing.IMPOSSIBLE
-    assert solve(problem, Everything(), OPTIONS).status is Status.INFEASIBLE
-
-
 def test_where_no_device_runs_all_a_placement_is_found_nonetheless() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, np.nan], [np.nan, 2.0]], [(0, 1)])
     solution = solve(problem, Everything(), OPTIONS)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
-from hsdag.runtime.simulator.simulation import simulate, simulate_makespans
+from hsdag.runtime.simulator.simulation import simulate
 from hsdag.runtime.simulator.values import period_s
 from tests.runtime.simulator import reference_simulator
 
@@ -42,20 +42,6 @@ def test_two_equal_ops_side_by_side_each_take_their_factor_as_long(links: Links)
 
 
 @pytest.mark.parametrize("links", SIMULATED)
-def test_the_longer_op_is_slowed_down_only_while_the_other_runs(links: Links) -> None:
-    run = simulate(apart([2.0, 5.0], np.array([[1, 1.5], [2.0, 1]])), [0, 1], Semantics(links=links))
-    assert run.end_s.tolist() == [3.0, 3.0 + (5.0 - 3.0 / 2.0)]
-
-
-@pytest.mark.parametrize("links", SIMULATED)
-@pytest.mark.parametrize("num_devices", [2, 3, 5])
-def test_equal_devices_that_share_one_core_take_as_long_as_one(links: Links, num_devices: int) -> None:
-    slowdown = np.full((num_devices, num_devices), 2.0)
-    run = simulate(apart([1.0] * num_devices, slowdown), np.arange(num_devices), Semantics(links=links))
-    assert run.end_s.tolist() == [float(num_devices)] * num_devices
-
-
-@pytest.mark.parametrize("links", SIMULATED)
 def test_overheads_and_transfers_neither_slow_down_nor_are_slowed_down(links: Links) -> None:
     problem = ScheduleProblem.from_arrays(
         np.array([[1, 1], [1, 1], [6, 6]]),
@@ -69,17 +55,6 @@ def test_overheads_and_transfers_neither_slow_down_nor_are_slowed_down(links: Li
     assert run.end_s.tolist() == [2.0, 2.0 + 5.0 + 8.0 + 1.0, 2.0 + 5.0]
 
 
-@given(st.integers(0, 10**6), st.sampled_from(SIMULATED))
-def test_a_device_that_nothing_runs_on_slows_nothing_down(seed: int, links: Links) -> None:
-    problem, placement, priority = reference_simulator.random_case(seed, 30, 3)
-    slowdown = np.ones((3, 3))
-    slowdown[:, 2] = slowdown[2] = 3.0
-    placement, how = placement % 2, Semantics(links=links)
-    free = simulate(problem, placement, how, priority)
-    contended = simulate(replace(problem, slowdown=slowdown), placement, how, priority)
-    assert np.allclose(contended.end_s, free.end_s, rtol=1e-12, atol=0)
-
-
 def test_factors_of_one_are_as_none() -> None:
     problem, placement, _ = reference_simulator.random_case(1, 40, 3)
     ones = replace(problem, slowdown=np.ones((3, 3)))
@@ -90,17 +65,6 @@ def test_execution_in_turn_is_not_contended() -> None:
     problem, placement, _ = reference_simulator.random_case(3, 40, 3)
     contended, how = replace(problem, slowdown=np.full((3, 3), 4.0)), Semantics(Execution.SEQUENTIAL)
     assert simulate(contended, placement, how).makespan_s == simulate(problem, placement, how).makespan_s
-
-
-def test_larger_factors_take_longer_on_average() -> None:
-    problem, _, _ = reference_simulator.random_case(5, 60, 3)
-    placements = np.random.default_rng(0).integers(0, 3, (50, 60))
-    means_s = [
-        simulate_makespans(replace(problem, slowdown=np.full((3, 3), factor)), placements).mean()
-        for factor in (1.0, 1.2, 1.6, 2.0)
-    ]
-    assert sorted(means_s) == means_s
-    assert means_s[0] < 0.9 * means_s[-1]
 
 
 def test_a_contended_period_ends_when_the_busiest_device_has_done_its_load() -> None:

@@ -40,24 +40,6 @@ def test_a_result_for_two_ops_of_a_device_is_sent_once_at_its_largest_size(links
     assert (run.start_s.tolist(), run.transfer_bytes) == ([0.0, 6.0, 7.0], 5.0)
 
 
-def test_two_results_share_one_channel_but_not_independent_links() -> None:
-    p = ScheduleProblem.from_arrays([[1, 1], [0, 1], [1, 1]], [(0, 2), (1, 2)], output_bytes=3.0,
-                                    link_bandwidth_bytes_per_s=1.0)  # fmt: skip
-    found = [simulate(p, [0, 0, 1], Semantics(links=links)).makespan_s for links in SIMULATED]
-    assert found == [5.0, 8.0, 8.0]  # both results are there at 1, each takes 3, op 2 takes 1
-
-
-@pytest.mark.parametrize("links", SIMULATED)
-def test_an_op_waits_for_its_slowest_input_though_that_began_first(links: Links) -> None:
-    p = ScheduleProblem.from_arrays([[9, 9], [1, 1], [1, 1], [1, 1]], [(0, 3), (1, 2), (2, 3)])
-    assert simulate(p, [0, 1, 1, 1], Semantics(links=links)).start_s.tolist() == [0.0, 0.0, 1.0, 9.0]
-
-
-def test_memory_is_freed_after_the_last_use() -> None:
-    p = ScheduleProblem.from_arrays(np.ones((3, 1)), [(0, 1), (1, 2)], output_bytes=[8, 2, 1], weight_bytes=[1, 1, 1])
-    assert simulate(p, [0, 0, 0]).peak_memory_bytes.tolist() == [13.0]  # 3 of weights, 8 + 2 while op 1 runs
-
-
 @pytest.mark.parametrize("links", SIMULATED)
 def test_ties_go_by_op_index(links: Links) -> None:
     p = ScheduleProblem.from_arrays(np.ones((4, 2)), [], order=np.array([3, 1, 0, 2]))
@@ -87,39 +69,6 @@ def test_a_free_device_takes_the_op_that_the_order_names(links: Links, order: st
 def test_priority_goes_to_the_smallest_rank(links: Links) -> None:
     run = simulate(QUEUE, [0, 1, 1, 0, 0, 0], Semantics(links=links), ranks=[0, 1, 2, 3, 4, 5])
     assert run.start_s[3:].tolist() == [4, 5, 6]
-
-
-@pytest.mark.parametrize("links", SIMULATED)
-def test_an_op_overhead_holds_the_device_but_not_the_readers(links: Links) -> None:
-    p = ScheduleProblem.from_arrays(np.ones((3, 2)), [(0, 1), (0, 2)], op_overhead_s=5.0)
-    run = simulate(p, [0, 0, 1], Semantics(links=links))
-    assert (run.start_s.tolist(), run.makespan_s) == ([0.0, 6.0, 1.0], 7.0)
-
-
-@pytest.mark.parametrize(("links", "start_s"), [("independent", 3.0), ("egress", 11.0), ("channel", 11.0)])
-def test_a_transfer_overhead_holds_the_bus_but_not_the_readers(links: str, start_s: float) -> None:
-    p = ScheduleProblem.from_arrays([[1, 1], [0, 1], [1, 1], [1, 1]], [(1, 2), (0, 3)], output_bytes=2.0,
-                                    link_bandwidth_bytes_per_s=1.0, transfer_overhead_s=7.0)  # fmt: skip
-    run = simulate(p, [0, 0, 1, 1], Semantics(links=Links(links)), ranks=[1, 0, 0, 0])
-    assert run.start_s.tolist() == [0.0, 0.0, 2.0, start_s]  # op 1's result from 0 to 2, then the bus is held until 9
-
-
-@pytest.mark.parametrize("links", SIMULATED)
-def test_what_takes_no_time_is_not_seen_by_devices_that_start_then(links: Links) -> None:
-    p = ScheduleProblem.from_arrays([[0, 0], [1, 1], [1, 1]], [(0, 1)])
-    assert simulate(p, [0, 1, 1], Semantics(links=links)).start_s.tolist() == [0.0, 1.0, 0.0]
-
-
-def test_sequential_execution_pays_a_launch_at_each_change_of_device() -> None:
-    p = ScheduleProblem.from_arrays(np.ones((4, 2)), [(0, 1), (1, 2), (2, 3)], launch_s=[10.0, 20.0])
-    run = simulate(p, [0, 0, 1, 0], Semantics(Execution.SEQUENTIAL))
-    assert run.start_s.tolist() == [10.0, 11.0, 32.0, 43.0]
-
-
-def test_sequential_execution_pays_overheads_before_the_next_op() -> None:
-    p = ScheduleProblem.from_arrays(np.ones((2, 2)), [(0, 1)], link_latency_s=3.0, op_overhead_s=1.0,
-                                    transfer_overhead_s=2.0)  # fmt: skip
-    assert simulate(p, [0, 1], Semantics(Execution.SEQUENTIAL)).start_s.tolist() == [0.0, 7.0]
 
 
 @pytest.mark.parametrize("links", [Links.EGRESS, Links.CHANNEL])

@@ -17,7 +17,7 @@ from hsdag.methods.learned.doppler.decoding import END_LATER, FEATURES, PAPER_FE
 from hsdag.methods.learned.inputs import NUM_PAPER, NUM_WIDE, Inputs, sum_over_path
 from hsdag.methods.learned.networks import Encoder, Mlp, linear, within
 from hsdag.methods.learned.options import REINFORCE, Baseline, Ranges, Reward, TrainingOptions
-from hsdag.runtime.problem.op_features import WAY_TO_END
+from hsdag.runtime.problem.tables import WAY_TO_END
 
 DUAL_OPTIONS = ("width", "layers", "encoder", "wide_features", "mean_of_embeddings", "logit_range", "direct")
 """Options that say what the networks are."""

@@ -140,18 +140,6 @@ def test_the_cut_of_two_devices_equals_brute_force(seed: int) -> None:
     assert best_s - cut.error_s - 1e-12 <= cut.bound_s <= best_s * (1 + 1e-12)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(200))
-def test_two_devices_get_the_best_of_all_simulated_placements_and_its_bound(seed: int) -> None:
-    problem = drawn(seed, 1 + seed % 14)
-    problem = replace(problem, launch_s=(seed % 5) * problem.launch_s)
-    answer, bound_s, _ = search(problem)
-    best_s = simulate_makespans(problem, every_placement(problem), SEQUENTIAL).min()
-    assert simulate_makespans(problem, answer[None], SEQUENTIAL)[0] == pytest.approx(best_s, rel=1e-12)
-    assert bound_s == pytest.approx(best_s, rel=1e-10)
-    assert bound_s <= best_s
-
-
 @given(st.integers(0, 2**32), st.sampled_from(Launches))
 def test_the_cost_of_a_placement_is_the_plain_sum(seed: int, launches: Launches) -> None:
     problem = drawn(seed, 6, 3)
@@ -204,10 +192,6 @@ def test_expansion_is_within_its_bound_and_never_worse_than_a_single_device(
     assert found_s <= min(costs.cost_s(np.full(num_ops, d)) for d in range(3)) + 1e-12
 
 
-def test_the_bound_of_equal_links_is_twice_the_transfers() -> None:
-    assert transfer_factor(BoundaryCosts.of(drawn(0, 4, 3, equal_links=True, launches=False))) == 2.0
-
-
 @settings(max_examples=SOME)
 @given(st.integers(0, 2**32), st.integers(2, 7))
 def test_the_lower_bound_is_below_every_simulated_placement(seed: int, num_ops: int) -> None:
@@ -246,19 +230,6 @@ def test_for_throughput_the_answer_is_no_worse_than_that_of_pipeline(
     answer, _, _ = search(problem, SEQUENTIAL, THROUGHPUT, judged_by)
     found_s, staged_s = period_s(problem, np.stack([answer, staged]), judged_by)
     assert found_s <= staged_s
-
-
-def test_for_throughput_a_chain_is_shared_by_two_equal_devices() -> None:
-    problem = ScheduleProblem.from_arrays(np.ones((6, 2)), [(v, v + 1) for v in range(5)], link_latency_s=0.1)
-    answer, _, _ = search(problem, SEQUENTIAL, THROUGHPUT, Semantics())
-    assert answer.tolist() in ([0, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 0])
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_where_requests_follow_one_another_throughput_is_latency(seed: int) -> None:
-    problem = drawn(seed, 9)
-    answer, _, _ = search(problem, SEQUENTIAL, THROUGHPUT)
-    assert plain_cost_s(problem, answer) == pytest.approx(optimum_s(problem), rel=1e-12)
 
 
 def test_work_conserving_execution_has_no_bound() -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.ir.graph.build import graph_of, read_graph
+from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.coarsen import coarsen, placement_units
 from hsdag.ir.graph.colocation import colocate, floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray, graph_from_edges
@@ -98,13 +97,6 @@ def check(problem: Problem, hetero: HeteroCosts) -> None:
 @given(st.integers(0, 2**32), st.integers(3, 30))
 def test_launches_are_counted_as_hetero_makes_submodels(seed: int, num_ops: int) -> None:
     check(*random_problem(seed, num_ops))
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_launches_of_a_network_are_counted_as_hetero_makes_submodels(seed: int, tiny_bert: Path) -> None:
-    graph = read_graph(tiny_bert)
-    costs = random_costs(graph, 2, np.random.default_rng(seed))
-    check(problem_of_model(graph, costs, chained=True), HeteroCosts.of(graph, costs))
 
 
 @settings(max_examples=SOME)

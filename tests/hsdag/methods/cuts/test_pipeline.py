@@ -168,25 +168,6 @@ def test_more_devices_than_are_ordered_take_their_stages_by_speed() -> None:
     assert (np.bincount(found, minlength=7) * speed).max() == pytest.approx(best_s)
 
 
-def test_a_model_too_large_for_one_gpu_is_spread_over_two_and_balanced() -> None:
-    rng = np.random.default_rng(4)
-    work_s = rng.uniform(1.0, 3.0, 200)
-    weights = rng.uniform(0.5, 1.5, 200)
-    problem = ScheduleProblem.from_arrays(
-        np.stack([work_s, work_s], axis=1),
-        [(v, v + 1) for v in range(199)],
-        output_bytes=0.01,
-        weight_bytes=weights,
-        memory_bytes=0.6 * weights.sum(),
-        link_bandwidth_bytes_per_s=1e9,
-    )
-    device, _ = search(problem)
-    loads = np.bincount(device, work_s)
-    assert (np.bincount(device, weights) <= problem.memory_bytes).all()
-    assert abs(loads[0] - loads[1]) <= work_s.max()
-    assert len(list(itertools.groupby(device))) == 2
-
-
 @settings(max_examples=50)
 @given(st.integers(0, 2**32), st.integers(2, 8), st.integers(2, 3))
 def test_the_answer_is_legal_and_never_worse_than_a_single_device(seed: int, num_ops: int, num_devices: int) -> None:

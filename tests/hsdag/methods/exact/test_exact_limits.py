@@ -148,15 +148,6 @@ def test_a_bound_is_lowered_by_its_tolerance_and_not_above_the_best(
     assert incumbent.lower_bound == Bound(said_s, "a test")
 
 
-def test_a_memory_beyond_64_bits_is_no_limit() -> None:
-    problem = replace(random_problem(5, 7, 2), memory_bytes=np.array([1e20, 1e30]))
-    placer = CpSatPlacer()
-    solution = solve(problem, placer, SolveOptions("cpsat", budget_s=600.0))
-    assert solution.value_s is not None
-    assert solution.value_s >= BruteForce(problem).makespan_s()
-    assert solution.lower_bound_s == pytest.approx(BruteForce(problem).makespan_s())
-
-
 @pytest.mark.parametrize("rule", MemoryRule)
 @pytest.mark.parametrize("scale", [1.0, 2.0**60, 1e25])
 def test_sizes_beyond_64_bits_bind_as_small_ones_do(rule: MemoryRule, scale: float) -> None:
@@ -185,18 +176,6 @@ def test_sizes_beyond_64_bits_bind_where_order_has_no_say(
     solution = solve(problem, placer, SolveOptions("cpsat", objective, 600.0, semantics=semantics))
     assert solution.value_s == pytest.approx(least_s)
     assert solution.status is Status.OPTIMAL
-
-
-def test_a_memory_without_end_binds_nothing_where_order_has_no_say() -> None:
-    problem, most = random_problem(5, 7, 2), np.array([1e20, 1e30])
-    unlimited = replace(problem, memory_bytes=np.full(2, np.inf))
-    rows = [
-        AssignmentModel(
-            Formulation(p, MemoryRule.RUNNING), problem_of(p, LATENCY, SEQUENTIAL), np.asarray
-        ).linear.row_high
-        for p in (replace(problem, memory_bytes=most), unlimited)
-    ]
-    assert rows[0] == rows[1]
 
 
 def test_what_an_op_takes_while_it_runs_keeps_others_off_its_device() -> None:

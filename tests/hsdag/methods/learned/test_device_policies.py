@@ -163,7 +163,7 @@ def test_the_gradient_of_every_part_is_the_numerical_derivative(method: str, pre
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("encoder", ENCODERS)
-@pytest.mark.parametrize("method", ["placeto", "gdp", "doppler", "hsdag"])
+@pytest.mark.parametrize("method", ["gdp", "doppler", "hsdag"])
 def test_a_method_takes_any_encoder_and_learns_through_it(method: str, encoder: str) -> None:
     problem = problem_of(random_problem(3, 14, 3))
     size = {"gdp": {"width": "8", "heads": "2"}, "hsdag": {"hidden": "8"}}

@@ -161,23 +161,6 @@ def test_a_promise_may_fail_where_a_device_would_have_to_idle() -> None:
     assert run.makespan_s == 5 + 1 + 9
 
 
-def test_the_promise_of_a_fork_is_simulated() -> None:
-    problem = ScheduleProblem.from_arrays(
-        [[1.0, 1.0], [4.0, 4.0], [3.0, 3.0], [1.0, 1.0]], [(0, 1), (0, 2), (1, 3), (2, 3)], link_latency_s=0.5
-    )
-    promised = heft_schedule(problem)
-    assert promised.makespan_s == 1 + 4 + 1
-    assert simulate(problem, promised.device, ranks=promised.ranks).makespan_s == promised.makespan_s
-
-
-def test_heft_fills_idle_time_that_greedy_leaves() -> None:
-    # Op 2 waits 5 s for op 0 from the other device; op 3 fits before it.
-    times = [[1.0, np.nan], [np.nan, 1.0], [np.nan, 1.0], [np.nan, 2.0]]
-    problem = ScheduleProblem.from_arrays(times, [(0, 2), (1, 2)], link_latency_s=5.0)
-    assert heft_schedule(problem).makespan_s == 7.0
-    assert heft_schedule(problem).end_s[3] == 3.0
-
-
 def test_a_path_that_no_device_runs_whole_does_not_stop_cpop() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, np.nan], [np.nan, 2.0], [3.0, 3.0]], [(0, 1)], link_latency_s=0.5)
     found = cpop_schedule(problem)
@@ -190,12 +173,6 @@ def test_a_path_that_no_device_runs_whole_does_not_stop_cpop() -> None:
 def test_one_op_one_device_and_no_time_are_scheduled(scheduler: Scheduler, times: list[list[float]]) -> None:
     found = scheduler(ScheduleProblem.from_arrays(times, []))
     assert found.makespan_s == min(times[0])
-
-
-def test_ops_without_time_are_never_placed_before_their_inputs() -> None:
-    problem = ScheduleProblem.from_arrays(np.zeros((4, 2)), [(3, 2), (2, 1), (1, 0)])
-    assert heft_schedule(problem).sequence.tolist() == [3, 2, 1, 0]
-    assert heft_schedule(problem).ranks.tolist() == [3, 2, 1, 0]
 
 
 def test_m_etf_spreads_results_that_etf_piles_up() -> None:

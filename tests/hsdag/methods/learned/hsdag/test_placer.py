@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -127,20 +126,6 @@ def test_where_a_split_wins_it_is_found() -> None:
     recorder = Recorder(inner, 150)
     assert HsdagPlacer(HsdagConfig()).search(problem, recorder).status is Status.TIME_LIMIT
     assert min(recorder.latencies_s) < 0.6 * min(recorder.latencies_s[:2])  # the optimum is a half
-
-
-def test_on_a_small_problem_the_optimum_of_all_placements_is_found() -> None:
-    graph = graph_from_edges(["A", "B", "A", "B", "A", "B"], [(v, v + 1) for v in range(5)])
-    time_s = np.random.default_rng(0).uniform(1.0, 3.0, (6, 2))
-    zero = np.zeros((2, 2))
-    costs = CostModel(time_s, np.full(2, 0.2), zero + 0.1, zero + 1e12, CostSource.ANALYTIC)
-    problem = Problem(CoarseGraph(graph, Partition.identity(6), graph), ("X", "Y"), np.ones((6, 2), dtype=np.bool_))
-    evaluator = in_turn(problem, costs)
-    every = [Plan(np.asarray(p)) for p in itertools.product((0, 1), repeat=6)]
-    optimum = min(score.value for score in evaluator.evaluate(every))
-    result = HsdagPlacer(SMALL).search(problem, evaluator)
-    assert result.plan is not None
-    assert result.score == evaluator.evaluate([result.plan])[0].value == pytest.approx(optimum)
 
 
 def test_costs_that_are_known_go_straight_to_the_logits_by_a_learned_weight() -> None:
