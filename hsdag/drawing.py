@@ -189,8 +189,8 @@ def _add_bars(axes: Axes, bars: Bars, scale_s: float, faces: Sequence[str], edge
 
 
 def shortened(name: str, length: int = 32) -> str:
-    """A name as a label."""
-    return name if len(name) <= length else f"{name[: length - 1]}…"
+    """A name as a label, without its middle where it is long: names tell most at their ends."""
+    return name if len(name) <= length else f"{name[: length // 2]}…{name[-((length - 1) // 2) :]}"
 
 
 def _plain(text: str) -> str:

@@ -43,6 +43,9 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.scoring.recording import Event
 from hsdag.search.options import input_scenarios
 
+ANSWER_LINES = 3
+"""Of the answer of a search: what to run, what it gains, and what could be gained at most."""
+
 LIMIT_S = 20.0
 """Seconds after which no further move is simulated."""
 
@@ -73,9 +76,11 @@ class Case:
     def explained(self, limit_s: float = LIMIT_S) -> Explanation:
         """The explanation, of which simulating all moves may take ``limit_s``."""
         begin_s, problem = time.monotonic(), self.problem
-        named, objective = self.placement.devices_of(problem.units.fine), problem.objective
+        named, objective = self.placement.homes_of(problem.units.fine), problem.objective
         own, notes = self._by_index(named), list[str]()
-        if own is None:
+        if self.placement.shards:
+            notes += self._regions()
+        elif own is None:
             used = " and ".join(dict.fromkeys(named))
             notes.append(f"The placement is on {used}, and the search placed ops on {', '.join(problem.devices)}.")
         elif self.costs is None:
@@ -102,6 +107,7 @@ class Case:
             model=self.placement.model.name,
             executor=self.executor,
             objective=objective.name,
+            answer=self._answer(),
             ops={name: named.count(name) for name in dict.fromkeys((*problem.devices, *named))},
             value=self._prediction(costed),
             gains=gains,
@@ -112,6 +118,22 @@ class Case:
             **known,
         )
         return found.model_copy(update={"elapsed_s": time.monotonic() - begin_s})
+
+    def _regions(self) -> list[str]:
+        """What devices compute together, a sentence for each region; syncs are at its ends."""
+        found = []
+        names = dict(zip(self.problem.units.fine.canonical_names, self.problem.units.fine.op_names, strict=True))
+        for number, region in enumerate(self.placement.shards or (), start=1):
+            total = sum(last - first for first, last in region.shares.values())
+            shares = ", ".join(f"{d} {100 * (last - first) / total:.0f}%" for d, (first, last) in region.shares.items())
+            ops = f"{len(region.ops)} ops from {names[region.ops[0]]} to {names[region.ops[-1]]}"
+            found.append(f"Region {number} divides {ops} by {region.scheme}: {shares}.")
+        return found
+
+    def _answer(self) -> tuple[str, ...]:
+        """What the search said of the placement, where that was its answer."""
+        result = self.result
+        return () if result is None or self.placement != result.placement else result.lines[:ANSWER_LINES]
 
     def _by_index(self, named: list[str]) -> IntArray | None:
         """[N] the device of every op; None where one is on a device that is not placed on."""

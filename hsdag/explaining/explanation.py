@@ -7,6 +7,7 @@ that of latency and throughput being seconds. An ``Explanation`` is the JSON ans
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from pydantic import computed_field
@@ -168,17 +169,27 @@ class Prediction:
         return self.simulated / self.measured
 
 
+CAUSES: dict[str, Callable[[str], str]] = {
+    "launches": lambda _: "Fewer pieces: free launches",
+    "transfers": lambda name: "Less to send: " + (f"a free link from {name}" if name else "free transfers"),
+    "slow-downs": lambda _: "Devices that share less: without slow-downs the placement",
+}
+"""What a user can change of a cost, and the beginning of what that would gain, by the kind of the cost."""
+
+
 class Explanation(Record):
     """Why a placement is as it is.
 
-    ``ops`` counts the ops on each device. ``gains`` are of all units, the largest first; ``num_unmoved`` more could not
-    be simulated in time. ``best_split`` is there where the placement is on a single device, and is the split that came
-    nearest. ``notes`` say what is missing and why. Without costs there are no gains, boundaries, limits and bound.
+    ``answer`` is what the search said of it, ``ops`` counts the ops on each device. ``gains`` are of all units, the
+    largest first; ``num_unmoved`` more could not be simulated in time. ``best_split`` is there where the placement is
+    on a single device, and is the split that came nearest. ``notes`` say what is missing and why. Without costs there
+    are no gains, boundaries, limits and bound.
     """
 
     model: str
     executor: str
     objective: str
+    answer: tuple[str, ...] = ()
     simulated: Literal[True] = True
     ops: dict[str, int]
     value: Prediction
@@ -198,7 +209,7 @@ class Explanation(Record):
     def sentences(self) -> tuple[str, ...]:
         """The whole in plain sentences, the most important first."""
         found = [self._value_sentence(), *self._gain_sentences(), *self._cost_sentences()]
-        return (*filter(None, found), *self._rival_sentences(), self._bound_sentence(), *self.notes)
+        return (*self.answer, *filter(None, found), *self._rival_sentences(), self._bound_sentence(), *self.notes)
 
     def _value_sentence(self) -> str:
         value, where = self.value, " and ".join(f"{count} ops on {name}" for name, count in self.ops.items() if count)
@@ -241,13 +252,20 @@ class Explanation(Record):
                 f"{1e3 * end.load_s:.4g} ms (simulated): the "
                 f"{'chain' if end.path_s >= end.load_s else f'load of {end.device}'} limits the placement."
             )
-        found += [f"{_cause(each)} would gain at most {100 * each.gain:.1f}% (simulated)." for each in self.limits]
-        return found
+        causes = [(CAUSES[each.kind], each) for each in self.limits if each.kind in CAUSES]
+        return found + [
+            f"{cause(each.name)} would gain at most {100 * each.gain:.1f}% (simulated)." for cause, each in causes
+        ]
 
     def _rival_sentences(self) -> list[str]:
         found = []
         if self.best_split is not None:
-            found.append(f"No split won: the nearest one, {self.best_split.name}, {self.best_split.words}.")
+            said = (
+                "No split won: the nearest one"
+                if self.best_split.ratio >= 1
+                else "None was shown to be faster; a split"
+            )
+            found.append(f"{said}, {self.best_split.name}, {self.best_split.words}.")
         if self.next_best is not None and self.next_best != self.best_split:
             rival = self.next_best
             found.append(f"The next best plan, {rival.name}, {rival.words}{self._where(rival)}.")
@@ -267,17 +285,6 @@ class Explanation(Record):
         if self.bound is None:
             return "No lower bound is known: how much better another placement could be is open."
         return (
-            f"No placement takes less than {1e3 * self.bound.value:.4g} ms under these costs (simulated), proven by "
-            f"{self.bound.argument}: at most {100 * self.bound.gap:.1f}% is left to gain."
+            f"No placement takes less than {1.0 - self.bound.gap:.3f} of this one's time under these costs "
+            f"(simulated), proven by {self.bound.argument}: at most {100 * self.bound.gap:.1f}% is left to gain."
         )
-
-
-def _cause(limit: Limit) -> str:
-    """What would make a cost free."""
-    if limit.kind == "work":
-        return f"If {limit.name} took no time for its work, that"
-    if limit.kind == "launches":
-        return "Free launches"
-    if limit.kind == "slow-downs":
-        return "Devices that did not slow each other down"
-    return f"A link from {limit.name} without cost" if limit.name else "Transfers without cost"

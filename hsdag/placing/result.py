@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
-from hsdag.drawing import html_summary
+from hsdag.drawing import html_summary, shortened
 from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.files import first_problem, parse_document, read_text, write_atomically
 from hsdag.ir.placement.placement import Placement, Record, ReferenceName
@@ -209,7 +209,7 @@ class Tally(Record):
         simulated = f", {self.simulated} simulated" if self.simulated else ""
         if not self.failures:
             return f"{_placements(self.tried)} measured{simulated}"
-        known = list(dict.fromkeys(shortened(reason) for reason in self.failures))
+        known = list(dict.fromkeys(shortened(reason, LONGEST_REASON) for reason in self.failures))
         reasons = "; ".join([*known[:SHOWN_REASONS], *["..."] * (len(known) > SHOWN_REASONS)])
         measured = self.tried - self.num_failed
         left = f"{measured} measured" if measured else "none was measured"
@@ -363,56 +363,18 @@ def write_result(result: PlaceResult, path: Path) -> None:
 
 
 def read_result(path: Path) -> PlaceResult:
-    """Read the document, also of version 1. Raises FileFormatError when it is missing, or is none."""
-    document = parse_document(read_text(path), str(path), FORMAT_NAME, (1, FORMAT_VERSION))
+    """Read the document. Raises FileFormatError when it is missing, or is none."""
+    document = parse_document(read_text(path), str(path), FORMAT_NAME, (FORMAT_VERSION,))
     try:
-        return PlaceResult.model_validate(_of_version_1(document) if document["version"] == 1 else document)
-    except (KeyError, TypeError, AttributeError, OptionError) as error:
-        raise FileFormatError(f"{path}: answer: not that of a search, or figures are missing: {error}") from error
+        return PlaceResult.model_validate(document)
+    except OptionError as error:
+        raise FileFormatError(f"{path}: {error}") from error
     except ValidationError as error:
         raise FileFormatError(f"{path}: {first_problem(error)}") from error
 
 
-def _of_version_1(document: Mapping[str, Any]) -> dict[str, Any]:
-    """A document whose answer had the unit in its names, as one of today. Raises KeyError, TypeError."""
-    old = document["answer"]
-    objective = find_objective(str(old["objective"]))
-    rows = [
-        {
-            **{name: row[name] for name in ("name", "runs", "ci95", "rounds", "submodels", "ops")},
-            "median": row[f"median_{objective.suffix}"],
-            "p95": row[f"p95_{objective.suffix}"],
-            "ratio": row["ratio_to_best_single"],
-            "is_answer": row["answer"],
-        }
-        for row in old["rows"]
-    ]
-    same = ("sentence", "failures", "turned_down", "members", "search_s", "interrupted", "warnings", "run_folder")
-    verdict = {"versus": old["reference"], "reason": old["objection"]}
-    verdict |= {name: old[name] for name in ("tolerance", "difference")}
-    tally = {"tried": old["evaluations"], "failures": old["evaluation_failures"]}
-    kept = ("placement", "model_path", "costs", "timeline", "environment", "budget_s", "finished")
-    return {
-        "objective": objective.name,
-        "unit": objective.unit,
-        "value": next((row["median"] for row in rows if row["is_answer"]), None),
-        "rows": rows,
-        "verdict": verdict,
-        "tally": {**tally, "simulated": old["simulated_evaluations"]},
-        "weight_bytes": old["held_bytes"],
-        "samples": document["samples_s"],
-        **{name: old[name] for name in same if name in old},
-        **{name: document[name] for name in kept if name in document},
-    }
-
-
 def _listed(ops: Mapping[str, int]) -> str:
     return " and ".join(device for device, count in ops.items() if count)
-
-
-def shortened(reason: str) -> str:
-    """The beginning of a reason, which may be pages of a plugin's."""
-    return reason if len(reason) <= LONGEST_REASON else f"{reason[:LONGEST_REASON]}..."
 
 
 def _placements(count: int) -> str:

@@ -224,12 +224,21 @@ def op_source(placed: PlacedGraph) -> ColumnDataSource:
         "group": [str(placed.group[v]) if placed.group[v] >= 0 else "none" for v in ops],
         "times": [_times(placed, v) for v in ops],
         "output_bytes": graph.output_bytes[order],
-        "weight_bytes": graph.weight_bytes[order],
+        "weight_bytes": _read_bytes(graph, drawing.is_known)[order],
         "by_device": [colour_of(int(placed.device[v])) for v in ops],
         "by_group": [colour_of(int(placed.group[v])) for v in ops],
         "cost_ms": 1e3 * placed.cost_s[order],
     }
     return ColumnDataSource(columns)
+
+
+def _read_bytes(graph: ComputationGraph, is_known: BoolArray) -> IntArray:
+    """[N] bytes of the weights that each op holds or reads, those of ops before any data at their first reader."""
+    found = graph.weight_bytes.copy()
+    for v in graph.topological_order.tolist():
+        if is_known[v] and len(readers := graph.successors.of(v)):
+            found[readers[0]] += found[v]
+    return found
 
 
 def graph_figure(placed: PlacedGraph, source: ColumnDataSource) -> list[UIElement]:

@@ -35,7 +35,8 @@ MOST_ROWS = 8
 GRAPH_LEAD = (
     "Data flow from left to right; small marks are weights and what else is known before any data. Thick lines go from "
     "device to device. Drag to move, hold Ctrl and turn the wheel to zoom, point at an op for its figures. Beside its "
-    "colour, each device has its own hatch."
+    "colour, each device has its own hatch, and so have ops that several devices compute together. Colours of groups "
+    "repeat: point at an op for its number."
 )
 PROFILE_LEAD = (
     "Measured milliseconds of each op on every device. Ops that a device computes as one share one figure, which "
@@ -178,6 +179,8 @@ def sections_of(run: RunFolder) -> list[Section]:
     found.append(Section("graph", "Graph", GRAPH_LEAD, figures=graph_figure(placed, source)))
     if timelines := timelines_of(run):
         lead = "One inference, on one time axis: a row for each device, and below for each link. Colours are op types."
+        if scenarios := run.record.data_shapes:
+            lead += f" The measured one is of the first of {len(scenarios)} scenarios, {scenarios[0]}."
         found.append(Section("timelines", "Timelines", lead, figures=timeline_figures(timelines)))
     if figures := progress_figures(run.events, members, objective):
         lead = "Every placement that was measured, when it was, and the best so far"

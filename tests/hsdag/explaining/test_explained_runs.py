@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 
 import hsdag
+from hsdag import explain
 from hsdag.cli.app import run
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.placement.placement import Placement
+from hsdag.placing.by_hand import divide
 from hsdag.placing.result import PlaceResult
 
 pytestmark = pytest.mark.usefixtures("short_comparisons")
@@ -86,3 +88,16 @@ def test_a_placement_without_a_run_or_a_model_is_a_users_error(kept: Path, split
     split.save(tmp_path / "alone.json")
     with pytest.raises(SearchError, match="no run folder"):
         hsdag.explain(tmp_path / "alone.json")
+
+
+def test_a_divided_model_is_explained_region_by_region(tiny_resnet: Path, kept_search: PlaceResult) -> None:
+    _, placement = divide(tiny_resnet, None, 2, "0.75,0.25", ["rows"], {})
+    found = explain(placement, run=kept_search.run_folder)
+    text = " ".join(found.sentences)
+    assert text.count(" divides ") == len(placement.shards or ())
+    assert "by rows: CPU_0 75%, CPU_1 25%." in text
+    assert sum(found.ops.values()) == read_graph(tiny_resnet).num_ops
+
+
+def test_the_answer_is_explained_with_the_words_of_the_search(kept_search: PlaceResult) -> None:
+    assert explain(kept_search).sentences[:2] == kept_search.lines[:2]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 
 from hsdag.explaining.explanation import (
@@ -47,7 +49,8 @@ def test_simulated_figures_are_called_so_and_measured_ones_have_their_interval()
     text = said(FOUND)
     assert "3 ops on A and 2 ops on B: 10 ms measured; 9 ms simulated, 0.90 of what was measured." in text
     assert "would take 3 ms longer, 33.3% (simulated)" in text
-    assert "Transfers without cost would gain at most 20.0% (simulated)" in text
+    assert "Less to send: free transfers would gain at most 20.0% (simulated)" in text
+    assert "no time for its work" not in text
     assert "placement 2, takes 1.250 times as long (measured, 95% interval 1.200 to 1.300); 2 ops differ: conv" in text
     assert all("simulated" in line for line in FOUND.sentences if "would" in line)
 
@@ -63,6 +66,9 @@ def test_where_no_split_won_the_nearest_one_is_named_with_what_it_loses() -> Non
     assert "No split won: the nearest one, placement 1, takes 1.070 times as long" in text
     assert "without an interval" in text
     assert "next best" not in text
+    near = dataclasses.replace(split, ratio=0.8)
+    text = said(FOUND.model_copy(update={"ops": {"A": 5, "B": 0}, "best_split": near, "next_best": near}))
+    assert "None was shown to be faster; a split, placement 1, takes 0.800 times as long" in text
 
 
 def test_a_move_that_the_costs_would_rather_have_is_no_gain() -> None:
