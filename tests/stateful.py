@@ -14,7 +14,8 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph
-from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
+from hsdag.ir.placement.placement import ExecutorName, Placement
+from tests.placements import by_hand
 
 EXACT = {"INFERENCE_PRECISION_HINT": "f32", "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 """With these properties a CPU computes the same however a model is cut."""
@@ -72,12 +73,4 @@ def placement_of(
 ) -> Placement:
     """A placement by the device [N] of each op."""
     graph = graph_of(model)
-    return Placement(
-        model=ModelRecord.of(graph),
-        devices=list(specs),
-        affinity={name: specs[d].name for name, d in zip(graph.canonical_names, devices, strict=True)},
-        method="test",
-        seed=0,
-        objective="latency",
-        executor=executor,
-    )
+    return by_hand(graph, specs, [specs[d].name for d in devices], executor=executor)

@@ -10,9 +10,10 @@ import numpy as np
 import openvino as ov
 import pytest
 
-from hsdag.ir.graph.build import fingerprint, graph_of
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.reader import load_model
-from hsdag.ir.placement.placement import Placement
+from tests.placements import halves
 
 BLOCKED = """
 import sys
@@ -37,20 +38,10 @@ def run_without(blocked: set[str], code: str, *arguments: object) -> str:
 def placed(tiny_resnet: Path, tmp_path: Path) -> Path:
     """A placement of tiny_resnet over two devices, the second one from the middle on."""
     graph = graph_of(load_model(tiny_resnet))
-    names, half = graph.canonical_names, graph.num_ops // 2
     properties = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}
-    placement = Placement.model_validate(
-        {
-            "model": {"name": "tiny_resnet", "fingerprint": fingerprint(graph)},
-            "devices": [{"name": name, "plugin": "CPU", "properties": properties} for name in ("ONE", "TWO")],
-            "affinity": {op: "ONE" if graph.position[v] < half else "TWO" for v, op in enumerate(names)},
-            "names": dict(zip(names, graph.op_names, strict=True)),
-            "method": "best-device",
-            "seed": 0,
-            "objective": "latency",
-            "executor": "work-conserving",
-        }
-    )
+    names = dict(zip(graph.canonical_names, graph.op_names, strict=True))
+    devices = [DeviceSpec(name, "CPU", properties) for name in ("ONE", "TWO")]
+    placement = halves(graph, devices, executor="work-conserving", names=names)
     placement.save(tmp_path / "placement.json")
     return tmp_path / "placement.json"
 

@@ -12,13 +12,15 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from openvino import opset13 as op
 
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import parse_devices
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
-from hsdag.ir.placement.placement import ModelRecord, Placement
+from hsdag.ir.placement.placement import Placement
+from tests.placements import by_hand
 
-DEVICES = ("FAST=CPU[INFERENCE_NUM_THREADS=2]", "SLOW=CPU[INFERENCE_NUM_THREADS=1]")
+SINGLE = "INFERENCE_PRECISION_HINT=f32"
+DEVICES = (f"FAST=CPU[INFERENCE_NUM_THREADS=2;{SINGLE}]", f"SLOW=CPU[INFERENCE_NUM_THREADS=1;{SINGLE}]")
 
 
 @pytest.fixture(scope="session")
@@ -36,24 +38,8 @@ def place() -> Callable[[ov.Model, Callable[[int], str]], Placement]:
     def place_sets(model: ov.Model, device_of_set: Callable[[int], str]) -> Placement:
         graph = graph_of(model.clone())
         sets = colocate(graph).sets.labels.tolist()
-        specs = [DeviceSpec.parse(text) for text in DEVICES]
-        return Placement(
-            model=ModelRecord.of(graph),
-            devices=[
-                DeviceSpec(
-                    name=spec.name,
-                    plugin=spec.plugin,
-                    properties={**spec.properties, "INFERENCE_PRECISION_HINT": "f32"},
-                )
-                for spec in specs
-            ],
-            affinity={name: device_of_set(s) for name, s in zip(graph.canonical_names, sets, strict=True)},
-            names=dict(zip(graph.canonical_names, graph.op_names, strict=True)),
-            method="test",
-            seed=0,
-            objective="latency",
-            executor="hetero",
-        )
+        names = dict(zip(graph.canonical_names, graph.op_names, strict=True))
+        return by_hand(graph, parse_devices(",".join(DEVICES)), [device_of_set(s) for s in sets], names=names)
 
     return place_sets
 

@@ -10,12 +10,13 @@ import pytest
 import hsdag
 from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.graph.build import read_graph
-from hsdag.ir.placement.placement import ModelRecord, Placement
+from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.machine.devices import make_core, resolve_devices
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import Probe, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.probes import handing_over, probe
 from hsdag.runtime.measuring.worker import Worker
+from tests.placements import by_hand
 from tests.software_gpu.conftest import GPUS
 
 F32 = "INFERENCE_PRECISION_HINT=f32"
@@ -26,16 +27,8 @@ DEVICES = f"A=GPU.0[{F32}],B=GPU.1[{F32}],CPU"
 def split(tiny_resnet: Path) -> Placement:
     """The first half of tiny_resnet on A, the second on B; C is described but not used."""
     graph = read_graph(tiny_resnet)
-    names = graph.canonical_names
-    return Placement(
-        model=ModelRecord.of(graph),
-        devices=list(parse_devices(DEVICES)),
-        affinity={name: "AB"[2 * k // len(names)] for k, name in enumerate(names)},
-        method="by hand",
-        seed=0,
-        objective="latency",
-        executor="hetero",
-    )
+    devices = parse_devices(DEVICES)
+    return by_hand(graph, devices, ["AB"[2 * k // graph.num_ops] for k in range(graph.num_ops)])
 
 
 def test_bench_takes_gpus_by_the_names_of_a_placement_and_tells_what_they_hold(

@@ -15,7 +15,8 @@ from hsdag.cli.app import run
 from hsdag.ir.device import parse_devices
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import read_graph
-from hsdag.ir.placement.placement import ModelRecord, Placement
+from hsdag.ir.placement.placement import Placement
+from tests.placements import by_hand
 
 PARTS = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1],C=CPU[INFERENCE_NUM_THREADS=2]"
 
@@ -30,15 +31,7 @@ def answer(capsys: pytest.CaptureFixture[str], *arguments: Any) -> dict[str, Any
 def on_a(tiny_resnet: Path) -> Placement:
     """All of tiny_resnet on A, with B and C described but not used."""
     graph = read_graph(tiny_resnet)
-    return Placement(
-        model=ModelRecord.of(graph),
-        devices=list(parse_devices(PARTS)),
-        affinity=dict.fromkeys(graph.canonical_names, "A"),
-        method="by hand",
-        seed=0,
-        objective="latency",
-        executor="hetero",
-    )
+    return by_hand(graph, parse_devices(PARTS), ["A"] * graph.num_ops)
 
 
 @pytest.mark.slow

@@ -15,14 +15,14 @@ from hsdag.benchmarking.profile import ProfileResult, heaviest_ops, random_place
 from hsdag.cli.app import run
 from hsdag.cli.profile import show_profile
 from hsdag.ir.device import DeviceSpec, parse_devices
-from hsdag.ir.graph.build import fingerprint, read_graph
+from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.ir.placement.placement import ModelRecord, Placement
 from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.problem.cost_model import CostSource
 from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.runtime.problem.units import problem_of
+from tests.placements import halves
 
 pytestmark = pytest.mark.usefixtures("short_comparisons")
 
@@ -170,18 +170,8 @@ def test_random_placements_are_legal_and_both_contiguous_and_not(costs: Path) ->
 def test_a_measured_trace_holds_the_ops_of_every_device_and_says_measured(
     tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    graph, parts = read_graph(tiny_resnet), "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]"
-    units = placement_units(graph)
-    devices = ["AB"[int(u >= units.graph.num_ops // 2)] for u in units.partition.labels.tolist()]
-    placement = Placement(
-        model=ModelRecord(name="tiny", fingerprint=fingerprint(graph)),
-        devices=list(parse_devices(parts)),
-        affinity=dict(zip(graph.canonical_names, devices, strict=True)),
-        method="by hand",
-        seed=0,
-        objective="latency",
-        executor="hetero",
-    )
+    graph = read_graph(tiny_resnet)
+    placement = halves(graph, parse_devices("A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]"))
     placement.save(tmp_path / "p.json")
     answer(capsys, "bench", tiny_resnet, "-p", tmp_path / "p.json", "--time", "0.3s", "--trace", tmp_path / "t.json")
     document = json.loads((tmp_path / "t.json").read_text())

@@ -10,7 +10,8 @@ import pytest
 from hsdag.cli.app import run
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import read_graph
-from hsdag.ir.placement.placement import ModelRecord, Placement
+from hsdag.ir.placement.placement import Placement
+from tests.placements import by_hand
 
 pytestmark = pytest.mark.usefixtures("short_comparisons")
 
@@ -28,16 +29,7 @@ def test_a_placement_is_loaded_once(
 ) -> None:
     path = tmp_path / "p.json"
     graph = read_graph(tiny_resnet)
-    devices, affinity = [DeviceSpec(name="CPU", plugin="CPU")], dict.fromkeys(graph.canonical_names, "CPU")
-    Placement(
-        model=ModelRecord.of(graph),
-        devices=devices,
-        affinity=affinity,
-        method="by hand",
-        seed=0,
-        objective="latency",
-        executor="hetero",
-    ).save(path)
+    by_hand(graph, [DeviceSpec("CPU", "CPU")], ["CPU"] * graph.num_ops).save(path)
     load, loaded = Placement.load, list[object]()
 
     def counted(given: Path) -> Placement:

@@ -11,10 +11,12 @@ import openvino as ov
 import pytest
 from openvino import opset13
 
-from hsdag.ir.graph.build import fingerprint, read_graph
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.graph.build import read_graph
 from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.problem.problem_file import write_problem
 from tests.hsdag.methods.exact.exact_reference import random_problem
+from tests.placements import by_hand
 
 Complains = Callable[..., str]
 BOTH = ("place", "bench")
@@ -23,17 +25,7 @@ TWO = "place DYNAMIC --data-shape 1,8 --devices A=CPU[INFERENCE_NUM_THREADS=1],B
 
 def placement_for(model: Path, device: str = "CPU", plugin: str = "CPU", executor: str = "hetero") -> Placement:
     graph = read_graph(model)
-    return Placement.model_validate(
-        {
-            "model": {"name": model.stem, "fingerprint": fingerprint(graph)},
-            "devices": [{"name": device, "plugin": plugin, "properties": {}}],
-            "affinity": dict.fromkeys(graph.canonical_names, device),
-            "method": "best-device",
-            "seed": 0,
-            "objective": "latency",
-            "executor": executor,
-        }
-    )
+    return by_hand(graph, [DeviceSpec(device, plugin)], [device] * graph.num_ops, executor=executor)
 
 
 @pytest.fixture(scope="module")

@@ -19,10 +19,10 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.reader import load_model
-from hsdag.ir.placement.placement import ModelRecord
 from hsdag.placing.place import run_place
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.search.options import PlaceOptions
+from tests.placements import by_hand
 
 QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
 pytestmark = pytest.mark.usefixtures("short_comparisons")
@@ -136,15 +136,7 @@ def test_the_placement_that_serves_takes_part_and_stays_where_nothing_is_faster(
     graph = read_graph(tiny_resnet)
     units = placement_units(graph).partition.labels
     device = np.where(units < units.max() // 2, "A", "B").tolist()
-    start = hsdag.Placement(
-        model=ModelRecord.of(graph),
-        devices=list(parse_devices(specs)),
-        affinity=dict(zip(graph.canonical_names, device, strict=True)),
-        method="by hand",
-        seed=7,
-        objective="latency",
-        executor="hetero",
-    )
+    start = by_hand(graph, parse_devices(specs), device, seed=7)
     start.save(tmp_path / "start.json")
     found = run_place(
         tiny_resnet,

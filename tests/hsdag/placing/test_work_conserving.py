@@ -14,8 +14,8 @@ from openvino import opset13
 
 import hsdag
 from hsdag.cli.app import run
-from hsdag.ir.graph.build import fingerprint, read_graph
-from hsdag.ir.graph.coarsen import placement_units
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.placement.placement import Placement
 from hsdag.ir.processes import CandidateFailed, Request, WorkerClient
@@ -33,6 +33,7 @@ from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.plan import Plan
 from hsdag.search.options import PlaceOptions
+from tests.placements import halves
 
 QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
 pytestmark = pytest.mark.usefixtures("short_comparisons")
@@ -43,20 +44,8 @@ ONE = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32", "ENABLE_
 def split(tiny_resnet: Path) -> Placement:
     """A placement file's content for the work-conserving executor: half of tiny_resnet on either of two devices."""
     graph = read_graph(tiny_resnet)
-    units = placement_units(graph)
-    late = units.partition.labels >= units.graph.num_ops // 2
-    devices = [f"CPU_{'AB'[int(second)]}" for second in late]
-    return Placement.model_validate(
-        {
-            "model": {"name": "tiny_resnet", "fingerprint": fingerprint(graph)},
-            "devices": [{"name": name, "plugin": "CPU", "properties": ONE} for name in ("CPU_A", "CPU_B")],
-            "affinity": dict(zip(graph.canonical_names, devices, strict=True)),
-            "method": "heft",
-            "seed": 0,
-            "objective": "latency",
-            "executor": "work-conserving",
-        }
-    )
+    devices = [DeviceSpec(name, "CPU", ONE) for name in ("CPU_A", "CPU_B")]
+    return halves(graph, devices, executor="work-conserving")
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
-from hsdag.ir.placement.placement import ModelRecord, Placement
+from hsdag.ir.placement.placement import Placement
+from tests.placements import by_hand
 
 Arrays = list[NDArray[Any]]
 
@@ -41,16 +42,9 @@ def placed(
     for v in np.flatnonzero(~colocation.floating).tolist():
         first.setdefault(sets[v], graph.op_names[v])
     device = {s: chosen[device_of(name, s) % len(chosen)].name for s, name in first.items()}
-    return Placement(
-        model=ModelRecord.of(graph),
-        devices=list(chosen),
-        affinity={name: device.get(s, chosen[0].name) for name, s in zip(graph.canonical_names, sets, strict=True)},
-        method="test",
-        seed=0,
-        objective="latency",
-        executor="work-conserving",
-        priority={graph.canonical_names[graph.index_of[name]]: rank for name, rank in (priority or {}).items()} or None,
-    )
+    ranks = {graph.canonical_names[graph.index_of[name]]: rank for name, rank in (priority or {}).items()} or None
+    names = [device.get(s, chosen[0].name) for s in sets]
+    return by_hand(graph, chosen, names, executor="work-conserving", priority=ranks)
 
 
 def alternating(model: ov.Model) -> Placement:
