@@ -62,6 +62,10 @@ def test_defaults_and_nulls_mean_what_the_format_says() -> None:
     assert problem.link_bandwidth_bytes_per_s[1, 0] == np.inf
     assert problem.op_overhead_s == 0.125
     assert problem.launch_s.tolist() == [0.5, 0.0]
+    labels = problem.labels
+    assert (labels.types, labels.colocate) == (("MatMul", "Relu", "Relu"), ("s", "", "s"))
+    assert (labels.meta_ops, labels.roles) == (("", "m", ""), ("", "shard", ""))
+    assert labels.expressions == ("", "", "relu(a)")
 
 
 def test_a_problem_may_say_where_its_figures_come_from() -> None:
