@@ -97,7 +97,6 @@ class RunState:
         self._program = program
         self._resident = residents.storages.keys()
         self._values = list(residents.values)
-        self._is_own = [x is None for x in residents.values]
         self._left = list(program.uses)
         self._is_over = False
         self._lock = threading.Lock()
@@ -125,7 +124,7 @@ class RunState:
         with self._lock:
             for buffer in self.works[task].reads:
                 left[buffer] -= 1
-                if not left[buffer] and self._is_own[buffer]:
+                if not left[buffer]:
                     self._values[buffer] = None
 
     def own_outputs(self) -> dict[str, Tensor]:

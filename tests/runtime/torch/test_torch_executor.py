@@ -121,6 +121,13 @@ def test_a_tensor_is_dropped_after_its_last_use() -> None:
     assert max(alive) == 1
 
 
+def test_a_constant_that_cannot_be_put_on_its_device_is_named_with_it() -> None:
+    nodes = (fed(), TorchNode("weights", constants=(torch.ones(2, device="meta"),)), op("a", 0, 1))
+    program = build_program(TorchGraph("g", nodes, {"y": (2, 0)}), [0] * 3, logical_devices(1))
+    with pytest.raises(ExecutionError, match=r"constant 'weights' on device d0: Cannot copy [^\n]+$"):
+        TorchExecutor(program)
+
+
 def raises(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
     raise ValueError("no such luck\nand more")
 
