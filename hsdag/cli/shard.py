@@ -27,6 +27,9 @@ def shard(
         list[str] | None,
         Option("--scheme", help="rows, hidden, heads, channels or columns. Repeatable. Default: all."),
     ] = None,
+    problem: Annotated[
+        bool, Option("--problem", help="Profile the devices, and write the divided model as a problem for solve.")
+    ] = False,
     shape: Shape = None,
     as_json: Json = False,
 ) -> None:
@@ -34,14 +37,21 @@ def shard(
     from hsdag.exports.base import export_placement
     from hsdag.ir.errors import OptionError
     from hsdag.ir.graph.reader import input_shapes
-    from hsdag.placing.by_hand import ShardResult, divide
+    from hsdag.placing.by_hand import ShardResult, divide, sharded_problem
+    from hsdag.runtime.problem.problem_file import write_problem
 
     formats = {".json": "json", ".xml": "ir"}
     if output.suffix not in formats:
         raise OptionError(f"--output {output} ends in neither .json (a placement) nor .xml (the divided model)")
+    if problem and output.suffix != ".json":
+        raise OptionError(f"--output {output} does not end in .json: --problem writes a problem file")
     check_files([output], model_files(model))
     loaded, placement = divide(model, devices, partition_cpu, shares, scheme or (), input_shapes(shape))
-    files = export_placement(placement, formats[output.suffix], output, loaded)
+    if problem:
+        write_problem(sharded_problem(model, loaded, placement, input_shapes(shape)), output)
+        files = [output]
+    else:
+        files = export_placement(placement, formats[output.suffix], output, loaded)
     result = ShardResult(files=tuple(files), regions=placement.shards or ())
     if as_json:
         print_json(result.model_dump(mode="json"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -11,14 +12,19 @@ import openvino as ov
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.reader import Shapes, load_model
 from hsdag.ir.placement.placement import ModelRecord, Placement, Record, ShardRecord
-from hsdag.ir.shards.placed import sharded_fields
+from hsdag.ir.shards.placed import regions_of, sharded_fields
 from hsdag.ir.shards.regions import Scheme
-from hsdag.ir.shards.rewrite import shapes_of
+from hsdag.ir.shards.rewrite import MARK, shapes_of, shard
 from hsdag.methods.sharding import SCHEMES, ShardChooser, ShardCosts
+from hsdag.placing.session import Session
+from hsdag.runtime.costs.shard_costs import sharded_costs
+from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor.merging import CutCosts
-from hsdag.runtime.machine.devices import resolve_devices
+from hsdag.runtime.machine.devices import DeviceSet, resolve_devices
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 
 class ShardResult(Record):
@@ -62,6 +68,30 @@ def divide(
         executor="work-conserving",
     )
     return model, placement
+
+
+def sharded_problem(path: Path, model: ov.Model, placement: Placement, shapes: Shapes) -> ScheduleProblem:
+    """The problem of placing a divided model's ops anew, with costs from a profile of the whole model.
+
+    Shards name the op that they are of as their meta-op; what sums or joins them is a reduction of it. Raises
+    DeviceError where a device cannot be profiled.
+    """
+    names = [spec.name for spec in placement.devices]
+    with Session(path, DeviceSet(tuple(placement.devices), ()), shapes=shapes, executor="work-conserving") as session:
+        profile = session.profile(side_by_side=True)
+    graph = graph_of(model)
+    found = shard(model, graph, *regions_of(placement, graph), names)
+    costs = WorkConservingCosts.of(graph, profile.costs())
+    times_s = sharded_costs(costs, found).table.op_s
+    problem = ScheduleProblem.from_graph(found.graph, replace(costs.costs, time_s=times_s), names, profile.memory_bytes)
+    known, meta_ops, roles = known_ops(found.graph), [], []
+    for v, name in enumerate(found.graph.op_names):
+        is_part = MARK in name and not known[v]
+        meta_ops.append(name.rpartition(MARK)[0] if is_part else "")
+        roles.append(("shard" if found.origin[v] >= 0 else "reduce") if is_part else "")
+    labels = replace(problem.labels, meta_ops=tuple(meta_ops), roles=tuple(roles))
+    record = ModelRecord.of(found.graph, f"{path.stem}-sharded")
+    return replace(problem, labels=labels, model=record, devices=tuple(placement.devices))
 
 
 def _schemes(names: Sequence[str]) -> tuple[Scheme, ...]:

@@ -56,7 +56,7 @@ class ShardProposals:
         shapes = shapes_of(_model(self.session), self.session.graph)[1]
         found = propose(shapes, shard_costs(self.costs), self.pins, prices)
         fitting = [each for each in found if self._fits(each)]
-        simulated = [replace(each, predicted_s=self._simulated_s(each)) for each in fitting]
+        simulated = [replace(each, predicted_s=self.simulated_s(each)) for each in fitting]
         return sorted((each for each in simulated if each.predicted_s < self.whole_s), key=lambda s: s.predicted_s)
 
     def choosers(self) -> tuple[ShardChooser, ShardChooser]:
@@ -94,14 +94,15 @@ class ShardProposals:
         scale = self.whole_s / min(taken_s["trial 0"])
         seen = {id(each): min(taken_s[key]) * scale for key, each in opened.items() if each is not None}
         self.factors = fitted_factors(
-            self.costs, [self._sharded(p) for p in proposals if id(p) in seen], [*seen.values()]
+            self.costs, [self.sharded(p) for p in proposals if id(p) in seen], [*seen.values()]
         )
         better = self.proposed([self.factors.boundary / self.factors.work])
-        known = [replace(each, predicted_s=seen.get(id(each), self._simulated_s(each))) for each in proposals]
+        known = [replace(each, predicted_s=seen.get(id(each), self.simulated_s(each))) for each in proposals]
         new = [each for each in better if each.regions not in [old.regions for old in proposals]]
         return sorted((each for each in [*known, *new] if each.predicted_s < self.whole_s), key=lambda s: s.predicted_s)
 
-    def _sharded(self, sharding: Sharding) -> ShardedGraph:
+    def sharded(self, sharding: Sharding) -> ShardedGraph:
+        """The graph of the model divided so."""
         found = next((made for each, made in self._made if each.regions == sharding.regions), None)
         if found is None:
             names, model = [spec.name for spec in self.session.devices.placed], _model(self.session)
@@ -109,13 +110,14 @@ class ShardProposals:
             self._made.append((sharding, found))
         return found
 
-    def _simulated_s(self, sharding: Sharding) -> float:
-        found = self._sharded(sharding)
+    def simulated_s(self, sharding: Sharding) -> float:
+        """Seconds of an inference as the executor runs it, by what was measured so far."""
+        found = self.sharded(sharding)
         return simulated_s(sharded_costs(self.costs, found, self.factors), found.devices)
 
     def _fits(self, sharding: Sharding) -> bool:
         """Whether every device has the memory for its weights."""
-        held = _held_bytes(self.session, self._sharded(sharding))
+        held = _held_bytes(self.session, self.sharded(sharding))
         return all(held[name] <= limit for name, limit in self.limits.items() if name in held)
 
 

@@ -33,6 +33,7 @@ from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.pins import Pin
+from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.search.driver import Watcher
 from hsdag.search.options import PlaceOptions
 
@@ -130,6 +131,17 @@ def test_a_model_is_divided_by_hand_into_a_placement_that_is_benchmarked_and_exp
         hsdag.export(out, format_, tmp_path / name, tiny_bert)
     assert Placement.from_model(ov.Core().read_model(tmp_path / "d.xml")).version == 2
     assert "@B" in (tmp_path / "d.csv").read_text()
+
+
+def test_a_divided_model_is_a_problem_whose_shards_name_their_op(tiny_bert: Path, tmp_path: Path) -> None:
+    out = tmp_path / "problem.json"
+    assert run(["shard", str(tiny_bert), "--devices", DEVICES, "--problem", "-o", str(out)]) == 0
+    problem = read_problem(out)
+    parts = {v: name for v, name in enumerate(problem.labels.meta_ops) if problem.labels.roles[v] == "shard"}
+    twice = [name for name in parts.values() if list(parts.values()).count(name) == 2]
+    assert twice
+    assert set(problem.labels.roles) == {"shard", "reduce", ""}
+    assert run(["solve", str(out), "--method", "enumerative"]) == 0
 
 
 def test_shares_are_those_that_were_given(tiny_bert: Path) -> None:
