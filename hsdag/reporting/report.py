@@ -76,21 +76,21 @@ class Advice(NamedTuple):
 def advice_of(run: RunFolder) -> tuple[Advice, ...]:
     """How to deploy the answer, or the command that goes on with the search."""
     placement, result, arguments = run.placement, run.result, run.record.arguments
-    model = run.record.model_path or (result and result.model_path) or "MODEL"
+    model = run.record.model_path or (None if result is None else result.model_path)
 
     def command(*more: str) -> str | None:
-        return None if arguments is None else shlex.join(["hsdag", "place", model, *arguments, *more])
+        return None if arguments is None or model is None else shlex.join(["hsdag", "place", model, *arguments, *more])
 
     if placement is None or result is None or result.interrupted:
-        text = "The search can go on where it stopped"
-        if arguments is None:
+        text, words = "The search can go on where it stopped", command("--resume", "--run", str(run.path))
+        if words is None:
             return (Advice(f"{text}: begin it again as before, with resume and its run folder, {run.path}."),)
-        return (Advice(f"{text}.", command("--resume", "--run", str(run.path))),)
+        return (Advice(f"{text}.", words),)
     used = sorted(placement.used_devices)
     if len(used) == 1:
         text = f"Run the model on {used[0]} as it is; there is nothing to install. A longer search may find more."
         return (Advice(text, command("--budget", f"{4 * result.budget_s:.0f}s")),)
-    beside = result.placement_file or str(run.path.with_suffix(".json"))
+    beside, model = result.placement_file or str(run.path.with_suffix(".json")), model or "model.xml"
     again = shlex.join(["hsdag", "bench", model, "--placement", beside])
     check = Advice("See on the machine that will serve whether it is as fast there:", again)
     if placement.executor == "cuda":

@@ -21,6 +21,8 @@ from hsdag.ir.graph.model_guard import GUARD
 Shapes = Mapping[str, tuple[int, ...]]
 """Fixed shape per input name; the empty name means the only input."""
 
+LIKELY_SIZE = 64
+
 InputShapes = str | Mapping[str, tuple[int, ...]] | None
 """Input shapes by name, or as ``--shape`` takes them."""
 
@@ -246,9 +248,21 @@ def fix_shapes(model: ov.Model, shapes: Shapes, spare: Shapes | None = None, *, 
     left = {input_name(port): port.get_partial_shape() for port in model.inputs if port.get_partial_shape().is_dynamic}
     if left and not dynamic:
         listed = ", ".join(f"{name} {shape}" for name, shape in left.items())
-        option = ",".join(f"{name}[...]" for name in left)
-        advice = f"fix them with --shape '{option}', or leave them and give shapes of typical data with --data-shape"
+        option = ",".join(example_shape(port) for port in model.inputs if input_name(port) in left)
+        advice = f"fix them, such as --shape '{option}', or leave them and give typical shapes with --data-shape"
         raise ModelError(f"the model has inputs of dynamic shapes ({listed}): {advice}")
+
+
+def example_shape(port: Any) -> str:
+    """An input with sizes that it may have, as ``--shape`` takes it: of open ones the first is 1, others are 64."""
+    shape = port.get_partial_shape()
+    if shape.rank.is_dynamic:
+        return f"{input_name(port)}[1,{LIKELY_SIZE}]"
+    sizes = []
+    for axis, size in enumerate(shape):
+        most = LIKELY_SIZE if size.get_max_length() < 0 else size.get_max_length()
+        sizes.append(max(min(1 if axis == 0 else LIKELY_SIZE, most), size.get_min_length()))
+    return f"{input_name(port)}[{','.join(map(str, sizes))}]"
 
 
 def input_name(port: Any) -> str:

@@ -100,6 +100,8 @@ class Example(RunFolder):
         self, events: list[Event], profile: ModelProfile | None, result: PlaceResult | None, executor: str = "hetero"
     ) -> None:
         super().__init__(Path(f"{EVIL}.run"), RECORD.model_copy(update={"executor": executor}))
+        if result is not None:
+            result = result.model_copy(update={"placement": result.placement.model_copy(update={"executor": executor})})
         vars(self).update(graph=GRAPH, profile=profile, result=result)
         self._events = events
 

@@ -1,0 +1,64 @@
+"""Every command that hsdag advises works when it is pasted."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13
+
+from hsdag.cli.app import run
+from hsdag.diagnosis.examination import examine
+from hsdag.placing.run_folder import RunFolder
+from hsdag.reporting.report import advice_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_comparisons")]
+WORDS = ("--partition-cpu", "2", "--budget", "12s", "--max-evaluations", "3", "--method", "mincut")
+
+
+@pytest.fixture
+def odd(tmp_path: Path) -> Path:
+    """A model with an input of open sizes, in a folder with a blank in its name."""
+    x = opset13.parameter(ov.PartialShape([-1, 16]), np.float32, name="x")
+    y = opset13.relu(opset13.matmul(x, np.ones((16, 16), np.float32), False, False))
+    (tmp_path / "a folder").mkdir()
+    path = tmp_path / "a folder" / "model.xml"
+    ov.save_model(ov.Model([opset13.result(y)], [x], "odd"), path)
+    return path
+
+
+def ran(command: str) -> bool:
+    tool, *words = shlex.split(command)
+    assert tool == "hsdag"
+    return run(words) == 0
+
+
+def test_what_place_and_its_report_advise_runs(odd: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["place", str(odd), *WORDS, "--shape", "x[4,16]"]) == 0
+    advised = capsys.readouterr().out.splitlines()[-1]
+    assert ran(advised.removeprefix("Next: "))
+    kept = RunFolder.load(odd.with_suffix(".placement.run"))
+    codes = [each.code for each in advice_of(kept) if each.code is not None and each.code.startswith("hsdag ")]
+    assert codes
+    for code in codes:
+        assert "--shape" in code or "--placement" in code
+        assert ran(code.replace("--budget 48s", "--budget 12s"))
+
+
+def test_what_a_search_that_was_killed_advises_runs(odd: Path) -> None:
+    assert run(["place", str(odd), *WORDS, "--shape", "x[4,16]"]) == 0
+    kept = odd.with_suffix(".placement.run")
+    (kept / "result.json").unlink()
+    (advice,) = advice_of(RunFolder.load(kept))
+    assert advice.code is not None
+    assert "--resume" in advice.code
+    assert ran(advice.code)
+
+
+def test_what_doctor_advises_for_open_sizes_runs(odd: Path) -> None:
+    (command,) = examine(odd, "CPU", budget_s=20.0).next
+    assert "--shape 'x[1,16]'" in command
+    assert ran(f"{command} --budget 12s --max-evaluations 2")
