@@ -44,6 +44,14 @@ def explain(
 
 
 def _show(found: Explanation, top: int) -> None:
+    if found.regions:
+        rows = []
+        for region in found.regions[:top]:
+            shares = " ".join(f"{name}:{100 * share:.0f}%" for name, share in region.shares.items())
+            known = [milliseconds(each) if each else "-" for each in (region.whole_s, region.divided_s)]
+            rows.append([region.first, region.last, region.scheme, str(region.num_ops), shares, *known])
+        title = f"SIMULATED: the longest of {len(found.regions)} regions that devices divide, without syncs"
+        print_table(title, ["from", "to", "scheme", "ops", "shares", "whole ms", "divided ms"], rows)
     if found.gains:
         title = "SIMULATED: what units gain from where they are, by their heaviest op"
         rows = [

@@ -23,7 +23,7 @@ from hsdag.explaining.costed import (
     pieces,
     simulated_gains,
 )
-from hsdag.explaining.explanation import Difference, Explanation, Gain, Prediction, Rival
+from hsdag.explaining.explanation import Difference, Explanation, Gain, Prediction, Rival, Shared
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.graph.reader import InputShapes, Shapes, input_shapes
@@ -76,11 +76,11 @@ class Case:
     def explained(self, limit_s: float = LIMIT_S) -> Explanation:
         """The explanation, of which simulating all moves may take ``limit_s``."""
         begin_s, problem = time.monotonic(), self.problem
-        named, objective = self.placement.homes_of(problem.units.fine), problem.objective
+        if self.placement.shards or self.placement.copies:
+            return self._spread()
+        named, objective = self.placement.devices_of(problem.units.fine), problem.objective
         own, notes = self._by_index(named), list[str]()
-        if self.placement.shards:
-            notes += self._regions()
-        elif own is None:
+        if own is None:
             used = " and ".join(dict.fromkeys(named))
             notes.append(f"The placement is on {used}, and the search placed ops on {', '.join(problem.devices)}.")
         elif self.costs is None:
@@ -119,16 +119,36 @@ class Case:
         )
         return found.model_copy(update={"elapsed_s": time.monotonic() - begin_s})
 
-    def _regions(self) -> list[str]:
-        """What devices compute together, a sentence for each region; syncs are at its ends."""
-        found = []
-        names = dict(zip(self.problem.units.fine.canonical_names, self.problem.units.fine.op_names, strict=True))
-        for number, region in enumerate(self.placement.shards or (), start=1):
-            total = sum(last - first for first, last in region.shares.values())
-            shares = ", ".join(f"{d} {100 * (last - first) / total:.0f}%" for d, (first, last) in region.shares.items())
-            ops = f"{len(region.ops)} ops from {names[region.ops[0]]} to {names[region.ops[-1]]}"
-            found.append(f"Region {number} divides {ops} by {region.scheme}: {shares}.")
-        return found
+    def _spread(self) -> Explanation:
+        """The explanation of a placement that divides ops, or copies the model."""
+        placement, graph, names = self.placement, self.problem.units.fine, self.problem.devices
+        homes = placement.homes_of(graph)
+        op = {name: v for v, name in enumerate(graph.canonical_names)}
+        time_s = None if self.costs is None else np.nan_to_num(self.costs.costs.time_s, nan=np.inf)
+        regions = []
+        for record in placement.shards or ():
+            ops = [op[name] for name in record.ops]
+            extents = {name: end - begin for name, (begin, end) in record.shares.items()}
+            shares = {name: extent / (sum(extents.values()) or 1) for name, extent in extents.items()}
+            whole_s = divided_s = None
+            if time_s is not None and set(shares) <= set(names):
+                taken = {name: float(time_s[ops, d].sum()) for d, name in enumerate(names)}
+                scale = dict.fromkeys(shares, 1.0) if record.scheme == "replicated" else shares
+                whole_s, divided_s = min(taken.values()), max(scale[name] * taken[name] for name in shares)
+            first, last = graph.op_names[ops[0]], graph.op_names[ops[-1]]
+            regions.append(Shared(record.scheme, first, last, len(ops), shares, whole_s, divided_s))
+        regions.sort(key=lambda each: -(each.whole_s or 0.0))
+        return Explanation(
+            model=placement.model.name,
+            executor=self.executor,
+            objective=self.problem.objective.name,
+            ops={name: sum(name in home.split("+") for home in homes) for name in names},
+            value=self._prediction(None),
+            regions=tuple(regions),
+            copies={copy.device: copy.requests for copy in placement.copies or ()},
+            answer=self._answer(),
+            notes=() if self.costs is not None else (NO_COSTS,),
+        )
 
     def _answer(self) -> tuple[str, ...]:
         """What the search said of the placement, where that was its answer."""
@@ -270,7 +290,7 @@ def explain_placement(
         objective=objective,
         executor=placement.executor,
     ) as session:
-        placement.devices_of(session.graph)
+        placement.homes_of(session.graph)
         overlaps = placement.executor != "hetero" or objective.is_steady
         profile = session.profile(ProfileCache.default(), on_step=on_step, side_by_side=overlaps)
         problem, costs = session.problem(profile=profile), session.model.costs(profile, placement.executor)

@@ -10,7 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from pydantic import computed_field
+import numpy as np
+from pydantic import Field, computed_field
 from pydantic.dataclasses import dataclass
 
 from hsdag.ir.placement.placement import Record
@@ -177,13 +178,31 @@ CAUSES: dict[str, Callable[[str], str]] = {
 """What a user can change of a cost, and the beginning of what that would gain, by the kind of the cost."""
 
 
+@dataclass(frozen=True)
+class Shared:
+    """A region that devices divide: its scheme, its first and last op, and the share of each device.
+
+    ``whole_s`` are its seconds on the quickest device, ``divided_s`` those of the device that takes longest for its
+    share, by the costs: without syncs, and what shares overlap.
+    """
+
+    scheme: str
+    first: str
+    last: str
+    num_ops: int
+    shares: dict[str, float]
+    whole_s: float | None
+    divided_s: float | None
+
+
 class Explanation(Record):
     """Why a placement is as it is.
 
     ``answer`` is what the search said of it, ``ops`` counts the ops on each device. ``gains`` are of all units, the
     largest first; ``num_unmoved`` more could not be simulated in time. ``best_split`` is there where the placement is
-    on a single device, and is the split that came nearest. ``notes`` say what is missing and why. Without costs there
-    are no gains, boundaries, limits and bound.
+    on a single device, and is the split that came nearest. ``regions`` are divided over devices, and ``copies`` counts
+    the requests of devices that have a copy of the whole model each. ``notes`` say what is missing and why. Without
+    costs there are no gains, boundaries, limits and bound.
     """
 
     model: str
@@ -201,6 +220,8 @@ class Explanation(Record):
     next_best: Rival | None = None
     best_split: Rival | None = None
     bound: BoundSaid | None = None
+    regions: tuple[Shared, ...] = ()
+    copies: dict[str, int] = Field(default_factory=dict)
     notes: tuple[str, ...] = ()
     elapsed_s: float = 0.0
 
@@ -208,6 +229,8 @@ class Explanation(Record):
     @property
     def sentences(self) -> tuple[str, ...]:
         """The whole in plain sentences, the most important first."""
+        if self.regions or self.copies:
+            return (*self.answer, self._value_sentence(), *self._spread_sentences(), *self.notes)
         found = [self._value_sentence(), *self._gain_sentences(), *self._cost_sentences()]
         return (*self.answer, *filter(None, found), *self._rival_sentences(), self._bound_sentence(), *self.notes)
 
@@ -218,6 +241,22 @@ class Explanation(Record):
             ratio = "" if value.ratio is None else f", {value.ratio:.2f} of what was measured"
             known.append(f"{1e3 * value.simulated:.4g} ms simulated{ratio}")
         return f"{where}: {'; '.join(known) or 'nothing is known of its time'}."
+
+    def _spread_sentences(self) -> list[str]:
+        if self.copies:
+            held = " and ".join(f"{name} with {count} requests" for name, count in self.copies.items())
+            return [
+                f"Each has a copy of the whole model, {held}: an inference runs on the one that should end it first."
+            ]
+        found = [f"{sum(each.num_ops for each in self.regions)} ops in {len(self.regions)} regions are divided."]
+        known = [(each.whole_s, each.divided_s) for each in self.regions if each.whole_s and each.divided_s]
+        if known:
+            whole_s, divided_s = np.sum(known, axis=0).tolist()
+            found.append(
+                f"Whole, these regions take {1e3 * whole_s:.4g} ms on the quickest device, and divided "
+                f"{1e3 * divided_s:.4g} ms (simulated, without syncs)."
+            )
+        return found
 
     def _gain_sentences(self) -> list[str]:
         found = []

@@ -327,7 +327,7 @@ class RunFolder:
 
         Raises PlacementError where it is for another model.
         """
-        if placement.shards:
+        if placement.shards or placement.copies:
             return None
         index, labels = {name: d for d, name in enumerate(self.problem.devices)}, self.problem.units.partition.labels
         devices = np.array([index.get(name, -1) for name in placement.devices_of(self.graph)], dtype=np.int64)
