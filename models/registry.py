@@ -62,8 +62,9 @@ class WorkloadSpec:
         self.check_options(options or {})
         given = {name: value for name, value in (options or {}).items() if name not in ("devices", "servers")}
         _check_seed(int(given.get("seed", 0)))
-        if int(given.get("size", 1)) < 1:
-            raise OptionError(f"the size of {self.name} must be at least 1, not {given['size']}")
+        for option in ("size", "blocks"):
+            if int(given.get(option, 1)) < 1:
+                raise OptionError(f"the {option} of {self.name} must be at least 1, not {given[option]}")
         if not self.is_sharded:
             return self.make(num_devices, **given)
         if not 2 <= num_devices <= MAX_DEVICES:
@@ -81,8 +82,8 @@ class WorkloadSpec:
             raise OptionError(f"{self.name} does not take --{wrong[0]}; beside --platform it takes {taken}")
 
 
-def _sharded(name: str, summary: str, option: str, make: Callable[..., Workload]) -> WorkloadSpec:
-    return WorkloadSpec(name, summary, make, ("devices", option), is_sharded=True)
+def _sharded(name: str, summary: str, options: str, make: Callable[..., Workload]) -> WorkloadSpec:
+    return WorkloadSpec(name, summary, make, ("devices", *options.split()), is_sharded=True)
 
 
 def _drawn(name: str, summary: str, make: Callable[[int], Workload]) -> WorkloadSpec:
@@ -102,9 +103,9 @@ WORKLOADS = {
         ),
         _sharded(
             "llama-block",
-            "A transformer block of Llama 7B over 4096 tokens, sharded (DOPPLER)",
-            "size",
-            lambda k, size=LlamaSizes.tokens: llama_block(k, LlamaSizes(size)),
+            "Transformer blocks of Llama 7B over 4096 tokens in a row, one by default, sharded (DOPPLER)",
+            "size blocks",
+            lambda k, size=LlamaSizes.tokens, blocks=1: llama_block(k, *[LlamaSizes(size)] * blocks),
         ),
         _sharded(
             "llama-layer",

@@ -80,18 +80,22 @@ class LlamaSizes:
     epsilon: float = 1e-5
 
 
-def llama_block(num_devices: int, sizes: LlamaSizes = LlamaSizes()) -> Workload:
-    """One transformer block on k devices without a mask; 215 nodes for four.
+def llama_block(num_devices: int, *blocks: LlamaSizes) -> Workload:
+    """Transformer blocks without a mask in a row on k devices, one by default; 215 nodes a block for four.
 
-    Keys are cut along the tokens, so each query meets its keys in several partial results. Its inputs are the
-    activations ``x`` and complex ``frequencies`` [tokens, head size / 2]. Raises OptionError where an axis cannot be
-    cut.
+    Keys are cut along the tokens, so each query meets its keys in several partial results. The inputs are the
+    activations ``x`` and complex ``frequencies`` [tokens, head size / 2], which every block reads. Names of a later
+    block begin with its number. Raises OptionError where an axis cannot be cut.
     """
-    sh, parts = Sharder("llama-block", num_devices), _grid(num_devices)
-    x = sh.input("x", (sizes.tokens, sizes.width), parts, "f16")
-    frequencies = sh.input("frequencies", (sizes.tokens, sizes.width // sizes.heads // 2), (parts[0], 1), "c64")
-    added = _attention(sh, sizes, x, frequencies, None)
-    return sh.build({"y": _feed_forward(sh, sizes, added, (1, num_devices))})
+    sh, parts, each = Sharder("llama-block", num_devices), _grid(num_devices), blocks or (LlamaSizes(),)
+    first = each[0]
+    x = sh.input("x", (first.tokens, first.width), parts, "f16")
+    frequencies = sh.input("frequencies", (first.tokens, first.width // first.heads // 2), (parts[0], 1), "c64")
+    for number, sizes in enumerate(each):
+        sh.prefix = f"{number}." if number else ""
+        added = _attention(sh, sizes, x, parts, frequencies, None)
+        x = _feed_forward(sh, sizes, added, (1, num_devices))
+    return sh.build({"y": x})
 
 
 def llama_layer(num_devices: int, sizes: LlamaSizes = LlamaSizes()) -> Workload:
@@ -106,7 +110,7 @@ def llama_layer(num_devices: int, sizes: LlamaSizes = LlamaSizes()) -> Workload:
     angles = sh.input("frequencies", (tokens, width // sizes.heads), rows, "f32")
     frequencies = sh.each("frequencies.complex", "complex", angles, (1, 1))
     causal = "causal:rows={size[0]},columns={size[1]},first_row={first[0]}"
-    added = _attention(sh, sizes, x, frequencies, sh.constant("mask", causal, (tokens, tokens), rows))
+    added = _attention(sh, sizes, x, parts, frequencies, sh.constant("mask", causal, (tokens, tokens), rows))
     final = _norm(sh, sizes, "norm3", _feed_forward(sh, sizes, added, parts), rows)
     row = sh.each("last.squeeze", f"reshape:{width}", sh.part("last", final, ((tokens - 1, tokens), (0, width))))
     head = sh.input("head.weight", (width, sizes.vocabulary), (1, num_devices), "f16")
@@ -122,25 +126,35 @@ def _grid(num_devices: int) -> tuple[int, int]:
     return s, num_devices // s
 
 
-def _norm(sh: Sharder, sizes: LlamaSizes, name: str, x: Sharded, parts: tuple[int, int]) -> Sharded:
-    """x / sqrt(mean(x^2) + epsilon) * gamma, [tokens, width]: sums by the tiles of x, the result in ``parts``."""
-    wide = sh.elementwise(f"{name}.f32", "convert:f32", [x])
+def _norm(
+    sh: Sharder, sizes: LlamaSizes, name: str, x: Sharded, parts: tuple[int, int], tiles: Shape | None = None
+) -> Sharded:
+    """x / sqrt(mean(x^2) + epsilon) * gamma, [tokens, width]: sums by ``tiles``, else those of x, the result in
+    ``parts``."""
+    wide = sh.elementwise(f"{name}.f32", "convert:f32", [x], tiles)
     narrow = sh.elementwise(f"{name}.f16", "convert:f16", [rms_norm(sh, name, wide, sizes.epsilon, parts)])
     gamma = sh.input(f"{name}.gamma", (sizes.width,), parts[1:], "f16")
     return sh.elementwise(f"{name}.gamma_scale", "mul", [narrow, gamma])
 
 
-def _attention(sh: Sharder, sizes: LlamaSizes, x: Sharded, frequencies: Sharded, mask: Sharded | None) -> Sharded:
+def _attention(
+    sh: Sharder,
+    sizes: LlamaSizes,
+    x: Sharded,
+    parts: tuple[int, int],
+    frequencies: Sharded,
+    mask: Sharded | None,
+) -> Sharded:
     """Normed attention added to ``x``, [tokens, width]: t tokens, q queries, e width, h heads, d head size.
 
-    With a mask queries are cut along the tokens, else keys are.
+    It is cut by ``parts``, whatever those of x are. With a mask queries are cut along the tokens, else keys are.
     """
-    s, h = x.parts
+    s, h = parts
     size = sizes.width // sizes.heads
     by_token, by_width = {"t": s, "h": h}, {"e": s, "h": h}
     of_queries, of_keys = (by_token, by_width) if mask else (by_width, by_token)
     scored = {"h": h, "q" if mask else "t": s}
-    normed = _norm(sh, sizes, "norm1", x, (s, h))
+    normed = _norm(sh, sizes, "norm1", x, (s, h), parts)
 
     def project(name: str, cuts: dict[str, int]) -> Sharded:
         """Heads, [heads, tokens, head size]."""

@@ -67,18 +67,20 @@ class Sharder:
 
     ``num_devices`` bounds the shards of one meta-op, as ENUMERATIVEOPTIMIZER needs (DOPPLER, Alg. 4: at most
     one shard per device). An operation with more shards becomes several meta-ops, ``name/0``, ``name/1``, ...,
-    each with whole tiles of the result. All methods raise OptionError where an axis cannot be cut equally.
+    each with whole tiles of the result. What is added has names that begin with ``prefix``. All methods raise
+    OptionError where an axis cannot be cut equally.
     """
 
     def __init__(self, name: str, num_devices: int) -> None:
         self._builder = WorkloadBuilder(name)
         self._num_devices = num_devices
+        self.prefix = ""
 
     def input(self, name: str, shape: Shape, parts: Shape, element_type: str = "f32") -> Sharded:
         """An input of the workload, held in ``parts`` tiles."""
 
         def hold(index: Index, ranges: Ranges, _: str) -> int:
-            return self._builder.add_input(_op_name(name, index), name, ranges, element_type)
+            return self._builder.add_input(self._op_name(name, index), self.prefix + name, ranges, element_type)
 
         return self._tiled(name, shape, parts, hold)
 
@@ -118,7 +120,7 @@ class Sharder:
         inside = x.region(ranges)
         if isinstance(inside, int):
             inside = Expression("identity", "", (inside,))
-        op = self._builder.add_op(name, inside, name, "shard")
+        op = self._builder.add_op(self.prefix + name, inside, self.prefix + name, "shard")
         return Sharded(tuple(last - first for first, last in ranges), np.full((1,) * len(ranges), op))
 
     def einsum(
@@ -169,7 +171,7 @@ class Sharder:
         self, name: str, shape: Shape, parts: Shape, add: Callable[[Index, Ranges, str], int], shards_per_tile: int = 1
     ) -> Sharded:
         """A tensor in tiles; ``add`` adds the op of one, from its index, its ranges and its meta-op."""
-        tiles = np.empty(parts, dtype=np.int64)
+        tiles, name = np.empty(parts, dtype=np.int64), self.prefix + name
         tiles_per_wave = max(1, self._num_devices // shards_per_tile)
         for i, index in enumerate(np.ndindex(parts)):
             meta_op = name if prod(parts) <= tiles_per_wave else f"{name}/{i // tiles_per_wave}"
@@ -179,11 +181,14 @@ class Sharder:
     def _form(self, name: str, index: Index, join: str, parts: Sequence[Node], meta_op: str) -> int:
         return self._add(f"{name}.form", index, join if len(parts) > 1 else "identity", parts, meta_op, "reduce")
 
+    def _op_name(self, name: str, index: Index) -> str:
+        return f"{self.prefix}{name}[{','.join(map(str, index))}]"
+
     def _add(
         self, name: str, index: Index, operation: str, read: Sequence[Node], meta_op: str, role: str = "shard"
     ) -> int:
         head, _, argument = operation.partition(":")
-        return self._builder.add_op(_op_name(name, index), Expression(head, argument, tuple(read)), meta_op, role)
+        return self._builder.add_op(self._op_name(name, index), Expression(head, argument, tuple(read)), meta_op, role)
 
 
 def _tile(name: str, shape: Shape, parts: Sequence[int], index: Sequence[int]) -> Ranges:
@@ -196,7 +201,3 @@ def _tile(name: str, shape: Shape, parts: Sequence[int], index: Sequence[int]) -
             )
     steps = [size // cut for size, cut in zip(shape, parts, strict=True)]
     return tuple((i * step, (i + 1) * step) for i, step in zip(index, steps, strict=True))
-
-
-def _op_name(name: str, index: Index) -> str:
-    return f"{name}[{','.join(map(str, index))}]"

@@ -37,6 +37,7 @@ def build(
     ),
     seed: int | None = typer.Option(None, "--seed", help="Seed of random weights or graphs. Default: 0."),
     size: int | None = typer.Option(None, "--size", help="chainmm, ffnn: rows; llama-block, llama-layer: tokens."),
+    blocks: int | None = typer.Option(None, "--blocks", help="llama-block: blocks in a row."),
     platform: str | None = typer.Option(
         None,
         "--platform",
@@ -60,7 +61,7 @@ def build(
 
     given: dict[str, str | int | None] = {
         "seed": seed, "size": size, "devices": devices, "family": family, "nodes": nodes, "modules": modules,
-        "channels": channels, "dependence": dependence, "batch": batch, "servers": servers,
+        "channels": channels, "dependence": dependence, "batch": batch, "servers": servers, "blocks": blocks,
     }  # fmt: skip
     options = {key: value for key, value in given.items() if value is not None}
     if name in WORKLOADS:

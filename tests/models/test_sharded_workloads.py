@@ -160,3 +160,15 @@ def test_a_region_of_a_sharded_tensor_is_the_slice_of_the_whole(row: int, rows: 
     inputs = random_inputs(workload)
     expected = inputs["x"][slice(*ranges[0]), slice(*ranges[1])]
     np.testing.assert_array_equal(execute(workload, inputs)["y"], expected)
+
+
+@pytest.mark.parametrize("k", [2, 4])
+def test_blocks_in_a_row_are_each_a_block_that_reads_the_one_before(k: int) -> None:
+    one, three = llama_block(k, SMALL), llama_block(k, SMALL, SMALL, SMALL)
+    shared = sum(meta in ("x", "frequencies") for meta in one.meta_ops)
+    assert three.graph.num_ops == 3 * one.graph.num_ops - 2 * shared
+    assert _flops_of(three, "MatMul") == 3 * _flops_of(one, "MatMul")
+    names = {name: v for v, name in enumerate(three.graph.op_names)}
+    assert len(names) == three.graph.num_ops
+    sources = three.graph.edge_src[three.graph.edge_dst == names["1.norm1.f32[0,0]"]]
+    assert {three.meta_ops[u] for u in sources} == {"residual2"}

@@ -169,8 +169,8 @@ class Annealing:
         chain, values = self.chains[i], self._values[i]
         device, rank = chain.best_device, chain.best_rank
         if isinstance(values, Listed):
-            schedule(values, device, rank)
-            device, rank = values.device, values.rank
+            schedule(values.lists, device, rank)
+            device, rank = values.lists.device, values.lists.rank
         order = places_of(rank) if self._sources[i].takes_order else None
         return Plan(device, order)
 

@@ -62,10 +62,17 @@ def chain_for(problem: Problem, share: FloatArray, seed: int, *, has_pins: bool 
 
     With ``has_pins`` its devices are pins, and one more, D, says that a unit has none.
     """
-    num, graph, supported = problem.num_units, problem.units.graph, problem.supported
+    graph, supported = problem.units.graph, problem.supported
     if has_pins:
         supported = np.pad(supported, ((0, 0), (0, 1)), constant_values=True)
-    near = Csr.build(num, np.append(graph.edge_src, graph.edge_dst), np.append(graph.edge_dst, graph.edge_src))
+    edges = np.stack([graph.edge_src, graph.edge_dst])
+    return chain_of(supported, edges, graph.topological_order, share, seed)
+
+
+def chain_of(supported: BoolArray, edges: IntArray, order: IntArray, share: FloatArray, seed: int) -> Chain:
+    """The same from the devices [U, D] that support units, edges [2, E] and a topological order [U]."""
+    num = len(supported)
+    near = Csr.build(num, edges.ravel(), edges[::-1].ravel())
     state = np.zeros(1, STATE)
     state["random"], state["best"], state["value"] = seed, np.inf, np.inf
     count = supported.sum(axis=1)
@@ -84,7 +91,7 @@ def chain_for(problem: Problem, share: FloatArray, seed: int, *, has_pins: bool 
         movable=np.flatnonzero(count > 1),
         near_first=near.indptr,
         near=near.indices,
-        order=graph.topological_order.copy(),
+        order=order.copy(),
         share=np.cumsum(share) / np.cumsum(share)[-1],
         state=state,
     )

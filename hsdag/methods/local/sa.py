@@ -12,7 +12,7 @@ from hsdag.methods.incumbent import LEAST_GAIN, Incumbent
 from hsdag.methods.lists.schedulers import HeftPlacer
 from hsdag.methods.local.base import Annealing, Heat, LocalPlacer, Source, placed_and_ranked
 from hsdag.methods.local.chain import Move, places_of, shares_of
-from hsdag.methods.local.values import Listed, Scheduled, listed, values_of
+from hsdag.methods.local.values import Listed, Scheduled, lists_of, values_of
 from hsdag.methods.memory_repair import fastest_devices, repaired
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -149,7 +149,7 @@ def _lists(problem: Problem) -> Listed:
     values = values_of(problem, takes_order=True)
     assert isinstance(values, Scheduled)
     assert problem.costs is not None
-    return listed(values, problem.costs)
+    return Listed(values, lists_of(problem.costs))
 
 
 def _unpinned(incumbent: Incumbent) -> tuple[IntArray, FloatArray]:

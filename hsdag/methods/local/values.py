@@ -176,10 +176,9 @@ def value_of_plan(g: Scheduled, c: Chain, device: IntArray, rank: FloatArray) ->
     return float(simulated(g, c, np.inf))
 
 
-class Listed(NamedTuple):
-    """Costs of units, and room for one list schedule; what is simulated is the plan that it makes."""
+class Lists(NamedTuple):
+    """Costs of units, and room for one list schedule; units on devices, and what they wait for at the beginning."""
 
-    scheduled: Scheduled
     time_s: FloatArray  # [U, D] infinite where a device lacks the unit
     num_inputs: IntArray  # [U]
     first: IntArray  # [U + 1] the edges that leave u are first[u]:first[u + 1]
@@ -187,57 +186,75 @@ class Listed(NamedTuple):
     size_bytes: FloatArray  # [E]
     latency_s: FloatArray  # [D, D], 0 on the diagonal
     s_per_byte: FloatArray  # [D, D], 0 on the diagonal
+    sent_s: FloatArray  # [U, D] when what comes from elsewhere is on a device
+    begun_s: FloatArray  # [D] when a device is there
     arrival_s: FloatArray  # [U, D] when all that u reads is on a device
     free_s: FloatArray  # [D]
     waiting: IntArray  # [U] inputs that are not scheduled yet
     ready: Records  # [U] ENTRY, a heap by rank
     device: IntArray  # [U] the placement
     rank: FloatArray  # [U] the order
-
-    def propose(self, c: Chain, num: int) -> None:
-        """See ``Values``."""
-        _propose_lists(self, c, num)
-
-    def value(self, c: Chain) -> float:
-        """The simulated value of the schedule of a chain's pins and ranks."""
-        schedule(self, c.device, c.rank)
-        return value_of_plan(self.scheduled, c, self.device, self.rank)
+    end_s: FloatArray  # [U] when units end, with the overhead that follows
 
 
-def listed(scheduled: Scheduled, costs: ScheduleProblem) -> Listed:
-    """List schedules on ``costs`` of units, which ``scheduled`` simulates."""
+def lists_of(costs: ScheduleProblem) -> Lists:
+    """List schedules on ``costs`` of units."""
     num, d = costs.time_s.shape
     by_src, off = np.argsort(costs.edge_src, kind="stable"), ~np.eye(d, dtype=np.bool_)
-    return Listed(
-        scheduled=scheduled,
-        time_s=np.where(costs.supported, costs.time_s, np.inf) + costs.op_overhead_s,
-        num_inputs=np.bincount(costs.edge_dst, minlength=num).astype(np.int64),
-        first=np.searchsorted(costs.edge_src[by_src], np.arange(num + 1)).astype(np.int64),
-        reader=costs.edge_dst[by_src],
-        size_bytes=costs.edge_bytes[by_src],
-        latency_s=np.where(off, costs.link_latency_s, 0.0),
-        s_per_byte=np.where(off, 1.0 / costs.link_bandwidth_bytes_per_s, 0.0),
+    return lists_for(
+        np.where(costs.supported, costs.time_s, np.inf) + costs.op_overhead_s,
+        np.stack([costs.edge_src[by_src], costs.edge_dst[by_src]]),
+        costs.edge_bytes[by_src],
+        np.where(off, costs.link_latency_s, 0.0),
+        np.where(off, 1.0 / costs.link_bandwidth_bytes_per_s, 0.0),
+        np.zeros((num, d)),
+        np.zeros(d),
+    )
+
+
+def lists_for(
+    time_s: FloatArray,
+    edges: IntArray,
+    size_bytes: FloatArray,
+    latency_s: FloatArray,
+    s_per_byte: FloatArray,
+    sent_s: FloatArray,
+    begun_s: FloatArray,
+) -> Lists:
+    """The tables of ``Lists`` with room for a schedule; ``edges`` [2, E] are sorted by the unit that they leave."""
+    num, d = time_s.shape
+    return Lists(
+        time_s=time_s,
+        num_inputs=np.bincount(edges[1], minlength=num).astype(np.int64),
+        first=np.searchsorted(edges[0], np.arange(num + 1)).astype(np.int64),
+        reader=edges[1].copy(),
+        size_bytes=size_bytes,
+        latency_s=latency_s,
+        s_per_byte=s_per_byte,
+        sent_s=sent_s,
+        begun_s=begun_s,
         arrival_s=np.zeros((num, d)),
         free_s=np.zeros(d),
         waiting=np.zeros(num, dtype=np.int64),
         ready=np.zeros(num, ENTRY),
         device=np.zeros(num, dtype=np.int64),
         rank=np.zeros(num),
+        end_s=np.zeros(num),
     )
 
 
 @bare
-def schedule(g: Listed, pin: IntArray, rank: FloatArray) -> None:
-    """Fill ``device`` and ``rank``: ready units by ``rank`` [U], each on its pin [U] or, where that is D, where it ends
-    first without being put into a gap. Ties go by device index."""
+def schedule(g: Lists, pin: IntArray, rank: FloatArray) -> None:
+    """Fill ``device``, ``rank`` and ``end_s``: ready units by ``rank`` [U], each on its pin [U] or, where that is D,
+    where it ends first without being put into a gap. Ties go by device index."""
     num, num_devices = g.time_s.shape
     size = 0
     for d in range(num_devices):
-        g.free_s[d] = 0.0
+        g.free_s[d] = g.begun_s[d]
     for u in range(num):
         g.waiting[u] = g.num_inputs[u]
         for d in range(num_devices):
-            g.arrival_s[u, d] = 0.0
+            g.arrival_s[u, d] = g.sent_s[u, d]
         if g.waiting[u] == 0:
             push(g.ready, 0, size, rank[u], u)
             size += 1
@@ -248,6 +265,7 @@ def schedule(g: Listed, pin: IntArray, rank: FloatArray) -> None:
         home, end_s = _earliest(g, u, pin[u])
         g.device[u] = home
         g.rank[u] = place
+        g.end_s[u] = end_s
         g.free_s[home] = end_s
         place += 1
         for k in range(g.first[u], g.first[u + 1]):
@@ -262,7 +280,7 @@ def schedule(g: Listed, pin: IntArray, rank: FloatArray) -> None:
 
 
 @inlined
-def _earliest(g: Listed, u: int, pin: int) -> tuple[int, float]:
+def _earliest(g: Lists, u: int, pin: int) -> tuple[int, float]:
     """Where u ends first, or its pin, and when."""
     num_devices = len(g.free_s)
     home, end_s = pin, np.inf
@@ -274,14 +292,30 @@ def _earliest(g: Listed, u: int, pin: int) -> tuple[int, float]:
     return home, end_s
 
 
+class Listed(NamedTuple):
+    """List schedules; what is simulated is the plan that one makes."""
+
+    scheduled: Scheduled
+    lists: Lists
+
+    def propose(self, c: Chain, num: int) -> None:
+        """See ``Values``."""
+        _propose_lists(self, c, num)
+
+    def value(self, c: Chain) -> float:
+        """The simulated value of the schedule of a chain's pins and ranks."""
+        schedule(self.lists, c.device, c.rank)
+        return value_of_plan(self.scheduled, c, self.lists.device, self.lists.rank)
+
+
 @bare
 def _propose_lists(g: Listed, c: Chain, num: int) -> None:
     for _ in range(num):
         limit = draw(c)
         if c.state[0].num_changed > 0:
-            schedule(g, c.device, c.rank)
-            for u in range(len(g.device)):
-                put(g.scheduled, g.device, g.rank, u)
+            schedule(g.lists, c.device, c.rank)
+            for u in range(len(g.lists.device)):
+                put(g.scheduled, g.lists.device, g.lists.rank, u)
             is_kept(c, simulated(g.scheduled, c, limit * (1.0 + ROUNDING)), limit)
             settle(c)
 

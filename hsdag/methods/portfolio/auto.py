@@ -26,6 +26,8 @@ LISTS = ("met", "heft", "cpop", "etf", "m-etf", "critical-path", "enumerative", 
 MOST_UNITS_FOR_ALL_LISTS = 5000
 """Units beyond which only HEFT and the greedy method are asked: the others grow faster than the graph."""
 QUICK_LISTS = ("met", "heft", "greedy")
+MOST_UNITS_AT_ONCE = 500
+"""Units beyond which a step of annealing, which simulates them all, takes long: blocks and windows have more time."""
 MOST_CHOICES_TO_PROVE = 250
 """Units times devices up to which an exact solver may prove an optimum in seconds."""
 MOST_CHOICES_TO_SPLIT = 20_000
@@ -144,13 +146,17 @@ class AutoPlacer(Placer[AutoOptions]):
             return
         if size <= MOST_CHOICES_TO_PROVE:
             yield Turn("cpsat", 0.2)
+        is_deep = problem.num_units > MOST_UNITS_AT_ONCE
+        yield Turn("repeated", 0.7 if is_deep else 0.15)
         yield Turn("sa", 0.15)
         if size <= MOST_CHOICES_TO_PROVE:
             yield Turn("cpsat", 0.8, 1)
         elif size <= MOST_CHOICES_TO_SPLIT:
             yield Turn("milp-split", 0.4 if problem.objective.is_steady else 0.15)
         for number in range(1, 1000):
-            yield Turn("sa", 1.0, number)
+            if is_deep:
+                yield Turn("windows", 0.5, number)
+            yield Turn("sa", 0.5 if is_deep else 1.0, number)
 
     def _take(self, turn: Turn, incumbent: Incumbent) -> Status | None:
         """Let a method search from the best plan; how it ended, None where it cannot search this problem."""

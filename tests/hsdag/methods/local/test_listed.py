@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
 from hsdag.methods.local.chain import chain_for, shares_of, start
 from hsdag.methods.local.sa import MOVES_OF_LISTS
-from hsdag.methods.local.values import listed, schedule, scheduled
+from hsdag.methods.local.values import Listed, lists_of, schedule, scheduled
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics
@@ -45,12 +45,11 @@ def by_hand(p: ScheduleProblem, pin: IntArray, rank: FloatArray) -> tuple[list[i
 @given(st.integers(0, 10**6))
 def test_units_go_by_rank_each_to_its_pin_or_where_it_ends_first(seed: int) -> None:
     problem, rng = random_problem(seed), np.random.default_rng(seed)
-    units = problem_of(problem)
     pin = np.where(rng.random(problem.num_ops) < 0.7, problem.num_devices, problem.supported.argmax(axis=1))
     rank = rng.permutation(problem.num_ops).astype(float)
-    values = listed(scheduled(units, problem, units.units.partition.labels, takes_order=True), problem)
-    schedule(values, pin, rank)
-    assert (values.device.tolist(), values.rank.tolist()) == by_hand(problem, pin, rank)
+    lists = lists_of(problem)
+    schedule(lists, pin, rank)
+    assert (lists.device.tolist(), lists.rank.tolist()) == by_hand(problem, pin, rank)
 
 
 @given(st.integers(0, 10**6))
@@ -63,12 +62,12 @@ def test_the_value_of_a_chain_over_list_schedules_is_that_of_its_plan(seed: int)
         return
     assert units.costs is not None
     chain = chain_for(units, share, seed, has_pins=True)
-    values = listed(scheduled(units, problem, units.units.partition.labels, takes_order=True), units.costs)
+    values = Listed(scheduled(units, problem, units.units.partition.labels, takes_order=True), lists_of(units.costs))
     chain.device[:], chain.rank[:] = units.num_devices, np.arange(units.num_units)
     start(values, chain)
     chain.state["temperature"], chain.state["cooling"] = 0.1, 1.0
     for _ in range(4):
         values.propose(chain, 25)
-        schedule(values, chain.best_device, chain.best_rank)
-        order = inverse_of(np.argsort(values.rank, kind="stable"))
-        assert evaluator.evaluate([Plan(values.device, order)])[0].value == pytest.approx(chain.state["best"][0])
+        schedule(values.lists, chain.best_device, chain.best_rank)
+        order = inverse_of(np.argsort(values.lists.rank, kind="stable"))
+        assert evaluator.evaluate([Plan(values.lists.device, order)])[0].value == pytest.approx(chain.state["best"][0])

@@ -118,7 +118,7 @@ def test_plans_that_are_known_come_first_and_the_slow_lists_do_not_come_again() 
         units, recorder, Limits(known=(known,), is_again=True)
     )
     assert recorder.events[0].plan == known
-    assert [each.method for each in result.contributions][:4] == ["met", "heft", "greedy", "sa"]
+    assert [each.method for each in result.contributions][:5] == ["met", "heft", "greedy", "repeated", "sa"]
 
 
 def test_methods_can_be_left_out() -> None:

@@ -1,0 +1,357 @@
+"""WindowsPlacer: pieces of a schedule are searched again while the rest stands still: a step costs a piece, not all.
+
+Legend: U placement units, W units of a window, E edges, D devices.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import numpy as np
+
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, inverse_of
+from hsdag.ir.kernels import bare
+from hsdag.methods.base import Placer
+from hsdag.methods.incumbent import LEAST_GAIN, Incumbent, Status
+from hsdag.methods.lists.schedulers import HeftPlacer
+from hsdag.methods.local.chain import Chain, chain_of, draw, is_kept, settle, start
+from hsdag.methods.local.sa import MOVES_OF_LISTS
+from hsdag.methods.local.values import Lists, lists_for, schedule
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution
+from hsdag.runtime.simulator.simulation import simulate
+from hsdag.scoring.base import SearchStopped
+from hsdag.scoring.memory import one_inference
+from hsdag.scoring.schedule import ScheduleEvaluator
+
+
+class Windowed(NamedTuple):
+    """List schedules of a window, and what stands behind it."""
+
+    lists: Lists
+    tail_s: FloatArray  # [W, D] seconds from a unit's end on a device to the end of the whole schedule
+    least_s: FloatArray  # [1] when that ends, were there no window
+
+    def propose(self, c: Chain, num: int) -> None:
+        """See ``Values``."""
+        _propose_windowed(self, c, num)
+
+    def value(self, c: Chain) -> float:
+        """Seconds of the whole schedule, with the window scheduled by a chain's pins and ranks."""
+        schedule(self.lists, c.device, c.rank)
+        return float(_whole_s(self))
+
+
+@bare
+def _whole_s(g: Windowed) -> float:
+    """Seconds until what stands behind the window has ended, moved as a block."""
+    whole_s = g.least_s[0]
+    for u in range(len(g.tail_s)):
+        whole_s = max(whole_s, g.lists.end_s[u] + g.tail_s[u, g.lists.device[u]])
+    return whole_s
+
+
+@bare
+def _propose_windowed(g: Windowed, c: Chain, num: int) -> None:
+    for _ in range(num):
+        limit = draw(c)
+        if c.state[0].num_changed > 0:
+            schedule(g.lists, c.device, c.rank)
+            is_kept(c, _whole_s(g), limit)
+            settle(c)
+
+
+@dataclass(frozen=True, eq=False)
+class Timeline:
+    """When units run, as far as that is known: those of a lower place are before those of a higher one."""
+
+    place: IntArray  # [U]
+    device: IntArray  # [U]
+    start_s: FloatArray  # [U] infinite for units of which nothing is known
+    end_s: FloatArray  # [U] with the overhead that follows
+    total_s: float
+
+    @staticmethod
+    def of(problem: Problem, plan: Plan, *, takes_order: bool) -> Timeline:
+        """The simulated one of a plan. Raises ValueError for a problem without costs."""
+        if problem.costs is None:
+            raise ValueError("a problem without costs cannot be simulated")
+        costs, of_op, semantics = problem.costs, np.arange(problem.num_units), one_inference(problem.semantics)
+        if problem.ops is not None:
+            costs, of_op = problem.ops, problem.units.partition.labels
+        judge = ScheduleEvaluator(costs, semantics, unit_of_op=of_op)
+        ranks = judge.ranks(plan if takes_order else plan.unordered)
+        run = simulate(costs, judge.devices(plan), semantics, ranks)
+        start_s, end_s = np.full(problem.num_units, np.inf), np.zeros(problem.num_units)
+        np.minimum.at(start_s, of_op, run.start_s)
+        np.maximum.at(end_s, of_op, run.end_s + costs.op_overhead_s)
+        place = inverse_of(np.lexsort((problem.units.graph.position, end_s, start_s)))
+        return Timeline(place, plan.placement, start_s, end_s, run.makespan_s)
+
+    @cached_property
+    def order(self) -> IntArray:
+        """[U] the units by place."""
+        return inverse_of(self.place)
+
+
+class WindowCutter:
+    """Cuts windows out of schedules of one problem."""
+
+    def __init__(self, costs: ScheduleProblem) -> None:
+        n, off = costs.num_ops, ~np.eye(costs.num_devices, dtype=np.bool_)
+        self.costs, self._inputs = costs, Csr.build(n, costs.edge_dst, costs.edge_src)
+        self._readers = Csr.build(n, costs.edge_src, costs.edge_dst)
+        self.time_s = np.where(costs.supported, costs.time_s, np.inf) + costs.op_overhead_s
+        self._latency_s = np.where(off, costs.link_latency_s, 0.0)
+        self._s_per_byte = np.where(off, 1.0 / costs.link_bandwidth_bytes_per_s, 0.0)
+
+    def cut(self, line: Timeline, units: IntArray, begun_s: FloatArray, left_s: FloatArray) -> Windowed:
+        """The window of ``units`` [W], of places in a row.
+
+        What has a lower place stands, and what has a higher one ends the schedule as a block. ``begun_s`` [D] is when
+        devices are there, ``left_s`` [D] what they still run behind the window.
+        """
+        first, last = line.place[units[0]], line.place[units[-1]]
+        sent_s, tail_s = np.zeros((2, len(units), len(begun_s)))
+        tail_s[:] = left_s
+        own, edges = _edges_of(self._inputs, units)
+        away = self.costs.edge_src[edges]
+        known = line.place[away] < first
+        own, edges, away = own[known], edges[known], away[known]
+        np.maximum.at(sent_s, own, line.end_s[away][:, None] + self._link_s(edges, line.device[away]))
+        own, edges = _edges_of(self._readers, units)
+        away = self.costs.edge_dst[edges]
+        behind = line.place[away] > last
+        due_s = (line.total_s - line.start_s[away[behind]])[:, None]
+        np.maximum.at(tail_s, own[behind], due_s + self._link_s(edges[behind], line.device[away[behind]], is_sent=True))
+        inside = (line.place[away] >= first) & ~behind
+        pairs = np.stack([own[inside], line.place[away[inside]] - first])
+        tables = self.costs.edge_bytes[edges[inside]], self._latency_s, self._s_per_byte, sent_s, begun_s
+        least_s = np.array([(begun_s + left_s).max()])
+        return Windowed(lists_for(self.time_s[units], pairs, *tables), tail_s, least_s)
+
+    def _link_s(self, edges: IntArray, device: IntArray, *, is_sent: bool = False) -> FloatArray:
+        """[E, D] what edges cost from ``device`` [E] to every other, or, of those that are sent, from these to it."""
+        latency_s, s_per_byte = self._latency_s, self._s_per_byte
+        if is_sent:
+            latency_s, s_per_byte = latency_s.T, s_per_byte.T
+        found: FloatArray = latency_s[device] + self.costs.edge_bytes[edges][:, None] * s_per_byte[device]
+        return found
+
+    def windows(self, line: Timeline, size: int, offset: int) -> list[tuple[IntArray, Windowed]]:
+        """Disjoint windows of ``size`` neighbours in time from a place on, and one of what is before that."""
+        order, num_devices = line.order, self.costs.num_devices
+        sent, read = line.place[self.costs.edge_src], line.place[self.costs.edge_dst]
+        bounds = sorted({0, *range(offset, len(order), size), len(order)})
+        on = [np.flatnonzero(line.device[order] == d) for d in range(num_devices)]
+        found = []
+        for first, last in itertools.pairwise(bounds):
+            units = order[first:last]
+            begun_s, left_s = np.zeros((2, num_devices))
+            for d, places in enumerate(on):
+                before, behind = np.searchsorted(places, (first, last))
+                begun_s[d] = line.end_s[order[places[before - 1]]] if before > 0 else 0.0
+                left_s[d] = line.total_s - line.start_s[order[places[behind]]] if behind < len(places) else 0.0
+            window, over = self.cut(line, units, begun_s, left_s), np.flatnonzero((sent < first) & (read >= last))
+            due_s = (line.total_s - line.start_s[self.costs.edge_dst[over]])[:, None]
+            tail_s = self._link_s(over, line.device[self.costs.edge_dst[over]], is_sent=True) + due_s
+            home = line.device[self.costs.edge_src[over]]
+            past_s = line.end_s[self.costs.edge_src[over]] + tail_s[np.arange(len(over)), home]
+            window.least_s[0] = max(window.least_s[0], past_s.max(initial=0.0))
+            found.append((units, window))
+        return found
+
+
+def _edges_of(csr: Csr, units: IntArray) -> tuple[IntArray, IntArray]:
+    """Of each unit's edges, its place among ``units`` and the edge, unit by unit."""
+    counts = csr.indptr[units + 1] - csr.indptr[units]
+    own = np.repeat(np.arange(len(units)), counts)
+    shift = np.repeat(csr.indptr[units] - np.append(0, np.cumsum(counts)[:-1]), counts)
+    return own, csr.edges[np.arange(len(own)) + shift]
+
+
+@dataclass(frozen=True, eq=False)
+class Piece:
+    """What a search of a window has found."""
+
+    units: IntArray  # [W]
+    device: IntArray  # [W]
+    start_s: FloatArray  # [W]
+    gain_s: float
+
+
+@dataclass(frozen=True)
+class WindowsOptions:
+    """Raises OptionError for a value out of range."""
+
+    size: int = 240
+    """Units of a window."""
+    proposals: int = 2000
+    """For each window in the first sweep; the next ones make more,"""
+    growth: float = 1.5
+    """by this factor each."""
+    hottest: float = 0.002
+    """The temperature at the beginning of a window's search, as a share of the seconds that the window takes,"""
+    coldest: float = 0.0001
+    """and at its end."""
+    most_idle_sweeps: int = 4
+    """Sweeps in a row without a better plan after which the search ends."""
+
+    def __post_init__(self) -> None:
+        counts = self.size, self.proposals, self.most_idle_sweeps, self.growth
+        if not (min(counts) >= 1 and np.isfinite(self.growth) and 0 < self.coldest <= self.hottest < np.inf):
+            raise OptionError("windows takes counts and a growth of at least 1, and finite 0 < coldest <= hottest")
+
+
+class WindowsPlacer(Placer[WindowsOptions]):
+    """Annealing of windows of a schedule (Kirkpatrick et al. 1983), for graphs of which a whole simulation takes long.
+
+    A window is some hundred neighbours in time. It is scheduled by lists between what stands before it and what stands
+    behind it, which moves as a block. Every other window is searched at once; what they gain counts when the whole plan
+    is simulated. The next sweep's windows begin in the middle of these. The same seed and number of sweeps give
+    the same search on any number of threads.
+    """
+
+    name = "windows"
+    objectives = ("latency",)
+    executions = (Execution.WORK_CONSERVING,)
+    options_type = WindowsOptions
+    gives_order = True
+    is_seeded = True
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        incumbent.evaluate(list(incumbent.limits.known) or list(HeftPlacer().proposals(incumbent.problem, 0)))
+        with Sweeps(incumbent, self.options) as sweeps:
+            idle = 0
+            while idle < self.options.most_idle_sweeps:
+                before = incumbent.best_score
+                sweeps.sweep()
+                idle = 0 if incumbent.best_score < before * (1 - LEAST_GAIN) else idle + 1
+        return Status.FEASIBLE
+
+    def prepare(self, problem: Problem, *, takes_order: bool) -> None:  # noqa: ARG002
+        if problem.costs is None:
+            return
+        line = Timeline.of(problem, Plan(problem.supported.argmax(axis=1)), takes_order=False)
+        units, window = WindowCutter(problem.costs).windows(line, 2, 0)[0]
+        searched(window, line.device[units], np.zeros(len(units)), 1, (1.0, 1.0), seed=0)
+
+
+class Sweeps:
+    """Sweeps of windows over the best plan of a search; use as a context manager, which ends the threads."""
+
+    def __init__(self, incumbent: Incumbent, options: WindowsOptions) -> None:
+        self._incumbent, self._options = incumbent, options
+        self._cutter = WindowCutter(incumbent.costs)
+        self._pool = ThreadPoolExecutor(max(incumbent.limits.num_workers, 1))
+        self._rng, self._proposals, self._number = np.random.default_rng(incumbent.limits.seed), options.proposals, 0
+
+    def __enter__(self) -> Sweeps:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def sweep(self) -> None:
+        """Search every other window once. Raises SearchStopped in between, and where not each may have a proposal."""
+        incumbent, size = self._incumbent, self._options.size
+        if incumbent.best is None:
+            return
+        line = Timeline.of(incumbent.problem, incumbent.best, takes_order=incumbent.takes_order)
+        windows = self._cutter.windows(line, size, self._number % 2 * (size // 2))
+        windows = windows[self._number // 2 % 2 :: 2] or windows  # side by side they would not know of each other
+        num = int(min(self._proposals, incumbent.evaluations_left // len(windows)))
+        if num < 1:
+            raise SearchStopped
+        seeds = self._rng.integers(1 << 62, size=len(windows)).tolist()
+        tasks = [
+            self._pool.submit(self._search, line, *window, num, seed)
+            for window, seed in zip(windows, seeds, strict=True)
+        ]
+        found: list[Piece] = []
+        try:
+            for task in tasks:
+                piece = task.result()
+                incumbent.spend(num)
+                incumbent.check()
+                if piece.gain_s > LEAST_GAIN * line.total_s:
+                    found.append(piece)
+        finally:
+            for task in tasks:
+                task.cancel()
+            self._join(line, found)
+        self._proposals, self._number = int(self._proposals * self._options.growth), self._number + 1
+
+    def _search(self, line: Timeline, units: IntArray, window: Windowed, num: int, seed: int) -> Piece:
+        o, rank = self._options, np.arange(len(units), dtype=np.float64)
+        gain_s = searched(window, line.device[units], rank, num, (o.hottest, o.coldest), seed)
+        return Piece(units, window.lists.device, starts_of(window.lists), gain_s)
+
+    def _join(self, line: Timeline, pieces: Sequence[Piece]) -> None:
+        """Have the plan evaluated with what the windows have found, where that is no better with halves of it."""
+        if not pieces:
+            return
+        before = self._incumbent.best_score
+        device, order = joined(line, pieces)
+        ordered = [Plan(device, order)] if self._incumbent.takes_order else []
+        self._incumbent.report([*ordered, Plan(device)])
+        if self._incumbent.best_score >= before and len(pieces) > 1:
+            self._join(line, pieces[: len(pieces) // 2])
+            if self._incumbent.best_score >= before:
+                self._join(line, pieces[len(pieces) // 2 :])
+
+
+def searched(
+    window: Windowed,
+    pin: IntArray,
+    rank: FloatArray,
+    num: int,
+    heat: tuple[float, float],
+    seed: int,
+) -> float:
+    """Let ``num`` proposals search from pins [W] and ranks [W]; what they gain in seconds.
+
+    The window's lists have the best schedule then. ``heat`` are the temperatures at the beginning and the end, as
+    shares of what the window takes.
+    """
+    lists, own = window.lists, np.arange(len(pin))
+    able = np.pad(np.isfinite(lists.time_s), ((0, 0), (0, 1)), constant_values=True)
+    edges = np.stack([np.repeat(own, np.diff(lists.first)), lists.reader])
+    share = np.zeros(max(MOVES_OF_LISTS) + 1)
+    share[list(MOVES_OF_LISTS)] = list(MOVES_OF_LISTS.values())
+    chain = chain_of(able, edges, own, share, seed)
+    chain.device[:], chain.rank[:] = pin, rank
+    start(window, chain)
+    span_s = float(lists.end_s.max() - starts_of(lists).min())
+    before_s = float(chain.state["value"][0])
+    chain.state["temperature"], chain.state["cooling"] = heat[0] * span_s, (heat[1] / heat[0]) ** (1.0 / num)
+    window.propose(chain, num)
+    schedule(lists, chain.best_device, chain.best_rank)
+    return before_s - float(chain.state["best"][0])
+
+
+def starts_of(lists: Lists) -> FloatArray:
+    """[U] when units of the last schedule start."""
+    return np.asarray(lists.end_s - lists.time_s[np.arange(len(lists.device)), lists.device], dtype=np.float64)
+
+
+def joined(line: Timeline, pieces: Sequence[Piece]) -> tuple[IntArray, IntArray]:
+    """Devices [U] and ranks [U] of a schedule with pieces put in; what each gains, all behind it does."""
+    device, start_s = line.device.copy(), line.start_s.copy()
+    gained_s = np.zeros(len(device) + 1)
+    for piece in pieces:
+        gained_s[line.place[piece.units].max() + 1] += piece.gain_s
+    gained_s = np.cumsum(gained_s)[:-1]
+    start_s -= gained_s[line.place]
+    for piece in pieces:
+        device[piece.units] = piece.device
+        start_s[piece.units] = piece.start_s - gained_s[line.place[piece.units]]
+    return device, inverse_of(np.lexsort((line.place, start_s)))

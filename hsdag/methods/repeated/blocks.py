@@ -1,0 +1,221 @@
+"""Blocks: the parts of a graph that repeat, and which of their ops correspond.
+
+Legend: N ops, E edges, B blocks, P positions, M ops of a block, I inputs of it.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsdag.ir.graph.computation_graph import Csr, IntArray, inverse_of
+from hsdag.ir.kernels import longest_before
+from hsdag.methods.exact.formulation import induced
+from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
+
+Hashes = NDArray[np.uint64]
+
+ROUNDS = (1, 4, 12)
+"""How far around an op what tells it from others may lie; more tells more apart, and spoils more of the ends."""
+MOST_CANDIDATES = 60
+"""Kinds of ops that are tried as the first ops of blocks, for each of ROUNDS."""
+MOST_LEFT = 0.75
+"""Share of the ops that may be left to decide where something repeats."""
+CLOSE = 1.15
+"""What is left to decide, over the least, in ways to divide a graph that are as good."""
+LEAST_ALIKE = 0.6
+"""Share of a block's ops that a block of another kind needs to have counterparts of to be taken for one of that kind:
+the first and the last block lack what lies beyond the ends."""
+LEAST_OPS = 8
+"""Ops of a block that is worth a search of its own."""
+
+
+@dataclass(frozen=True, eq=False)
+class Blocks:
+    """Ops by block and position; no op reads from a later block.
+
+    Two ops of one position are each other's counterparts in blocks of one kind.
+    """
+
+    block: IntArray  # [N]
+    position: IntArray  # [N] -1 without a counterpart
+    kind: IntArray  # [B] -1 of blocks that are like no others
+
+    @property
+    def num_blocks(self) -> int:
+        """B."""
+        return len(self.kind)
+
+    def fullest(self, kind: int) -> IntArray:
+        """The ops of a block of a kind that lacks no counterpart, in the middle of those."""
+        members = np.flatnonzero(self.kind == kind)
+        lacking = [int((self.position[self.block == b] < 0).sum()) for b in members.tolist()]
+        best = members[np.flatnonzero(np.array(lacking) == min(lacking))]
+        return np.flatnonzero(self.block == best[len(best) // 2])
+
+
+def find_blocks(problem: ScheduleProblem) -> Blocks | None:
+    """The blocks by which the graph has least to decide, None where nothing of LEAST_OPS repeats.
+
+    A block begins at a depth, the number of ops before an op on its longest path, at which ops of one kind lie; kinds
+    are told apart by their neighbourhoods. Of ways to divide a graph that leave about as little to decide, that one
+    counts whose blocks send each other least. Ops without inputs belong to the block that reads them first.
+    """
+    inputs = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
+    hops = np.zeros(len(problem.edge_src))
+    depth = longest_before(problem.topological_order, inputs, np.ones(problem.num_ops), hops).astype(np.int64)
+    exact = _refined(problem, _hashes_of_costs(problem), 1)
+    tried: dict[bytes, tuple[int, float, IntArray]] = {}
+    for number in ROUNDS:
+        alike = _refined(problem, _hashes_of_types(problem), number)
+        for kind in _candidates(alike):
+            begins = np.union1d(0, depth[alike == kind])
+            if len(begins) > 2 and begins.tobytes() not in tried:
+                block = _divided(problem, depth, begins)
+                tried[begins.tobytes()] = _left_to_decide(block, exact), _sent_bytes(problem, block), block
+    least = min((size for size, _, _ in tried.values()), default=problem.num_ops)
+    if least > MOST_LEFT * problem.num_ops:
+        return None
+    close = [each for each in tried.values() if each[0] <= CLOSE * least]
+    return _matched(min(close, key=lambda each: each[1:2])[2], exact, inverse_of(problem.topological_order))
+
+
+def _divided(problem: ScheduleProblem, depth: IntArray, begins: IntArray) -> IntArray:
+    """[N] the block of each op, of blocks that begin at given depths."""
+    block = np.searchsorted(begins, depth, side="right") - 1
+    first = np.full(problem.num_ops, len(begins), dtype=np.int64)
+    np.minimum.at(first, problem.edge_src, block[problem.edge_dst])
+    return np.where((depth == 0) & (first < len(begins)), first, block)
+
+
+def _left_to_decide(block: IntArray, exact: Hashes) -> int:
+    """Ops of all blocks that are not equal to an earlier one."""
+    signature = np.zeros(int(block.max()) + 1, dtype=np.uint64)
+    np.add.at(signature, block, _mixed(exact))
+    size = np.bincount(block, minlength=len(signature))
+    return int(size[np.unique(signature, return_index=True)[1]].sum())
+
+
+def _sent_bytes(problem: ScheduleProblem, block: IntArray) -> float:
+    """Bytes that go from each block to the next, those counted again that go on; not those of ops without inputs."""
+    last = block.copy()
+    np.maximum.at(last, problem.edge_src, block[problem.edge_dst])
+    has_inputs = np.bincount(problem.edge_dst, minlength=problem.num_ops) > 0
+    return float(((last - block) * problem.output_bytes)[has_inputs].sum())
+
+
+def _mixed(values: Hashes) -> Hashes:
+    """SplitMix64's finaliser: sums of what it returns tell multisets apart."""
+    z = values + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(z ^ (z >> np.uint64(31)), dtype=np.uint64)
+
+
+def _hashes_of_types(problem: ScheduleProblem) -> Hashes:
+    """[N] equal for ops of one type and role."""
+    labels = list(zip(problem.labels.types, problem.labels.roles, strict=True))
+    number = {label: i for i, label in enumerate(dict.fromkeys(labels))}
+    return np.array([number[label] for label in labels], dtype=np.uint64)
+
+
+def _hashes_of_costs(problem: ScheduleProblem) -> Hashes:
+    """[N] equal for ops of one type whose costs are the same on every device."""
+    columns = (*problem.time_s.T, problem.output_bytes, problem.weight_bytes)
+    found = _hashes_of_types(problem)
+    for column in columns:
+        found = _mixed(found ^ np.ascontiguousarray(column + 0.0).view(np.uint64))
+    return found
+
+
+def _refined(problem: ScheduleProblem, start: Hashes, rounds: int) -> Hashes:
+    """[N] equal for ops whose neighbourhoods of so many steps look alike."""
+    found = start
+    for _ in range(rounds):
+        own, read, sent = _mixed(found), np.zeros_like(found), np.zeros_like(found)
+        np.add.at(read, problem.edge_dst, _mixed(own[problem.edge_src]))
+        np.add.at(sent, problem.edge_src, _mixed(own[problem.edge_dst] ^ np.uint64(1)))
+        found = _mixed(_mixed(own + read) + sent)
+    return found
+
+
+def _candidates(alike: Hashes) -> list[np.uint64]:
+    """Kinds of ops of which there are several, the most frequent first; of many, some of every frequency."""
+    kinds, counts = np.unique(alike, return_counts=True)
+    several = np.flatnonzero(counts > 1)
+    chosen = several[np.argsort(-counts[several], kind="stable")]
+    if len(chosen) > MOST_CANDIDATES:
+        chosen = chosen[np.linspace(0, len(chosen) - 1, MOST_CANDIDATES).astype(np.int64)]
+    return [kinds[i] for i in chosen]
+
+
+def _matched(block: IntArray, exact: Hashes, place: IntArray) -> Blocks | None:
+    """Blocks by kind with counterparts, which look alike and come at the same place among their like."""
+    num = int(block.max()) + 1
+    by_key = np.lexsort((place, exact, block))
+    is_same = (block[by_key][1:] == block[by_key][:-1]) & (exact[by_key][1:] == exact[by_key][:-1])
+    first = np.flatnonzero(np.append(True, ~is_same))
+    occurrence = np.arange(len(by_key)) - np.repeat(first, np.diff(np.append(first, len(by_key))))
+    key = np.empty(len(block), dtype=np.uint64)
+    key[by_key] = _mixed(exact[by_key] + occurrence.astype(np.uint64))
+    members = [np.flatnonzero(block == b) for b in range(num)]
+    signature = [np.sort(key[ops]).tobytes() for ops in members]
+    count = Counter(signature)
+    common = [text for text, times in count.most_common() if times > 1]
+    kinds = {text: i for i, text in enumerate(common)}
+    keys_of = [set(np.frombuffer(text, dtype=np.uint64).tolist()) for text in common]
+    if not any(len(keys) >= LEAST_OPS for keys in keys_of):
+        return None
+    kind, position = np.full(num, -1, dtype=np.int64), np.full(len(block), -1, dtype=np.int64)
+    number: dict[tuple[int, int], int] = {}
+    for b, ops in enumerate(members):
+        keys = key[ops].tolist()
+        shares = [sum(each in known for each in keys) / max(len(known), 1) for known in keys_of]
+        k = kinds.get(signature[b], int(np.argmax(shares)))
+        if signature[b] not in kinds and shares[k] < LEAST_ALIKE:
+            continue
+        kind[b] = k
+        for v, each in zip(ops.tolist(), keys, strict=True):
+            if each in keys_of[k]:
+                position[v] = number.setdefault((k, each), len(number))
+    return Blocks(block, position, kind)
+
+
+def inputs_of(problem: ScheduleProblem, ops: IntArray) -> IntArray:
+    """[I] the ops that some of ``ops`` [M] read and that are not among them."""
+    is_part = np.zeros(problem.num_ops, dtype=np.bool_)
+    is_part[ops] = True
+    return np.unique(problem.edge_src[is_part[problem.edge_dst] & ~is_part[problem.edge_src]])
+
+
+def part_of(problem: ScheduleProblem, inputs: IntArray, ops: IntArray) -> ScheduleProblem:
+    """The problem of ``inputs`` [I], which cost no time, and of ``ops`` [M].
+
+    Of the memories it has what the weights of all other ops leave, were they in equal shares on all devices.
+    """
+    chosen, count = np.append(inputs, ops), len(inputs)
+    part, labels = induced(problem, chosen), problem.labels
+    time_s, weight_bytes = part.time_s.copy(), part.weight_bytes.copy()
+    time_s[:count] *= 0.0
+    weight_bytes[:count] = 0.0
+    kept = replace(
+        OpLabels.empty(len(chosen), [labels.types[v] for v in chosen]),
+        meta_ops=tuple(labels.meta_ops[v] for v in chosen),
+        roles=tuple(labels.roles[v] for v in chosen),
+    )
+    is_source = np.bincount(problem.edge_dst, minlength=problem.num_ops) == 0
+    elsewhere = float(np.delete(problem.weight_bytes + is_source * problem.output_bytes, ops).sum())
+    memory_bytes = problem.memory_bytes * max(1.0 - elsewhere / float(problem.memory_bytes.sum()), 0.0)
+    memory_bytes = np.where(np.isinf(problem.memory_bytes), np.inf, memory_bytes)
+    names = tuple(problem.op_names[v] for v in chosen)
+    tables = replace(part, time_s=time_s, weight_bytes=weight_bytes, memory_bytes=memory_bytes)
+    return replace(tables, op_names=names, labels=kept, slowdown=problem.slowdown, power_w=problem.power_w)
+
+
+def first_blocks(problem: ScheduleProblem, blocks: Blocks, num: int) -> tuple[ScheduleProblem, Blocks]:
+    """The problem of the first blocks alone, and the blocks of that."""
+    ops = np.flatnonzero(blocks.block < num)
+    return induced(problem, ops), Blocks(blocks.block[ops], blocks.position[ops], blocks.kind[:num])

@@ -1,0 +1,99 @@
+"""Bounds of deep graphs: what lies between two ops that follow each other takes a time of its own, and these add up.
+
+Legend: N ops, M ops of a part.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+
+from hsdag.ir.graph.computation_graph import Csr, IntArray
+from hsdag.methods.exact.formulation import Formulation, induced
+from hsdag.methods.repeated.blocks import Blocks, part_of
+from hsdag.runtime.problem.bounds.makespan import makespan_bound
+from hsdag.runtime.problem.bounds.simple import Bound
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+
+ROUNDING = 1e-12
+"""Share by which the sum is lowered: many addends round."""
+
+
+def chained_bound(problem: ScheduleProblem, blocks: Blocks, check: Callable[[], object]) -> Bound | None:
+    """Seconds of a work-conserving makespan at least, from a chain of counterparts, each of which reads the one before.
+
+    From the end of one to the end of the next one all that lies on paths between them has to run, with the first as an
+    input that costs nothing: any bound of that part holds, parts have no op in common, and equal parts have equal
+    bounds. ``check`` is called before each part. None where no kind has two blocks.
+    """
+    totals_s = [_added(problem, cuts, check) for cuts in _chains(problem, blocks)]
+    return Bound(max(totals_s) * (1 - ROUNDING), "blocks one behind the other") if totals_s else None
+
+
+def _added(problem: ScheduleProblem, cuts: list[int], check: Callable[[], object]) -> float:
+    """Seconds of all parts."""
+    known: dict[bytes, float] = {}
+    total_s = 0.0
+    for part in _parts(problem, cuts):
+        key = b"".join(table.tobytes() for table in (part.time_s, part.edge_src, part.edge_dst, part.edge_bytes))
+        if key not in known:
+            check()
+            known[key] = makespan_bound(part).value_s
+        total_s += known[key]
+    return total_s
+
+
+def _chains(problem: ScheduleProblem, blocks: Blocks) -> Iterator[list[int]]:
+    """For each kind an op of each of its blocks: of the position between whose ops most work lies."""
+    for kind in range(int(blocks.kind.max()) + 1):
+        members = np.flatnonzero(blocks.kind == kind)
+        if len(members) < 2:
+            continue
+        first, last = members[(len(members) - 1) // 2 :][:2]
+        ops = np.flatnonzero((blocks.block >= first) & (blocks.block <= last))
+        reach, work_s = Formulation(induced(problem, ops)).reach, np.nanmin(problem.time_s[ops], axis=1)
+        of_position = {int(p): i for i, p in enumerate(blocks.position[ops]) if p >= 0 and blocks.block[ops[i]] == last}
+        covered_s = {
+            p: float(work_s[reach[i] & reach[:, of_position[p]]].sum())
+            for i, p in enumerate(blocks.position[ops].tolist())
+            if p in of_position and blocks.block[ops[i]] == first
+        }
+        chosen = np.flatnonzero(blocks.position == max(covered_s, key=covered_s.__getitem__))
+        yield [int(v) for v in chosen[np.argsort(blocks.block[chosen])]]
+
+
+def _parts(problem: ScheduleProblem, cuts: list[int]) -> Iterator[ScheduleProblem]:
+    """What lies before the first op, between each two, and behind the last; an op that does not read the one before is
+    left out."""
+    n, nothing = problem.num_ops, np.zeros(0, dtype=np.int64)
+    inputs, readers = (Csr.build(n, *ends) for ends in _ends(problem))
+    before = _reached(inputs, cuts[0], np.ones(n, dtype=np.bool_))
+    yield part_of(problem, nothing, np.flatnonzero(before))
+    behind = _reached(readers, cuts[0], np.ones(n, dtype=np.bool_))
+    last = cuts[0]
+    for v in cuts[1:]:
+        if behind[v]:
+            between = _reached(inputs, v, behind)
+            between[last] = False
+            yield part_of(problem, np.array([last]), np.flatnonzero(between))
+            last, behind = v, _reached(readers, v, behind)
+    behind[last] = False
+    if behind.any():
+        yield part_of(problem, np.array([last]), np.flatnonzero(behind))
+
+
+def _ends(problem: ScheduleProblem) -> tuple[tuple[IntArray, IntArray], tuple[IntArray, IntArray]]:
+    return (problem.edge_dst, problem.edge_src), (problem.edge_src, problem.edge_dst)
+
+
+def _reached(neighbours: Csr, first: int, within: np.ndarray) -> np.ndarray:
+    """[N] what is reached from an op without leaving ``within`` [N]; itself too."""
+    found, waiting = np.zeros(len(within), dtype=np.bool_), [first]
+    found[first] = True
+    while waiting:
+        for u in neighbours.of(waiting.pop()).tolist():
+            if within[u] and not found[u]:
+                found[u] = True
+                waiting.append(u)
+    return found

@@ -1,0 +1,241 @@
+"""RepeatedPlacer: one block of a graph that repeats itself is searched, and its plan is laid over all blocks.
+
+Legend: U placement units, P positions, M units of a block.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.coarsen import CoarseGraph
+from hsdag.ir.graph.computation_graph import IntArray, inverse_of
+from hsdag.methods.base import Placer
+from hsdag.methods.incumbent import GaveUp, Incumbent, Limits, Status
+from hsdag.methods.memory_repair import repaired
+from hsdag.methods.registry import make_placer
+from hsdag.methods.repeated.blocks import Blocks, find_blocks, first_blocks, inputs_of, part_of
+from hsdag.methods.repeated.bound import chained_bound
+from hsdag.methods.repeated.tiling import Layer, Library
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.objectives import LATENCY
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution
+from hsdag.runtime.problem.units import problem_of
+from hsdag.runtime.simulator.simulation import simulate
+from hsdag.scoring.base import Evaluator, Score
+from hsdag.scoring.memory import one_inference
+from hsdag.scoring.recording import Budget, RecordingEvaluator
+from hsdag.scoring.schedule import ScheduleEvaluator
+
+WITHOUT = {"without": "repeated,windows,cpsat"}
+"""What searches a block or its positions: ``auto`` without what would look for blocks again."""
+
+
+@dataclass(frozen=True)
+class RepeatedOptions:
+    """Raises OptionError for a value out of range."""
+
+    blocks: float = 0.5
+    """Share of the time that blocks are searched for by themselves; the whole schedule has the rest."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.blocks <= 1:
+            raise OptionError("repeated takes a share of blocks above 0 and up to 1")
+
+
+class RepeatedPlacer(Placer[RepeatedOptions]):
+    """Repeated structure: what is found for one block counts for all of its kind.
+
+    Where an order matters, a block of each kind is searched by itself, with what it reads as inputs that cost nothing.
+    Its schedule is laid over all blocks, one behind the other, and windows of the whole schedule are searched across
+    the seams. Elsewhere counterparts in all blocks share a device, and ``auto`` searches over positions; every plan is
+    evaluated as a whole. Gives up where nothing repeats.
+    """
+
+    name = "repeated"
+    options_type = RepeatedOptions
+    gives_order = True
+    is_seeded = True
+
+    def _search(self, incumbent: Incumbent) -> Status:
+        blocks = find_blocks(incumbent.costs)
+        if blocks is None:
+            raise GaveUp("nothing in the graph repeats")
+        if incumbent.limits.known:
+            incumbent.evaluate(incumbent.limits.known)
+        if _has_schedule(incumbent.problem):
+            self._lay(incumbent, blocks)
+        else:
+            _search_positions(incumbent, blocks)
+        return Status.FEASIBLE
+
+    def prepare(self, problem: Problem, *, takes_order: bool) -> None:
+        if problem.costs is None:
+            return
+        names = ("sa", "rules", "windows") if _has_schedule(problem) else ("sa", "mincut")
+        for each in names:
+            make_placer(each, is_cheap=True).prepare(problem, takes_order=takes_order)
+
+    def _lay(self, incumbent: Incumbent, blocks: Blocks) -> None:
+        """Search blocks, lay them side by side, and search across the seams."""
+        costs, limits = incumbent.costs, incumbent.limits
+        library = _best_together(incumbent, blocks, _searched_blocks(incumbent, blocks, self.options.blocks))
+        placement, order = Layer(costs, blocks).lay(library)
+        if not np.isfinite(incumbent.consider(placement, order)):
+            incumbent.consider(repaired(costs, placement, incumbent.problem.semantics), order)
+        are_ops = incumbent.problem.units.fine.num_ops == costs.num_ops  # of units of several ops nothing is proven
+        bound = chained_bound(costs, blocks, incumbent.check) if are_ops else None
+        if bound is not None and incumbent.problem.semantics.noise_sigma == 0:
+            incumbent.prove(bound)
+        if incumbent.best is not None:
+            limits = replace(limits, seconds=incumbent.left_s, known=(incumbent.best,), pool=None)
+            make_placer("windows").search(incumbent.problem, incumbent, limits)
+
+
+def _has_schedule(problem: Problem) -> bool:
+    """Whether plans are judged by a schedule in which blocks follow each other."""
+    return problem.objective == LATENCY and problem.semantics.execution is Execution.WORK_CONSERVING
+
+
+WEIGHT, LEAST_S = 1.5, 0.1
+"""The power of a block's size that its share of the time goes by; and what it gets at least."""
+CANDIDATES, MOST_TRIED, TRYING = 200, 12, 0.15
+"""Plans of a block that are tried in a row, on how many blocks, and for what share of the time that is left: a device
+that never waits takes what is ready, so that what is best alone may be far from that in a row."""
+
+
+def _searched_blocks(incumbent: Incumbent, blocks: Blocks, share: float) -> list[list[Library]]:
+    """Plans of a block of each kind, the best one first; kinds are searched in turn."""
+    chosen = [blocks.fullest(kind) for kind in range(int(blocks.kind.max()) + 1)]
+    weight = np.array([len(units) for units in chosen]) ** WEIGHT
+    parts = (share * weight / weight.sum()).tolist()
+    seconds, evaluations, begin_s = incumbent.left_s, incumbent.evaluations_left, incumbent.elapsed_s
+    found = []
+    for units, part, until in zip(chosen, parts, np.cumsum(parts).tolist(), strict=True):
+        left_s = max(until * seconds - (incumbent.elapsed_s - begin_s), LEAST_S)
+        found.append(_searched_block(incumbent, blocks, units, left_s, part * evaluations))
+    return found
+
+
+def _searched_block(
+    incumbent: Incumbent, blocks: Blocks, units: IntArray, seconds: float, evaluations: float
+) -> list[Library]:
+    """Plans of a block, the best one first; each that is simulated counts as much as the block's share of all units."""
+    problem, share = incumbent.problem, len(units) / incumbent.problem.num_units
+    inputs = inputs_of(incumbent.costs, units)
+    costs = part_of(incumbent.costs, inputs, units)
+    part = problem_of(costs, problem.objective, problem.semantics)
+    judge = ScheduleEvaluator(costs, problem.semantics, problem.objective, part.units.partition.labels)
+
+    def is_over() -> bool:
+        incumbent.check()
+        return False
+
+    recorder = RecordingEvaluator(judge, Budget(evaluations=evaluations / share), should_stop=is_over)
+    limits = replace(incumbent.limits, seconds=seconds, known=(), is_again=False, pool=None)
+    try:
+        make_placer("auto", changes=WITHOUT, is_cheap=True).search(part, recorder, limits)
+    finally:
+        incumbent.spend(int(recorder.num_evaluations * share))
+    found = []
+    for event in recorder.best(CANDIDATES):
+        run = simulate(costs, judge.devices(event.plan), one_inference(problem.semantics), judge.ranks(event.plan))
+        library = Library.empty(blocks, problem.num_devices)
+        library.learn(blocks, units, run.device[len(inputs) :], run.start_s[len(inputs) :])
+        found.append(library)
+    return found
+
+
+def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequence[Library]]) -> Library:
+    """Of the plans of each kind those that are best in a row on the first blocks of the graph, chosen in turn."""
+    problem, until_s = incumbent.problem, incumbent.elapsed_s + TRYING * incumbent.left_s
+    costs, blocks = first_blocks(incumbent.costs, blocks, MOST_TRIED)
+    layer, judge = Layer(costs, blocks), ScheduleEvaluator(costs, problem.semantics, problem.objective)
+
+    def value(each: Library) -> float:
+        incumbent.check()
+        return judge.evaluate([Plan(*layer.lay(each))])[0].value
+
+    library = Library.empty(blocks, problem.num_devices)
+    for plans in found:
+        library = library.joined(plans[0]) if plans else library
+    best = value(library)
+    for others in itertools.zip_longest(*(plans[1:] for plans in found)):
+        for plan in filter(None, others):
+            if incumbent.elapsed_s < until_s and (other := value(library.joined(plan))) < best:
+                library, best = library.joined(plan), other
+    return library
+
+
+@dataclass(frozen=True, eq=False)
+class _Expanded(Evaluator):
+    """Scores of plans of positions, as plans of units; bounds of the former say nothing of the latter."""
+
+    inner: Incumbent
+    position: IntArray  # [U]
+    is_cheap = True
+
+    @property
+    def takes_order(self) -> bool:  # type: ignore[override]
+        """As the units' evaluator does."""
+        return self.inner.takes_order
+
+    @property
+    def evaluations_left(self) -> float:
+        """Of the units' evaluator."""
+        return self.inner.evaluations_left
+
+    def spend(self, count: int) -> None:
+        """See ``Evaluator``."""
+        self.inner.spend(count)
+
+    def check(self) -> None:
+        """See ``Evaluator``."""
+        self.inner.check()
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        """One score per plan."""
+        return self.inner.evaluate([self._plan(plan) for plan in plans])
+
+    def report(self, plans: Sequence[Plan]) -> list[Score]:
+        """See ``Evaluator``."""
+        return self.inner.report([self._plan(plan) for plan in plans])
+
+    def _plan(self, plan: Plan) -> Plan:
+        order = None if plan.order is None else plan.order[self.position]
+        if order is not None:
+            order = inverse_of(np.lexsort((inverse_of(self.inner.costs.topological_order), order)))
+        return Plan(plan.placement[self.position], order)
+
+
+def _search_positions(incumbent: Incumbent, blocks: Blocks) -> None:
+    """Search over positions, whose units share a device."""
+    problem = _of_positions(incumbent.problem, incumbent.costs, blocks)
+    of_unit = np.empty(incumbent.problem.num_units, dtype=np.int64)
+    labels = problem.units.partition.labels
+    if len(labels) == len(of_unit):
+        of_unit = labels
+    else:
+        of_unit[incumbent.problem.units.partition.labels] = labels
+    limits = Limits(incumbent.left_s, incumbent.limits.num_workers, incumbent.limits.seed)
+    make_placer("auto", changes=WITHOUT, is_cheap=True).search(problem, _Expanded(incumbent, of_unit), limits)
+
+
+def _of_positions(problem: Problem, costs: ScheduleProblem, blocks: Blocks) -> Problem:
+    """The problem with the units of one position as one unit."""
+    names = tuple(f"position {p}" if p >= 0 else "" for p in blocks.position.tolist())
+    tied = problem_of(
+        replace(costs, labels=replace(costs.labels, colocate=names)), problem.objective, problem.semantics
+    )
+    if problem.ops is None and not isinstance(problem.hetero, HeteroCosts):
+        return tied
+    partition = tied.units.partition.refine(problem.units.partition)
+    units = CoarseGraph(problem.units.fine, partition, tied.units.graph)
+    return replace(tied, units=units, ops=problem.ops, hetero=problem.hetero)

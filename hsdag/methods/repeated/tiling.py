@@ -1,0 +1,140 @@
+"""Tiling: the plan of a block laid over all blocks of its kind, one behind the other.
+
+Legend: N ops, D devices, P positions, M ops of a block.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from math import factorial, prod
+
+import numpy as np
+
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
+from hsdag.methods.local.values import Lists, schedule
+from hsdag.methods.local.windows import Timeline, WindowCutter, starts_of
+from hsdag.methods.repeated.blocks import Blocks
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+
+MOST_EXCHANGES = 24
+"""Exchanges of equal devices that are all tried."""
+
+
+@dataclass(frozen=True, eq=False)
+class Library:
+    """What is known of blocks of every kind: devices [P], D where none is, and ranks [P] in a block."""
+
+    device: IntArray
+    rank: FloatArray
+    num_devices: int
+
+    @staticmethod
+    def empty(blocks: Blocks, num_devices: int) -> Library:
+        """One that knows nothing."""
+        num = int(blocks.position.max()) + 1
+        return Library(np.full(num, num_devices), np.zeros(num), num_devices)
+
+    def joined(self, other: Library) -> Library:
+        """With what another one knows in place of its own."""
+        is_known = other.device < other.num_devices
+        return replace(
+            self, device=np.where(is_known, other.device, self.device), rank=np.where(is_known, other.rank, self.rank)
+        )
+
+    def learn(self, blocks: Blocks, units: IntArray, device: IntArray, rank: FloatArray) -> None:
+        """Keep the plan of a block's units [M]."""
+        where = blocks.position[units]
+        self.device[where[where >= 0]], self.rank[where[where >= 0]] = device[where >= 0], rank[where >= 0]
+
+    def plan(self, blocks: Blocks, units: IntArray) -> tuple[IntArray, FloatArray]:
+        """Devices [M] and ranks [M] of units in topological order; what is not known goes behind the one before."""
+        where = blocks.position[units]
+        is_known = (where >= 0) & (self.device[where] < self.num_devices)
+        rank = np.where(is_known, self.rank[where], -np.inf)
+        return np.where(is_known, self.device[where], self.num_devices), np.where(
+            is_known, rank, np.maximum.accumulate(rank)
+        )
+
+
+class Layer:
+    """Lays blocks one behind the other by lists, with equal devices exchanged such that each block ends first."""
+
+    def __init__(self, costs: ScheduleProblem, blocks: Blocks) -> None:
+        place, self._costs, self._blocks = inverse_of(costs.topological_order), costs, blocks
+        self._cutter, self._twins = WindowCutter(costs), twins_of(costs)
+        by_block = np.lexsort((place, blocks.block))
+        firsts = np.searchsorted(blocks.block[by_block], np.arange(blocks.num_blocks + 1))
+        self._units = [by_block[a:b] for a, b in itertools.pairwise(firsts.tolist())]
+
+    def lay(self, library: Library) -> tuple[IntArray, IntArray]:
+        """Devices [N] and ranks [N]."""
+        n, num_devices = self._costs.num_ops, self._costs.num_devices
+        line = Timeline(np.full(n, n), np.zeros(n, dtype=np.int64), np.full(n, np.inf), np.zeros(n), 0.0)
+        begun_s, exchange = np.zeros(num_devices), np.arange(num_devices + 1)
+        for units in self._units:
+            pin, rank = library.plan(self._blocks, units)
+            line.place[units] = np.arange(len(units))
+            lists = self._cutter.cut(line, units, begun_s, np.zeros(num_devices)).lists
+
+            def ended(each: IntArray, lists: Lists = lists, pin: IntArray = pin, rank: FloatArray = rank) -> float:
+                schedule(lists, each[pin], rank)
+                return float(lists.end_s.max())
+
+            exchange = best_exchange(ended, exchange, self._twins)
+            ended(exchange)
+            line.device[units], line.end_s[units], line.start_s[units] = lists.device, lists.end_s, starts_of(lists)
+            line.place[units], begun_s = -1, lists.free_s.copy()
+        return line.device, inverse_of(np.lexsort((inverse_of(self._costs.topological_order), line.start_s)))
+
+
+def best_exchange(ended: Callable[[IntArray], float], first: IntArray, twins: Sequence[IntArray]) -> IntArray:
+    """[D + 1] an exchange of equal devices for which ``ended`` is small: every one is tried where there are few, else
+    from ``first`` on two more devices are exchanged as long as that helps."""
+    nothing = np.arange(len(first))
+    if prod(factorial(len(kind)) for kind in twins) <= MOST_EXCHANGES:
+        return min(_every_exchange(nothing, twins), key=ended)
+    best, best_s, is_better = first, ended(first), True
+    while is_better:
+        is_better = False
+        for a, b in [pair for kind in twins for pair in itertools.combinations(kind.tolist(), 2)]:
+            other = best.copy()
+            other[[a, b]] = best[[b, a]]
+            if (other_s := ended(other)) < best_s:
+                best, best_s, is_better = other, other_s, True
+    return best
+
+
+def _every_exchange(nothing: IntArray, twins: Sequence[IntArray]) -> Iterator[IntArray]:
+    for orders in itertools.product(*(itertools.permutations(kind.tolist()) for kind in twins)):
+        other = nothing.copy()
+        for kind, order in zip(twins, orders, strict=True):
+            other[kind] = order
+        yield other
+
+
+def twins_of(costs: ScheduleProblem) -> list[IntArray]:
+    """Devices that can be exchanged: they take the same for every op, and their links and memories are alike."""
+    kinds: list[list[int]] = []
+    for d in range(costs.num_devices):
+        for kind in kinds:
+            if all(_are_alike(costs, d, other) for other in kind):
+                kind.append(d)
+                break
+        else:
+            kinds.append([d])
+    return [np.array(kind) for kind in kinds if len(kind) > 1]
+
+
+def _are_alike(costs: ScheduleProblem, a: int, b: int) -> bool:
+    """Whether exchanging two devices changes no table."""
+    swap = np.arange(costs.num_devices)
+    swap[[a, b]] = b, a
+    off = ~np.eye(costs.num_devices, dtype=np.bool_)
+    tables = (costs.link_latency_s, costs.link_bandwidth_bytes_per_s)
+    return (
+        np.array_equal(costs.time_s[:, a], costs.time_s[:, b], equal_nan=True)
+        and bool(costs.memory_bytes[a] == costs.memory_bytes[b] and costs.launch_s[a] == costs.launch_s[b])
+        and all(np.array_equal(table[np.ix_(swap, swap)][off], table[off]) for table in tables)
+    )

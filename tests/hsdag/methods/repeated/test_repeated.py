@@ -1,0 +1,193 @@
+"""Repeated structure: blocks are found, one's plan is laid over all, and bounds of parts add up."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hsdag.methods.incumbent import Limits, Result, Status
+from hsdag.methods.registry import make_placer
+from hsdag.methods.repeated.blocks import Blocks, find_blocks, inputs_of, part_of
+from hsdag.methods.repeated.bound import chained_bound
+from hsdag.methods.repeated.tiling import Layer, Library, best_exchange, twins_of
+from hsdag.runtime.objectives import THROUGHPUT, Objective
+from hsdag.runtime.problem.bounds.makespan import makespan_bound
+from hsdag.runtime.problem.pins import Pin, with_pinned_ops
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Execution, Semantics
+from hsdag.runtime.problem.units import problem_of
+from hsdag.scoring.recording import Budget, RecordingEvaluator
+from hsdag.scoring.schedule import ScheduleEvaluator
+from tests.hsdag.methods.repeated.chains import BLOCK, chain
+
+SIZE = len(BLOCK)
+
+
+def blocks_of(problem: ScheduleProblem) -> Blocks:
+    found = find_blocks(problem)
+    assert found is not None
+    return found
+
+
+def searched(
+    problem: ScheduleProblem,
+    method: str = "repeated",
+    semantics: Semantics = Semantics(),  # noqa: B008
+    objective: Objective | None = None,
+    most: int = 4000,
+) -> tuple[Result, RecordingEvaluator]:
+    units = problem_of(problem, *([] if objective is None else [objective]), semantics=semantics)
+    evaluator = ScheduleEvaluator(problem, semantics, units.objective, units.units.partition.labels)
+    recorder = RecordingEvaluator(evaluator, Budget(evaluations=most))
+    return make_placer(method, is_cheap=True).search(units, recorder, Limits(num_workers=1)), recorder
+
+
+def test_counterparts_have_one_position_and_blocks_follow_each_other() -> None:
+    problem = chain([1.0] * 6)
+    found = blocks_of(problem)
+    inner = found.position[1 + SIZE : 1 + 5 * SIZE].reshape(4, SIZE)
+    assert (inner == inner[0]).all()
+    assert len(np.unique(inner[0])) == SIZE
+    assert (found.block[problem.edge_src] <= found.block[problem.edge_dst]).all()
+
+
+def test_a_block_of_another_width_is_of_another_kind_wherever_it_comes_again() -> None:
+    found = blocks_of(chain([1.0, 1.0, 1.0, 2.0] * 3))
+    of_op = found.kind[found.block]
+    wide, narrow = 1 + 3 * SIZE + 3, 1 + 2 * SIZE + 3
+    assert of_op[wide] == of_op[wide + 4 * SIZE] != of_op[narrow] == of_op[narrow + 4 * SIZE]
+
+
+def test_nothing_repeats_in_a_graph_of_unlike_ops() -> None:
+    assert find_blocks(chain([1.0, 1.3, 1.7, 2.2])) is None
+
+
+def test_ops_that_are_pinned_otherwise_are_no_counterparts() -> None:
+    problem = chain([1.0] * 6)
+    pinned = with_pinned_ops(problem, [Pin(problem.op_names[1 + 2 * SIZE + 1], problem.device_names[1])])
+    found = blocks_of(pinned)
+    assert found.position[1 + 2 * SIZE + 1] != found.position[1 + 3 * SIZE + 1]
+
+
+def test_what_a_part_reads_costs_it_no_time_and_the_rest_leaves_it_its_memory() -> None:
+    problem = chain([1.0] * 4, weight_bytes=1.0, memory_bytes=100.0)
+    ops = np.arange(1 + SIZE, 1 + 2 * SIZE)
+    inputs = inputs_of(problem, ops)
+    part = part_of(problem, inputs, ops)
+    assert inputs.tolist() == [SIZE]
+    assert part.time_s[0].tolist() == [0.0, 0.0]
+    assert part.time_s[1:].tolist() == problem.time_s[ops].tolist()
+    elsewhere = 1.0 * (problem.num_ops - SIZE) + 0.5  # weights, and the result of the one op without inputs
+    assert part.memory_bytes == pytest.approx(100.0 * (1 - elsewhere / 200.0))
+
+
+def test_a_plan_that_is_known_is_laid_over_all_blocks() -> None:
+    problem = chain([1.0] * 8)
+    found, library = blocks_of(problem), None
+    library = Library.empty(found, 2)
+    units = found.fullest(int(found.kind[found.block[1 + 4 * SIZE]]))
+    left = np.array([problem.labels.types[v] == "left" for v in units])
+    library.learn(found, units, left.astype(np.int64), np.arange(len(units), dtype=float))
+    device, _ = Layer(problem, found).lay(library)
+    types = np.array(problem.labels.types)
+    for first in range(1 + SIZE, 1 + 7 * SIZE, SIZE):
+        block = slice(first, first + SIZE)
+        assert len(set(device[block][types[block] == "left"])) == 1
+        assert set(device[block][types[block] == "left"]) != set(device[block][types[block] == "right"])
+
+
+def test_equal_devices_are_exchanged_where_that_helps_and_others_are_not() -> None:
+    wanted = np.array([2, 0, 1, 3, 4])
+    twins = [np.array([0, 1, 2])]
+    found = best_exchange(lambda each: float((each != wanted).sum()), np.arange(5), twins)
+    assert found.tolist() == wanted.tolist()
+    many = [np.arange(6)]
+    found = best_exchange(lambda each: float(abs(each[:6] - np.arange(6)[::-1]).sum()), np.arange(7), many)
+    assert found.tolist() == [5, 4, 3, 2, 1, 0, 6]
+
+
+def test_devices_are_equal_where_all_of_their_figures_are() -> None:
+    problem = chain([1.0] * 2, num_devices=4, memory_bytes=[9.0, 9.0, 9.0, 5.0])
+    latency_s = np.zeros((4, 4))
+    latency_s[2, 3] = latency_s[2, 0] = 1.0
+    assert [kind.tolist() for kind in twins_of(problem)] == [[0, 1, 2]]
+    assert [kind.tolist() for kind in twins_of(replace(problem, link_latency_s=latency_s))] == []
+    latency_s = latency_s.copy()
+    latency_s[2, 1] = 1.0
+    assert [kind.tolist() for kind in twins_of(replace(problem, link_latency_s=latency_s))] == [[0, 1]]
+
+
+def test_bounds_of_parts_add_up_and_no_schedule_is_below() -> None:
+    for num in (3, 6):
+        problem = chain([1.0] * num)
+        bound = chained_bound(problem, blocks_of(problem), lambda: None)
+        assert bound is not None
+        value_s = searched(problem)[0].score
+        assert num * 11.0 < bound.value_s <= value_s  # of a block's longest path: 1 + 4 + 3 + 2 + 1 + 1 less what joins
+        assert bound.value_s >= makespan_bound(problem).value_s * (1 - 1e-9)
+
+
+def test_the_bound_of_a_chain_is_that_of_its_blocks() -> None:
+    each = []
+    for num in (6, 7):
+        problem = chain([1.0] * num)
+        bound = chained_bound(problem, blocks_of(problem), lambda: None)
+        assert bound is not None
+        each.append(bound.value_s)
+    block = part_of(problem, np.array([SIZE]), np.arange(1 + SIZE, 1 + 2 * SIZE))
+    assert each[1] - each[0] == pytest.approx(makespan_bound(block).value_s)
+
+
+def test_a_deep_chain_is_as_good_as_its_block_however_deep_it_is() -> None:
+    shallow, deep = (searched(chain([1.0] * num), most=3000)[0] for num in (4, 24))
+    assert deep.score / 24 <= shallow.score / 4 * 1.02
+
+
+def test_a_search_gives_up_where_nothing_repeats() -> None:
+    result, recorder = searched(chain([1.0, 1.3, 1.7, 2.2]))
+    assert (result.plan, recorder.num_evaluations) == (None, 0)
+    assert result.note == "nothing in the graph repeats"
+
+
+def test_memory_is_held_by_the_whole_chain() -> None:
+    problem = chain([1.0] * 8, weight_bytes=1.0, memory_bytes=[60.0, 25.0])
+    result, _ = searched(problem)
+    assert result.plan is not None
+    assert np.bincount(result.plan.placement, minlength=2)[1] <= 25
+
+
+@pytest.mark.parametrize("objective", [None, THROUGHPUT])
+def test_counterparts_share_a_device_where_no_order_counts(objective: Objective | None) -> None:
+    problem = chain([1.0] * 8)
+    execution = Execution.SEQUENTIAL if objective is None else Execution.WORK_CONSERVING
+    result, recorder = searched(problem, semantics=Semantics(execution=execution), objective=objective, most=600)
+    found = blocks_of(problem)
+    assert result.plan is not None
+    for event in recorder.events:
+        for position in range(found.position.max() + 1):
+            assert len(set(event.plan.placement[found.position == position])) == 1
+    if objective is not None:  # the loads of both devices are close to half of everything
+        assert result.score <= 0.55 * float(problem.time_s[:, 0].sum())
+
+
+def test_what_is_known_is_where_the_search_begins() -> None:
+    problem = chain([1.0] * 6)
+    units = problem_of(problem)
+    known = Plan(np.arange(problem.num_ops) % 2)
+    recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=300))
+    result = make_placer("repeated").search(units, recorder, Limits(known=(known,), num_workers=1))
+    assert recorder.events[0].plan == known
+    assert result.status in (Status.TIME_LIMIT, Status.FEASIBLE)
+
+
+def test_the_same_seed_gives_the_same_answer_on_any_number_of_threads() -> None:
+    problem = chain([1.0] * 6)
+    units = problem_of(problem)
+    scores = []
+    for threads in (1, 2):
+        recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=3000))
+        scores.append(make_placer("repeated").search(units, recorder, Limits(num_workers=threads)).score)
+    assert scores[0] == scores[1]
