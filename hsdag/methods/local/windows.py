@@ -53,7 +53,7 @@ class Windowed(NamedTuple):
 @bare
 def _whole_s(g: Windowed) -> float:
     """Seconds until what stands behind the window has ended, moved as a block."""
-    whole_s = g.least_s[0]
+    whole_s: float = g.least_s[0]
     for u in range(len(g.tail_s)):
         whole_s = max(whole_s, g.lists.end_s[u] + g.tail_s[u, g.lists.device[u]])
     return whole_s
