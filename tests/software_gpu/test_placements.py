@@ -16,7 +16,7 @@ from hsdag.runtime.executor.openvino_backend import SharedMemory
 from tests.runtime.executor.placing import Arrays, placed, random_inputs
 from tests.software_gpu.conftest import CPU, GPU_0, GPU_1
 
-LISTS = {"cpu-gpu": f"{CPU},{GPU_0}", "gpu-gpu": f"{GPU_0},{GPU_1}", "all": f"{CPU},A={GPU_0},{GPU_1}"}
+LISTS = {"gpu-gpu": f"{GPU_0},{GPU_1}", "all": f"{CPU},A={GPU_0},{GPU_1}"}
 
 
 @pytest.fixture(scope="module", params=["tiny_resnet", "tiny_llama", "tiny_bert"])

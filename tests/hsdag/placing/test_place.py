@@ -29,24 +29,6 @@ pytestmark = pytest.mark.usefixtures("short_comparisons")
 
 
 @pytest.mark.slow
-def test_every_split_finalist_is_faster_beyond_its_interval_or_not_the_answer(
-    tiny_resnet: Path, fast_slow: str
-) -> None:
-    outcome = run_place(
-        tiny_resnet, PlaceOptions(devices=fast_slow, reward="measured", max_evaluations=8, protocol=QUICK)
-    )
-    answer = next(row for row in outcome.rows if row.is_answer)
-    singles = [row for row in outcome.rows if row.name in {"FAST", "SLOW", "CPU"}]
-    if answer.name.startswith("placement"):
-        assert (answer.ci95[0] or 0.0) > 1.0
-    else:
-        assert answer in singles
-        assert not any((row.ci95[0] or 0.0) > 1.0 for row in singles)
-        assert f"the placement is all on {answer.name}" in outcome.sentence
-        assert set(outcome.placement.affinity.values()) == {answer.name}
-
-
-@pytest.mark.slow
 def test_an_ov_model_and_a_torch_module_are_placed_like_a_file(tiny_resnet: Path) -> None:
     model = ov.Core().read_model(tiny_resnet)
     placement = hsdag.place(model, partition_cpu=2, method="best-device")

@@ -85,22 +85,12 @@ def test_a_split_is_compared_with_hetero_under_the_same_placement(placed: PlaceR
     assert placed.tally.tried == 5
 
 
-def test_the_answer_names_the_executor_that_ran_it(placed: PlaceResult) -> None:
+def test_the_answer_names_the_executor_that_ran_it_and_has_every_op(placed: PlaceResult, tiny_resnet: Path) -> None:
+    divided = {op for region in placed.placement.shards or () for op in region.ops}
+    assert set(placed.placement.affinity) | divided == set(read_graph(tiny_resnet).canonical_names)
     answer = next(row for row in placed.rows if row.is_answer)
     is_split = answer.name.startswith(("placement", "shards"))
     assert placed.placement.executor == ("work-conserving" if is_split else "hetero")
-
-
-@pytest.mark.slow
-def test_place_at_the_command_line(tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = tmp_path / "out.json"
-    arguments = ["place", tiny_resnet, "--executor", "work-conserving", "--method", "etf", "--budget", "2s"]
-    assert run([*map(str, arguments), "--partition-cpu", "2", "--json", "-o", str(out)]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert {"CPU_0", "CPU_1", "CPU"} <= {row["name"] for row in document["rows"]}
-    placement = Placement.load(out)
-    divided = {op for region in placement.shards or () for op in region.ops}
-    assert set(placement.affinity) | divided == set(read_graph(tiny_resnet).canonical_names)
 
 
 def test_bench_runs_a_placement_by_the_executor_its_file_names(
