@@ -92,7 +92,7 @@ class RepeatedPlacer(Placer[RepeatedOptions]):
             incumbent.consider(repaired(costs, placement, incumbent.problem.semantics), order)
         are_ops = incumbent.problem.units.fine.num_ops == costs.num_ops  # of units of several ops nothing is proven
         bound = chained_bound(costs, blocks, incumbent.check) if are_ops else None
-        if bound is not None and incumbent.problem.semantics.noise_sigma == 0:
+        if bound is not None:
             incumbent.prove(bound)
         if incumbent.best is not None:
             limits = replace(limits, seconds=incumbent.left_s, known=(incumbent.best,), pool=None)
