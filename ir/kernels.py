@@ -50,11 +50,23 @@ def bare(function: F, **options: Any) -> F:
         compiled = njit(cache=True, **options)(function)
     except RuntimeError:  # neither the code's folder nor the user's cache can be written to
         compiled = njit(**options)(function)
-    file = getattr(compiled._cache, "_cache_file", None)
+    file = _index_of(compiled)
     if file is not None:
         file._load_index = _tolerant(file._load_index)
+        called = (_index_of(function.__globals__.get(name)) for name in function.__code__.co_names)
+        stamps = {each._source_stamp for each in called if each is not None} - {file._source_stamp}
+        file._source_stamp = (file._source_stamp, *sorted(stamps, key=repr))
     result: F = compiled
     return result
+
+
+def _index_of(function: Any) -> Any:
+    """What numba knows of the compiled code of a kernel on disk; None of what is no kernel, or is not kept.
+
+    Numba's stamp, by which it knows old code, is that of the function's own file: it does not see that a kernel of
+    another file, which was compiled into it, has changed. So each stamp has those of the kernels that are called.
+    """
+    return getattr(getattr(function, "_cache", None), "_cache_file", None)
 
 
 def _tolerant(load_index: Callable[[], dict[Any, str]]) -> Callable[[], dict[Any, str]]:

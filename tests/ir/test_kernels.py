@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,6 +13,8 @@ import pytest
 from numba.core.caching import CacheImpl
 
 from hsdag.ir.kernels import INTERPRETED_VARIABLE, bare, compiling, kernel, run, run_few
+
+ROOT = Path(__file__).parents[2]
 
 
 def one_more(x: int) -> int:
@@ -97,3 +100,29 @@ def test_a_type_that_has_moved_is_compiled_for_again(tmp_path: Path) -> None:
         run = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
         assert run.stdout == "3.0\n", run.stderr
         (tmp_path / f"{home}.py").unlink()
+
+
+def test_a_kernel_is_compiled_again_when_one_of_another_file_that_it_calls_has_changed(tmp_path: Path) -> None:
+    called, calls = tmp_path / "called.py", tmp_path / "calls.py"
+    begin = "from hsdag.ir.kernels import bare\n"
+    calls.write_text(f"{begin}from called import inner\n\n@bare\ndef outer(x):\n    return inner(x)\n")
+
+    def outer(number: int) -> tuple[str, int]:
+        called.write_text(f"{begin}\n@bare\ndef inner(x):\n    return x + {number}\n")
+        os.utime(called, (number, number))
+        code = "from calls import outer; print(outer(1), sum(outer.stats.cache_hits.values()))"
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+        )
+        value, hits = done.stdout.split()
+        return value, int(hits)
+
+    assert outer(1) == ("2", 0)
+    assert outer(1) == ("2", 1)
+    assert outer(5) == ("6", 0)
