@@ -97,6 +97,24 @@ class LinearModel:
         for a, b in f.twins:
             self.row([(of_op[d], sign) for of_op in on for d, sign in ((a, 1.0), (b, -1.0)) if d in of_op], low=0)
 
+    def keep_within_memory(self, f: Formulation, on: list[dict[int, int]], *, is_whole: bool = True) -> None:
+        """(6), or what the memory rule asks for, where it can bind: in whole units, or in shares of the memory.
+
+        ``beside`` is the most that any op of the device takes while it runs.
+        """
+        for d in range(f.problem.num_devices):
+            there = [i for i, choices in enumerate(on) if d in choices]
+            room = f.room(d, there)
+            if room is None:
+                continue
+            unit = 1.0 if is_whole else float(max(room.size, 1))
+            beside = self.variable(0, float(room.running[there].max()) / unit)
+            for i in there:
+                if room.running[i]:
+                    self.row([(on[i][d], float(room.running[i]) / unit), (beside, -1.0)], high=0)
+            held = [(on[i][d], float(room.held[i]) / unit) for i in there]
+            self.row([*held, (beside, 1.0)], high=room.size / unit)
+
 
 Amounts = Callable[[ArrayLike], np.ndarray]
 Pair = tuple[int, int, float]  # consumer, its device, and the cost of sending there
@@ -114,7 +132,7 @@ class AssignmentModel:
         self._f, self._p, self._links, self._of = f, p, semantics.links, of_seconds
         self.linear = LinearModel()
         self.on = self.linear.choices(f)
-        self._keep_within_memory()
+        self.linear.keep_within_memory(f, self.on)
         self.linear.order_twins(f, self.on)
         if semantics.execution is Execution.SEQUENTIAL:
             self._charge_ops()
@@ -216,20 +234,6 @@ class AssignmentModel:
         else:
             of_homes = [(self.on[u][a], 1.0) for a in sorted(homes)]
             self.linear.row([(self.on[v][b], 1.0), *of_homes, (y, -1.0)], high=1)
-
-    def _keep_within_memory(self) -> None:
-        """(6), where it can bind; ``beside`` is the most that any op of the device takes while it runs."""
-        for d in range(self._p.num_devices):
-            there = [i for i, choices in enumerate(self.on) if d in choices]
-            room = self._f.room(d, there)
-            if room is None:
-                continue
-            beside = self.linear.variable(0, float(room.running[there].max()))
-            for i in there:
-                if room.running[i]:
-                    self.linear.row([(self.on[i][d], float(room.running[i])), (beside, -1.0)], high=0)
-            held = [(self.on[i][d], float(room.held[i])) for i in there]
-            self.linear.row([*held, (beside, 1.0)], high=room.size)
 
 
 def chosen_devices(on: Sequence[Mapping[int, int]], values: Mapping[int, float] | FloatArray) -> IntArray:

@@ -76,7 +76,7 @@ class MilpModel:
         self._end_after_every_op()
         self._wait_for_inputs()
         self._let_no_ops_overlap()
-        self._keep_within_memory()
+        self.linear.keep_within_memory(f, self.on, is_whole=False)
         self.linear.order_twins(f, self.on)
 
     def _taken(self, i: int) -> list[tuple[int, float]]:
@@ -143,21 +143,6 @@ class MilpModel:
         value = np.stack([one, hold + big, -one, big * one, sign * big * one], axis=1)
         self.linear.rows(index, value, big * (3.0 if sign > 0 else 2.0))
 
-    def _keep_within_memory(self) -> None:
-        """(6), or what RUNNING asks for, where it can bind."""
-        for d in range(self._p.num_devices):
-            there = [i for i, on in enumerate(self.on) if d in on]
-            room = self._f.room(d, there)
-            if room is None:
-                continue
-            unit = float(max(room.size, 1))
-            held = [(self.on[i][d], float(room.held[i]) / unit) for i in there]
-            self.linear.row(held, high=room.size / unit)
-            for i in there:
-                self._check()
-                if room.running[i]:
-                    self.linear.row([*held, (self.on[i][d], float(room.running[i]) / unit)], high=room.size / unit)
-
     def read(self, values: FloatArray) -> tuple[IntArray, FloatArray]:
         """Devices [N] and starts [N] of a solution."""
         return chosen_devices(self.on, values), values[self.start] * self.unit_s
@@ -169,9 +154,8 @@ def unordered(f: Formulation) -> BoolArray:
 
 
 def num_entries(f: Formulation) -> int:
-    """Entries of the rows of (3), (6) and (7) at most: nearly all of the program; in O(N^2)."""
+    """Entries of the rows of (3) and (7) at most: nearly all of the program; in O(N^2)."""
     n, d = f.problem.num_ops, f.problem.num_devices
     num_pairs = n * (n - 1) // 2 if f.problem.op_overhead_s else int(unordered(f).sum()) // 2
     num_waits = sum(len(consumers) * (1 + len(set(consumers.values()))) // 2 for consumers in f.consumers)
-    num_bound = sum(f.room(each, list(range(n))) is not None for each in range(d))
-    return 10 * num_pairs * d + 5 * num_waits * d * d + num_bound * n * n
+    return 10 * num_pairs * d + 5 * num_waits * d * d
