@@ -170,7 +170,7 @@ def counted(subject: str, shardings: int, types: Counter[str]) -> Counter[str]:
         if first == "wrong":
             print(f"{subject} {seed}: off by {rest[0]}, limit {rest[1]}: {' '.join(rest[2:])}")
     if done.returncode != 0 and lines[-1:] != [["whole"]]:
-        found["wrong"] += 1
+        found["wrong" if lines else "not built"] += 1
         print(f"{subject} {seed}: {done.stderr.strip().splitlines()[-1:]}")
     if done.returncode != 0 and seed and (last := int(subject.rpartition("-")[2])) > int(seed) + 1:
         found += counted(f"graphs:{int(seed) + 1}-{last}", shardings, types)

@@ -447,7 +447,7 @@ def random_regions(graph: ComputationGraph, shapes: Shapes, rng: Rng, count: int
         shares = {d: (bounds[k], bounds[k + 1]) for k, d in enumerate(order) if bounds[k] < bounds[k + 1]}
         found.append(Region(scheme, region.ops, region.axes, shares))
         taken |= set(region.ops)
-    rest = [v for v in running if v not in taken]
+    rest = [v for v in running if v not in taken and graph.op_types[v] not in ("ReadValue", "Assign")]
     repeated = tuple(sorted(rng.choice(rest, len(rest) // 3, replace=False).tolist())) if len(rest) > 2 else ()
     if repeated:
         everywhere = dict.fromkeys(rng.permutation(num_devices)[: max(2, num_devices - 1)].tolist(), (0, 1))
