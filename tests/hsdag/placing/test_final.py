@@ -193,3 +193,22 @@ def test_what_the_search_started_with_is_replaced_by_what_is_faster_alone(
         )
         assert result.answer == answer
         assert result.ratios["start"].value == pytest.approx(3.0 / times_ms[1])
+
+
+def test_the_best_single_device_is_the_fastest_of_those_that_may_be_the_answer(
+    client: WorkerClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Verifier, "in_own_process", Verifier.compared)
+    runner, check = Timed(client, LATENCY), Check(reduced=True)
+    runner.seconds = {"placement 1": 2e-3, "A": 3e-3, "B": 1e-3}
+    protocol, singles = Protocol(min_rounds=8, max_rounds=8, turn_s=0.001), dict.fromkeys("AB", WHOLE)
+    kept, rng = {"B": "it breaks --pin"}, np.random.default_rng(0)
+    found = final_comparison(runner, {"placement 1": WHOLE}, singles, {}, protocol, check, disallowed=kept, rng=rng)
+    assert (found.best_single, found.answer) == ("A", "placement 1")
+
+
+def test_a_placement_to_start_with_that_does_not_run_is_not_judged(client: WorkerClient) -> None:
+    protocol, rng = Protocol(min_rounds=2, max_rounds=2, turn_s=0.001), np.random.default_rng(0)
+    runner, start = CandidateRunner(client, LATENCY), {"start": Candidate("NO_SUCH_DEVICE")}
+    found = final_comparison(runner, {}, {"A": WHOLE}, {}, protocol, Check(reduced=True), start=start, rng=rng)
+    assert (found.answer, set(found.verdicts)) == ("A", {"A"})

@@ -94,7 +94,12 @@ def test_a_third_opinion_saves_a_right_split_from_a_wrong_cpu(misread: Path) -> 
     second = [v for v in range(graph.num_ops) if graph.op_types[v] == "MatMul"][-1]
     ends = {second, *graph.successors.of(second).tolist()}
     split = Candidate.placed([f"CPU_P{int(v in ends)}" for v in range(graph.num_ops)])
-    verdict = judged(misread, split, FULL, compared)
+
+    def told(verifier: Verifier) -> Verdict:
+        assert verifier._measured_tolerance() == FULL.least  # a difference that large is none of rounding
+        return compared(verifier)
+
+    verdict = judged(misread, split, FULL, told)
     assert verdict.reason is None
     assert verdict.versus == "op-by-op"
 
