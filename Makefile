@@ -11,13 +11,17 @@ OPTIMUM_VENV := .venv-optimum
 INTEGRATIONS := tests/integrations
 SUPPLY_VENV := .venv-supply
 
-.PHONY: place test test-slow test-gpu gpu test-optimum hunt docs schemas sbom licences audit benchmarks lint types check clean
+.PHONY: place test test-docs test-slow test-gpu gpu test-optimum hunt docs schemas sbom licences audit benchmarks lint types check clean
 
 place: $(VENV)/.installed $(MODEL)
 	$(BIN)/hsdag place $(MODEL) --partition-cpu 2 --budget $(BUDGET) -o artifacts/resnet50.placement.json
 
 test: $(VENV)/.installed
 	$(TEST) -m "not slow"
+
+# Every command and program of the documentation and the README.
+test-docs: $(VENV)/.installed
+	$(TEST) tests/docs
 
 # The tests that take seconds each; only the two together test everything.
 test-slow: $(VENV)/.installed
