@@ -97,24 +97,10 @@ def megabytes(size_bytes: int | None) -> str:
 
 def print_members(members: Sequence[Member], objective: Objective) -> None:
     """What the methods of a portfolio contributed, in the order of their first turns."""
-    turns: dict[str, list[Member]] = {}
-    for each in members:
-        turns.setdefault(each.method, []).append(each)
-    rows = []
-    for method, own in turns.items():
-        found = ["-", "-"]
-        for turn in own:
-            if turn.after is not None and turn.has_gained:
-                found = [objective.figure(turn.after), f"{turn.ended_s:.1f}"]
-        bounds = [turn.bound for turn in own if turn.bound is not None]
-        note = next((turn.failure for turn in own if turn.failure), "")
-        seconds = f"{sum(turn.ended_s - turn.began_s for turn in own):.1f}"
-        rows.append([method, seconds, *found, objective.figure(max(bounds)) if bounds else "-", note])
-    unit = objective.shown_unit
-    if rows:
-        print_table(
-            None, ["method", "seconds", f"best {unit}".strip(), "by second", f"bound {unit}".strip(), "failure"], rows
-        )
+    from hsdag.placing.result import members_table
+
+    if members:
+        print_table(None, *members_table(members, objective))
 
 
 def show_semantics(name: str, semantics: Semantics) -> None:

@@ -15,6 +15,7 @@ from pydantic import Field, computed_field
 from pydantic.dataclasses import dataclass
 
 from hsdag.ir.placement.placement import Record
+from hsdag.runtime.objectives import find_objective
 
 MOST_NAMED = 3
 """Ops that a sentence names."""
@@ -233,6 +234,50 @@ class Explanation(Record):
             return (*self.answer, self._value_sentence(), *self._spread_sentences(), *self.notes)
         found = [self._value_sentence(), *self._gain_sentences(), *self._cost_sentences()]
         return (*self.answer, *filter(None, found), *self._rival_sentences(), self._bound_sentence(), *self.notes)
+
+    def tables(self, most: int) -> list[tuple[str, list[str], list[list[str]]]]:
+        """Title, columns, up to ``most`` rows: regions, what units gain, boundaries, what takes time; all simulated."""
+        objective = find_objective(self.objective)
+        regions = []
+        for region in self.regions[:most]:
+            shares = " ".join(f"{name}:{100 * share:.0f}%" for name, share in region.shares.items())
+            known = [f"{1e3 * each:.4g}" if each else "-" for each in (region.whole_s, region.divided_s)]
+            regions.append([region.first, region.last, region.scheme, str(region.num_ops), shares, *known])
+        gains = [
+            [e.op, e.op_type, e.device, e.other, objective.figure(e.moved), f"{objective.shown_factor * e.gain:+.3g}"]
+            for e in self.gains[:most]
+        ]
+        costliest = sorted(self.boundaries, key=lambda boundary: -boundary.seconds)[:most]
+        boundaries = []
+        for each in costliest:
+            names = ", ".join([tensor.op for tensor in each.tensors[:2]] + ["..."] * (len(each.tensors) > 2))
+            way, size = f"{','.join(each.sources)} to {each.device}", f"{each.size_bytes / 1e6:.3g}"
+            figures = [str(each.launches), str(len(each.tensors)), size, f"{1e3 * each.seconds:.3g}"]
+            boundaries.append([each.op, way, *figures, names])
+        limits = [
+            [f"{each.kind} {each.name}".strip(), f"{1e3 * each.seconds:.4g}", f"{100 * each.gain:.1f}"]
+            for each in self.limits
+        ]
+        unit = objective.shown_unit
+        found = [
+            (
+                f"the longest of {len(self.regions)} regions that devices divide, without syncs",
+                ["from", "to", "scheme", "ops", "shares", "whole ms", "divided ms"],
+                regions,
+            ),
+            (
+                "what units gain from where they are",
+                ["op", "type", "on", "moved to", f"then {unit}", f"more {unit}"],
+                gains,
+            ),
+            (
+                f"the costliest of {len(self.boundaries)} boundaries",
+                ["op", "way", "launches", "tensors", "MB", "ms", "of"],
+                boundaries,
+            ),
+            ("what takes time, and what the placement would gain without it", ["cost", "ms", "gain at most %"], limits),
+        ]
+        return [(title, columns, rows) for title, columns, rows in found if rows]
 
     def _value_sentence(self) -> str:
         value, where = self.value, " and ".join(f"{count} ops on {name}" for name, count in self.ops.items() if count)

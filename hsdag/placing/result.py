@@ -22,7 +22,7 @@ from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.latency import Comparison, Ratio, Samples
 from hsdag.runtime.measuring.profile import LARGEST, Figure, Table, figures, numbers
-from hsdag.runtime.objectives import find_objective
+from hsdag.runtime.objectives import Objective, find_objective
 from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
@@ -159,6 +159,25 @@ class Member(Record):
         before, after = (value if np.isfinite(value) else None for value in (turn.before, turn.after))
         bound, status = turn.bound and turn.bound.value_s, turn.status and turn.status.value
         return Member(**vars(turn) | {"before": before, "after": after, "bound": bound, "status": status})
+
+
+def members_table(members: Sequence[Member], objective: Objective) -> tuple[list[str], list[list[str]]]:
+    """Columns and cells: what each method of a portfolio contributed, in the order of their first turns."""
+    turns: dict[str, list[Member]] = {}
+    for each in members:
+        turns.setdefault(each.method, []).append(each)
+    rows = []
+    for method, own in turns.items():
+        found = ["-", "-"]
+        for turn in own:
+            if turn.after is not None and turn.has_gained:
+                found = [objective.figure(turn.after), f"{turn.ended_s:.1f}"]
+        bounds = [turn.bound for turn in own if turn.bound is not None]
+        note = next((turn.failure for turn in own if turn.failure), "")
+        seconds = f"{sum(turn.ended_s - turn.began_s for turn in own):.1f}"
+        rows.append([method, seconds, *found, objective.figure(max(bounds)) if bounds else "-", note])
+    unit = objective.shown_unit
+    return ["method", "seconds", f"best {unit}".strip(), "by second", f"bound {unit}".strip(), "failure"], rows
 
 
 class Row(Record):

@@ -15,7 +15,7 @@ from hsdag.drawing import html_table, is_installed
 from hsdag.explaining.explaining import explain_run
 from hsdag.explaining.explanation import Explanation
 from hsdag.ir.errors import HsdagError, OptionError
-from hsdag.placing.result import Member, PlaceResult, Tally
+from hsdag.placing.result import Member, PlaceResult, Tally, members_table
 from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.figures import comparison_figure, interval_of, progress_figures, timeline_figures
 from hsdag.reporting.graph import PlacedGraph, graph_figure, op_source, profile_table
@@ -173,9 +173,9 @@ def sections_of(run: RunFolder) -> list[Section]:
     objective, result, members = run.problem.objective, run.result, () if run.result is None else run.result.members
     placed = PlacedGraph.of(run)
     source = op_source(placed)
-    found = [] if result is None else [_comparison(result, objective)]
+    found = [] if result is None else [_comparison(result)]
     explanation = _explained(run)
-    found += [] if explanation is None else [_explanation(explanation, objective)]
+    found += [] if explanation is None else [_explanation(explanation)]
     found.append(Section("graph", "Graph", GRAPH_LEAD, figures=graph_figure(placed, source)))
     if timelines := timelines_of(run):
         lead = "One inference, on one time axis: a row for each device, and below for each link. Colours are op types."
@@ -206,63 +206,19 @@ def _explained(run: RunFolder) -> Explanation | None:
         return None
 
 
-def _comparison(result: PlaceResult, objective: Objective) -> Section:
-    unit, versus, rows = objective.shown_unit, versus_of(result), []
-    for each in result.rows:
-        ends = interval_of(each, versus)
-        rows.append(
-            [
-                each.name,
-                objective.figure(each.median),
-                objective.figure(each.p95),
-                str(each.runs),
-                f"{each.ratio:.3f}",
-                "-" if ends is None else f"{ends[0]:.3f} to {ends[1]:.3f}",
-                str(each.submodels),
-                ", ".join(f"{device} {count}" for device, count in each.ops.items() if count) or "-",
-            ]
-        )
-    columns = ["candidate", f"median {unit}", f"p95 {unit}", "runs", "× best device", "95% interval"]
-    html = html_table([*columns, "submodels", "ops"], rows, result.rows.index(result.answer))
+def _comparison(result: PlaceResult) -> Section:
+    html = html_table(*result.table(), result.rows.index(result.answer))
     after = ""
     if result.failures:
         after = "<h3>Not compared</h3>" + html_table(["candidate", "why"], list(result.failures.items()))
-    figures = [comparison_figure(result.rows, versus)]
+    figures = [comparison_figure(result.rows, versus_of(result))]
     return Section("comparison", "Comparison", COMPARISON_LEAD, html, figures, after)
 
 
-def _explanation(found: Explanation, objective: Objective) -> Section:
-    unit, factor = objective.shown_unit, objective.shown_factor
+def _explanation(found: Explanation) -> Section:
     html = "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in found.sentences) + "</ul>"
-    gains = [
-        [each.op, each.op_type, each.device, each.other, f"{factor * each.moved:.4g}", f"{factor * each.gain:+.3g}"]
-        for each in found.gains[:MOST_ROWS]
-    ]
-    boundaries = [
-        [
-            each.op,
-            f"{', '.join(each.sources)} → {each.device}",
-            str(each.launches),
-            str(len(each.tensors)),
-            f"{each.size_bytes:,}",
-            f"{1e3 * each.seconds:.3g}",
-        ]
-        for each in sorted(found.boundaries, key=lambda boundary: -boundary.seconds)[:MOST_ROWS]
-    ]
-    limits = [
-        [f"{each.kind} {each.name}".strip(), f"{1e3 * each.seconds:.4g}", f"{100 * each.gain:.1f}%"]
-        for each in found.limits
-    ]
-    for title, columns, rows in (
-        (
-            "What units gain from where they are",
-            ["op", "type", "on", "if moved to", f"{unit} then", f"{unit} more"],
-            gains,
-        ),
-        ("The costliest boundaries", ["first op behind it", "way", "launches", "tensors", "bytes", "ms"], boundaries),
-        ("What limits further gains", ["cost", "ms", "gain at most without it"], limits),
-    ):
-        html += f"<h3>{title}, simulated</h3>{html_table(columns, rows)}" if rows else ""
+    for title, columns, rows in found.tables(MOST_ROWS):
+        html += f"<h3>Simulated: {title}</h3>{html_table(columns, rows)}"
     return Section("explanation", "Why", "Why the placement is as it is, and what would change it.", html)
 
 
@@ -280,32 +236,5 @@ def _tried(run: RunFolder, objective: Objective, members: Sequence[Member]) -> S
         html += "<h3>Faster, but not the answer</h3>"
         html += html_table(["candidate", "why"], rejected) if rejected else none
     if members:
-        html += "<h3>Methods</h3>" + _methods(members, objective)
-    return Section("tried", "What was tried", "" if result is None else _why(result), html)
-
-
-def _why(result: PlaceResult) -> str:
-    """Why the answer won, in a sentence."""
-    chosen, versus = result.answer, versus_of(result)
-    ends = interval_of(chosen, versus)
-    if chosen.name == versus:
-        return f"{versus} is the answer: nothing else is faster than it with certainty and computes the same."
-    if versus is None or ends is None:
-        return f"{chosen.name} is the answer: it was the fastest that computes what the model computes."
-    return (
-        f"{chosen.name} is the answer: the whole of its 95% interval, {ends[0]:.3f} to {ends[1]:.3f}, is faster than "
-        f"{versus}, and its outputs are what the model computes."
-    )
-
-
-def _methods(members: Sequence[Member], objective: Objective) -> str:
-    rows = []
-    for method in dict.fromkeys(turn.method for turn in members):
-        own = [turn for turn in members if turn.method == method]
-        gains = [turn.after for turn in own if turn.has_gained and turn.after is not None]
-        best = objective.figure(gains[-1]) if gains else "-"
-        seconds = f"{sum(turn.ended_s - turn.began_s for turn in own):.1f}"
-        why = next((turn.failure for turn in own if turn.failure), "")
-        rows.append([method, str(len(own)), seconds, str(len(gains)), best, why])
-    unit = objective.shown_unit
-    return html_table(["method", "turns", "seconds", "gains", f"best {unit}, simulated", "ended because"], rows)
+        html += "<h3>Methods, simulated</h3>" + html_table(*members_table(members, objective))
+    return Section("tried", "What was tried", html=html)
