@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +38,9 @@ from hsdag.runtime.problem.pins import Pin
 from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.search.driver import Watcher
 from hsdag.search.options import PlaceOptions
+from tests.exported import run_parts
+from tests.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, outputs_of
+from tests.model_server import Pipeline
 
 DEVICES = ",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "AB")
 
@@ -131,6 +136,23 @@ def test_a_model_is_divided_by_hand_into_a_placement_that_is_benchmarked_and_exp
         hsdag.export(out, format_, tmp_path / name, tiny_bert)
     assert Placement.from_model(ov.Core().read_model(tmp_path / "d.xml")).version == 2
     assert "@B" in (tmp_path / "d.csv").read_text()
+
+
+def test_parts_pipelines_and_programs_of_a_divided_model_compute_what_the_model_computes(
+    tiny_bert: Path, tmp_path: Path
+) -> None:
+    model, placement = divide(tiny_bert, DEVICES, None, "2,1", [], {})
+    manifest, config, program = (
+        hsdag.export(placement, kind, tmp_path / name, tiny_bert).files[0]
+        for kind, name in (("parts", "parts"), ("ovms", "ovms"), ("python", "program.py"))
+    )
+    inputs = {port.get_any_name(): np.ones(list(port.get_shape()), np.int64) for port in model.inputs}
+    expected = outputs_of(model, [inputs[port.get_any_name()] for port in model.inputs])
+    assert difference(run_parts(manifest, inputs), expected) < LARGEST_DIFFERENCE
+    pipeline = Pipeline(config)
+    assert difference(list(pipeline.infer(inputs).values()), expected) < LARGEST_DIFFERENCE
+    done = subprocess.run([sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_divided_model_is_a_problem_whose_shards_name_their_op(tiny_bert: Path, tmp_path: Path) -> None:
