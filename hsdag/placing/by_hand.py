@@ -42,7 +42,7 @@ def divide(
     schemes: Sequence[str],
     shapes: Shapes,
 ) -> tuple[ov.Model, Placement]:
-    """The model and a placement that divides all of it that can be, as if syncs took nothing.
+    """The model and a placement that divides all of it that can be, as if syncs took nothing; open sizes stay open.
 
     ``shares`` such as ``0.6,0.4`` are those of the devices.
 
@@ -50,7 +50,7 @@ def divide(
     """
     specs = resolve_devices(devices, partition_cpu).placed
     chosen = _schemes(schemes)
-    model = load_model(path, shapes)
+    model = load_model(path, shapes, dynamic=True)
     graph = graph_of(model)
     op_s = CutCosts.assumed(graph, len(specs)).op_s
     costs = ShardCosts(op_s, np.ones(len(specs)), 0.0, 0.0)
@@ -66,6 +66,7 @@ def divide(
         seed=0,
         objective="latency",
         executor="work-conserving",
+        data_shapes=() if model.is_dynamic() else None,
     )
     return model, placement
 
