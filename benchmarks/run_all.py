@@ -34,6 +34,7 @@ BENCHMARKS = {
     "auto_quality": Small(
         "--seconds 1 --rival-seconds 1 --wired 0 --small 1 --only chainmm --rivals heft,sa", r"it proves \d of 1 optima"
     ),
+    "deep_quality": Small("--only chains --blocks 4 --platforms p100x4 --seconds 2", r"\d of 2 bars are kept"),
     "explain_truth": Small("--cases tiny_bert/hetero --budget 10s --for 3s", r"\d of \d cases meet the bar of 4 of 5"),
     "false_faster": Small("--comparisons 4 --singles 1 --processes 1", r"largest share of false claims [\d.]+%"),
     "faults": Small("--candidates 6 --limit 10 --inferences 500", r"0 that did not end as they should"),
