@@ -54,9 +54,8 @@ def chain(platform: str, sizes: list[LlamaSizes]) -> ScheduleProblem:
 def chains(given: argparse.Namespace) -> Iterator[bool]:
     """Whether each chain keeps its bars."""
     for platform in given.platforms.split(","):
-        alone = {
-            each: solved(chain(platform, [each]), "auto", given.seconds * given.slow) for each in (LlamaSizes(), WIDE)
-        }
+        seconds = given.seconds * given.slow
+        alone = {each: solved(chain(platform, [each]), "auto", seconds) for each in (LlamaSizes(), WIDE)}
         gap = alone[LlamaSizes()][0].gap or 0.0
         for num in map(int, given.blocks.split(",")):
             for widths in (1, 4):
