@@ -13,15 +13,20 @@ BLOCK = ("split", "left", "left", "left", "right", "right", "right", "join", "sc
 EDGES = ((0, 1), (1, 2), (2, 3), (0, 4), (4, 5), (5, 6), (3, 7), (6, 7), (7, 8))
 
 
-def chain(widths: Sequence[float], num_devices: int = 2, **tables: object) -> ScheduleProblem:
-    """Blocks in a row between an op of its own at each end; times are those of BLOCK times the block's width."""
-    seconds = np.array([1.0, 4, 3, 2, 3, 4, 2, 1, 1])
+def chain(widths: Sequence[float], num_devices: int = 2, *, loads: bool = False, **tables: object) -> ScheduleProblem:
+    """Blocks in a row between an op of its own at each end; times are those of BLOCK times the block's width.
+
+    With ``loads`` each block has one more op, without inputs, which its eighth reads.
+    """
+    seconds = np.array([1.0, 4, 3, 2, 3, 4, 2, 1, 1, *[1.0] * loads])
     time_s = np.concatenate([[0.5], *(seconds * width for width in widths), [0.7]])
-    size, edges = len(BLOCK), [(0, 1)]
+    kinds, inner = (*BLOCK, *["load"] * loads), (*EDGES, *[(9, 7)] * loads)
+    size, edges = len(kinds), [(0, 1)]
     for number in range(len(widths)):
         first = 1 + number * size
-        edges += [(first + u, first + v) for u, v in EDGES] + [(first + size - 1, first + size)]
-    types = ("begin", *BLOCK * len(widths), "end")
+        edges += [(first + u, first + v) for u, v in inner]
+        edges += [(first + 8, first + size if number + 1 < len(widths) else 1 + len(widths) * size)]
+    types = ("begin", *kinds * len(widths), "end")
     return ScheduleProblem.from_arrays(
         np.repeat(time_s[:, None], num_devices, axis=1),
         edges,

@@ -99,6 +99,29 @@ def test_a_plan_that_is_known_is_laid_over_all_blocks() -> None:
         assert set(device[block][types[block] == "left"]) != set(device[block][types[block] == "right"])
 
 
+def test_blocks_are_laid_with_devices_exchanged_such_that_each_begins_where_the_one_before_ends() -> None:
+    problem = chain([1.0] * 8)
+    found, library = blocks_of(problem), Library.empty(blocks_of(problem), 2)
+    for kind in range(int(found.kind.max()) + 1):
+        units = found.fullest(kind)
+        reads = np.isin(units, problem.edge_dst[~np.isin(problem.edge_src, units)])
+        library.learn(found, units, reads.astype(np.int64), np.arange(len(units), dtype=float))
+    device, _ = Layer(problem, found).lay(library)
+    src, dst = problem.edge_src, problem.edge_dst
+    between = (found.block[src] < found.block[dst]) & (found.block[src] > 1) & (found.block[dst] < found.num_blocks - 1)
+    assert between.sum() > 2
+    assert (device[src[between]] == device[dst[between]]).all()
+
+
+def test_what_needs_no_input_waits_for_the_blocks_before_its_own() -> None:
+    problem = chain([1.0] * 8, loads=True)
+    found = blocks_of(problem)
+    _, rank = Layer(problem, found).lay(Library.empty(found, 2))
+    order = found.block[np.argsort(rank)]
+    last_of = {block: np.flatnonzero(order == block)[-1] for block in range(found.num_blocks)}
+    assert all(place > last_of[block - 2] for place, block in enumerate(order.tolist()) if block > 1)
+
+
 def test_equal_devices_are_exchanged_where_that_helps_and_others_are_not() -> None:
     wanted = np.array([2, 0, 1, 3, 4])
     twins = [np.array([0, 1, 2])]
