@@ -51,7 +51,9 @@ def test_of_eight_equal_finalists_one_is_rarely_called_faster() -> None:
     assert claims <= 18  # of 400: 2.5% and less are 10, and 18 is 2.5 standard deviations above
 
 
-def compared(client: WorkerClient, finalists: list[str], limit_s: float, compile_s: float) -> tuple[FinalResult, float]:
+def compared(
+    client: WorkerClient, finalists: list[str], limit_s: float, compile_s: float, **slow: bool
+) -> tuple[FinalResult, float]:
     """A comparison by a clock on which every compilation takes ``compile_s`` and nothing else takes time."""
     now_s = 0.0
 
@@ -62,10 +64,11 @@ def compared(client: WorkerClient, finalists: list[str], limit_s: float, compile
     result = final_comparison(
         CandidateRunner(client, LATENCY),
         dict.fromkeys(finalists, WHOLE),
-        {"CPU": WHOLE},
+        {"CPU": WHOLE, **dict.fromkeys(slow, WHOLE)},
         {"AUTO:CPU": Candidate("AUTO:CPU"), "HETERO:placement 1": WHOLE},
         Protocol(min_rounds=2, max_rounds=2, turn_s=0.001, limit_s=limit_s),
         Check(reduced=True),
+        slow=[name for name, is_known in slow.items() if is_known],
         rng=np.random.default_rng(0),
         on_step=on_step,
         clock=lambda: now_s,
@@ -93,6 +96,13 @@ def test_rivals_for_which_there_is_no_time_are_dropped_before_they_are_compiled(
     assert not comparison.failures
     assert took_s == compile_s * len(comparison.samples)
     assert {len(each.rounds) for each in comparison.samples.values()} == {2}
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+def test_a_device_is_always_compared_unless_it_is_known_to_be_slow(client: WorkerClient, is_known: bool) -> None:
+    comparison = compared(client, ["placement 1"], 8.0, 3.0, SLOW=is_known)[0].comparison
+    assert ("SLOW" in comparison.skipped) is is_known
+    assert ("SLOW" in comparison.samples) is not is_known
 
 
 @pytest.mark.parametrize(
