@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -49,8 +51,16 @@ def test_a_window_as_it_stands_ends_the_schedule_when_it_ends(seed: int, size: i
     for ops, window in WindowCutter(units.costs).windows(line, size, size // 2):
         schedule(window.lists, line.device[ops], np.arange(len(ops), dtype=float))
         assert starts_of(window.lists) == pytest.approx(line.start_s[ops])
-        ended = window.lists.end_s + window.tail_s[np.arange(len(ops)), window.lists.device]
-        assert max(ended.max(), window.least_s[0]) == pytest.approx(line.total_s)
+        as_it_is = SimpleNamespace(device=line.device[ops], rank=np.arange(len(ops), dtype=float))
+        assert window.value(as_it_is) == pytest.approx(line.total_s)  # type: ignore[arg-type]
+
+
+def test_what_is_behind_a_window_comes_earlier_by_what_the_window_gains() -> None:
+    times = np.array([0.0, 2.0, 10.0]), np.array([9.0, 3.0, 12.0])
+    line = Timeline(np.arange(3), np.array([0, 1, 1]), *times, total_s=12.0)
+    device, rank = joined(line, [Piece(np.array([0, 1]), np.array([0, 1]), np.array([0.0, 8.0]), gain_s=5.0)])
+    assert device.tolist() == [0, 1, 1]
+    assert rank.tolist() == [0, 2, 1]  # the last op starts at 5 s now
 
 
 @given(st.integers(0, 10**6))

@@ -113,6 +113,11 @@ def test_blocks_are_laid_with_devices_exchanged_such_that_each_begins_where_the_
     assert (device[src[between]] == device[dst[between]]).all()
 
 
+def test_what_needs_no_input_is_of_the_block_that_reads_it() -> None:
+    found, size = blocks_of(chain([1.0] * 8, loads=True)), SIZE + 1
+    assert all(found.block[1 + n * size + 9] == found.block[1 + n * size + 7] for n in range(1, 7))
+
+
 def test_what_needs_no_input_waits_for_the_blocks_before_its_own() -> None:
     problem = chain([1.0] * 8, loads=True)
     found = blocks_of(problem)
