@@ -17,7 +17,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import BoolArray, FloatArray
+from hsdag.ir.graph.colocation import colocate
+from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray
+from hsdag.ir.graph.state import variable_of
 from hsdag.ir.shards.regions import Region, Scheme, Shapes
 
 LEAST_SHARE = 1e-4
@@ -132,7 +134,7 @@ class ShardChooser:
     ) -> None:
         self.shapes = shapes
         self.shares = shares
-        self.pins = pins or {}
+        self.pins = {**dict.fromkeys(_bound_to_variables(shapes.graph), 0), **(pins or {})}
         self.schemes = schemes
         self.costs = costs
         self.num_devices = costs.time_s.shape[1]
@@ -430,6 +432,15 @@ class ShardChooser:
         if len(found) > 1 and len(wanted) > 1 and found[0] == wanted[0]:
             return 0.0  # the same axis: the halo counts with the region
         return self._sync_of(size)
+
+
+def _bound_to_variables(graph: ComputationGraph) -> list[int]:
+    """Ops that have to be where a variable is, which is on one device."""
+    if variable_of(graph) is None:
+        return []
+    labels = colocate(graph).sets.labels.tolist()
+    bound = {labels[v] for v, variable in enumerate(graph.variables) if variable}
+    return [v for v, label in enumerate(labels) if label in bound]
 
 
 PRICES = (1.0, 0.5, 2.0)

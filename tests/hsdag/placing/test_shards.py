@@ -17,9 +17,12 @@ from openvino import opset13 as op
 import hsdag
 from hsdag.cli.app import run
 from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.placement import Placement
+from hsdag.ir.shards.placed import divided
 from hsdag.ir.shards.rewrite import shapes_of
 from hsdag.methods.sharding import ShardCosts, propose
+from hsdag.models import save_model_files
 from hsdag.placing.by_hand import divide
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, placed_candidate
@@ -40,7 +43,7 @@ from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.search.driver import Watcher
 from hsdag.search.options import PlaceOptions
 from tests.exported import run_parts
-from tests.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, outputs_of
+from tests.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, inputs_of, outputs_of
 from tests.model_server import Pipeline
 
 DEVICES = ",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "AB")
@@ -169,6 +172,19 @@ def test_sizes_that_are_open_and_not_divided_stay_open(tmp_path: Path) -> None:
     for rows in (1, 3):
         x = rng.standard_normal((rows, 8)).astype(np.float32)
         assert difference(outputs_of(found, [x]), outputs_of(model, [x])) < LARGEST_DIFFERENCE
+
+
+def test_variables_are_on_one_device(tmp_path: Path) -> None:
+    path = save_model_files("tiny_stateful_llama_fp16", tmp_path / "llama.xml")
+    model, placement = divide(path, DEVICES, None, None, [], {})
+    rewritten, plain = divided(model, placement)
+    graph, inputs = graph_of(rewritten), inputs_of(model, np.random.default_rng(0), (1, 2))
+    homes = dict(zip(graph.op_types, plain.devices_of(graph), strict=True))
+    assert [graph.op_types.count(kind) for kind in ("ReadValue", "Assign")] == [
+        graph_of(model).op_types.count(kind) for kind in ("ReadValue", "Assign")
+    ]
+    assert homes["ReadValue"] == homes["Assign"] == "A"
+    assert difference(outputs_of(rewritten, inputs), outputs_of(model, inputs)) < LARGEST_DIFFERENCE
 
 
 def test_a_divided_model_is_a_problem_whose_shards_name_their_op(tiny_bert: Path, tmp_path: Path) -> None:
