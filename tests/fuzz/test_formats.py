@@ -110,7 +110,6 @@ def _read_profile(folder: Path) -> None:
     """And the costs that follow from it."""
     profile = read_profile(folder / "profile.json")
     profile.costs()
-    profile.costs(side_by_side=True)
     profile.op_by_op_costs()
     assert profile.memory_bytes.shape == (len(profile.devices),)
     write_profile(profile, folder / "written.json")

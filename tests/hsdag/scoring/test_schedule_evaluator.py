@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -19,7 +21,7 @@ from tests.hsdag.methods.exact.exact_reference import every_placement, random_pr
 
 
 def problem_of(seed: int, memory: float = np.inf) -> ScheduleProblem:
-    tables = {"weight_bytes": np.arange(7.0), "memory_bytes": memory, "launch_s": 0.2}
+    tables: dict[str, Any] = {"weight_bytes": np.arange(7.0), "memory_bytes": memory, "launch_s": 0.2}
     return random_problem(seed, 7, real=True, shuffled=True, lacks=0.0, **tables)
 
 

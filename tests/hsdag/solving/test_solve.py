@@ -75,7 +75,7 @@ class Ranked(Everything):
 
 
 def six_ops(seed: int, memory: float = np.inf) -> ScheduleProblem:
-    tables = {"weight_bytes": np.linspace(0.0, 6.0, 6), "memory_bytes": memory, "link_latency_s": 0.1}
+    tables: dict[str, Any] = {"weight_bytes": np.linspace(0.0, 6.0, 6), "memory_bytes": memory, "link_latency_s": 0.1}
     return random_problem(seed, 6, real=True, lacks=0.0, **tables)
 
 

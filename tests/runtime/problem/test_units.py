@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ def random_units(seed: int, *, colocated: bool = False) -> ScheduleProblem:
     rng, n = np.random.default_rng(seed), 7
     sets = [str(rng.choice(["", "", "x", "y"])) if colocated else "" for _ in range(n)]
     labels = OpLabels(("Op",) * n, tuple(sets), ("",) * n, ("",) * n, ("",) * n)
-    tables = {"weight_bytes": rng.random(n), "link_latency_s": 0.1, "launch_s": 0.2, "labels": labels}
+    tables: dict[str, Any] = {"weight_bytes": rng.random(n), "link_latency_s": 0.1, "launch_s": 0.2, "labels": labels}
     return random_problem(seed, n, real=True, shuffled=True, lacks=0.0, **tables)
 
 
@@ -31,7 +32,7 @@ def test_co_located_ops_are_one_unit_and_no_placement_is_lost(seed: int) -> None
     problem = random_units(seed, colocated=True)
     units = problem_of(problem)
     names = [name or str(v) for v, name in enumerate(problem.labels.colocate)]
-    expanded = {tuple(units.expand(p).tolist()) for p in every_placement(units.costs)}
+    expanded = {tuple(units.expand(p).tolist()) for p in every_placement(units.costs or problem)}
     together = {
         p
         for p in itertools.product(range(2), repeat=7)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -44,7 +45,7 @@ def drawn(
 ) -> ScheduleProblem:
     """Transfers that are cheap beside ops, over links of any speed unless they are equal; launches and weights."""
     rng, shape = np.random.default_rng(seed), (num_devices, num_devices)
-    tables = {
+    tables: dict[str, Any] = {
         "link_latency_s": 0.4 if equal_links else rng.uniform(0.1, 1.0, shape),
         "link_bandwidth_bytes_per_s": 24.0 if equal_links else rng.uniform(6.0, 60.0, shape),
         "weight_bytes": 6.0 * rng.random(num_ops),

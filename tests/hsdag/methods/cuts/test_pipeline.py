@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -32,7 +33,7 @@ def drawn(seed: int, num_ops: int, num_devices: int) -> ScheduleProblem:
     """Links into a device are equal where there are more than two; memories that some stages exceed, and launches."""
     rng, square = np.random.default_rng(seed), (num_devices, num_devices)
     shape = square if num_devices == 2 else (1, num_devices)
-    tables = {
+    tables: dict[str, Any] = {
         "link_latency_s": np.broadcast_to(rng.uniform(0.1, 1.0, shape), square),
         "link_bandwidth_bytes_per_s": np.broadcast_to(rng.uniform(6.0, 60.0, shape), square),
         "weight_bytes": rng.random(num_ops),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def drawn(seed: int, num_ops: int, *, whole: bool, own_sizes: bool = False) -> S
     """Any shape of graph; with ``whole`` times and sizes so that ties abound and sums are exact."""
     rng = np.random.default_rng(seed)
     num_devices, density = int(rng.integers(1, 5)), rng.choice([0.0, 0.1, 0.3, 0.8])
-    tables = {"link_latency_s": 1.0, "link_bandwidth_bytes_per_s": 2.0} if whole else {}
+    tables: dict[str, Any] = {"link_latency_s": 1.0, "link_bandwidth_bytes_per_s": 2.0} if whole else {}
     tables |= {"op_overhead_s": float(rng.choice([0.0, 0.25]))} | ({} if own_sizes else {"edge_bytes": None})
     return random_problem(seed, num_ops, num_devices, density, real=not whole, shuffled=True, **tables)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ def rule(of_op: dict[str, float] | None = None, memory: float = 1.0, **of_device
 
 
 def forty_ops(seed: int) -> ScheduleProblem:
-    links = {"link_latency_s": 0.0, "link_bandwidth_bytes_per_s": 2.0}
+    links: dict[str, Any] = {"link_latency_s": 0.0, "link_bandwidth_bytes_per_s": 2.0}
     return random_problem(seed, 40, 3, 0.1, real=True, lacks=0.0, op_overhead_s=0.01, **links)
 
 

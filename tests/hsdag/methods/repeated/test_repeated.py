@@ -12,7 +12,7 @@ from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.blocks import Blocks, find_blocks, inputs_of, part_of
 from hsdag.methods.repeated.bound import chained_bound
 from hsdag.methods.repeated.tiling import Layer, Library, best_exchange, twins_of
-from hsdag.runtime.objectives import THROUGHPUT, Objective
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.bounds.makespan import makespan_bound
 from hsdag.runtime.problem.pins import Pin, with_pinned_ops
 from hsdag.runtime.problem.plan import Plan
@@ -39,7 +39,7 @@ def searched(
     objective: Objective | None = None,
     most: int = 4000,
 ) -> tuple[Result, RecordingEvaluator]:
-    units = problem_of(problem, *([] if objective is None else [objective]), semantics=semantics)
+    units = problem_of(problem, objective or LATENCY, semantics=semantics)
     evaluator = ScheduleEvaluator(problem, semantics, units.objective, units.units.partition.labels)
     recorder = RecordingEvaluator(evaluator, Budget(evaluations=most))
     return make_placer(method, is_cheap=True).search(units, recorder, Limits(num_workers=1)), recorder
