@@ -32,7 +32,8 @@ def test_co_located_ops_are_one_unit_and_no_placement_is_lost(seed: int) -> None
     problem = random_units(seed, colocated=True)
     units = problem_of(problem)
     names = [name or str(v) for v, name in enumerate(problem.labels.colocate)]
-    expanded = {tuple(units.expand(p).tolist()) for p in every_placement(units.costs or problem)}
+    assert units.costs is not None
+    expanded = {tuple(units.expand(p).tolist()) for p in every_placement(units.costs)}
     together = {
         p
         for p in itertools.product(range(2), repeat=7)
