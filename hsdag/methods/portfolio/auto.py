@@ -126,6 +126,8 @@ class AutoPlacer(Placer[AutoOptions]):
             self._given[1].prepare(problem, takes_order=takes_order)
         if "sa" not in self.options.left_out:
             make_placer("sa", is_cheap=True).prepare(problem, takes_order=takes_order)
+        if "repeated" not in self.options.left_out:
+            make_placer("repeated", is_cheap=True).prepare(problem, takes_order=takes_order)
 
     def _turns(self, incumbent: Incumbent) -> Iterator[Turn]:
         """Who comes when; annealing goes on to the end. In a search that goes on, only the quick lists come again."""

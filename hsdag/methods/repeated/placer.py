@@ -77,8 +77,8 @@ class RepeatedPlacer(Placer[RepeatedOptions]):
         return Status.FEASIBLE
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
-        if problem.costs is None:
-            return
+        if problem.costs is None or find_blocks(problem.costs) is None:
+            return  # where nothing repeats, nothing is called
         names = ("sa", "rules", "windows") if _has_schedule(problem) else ("sa", "mincut")
         for each in names:
             make_placer(each, is_cheap=True).prepare(problem, takes_order=takes_order)

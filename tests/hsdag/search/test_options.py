@@ -34,7 +34,7 @@ def test_what_is_no_positive_duration_is_refused(text: str) -> None:
         (SearchOptions, {"budget_s": float("nan")}, "more than zero"),
         (SearchOptions, {"seed": -1}, "between 0 and"),
         (SearchOptions, {"max_evaluations": 0}, "at least 1"),
-        (PlaceOptions, {"executor": "magic"}, "choose one of hetero"),
+        (PlaceOptions, {"executor": "magic"}, "choose one of auto, hetero"),
         (PlaceOptions, {"inputs": Path("none.npz")}, "no such file"),
         (PlaceOptions, {"max_difference": -0.1}, "--max-difference must be a number and not negative"),
     ],
