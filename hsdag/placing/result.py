@@ -382,14 +382,47 @@ def write_result(result: PlaceResult, path: Path) -> None:
 
 
 def read_result(path: Path) -> PlaceResult:
-    """Read the document. Raises FileFormatError when it is missing, or is none."""
-    document = parse_document(read_text(path), str(path), FORMAT_NAME, (FORMAT_VERSION,))
+    """Read the document, also of version 1. Raises FileFormatError when it is missing, or is none."""
+    document = parse_document(read_text(path), str(path), FORMAT_NAME, (1, FORMAT_VERSION))
     try:
-        return PlaceResult.model_validate(document)
-    except OptionError as error:
-        raise FileFormatError(f"{path}: {error}") from error
+        return PlaceResult.model_validate(_of_version_1(document) if document["version"] == 1 else document)
+    except (KeyError, TypeError, AttributeError, OptionError) as error:
+        raise FileFormatError(f"{path}: answer: not that of a search, or figures are missing: {error}") from error
     except ValidationError as error:
         raise FileFormatError(f"{path}: {first_problem(error)}") from error
+
+
+def _of_version_1(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A document whose answer had the unit in its names, as one of today. Raises KeyError, TypeError."""
+    old = document["answer"]
+    objective = find_objective(str(old["objective"]))
+    rows = [
+        {
+            **{name: row[name] for name in ("name", "runs", "ci95", "rounds", "submodels", "ops")},
+            "median": row[f"median_{objective.suffix}"],
+            "p95": row[f"p95_{objective.suffix}"],
+            "ratio": row["ratio_to_best_single"],
+            "is_answer": row["answer"],
+        }
+        for row in old["rows"]
+    ]
+    same = ("sentence", "failures", "turned_down", "members", "search_s", "interrupted", "warnings", "run_folder")
+    verdict = {"versus": old["reference"], "reason": old["objection"]}
+    verdict |= {name: old[name] for name in ("tolerance", "difference")}
+    tally = {"tried": old["evaluations"], "failures": old["evaluation_failures"]}
+    kept = ("placement", "model_path", "costs", "timeline", "environment", "budget_s", "finished")
+    return {
+        "objective": objective.name,
+        "unit": objective.unit,
+        "value": next((row["median"] for row in rows if row["is_answer"]), None),
+        "rows": rows,
+        "verdict": verdict,
+        "tally": {**tally, "simulated": old["simulated_evaluations"]},
+        "weight_bytes": old["held_bytes"],
+        "samples": document["samples_s"],
+        **{name: old[name] for name in same if name in old},
+        **{name: document[name] for name in kept if name in document},
+    }
 
 
 def _listed(ops: Mapping[str, int]) -> str:

@@ -31,7 +31,7 @@ from hsdag.solving.solve import solve
 from hsdag.sources import workload_problem
 from tests.hsdag.methods.exact.exact_reference import BruteForce, every_placement, random_problem
 
-SPLITTING = tuple(name for name in method_names() if name != "best-device")
+SPLITTING = tuple(name for name in method_names() if name not in ("best-device", "repeated"))
 FOR = {"pipeline": THROUGHPUT}
 
 
@@ -185,7 +185,8 @@ def test_no_bound_is_above_an_optimum_and_no_answer_illegal_or_below_its_bound(
     try:
         solution = solve(problem, options.placer(), options)
     except (SearchError, OptionError):  # tight memory that the method gave up on, or no single device for best-device
-        assert method == "best-device" or np.isfinite(problem.memory_bytes).any()
+        special = ("best-device", "repeated", "windows")  # of one device, where something repeats, of schedules alone
+        assert method in special or np.isfinite(problem.memory_bytes).any()
         return
     if solution.status is Status.INFEASIBLE:
         assert np.isinf(costs_s).all()

@@ -87,8 +87,8 @@ def test_a_killed_search_is_resumed_without_losing_an_evaluation(tiny_resnet: Pa
     assert after[: len(complete)] == complete
     assert len(complete) >= len(before) - 1
     assert len(after) == total == resumed.tally.tried
-    placements = [json.loads(line)["placement"] for line in after]
-    assert len(set(placements)) == len(placements)
+    plans = [json.dumps([json.loads(line).get(name) for name in ("placement", "order")]) for line in after]
+    assert len(set(plans)) == len(plans)
     assert resumed.placement.latency is not None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
 import signal
@@ -15,7 +16,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import FileFormatError, OutputError, SearchError
 from hsdag.ir.placement.placement import ModelRecord
 from hsdag.placing import run_folder
-from hsdag.placing.result import PlaceResult
+from hsdag.placing.result import PlaceResult, read_result
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
@@ -284,3 +285,51 @@ def test_a_folder_that_holds_no_search_and_one_of_another_model_are_named(run: R
     (copy / "events.jsonl").unlink()
     with pytest.raises(FileFormatError, match=r"placement units, but run\.json was about 1"):
         _ = RunFolder.load(copy).problem
+
+
+def test_a_result_of_version_1_is_read_as_one_of_today(run: RunFolder, tmp_path: Path) -> None:
+    """Version 1 had the unit in the names of its figures, and the answer apart from the rest."""
+    now = run.result
+    assert now is not None
+    same = ("sentence", "objective", "failures", "turned_down", "search_s", "interrupted", "warnings", "run_folder")
+    whole = json.loads(now.model_dump_json())
+    rows = [
+        {
+            **{name: row[name] for name in ("name", "runs", "ci95", "rounds", "submodels", "ops")},
+            "median_s": row["median"],
+            "p95_s": row["p95"],
+            "ratio_to_best_single": row["ratio"],
+            "answer": row["is_answer"],
+        }
+        for row in whole["rows"]
+    ]
+    old_answer = {
+        **{name: whole[name] for name in same},
+        "rows": rows,
+        "speedup": whole["placement"]["speedup"],
+        "difference": whole["verdict"]["difference"],
+        "reference": whole["verdict"]["versus"],
+        "tolerance": whole["verdict"]["tolerance"],
+        "objection": whole["verdict"]["reason"],
+        "evaluations": now.tally.tried,
+        "failed_evaluations": now.tally.num_failed,
+        "evaluation_failures": now.tally.failures,
+        "evaluations_by_box": {},
+        "simulated_evaluations": now.tally.simulated,
+        "held_bytes": whole["weight_bytes"],
+        "members": whole["members"],
+    }
+    kept = ("placement", "model_path", "costs", "timeline", "environment", "budget_s", "finished")
+    old = {"format": "hsdag-result", "version": 1, "answer": old_answer, "samples_s": whole["samples"]}
+    old |= {name: whole[name] for name in kept}
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(old))
+    assert read_result(path) == now.model_copy(
+        update={"finalists": {}, "placement_file": None, "bound": "", "lines": ()}
+    )
+    path.write_text(json.dumps({**old, "answer": {**old_answer, "rows": [{**rows[0], "median_s": None}]}}))
+    with pytest.raises(FileFormatError, match="value: Input should be a valid number"):
+        read_result(path)
+    path.write_text(json.dumps({**old, "answer": {"sentence": "x"}}))
+    with pytest.raises(FileFormatError, match="answer: not that of a search"):
+        read_result(path)
