@@ -224,6 +224,10 @@ class Verifier:
         return difference
 
 
+WHOLE = "it is not divided; where no part is needed for other work, it is what to use here"
+"""Why a whole device is no answer where one over its parts is."""
+
+
 @dataclass(frozen=True, eq=False)
 class FinalResult:
     """What the final comparison found, by candidate name; ``answer`` is the one to deploy.
@@ -254,6 +258,7 @@ def final_comparison(
     start: Mapping[str, Candidate] | None = None,
     disallowed: Mapping[str, str] | None = None,
     slow: Collection[str] = (),
+    wholes: Collection[str] = (),
     rng: np.random.Generator,
     should_stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[str], None] = lambda _: None,
@@ -271,7 +276,8 @@ def final_comparison(
 
     Devices, but for those known to be ``slow``, the start and the first finalist are compared in any case. Of the
     others, baselines, finalists in their order and slow devices, the comparison skips the last for which
-    ``protocol.limit_s`` is too short. Raises SearchError when no answer is left.
+    ``protocol.limit_s`` is too short. Of ``wholes``, devices of which others are parts, none is the answer where a
+    finalist beats every part: it is for those who keep the division. Raises SearchError when no answer is left.
     """
     begin_s, begun, reasons = clock(), dict(start or {}), dict(disallowed or {})
     candidates = {**singles, **finalists, **begun, **automatic}
@@ -292,11 +298,12 @@ def final_comparison(
     verdicts = _differing(verifier, check, singles, on_step)
     reasons |= {name: verdict.reason for name, verdict in verdicts.items() if verdict.reason is not None}
     allowed = [name for name in singles if name not in reasons]
+    parts = [name for name in allowed if name not in wholes]
     left_s = max((1.0 - CHECKING_SHARE) * protocol.limit_s - (clock() - begin_s), 0.5 * protocol.limit_s)
     comparison = compare(
         runner.run,
         names,
-        allowed,
+        parts or allowed,
         replace(protocol, limit_s=left_s),
         rng,
         prepare=prepare,
@@ -305,11 +312,15 @@ def final_comparison(
         on_step=on_step,
         clock=clock,
     )
-    alive = [name for name in singles if name in comparison.samples]
-    best_single = comparison.fastest([name for name in alive if name in allowed] or alive) if alive else None
+    alive, kept = [n for n in singles if n in comparison.samples], [name for name in begun if name not in reasons]
     on_step("checking outputs")
-    rival, kept = best_single if best_single in allowed else None, [name for name in begun if name not in reasons]
-    answer, verdicts = _pick(verifier, comparison, list(finalists), rival, next(iter(kept), None), verdicts)
+    for able in [parts, allowed] if wholes else [allowed]:
+        best_single = comparison.fastest([name for name in alive if name in able] or alive) if alive else None
+        rival = best_single if best_single in able else None
+        answer, verdicts = _pick(verifier, comparison, list(finalists), rival, next(iter(kept), None), verdicts)
+        if answer in finalists and rival is not None:
+            reasons |= {} if able is allowed else dict.fromkeys(wholes, WHOLE)
+            break
     verifier.close()
     for name in opened:
         runner.close(name)

@@ -215,6 +215,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         start=start,
         disallowed=disallowed,
         slow=slow_devices(search),
+        wholes=[spec.name for spec in session.devices.rivals],
         should_stop=lambda: watcher.should_stop() and not interrupted,
         on_step=watcher.on_step,
         rng=np.random.default_rng(options.seed),

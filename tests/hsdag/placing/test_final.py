@@ -217,6 +217,22 @@ def test_the_best_single_device_is_the_fastest_of_those_that_may_be_the_answer(
     assert (found.best_single, found.answer) == ("A", "placement 1")
 
 
+@pytest.mark.parametrize(
+    ("split_ms", "answer", "best_single"), [(2.0, "placement 1", "A"), (4.0, "CPU", "CPU"), (0.5, "placement 1", "A")]
+)
+def test_a_whole_device_is_no_answer_where_a_split_beats_its_parts_and_else_it_is(
+    client: WorkerClient, monkeypatch: pytest.MonkeyPatch, split_ms: float, answer: str, best_single: str
+) -> None:
+    monkeypatch.setattr(Verifier, "in_own_process", Verifier.compared)
+    runner, rng = Timed(client, LATENCY), np.random.default_rng(0)
+    runner.seconds = {"placement 1": 1e-3 * split_ms, "A": 3e-3, "B": 3.5e-3, "CPU": 1e-3}
+    singles, protocol = dict.fromkeys(("A", "B", "CPU"), WHOLE), Protocol(min_rounds=8, max_rounds=8, turn_s=0.001)
+    check = Check(reduced=True)
+    found = final_comparison(runner, {"placement 1": WHOLE}, singles, {}, protocol, check, wholes=["CPU"], rng=rng)
+    assert (found.answer, found.best_single) == (answer, best_single)
+    assert ("CPU" in found.disallowed) == (answer == "placement 1")
+
+
 def test_a_placement_to_start_with_that_does_not_run_is_not_judged(client: WorkerClient) -> None:
     protocol, rng = Protocol(min_rounds=2, max_rounds=2, turn_s=0.001), np.random.default_rng(0)
     runner, start = CandidateRunner(client, LATENCY), {"start": Candidate("NO_SUCH_DEVICE")}
