@@ -264,7 +264,7 @@ class Search:
             self.finalists = [plans[i] for i in np.argsort(values)[:count].tolist() if np.isfinite(values[i])]
             self.num_simulated += len(plans)
         if self.options.executor == "auto" and self.profile is not None and (tried or self.finalists):
-            plans = [*self.finalists, *tried]
+            plans = list(dict.fromkeys([*self.finalists, *tried]))
             values = model_values(self.problem, self.session.model.costs(self.profile, "hetero"), plans)
             self.under_hetero = plans[int(np.argmin(values))]
 

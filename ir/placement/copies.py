@@ -84,7 +84,7 @@ class CopiedModel:
     def __init__(self, compiled: Sequence[Any], requests: Sequence[int | None]) -> None:
         self.copies = [Copy(each, count) for each, count in zip(compiled, requests, strict=True)]
         self.inputs, self.outputs = list(compiled[0].inputs), list(compiled[0].outputs)
-        self.has_state = bool(compiled[0].create_infer_request().query_state())
+        self.has_state = bool(self.copies[0].idle[0].query_state())
         self._waiting: deque[tuple[Callable[[Any], object], Future[None]]] = deque()
         self._lock, self._is_closed = threading.Lock(), False
         self._own = threading.local()
@@ -267,9 +267,6 @@ class CopiesRequest(Request):
         if not self._results:
             raise ExecutionError("no inference has ended on this request yet")
         return self._results[index]
-
-    def reset_state(self) -> None:
-        """Do nothing: models that keep state have OpenVINO's own requests."""
 
     def _infer(self, request: Any) -> None:
         """Run on a request of a copy: in a thread of the plugin, since only that tells of all failures."""
