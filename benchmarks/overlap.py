@@ -4,9 +4,9 @@
 to divide the model (shards) over the better device alone, the same split under HETERO, and the whole CPU with both
 threads. Beside it two copies of the model run alone and side by side, which is what the machine can do at most. Bars
 of the better one of split and shards, over the better device: inception_v3 0.68, resnet50 0.72, encoder (BERT base's
-shape, 128 tokens) 0.62. With ``--copies`` a copy on each device, dispatched by hsdag, is compared with the sum of what
-the devices reach side by side (bar 0.95), and with AUTO under CUMULATIVE_THROUGHPUT over them (bar 1). Exit status 1
-when a bar is missed.
+shape, 128 tokens) and vit (ViT-B/16) 0.62, prefill (128 tokens of a Llama-like decoder) 0.65. With ``--copies`` a
+copy on each device, dispatched by hsdag, is compared with the sum of what the devices reach side by side (bar 0.95),
+and with AUTO under CUMULATIVE_THROUGHPUT over them (bar 1). Exit status 1 when a bar is missed.
 
 Usage: python benchmarks/overlap.py [--model encoder] [--layers 12] [--budget 60s] [--runs 5] [--seconds 5] [--copies]
 """
@@ -24,17 +24,21 @@ from typing import Any
 
 import numpy as np
 import openvino as ov
+import torch
 from machine import machine
+from torch import nn
+from torch.nn import functional
 
 import hsdag
 from hsdag.ir.device import parse_devices
 from hsdag.ir.placement.copies import compile_copies
 from hsdag.models import save_model_files
+from hsdag.models.networks import BertSizes, DecoderSizes, ModelInput, ModelSpec, llama_decoder
 from hsdag.models.networks import _bert as bert
-from hsdag.models.torch_networks import BertSizes, to_openvino
+from hsdag.models.torch_networks import BertLayer, random_network, to_openvino
 from hsdag.runtime.measuring.inferences import steady_period_s
 
-BARS = {"inception_v3": 0.68, "resnet50": 0.72, "encoder": 0.62}
+BARS = {"inception_v3": 0.68, "resnet50": 0.72, "encoder": 0.62, "vit": 0.62, "prefill": 0.65}
 COPIES_BAR = 0.95
 ONE = "INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32"
 DEVICES = f"CPU_0=CPU[{ONE}],CPU_1=CPU[{ONE}]"
@@ -106,11 +110,41 @@ def ratios(path: Path, budget: str, seed: int) -> dict[str, float]:
     return {**found, "whole CPU": median_s.get("CPU", np.nan) / single_s}
 
 
-def encoder(layers: int, path: Path) -> Path:
-    """An encoder of BERT base's shape over 128 tokens."""
-    sizes = BertSizes(layers, 768, 12, 3072, vocabulary=1000, positions=512)
-    spec = bert("encoder", "an encoder", sizes, 0)
-    spec = replace(spec, inputs=tuple(replace(each, shape=(1, 128)) for each in spec.inputs))
+class Vit(nn.Module):
+    """A vision transformer with patches of 16 x 16 (Dosovitskiy et al. 2021), norms before each part."""
+
+    def __init__(self, sizes: BertSizes) -> None:
+        super().__init__()
+        self.patches = nn.Conv2d(3, sizes.hidden, 16, 16)
+        self.first = nn.Parameter(torch.randn(1, 1, sizes.hidden))
+        self.positions = nn.Parameter(torch.randn(1, sizes.positions, sizes.hidden))
+        self.layers = nn.ModuleList(BertLayer(sizes) for _ in range(sizes.layers))
+        self.norm = nn.LayerNorm(sizes.hidden)
+        self.head = nn.Linear(sizes.hidden, sizes.vocabulary)
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        """[B, 3, 224, 224] -> logits [B, vocabulary]."""
+        x = torch.cat((self.first, self.patches(images).flatten(2).transpose(1, 2)), dim=1) + self.positions
+        for layer in self.layers:
+            x = x + layer.attention(layer.attention_norm(x), torch.zeros(()))
+            x = x + layer.output(functional.gelu(layer.intermediate(layer.output_norm(x))))
+        logits: torch.Tensor = self.head(self.norm(x[:, 0]))
+        return logits
+
+
+def network(name: str, layers: int, path: Path) -> Path:
+    """A network of this benchmark, or a model of the zoo, as f32."""
+    if name == "encoder":
+        spec = bert(name, "an encoder", BertSizes(layers, 768, 12, 3072, vocabulary=1000, positions=512), 0)
+        spec = replace(spec, inputs=tuple(replace(each, shape=(1, 128)) for each in spec.inputs))
+    elif name == "vit":
+        sizes = BertSizes(layers, 768, 12, 3072, vocabulary=1000, positions=197)
+        given = (ModelInput("images", (1, 3, 224, 224), "f32"),)
+        spec = ModelSpec(name, "", given, ("logits",), 0, lambda seed: random_network(lambda: Vit(sizes), seed))
+    elif name == "prefill":
+        spec = llama_decoder(name, DecoderSizes(layers, 768, 12, 4, 2048, vocabulary=4096, tokens=128))
+    else:
+        return save_model_files(name, path)
     ov.save_model(to_openvino(spec, spec.make_network(0)), path, compress_to_fp16=False)
     return path
 
@@ -118,7 +152,7 @@ def encoder(layers: int, path: Path) -> Path:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", default="inception_v3")
-    parser.add_argument("--layers", type=int, default=12, help="of the encoder")
+    parser.add_argument("--layers", type=int, default=12, help="of encoder, vit and prefill")
     parser.add_argument("--budget", default="60s")
     parser.add_argument("--runs", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each way to run two copies")
@@ -127,7 +161,7 @@ def main() -> int:
     print(machine())
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / f"{given.model}.xml"
-        path = encoder(given.layers, path) if given.model == "encoder" else save_model_files(given.model, path)
+        path = network(given.model, given.layers, path)
         if given.copies:
             found = copies(path, given.seconds)
             print(", ".join(f"{value:.3f} times the inferences of {name}" for name, value in found.items()))
