@@ -116,15 +116,16 @@ class Vit(nn.Module):
     def __init__(self, sizes: BertSizes) -> None:
         super().__init__()
         self.patches = nn.Conv2d(3, sizes.hidden, 16, 16)
-        self.first = nn.Parameter(torch.randn(1, 1, sizes.hidden))
-        self.positions = nn.Parameter(torch.randn(1, sizes.positions, sizes.hidden))
+        self.first = nn.Embedding(1, sizes.hidden)
+        self.positions = nn.Embedding(sizes.positions, sizes.hidden)
         self.layers = nn.ModuleList(BertLayer(sizes) for _ in range(sizes.layers))
         self.norm = nn.LayerNorm(sizes.hidden)
         self.head = nn.Linear(sizes.hidden, sizes.vocabulary)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """[B, 3, 224, 224] -> logits [B, vocabulary]."""
-        x = torch.cat((self.first, self.patches(images).flatten(2).transpose(1, 2)), dim=1) + self.positions
+        patches = self.patches(images).flatten(2).transpose(1, 2)
+        x = torch.cat((self.first.weight[None], patches), dim=1) + self.positions.weight
         for layer in self.layers:
             x = x + layer.attention(layer.attention_norm(x), torch.zeros(()))
             x = x + layer.output(functional.gelu(layer.intermediate(layer.output_norm(x))))

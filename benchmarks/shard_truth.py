@@ -30,7 +30,7 @@ from pathlib import Path
 import numpy as np
 import openvino as ov
 from machine import machine
-from overlap import DEVICES, encoder
+from overlap import DEVICES, network
 from real_model_sources import all_sources
 from scipy.stats import spearmanr
 
@@ -112,7 +112,7 @@ def one(subject: str, shardings: int) -> None:
 def predicted(name: str, count: int, rounds: int) -> tuple[np.ndarray, np.ndarray]:
     """Predicted and measured times of ways to divide a model, over those of one device."""
     path, rng = FOLDER / f"{name}.xml", np.random.default_rng(0)
-    path = path if path.exists() else encoder(4, path) if name == "encoder" else save_model_files(name, path)
+    path = path if path.exists() else network(name, 4, path)
     with Session(path, resolve_devices(DEVICES, None), executor="work-conserving") as session:
         proposals = ShardProposals(
             session, PlaceOptions(executor="work-conserving"), session.profile(side_by_side=True)
