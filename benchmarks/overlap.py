@@ -115,7 +115,7 @@ class Vit(nn.Module):
 
     def __init__(self, sizes: BertSizes) -> None:
         super().__init__()
-        self.patches = nn.Conv2d(3, sizes.hidden, 16, 16)
+        self.patches = nn.Conv2d(3, sizes.hidden, 16, 16, bias=False)
         self.first = nn.Embedding(1, sizes.hidden)
         self.positions = nn.Embedding(sizes.positions, sizes.hidden)
         self.layers = nn.ModuleList(BertLayer(sizes) for _ in range(sizes.layers))
