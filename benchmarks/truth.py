@@ -21,7 +21,6 @@ import numpy as np
 from machine import machine
 from scipy.stats import pearsonr, spearmanr
 
-from hsdag.benchmarking.profile import random_placements
 from hsdag.ir.processes import CandidateFailed
 from hsdag.models import save_model_files
 from hsdag.placing.session import Session
@@ -51,6 +50,15 @@ def measured_s(session: Session, problem: Problem, placements: np.ndarray, execu
         for i, times_s in taken.items():
             times_s += session.runner.run(str(i), 3)
     return np.array([taken.get(i, [np.nan] * 3 * rounds) for i in range(len(placements))])
+
+
+def random_placements(problem: Problem, count: int, rng: np.random.Generator) -> np.ndarray:
+    """[B, U] legal placements that change device along the topological order, each seldom or often."""
+    shape, leave = (count, problem.num_units), np.exp(rng.uniform(np.log(0.02), np.log(0.5), (count, 1)))
+    steps = np.where(rng.random(shape) < leave, rng.integers(1, problem.num_devices, shape), 0)
+    drawn = (rng.integers(problem.num_devices, size=(count, 1)) + np.cumsum(steps, axis=1)) % problem.num_devices
+    is_legal = problem.supported[np.arange(problem.num_units), drawn]
+    return np.where(is_legal, drawn, problem.supported.argmax(axis=1))
 
 
 def agreement(found_s: np.ndarray, expected_s: np.ndarray) -> tuple[float, float, float]:

@@ -79,8 +79,6 @@ def place(
     from hsdag.ir.placement.placement import Placement
     from hsdag.models import Workload
     from hsdag.placing.place import run_place
-    from hsdag.runtime.machine.devices import PRECISION_OPTION, parse_values
-    from hsdag.runtime.measuring.differences import parse_reference
     from hsdag.search.options import PlaceOptions, command_words, input_scenarios
 
     is_file = isinstance(model, str | Path)
@@ -90,9 +88,7 @@ def place(
         | {
             "arguments": command_words({name: given[name] for name in defaults}, defaults),
             "changes": _changes(method, settings, init),
-            "reference": parse_reference(reference, Path(model) if is_file else None),
             "scenarios": input_scenarios(data_shape, tokens),
-            "precision": parse_values(PRECISION_OPTION, infer_precision),
             "start": Placement.load(start) if isinstance(start, str | Path) else start,
         }
     )

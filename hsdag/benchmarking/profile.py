@@ -1,4 +1,4 @@
-"""Profiling a model from end to end: ops, links, and cuts of it. Legend: U placement units, B placements."""
+"""Profiling a model from end to end: ops and links."""
 
 from __future__ import annotations
 
@@ -19,17 +19,13 @@ from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.graph.sizing import read_sized
 from hsdag.ir.placement.placement import ModelRecord, Record
 from hsdag.placing.session import Session
-from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.platform import Platform
-from hsdag.runtime.problem.cost_model import CostModel
-from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.scoring.measured import MeasuredEvaluator
 
 Matrix = list[list[float | None]]
 """From each device to each other one."""
@@ -76,7 +72,7 @@ class HeavyOp(Record):
 
 
 class ProfileResult(Record):
-    """A measured profile, calibrated on cuts, and the problem that was written to the file ``costs``.
+    """A measured profile, and the problem that was written to the file ``costs``.
 
     ``heaviest`` lists all ops that take time, the heaviest first.
     """
@@ -89,7 +85,6 @@ class ProfileResult(Record):
     slowdown: dict[str, Matrix]
     ops: int
     units: int
-    cuts_measured: int
     heaviest: list[HeavyOp]
     costs: str | None = None
     schedule: SkipJsonSchema[ScheduleProblem] = Field(exclude=True)
@@ -158,31 +153,17 @@ def run_profile(
     inputs: Path | None = None,
     scenarios: Sequence[Scenario] = (),
     seed: int = 0,
-    cuts: int = 6,
     cache: ProfileCache | None = None,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> ProfileResult:
-    """Profile a model, and calibrate links and launches on ``cuts`` random placements of it. Raises DeviceError."""
+    """Profile a model, Raises DeviceError."""
     with Session(source, devices, shapes=shapes, inputs=inputs, scenarios=scenarios, seed=seed) as session:
         profile = session.profile(cache, on_step=on_step, side_by_side=True)
-        problem = session.problem(profile=profile)
-        costs = HeteroCosts.of(session.graph, profile.costs())
-        num = cuts if len(devices.placed) > 1 else 0
-        placements = random_placements(problem, num, np.random.default_rng(seed))
-        evaluator, measured_s = MeasuredEvaluator(problem, devices.placed, session.runner), np.full(num, np.nan)
-        if num:
-            on_step(f"measuring {num} cuts of the model")
-            for b, placement in enumerate(placements):
-                score = evaluator.evaluate([Plan(placement)])[0]
-                measured_s[b] = np.nan if score.failure is not None else score.value
-                on_step(f"measured cut {b + 1} of {num}")
-            costs = costs.calibrated(problem.expand(placements), measured_s)
-        return _result(session, problem, profile, costs.costs, int(np.isfinite(measured_s).sum()))
+        return _result(session, session.problem(profile=profile), profile)
 
 
-def _result(
-    session: Session, problem: Problem, profile: ModelProfile, costs: CostModel, cuts_measured: int
-) -> ProfileResult:
+def _result(session: Session, problem: Problem, profile: ModelProfile) -> ProfileResult:
+    costs = profile.costs()
     own = {record.name: record for record in session.device_records}
     by_op = ScheduleProblem.from_graph(session.graph, costs, problem.devices, profile.memory_bytes)
     records = tuple(own[name] for name in problem.devices)
@@ -207,41 +188,9 @@ def _result(
         slowdown={kind: _or_null(table) for kind, table in factors.items()},
         ops=session.graph.num_ops,
         units=problem.num_units,
-        cuts_measured=cuts_measured,
         heaviest=heaviest,
         schedule=replace(tied(by_op, problem.units), model=session.model_record, devices=records),
     )
-
-
-def random_placements(problem: Problem, count: int, rng: np.random.Generator) -> IntArray:
-    """[B, U] legal placements, in turn contiguous and not, from few cuts to many.
-
-    Contiguous ones change device at random places of the topological order, their number drawn log-uniformly; the
-    others follow a random input's device and leave it with a probability drawn afresh for each placement.
-    """
-    draws = [_contiguous if b % 2 == 0 else _scattered for b in range(count)]
-    drawn = np.array([draw(problem, rng) for draw in draws], dtype=np.int64).reshape(count, problem.num_units)
-    is_legal = problem.supported[np.arange(problem.num_units), drawn]
-    return np.where(is_legal, drawn, problem.supported.argmax(axis=1))
-
-
-def _contiguous(problem: Problem, rng: np.random.Generator) -> IntArray:
-    num, d = problem.num_units, problem.num_devices
-    num_cuts = int(np.exp(rng.uniform(0, np.log(max(num // 2, 2)))))
-    cuts = np.sort(rng.choice(np.arange(1, max(num, 2)), size=num_cuts, replace=False))
-    steps = rng.integers(1, max(d, 2), size=len(cuts) + 1)
-    return np.asarray((rng.integers(d) + np.cumsum(steps)[np.searchsorted(cuts, np.arange(num), side="right")]) % d)
-
-
-def _scattered(problem: Problem, rng: np.random.Generator) -> IntArray:
-    graph, d = problem.units.graph, problem.num_devices
-    leave = float(np.exp(rng.uniform(np.log(0.02), np.log(0.5))))
-    device = np.zeros(problem.num_units, dtype=np.int64)
-    for v in graph.topological_order.tolist():
-        inputs = graph.predecessors.of(v)
-        near = int(device[rng.choice(inputs)]) if len(inputs) else int(rng.integers(d))
-        device[v] = (near + int(rng.integers(1, d))) % d if d > 1 and rng.random() < leave else near
-    return device
 
 
 def assumed_costs(

@@ -30,11 +30,7 @@ orders = _names("runtime.problem.semantics", "Order")
 links = _names("runtime.problem.semantics", "Links")
 rewards = _names("methods.names", "REWARDS")
 hints = _names("methods.names", "HINTS")
-
-
-def references() -> list[str]:
-    """Of ``--reference``."""
-    return [name for name in _names("ir.placement.placement", "ReferenceName")() if name != "numpy"]
+references = _names("ir.placement.placement", "REFERENCES")
 
 
 def formats() -> list[str]:

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from hsdag.diagnosis.bisect import Bisection
     from hsdag.diagnosis.examination import Examination
     from hsdag.diagnosis.model import ModelReport
-    from hsdag.runtime.measuring.messages import Transfer
 
 COMMANDS = ("doctor", "bisect")
 
@@ -32,7 +31,7 @@ def doctor(
     budget: str | None = typer.Option(None, "--budget", help="Time for all that compiles: 60s, 5m. Default: 60s."),
     as_json: Json = False,
 ) -> None:
-    """Find out what is true on this machine: devices, the way between them, what HETERO would do with a model."""
+    """Find out what is true on this machine: devices, whether they overlap, what HETERO would do with a model."""
     from hsdag.ir.errors import OptionError
 
     if cuda:
@@ -73,8 +72,8 @@ def _show(found: Examination) -> None:
         rows = []
         for pair in found.pairs:
             gains = [f"{pair.gains[kind]:.2f}" if kind in pair.gains else "-" for kind in ("compute", "memory")]
-            rows.append([" and ".join(pair.names), _way(pair.there), _way(pair.back), *gains])
-        print_table(None, ["pair", "tensors there", "back", "compute at once", "memory at once"], rows)
+            rows.append([" and ".join(pair.names), *gains])
+        print_table(None, ["pair", "compute at once", "memory at once"], rows)
     if found.model is not None:
         _show_model(found.model)
     groups: dict[tuple[str, str], list[str]] = {}
@@ -99,13 +98,6 @@ def _show_devices(found: Examination) -> None:
         off = "-" if gap is None else f"{gap:.1g}"
         rows.append([device.name, facts.full_name, driver, memory, facts.precision or "-", off])
     print_table(None, ["device", "what it is", "driver", "memory GB", "precision", "off from f32"], rows)
-
-
-def _way(transfer: Transfer | None) -> str:
-    if transfer is None:
-        return "-"
-    how = f"{' and '.join(transfer.copied_by)} copies" if transfer.copied_by else "shared"
-    return f"{transfer.memory} memory, {how}"
 
 
 def _show_model(report: ModelReport) -> None:

@@ -128,7 +128,7 @@ _TAKEN: dict[str, Callable[[str], Any]] = {
     "resume": _option(bool, "Continue the search in the run folder."),
     "reference": _option(
         str,
-        "What outputs are compared with: cpu, onnxruntime (ONNX files), or op-by-op.",
+        "What outputs are compared with: cpu or op-by-op.",
         autocompletion=completion.references,
     ),
     "max_difference": _option(
@@ -147,8 +147,8 @@ _TAKEN: dict[str, Callable[[str], Any]] = {
     ),
     "infer_precision": _option(
         str | None,
-        "Precision that devices compute in, as benchmark_app takes it: CPU:bf16,GPU.0:f32, or one for all.",
-        metavar="[DEVICE:]PRECISION,...",
+        "Precision that devices compute in: f32, f16 or bf16.",
+        metavar="PRECISION",
     ),
 }
 """Options of API calls that no other command has."""

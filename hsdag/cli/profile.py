@@ -11,7 +11,7 @@ import typer
 from hsdag.cli import completion
 from hsdag.cli.files import check_files, model_files
 from hsdag.cli.options import DataShape, Devices, Inputs, Json, Model, PartitionCpu, Shape, Tokens
-from hsdag.cli.output import megabytes, milliseconds, print_json, print_table
+from hsdag.cli.output import megabytes, milliseconds, print_json, print_table, say
 
 if TYPE_CHECKING:
     from hsdag.benchmarking.profile import ProfiledLinks, ProfileResult
@@ -28,10 +28,9 @@ def profile(
         autocompletion=completion.platforms,
         help="Instead of measuring: analytic costs of a platform, by name or as a .toml file.",
     ),
-    cuts: int = typer.Option(6, "--cuts", min=0, help="Random placements measured to calibrate launches and links."),
     top: int = typer.Option(5, "--top", min=0, help="How many of the heaviest ops to show."),
     fresh: bool = typer.Option(False, "--fresh", help="Measure again and ignore the cache."),
-    seed: int = typer.Option(0, "--seed", help="Seed of the cuts and of random inputs."),
+    seed: int = typer.Option(0, "--seed", help="Seed of random inputs."),
     shape: Shape = None,
     data_shapes: DataShape = None,
     tokens: Tokens = None,
@@ -40,7 +39,6 @@ def profile(
 ) -> None:
     """Measure every op on every device, and launches and transfers between devices."""
     from hsdag.benchmarking.profile import AssumedCosts, ProfileResult, assumed_costs, run_profile
-    from hsdag.cli.progress import StepLog
     from hsdag.ir.errors import OptionError
     from hsdag.ir.graph.reader import check_model_path, input_shapes
     from hsdag.runtime.machine.devices import resolve_devices
@@ -57,7 +55,7 @@ def profile(
         cache, found = ProfileCache(None) if fresh else None, resolve_devices(devices, partition_cpu)
         given: dict[str, Any] = {"shapes": shapes, "inputs": inputs, "scenarios": scenarios}
         answer: ProfileResult | AssumedCosts
-        answer = run_profile(model, found, **given, seed=seed, cuts=cuts, cache=cache, on_step=StepLog())
+        answer = run_profile(model, found, **given, seed=seed, cache=cache, on_step=say)
         problem, answer = answer.schedule, answer.model_copy(update={"costs": str(written)})
     elif devices is not None or partition_cpu is not None:
         raise OptionError("--platform brings its own devices: leave out --devices and --partition-cpu")
@@ -100,8 +98,7 @@ def show_profile(result: ProfileResult, top: int) -> None:
     if len(result.devices) > 1:
         _show_pairs(result)
     _show_heaviest(result, top)
-    calibrated = f", launches and links calibrated on {result.cuts_measured} cuts" if len(rows) > 1 else ""
-    typer.echo(f"{result.ops} ops in {result.units} placement units{calibrated}")
+    typer.echo(f"{result.ops} ops in {result.units} placement units")
 
 
 def _show_pairs(result: ProfileResult) -> None:

@@ -185,24 +185,6 @@ class SearchProgress:
             say(self.line)
 
 
-class StepLog:
-    """Says steps, and after one that ends in "2 of 5" how long the others take that are counted with it."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._estimate = Estimate(None, clock=clock)
-
-    def __call__(self, step: str) -> None:
-        """Say a step."""
-        counted = _COUNTED.search(step)
-        if counted is None:
-            self._estimate = Estimate(None, clock=self._clock)
-            say(step)
-        else:
-            self._estimate.update(int(counted[1]), int(counted[2]))
-            say(f"{step}, {self._estimate.words}")
-
-
 def in_words(seconds: float) -> str:
     """A time that is left: ``45 s``, ``2 min 5 s`` or ``1 h 20 min``."""
     whole = round(max(seconds, 0.0))

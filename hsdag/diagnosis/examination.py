@@ -24,7 +24,6 @@ from hsdag.runtime.measuring.messages import (
     WORKER_COMMAND,
     DeviceFacts,
     Precision,
-    Transfer,
     WorkerSetup,
     ask,
     worker_client,
@@ -55,15 +54,13 @@ class Device(Record):
 
 
 class Pair(Record):
-    """Two devices: how a tensor goes ``there`` and ``back``, and what both do at the same time.
+    """Two devices, and what they do at the same time.
 
     ``gains`` are the work of both at once over that of one after the other, by what bounds the two small models: 2
     where they do not disturb each other, 1 where they take turns.
     """
 
     names: tuple[str, str]
-    there: Transfer | None
-    back: Transfer | None
     gains: dict[str, float]
 
 
@@ -146,13 +143,7 @@ def _examined_device(questions: Questions, spec: DeviceSpec) -> Device:
 
 
 def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> Pair:
-    """Two devices, with findings on what goes between them and whether they overlap."""
-    ways = []
-    for writer, reader in ((one, other), (other, one)):
-        about = f"{writer.name} -> {reader.name}"
-        ways.append(questions.ask(about, "handing a tensor over", ask(Worker.transfer, writer, reader)))
-        if ways[-1] is not None and not ways[-1].is_right:
-            questions.say("damaged", about)
+    """Two devices, with findings on whether they overlap."""
     about, gains = f"{one.name} and {other.name}", {}
     for kind in ("compute", "memory"):
         question = ask(Worker.contention, (one, other), kind, PAIR_S)
@@ -161,7 +152,7 @@ def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> 
             factor = Contention.of({kind: rounds}, 2).factor[kind]
             gains[kind] = float(1 / factor[0, 1] + 1 / factor[1, 0])
     questions.findings += of_overlap(about, gains)
-    return Pair(names=(one.name, other.name), there=ways[0], back=ways[1], gains=gains)
+    return Pair(names=(one.name, other.name), gains=gains)
 
 
 def next_commands(

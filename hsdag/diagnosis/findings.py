@@ -46,7 +46,6 @@ FINDINGS: dict[Severity, dict[str, str]] = {
         "failed": "{doing} failed: {reason}",
         "wrong": "computes a small network wrongly: by default and in f32 its outputs are off by {default} and "
         "{single}",
-        "damaged": "a tensor that the first one writes arrives wrong at the second one",
         "not finite": "gives outputs of the model that are not finite, or not where those of the CPU in f32 are; where "
         "it computes in f16, numbers beyond 65504 are infinite, and hsdag bisect names the first op",
         "shrinking": "gives wrong outputs of the model once its inputs shrink: after an inference on larger inputs, "

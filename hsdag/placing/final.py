@@ -116,7 +116,6 @@ class Verifier:
     REFERENCES: ClassVar[dict[ReferenceName, Candidate]] = {
         "cpu": Candidate("CPU", properties=_SINGLE),
         "op-by-op": Candidate("op-by-op"),
-        "onnxruntime": Candidate("onnxruntime"),
         "numpy": Candidate("numpy"),
     }
 

@@ -37,12 +37,10 @@ from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, placed_candidate
 from hsdag.placing.shards import ops_by_device, sharded_candidate, weights_by_device
 from hsdag.runtime.machine.devices import (
-    PRECISION,
-    PRECISION_OPTION,
     DeviceSet,
     make_core,
     resolve_devices,
-    with_values,
+    with_precision,
 )
 from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.measuring.caches import identity
@@ -133,7 +131,7 @@ def _devices(options: PlaceOptions) -> DeviceSet:
     if options.executor != "cuda":
         found = resolve_devices(options.devices, options.partition_cpu)
         if options.precision:
-            hinted, num = with_values(found.all, PRECISION_OPTION, PRECISION, options.precision), len(found.placed)
+            hinted, num = with_precision(found.all, options.precision), len(found.placed)
             found = DeviceSet(hinted[:num], hinted[num:])
             make_core(found.all)  # which refuses what a device does not have
         return found

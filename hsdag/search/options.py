@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.placement.placement import ExecutorChoice, ExecutorName, Placement, ReferenceName
+from hsdag.ir.placement.placement import REFERENCES, ExecutorChoice, ExecutorName, Placement, ReferenceName
 from hsdag.methods.base import Placer, Preset
 from hsdag.methods.names import REWARDS
 from hsdag.methods.registry import find_preset, make_placer
@@ -108,6 +108,14 @@ def parse_executor(text: str) -> ExecutorChoice:
     raise OptionError(f"unknown executor {text!r}; choose one of {', '.join(EXECUTION)}")
 
 
+def parse_reference(text: str) -> ReferenceName:
+    """What computes reference outputs, by name. Raises OptionError that lists the choices."""
+    for name in REFERENCES:
+        if text == name:
+            return name
+    raise OptionError(f"unknown reference {text!r}; choose one of {', '.join(REFERENCES)}")
+
+
 def _metadata(*, argument: str | None = None, read: Callable[[Any], Any] | None = None, recorded: Any = None) -> Any:
     """What is known of a field: the API call's parameter that gives it, where that has another name, what reads its
     text, and the type as which a run folder records it; a resumed search may not differ in it."""
@@ -196,13 +204,13 @@ class PlaceOptions(SearchOptions):
         default_factory=dict, metadata=_metadata(argument="memory", read=parse_memory, recorded=dict[str, float])
     )
     pins: tuple[Pin, ...] = field(default=(), metadata=_metadata(read=parse_pins, recorded=tuple[str, ...]))
-    precision: Mapping[str, str] = field(default_factory=dict)
-    """Hints by device, as ``parse_values`` gives them."""
+    precision: str | None = field(default=None, metadata=_metadata(argument="infer_precision"))
+    """A hint for all devices."""
     candidate_limit_s: float = field(
         default=120.0,
         metadata=_metadata(argument="candidate_limit", read=partial(parse_duration, option="--candidate-limit")),
     )
-    reference: ReferenceName = field(default="cpu", metadata=_metadata(recorded=str | None))
+    reference: ReferenceName = field(default="cpu", metadata=_metadata(read=parse_reference, recorded=str | None))
     max_difference: float | None = field(default=None, metadata=_metadata(recorded=float | None))
     """Limit of the answer: by how much its outputs may differ from the reference's, over the largest value."""
     finalists: int = 3

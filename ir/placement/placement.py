@@ -35,8 +35,13 @@ on CUDA GPUs.
 ExecutorChoice: TypeAlias = Literal["auto", ExecutorName]
 """What ``hsdag place`` looks for; ``auto`` compares what our own executor and HETERO make of the model."""
 
-ReferenceName: TypeAlias = Literal["cpu", "onnxruntime", "op-by-op", "numpy"]
-"""What computes the outputs that those of a placement are compared with; NumPy does for workloads alone."""
+ReferenceName: TypeAlias = Literal["cpu", "op-by-op", "numpy", "onnxruntime"]
+"""What computes the outputs that those of a placement are compared with.
+
+NumPy does for workloads alone; results of earlier versions may name ONNX Runtime.
+"""
+REFERENCES: tuple[ReferenceName, ...] = ("cpu", "op-by-op")
+"""Those that a user can choose."""
 
 
 class Record(BaseModel):

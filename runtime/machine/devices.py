@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
@@ -241,59 +241,20 @@ def _cpu_list(path: Path) -> set[int]:
     return numbers
 
 
-PRECISION, PRECISION_OPTION = "INFERENCE_PRECISION_HINT", "infer-precision"
-"""OpenVINO's property for the precision that a device computes in, and the option that gives it."""
-
-EVERY = ""
-"""Stands for all devices among the names of values."""
+PRECISION = "INFERENCE_PRECISION_HINT"
+"""OpenVINO's property for the precision that a device computes in."""
 
 
-def parse_values(option: str, text: str | None) -> dict[str, str]:
-    """Values by device from ``CPU:bf16,GPU.0:f32``; one alone, ``f32``, is for EVERY device that is not named.
-
-    Raises OptionError for a text of another form, and for a device that is named twice.
-    """
-    found: dict[str, str] = {}
-    for item in text.split(",") if text is not None else ():
-        name, colon, value = (part.strip() for part in item.rpartition(":"))
-        if not value or bool(name) != bool(colon):
+def with_precision(specs: Sequence[DeviceSpec], precision: str) -> tuple[DeviceSpec, ...]:
+    """The devices with a hint of precision. Raises OptionError where one was given another of its own."""
+    for spec in specs:
+        own = spec.properties.get(PRECISION, precision)
+        if own != precision:
             raise OptionError(
-                f"--{option} {text!r}: {item.strip()!r} is neither of the form DEVICE:VALUE nor one value for every "
-                "device"
+                f"device {spec.name!r} has {PRECISION}={own} among its properties, and --infer-precision says "
+                f"{precision}; leave one of them out"
             )
-        if name in found:
-            raise OptionError(f"--{option} {text!r} gives {f'device {name!r}' if name else 'every device'} two values")
-        found[name] = value
-    return found
-
-
-def with_values(
-    specs: Sequence[DeviceSpec], option: str, key: str, values: Mapping[str, str]
-) -> tuple[DeviceSpec, ...]:
-    """The devices with the property ``key``: what is said of a device, else of its plugin, else of every device.
-
-    Raises OptionError for a name that is no device here, and where a device was given another value of its own.
-    """
-    wanted = {canonical(DeviceSpec(name, name)).name if name else name: value for name, value in values.items()}
-    known = {name for spec in specs for name in (spec.name, spec.plugin)} | {EVERY}
-    for name in sorted(wanted.keys() - known):
-        listed = ", ".join(spec.name for spec in specs) or "none"
-        raise OptionError(f"--{option} names device {name!r}; the devices are {listed}")
-    return tuple(_with_value(spec, option, key, wanted) for spec in specs)
-
-
-def _with_value(spec: DeviceSpec, option: str, key: str, wanted: Mapping[str, str]) -> DeviceSpec:
-    value = next((wanted[name] for name in (spec.name, spec.plugin, EVERY) if name in wanted), None)
-    if value is None:
-        return spec
-    default = ADDED_DEFAULTS.get(spec.plugin, {}).get(key) if spec.is_added else None
-    own = spec.properties.get(key, value)
-    if own not in (value, default):
-        raise OptionError(
-            f"device {spec.name!r} has {key}={own} among its properties, and --{option} says {value}; "
-            "leave one of them out"
-        )
-    return replace(spec, properties={**spec.properties, key: value})
+    return tuple(replace(spec, properties={**spec.properties, PRECISION: precision}) for spec in specs)
 
 
 def infer_unchecked(request: Any) -> None:

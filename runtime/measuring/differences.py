@@ -5,13 +5,11 @@ Legend: N ops of the model, I inputs, R results.
 
 from __future__ import annotations
 
-import importlib
 import math
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -19,8 +17,7 @@ from numpy.typing import NDArray
 from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import ExecutionError, ModelError, OptionError
-from hsdag.ir.placement.placement import ReferenceName
+from hsdag.ir.errors import ExecutionError, ModelError
 from hsdag.ir.ports import array_of
 from hsdag.runtime.machine.devices import infer_checked, make_core
 from hsdag.runtime.measuring.inferences import Course, CourseRunner
@@ -144,23 +141,10 @@ def output_difference(found: list[NDArray[Any]], expected: list[NDArray[Any]]) -
     return worst
 
 
-REFERENCES: tuple[ReferenceName, ...] = tuple(name for name in get_args(ReferenceName) if name != "numpy")
-"""Those that a user can choose."""
-
 LARGE_PRODUCT = 10**7
 """Multiplications from which a matrix product is compiled: OpenVINO's own evaluation of it is a plain loop."""
 
 Arrays = list[NDArray[Any]]
-
-
-def parse_reference(text: str, model: Path | None) -> ReferenceName:
-    """A reference by name. Raises OptionError that lists the choices, or says what ``onnxruntime`` lacks."""
-    for name in REFERENCES:
-        if text == name:
-            if name == "onnxruntime":
-                _import_onnxruntime(model)
-            return name
-    raise OptionError(f"unknown reference {text!r}; choose one of {', '.join(REFERENCES)}")
 
 
 def op_by_op(
@@ -222,15 +206,6 @@ def _op_by_op(
     return [array_of(values[_key(result.input(0).get_source_output())]) for result in model.get_results()]
 
 
-def onnxruntime_outputs(path: Path | None, model: ov.Model, inputs: Sequence[ov.Tensor]) -> Arrays:
-    """Outputs [R] of an ONNX file under ONNX Runtime's CPU provider. Raises OptionError where it is not installed."""
-    session = _import_onnxruntime(path).InferenceSession(str(path), providers=["CPUExecutionProvider"])
-    arrays = [array_of(tensor) for tensor in inputs]
-    named = {name: a for port, a in zip(model.inputs, arrays, strict=True) for name in port.get_names()}
-    found: Arrays = session.run(None, {given.name: named[given.name] for given in session.get_inputs()})
-    return found
-
-
 def _key(output: Any) -> tuple[ov.Node, int]:
     return output.get_node(), output.get_index()
 
@@ -288,12 +263,3 @@ def alone(node: ov.Node, tensors: Mapping[int, ov.Tensor]) -> tuple[ov.Model, li
         port.replace_source_output(parameters[_key(source)].output(0))
     results = [opset13.result(port) for port in node.outputs()]
     return ov.Model(results, list(parameters.values()), node.get_friendly_name()), given
-
-
-def _import_onnxruntime(model: Path | None) -> Any:
-    if model is None or model.suffix != ".onnx":
-        raise OptionError("--reference onnxruntime takes an .onnx file; choose cpu or op-by-op for other models")
-    try:
-        return importlib.import_module("onnxruntime")
-    except ImportError as error:
-        raise OptionError("--reference onnxruntime needs ONNX Runtime: pip install onnxruntime") from error

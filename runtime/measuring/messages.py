@@ -75,11 +75,9 @@ TimesBeside: TypeAlias = list[list[list[tuple[float, float]]]]
 
 @dataclass(frozen=True)
 class Probe:
-    """A small model on one device, or cut between two so that ``tensors`` of about ``size_bytes`` cross.
+    """A small model on one device, or cut between two by HETERO so that ``tensors`` of about ``size_bytes`` cross.
 
-    ``kind`` is "image" (1x1 convolutions, which plugins compute in layouts of their own), "matrix" (products), or
-    "elementwise", which takes least. HETERO runs it; or, as the work-conserving executor does, two requests with common
-    tensors, "ordinary" ones or "shared" ones, which spare copies.
+    ``kind`` is "image" (1x1 convolutions, which plugins compute in layouts of their own) or "matrix" (products).
     """
 
     devices: tuple[str, ...]
@@ -88,7 +86,6 @@ class Probe:
     size_bytes: int
     runs: int
     for_s: float
-    way: str = "hetero"
 
 
 @dataclass(frozen=True)
@@ -122,18 +119,3 @@ class Precision:
     default: Distance
     single: Distance
     driver: str | None = None
-
-
-@dataclass(frozen=True)
-class Transfer:
-    """What it takes to hand a tensor over: seconds of both inferences with an ordinary tensor, and with the best one.
-
-    ``memory`` is where the best one is: "process", or "host" for memory that a GPU sees as well; ``copied_by`` are the
-    devices that copy it nevertheless.
-    """
-
-    memory: str
-    copied_by: tuple[str, ...]
-    plain_s: float
-    best_s: float
-    is_right: bool

@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -17,91 +17,43 @@ import openvino as ov
 from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec, hetero_properties
-from hsdag.runtime.machine.devices import device_calls, infer_checked, infer_unchecked, make_core
-from hsdag.runtime.measuring.messages import Probe, Probed, TimesBeside, Transfer
+from hsdag.runtime.machine.devices import device_calls, infer_checked, infer_unchecked
+from hsdag.runtime.measuring.messages import Probe, Probed, TimesBeside
 
 COUNTERS = {"PERF_COUNT": True}
 CHANNELS = 64
 """Channels of a probe's tensors."""
 
 
-def probe(core: Any, specs: Sequence[DeviceSpec], request: Probe) -> Probed | None:
-    """Seconds that a probe takes beside its ops, with their standard error; None where it has no such tensors.
-
-    The median; of elementwise ones the least, with their ops: counters of so small ops err by more than these take.
-    """
-    is_light = request.kind == "elementwise"
+def probe(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Probed:
+    """Median seconds that a probe takes beside its ops, with their standard error."""
     with device_calls():
-        run_by = under_hetero if request.way == "hetero" else handing_over
-        made = run_by(core, specs, request)
-        if made is None:
-            return None
-        requests, infer = made
+        request = _request(core, specs, what)
         for _ in range(3):
-            for each in requests:
-                infer_checked(each)
+            infer_checked(request)
         rest_s: list[float] = []
-        end = time.perf_counter() + request.for_s
-        while len(rest_s) < request.runs and (len(rest_s) < 5 or time.perf_counter() < end):
+        end = time.perf_counter() + what.for_s
+        while len(rest_s) < what.runs and (len(rest_s) < 5 or time.perf_counter() < end):
             begin = time.perf_counter()
-            infer()
+            request.infer()
             wall_s = time.perf_counter() - begin
-            counters = [counter for each in requests for counter in each.profiling_info]
-            ops_s = [c.real_time.total_seconds() for c in counters if c.node_type.lower() != "reorder"]
-            rest_s.append(wall_s if is_light else wall_s - sum(ops_s))
-    typical_s = min(rest_s) if is_light else float(np.median(rest_s))
-    return Probed(typical_s, median_error_s(rest_s), 4 * int(np.prod(_shape(request))))
+            counters = [c for c in request.profiling_info if c.node_type.lower() != "reorder"]
+            rest_s.append(wall_s - sum(c.real_time.total_seconds() for c in counters))
+    return Probed(float(np.median(rest_s)), median_error_s(rest_s), 4 * int(np.prod(_shape(what))))
 
 
-Made = tuple[list[Any], Callable[[], Any]]
-"""Requests of a probe, and what runs them all."""
-
-
-def under_hetero(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Made:
-    """The whole as one request, of HETERO where there are two devices."""
+def _request(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Any:
+    """A request of the whole model, of HETERO where there are two devices."""
     names = what.devices
-    given, halfway = _first_half(what)
-    model = ov.Model(_second_half(what, halfway), [given], "probe")
-    target = names[0] if len(names) == 1 else "HETERO:" + ",".join(names)
+    near, far = names[0], names[-1]
+    given = _placed(opset13.parameter(_shape(what), np.float32, name="x"), near)
+    stem = _product(given, what.kind, near)
+    ends = [_product(_product(stem, what.kind, near), what.kind, far) for _ in range(what.tensors)]
+    total = reduce(lambda a, b: _placed(opset13.add(a, b), far), ends)
+    model = ov.Model([_placed(opset13.result(total), far)], [given], "probe")
+    target = near if len(names) == 1 else "HETERO:" + ",".join(names)
     kept = hetero_properties(specs) if len(names) > 1 else {}
-    request = core.compile_model(model, target, {**kept, **COUNTERS}).create_infer_request()
-    return [request], request.infer
-
-
-def handing_over(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Made | None:
-    """The halves as requests of their own; None where no memory spares copies."""
-    from hsdag.runtime.executor.openvino_backend import SharedMemory  # only here: its package takes long to load
-
-    given, halfway = _first_half(what)
-    entries = [opset13.parameter(_shape(what), np.float32) for _ in halfway]
-    for k, entry in enumerate(entries):
-        entry.output(0).set_names({f"entry {k}"})
-        halfway[k].output(0).set_names({f"end {k}"})
-    halves = (ov.Model(halfway, [given], "first half"), ov.Model(_second_half(what, entries), entries, "second half"))
-    writer, reader = (
-        core.compile_model(half, name, COUNTERS).create_infer_request()
-        for half, name in zip(halves, what.devices, strict=True)
-    )
-    memory = SharedMemory(core, [spec for name in what.devices for spec in specs if spec.openvino_name == name])
-    tensor: Any = None
-    for k in range(what.tensors):
-        tensor = writer.get_tensor(f"end {k}")
-        if what.way == "shared":
-            tensor = memory.tensor(0, [1], False, tensor.element_type, tensor.shape)
-        if tensor is None:
-            return None
-        writer.set_tensor(f"end {k}", tensor)
-        reader.set_tensor(f"entry {k}", tensor)
-    is_remote = isinstance(tensor, ov.RemoteTensor)  # cannot be shown after infer()
-
-    def infer() -> None:
-        if is_remote:
-            infer_checked(writer)
-        else:
-            writer.infer()
-        reader.infer()
-
-    return [writer, reader], infer
+    return core.compile_model(model, target, {**kept, **COUNTERS}).create_infer_request()
 
 
 def median_error_s(seconds: Sequence[float]) -> float:
@@ -117,42 +69,16 @@ def _shape(what: Probe) -> list[int]:
     return [1, CHANNELS, side, side] if what.kind == "image" else [1, rows, CHANNELS]
 
 
-def _first_half(what: Probe) -> tuple[Any, list[Any]]:
-    """The input, a product of it, and ``tensors`` products of that."""
-    near = what.devices[0]
-    given = opset13.parameter(_shape(what), np.float32, name="x")
-    given.get_rt_info()["affinity"] = near
-    stem = _product(given, what.kind, near)
-    return given, [_product(stem, what.kind, near) for _ in range(what.tensors)]
-
-
-def _second_half(what: Probe, halfway: Sequence[Any]) -> list[Any]:
-    """A product of each, added up."""
-    far = what.devices[-1]
-    ends = [_product(x, what.kind, far) for x in halfway]
-    total = ends[0]
-    for end in ends[1:]:
-        total = opset13.add(total, end)
-        total.get_rt_info()["affinity"] = far
-    result = opset13.result(total)
-    result.get_rt_info()["affinity"] = far
-    return [result]
-
-
 def _product(x: Any, kind: str, device: str) -> Any:
-    if kind == "elementwise":
-        node = opset13.floor(x)
-        node.get_rt_info()["affinity"] = device
-        return node
     weight = np.eye(CHANNELS, dtype=np.float32)
     if kind == "image":
-        constant = opset13.constant(weight.reshape((CHANNELS, CHANNELS, 1, 1)))
-        node = opset13.convolution(x, constant, [1, 1], [0, 0], [0, 0], [1, 1])
-    else:
-        constant = opset13.constant(weight)
-        node = opset13.matmul(x, constant, False, False)
-    for made in (constant, node):
-        made.get_rt_info()["affinity"] = device
+        constant = _placed(opset13.constant(weight.reshape((CHANNELS, CHANNELS, 1, 1))), device)
+        return _placed(opset13.convolution(x, constant, [1, 1], [0, 0], [0, 0], [1, 1]), device)
+    return _placed(opset13.matmul(x, _placed(opset13.constant(weight), device), False, False), device)
+
+
+def _placed(node: Any, device: str) -> Any:
+    node.get_rt_info()["affinity"] = device
     return node
 
 
@@ -246,40 +172,3 @@ def stretch(requests: Sequence[Any]) -> list[float]:
     last_s = min(mine[-1] for mine in ends_s)
     counted = [[end_s for end_s in mine if end_s <= last_s] or mine[:1] for mine in ends_s]
     return [(mine[-1] - begin_s) / len(mine) for mine in counted]
-
-
-HANDED_BYTES, HANDED_RUNS = 1 << 22, 5
-"""Of the tensor that is handed over from one device to another, and how often."""
-
-
-def probe_transfer(writer: DeviceSpec, reader: DeviceSpec) -> Transfer:
-    """Have one device read what the other one has written, through an ordinary tensor and through a shared one.
-
-    Host memory of one GPU's context is any memory to another GPU, which copies it.
-    """
-    specs = writer, reader
-    core, names = make_core(specs), tuple(spec.openvino_name for spec in specs)
-    asked = Probe(names, "elementwise", 1, HANDED_BYTES, HANDED_RUNS, 0.0, "ordinary")
-    plain, shared = (_handed_over(core, specs, replace(asked, way=way)) for way in ("ordinary", "shared"))
-    assert plain is not None
-    gpus = [spec.name for spec in specs if spec.plugin.startswith("GPU")]
-    if shared is None:  # two CPUs, or a GPU without such memory
-        others = [spec.name for spec in specs if not spec.plugin.startswith(("CPU", "GPU"))]
-        return Transfer("process", (*gpus, *others), plain[0], plain[0], plain[1])
-    return Transfer("host", tuple(gpus[1:]), plain[0], shared[0], plain[1] and shared[1])
-
-
-def _handed_over(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> tuple[float, bool] | None:
-    """The least seconds of both inferences with a tensor between them, and whether the result is right."""
-    made = handing_over(core, specs, what)
-    if made is None:
-        return None
-    (writer, reader), infer = made
-    writer.get_tensor(writer.model_inputs[0]).data[...] = 2.5
-    times_s = []
-    for _ in range(what.runs):
-        begin = time.perf_counter()
-        infer()
-        times_s.append(time.perf_counter() - begin)
-    infer_checked(reader)
-    return min(times_s[1:]), bool(np.all(reader.get_tensor(reader.model_outputs[0]).data == 2.0))

@@ -34,9 +34,7 @@ from hsdag.runtime.measuring.caches import CompiledModels
 from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.differences import (
     CPU_IN_SINGLE,
-    REFERENCES,
     halved,
-    onnxruntime_outputs,
     op_alone,
     op_by_op,
     output_difference,
@@ -52,10 +50,9 @@ from hsdag.runtime.measuring.messages import (
     Probe,
     Probed,
     TimesBeside,
-    Transfer,
     WorkerSetup,
 )
-from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, probe_transfer, times_beside
+from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, times_beside
 from hsdag.runtime.timeline import Timeline
 
 DRIVER = re.compile(rb"\bdriver=([^;\]]+)")
@@ -121,8 +118,8 @@ class Worker(CallHandler):
         The work-conserving executor gives an inference up after a limit. Raises ExecutionError when one fails.
         """
         before = memory_use(self.core, self.specs)
-        if candidate.target in REFERENCES:
-            return self._open_reference(key, candidate.target, inference_limit_s or math.inf)
+        if candidate.target == "op-by-op":
+            return self._open_op_by_op(key, inference_limit_s or math.inf)
         if candidate.copies:
             opened = self._open_copies(key, candidate)
         elif candidate.executor == "work-conserving":
@@ -250,8 +247,8 @@ class Worker(CallHandler):
         whole = {name: getattr(opened, name) for name in ("compile_s", "first_s", "resident_bytes", "device_bytes")}
         return {**answer, **whole, "memory_bytes": device_memory_bytes(self.core, of)}
 
-    def probe(self, what: Probe) -> Probed | None:
-        """What a probe takes; None where it has no such tensors."""
+    def probe(self, what: Probe) -> Probed:
+        """What a probe takes."""
         return probe(self.core, self.specs, what)
 
     def contention(self, devices: Sequence[DeviceSpec], kind: str, for_s: float) -> TimesBeside:
@@ -348,11 +345,6 @@ class Worker(CallHandler):
         distances = output_difference(default, expected), output_difference(in_single, expected)
         return Precision(*distances, _driver(spec, model))
 
-    @device_calls()
-    def transfer(self, writer: DeviceSpec, reader: DeviceSpec) -> Transfer:
-        """What it takes to have one device write a tensor of some MB that another one reads."""
-        return probe_transfer(writer, reader)
-
     @contextlib.contextmanager
     def _compiling(self, target: str) -> Iterator[None]:
         """Tell the client that time now goes into compiling."""
@@ -360,16 +352,12 @@ class Worker(CallHandler):
         yield
         self._tell(Compiling(None))
 
-    def _open_reference(self, key: str, reference: str, limit_s: float) -> Opened:
+    def _open_op_by_op(self, key: str, limit_s: float) -> Opened:
         """Keep outputs that were computed without compiling the model."""
         begin = time.perf_counter()
         with device_calls():
-            if reference == "op-by-op":
-                found = [a for each in self.courses for a in op_by_op(self.core, self.model, each.inferences, limit_s)]
-            else:
-                inputs = [tensors for course in self.courses for tensors in course.inferences]
-                found = [a for each in inputs for a in onnxruntime_outputs(self.setup.model, self.model, each)]
-        self.references[key] = found
+            each = (op_by_op(self.core, self.model, course.inferences, limit_s) for course in self.courses)
+            self.references[key] = [array for outputs in each for array in outputs]
         return Opened(time.perf_counter() - begin, 0, ())
 
     def _open_side_by_side(self, key: str, candidate: Candidate, inference_limit_s: float | None) -> Opened:

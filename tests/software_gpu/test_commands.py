@@ -50,7 +50,7 @@ def test_a_profile_has_a_time_of_every_kind_of_op_on_every_kind_of_device(
     capsys: pytest.CaptureFixture[str], mixed: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "costs.json"
-    answer(capsys, "profile", mixed, "--devices", f"{CPU},{GPU_0}", "--cuts", 2, "-o", out)
+    answer(capsys, "profile", mixed, "--devices", f"{CPU},{GPU_0}", "-o", out)
     ops = {op["name"]: op["time_s"] for op in json.loads(out.read_text())["ops"]}
     chains = np.sum([ops[name] for name in ops if name.startswith("function")], axis=0)
     filters = np.sum([ops[name] for name in ops if name.startswith(("convolution", "pool"))], axis=0)

@@ -37,14 +37,6 @@ def test_a_gpu_tells_its_driver_memory_and_precision(found: Examination) -> None
         assert in_f32 < 1e-5 < by_default < 1e-2
 
 
-def test_a_tensor_between_two_gpus_goes_through_the_host_and_is_copied_by_the_reader(found: Examination) -> None:
-    (pair,) = found.pairs
-    assert pair.there is not None
-    assert pair.back is not None
-    assert (pair.there.memory, pair.there.copied_by, pair.there.is_right) == ("host", ("GPU.1",), True)
-    assert (pair.back.memory, pair.back.copied_by, pair.back.is_right) == ("host", ("GPU.0",), True)
-
-
 def test_the_second_gpu_gets_nothing_because_the_first_runs_the_model(found: Examination) -> None:
     assert [finding.text for finding in found.findings if finding.severity is Severity.DANGER] == []
     assert any(finding.text == "GPU.1 will get nothing: GPU.0 runs every op" for finding in found.findings)

@@ -4,20 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import hsdag
-from hsdag.ir.device import DeviceSpec, parse_devices
+from hsdag.ir.device import parse_devices
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.placement.placement import Placement
-from hsdag.runtime.machine.devices import make_core, resolve_devices
+from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.messages import Probe, WorkerSetup, ask, worker_client
-from hsdag.runtime.measuring.probes import handing_over, probe
+from hsdag.runtime.measuring.messages import WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.worker import Worker
 from tests.placements import by_hand
-from tests.software_gpu.conftest import GPUS
 
 F32 = "INFERENCE_PRECISION_HINT=f32"
 DEVICES = f"A=GPU.0[{F32}],B=GPU.1[{F32}],CPU"
@@ -51,20 +48,3 @@ def test_a_whole_gpu_has_one_name_whatever_the_process_loaded_it_as_first(tiny_r
             assert client.call(ask(Worker.open, "k", Candidate(spec.openvino_name)), 300.0).devices == (
                 spec.openvino_name,
             )
-
-
-@pytest.mark.parametrize("way", ["ordinary", "shared"])
-@pytest.mark.parametrize(("writer", "reader"), [("CPU", "GPU.0"), ("GPU.0", "CPU"), ("GPU.0", "GPU.0"), GPUS])
-def test_what_a_gpu_writes_or_reads_is_handed_over_both_ways(writer: str, reader: str, way: str) -> None:
-    specs = tuple(DeviceSpec.parse(f"{name}[{F32}]") for name in dict.fromkeys((writer, reader)))
-    what = Probe((writer, reader), "elementwise", 2, 1 << 12, 5, 0.05, way)
-    core = make_core(specs)
-    made = handing_over(core, specs, what)
-    assert made is not None
-    (first, second), infer = made
-    first.get_input_tensor(0).data[...] = 3.0
-    infer()
-    assert np.allclose(second.get_output_tensor(0).data, 6.0)
-    found = probe(core, specs, what)
-    assert found is not None
-    assert np.isfinite([found.rest_s, found.error_s]).all()

@@ -104,7 +104,6 @@ def files(tiny_resnet: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
         ("place MODEL --partition-cpu 2 --memory CPU_0=1GB --reward measured", "choose --reward hybrid"),
         (f"{TWO} --pin nothing=A", "no op's name matches 'nothing'"),
         (f"{TWO} --pin .*=CPU", "--pin .*=CPU names device 'CPU'; the devices are A, B"),
-        (f"{TWO} --infer-precision GPU.7:f16", "--infer-precision names device 'GPU.7'; the devices are A, B, CPU"),
         (f"{TWO} --infer-precision f17", "fails to load"),
         (f"{TWO} --max-difference nan", "--max-difference must be a number and not negative, not nan"),
         ("place MODEL --executor cuda --devices A=cpu --partition-cpu 2", "--partition-cpu makes"),

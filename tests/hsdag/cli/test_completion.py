@@ -12,7 +12,6 @@ import pytest
 from hsdag.cli import completion
 from hsdag.cli.app import run
 from hsdag.exports import export_formats
-from hsdag.runtime.measuring.differences import REFERENCES
 from hsdag.runtime.platforms.reader import list_platforms
 
 
@@ -52,7 +51,7 @@ def test_a_line_is_completed(
 def test_values_offered_are_those_that_the_library_takes() -> None:
     assert completion.formats() == list(export_formats())
     assert completion.platforms() == list(list_platforms())
-    assert completion.references() == list(REFERENCES)
+    assert completion.references() == ["cpu", "op-by-op"]
 
 
 def test_completing_loads_no_openvino_torch_or_compiler() -> None:

@@ -7,7 +7,7 @@ import re
 import pytest
 
 from hsdag.cli import progress
-from hsdag.cli.progress import Estimate, SearchProgress, StepLog, in_words
+from hsdag.cli.progress import Estimate, SearchProgress, in_words
 from hsdag.search.driver import ONCE, Watcher
 
 
@@ -115,14 +115,3 @@ def test_a_note_is_a_phase_to_who_hears_of_phases_alone() -> None:
     heard: list[str] = []
     Watcher(on_phase=heard.append).note("the budget is short")
     assert heard == ["the budget is short"]
-
-
-def test_steps_that_are_counted_are_said_with_the_time_left(capsys: pytest.CaptureFixture[str]) -> None:
-    clock = Clock()
-    log = StepLog(clock)
-    clock.now_s += 100
-    log("measuring 4 cuts of the model")
-    clock.now_s += 5
-    log("measured cut 1 of 4")
-    said = ["measuring 4 cuts of the model", "measured cut 1 of 4, 25%, 15 s left"]
-    assert capsys.readouterr().err.splitlines() == said

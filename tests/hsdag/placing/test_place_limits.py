@@ -41,7 +41,7 @@ def pinned(chain: Path, ends: tuple[str, str], tmp_path_factory: pytest.TempPath
     """The first product is pinned to the second device, the last one to the first."""
     pins = [f"{ends[0]}=B", f"{ends[1]}=A"]
     folder = tmp_path_factory.mktemp("run") / "kept.run"
-    options = {"data_shape": SHAPE, "infer_precision": "CPU:f32", "run_folder": folder}
+    options = {"data_shape": SHAPE, "infer_precision": "f32", "run_folder": folder}
     return place(chain, DEVICES, method="heft", reward="simulated", budget="15s", pins=pins, **options)  # type: ignore[arg-type]
 
 

@@ -11,7 +11,6 @@ import pytest
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import read_graph
 from hsdag.placing.place import run_place
-from hsdag.runtime.machine.devices import EVERY
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.objectives import find_objective
 from hsdag.search.options import PlaceOptions
@@ -24,7 +23,7 @@ OPTIONS = PlaceOptions(
     method="sa",
     budget_s=20.0,
     max_evaluations=6,
-    precision={EVERY: "f32"},  # in half precision outputs of splits may differ by too much to be the answer
+    precision="f32",  # in half precision outputs of splits may differ by too much to be the answer
     protocol=ROUNDS,
 )
 

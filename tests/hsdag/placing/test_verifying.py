@@ -19,10 +19,10 @@ from hsdag.ir.graph.build import read_graph
 from hsdag.placing.final import Check, Verifier
 from hsdag.placing.result import Verdict
 from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.differences import parse_reference
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, worker_client
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.objectives import LATENCY
+from hsdag.search.options import parse_reference
 from tests.runtime.measuring import faulty_worker
 
 DEVICES = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]") for i in range(2))
@@ -174,17 +174,9 @@ def test_devices_in_half_precision_have_a_wider_tolerance() -> None:
     assert Check.over(parse_devices(f"{single},{half}")).least == (5e-2 if computes_in_half else 1e-4)
 
 
-def test_references_out_of_range_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="choose one of cpu, onnxruntime, op-by-op"):
-        parse_reference("gpu", None)
-    with pytest.raises(OptionError, match=r"takes an \.onnx file"):
-        parse_reference("onnxruntime", tmp_path / "model.xml")
-
-
-def test_a_missing_onnxruntime_is_one_line_with_the_command_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    with pytest.raises(OptionError, match="pip install onnxruntime"):
-        parse_reference("onnxruntime", Path("model.onnx"))
+def test_references_out_of_range_are_refused() -> None:
+    with pytest.raises(OptionError, match="choose one of cpu, op-by-op"):
+        parse_reference("gpu")
 
 
 class TwoPrecisions:

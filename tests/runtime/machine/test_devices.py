@@ -10,14 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import DeviceError
+from hsdag.ir.errors import DeviceError, OptionError
 from hsdag.runtime.machine.devices import (
+    PRECISION,
     CpuTopology,
     canonical,
     cpu_topology,
     list_devices,
     partition_cpu,
     resolve_devices,
+    with_precision,
 )
 
 
@@ -147,3 +149,10 @@ def test_parts_of_a_device_compete_with_the_whole_one(
 def test_devices_that_cannot_be_are_refused(devices: str, parts: int | None, complaint: str) -> None:
     with pytest.raises(DeviceError, match=complaint):
         resolve_devices(devices, parts)
+
+
+def test_a_precision_is_for_every_device_and_contradicts_none() -> None:
+    devices = (DeviceSpec.parse(f"A=CPU[{PRECISION}=f32]"), DeviceSpec("CPU", "CPU"))
+    assert [spec.properties[PRECISION] for spec in with_precision(devices, "f32")] == ["f32", "f32"]
+    with pytest.raises(OptionError, match=r"has INFERENCE_PRECISION_HINT=f32 among its properties, and .* says bf16"):
+        with_precision(devices, "bf16")

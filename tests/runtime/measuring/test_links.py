@@ -1,36 +1,16 @@
-"""Links between devices, from probes with known answers, and tensors that one request hands to another."""
+"""Links between devices, from probes with known answers."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import numpy as np
-import openvino as ov
 import pytest
 
-from hsdag.ir.device import DeviceSpec, parse_devices
-from hsdag.runtime.machine.devices import make_core
-from hsdag.runtime.measuring.messages import Probe, Probed
-from hsdag.runtime.measuring.probes import handing_over
+from hsdag.ir.device import DeviceSpec
+from hsdag.runtime.measuring.messages import Probed
 from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.measuring.profiler import fit_link
-
-
-@pytest.mark.parametrize("kind", ["image", "matrix", "elementwise"])
-def test_what_one_request_writes_is_what_the_other_reads(kind: str) -> None:
-    specs = parse_devices("A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]")
-    core, what = make_core(specs), Probe(("CPU_A", "CPU_B"), kind, 3, 1 << 12, 1, 0.0, "ordinary")
-    made = handing_over(core, specs, what)
-    assert made is not None
-    (writer, reader), infer = made
-    writer.get_input_tensor(0).data[...] = 2.0
-    infer()
-    assert np.allclose(reader.get_output_tensor(0).data, 6.0)  # three products with 1, added up
-
-
-def test_cpu_devices_have_no_memory_that_spares_copies() -> None:
-    what = Probe(("CPU", "CPU"), "matrix", 1, 1 << 12, 1, 0.0, "shared")
-    assert handing_over(ov.Core(), (DeviceSpec("CPU", "CPU"),), what) is None
 
 
 def test_an_executor_that_starts_every_op_pays_a_launch_at_crossings_alone() -> None:
