@@ -79,7 +79,7 @@ class RayHost(Host):
             if isinstance(error, TimeoutError):
                 self.close()
             self._actor = None
-            is_gone = isinstance(error, ConnectionError) or not self._is_there()
+            is_gone = isinstance(error, ConnectionError) or self._node_id not in _nodes()
             raise (HostLost if is_gone else JobLost)(_line(error)) from error
 
     def _start(self) -> None:
@@ -105,12 +105,6 @@ class RayHost(Host):
         exchange(found)
         return answer
 
-    def _is_there(self) -> bool:
-        """Whether there is a node for another worker."""
-        with contextlib.suppress(Exception):  # the connection is gone
-            return any(node["NodeID"] == self._node_id for node in _nodes())
-        return False
-
     def close(self) -> None:
         """End the worker."""
         actor, self._actor = self._actor, None
@@ -128,10 +122,17 @@ def connect(address: str) -> list[Host]:
     handler, reason = signal.getsignal(signal.SIGTERM), "it has no processors"
     hosts: list[Host] = []
     try:
-        _init(address)
-        for node in _nodes():
+        for attempts_left in (2, 1, 0):
+            try:
+                ray.init(address=address, namespace="hsdag", log_to_driver=False, logging_level=logging.ERROR)
+                break
+            except ConnectionAbortedError:  # servers for clients that start at once may choose the same port
+                disconnect()
+                if not attempts_left:
+                    raise
+        for node_id, node in _nodes().items():
             num_processors = int(node["Resources"].get("CPU", 0))
-            hosts += [RayHost(node["NodeID"], node["NodeManagerHostname"]) for _ in range(num_processors)]
+            hosts += [RayHost(node_id, node["NodeManagerHostname"]) for _ in range(num_processors)]
     except Exception as error:  # noqa: BLE001 - whatever Ray raises, the user is told
         reason = _line(error)
     if threading.current_thread() is threading.main_thread():
@@ -145,30 +146,18 @@ def connect(address: str) -> list[Host]:
     return hosts
 
 
-def _init(address: str, attempts: int = 3) -> None:
-    """Connect, again where a cluster is there but its server for this client did not start.
-
-    Servers that start at the same moment may choose the same port, and then one of them ends.
-    """
-    try:
-        ray.init(address=address, namespace="hsdag", log_to_driver=False, logging_level=logging.ERROR)
-    except ConnectionAbortedError:
-        if attempts == 1:
-            raise
-        disconnect()
-        _init(address, attempts - 1)
-
-
 def disconnect() -> None:
     """End the connection, and with it the workers."""
     with contextlib.suppress(Exception):  # of a cluster that is gone
         ray.shutdown()
 
 
-def _nodes() -> list[dict[str, Any]]:
-    """Those that are alive."""
+def _nodes() -> dict[str, dict[str, Any]]:
+    """Those that are alive, by name; none where the connection is gone."""
     nodes: Any = ray.nodes
-    return [node for node in nodes() if node["Alive"]]
+    with contextlib.suppress(Exception):
+        return {node["NodeID"]: node for node in nodes() if node["Alive"]}
+    return {}
 
 
 def _line(error: Exception) -> str:

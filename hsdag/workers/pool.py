@@ -6,7 +6,6 @@ Workers are processes of this machine, or on a cluster of Ray.
 from __future__ import annotations
 
 import re
-import socket
 import sys
 import threading
 from abc import ABC, abstractmethod
@@ -19,7 +18,7 @@ from importlib.util import find_spec
 from queue import SimpleQueue
 from typing import Any, TypeAlias, TypeVar
 
-from hsdag.ir.errors import DeviceError, ExecutionError, HsdagError, OptionError
+from hsdag.ir.errors import ExecutionError, HsdagError, OptionError
 from hsdag.ir.processes import CandidateFailed, Channel, Request, WorkerClient, main
 from hsdag.runtime.machine.usable import usable_cpus, usable_memory_bytes
 from hsdag.runtime.problem.bounds.simple import Bound, largest
@@ -246,11 +245,6 @@ class Pool(AbstractContextManager["Pool"]):
                 self._free.put(self._hosts[0])
 
 
-MOST_LOCAL = 1024
-CHOICES = f"local:N with N up to {MOST_LOCAL}, ray or ray://HOST:PORT"
-KNOCK_LIMIT_S = 10.0
-
-
 def make_pool(workers: str, say: Callable[[str], None] = lambda _: None) -> Pool:
     """The workers of ``local:N`` (``local`` for one on each processor), of the cluster that this machine belongs to
     (``ray``), or of another one by its address.
@@ -261,32 +255,16 @@ def make_pool(workers: str, say: Callable[[str], None] = lambda _: None) -> Pool
     if workers.startswith("local"):
         count = int(workers.removeprefix("local:")) if ":" in workers else usable_cpus()
         return Pool([LocalHost() for _ in range(count)], say)
-    if workers != "ray":
-        _knock(workers)
     from hsdag.workers.cluster import connect, disconnect  # which needs Ray
 
     return Pool(connect("auto" if workers == "ray" else workers), say, disconnect)
 
 
-def _knock(address: str) -> None:
-    """Raise DeviceError where nothing listens, which Ray itself finds out after half a minute."""
-    host, _, port = address.removeprefix("ray://").rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), KNOCK_LIMIT_S).close()
-    except (OSError, OverflowError) as error:
-        raise DeviceError(
-            f"no Ray cluster answers at {address} ({error}); `ray start --head` on {host} opens port 10001 for it"
-        ) from None
-
-
 def check_workers(workers: str) -> None:
     """Raise OptionError for what names no workers, or none that are installed."""
-    local = re.fullmatch(r"local(?::([1-9][0-9]{0,3}))?", workers)
-    if local is not None and int(local[1] or 1) <= MOST_LOCAL:
-        return
-    if workers != "ray" and re.fullmatch(r"ray://[^/\s]+:[0-9]{1,9}", workers) is None:
-        raise OptionError(f"--workers {workers[:99]!r} is none of {CHOICES}")
-    if find_spec("ray") is None:
+    if re.fullmatch(r"local(:[1-9][0-9]{0,2})?|ray(://[^/\s]+:[0-9]{1,9})?", workers) is None:
+        raise OptionError(f"--workers {workers[:99]!r} is none of local:N with N up to 999, ray or ray://HOST:PORT")
+    if workers.startswith("ray") and find_spec("ray") is None:
         raise OptionError("--workers ray needs Ray: pip install hsdag[ray]")
 
 

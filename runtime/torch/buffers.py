@@ -34,10 +34,9 @@ class Residents:
         self._synchronize()
 
     @property
-    def storages(self) -> dict[int, int]:
-        """Bytes of the storages by their addresses."""
-        storages = [x.untyped_storage() for x in self.values if x is not None]
-        return {storage.data_ptr(): storage.nbytes() for storage in storages}
+    def size_bytes(self) -> int:
+        """What they take."""
+        return sum(x.untyped_storage().nbytes() for x in self.values if x is not None)
 
     def load(self, inputs: Inputs) -> None:
         """Put copies of inputs where they are read. Raises ExecutionError where one does not fit."""
@@ -63,10 +62,6 @@ class Residents:
         lacking = dict.fromkeys(repr(feed.tensor) for buffer, feed in feeds if self.values[buffer] is None)
         if lacking:
             raise ExecutionError(f"{self._program.graph.name!r} has no value for its inputs {', '.join(lacking)}")
-
-    def close(self) -> None:
-        """Drop everything."""
-        self.values = [None] * len(self.values)
 
     def _put(
         self, what: str, tensor: Tensor, buffer: int, dtype: torch.dtype | None = None, copy: bool = False
@@ -95,7 +90,6 @@ class RunState:
         self.outputs: dict[str, Tensor] | None = None
         self.is_cancelled = False
         self._program = program
-        self._resident = residents.storages.keys()
         self._values = list(residents.values)
         self._left = list(program.uses)
         self._is_over = False
@@ -128,16 +122,15 @@ class RunState:
                     self._values[buffer] = None
 
     def own_outputs(self) -> dict[str, Tensor]:
-        """The results after a good end; those that show memory of inputs or constants are copied.
+        """Copies of the results after a good end, on GPUs made on the present stream of the caller.
 
-        So whoever asks may change what they get. On GPUs copies are made on the present stream of the caller.
+        Results may show memory of inputs or constants, and whoever asks may change what they get.
         """
         assert self.outputs is not None
         for tensor in self.outputs.values():
             if tensor.is_cuda:  # whoever reads it works on a stream of their own
                 tensor.record_stream(torch.cuda.current_stream(tensor.device))
-        shared = {name for name, x in self.outputs.items() if x.untyped_storage().data_ptr() in self._resident}
-        return {name: x.clone() if name in shared else x for name, x in self.outputs.items()}
+        return {name: x.clone() for name, x in self.outputs.items()}
 
     def end(self) -> None:
         """Drop everything; the results stay in ``outputs`` where all of them are there."""

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-import threading
 
-from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.executor.engine import GRACE_S, Engine
 from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Run
@@ -27,13 +25,9 @@ class TorchBackend(Backend):
         self.states: dict[int, RunState] = {}
         self._lanes: list[Lane] = []
         devices = program.devices
-        try:
-            for resource in program.tasks.resources:
-                to = resource.destination
-                self._lanes.append(make_lane(devices[resource.device], None if to is None else devices[to]))
-        except BaseException:
-            self.close()
-            raise
+        for resource in program.tasks.resources:
+            to = resource.destination
+            self._lanes.append(make_lane(devices[resource.device], None if to is None else devices[to]))
         self._polled = [lane for lane in self._lanes if isinstance(lane, StreamLane)]
         self.poll_s = 0.0 if self._polled else None  # then streams are enqueued to by one thread alone
 
@@ -79,13 +73,7 @@ class TorchExecutor:
         task_ranks = None if ranks is None else program.task_ranks(ranks)
         self._residents = Residents(program)
         self._backend = TorchBackend(program)
-        try:
-            self.engine = Engine(program.tasks, self._backend, ranks=task_ranks, grace_s=grace_s)
-        except BaseException:
-            self._backend.close()
-            raise
-        self._is_closed = False
-        self._loading = threading.Lock()  # taken by callers alone, so that loading never holds up the engine
+        self.engine = Engine(program.tasks, self._backend, ranks=task_ranks, grace_s=grace_s)
         self._slots = itertools.count()
 
     def __enter__(self) -> TorchExecutor:
@@ -97,33 +85,23 @@ class TorchExecutor:
     @property
     def resident_bytes(self) -> int:
         """The bytes of constants and of inputs that were loaded, on all devices."""
-        return sum(self._residents.storages.values())
+        return self._residents.size_bytes
 
     def load(self, inputs: Inputs) -> None:
-        """Put inputs where they are read, for all inferences from now on.
+        """Put inputs where they are read, for all inferences that begin from now on.
 
-        Raises ExecutionError for a name or shape that does not fit, while an inference is in flight, where the executor
-        is closed and where there is no room.
+        Raises ExecutionError for a name or shape that does not fit, and where there is no room.
         """
-        self._check_open()
-        with self._loading:
-            if self._backend.states:
-                raise ExecutionError(
-                    f"inputs of {self.program.graph.name!r} are loaded between inferences, but "
-                    f"{len(self._backend.states)} are in flight; wait for them"
-                )
-            self._residents.load(inputs)
+        self._residents.load(inputs)
 
     def begin(self, limit_s: float | None = None) -> tuple[Run, RunState]:
         """Start an inference, which fails after ``limit_s`` seconds; several may be in flight.
 
         Raises ExecutionError where an input is missing or the executor is closed.
         """
-        self._check_open()
-        with self._loading:
-            self._residents.check()
-            state, slot = RunState(self.program, self._residents), next(self._slots)
-            self._backend.states[slot] = state
+        self._residents.check()
+        state, slot = RunState(self.program, self._residents), next(self._slots)
+        self._backend.states[slot] = state
         try:
             return self.engine.submit(slot, limit_s=limit_s), state
         except BaseException:
@@ -143,14 +121,8 @@ class TorchExecutor:
         return self.submit(limit_s).wait()
 
     def close(self) -> None:
-        """Cancel what is in flight and free threads and memory."""
-        self._is_closed = True
+        """Cancel what is in flight and end the threads."""
         self.engine.close()
-        self._residents.close()
-
-    def _check_open(self) -> None:
-        if self._is_closed:
-            raise ExecutionError(f"the executor of {self.program.graph.name!r} is closed; create another")
 
 
 class TorchRequest:

@@ -64,11 +64,8 @@ ELEMENTWISE_REALS: dict[str, Callable[..., Tensor]] = {
     "Power": torch.pow,
     "HSwish": functional.hardswish,
     "HSigmoid": functional.hardsigmoid,
-    "HardSigmoid": lambda x, alpha, beta: torch.clamp(x * alpha + beta, 0, 1),
     "Mish": functional.mish,
-    "Selu": lambda x, alpha, scale: scale * torch.where(x > 0, x, alpha * torch.expm1(x)),
     "SoftPlus": functional.softplus,
-    "SoftSign": functional.softsign,
     "Swish": lambda x, *beta: x * torch.sigmoid(x * beta[0]) if beta else functional.silu(x),
 }
 """Functions of all operands where the first is of a floating type."""
@@ -125,14 +122,6 @@ def _fake_quantize(op: Op) -> TensorFunction:
         return (torch.where(x <= low, out_low, torch.where(x > high, out_high, inner)),)
 
     return run
-
-
-def _prelu(op: Op) -> TensorFunction:
-    """A slope of one axis lies along the channels where it fits there."""
-    shape, slope_shape = op.shape(), op.shape(1)
-    if len(slope_shape) == 1 and len(shape) > 1 and slope_shape[0] == shape[1]:
-        slope_shape = (slope_shape[0], *(1,) * (len(shape) - 2))
-    return lambda xs: (torch.where(xs[0] > 0, xs[0], xs[0] * xs[1].reshape(slope_shape)),)
 
 
 def _matmul(op: Op) -> TensorFunction:
@@ -356,7 +345,6 @@ BUILDERS: dict[str, Builder] = {
     **{name: _each(function) for name, function in ELEMENTWISE.items()},
     **{name: _with(Tensor.to, dtype=Op.dtype) for name in ("Convert", "ConvertLike")},
     "Divide": _divide,
-    "PRelu": _prelu,
     "ReduceSum": _sum,
     "ReduceMax": _reduction(torch.amax),
     "ReduceMin": _reduction(torch.amin),

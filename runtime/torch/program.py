@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from numpy.typing import ArrayLike
 
-from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.executor.tasks import Resource, TaskGraph
 from hsdag.runtime.torch.devices import LogicalDevice
@@ -78,17 +77,8 @@ def build_program(graph: TorchGraph, device_of: ArrayLike, devices: Sequence[Log
 
     Constants lie on the devices of their readers from the start. Results are copied between devices, also where both
     are on one physical device.
-
-    Raises OptionError where the placement does not fit the graph or the devices.
     """
-    names = [device.name for device in devices]
-    if not names or len(set(names)) != len(names):
-        raise OptionError(f"at least one device is needed, each with a name of its own, not {names}")
     placed = np.asarray(device_of, dtype=np.int64)
-    if placed.shape != (graph.num_nodes,) or (placed.size and not 0 <= placed.min() <= placed.max() < len(devices)):
-        raise OptionError(
-            f"a placement of {graph.name!r} gives each of its {graph.num_nodes} ops a device below {len(devices)}"
-        )
     home: list[int] = placed.tolist()
     places = _places(graph, home)
     order: list[int] = graph.order.tolist()
@@ -109,7 +99,7 @@ def build_program(graph: TorchGraph, device_of: ArrayLike, devices: Sequence[Log
         for port, d in sent:
             resource = channels.setdefault((here, d), len(devices) + len(channels))
             size = node.output_bytes[port] if port < len(node.output_bytes) else 0.0
-            label = f"{node.name} to {names[d]}" + (f" (port {port})" if port else "")
+            label = f"{node.name} to {devices[d].name}" + (f" (port {port})" if port else "")
             copy = copy_between(devices[here], devices[d])
             ends = (buffers[v, port, here],), (buffers[v, port, d],)
             works.append(Work(v, label, resource, copy, *ends, size))

@@ -84,11 +84,9 @@ class LinearModel:
         return replace(answer, bound=answer.bound + self.constant)
 
     def choices(self, f: Formulation) -> list[dict[int, int]]:
-        """(1): for each op a binary by device that may take it, of which one is 1. Raises ValueError for no device."""
+        """(1): for each op a binary by device that may take it, of which one is 1; there is such a device."""
         on = [{d: self.binary() for d in np.flatnonzero(row).tolist()} for row in f.allowed]
-        for name, of_op in zip(f.problem.op_names, on, strict=True):
-            if not of_op:
-                raise ValueError(f"op {name!r} fits on no device")
+        for of_op in on:
             self.row([(x, 1.0) for x in of_op.values()], 1, 1)
         return on
 
@@ -135,29 +133,19 @@ class AssignmentModel:
         self.linear.keep_within_memory(f, self.on)
         self.linear.order_twins(f, self.on)
         if semantics.execution is Execution.SEQUENTIAL:
-            self._charge_ops()
-            self._charge_transfers()
+            self._charge_ops_and_transfers()
             self._charge_launches()
-        elif problem.objective.name == "throughput":
-            self._busiest()
         else:
-            raise ValueError("work-conserving latency depends on the order; it is not an assignment")
+            self._busiest()
 
-    def placement(self, values: Mapping[int, float] | FloatArray) -> IntArray:
-        """[N] devices from the values of variables."""
-        return chosen_devices(self.on, values)
-
-    def _charge_ops(self) -> None:
+    def _charge_ops_and_transfers(self) -> None:
         run = self._of(self._p.time_s)
-        for i, choices in enumerate(self.on):
-            for d, x in choices.items():
-                self.linear.cost[x] += float(run[i, d])
         self.linear.constant += float(self._of(self._p.op_overhead_s * (self._p.num_ops - 1)))
-
-    def _charge_transfers(self) -> None:
-        for u in range(self._p.num_ops):
+        for u, choices in enumerate(self.on):
+            for d, x in choices.items():
+                self.linear.cost[x] += float(run[u, d])
             for group in self._destinations(u):
-                for y, cost in self._layers(u, {a: self._pairs(u, a, group) for a in self.on[u]}):
+                for y, cost in self._layers(u, {a: self._pairs(u, a, group) for a in choices}):
                     self.linear.cost[y] += cost
 
     def _charge_launches(self) -> None:
@@ -248,7 +236,7 @@ class WholeModel(CpSatModel[IntArray]):
     """
 
     def __init__(self, assignment: AssignmentModel, largest: int, check: Callable[[], object] = lambda: None) -> None:
-        self.model, self._assignment, linear = cp_model.CpModel(), assignment, assignment.linear
+        self.model, self._on, linear = cp_model.CpModel(), assignment.on, assignment.linear
         self._variables = [
             self.model.new_int_var(int(low), largest if math.isinf(high) else int(high), f"v{k}")
             for k, (low, high) in enumerate(zip(linear.low, linear.high, strict=True))
@@ -264,13 +252,12 @@ class WholeModel(CpSatModel[IntArray]):
 
     def read(self, value: Callable[[cp_model.IntVar], int]) -> IntArray:
         """The placement [N]."""
-        return self._assignment.placement(
-            {x: value(self._variables[x]) for on in self._assignment.on for x in on.values()}
-        )
+        values = {x: value(self._variables[x]) for on in self._on for x in on.values()}
+        return chosen_devices(self._on, values)
 
     def hint(self, placement: IntArray) -> None:
         """Begin with a placement [N]."""
-        for i, on in enumerate(self._assignment.on):
+        for i, on in enumerate(self._on):
             for d, x in on.items():
                 self.model.add_hint(self._variables[x], int(placement[i] == d))
 

@@ -43,7 +43,7 @@ class MilpPlacer(ExactPlacer[NoOptions]):
         model = AssignmentModel(search.formulation, search.incumbent.problem, of_seconds)
         values = _solve(search, model.linear, unit_s)
         if values is not None:
-            search.incumbent.consider(model.placement(values))
+            search.incumbent.consider(chosen_devices(model.on, values))
 
 
 def _solve(search: ExactSearch, linear: LinearModel, unit_s: float) -> FloatArray | None:

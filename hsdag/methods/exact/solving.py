@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike
 from ortools.sat.python import cp_model
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.methods.incumbent import Limits, Status
+from hsdag.methods.incumbent import Limits
 
 MOST_TICKS = 2**30
 """In a horizon: the presolve of OR-Tools 9.15 errs where products of two times leave 64 bits."""
@@ -38,10 +38,6 @@ class Ticks:
     length_s: float
     is_exact: bool = False
     most: int = MOST_COUNTED
-
-    def __post_init__(self) -> None:
-        if not 0 < self.length_s < float("inf"):
-            raise ValueError(f"a tick must be a positive number of seconds, not {self.length_s}")
 
     @staticmethod
     def choose(durations_s: Iterable[ArrayLike], horizon_s: float) -> Ticks:
@@ -80,7 +76,6 @@ def _beyond(horizon_ticks: float) -> int:
     return int(np.ceil(horizon_ticks * (1 + BEYOND))) + 2
 
 
-LARGEST_BOUND = 2**62
 POLL_S = 0.05
 
 T = TypeVar("T")
@@ -100,11 +95,9 @@ class CpSatModel(ABC, Generic[T]):
 class Answer(Generic[T]):
     """What a solver knows at its end: the best solution, its value and the proven bound, in the model's own unit.
 
-    The bound is infinite where there is no solution. FEASIBLE and TIME_LIMIT say that the time was over, the latter
-    that nothing was found.
+    The bound is infinite where there is no solution.
     """
 
-    ending: Status
     bound: float
     value: float | None = None
     solution: T | None = None
@@ -172,16 +165,14 @@ class _Solutions(cp_model.CpSolverSolutionCallback, Generic[T]):
 
 def _answer(model: CpSatModel[T], solver: cp_model.CpSolver, status: cp_model.CpSolverStatus) -> Answer[T]:
     if status == cp_model.INFEASIBLE:
-        return Answer(Status.INFEASIBLE, np.inf)
-    if status == cp_model.MODEL_INVALID:
-        raise ValueError(f"CP-SAT refuses the model: {model.model.validate()}")
+        return Answer(np.inf)
+    assert status != cp_model.MODEL_INVALID, model.model.validate()
     bound = whole_bound(solver.best_objective_bound)
     if status == cp_model.UNKNOWN:
-        return Answer(Status.TIME_LIMIT, bound)
-    ending = Status.OPTIMAL if status == cp_model.OPTIMAL else Status.FEASIBLE
-    return Answer(ending, bound, round(solver.objective_value), model.read(solver.value))
+        return Answer(bound)
+    return Answer(bound, round(solver.objective_value), model.read(solver.value))
 
 
 def whole_bound(bound: float) -> int:
     """A bound as a whole number of ticks, rounded down."""
-    return int(min(max(np.ceil(bound - 1e-6 * max(1.0, abs(bound) * 1e-9)), 0.0), LARGEST_BOUND))
+    return int(min(max(np.ceil(bound - 1e-6 * max(1.0, abs(bound) * 1e-9)), 0.0), MOST_COUNTED))

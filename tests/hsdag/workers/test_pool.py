@@ -11,9 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from hsdag.ir.errors import DeviceError, ExecutionError, HsdagError, OptionError
+from hsdag.ir.errors import ExecutionError, HsdagError, OptionError
 from hsdag.ir.processes import WorkerDefect
-from hsdag.workers.pool import Findings, Job, LocalHost, Pool, check_workers, make_pool
+from hsdag.workers.pool import Findings, Job, LocalHost, Pool, check_workers
 from tests.hsdag.workers.here import Here, Silent
 from tests.hsdag.workers.jobs import Add, Dies, Finds, Raises, Sleeps
 
@@ -115,12 +115,12 @@ LONG = "ray://local:" + "1" * 5000
 """More digits than Python reads as a number."""
 
 
-@pytest.mark.parametrize("words", ["local", "local:1", "local:1024"])
+@pytest.mark.parametrize("words", ["local", "local:1", "local:999"])
 def test_processes_of_this_machine_need_nothing(words: str) -> None:
     check_workers(words)
 
 
-@pytest.mark.parametrize("words", ["", "2", "local:", "local:0", "local:1025", "local:two", "ray:", "ray://host", LONG])
+@pytest.mark.parametrize("words", ["", "2", "local:", "local:0", "local:1000", "local:two", "ray:", "ray://host", LONG])
 def test_what_names_no_workers_is_refused(words: str) -> None:
     with pytest.raises(OptionError, match=r"--workers"):
         check_workers(words)
@@ -130,10 +130,3 @@ def test_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.M
     monkeypatch.setattr("hsdag.workers.pool.find_spec", lambda _: None)
     with pytest.raises(OptionError, match=r"pip install hsdag\[ray\]"):
         check_workers("ray")
-
-
-@pytest.mark.slow
-def test_where_nothing_listens_the_user_is_told_at_once() -> None:
-    pytest.importorskip("ray")
-    with pytest.raises(DeviceError, match=r"no Ray cluster answers at ray://127.0.0.1:1 .*ray start --head"):
-        make_pool("ray://127.0.0.1:1")
