@@ -67,14 +67,6 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Spent:
-    """What a search has used: seconds, and plans that it had evaluated, repeated ones included."""
-
-    seconds: float
-    num_plans: int
-
-
-@dataclass(frozen=True)
 class Contribution:
     """What one method of a portfolio did, in seconds of the whole search: the best value before and after it.
 
@@ -101,15 +93,15 @@ class Result:
 
     ``plan`` is the best that the method had evaluated, None before the first success, and ``score`` its value.
     ``lower_bound`` is proven of all plans of the units, whatever their order; None where nothing is. OPTIMAL and
-    INFEASIBLE are proofs of the method's own, of its units. ``note`` says why a method gave up, ``contributions`` what
-    the methods of a portfolio did, in turn.
+    INFEASIBLE are proofs of the method's own, of its units. ``seconds`` is what it took, ``note`` says why a method
+    gave up, ``contributions`` what the methods of a portfolio did, in turn.
     """
 
     plan: Plan | None
     score: float
     lower_bound: Bound | None
     status: Status
-    spent: Spent
+    seconds: float
     note: str = ""
     contributions: tuple[Contribution, ...] = ()
 
@@ -126,10 +118,10 @@ class Incumbent(Evaluator):
         self.problem, self.evaluator, self.limits, self.checkpoint = problem, evaluator, limits, checkpoint
         self.is_cheap, self.takes_order = evaluator.is_cheap, evaluator.takes_order
         self.best: Plan | None = None
-        self.best_score, self.best_after_s = np.inf, 0.0
+        self.best_score = np.inf
         self.lower_bound: Bound | None = None
         self.contributions: list[Contribution] = []
-        self._begin, self._num_plans, self._scored_in = time.monotonic(), 0, evaluator.version
+        self._begin, self._scored_in = time.monotonic(), evaluator.version
 
     @property
     def version(self) -> int:  # type: ignore[override]
@@ -170,7 +162,6 @@ class Incumbent(Evaluator):
     def spend(self, count: int) -> None:
         """Count plans that the method has simulated by itself."""
         self.evaluator.spend(count)
-        self._num_plans += count
 
     def check(self) -> None:
         """Raise SearchStopped when the evaluator does, or when the limit of seconds is over and a plan was found."""
@@ -185,17 +176,15 @@ class Incumbent(Evaluator):
 
     def report(self, plans: Sequence[Plan]) -> list[Score]:
         """The same whatever the budget, and without counting again."""
-        self._num_plans -= len(plans)
         return self._noted(plans, self.evaluator.report(plans))
 
     def _noted(self, plans: Sequence[Plan], scores: list[Score]) -> list[Score]:
-        self._num_plans += len(plans)
         if self.version != self._scored_in and self.best is not None:
             self._scored_in = self.version
             self.best_score = self.evaluator.evaluate([self.best])[0].value
         for plan, score in zip(plans, scores, strict=True):
             if score.value < self.best_score:
-                self.best, self.best_score, self.best_after_s = plan, score.value, self.elapsed_s
+                self.best, self.best_score = plan, score.value
         return scores
 
     def values(self, placements: Sequence[IntArray]) -> FloatArray:
@@ -221,9 +210,5 @@ class Incumbent(Evaluator):
             status, note = Status.TIME_LIMIT, ""
         except GaveUp as reason:
             status, note = Status.FEASIBLE, str(reason)
-        return self._result(status, note)
-
-    def _result(self, status: Status, note: str) -> Result:
-        spent = Spent(self.elapsed_s, self._num_plans)
         found = tuple(self.contributions)
-        return Result(self.best, self.best_score, self.lower_bound, status, spent, note, found)
+        return Result(self.best, self.best_score, self.lower_bound, status, self.elapsed_s, note, found)

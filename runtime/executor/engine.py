@@ -282,7 +282,9 @@ class Loop:
 
     def _finish(self, attempt: Attempt, end_s: float, error: BaseException | None) -> None:
         run, task = attempt.run, attempt.task
-        self._free(attempt)
+        self.free[attempt.resource] += 1
+        if self.ready[attempt.resource]:
+            self.touched.append(attempt.resource)
         run.num_running -= 1
         if error is not None:
             self._fail(run, f"{self.graph.where(task)} failed: {one_line(error)}", error)
@@ -292,12 +294,6 @@ class Loop:
             self._release(run, task, end_s)
         if not run.num_running and (not run.num_left or run.error is not None):
             self._end(run)
-
-    def _free(self, attempt: Attempt) -> None:
-        """Release the resource that an attempt took."""
-        self.free[attempt.resource] += 1
-        if self.ready[attempt.resource]:
-            self.touched.append(attempt.resource)
 
     def _release(self, run: Run, task: int, at_s: float) -> None:
         """Make ready what waited for a task alone."""
@@ -338,7 +334,7 @@ class Loop:
                     reason = f"the inference of {self.graph.name!r} took more than {run.limit_s:g} s; it waited for "
                     self._fail(run, reason + (self._whereabouts(run) or "its turn"))
                 else:
-                    self._give_up(run)
+                    self._end(run)  # what still runs keeps its resource until it comes back
             self.runs_look_s = min(self.runs.values(), default=np.inf)
         next_poll_s = np.inf if poll_s is None or not self.runs else now_s + poll_s
         self.look_s = min(self.runs_look_s, next_poll_s)
@@ -351,15 +347,6 @@ class Loop:
             cause = without_own_frame(error)
             for run in sorted({attempt.run for attempt in self.running}, key=lambda r: r.number):
                 self._fail(run, f"{self._whereabouts(run)} failed: {one_line(error)}", cause)
-
-    def _give_up(self, run: Run) -> None:
-        """Abandon the tasks of a run that still run, and end it."""
-        for attempt in self._attempts(run):
-            self.running.discard(attempt)
-            self._free(attempt)
-            self._call(self.backend.abandon, attempt)
-        run.num_running = 0
-        self._end(run)
 
     def _attempts(self, run: Run) -> list[Attempt]:
         """What runs of a run, by task."""
@@ -393,7 +380,7 @@ class Loop:
 
 
 GRACE_S = 1.0
-"""How long tasks of a run that was cancelled or failed may take to end, before they are given up."""
+"""How long tasks of a run that was cancelled or failed may take to end, before it ends without them."""
 EXIT_S = 5.0
 """How long the end of the program waits for each engine that was not closed."""
 

@@ -361,7 +361,6 @@ class DeviceThread:
 class OpenVinoBackend(Backend):
     """Requests of compiled submodels, by slot; every device has a thread, which runs one request at a time.
 
-    A part whose inference was given up is refused until the device has come back from it.
     Slots are added, dropped and bound by any thread, but only while no run is on them; the rest is the engine's.
     """
 
@@ -380,8 +379,6 @@ class OpenVinoBackend(Backend):
         self._threads = [DeviceThread(f"hsdag-device-{d}") for d in range(num_devices)]
         self._slots: dict[int, Slot] = {}
         self._numbers = itertools.count()
-        self._jobs: dict[Attempt, Slot] = {}  # that have not come back; who takes a job out reports it or gives it up
-        self._given_up: set[int] = set()  # parts whose device has not come back
         self._is_closed = False
 
     def add_slot(self) -> int:
@@ -415,20 +412,14 @@ class OpenVinoBackend(Backend):
 
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:
         """Give a request to the thread of its device; what is only passed on has been done."""
-        if attempt.task in self._given_up:
-            raise ExecutionError("the device has not come back from an inference that was given up")
         if self._parts[attempt.task].model is None:
             return True
-        slot = self._jobs[attempt] = self._slots[attempt.slot]
-        try:
-            self._threads[self._device[attempt.task]].give(partial(self._run, attempt, slot, inbox))
-        except BaseException:
-            self._jobs.pop(attempt, None)
-            raise
+        job = partial(self._run, attempt, self._slots[attempt.slot], inbox)
+        self._threads[self._device[attempt.task]].give(job)
         return False
 
     def _run(self, attempt: Attempt, slot: Slot, inbox: Inbox) -> None:
-        """Infer, and report unless it was given up; who reports may go on to start other tasks."""
+        """Infer and report; who reports may go on to start other tasks."""
         error: BaseException | None = None
         try:
             if attempt.is_cancelled:
@@ -436,31 +427,18 @@ class OpenVinoBackend(Backend):
             slot.infer(attempt.task, lambda: attempt.is_cancelled)
         except BaseException as raised:  # noqa: BLE001 - whatever a plugin raises is the failure of its run
             error = RuntimeError(reason_of(raised))  # without the frames it went through
-        # of this and abandon, which may run at the same time, only one finds the job
-        if self._jobs.pop(attempt, None) is None:
-            self._given_up.discard(attempt.task)
-        elif error is None:
+        if error is None:
             inbox.done(attempt)
         else:
             inbox.failed(attempt, error)
 
     def cancel(self, attempt: Attempt) -> None:
         """Ask the plugin to stop between two ops."""
-        slot = self._jobs.get(attempt)
+        slot = self._slots.get(attempt.slot)
         if slot is not None:
             attempt.is_cancelled = True
             with contextlib.suppress(RuntimeError):
                 slot.cancel(attempt.task)
-
-    def abandon(self, attempt: Attempt) -> None:
-        """Leave a hung thread with its request to themselves; other parts of the device go on in a new thread."""
-        self._given_up.add(attempt.task)  # first: the job may come back at any moment
-        if self._jobs.pop(attempt, None) is None:
-            self._given_up.discard(attempt.task)
-            return
-        device = self._device[attempt.task]
-        self._threads[device].end()
-        self._threads[device] = DeviceThread(f"hsdag-device-{device}")
 
     def close(self) -> None:
         """End the threads, and let go of compiled models. Slots keep their tensors until they are dropped."""

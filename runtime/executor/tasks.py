@@ -145,7 +145,7 @@ class Run:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended and none of its tasks runs any more."""
+        """Whether it has ended."""
         return self._ended.is_set()
 
     def wait(self, timeout_s: float | None = None) -> bool:
@@ -195,7 +195,7 @@ class Run:
 
 
 class Attempt:
-    """One start of one task of one run; an engine ignores the ending of an attempt it has given up."""
+    """One start of one task of one run."""
 
     __slots__ = ("is_cancelled", "resource", "run", "task")
 
@@ -237,7 +237,7 @@ class Backend(ABC):
     That is the engine's own thread; of a backend that is not polled also those that report endings, so that a device
     can go on with its next task without a change of thread.
 
-    What ``cancel``, ``abandon`` and ``close`` raise goes to ``threading.excepthook`` and changes nothing; what
+    What ``cancel`` and ``close`` raise goes to ``threading.excepthook`` and changes nothing; what
     ``start``, ``poll`` and ``run_ended`` raise is the failure of the runs concerned.
 
     ``poll_s`` is how often ``poll`` is called while tasks run, in seconds; None for never, 0 for all the time.
@@ -258,11 +258,8 @@ class Backend(ABC):
     def cancel(self, attempt: Attempt) -> None:  # noqa: B027 - not all tasks can be stopped
         """Ask a running task to end early; its end is still reported."""
 
-    def abandon(self, attempt: Attempt) -> None:  # noqa: B027 - nothing to replace
-        """A running task is given up: the next one of its device and slot must not wait for it."""
-
     def run_ended(self, slot: int) -> None:  # noqa: B027 - nothing to free
-        """A run of a slot is over, well or not, and none of its tasks runs any more."""
+        """A run of a slot is over, well or not; of its tasks none runs any more but those that hang."""
 
     def close(self) -> None:  # noqa: B027 - nothing to free
         """Free what the backend holds."""

@@ -44,10 +44,6 @@ class TorchBackend(Backend):
         """What is queued behind a running task is skipped; a kernel or torch op that runs goes on to its end."""
         self.states[attempt.slot].is_cancelled = True
 
-    def abandon(self, attempt: Attempt) -> None:
-        """Its lane goes on without it."""
-        self._lanes[attempt.resource].abandon(attempt)
-
     def run_ended(self, slot: int) -> None:
         """Drop its tensors but the results."""
         state = self.states.pop(slot, None)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import threading
 import time
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import TypeAlias
 
 import torch
@@ -35,16 +36,10 @@ class WorkerLane:
     """
 
     def __init__(self, name: str, threads: int = 1, short_bytes: int = 0) -> None:
-        self._name, self._threads, self._short_bytes = name, threads, short_bytes
+        self._threads, self._short_bytes = threads, short_bytes
         self._threads_outside = torch.get_num_threads()
-        self._begin()
-
-    def _begin(self) -> None:
-        """A new thread, with a queue of its own that it empties until it finds None."""
         self._queue: SimpleQueue[_Item | None] = SimpleQueue()
-        self._current: list[Attempt | None] = [None]  # what the thread carries out
-        given = (self._queue, self._current)
-        self._thread = threading.Thread(target=self._main, args=given, name=f"hsdag-{self._name}", daemon=True)
+        self._thread = threading.Thread(target=self._main, name=f"hsdag-{name}", daemon=True)
         self._thread.start()
 
     def start(self, attempt: Attempt, state: RunState, inbox: Inbox) -> bool:
@@ -55,36 +50,22 @@ class WorkerLane:
         self._queue.put((attempt, state, inbox))
         return False
 
-    def abandon(self, attempt: Attempt) -> None:
-        """Where the thread hangs in this task, another takes over what waits behind it."""
-        if self._current[0] is not attempt:
-            return
-        left = self._queue
-        self._begin()
-        try:
-            while (item := left.get_nowait()) is not None:
-                self._queue.put(item)
-        except Empty:
-            pass
-        left.put(None)
-
     def close(self) -> None:
         """End the thread after the tasks it has."""
         self._queue.put(None)
         self._thread.join(CLOSE_S)
         torch.set_num_threads(self._threads_outside)
 
-    def _main(self, queue: SimpleQueue[_Item | None], current: list[Attempt | None]) -> None:
+    def _main(self) -> None:
         torch.set_num_threads(self._threads)
         torch.set_grad_enabled(False)
-        while (item := queue.get()) is not None:
-            _perform(*item, current)
+        while (item := self._queue.get()) is not None:
+            _perform(*item)
             del item
 
 
-def _perform(attempt: Attempt, state: RunState, inbox: Inbox, current: list[Attempt | None]) -> None:
+def _perform(attempt: Attempt, state: RunState, inbox: Inbox) -> None:
     """Carry a task out and report its end, well or not."""
-    current[0] = attempt
     attempt.run.start_s[attempt.task] = time.perf_counter()  # when it was taken up, not when it was queued
     failure: BaseException | None = None
     try:
@@ -92,7 +73,6 @@ def _perform(attempt: Attempt, state: RunState, inbox: Inbox, current: list[Atte
             state.perform(attempt.task)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the engine must hear of the end
         failure = task_error(error)
-    current[0] = None
     inbox.put(attempt, time.perf_counter(), failure)
 
 
@@ -105,7 +85,6 @@ class _Pending:
     """An enqueued task: the event behind it, and the tensors it touches, kept until the event has passed."""
 
     event: torch.cuda.Event
-    streams: list[torch.cuda.Stream]
     attempt: Attempt | None  # None where it failed while it was enqueued
     state: RunState
     tensors: tuple[Sequence[Tensor], Sequence[Tensor]]
@@ -120,9 +99,8 @@ class StreamLane:
     """
 
     def __init__(self, gpus: tuple[torch.device, ...]) -> None:
-        self._gpus = gpus
-        self._streams = self._new_streams()
-        self._pending: list[_Pending] = []  # in order, also those on streams that were left behind
+        self._streams = [torch.cuda.Stream(gpu) for gpu in gpus]  # type: ignore[no-untyped-call]
+        self._pending: deque[_Pending] = deque()
         self._events: list[torch.cuda.Event] = []
         self._last_end_s = 0.0
 
@@ -142,25 +120,18 @@ class StreamLane:
         return False
 
     def poll(self, inbox: Inbox) -> None:
-        """Report the tasks whose events have passed, in the order of each stream."""
-        pending, self._pending, busy = self._pending, [], None
-        for each in pending:
-            failure: BaseException | None = None
+        """Report the tasks whose events have passed, in order."""
+        while self._pending:
+            each, failure = self._pending[0], None
             try:
-                if each.streams is busy or not each.event.query():  # type: ignore[no-untyped-call]
-                    busy = each.streams
-                    self._pending.append(each)
-                    continue
+                if not each.event.query():  # type: ignore[no-untyped-call]
+                    return
                 self._events.append(each.event)
             except RuntimeError as error:  # a kernel failed; CUDA says so to whoever asks next
                 failure = task_error(error)
+            self._pending.popleft()
             if each.attempt is not None:
                 self._finish(each.attempt, each.state, failure, inbox)
-
-    def abandon(self, attempt: Attempt) -> None:
-        """Go on with new streams; the old ones' tensors are kept until their events pass."""
-        if any(each.attempt is attempt for each in self._pending):
-            self._streams = self._new_streams()
 
     def close(self) -> None:
         """Wait a while for what runs; tensors of what runs longer are never freed."""
@@ -171,16 +142,13 @@ class StreamLane:
             self.poll(inbox)
         _NEVER_FREED.extend(self._pending)
 
-    def _new_streams(self) -> list[torch.cuda.Stream]:
-        return [torch.cuda.Stream(gpu) for gpu in self._gpus]  # type: ignore[no-untyped-call]
-
     def _mark(
         self, attempt: Attempt | None, state: RunState, tensors: tuple[Sequence[Tensor], Sequence[Tensor]]
     ) -> None:
         """Record an event behind what was enqueued."""
         event = self._events.pop() if self._events else torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(self._streams[-1])
-        self._pending.append(_Pending(event, self._streams, attempt, state, tensors))
+        self._pending.append(_Pending(event, attempt, state, tensors))
 
     def _finish(self, attempt: Attempt, state: RunState, failure: BaseException | None, inbox: Inbox) -> None:
         now_s = time.perf_counter()

@@ -263,7 +263,7 @@ def search_with_restarts(
     first = Incumbent(problem, evaluator, replace(limits, seconds=rollouts_s))
     before = _restarted(placer, first, copy, pool, 1)
     known = limits.known if before.plan is None else (*limits.known, before.plan)
-    limits = replace(limits, seconds=limits.seconds - before.spent.seconds, known=known)
+    limits = replace(limits, seconds=limits.seconds - before.seconds, known=known)
     result = placer.search(problem, evaluator, limits, checkpoint)
     return replace(result, contributions=before.contributions + result.contributions)
 

@@ -63,9 +63,6 @@ class HandBackend(Backend):
     def cancel(self, attempt: Attempt) -> None:
         self.note("cancel", attempt.task)
 
-    def abandon(self, attempt: Attempt) -> None:
-        self.note("abandon", attempt.task)
-
     def run_ended(self, slot: int) -> None:
         self.note("run_ended", slot)
 

@@ -73,17 +73,22 @@ def test_a_failed_run_waits_for_its_other_tasks_before_its_slot_is_put_away() ->
         assert (backend.calls_of("cancel"), backend.calls_of("run_ended")) == ([1], [])
         inbox.done(second)
         failure(run)
-        assert backend.calls_of("abandon") == []
 
 
-def test_a_hanging_task_is_named_given_up_and_the_next_run_works() -> None:
+def test_a_hanging_task_is_named_and_its_device_taken_until_it_comes_back() -> None:
     backend = HandBackend(frozenset({1}))
     with Engine(chain(3, 2), backend, grace_s=0.01) as engine:
         run = engine.submit(limit_s=0.02)
         assert failure(run) == "the inference of 'tasks' took more than 0.02 s; it waited for 't1' on device d1"
-        assert (backend.calls_of("cancel"), backend.calls_of("abandon")) == ([1], [1])
+        assert backend.calls_of("cancel") == [1]
         backend.by_hand = frozenset()
-        assert engine.submit().wait(FOREVER_S)
+        assert failure(engine.submit(limit_s=0.02)).endswith("it waited for its turn")
+        second = engine.submit()
+        hung, inbox = backend.waiting[0]
+        inbox.failed(hung, OSError("late"))
+        inbox.done(hung)
+        assert second.wait(FOREVER_S)
+        assert backend.calls_of("start") == [0, 1, 0, 0, 1, 2]
 
 
 def test_a_run_that_never_got_its_turn_says_so() -> None:
@@ -106,21 +111,6 @@ def test_a_chain_of_tasks_that_end_at_once_can_be_cut_short_by_a_limit() -> None
     with Engine(chain(5000), backend) as engine:
         assert "took more than" in failure(engine.submit(limit_s=0.02))
         assert len(backend.started) < 5000
-
-
-def test_the_late_end_of_an_abandoned_task_is_ignored() -> None:
-    backend = HandBackend(frozenset({0}))
-    with Engine(chain(2), backend, grace_s=0.0) as engine:
-        failure(engine.submit(limit_s=0.01))
-        second = engine.submit()
-        backend.await_start(2)
-        late, inbox = backend.waiting[0]
-        inbox.done(late)
-        inbox.failed(late, OSError("late"))
-        assert not second.wait(0.02)
-        backend.end(2)
-        assert second.wait(FOREVER_S)
-        assert backend.calls_of("start") == [0, 0, 1]
 
 
 def test_an_end_told_twice_counts_once() -> None:
@@ -150,13 +140,14 @@ def test_a_cancelled_run_says_so_and_the_next_one_works() -> None:
         assert second.wait(FOREVER_S)
 
 
-@pytest.mark.parametrize("method", ["cancel", "abandon", "run_ended"])
+@pytest.mark.parametrize("method", ["cancel", "run_ended"])
 def test_a_backend_that_breaks_while_a_run_is_taken_out_ends_no_thread(method: str, reported: list[str]) -> None:
     backend = HandBackend(frozenset({0}), raising=(method,))
     with Engine(chain(1), backend, grace_s=0.0) as engine:
         assert "took more than" in failure(engine.submit(limit_s=0.01))
         assert reported == [f"{method} is broken"]
         backend.by_hand, backend.raising = frozenset(), set()
+        backend.end()
         assert engine.submit().wait(FOREVER_S)
 
 
@@ -171,6 +162,7 @@ def test_a_poll_that_raises_is_the_failure_of_what_runs() -> None:
     with Engine(chain(2, 2), backend, grace_s=0.01) as engine:
         assert failure(engine.submit()) == "'t1' on device d1 failed: poll is broken"
         backend.raising.clear()
+        backend.end(1)
         second = engine.submit()
         backend.end(2)
         assert second.wait(FOREVER_S)

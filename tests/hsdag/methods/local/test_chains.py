@@ -107,7 +107,6 @@ def search(problem: ScheduleProblem, threads: int, most: float, method: str = "s
     recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=most))
     result = make_placer(method).search(problem_of(problem), recorder, Limits(num_workers=threads, seed=4))
     assert result.plan is not None
-    assert result.spent.num_plans >= recorder.num_evaluations
     return recorder, result.plan
 
 
@@ -150,7 +149,6 @@ def test_what_chains_have_found_is_kept_when_the_search_is_stopped() -> None:
     placer = SaPlacer(replace(placer.options, first_round=10**9))
     result = placer.search(problem_of(problem), Stopping(problem, Semantics()), Limits(seed=1))
     assert result.status is Status.TIME_LIMIT
-    assert result.spent.num_plans > 1000
     starts = ScheduleEvaluator(problem, Semantics())
     alone = [Plan(np.full(problem.num_ops, d)) for d in range(3)]
     assert result.score < min(score.value for score in starts.evaluate(alone))
