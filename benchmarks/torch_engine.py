@@ -27,7 +27,7 @@ from machine import machine
 from openvino import opset13
 
 from hsdag.methods.registry import make_placer
-from hsdag.models import MODELS, ModelSpec, Workload, build_model, find_model
+from hsdag.models import MODELS, ModelSpec, Workload, build_model
 from hsdag.models.sharded_workloads import LlamaSizes, chainmm, ffnn, llama_block, llama_layer
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
@@ -161,7 +161,7 @@ def main() -> int:
     if "overhead" in args.parts:
         overhead(devices, args.rounds)
     if "parity" in args.parts:
-        specs = [find_model(name) for name in args.models] or list(MODELS)
+        specs = [spec for spec in MODELS if not args.models or spec.name in args.models]
         with torch.inference_mode():
             largest = max(parity(spec, devices[0].physical) for spec in specs)
         print(f"\nlargest of all: {largest:.1e} (bar {BAR:.0e})")

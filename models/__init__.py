@@ -6,7 +6,6 @@ from hsdag.models.registry import (
     WORKLOADS,
     build_model,
     check_model_name,
-    find_model,
     find_workload,
     save_model_files,
 )
@@ -23,7 +22,6 @@ __all__ = [
     "Workload",
     "build_model",
     "check_model_name",
-    "find_model",
     "find_workload",
     "parse_expression",
     "save_model_files",

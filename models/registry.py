@@ -147,14 +147,6 @@ WORKLOADS = {
 }
 
 
-def find_model(name: str) -> ModelSpec:
-    """The model of fixed shapes called ``name``; raises ModelError naming the choices."""
-    spec = _MODELS.get(name)
-    if not isinstance(spec, ModelSpec):
-        raise ModelError(f"the zoo has no model {name!r} of fixed shapes; {_choices()}")
-    return spec
-
-
 def check_model_name(name: str) -> None:
     """Raise ModelError naming the choices where the zoo has no model called ``name``."""
     if name not in _MODELS:

@@ -99,8 +99,8 @@ Entry: TypeAlias = tuple[int, float, int, Run]
 class Loop:
     """Handles messages and starts what is ready, in turns.
 
-    Other threads may put messages into the inbox, and read and write ``is_closed``, ``is_over`` and ``slots`` under
-    the lock; the rest is for the thread whose turn it is, one at a time. Where the backend is polled, that is the one
+    Other threads may put messages into the inbox, and read and write ``is_closed`` and ``is_over`` under the
+    lock; the rest is for the thread whose turn it is, one at a time. Where the backend is polled, that is the one
     in ``main``, which a message wakes; else whoever puts a message handles it, with all others that have come, and
     ``main`` begins runs and watches time limits.
     """
@@ -116,7 +116,6 @@ class Loop:
         self.lock = threading.Lock()
         self.is_closed = False  # nothing more may be submitted
         self.is_over = False  # nobody reads the inbox any more
-        self.slots: set[int] = set()  # of runs in flight
         self.ranks: list[float] | None = None if ranks is None else ranks.tolist()
         self.resource: list[int] = graph.resource.tolist()
         self.successors: list[list[int]] = [graph.successors.of(t).tolist() for t in range(graph.num_tasks)]
@@ -367,7 +366,6 @@ class Loop:
                 run.error.__cause__ = without_own_frame(error)
             else:
                 report(error)
-        self.slots.discard(run.slot)
         self._call(run.end)
 
     @staticmethod
@@ -400,10 +398,6 @@ class Engine:
         ranks: FloatArray | None = None,
         grace_s: float = GRACE_S,
     ) -> None:
-        if ranks is not None and (ranks.shape != (graph.num_tasks,) or np.isnan(ranks).any()):
-            raise ValueError(f"ranks must be {graph.num_tasks} numbers, one for each task")
-        if not grace_s >= 0:
-            raise ValueError(f"grace_s must be 0 or more seconds, not {grace_s}")
         self.graph = graph
         self._loop = Loop(graph, backend, ranks, grace_s)
         self._number = 0
@@ -419,25 +413,19 @@ class Engine:
     def submit(
         self, slot: int = 0, *, limit_s: float | None = None, on_end: Callable[[Run], None] | None = None
     ) -> Run:
-        """Start a run on a slot, which no other run in flight may use; ``on_end`` is called by a thread of the engine.
+        """Start a run on a slot, which no other run in flight uses; ``on_end`` is called by a thread of the engine.
 
         ``limit_s`` is counted from now. What ``on_end`` raises goes to ``threading.excepthook``; it may submit,
-        cancel and close, but not wait. Raises ExecutionError when the engine is closed, and ValueError when the slot
-        is in use or the limit is not a positive number.
+        cancel and close, but not wait. Raises ExecutionError when the engine is closed.
         """
-        if limit_s is not None and not limit_s > 0:
-            raise ValueError(f"limit_s must be a positive number of seconds, not {limit_s}")
         loop = self._loop
         with loop.lock:
             if loop.is_closed:
                 raise ExecutionError(f"the executor of {self.graph.name!r} is closed; compile the model again")
-            if slot in loop.slots:
-                raise ValueError(f"slot {slot} of {self.graph.name!r} is used by a run in flight; wait for its end")
             self._start_thread()
             self._number += 1
             run = Run(self.graph, self._number, slot, limit_s, on_end)
             run.is_in_turn = loop.is_in_turn
-            loop.slots.add(slot)
             loop.inbox.queue.put((run, time.perf_counter(), None))
         loop.alarm.set()
         return run

@@ -64,18 +64,15 @@ class TaskGraph:
     ) -> TaskGraph:
         """A task graph from plain sequences; edges given twice count once.
 
-        Raises ValueError where tasks have no resource, or wait for each other in a circle.
+        Raises ValueError where tasks wait for each other in a circle.
         """
-        count, places = len(task_names), np.asarray(resource, dtype=np.int64)
-        if places.shape != (count,) or (count and not 0 <= places.min() <= places.max() < len(resources)):
-            raise ValueError(f"each of the {count} tasks of {name!r} needs one of {len(resources)} resources")
-        pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+        count, pairs = len(task_names), np.asarray(edges, dtype=np.int64).reshape(-1, 2)
         topological_order(count, pairs[:, 0], pairs[:, 1])
         return TaskGraph(
             name=name,
             task_names=task_names,
             task_types=task_types or ("",) * count,
-            resource=places,
+            resource=np.asarray(resource, dtype=np.int64),
             resources=resources,
             device_names=device_names or tuple(r.name for r in resources if r.destination is None),
             edges=np.unique(pairs, axis=0) if len(pairs) else pairs,

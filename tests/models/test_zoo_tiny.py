@@ -10,11 +10,12 @@ import pytest
 import torch
 from numpy.typing import NDArray
 
-from hsdag.models import MODELS, ModelSpec, build_model, find_model, save_model_files
+from hsdag.models import MODELS, ModelSpec, build_model, save_model_files
 from hsdag.models.torch_networks import to_openvino
 
 Arrays = list[NDArray[np.generic]]
-TINY = [spec.name for spec in MODELS if spec.name.startswith("tiny")]
+SPECS = {spec.name: spec for spec in MODELS}
+TINY = [name for name in SPECS if name.startswith("tiny")]
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +45,7 @@ def run(model: ov.Model, arrays: Arrays) -> list[NDArray[np.float32]]:
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TINY)
 def test_converted_network_answers_what_torch_answers(name: str) -> None:
-    spec = find_model(name)
+    spec = SPECS[name]
     network, arrays = spec.make_network(0), random_inputs(spec, 0)
     with torch.no_grad():
         expected = network(*(torch.from_numpy(array) for array in arrays))
@@ -55,7 +56,7 @@ def test_converted_network_answers_what_torch_answers(name: str) -> None:
 
 @pytest.mark.parametrize("name", TINY)
 def test_outputs_are_finite_of_sane_scale_and_depend_on_the_input(built: dict[str, ov.Model], name: str) -> None:
-    spec = find_model(name)
+    spec = SPECS[name]
     for a, b in zip(run(built[name], random_inputs(spec, 0)), run(built[name], random_inputs(spec, 1)), strict=True):
         assert np.isfinite(a).all()
         assert 0.05 < a.std() < 10
@@ -73,13 +74,13 @@ def test_same_seed_writes_the_same_bytes(tmp_path: Path, name: str) -> None:
 
 @pytest.mark.parametrize("name", TINY)
 def test_declared_parameters_are_those_of_the_network(name: str) -> None:
-    spec = find_model(name)
+    spec = SPECS[name]
     assert sum(p.numel() for p in spec.make_network(0).parameters()) == spec.num_parameters
 
 
 @pytest.mark.parametrize("name", TINY)
 def test_model_is_named_after_the_zoo_and_takes_the_declared_inputs(built: dict[str, ov.Model], name: str) -> None:
-    spec, model = find_model(name), built[name]
+    spec, model = SPECS[name], built[name]
     assert model.get_friendly_name() == name
     got = [(port.get_any_name(), tuple(port.shape)) for port in model.inputs]
     assert got == [(model_input.name, model_input.shape) for model_input in spec.inputs]

@@ -225,19 +225,6 @@ def test_a_run_that_is_taken_out_leaves_the_order_of_the_others_as_it_is() -> No
     assert backend.calls_of("start") == [0, *np.argsort(ranks).tolist()]
 
 
-def test_a_slot_in_flight_and_a_limit_that_is_no_time_are_refused() -> None:
-    backend = HandBackend(frozenset({0}))
-    with Engine(chain(1), backend) as engine:
-        run = engine.submit(3)
-        with pytest.raises(ValueError, match="slot 3 of 'tasks' is used by a run in flight"):
-            engine.submit(3)
-        with pytest.raises(ValueError, match="limit_s must be a positive number"):
-            engine.submit(4, limit_s=0.0)
-        backend.end()
-        assert run.wait(FOREVER_S)
-        engine.cancel(engine.submit(3))
-
-
 INTERRUPTED = """
 import signal, sys, threading
 from hsdag.runtime.executor.engine import Engine

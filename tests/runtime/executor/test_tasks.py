@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import numpy as np
 import pytest
 
-from hsdag.runtime.executor.engine import Engine
-from hsdag.runtime.executor.tasks import NullBackend, Resource, TaskGraph
-from tests.runtime.executor.hand_backend import chain
+from hsdag.runtime.executor.tasks import Resource, TaskGraph
 
 pytestmark = pytest.mark.usefixtures("poll_s")
 
@@ -27,29 +22,7 @@ def test_people_are_told_the_task_and_its_device_or_channel() -> None:
     assert [graph.where(t) for t in (0, 1)] == ["'make' on device a", "'send' on channel a to b"]
 
 
-@pytest.mark.parametrize(
-    ("resource", "edges", "message"),
-    [
-        ([0], [], "each of the 2 tasks of 'tasks' needs one of 1 resources"),
-        ([0, 1], [], "needs one of 1 resources"),
-        ([0, -1], [], "needs one of 1 resources"),
-        ([0, 0], [(0, 1), (1, 0)], "cycle"),
-        ([0, 0], [(1, 1)], "cycle"),
-    ],
-)
-def test_a_graph_that_cannot_be_run_is_refused(resource: list[int], edges: list[tuple[int, int]], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        TaskGraph.of(("x", "y"), resource, DEVICE, edges)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"ranks": np.zeros(3)}, "ranks must be 2 numbers"),
-        ({"ranks": np.array([0.0, np.nan])}, "ranks must be 2 numbers"),
-        ({"grace_s": -1.0}, "grace_s must be 0 or more seconds"),
-    ],
-)
-def test_options_that_do_not_fit_are_refused(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Engine(chain(2), NullBackend(), **options)
+@pytest.mark.parametrize("edges", [[(0, 1), (1, 0)], [(1, 1)]])
+def test_tasks_that_wait_for_each_other_are_refused(edges: list[tuple[int, int]]) -> None:
+    with pytest.raises(ValueError, match="cycle"):
+        TaskGraph.of(("x", "y"), [0, 0], DEVICE, edges)

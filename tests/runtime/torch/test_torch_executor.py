@@ -244,15 +244,6 @@ def test_a_closed_executor_says_so() -> None:
         executor.infer(ZEROS)
 
 
-def test_a_refused_limit_leaves_no_inference_behind() -> None:
-    with TorchExecutor(build_program(chain(1), [0, 0], logical_devices(1))) as executor:
-        executor.load(ZEROS)
-        for _ in range(3):
-            with pytest.raises(ValueError, match="limit_s must be a positive number"):
-                executor.submit(limit_s=-1.0)
-        assert executor.resident_bytes == 4 * SIZE
-
-
 @pytest.mark.parametrize("size", [16, 1 << 16])
 def test_short_and_long_copies_are_both_made(size: int) -> None:
     nodes = (TorchNode("x", feed=Feed("x", torch.float32, (size,))), op("a", 0), op("b", 1), op("c", 2))
