@@ -158,8 +158,10 @@ class Profiler:
     def _device_profile(self, spec: DeviceSpec, stored: Mapping[str, Any], own: np.ndarray) -> DeviceProfile:
         """Primitives spread over ops: the figure of each to its heaviest op, what has no op to all in proportion."""
         time_s, floating, fused = np.zeros(len(own)), floating_ops(self._graph), []
-        for op_names, seconds in stored["primitives"]:
-            ops = [self._index[name] for name in op_names]
+        named = [[self._index[name] for name in op_names] for op_names, _ in stored["primitives"]]
+        inside = {v for ops in named for v in ops} | set(np.flatnonzero(floating | ~own).tolist())
+        for ops, (_, seconds) in zip(named, stored["primitives"], strict=True):
+            self._add_unnamed(ops, inside)
             if ops:
                 time_s[max(ops, key=lambda v: (self._graph.flops[v], -self._graph.position[v]))] += seconds
             together = tuple(v for v in ops if not floating[v])
@@ -175,6 +177,17 @@ class Profiler:
         figures = {name: stored[name] for name in FIGURES if name in stored}
         latency_s = float(stored["latency_s"]) if own.all() else None
         return DeviceProfile(time_s, tuple(fused), latency_s, device=spec, **figures)
+
+    def _add_unnamed(self, ops: list[int], inside: set[int]) -> None:
+        """Add to a primitive's ops the arithmetic before them that no primitive names, and nothing else reads.
+
+        A plugin that computes a product together with the sum after it may name the sum alone.
+        """
+        for v in ops:  # grows meanwhile
+            for u in self._graph.predecessors.of(v).tolist():
+                if u not in inside and self._graph.flops[u] > 0 and set(self._graph.successors.of(u).tolist()) <= {v}:
+                    ops.append(u)
+                    inside.add(u)
 
     def _kept(
         self,
