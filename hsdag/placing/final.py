@@ -31,8 +31,11 @@ CHECKING_SHARE = 0.25
 FINAL_SHARE, FINAL_LEAST_S, FINAL_MOST_SHARE = 0.25, 8.0, 0.6
 """The final comparison's part of the budget: a share of it, these seconds, or what slow models need, but at most this
 share."""
-FINAL_CANDIDATES, WARM_UP_RUNS = 4, 4
-"""The comparison has the time to compile, warm up and measure this many candidates."""
+FINAL_CANDIDATES, CHECKED, WARM_UP_RUNS = 4, 3, 4
+"""The comparison has the time to compile, warm up and measure so many candidates, and to compile so many more where
+outputs are checked."""
+LEAST_FINAL_SHARE = 0.5
+"""Of its time, which the comparison has although the search took longer than it should."""
 
 TOLERANCE_FULL_PRECISION = 1e-4
 """Relative difference of outputs that is never too large, where all devices compute in single precision."""
@@ -52,15 +55,22 @@ _EXACT = {**_SINGLE, "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SI
 _ONE_THREAD = Candidate("CPU", properties={**_SINGLE, "INFERENCE_NUM_THREADS": "1"})
 
 
-def comparison_s(budget_s: float, profile: ModelProfile | None = None, protocol: Protocol | None = None) -> float:
-    """Seconds of the budget that the final comparison may take."""
+def comparison_s(
+    budget_s: float,
+    profile: ModelProfile | None = None,
+    protocol: Protocol | None = None,
+    left_s: float = math.inf,
+) -> float:
+    """Seconds of the budget that the final comparison may take, where ``left_s`` of it are left."""
     protocol = protocol or Protocol()
     least_s = max(FINAL_SHARE * budget_s, FINAL_LEAST_S)
     if profile is not None:
         whole_s = min(float(np.nansum(times.time_s)) for times in profile.times)
-        each_s = max(times.compile_s for times in profile.times) + (WARM_UP_RUNS + protocol.min_rounds) * whole_s
-        least_s = max(min(least_s, protocol.limit_s), FINAL_CANDIDATES * each_s / (1.0 - CHECKING_SHARE))
-    return min(least_s, FINAL_MOST_SHARE * budget_s)
+        compile_s = max(times.compile_s for times in profile.times)
+        each_s = compile_s + (WARM_UP_RUNS + protocol.min_rounds) * whole_s
+        least_s = max(min(least_s, protocol.limit_s), FINAL_CANDIDATES * each_s + CHECKED * compile_s)
+    least_s = min(least_s, FINAL_MOST_SHARE * budget_s)
+    return min(least_s, max(left_s, LEAST_FINAL_SHARE * least_s))
 
 
 @dataclass(frozen=True)

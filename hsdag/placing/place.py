@@ -198,7 +198,8 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     if options.start is not None and profile is not None:
         why = disallowed_start(session, options.start, profile)
         disallowed |= {} if why is None else dict.fromkeys(start, why)
-    limit_s = comparison_s(options.budget_s, profile, options.protocol)
+    left_s = options.budget_s + search.compiling_s - (time.monotonic() - search.begin_s)
+    limit_s = comparison_s(options.budget_s, profile, options.protocol, left_s)
     final = final_comparison(
         session.runner,
         placed,

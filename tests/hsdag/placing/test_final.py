@@ -111,7 +111,7 @@ def test_a_device_is_always_compared_unless_it_is_known_to_be_slow(client: Worke
         (60.0, 0.5, 0.05, 15.0),
         (30.0, 0.1, 0.01, 8.0),
         (1e4, 0.1, 0.01, 25.0),
-        (60.0, 2.0, 0.3, 80 / 3),
+        (60.0, 2.0, 0.3, 26.0),
         (4.0, 1, 1, 2.4),
     ],
 )
@@ -119,7 +119,10 @@ def test_the_comparison_has_a_part_of_the_budget_in_which_four_candidates_can_be
     budget_s: float, compile_s: float, whole_s: float, expected_s: float
 ) -> None:
     times = [SimpleNamespace(compile_s=compile_s, time_s=np.array([np.nan, slow * whole_s])) for slow in (1.0, 3.0)]
-    assert comparison_s(budget_s, cast(ModelProfile, SimpleNamespace(times=times))) == pytest.approx(expected_s)
+    profile = cast(ModelProfile, SimpleNamespace(times=times))
+    assert comparison_s(budget_s, profile) == pytest.approx(expected_s)
+    for left_s, limit_s in [(0.0, 0.5), (0.7, 0.7), (2.0, 1.0)]:  # of what it would have, where the search was late
+        assert comparison_s(budget_s, profile, left_s=left_s * expected_s) == pytest.approx(limit_s * expected_s)
 
 
 def test_a_placement_whose_ops_all_run_on_one_device_is_compared_as_no_split(client: WorkerClient) -> None:
