@@ -54,7 +54,7 @@ def speed_sentence(
     elif no_answer is not None:
         than = "as" if takes == LATENCY.takes else "of"
         clauses = [
-            f"The best single device, {best_single}, can be no answer: {no_answer}",
+            f"The best single device, {best_single}, is ruled out: {no_answer}",
             f"it takes {ratio.value:.2f} {takes} {than} the placement {_interval(ratio)}",
         ]
     elif answer == best_single:
@@ -76,7 +76,7 @@ def speed_sentence(
     if faster := " and ".join(name for name, over in rivals.items() if over.is_faster):
         own = f"OpenVINO's own {faster} measured {word} than the placement"
         clauses.append(own if ignored is None else f"{own} {ignored}")
-    clauses += [f"{name} was {word}, but can be no answer: {reason}" for name, reason in others.items()]
+    clauses += [f"{name} was {word}, but is ruled out: {reason}" for name, reason in others.items()]
     return "; ".join(clauses) + "."
 
 

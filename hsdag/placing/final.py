@@ -233,7 +233,7 @@ class Verifier:
         return difference
 
 
-WHOLE = "it is not divided; where no part is needed for other work, it is what to use here"
+WHOLE = "these devices are parts of it; run the model on it unless you need the parts separately"
 """Why a whole device is no answer where one over its parts is."""
 
 

@@ -30,7 +30,7 @@ SMALLEST_SHARE = 1 / 16
 
 
 def disallowed_devices(session: Session, options: PlaceOptions, profile: ModelProfile | None) -> dict[str, str]:
-    """Why single devices can be no answer: they break a pin, or a whole inference takes more memory than they have."""
+    """Why single devices are ruled out: they break a pin, or a whole inference takes more memory than they have."""
     found = {} if profile is None else _overfull(session, profile)
     for spec in session.devices.all:
         broken = next((pin for pin in options.pins if pin.device != spec.name), None)
@@ -55,7 +55,7 @@ def _overfull(session: Session, profile: ModelProfile) -> dict[str, str]:
 
 
 def disallowed_start(session: Session, start: Placement, profile: ModelProfile) -> str | None:
-    """Why the placement to start with can be no answer: it takes more memory than its devices have; None if not."""
+    """Why the placement to start with is ruled out: it takes more memory than its devices have; None if not."""
     limits, problem = session.memory_limits(profile), session.problem(profile=profile, is_free=True)
     names = {device.name: device.openvino_name for device in start.devices}
     chosen = start.devices_of(session.graph)

@@ -91,12 +91,12 @@ WHY = {"B": "its outputs differ by 0.3"}
         ),
         (
             ("placement 1", "B", BEATEN, {}, {"disallowed": WHY}),
-            "The best single device, B, can be no answer: its outputs differ by 0.3; it takes 0.50 times as long as "
+            "The best single device, B, is ruled out: its outputs differ by 0.3; it takes 0.50 times as long as "
             "the placement (95% interval 0.40 to 0.60).",
         ),
         (
             ("A", "A", EQUAL, {}, {"disallowed": WHY}),
-            "No placement beat A; the placement is all on A; B was faster, but can be no answer: its outputs differ "
+            "No placement beat A; the placement is all on A; B was faster, but is ruled out: its outputs differ "
             "by 0.3.",
         ),
         (

@@ -53,7 +53,7 @@ def test_pinned_ops_are_where_they_were_pinned(pinned: PlaceResult, ends: tuple[
 def test_devices_that_break_a_pin_are_measured_and_said_to_be_no_answer(pinned: PlaceResult) -> None:
     assert {"A", "B", "CPU"} <= {row.name for row in pinned.rows}
     assert "placement" in next(row.name for row in pinned.rows if row.is_answer)
-    assert "can be no answer: it breaks --pin" in pinned.sentence
+    assert "is ruled out: it breaks --pin" in pinned.sentence
 
 
 def test_hints_of_precision_are_in_the_placement_and_the_pins_in_the_run(pinned: PlaceResult) -> None:
