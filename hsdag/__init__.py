@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 from hsdag.version import __version__
 
 if TYPE_CHECKING:
-    from hsdag.api import compile_model, compile_work_conserving, place, profile, simulate, solve
+    from hsdag.api import compare, compile_model, compile_work_conserving, export, place, profile, simulate, solve
     from hsdag.benchmarking.bench import BenchResult, bench
+    from hsdag.comparing.compare import Comparison
     from hsdag.diagnosis.examination import examine as doctor
     from hsdag.diagnosis.inspect import devices, inspect
     from hsdag.explaining.explaining import explain
     from hsdag.explaining.explanation import Explanation
-    from hsdag.exports.base import ExportResult, export
+    from hsdag.exports.base import ExportResult
     from hsdag.ir.errors import HsdagError
     from hsdag.ir.placement.placement import Placement
     from hsdag.placing.result import PlaceResult
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
     from hsdag.solving.solution import SolveResult
 
 _HOMES = {
-    "api": ("compile_model", "compile_work_conserving", "place", "profile", "simulate", "solve"),
+    "api": ("compare", "compile_model", "compile_work_conserving", "export", "place", "profile", "simulate", "solve"),
     "benchmarking.bench": ("BenchResult", "bench"),
     "diagnosis.examination": ("examine as doctor",),
     "diagnosis.inspect": ("devices", "inspect"),
     "placing.result": ("PlaceResult",),
     "explaining.explaining": ("explain",),
-    "exports.base": ("ExportResult", "export"),
+    "comparing.compare": ("Comparison",),
+    "exports.base": ("ExportResult",),
     "reporting.report": ("ReportResult", "report"),
     "solving.simulate": ("SimulateResult",),
     "ir.errors": ("HsdagError",),
@@ -39,6 +41,7 @@ _HOMES = {
 
 __all__ = [
     "BenchResult",
+    "Comparison",
     "Explanation",
     "ExportResult",
     "HsdagError",
@@ -49,6 +52,7 @@ __all__ = [
     "SolveResult",
     "__version__",
     "bench",
+    "compare",
     "compile_model",
     "compile_work_conserving",
     "devices",

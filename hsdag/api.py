@@ -11,10 +11,13 @@ from hsdag.runtime.objectives import find_objective
 
 if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
     from hsdag.benchmarking.profile import ProfileResult
+    from hsdag.comparing.compare import Comparison
+    from hsdag.exports.base import ExportResult
     from hsdag.ir.graph.reader import InputShapes
     from hsdag.ir.placement.placement import Placement
     from hsdag.placing.result import PlaceResult
     from hsdag.runtime.executor.requests import WorkConservingModel
+    from hsdag.runtime.objectives import Objective
     from hsdag.runtime.problem.schedule_problem import ScheduleProblem
     from hsdag.scoring.base import CurvePoint
     from hsdag.search.driver import Watcher
@@ -23,7 +26,7 @@ if TYPE_CHECKING:  # functions import what they use, so that running a placement
     from hsdag.solving.solution import SolveResult
 
 
-_UNSAID = ("model", "example_input", "budget", "run_folder", "resume", "watcher")
+_UNSAID = ("model", "example_input", "budget", "run_folder", "resume", "watcher", "progress")
 """Parameters of ``place`` that commands like it leave out, or name anew."""
 
 
@@ -36,7 +39,7 @@ def place(
     preset: str = "default",
     settings: Mapping[str, object] | Sequence[str] | None = None,
     init: str | Path | None = None,
-    start: str | Path | Placement | None = None,
+    start: str | Path | Placement | PlaceResult | None = None,
     reward: str | None = None,
     objective: str = "latency",
     executor: str = "auto",
@@ -60,6 +63,7 @@ def place(
     resume: bool = False,
     output: str | Path | None = None,
     watcher: Watcher | None = None,
+    progress: Callable[[str], None] | None = None,
 ) -> PlaceResult:
     """Find a placement of a model and prove it by measurement; what ``hsdag place`` does.
 
@@ -69,14 +73,14 @@ def place(
     ``"chains=2"``; ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is;
     ``start`` is a placement to begin with, such as the one that serves at present; ``inputs`` is an .npz file with one
     array per input. With ``run_folder`` the search is kept on disk, and ``resume`` continues it. The placement is
-    written to ``output``. What was found is the answer only if the 95% interval says that it is faster than the start
-    and than the best single device, of those that keep the limits.
+    written to ``output``. ``progress`` hears, in a line each, what is done and the best so far. What was found is the
+    answer only if the 95% interval says that it is faster than the start and than the best single device, of those that
+    keep the limits.
 
     Raises a ``hsdag.HsdagError`` for what the caller can put right.
     """
     given = dict(locals())
     from hsdag.ir.graph.reader import load_model
-    from hsdag.ir.placement.placement import Placement
     from hsdag.models import Workload
     from hsdag.placing.place import run_place
     from hsdag.search.options import PlaceOptions, command_words, input_scenarios
@@ -89,14 +93,15 @@ def place(
             "arguments": command_words({name: given[name] for name in defaults}, defaults),
             "changes": _changes(method, settings, init),
             "scenarios": input_scenarios(data_shape, tokens),
-            "start": Placement.load(start) if isinstance(start, str | Path) else start,
+            "start": None if start is None else _placement(start),
         }
     )
     is_read, dynamic = is_file or isinstance(model, Workload), bool(options.scenarios)
     source = model if is_read else load_model(model, options.shapes, example_input=example_input, dynamic=dynamic)
     folder = Path(run_folder) if run_folder is not None else None
     written = Path(output) if output is not None else None
-    return run_place(source, options, run_folder=folder, resume=resume, output=written, watcher=watcher)
+    heard = _watched(watcher, progress, options.objective)
+    return run_place(source, options, run_folder=folder, resume=resume, output=written, watcher=heard)
 
 
 def solve(
@@ -118,6 +123,7 @@ def solve(
     pins: Sequence[str] = (),
     memory: str | None = None,
     watcher: Watcher | None = None,
+    progress: Callable[[str], None] | None = None,
     on_update: Callable[[CurvePoint], None] | None = None,
     on_better: Callable[[SolveResult], None] | None = None,
 ) -> SolveResult:
@@ -126,8 +132,8 @@ def solve(
     ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is. ``start`` is a
     placement to begin with, as ``simulate`` takes them, which the answer is not worse than. ``pins`` and ``memory``, in
     place of the problem's own limits, are written as at the command line, and so are ``workers``, which search in other
-    processes. ``on_update`` hears of every update of a method that learns, with values in the objective's unit;
-    ``on_better`` of the best so far, every second at most.
+    processes. ``progress`` hears, in a line each, what is done and the best so far; ``on_update`` of every update of a
+    method that learns, with values in the objective's unit; ``on_better`` of the best so far, every second at most.
     Raises a ``hsdag.HsdagError`` for what the caller can put right, before anything is evaluated.
     """
     given = dict(locals())
@@ -144,7 +150,7 @@ def solve(
         from hsdag.methods.learned.base import tell_updates
 
         tell_updates(placer, on_update)
-    return run_solve(costs, placer, options, watcher, on_better)
+    return run_solve(costs, placer, options, _watched(watcher, progress, options.objective), on_better)
 
 
 def simulate(
@@ -183,12 +189,9 @@ def compile_model(
     """
     import openvino as ov
 
-    from hsdag.ir.graph.reader import load_model
-
-    source = model if isinstance(model, ov.Model) else load_model(model, spare=placement.model.input_shapes)
     if placement.executor == "work-conserving" and not placement.copies:
-        return compile_work_conserving(source, placement, core, properties)
-    return placement.compile(core or ov.Core(), source, properties)
+        return compile_work_conserving(model, placement, core, properties)
+    return placement.compile(core or ov.Core(), _loaded(model, placement), properties)
 
 
 def profile(
@@ -232,24 +235,166 @@ def compile_work_conserving(
     Raises PlacementError when the placement is for another model, DeviceError when a device is absent or does not
     compile its part, and ModelError where ``model`` cannot be read.
     """
-    import openvino as ov
-
-    from hsdag.ir.graph.reader import load_model
     from hsdag.runtime.executor.compiling import compile_placed
 
-    source = model if isinstance(model, ov.Model) else load_model(model, spare=placement.model.input_shapes)
+    source = _loaded(model, placement)
     by_load = find_objective(placement.objective).is_steady
     return compile_placed(source, placement, core=core, properties=properties, by_load=by_load, limit_s=time_limit_s)
+
+
+def compare(
+    source: str | Path | ScheduleProblem,
+    methods: Sequence[str] = (),
+    *,
+    seeds: int = 5,
+    objective: str = "latency",
+    execution: str = "work-conserving",
+    order: str | None = None,
+    links: str = "independent",
+    budget: str | float = "10s",
+    max_evaluations: int | None = None,
+    platform: str | None = None,
+    option: Mapping[str, object] | Sequence[str] = (),
+    devices: str | None = None,
+    partition_cpu: int | None = None,
+    shape: InputShapes = None,
+    data_shape: DataShape = (),
+    tokens: str | None = None,
+    workers: str | None = None,
+    output: str | Path | None = None,
+    resume: str | Path | None = None,
+    watcher: Watcher | None = None,
+    progress: Callable[[str], None] | None = None,
+) -> Comparison:
+    """Compare search methods, all that there are by default, on one problem; what ``hsdag compare`` does.
+
+    ``source`` is a problem, its file, the name of a workload with options such as ``{"devices": 8}``, or a model's
+    file, whose costs are a ``platform``'s or profiled. Every figure is simulated. The comparison is written to
+    ``output`` after every run; ``resume`` goes on with such a file.
+
+    Raises a ``hsdag.HsdagError`` for what the caller can put right.
+    """
+    from hsdag.comparing.compare import CompareOptions, Comparison, problem_called
+    from hsdag.comparing.compare import compare as run_compare
+    from hsdag.ir.graph.reader import input_shapes
+    from hsdag.models.registry import parse_workload_options
+    from hsdag.search.options import SolveOptions, input_scenarios
+    from hsdag.solving.simulate import parse_semantics
+
+    given = {"objective": objective, "budget": budget, "max_evaluations": max_evaluations, "workers": workers}
+    search = SolveOptions.of({**given, "semantics": parse_semantics(execution, order, links)})
+    wanted, heard = CompareOptions(tuple(methods), seeds, search), _watched(watcher, progress, search.objective)
+    past, written = None if resume is None else Comparison.load(Path(resume)), output or resume
+    problem = source
+    if isinstance(problem, str | Path):
+        problem = problem_called(
+            str(problem),
+            platform=platform,
+            workload=parse_workload_options(_texts(option, "--option")),
+            devices=devices,
+            partition_cpu=partition_cpu,
+            shapes=input_shapes(shape),
+            scenarios=input_scenarios(data_shape, tokens),
+            on_step=heard.on_step,
+        )
+
+    def keep(found: Comparison) -> None:
+        if written is not None:
+            found.save(Path(written))
+
+    compared = run_compare(problem, wanted, heard, past=past, keep=keep)
+    keep(compared)
+    return compared
+
+
+def export(
+    placement: str | Path | Placement | PlaceResult,
+    format: str,  # noqa: A002 - as the command line calls it
+    output: str | Path,
+    model: Any = None,
+    *,
+    shape: InputShapes = None,
+) -> ExportResult:
+    """Write a placement as a deployable artefact; what ``hsdag export`` does.
+
+    ``placement`` is one, its file, or the result or the run folder of a search. Some formats need the placed ``model``,
+    a path or an ``ov.Model``; ``ort`` needs the path of an ONNX model. Raises a ``hsdag.HsdagError`` for what the
+    caller can put right.
+    """
+    from hsdag.exports.base import ExportResult, export_placement
+
+    loaded, notes = _placement(placement), list[str]()
+    network = None if model is None else _loaded(model, loaded, shape)
+    path = Path(model) if isinstance(model, str | Path) else None
+    files = export_placement(loaded, format, output, network, path=path, tell=notes.append)
+    return ExportResult(format=format, files=tuple(files), notes=tuple(notes))
+
+
+def _placement(given: str | Path | Placement | PlaceResult) -> Placement:
+    """A placement, that of a file, or the answer of a search by its result or run folder.
+
+    Raises SearchError for a folder that holds no search, or one that has not ended.
+    """
+    from hsdag.ir.errors import SearchError
+    from hsdag.ir.placement.placement import Placement
+
+    if isinstance(given, Placement):
+        return given
+    if not isinstance(given, str | Path):
+        return given.placement
+    if not Path(given).is_dir():
+        return Placement.load(given)
+
+    from hsdag.placing.run_folder import RunFolder
+
+    found = RunFolder.load(given).placement
+    if found is None:
+        raise SearchError(f"the search in {given} has not ended: finish it with --resume, or name a placement file")
+    return found
+
+
+def _loaded(model: Any, placement: Placement, shape: InputShapes = None) -> Any:
+    """A placed model as an ``ov.Model``, whose inputs without a fixed shape get those that it was placed with."""
+    import openvino as ov
+
+    from hsdag.ir.graph.reader import input_shapes, load_model
+
+    if isinstance(model, ov.Model) and not shape:
+        return model
+    spare, dynamic = placement.model.input_shapes, placement.data_shapes is not None
+    return load_model(model, input_shapes(shape), spare=spare, dynamic=dynamic)
+
+
+def _watched(watcher: Watcher | None, progress: Callable[[str], None] | None, objective: Objective) -> Watcher:
+    """What a search tells: a watcher, or one that has ``progress`` hear lines."""
+    from hsdag.search.driver import Watcher
+
+    if progress is None:
+        return watcher or Watcher()
+    tell = progress
+
+    def on_event(_: Any, recorder: Any) -> None:
+        if best := recorder.best():
+            tell(f"{recorder.num_evaluations} placements, best {objective.text(best[0].score.value)}")
+
+    return Watcher(on_phase=tell, on_event=on_event, on_step=tell)
+
+
+def _texts(given: Mapping[str, object] | Sequence[str] | None, flag: str = "--set") -> dict[str, str]:
+    """Values as text by name, of a mapping or of texts ``NAME=VALUE``."""
+    from hsdag.methods.registry import parse_changes
+
+    named = given if isinstance(given, Mapping) else parse_changes(given or (), flag)
+    return {name: str(value) for name, value in named.items()}
 
 
 def _changes(
     method: str, settings: Mapping[str, object] | Sequence[str] | None, init: str | Path | None
 ) -> dict[str, str]:
     """Hyper-parameters as text, with the policy to begin with."""
-    from hsdag.methods.registry import begun_with, parse_changes
+    from hsdag.methods.registry import begun_with
 
-    named = settings if isinstance(settings, Mapping) else parse_changes(settings or ())
-    changes = {name: str(value) for name, value in named.items()}
+    changes = _texts(settings)
     return changes if init is None else begun_with(method, init, changes)
 
 

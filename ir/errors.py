@@ -15,6 +15,9 @@ Defects of ours are ordinary Python exceptions and end with exit code 1.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from difflib import get_close_matches
+
 
 class HsdagError(Exception):
     """Base of every error that a user can cause and can put right; its message is one line, whatever it names."""
@@ -60,3 +63,10 @@ def last_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("Exception from", "Please, check", "[Error]"))]
     return (telling or lines or [type(error).__name__])[-1]
+
+
+def choices_for(name: str, choices: Collection[str]) -> str:
+    """How a message on a wrong name goes on: what was perhaps meant, and all choices."""
+    close = get_close_matches(name, choices, n=1)
+    perhaps = f", perhaps {close[0]!r}" if close else ""
+    return f"{perhaps}; choose one of {', '.join(choices)}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -11,13 +10,14 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from hsdag.ir.errors import FileFormatError, OutputError, SearchError
+from hsdag.ir.host import lock_file
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -115,14 +115,6 @@ def read_text(path: Path) -> str:
     return text
 
 
-def make_folder(path: Path) -> None:
-    """Make a folder, and those around it, where it is missing. Raises OutputError."""
-    try:
-        path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"{path} cannot be made: {error.strerror or error}") from error
-
-
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that it is there as a whole or not at all: temporary file, fsync, rename.
 
@@ -155,6 +147,8 @@ def new_folder(out_path: Path, format: str) -> Iterator[Path]:  # noqa: A002
         yield folder
         _sync(folder)
         folder.chmod(0o755)  # temporary folders are for their owner alone
+        if out_path.is_dir():  # an empty one, which cannot be replaced everywhere
+            out_path.rmdir()
         folder.replace(out_path)
 
 
@@ -189,7 +183,7 @@ def _filled(out_path: Path) -> Iterator[Path]:
 def _sync(folder: Path) -> None:
     for path in folder.rglob("*"):
         if path.is_file():
-            with path.open("rb") as file:
+            with path.open("r+b") as file:  # which not all systems flush unless it may be written
                 os.fsync(file.fileno())
 
 
@@ -221,7 +215,7 @@ class FileLock:
             raise OutputError(f"{path} cannot be written: {error.strerror or error}") from error
         self.release = weakref.finalize(self, os.close, descriptor)
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            lock_file(descriptor)
             if os.fstat(descriptor).st_nlink == 0:  # who had it has just removed the file
                 raise BlockingIOError
         except BlockingIOError as error:
@@ -235,5 +229,6 @@ class FileLock:
 
     def __exit__(self, *_: object) -> None:
         """Remove the file, and let others have the lock."""
-        self._path.unlink(missing_ok=True)
+        with suppress(OSError):  # an open file cannot be removed everywhere
+            self._path.unlink(missing_ok=True)
         self.release()

@@ -1,6 +1,6 @@
 """Processes of ours that answer requests one after another, killed and started again when they crash or hang.
 
-Requests and answers go through the socket that such a process has as stdin; what libraries print goes to a file. An
+Requests and answers go through a connection of their own; what libraries print goes to a file. An
 answer is the value that was asked for, or the exception that the client raises in its place; one that nobody waits for
 any more comes from a process that has been ended.
 """
@@ -8,23 +8,19 @@ any more comes from a process that has been ended.
 from __future__ import annotations
 
 import contextlib
-import ctypes
-import os
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing import Pipe
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
 
 from hsdag.ir.errors import ExecutionError, HsdagError
+from hsdag.ir.host import connection_to_parent, die_first, die_with_parent, kill_with_children, start_process
 
 A = TypeVar("A")
 
@@ -48,8 +44,6 @@ WATCH_S, MEMORY_SHARE = 0.2, 0.9
 
 EXIT_LIMIT_S = 10.0
 """How long a process may take to end."""
-
-OWN_SCORE, HIGHEST_SCORE = Path("/proc/self/oom_score_adj"), 1000
 
 
 class Request(Generic[A]):
@@ -132,18 +126,10 @@ def serve(make_worker: Callable[[Any, Channel], Handler], connection: Any, idle_
 
 
 def main(make_worker: Callable[[Any, Channel], Handler]) -> None:
-    """Serve over the socket that the process has as stdin, for as long as the process that started it lives."""
+    """Serve the process that started this one, for as long as that lives."""
     die_with_parent()
-    with contextlib.suppress(OSError):  # on Linux, where the machine's memory runs out, the kernel kills this one first
-        OWN_SCORE.write_text(str(HIGHEST_SCORE), encoding="ascii")
-    serve(make_worker, Connection(os.dup(0)))
-
-
-def die_with_parent() -> None:
-    """On Linux, have the kernel end this process when the one that started it is killed."""
-    if sys.platform == "linux":
-        set_parent_death_signal = 1  # PR_SET_PDEATHSIG of prctl(2)
-        ctypes.CDLL(None).prctl(set_parent_death_signal, signal.SIGKILL)
+    die_first()
+    serve(make_worker, connection_to_parent())
 
 
 class WorkerClient:
@@ -214,11 +200,7 @@ class WorkerClient:
         self.num_starts += 1
         given = self.memory_bytes
         self._most_bytes = MEMORY_SHARE * self._usable_bytes() if given is None else given
-        self._connection, theirs = Pipe()
-        with theirs:
-            self._process = subprocess.Popen(
-                self._command, stdin=theirs.fileno(), stdout=self._log, stderr=self._log, start_new_session=True
-            )
+        self._process, self._connection = start_process(self._command, self._log)
 
     def _set_up(self) -> None:
         try:
@@ -301,7 +283,7 @@ class WorkerClient:
         process, self._process, self._is_set_up = self._process, None, False
         if process is None:
             return
-        _kill_group(process)
+        kill_with_children(process)
         with contextlib.suppress(subprocess.TimeoutExpired):  # in a driver that cannot be interrupted
             process.wait(EXIT_LIMIT_S)
         assert self._connection is not None
@@ -340,7 +322,7 @@ class _Watchdog(threading.Thread):
                 self._left_s -= passed_s
         self.is_overfull = size_bytes > self._most_bytes
         self.is_overdue = not self.is_overfull
-        _kill_group(self._process)
+        kill_with_children(self._process)
 
     def _used(self) -> tuple[float, float]:
         """Processor time that the process has taken, and the bytes of its own that it has, without mapped files."""
@@ -351,9 +333,3 @@ class _Watchdog(threading.Thread):
             times, memory = process.cpu_times(), process.memory_info()
             return float(times.user + times.system), float(memory.rss - getattr(memory, "shared", 0))
         return 0.0, 0.0
-
-
-def _kill_group(process: subprocess.Popen[bytes]) -> None:
-    """Kill a worker and its children."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)

@@ -1,21 +1,24 @@
-"""``hsdag export``, ``report`` and ``schema``: documents made of placements, of searches, and of hsdag itself."""
+"""``hsdag export``, ``explain``, ``report`` and ``schema``: what is made of placements, searches, and hsdag itself."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
+from hsdag import api
 from hsdag.cli import completion
 from hsdag.cli.files import check_not_read, check_writable, model_files
 from hsdag.cli.options import Json, Shape
 from hsdag.cli.output import print_json, print_table, say
 
-COMMANDS = ("export", "report", "schema")
+COMMANDS = ("explain", "export", "report", "schema")
 
 
 def export(
-    placement: Path = typer.Argument(help="A placement file written by 'hsdag place'."),
+    placement: Path = typer.Argument(help="A placement file of 'hsdag place', or its run folder."),
     format_: str = typer.Option(
         "json", "--format", "-f", autocompletion=completion.formats, help=f"One of {', '.join(completion.formats())}."
     ),
@@ -27,12 +30,11 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write a placement as a deployable artefact."""
-    from hsdag.exports.base import export as run_export
     from hsdag.exports.base import written_files
 
     if model is not None:
         check_not_read(written_files(format_, output), model_files(model))
-    result = run_export(placement, format_, output, model, shape=shape)
+    result = api.export(placement, format_, output, model, shape=shape)
     for note in result.notes:
         say(note)
     if as_json:
@@ -42,12 +44,37 @@ def export(
         typer.echo(f"wrote {written}")
 
 
+def explain(
+    placement: Annotated[Path, Argument(help="A placement file of hsdag place, or its run folder.")],
+    run: Annotated[
+        Path | None, Option("--run", help="The run folder it came from. Default: the one beside the placement.")
+    ] = None,
+    model: Annotated[
+        Path | None, Option("--model", help="The placed model: it is profiled, unless the cache has its profile.")
+    ] = None,
+    shape: Shape = None,
+    top: Annotated[int, Option("--top", min=1, help="Rows of each table.")] = 5,
+    as_json: Json = False,
+) -> None:
+    """Say why a placement is as it is: what could be changed, what is left to gain, and what each op gains.
+
+    Figures are simulated by the costs that the search ended with, but for those that say that they are measured.
+    """
+    from hsdag.explaining.explaining import explain as run_explain
+
+    found = run_explain(placement, run=run, model=model, shape=shape, on_step=say)
+    if as_json:
+        print_json(found.model_dump(mode="json", by_alias=True))
+    else:
+        for title, columns, rows in found.tables(top):
+            print_table(f"SIMULATED: {title}", columns, rows)
+        for sentence in found.sentences:
+            typer.echo(sentence)
+
+
 def report(
     run: Path = typer.Argument(help="A run folder of 'hsdag place', or the placement file that it lies beside."),
     output: Path | None = typer.Option(None, "--output", "-o", help="The HTML file. Default: the run's name."),
-    explorer: Path | None = typer.Option(
-        None, "--explorer", help="A folder for Model Explorer: the graph, and devices, parts, times and transfers."
-    ),
     as_json: Json = False,
 ) -> None:
     """Write what a search found, and why, as one HTML file that needs no network."""
@@ -55,14 +82,12 @@ def report(
 
     if output is not None:
         check_writable(output)
-    result = run_report(run, output, explorer=explorer)
+    result = run_report(run, output)
     if as_json:
         print_json(result.model_dump(mode="json"))
-        return
-    for path in result.files:
-        typer.echo(f"wrote {path}")
-    for sentence in (result.sentence, *result.notes):
-        typer.echo(sentence)
+    else:
+        typer.echo(f"wrote {result.files[0]}")
+        typer.echo(result.sentence)
 
 
 def schema(

@@ -8,7 +8,7 @@ import typer
 
 from hsdag.cli import completion
 from hsdag.cli.files import check_writable
-from hsdag.cli.options import Json
+from hsdag.cli.options import Json, Platform
 from hsdag.cli.output import print_json, print_table
 
 models = typer.Typer(help="The offline zoo of models and workloads to be placed.", no_args_is_help=True,
@@ -38,12 +38,7 @@ def build(
     seed: int | None = typer.Option(None, "--seed", help="Seed of random weights or graphs. Default: 0."),
     size: int | None = typer.Option(None, "--size", help="chainmm, ffnn: rows; llama-block, llama-layer: tokens."),
     blocks: int | None = typer.Option(None, "--blocks", help="llama-block: blocks in a row."),
-    platform: str | None = typer.Option(
-        None,
-        "--platform",
-        autocompletion=completion.platforms,
-        help="Workloads: a platform by name, or its .toml file.",
-    ),
+    platform: Platform = None,
     devices: int | None = typer.Option(None, "--devices", help="Workloads: use the platform's first K devices."),
     family: str | None = typer.Option(None, "--family", help="random-wired: ws, er or ba."),
     nodes: int | None = typer.Option(None, "--nodes", help="random-wired: nodes per module."),

@@ -50,6 +50,14 @@ Devices: TypeAlias = Annotated[
     ),
 ]
 PartitionCpu: TypeAlias = Annotated[int | None, Option("--partition-cpu", help="Divide the CPU into N devices.")]
+Platform: TypeAlias = Annotated[
+    str | None,
+    Option(
+        "--platform",
+        autocompletion=completion.platforms,
+        help="Costs of a platform, by name or as a .toml file: analytic, nothing is measured.",
+    ),
+]
 Settings: TypeAlias = Annotated[
     list[str] | None,
     Option(

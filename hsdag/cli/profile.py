@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hsdag.cli import completion
 from hsdag.cli.files import check_files, model_files
-from hsdag.cli.options import DataShape, Devices, Inputs, Json, Model, PartitionCpu, Shape, Tokens
+from hsdag.cli.options import DataShape, Devices, Inputs, Json, Model, PartitionCpu, Platform, Shape, Tokens
 from hsdag.cli.output import megabytes, milliseconds, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -22,12 +21,7 @@ def profile(
     output: Path | None = typer.Option(None, "--output", "-o", help="The problem file. Default: MODEL.costs.json."),
     devices: Devices = None,
     partition_cpu: PartitionCpu = None,
-    platform: str | None = typer.Option(
-        None,
-        "--platform",
-        autocompletion=completion.platforms,
-        help="Instead of measuring: analytic costs of a platform, by name or as a .toml file.",
-    ),
+    platform: Platform = None,
     top: int = typer.Option(5, "--top", min=0, help="How many of the heaviest ops to show."),
     fresh: bool = typer.Option(False, "--fresh", help="Measure again and ignore the cache."),
     seed: int = typer.Option(0, "--seed", help="Seed of random inputs."),

@@ -13,16 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hsdag.explaining.costed import (
-    CostedPlacement,
-    HeteroPlacement,
-    OpsPlacement,
-    PartsPlacement,
-    bound_of,
-    last_of_units,
-    pieces,
-    simulated_gains,
-)
+from hsdag.explaining.costed import CostedPlacement, bound_of, last_of_units, pieces, simulated_gains
 from hsdag.explaining.explanation import Difference, Explanation, Gain, Prediction, Rival, Shared
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.computation_graph import IntArray
@@ -32,9 +23,7 @@ from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RESULT, RunFolder
 from hsdag.placing.session import Session
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
-from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
-from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.machine.devices import DeviceSet, make_core
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.objectives import LATENCY, find_objective
@@ -49,7 +38,7 @@ ANSWER_LINES = 3
 LIMIT_S = 20.0
 """Seconds after which no further move is simulated."""
 
-NO_COSTS = "Nothing was profiled, so gains, boundaries and limits are not known; --model MODEL has the model profiled."
+NO_COSTS = "Nothing was profiled, so gains and limits are not known; --model MODEL has the model profiled."
 
 
 class Measured(NamedTuple):
@@ -97,12 +86,8 @@ class Case:
         rivals = {split: self._rival(own, costed, gains, split=split) for split in (False, True)}
         known: dict[str, Any] = {}
         if costed is not None:
-            known = {
-                "boundaries": costed.boundaries(),
-                "limits": costed.limits(),
-                "bottleneck": costed.bottleneck(),
-                "bound": bound_of(replace(problem, objective=costed.objective), costed.costs, costed.value),
-            }
+            bound = bound_of(replace(problem, objective=costed.objective), costed.costs, costed.value)
+            known = {"limits": costed.limits(), "bound": bound}
         found = Explanation(
             model=self.placement.model.name,
             executor=self.executor,
@@ -165,13 +150,9 @@ class Case:
         ranks = self.placement.priority_of(graph)
         known = None if ranks is None else [np.iinfo(np.int64).max if rank is None else rank for rank in ranks]
         order = None if known is None else np.array(known, dtype=np.int64)
-        given = (graph, self.problem.devices, placement, order, objective if objective.unit == "s" else LATENCY)
-        if isinstance(self.costs, HeteroCosts):
-            return HeteroPlacement(*given, self.costs)
-        if isinstance(self.costs, WorkConservingCosts):
-            return PartsPlacement(*given, self.costs)
-        assert isinstance(self.costs, OpByOpCosts)
-        return OpsPlacement(*given, self.costs)
+        in_seconds = objective if objective.unit == "s" else LATENCY
+        assert self.costs is not None
+        return CostedPlacement(graph, self.problem.devices, placement, order, in_seconds, self.costs)
 
     def _prediction(self, costed: CostedPlacement | None) -> Prediction:
         latency = self.placement.latency

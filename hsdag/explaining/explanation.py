@@ -17,6 +17,9 @@ from pydantic.dataclasses import dataclass
 from hsdag.ir.placement.placement import Record
 from hsdag.runtime.objectives import find_objective
 
+WORTH_SAYING = 0.01
+"""The share of the time that a change would gain at least."""
+
 MOST_NAMED = 3
 """Ops that a sentence names."""
 
@@ -39,52 +42,6 @@ class Gain:
 
 
 @dataclass(frozen=True)
-class Crossing:
-    """A tensor that is sent to another submodel: output ``port`` of ``op``, and the device it comes from."""
-
-    op: str
-    port: int
-    source: str
-    size_bytes: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class Boundary:
-    """What it takes to enter a submodel, a part, or, op by op, another device: tensors and a launch.
-
-    ``submodel`` is its number in running order, None where every op is started by itself; ``op`` is its first op.
-    """
-
-    submodel: int | None
-    op: str
-    device: str
-    sources: tuple[str, ...]
-    launches: int
-    launch_s: float
-    transfer_s: float
-    tensors: tuple[Crossing, ...]
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def seconds(self) -> float:
-        """Launch and transfers together."""
-        return self.launch_s + self.transfer_s
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def transfers(self) -> int:
-        """How many tensors are sent."""
-        return len(self.tensors)
-
-    @computed_field(alias="bytes")  # type: ignore[prop-decorator]
-    @property
-    def size_bytes(self) -> int:
-        """Of all tensors."""
-        return sum(tensor.size_bytes for tensor in self.tensors)
-
-
-@dataclass(frozen=True)
 class Limit:
     """Something that takes time: seconds in all, and the share of the value that would go if it were free.
 
@@ -96,15 +53,6 @@ class Limit:
     kind: str
     seconds: float
     gain: float
-
-
-@dataclass(frozen=True)
-class Bottleneck:
-    """Of devices that work side by side: the longest chain of work that waits for itself, and the busiest device."""
-
-    path_s: float
-    load_s: float
-    device: str
 
 
 @dataclass(frozen=True)
@@ -203,7 +151,7 @@ class Explanation(Record):
     largest first; ``num_unmoved`` more could not be simulated in time. ``best_split`` is there where the placement is
     on a single device, and is the split that came nearest. ``regions`` are divided over devices, and ``copies`` counts
     the requests of devices that have a copy of the whole model each. ``notes`` say what is missing and why. Without
-    costs there are no gains, boundaries, limits and bound.
+    costs there are no gains, limits and bound.
     """
 
     model: str
@@ -215,9 +163,7 @@ class Explanation(Record):
     value: Prediction
     gains: tuple[Gain, ...] = ()
     num_unmoved: int = 0
-    boundaries: tuple[Boundary, ...] = ()
     limits: tuple[Limit, ...] = ()
-    bottleneck: Bottleneck | None = None
     next_best: Rival | None = None
     best_split: Rival | None = None
     bound: BoundSaid | None = None
@@ -229,14 +175,14 @@ class Explanation(Record):
     @computed_field  # type: ignore[prop-decorator]
     @property
     def sentences(self) -> tuple[str, ...]:
-        """The whole in plain sentences, the most important first."""
+        """The whole in plain sentences: what can be acted on first, then what can be understood."""
         if self.regions or self.copies:
             return (*self.answer, self._value_sentence(), *self._spread_sentences(), *self.notes)
-        found = [self._value_sentence(), *self._gain_sentences(), *self._cost_sentences()]
-        return (*self.answer, *filter(None, found), *self._rival_sentences(), self._bound_sentence(), *self.notes)
+        found = [self._value_sentence(), *self._cause_sentences(), *self._rival_sentences(), self._bound_sentence()]
+        return (*self.answer, *found, *self._gain_sentences(), *self.notes)
 
     def tables(self, most: int) -> list[tuple[str, list[str], list[list[str]]]]:
-        """Title, columns, up to ``most`` rows: regions, what units gain, boundaries, what takes time; all simulated."""
+        """Title, columns, up to ``most`` rows: regions, what units gain, what takes time; all simulated."""
         objective = find_objective(self.objective)
         regions = []
         for region in self.regions[:most]:
@@ -247,13 +193,6 @@ class Explanation(Record):
             [e.op, e.op_type, e.device, e.other, objective.figure(e.moved), f"{objective.shown_factor * e.gain:+.3g}"]
             for e in self.gains[:most]
         ]
-        costliest = sorted(self.boundaries, key=lambda boundary: -boundary.seconds)[:most]
-        boundaries = []
-        for each in costliest:
-            names = ", ".join([tensor.op for tensor in each.tensors[:2]] + ["..."] * (len(each.tensors) > 2))
-            way, size = f"{','.join(each.sources)} to {each.device}", f"{each.size_bytes / 1e6:.3g}"
-            figures = [str(each.launches), str(len(each.tensors)), size, f"{1e3 * each.seconds:.3g}"]
-            boundaries.append([each.op, way, *figures, names])
         limits = [
             [f"{each.kind} {each.name}".strip(), f"{1e3 * each.seconds:.4g}", f"{100 * each.gain:.1f}"]
             for each in self.limits
@@ -269,11 +208,6 @@ class Explanation(Record):
                 "what units gain from where they are",
                 ["op", "type", "on", "moved to", f"then {unit}", f"more {unit}"],
                 gains,
-            ),
-            (
-                f"the costliest of {len(self.boundaries)} boundaries",
-                ["op", "way", "launches", "tensors", "MB", "ms", "of"],
-                boundaries,
             ),
             ("what takes time, and what the placement would gain without it", ["cost", "ms", "gain at most %"], limits),
         ]
@@ -320,25 +254,13 @@ class Explanation(Record):
             )
         return found
 
-    def _cost_sentences(self) -> list[str]:
-        found = []
-        if self.boundaries:
-            own = self.boundaries
-            seconds, size = sum(each.seconds for each in own), sum(each.size_bytes for each in own)
-            found.append(
-                f"Boundaries: {sum(each.launches for each in own)} launches and {sum(each.transfers for each in own)} "
-                f"tensors of {size / 1e6:.3g} MB take {1e3 * seconds:.3g} ms (simulated)."
-            )
-        if self.bottleneck is not None:
-            end = self.bottleneck
-            found.append(
-                f"The longest chain takes {1e3 * end.path_s:.4g} ms and the busiest device, {end.device}, works "
-                f"{1e3 * end.load_s:.4g} ms (simulated): the "
-                f"{'chain' if end.path_s >= end.load_s else f'load of {end.device}'} limits the placement."
-            )
+    def _cause_sentences(self) -> list[str]:
+        """What a user can change, the most worthwhile first."""
         causes = [(CAUSES[each.kind], each) for each in self.limits if each.kind in CAUSES]
-        return found + [
-            f"{cause(each.name)} would gain at most {100 * each.gain:.1f}% (simulated)." for cause, each in causes
+        return [
+            f"{cause(each.name)} would gain at most {100 * each.gain:.1f}% (simulated)."
+            for cause, each in causes
+            if each.gain >= WORTH_SAYING
         ]
 
     def _rival_sentences(self) -> list[str]:

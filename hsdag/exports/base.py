@@ -6,15 +6,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import Any
 
 import openvino as ov
 
 from hsdag.exports import SHARED_MODULES, export_formats
-from hsdag.ir.errors import OptionError, OutputError
+from hsdag.ir.errors import OptionError, OutputError, choices_for
 from hsdag.ir.files import write_atomically
 from hsdag.ir.graph.build import graph_of
-from hsdag.ir.graph.reader import InputShapes, input_shapes, load_model
 from hsdag.ir.placement.placement import Placement, Record
 from hsdag.ir.shards.placed import divided
 
@@ -69,7 +67,7 @@ def document(text: Callable[[Placement, ov.Model | None], str]) -> Write:
 def find_exporter(format: str) -> Exporter:  # noqa: A002
     """The exporter of a format. Raises OptionError, which lists the formats, for an unknown one."""
     if format not in export_formats():
-        raise OptionError(f"--format {format!r} is unknown; choose one of {', '.join(export_formats())}")
+        raise OptionError(f"--format {format!r} is unknown{choices_for(format, export_formats())}")
     exporter: Exporter = import_module(f"hsdag.exports.{SHARED_MODULES.get(format, format)}").EXPORTERS[format]
     return exporter
 
@@ -123,28 +121,6 @@ class ExportResult(Record):
     format: str
     files: tuple[Path, ...]
     notes: tuple[str, ...] = ()
-
-
-def export(
-    placement: str | Path | Placement,
-    format: str,  # noqa: A002 - as the command line calls it
-    output: str | Path,
-    model: Any = None,
-    *,
-    shape: InputShapes = None,
-) -> ExportResult:
-    """Write a placement as a deployable artefact; what ``hsdag export`` does.
-
-    Some formats need the placed ``model``, a path or an ``ov.Model``; ``ort`` needs the path of an ONNX model. Raises
-    a ``hsdag.ir.errors.HsdagError`` for what the caller can put right.
-    """
-    loaded = placement if isinstance(placement, Placement) else Placement.load(placement)
-    spare, dynamic = loaded.model.input_shapes, loaded.data_shapes is not None
-    network = None if model is None else load_model(model, input_shapes(shape), spare=spare, dynamic=dynamic)
-    path = Path(model) if isinstance(model, str | Path) else None
-    notes: list[str] = []
-    files = export_placement(loaded, format, output, network, path=path, tell=notes.append)
-    return ExportResult(format=format, files=tuple(files), notes=tuple(notes))
 
 
 def unplaced_clone(placement: Placement, model: ov.Model) -> ov.Model:

@@ -17,18 +17,10 @@ from hsdag.ir.placement.placement import RT_INFO_PATH, Placement
 SCRIPT, PROGRAM = (Path(__file__).with_name(name) for name in ("program.py.in", "program.cpp"))
 """The programs, with the line DATA in whose place a placement's data stands."""
 
-SIDE_BY_SIDE = '''def compiled_model(path):
-    """The placed model; its devices run side by side."""
-    compiled = hsdag.compile_work_conserving(path, hsdag.Placement.model_validate(PLACEMENT))
-    print(f"subgraphs: {len(compiled.cut.subgraphs)}")
-    return compiled
-'''
-COPIED = '''def compiled_model(path):
-    """The copies of the model, used as one; each inference runs on the one that should end it first."""
-    core = ov.Core()
-    compiled = hsdag.Placement.model_validate(PLACEMENT).compile(core, core.read_model(path))
-    print(f"copies: {len(compiled.copies)}")
-    return compiled
+UNDER_HSDAG = '''@cache
+def compiled_model():
+    """The placed model, whose devices work side by side."""
+    return hsdag.compile_model(MODEL, hsdag.Placement.model_validate(PLACEMENT))
 '''
 """In a script, in place of what it does for HETERO between two lines COMPILING."""
 
@@ -45,29 +37,26 @@ def write_placed_ir(placement: Placement, source: ModelSource, out_path: Path) -
 
 
 def write_python(placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
-    """FILE.py, a script that needs openvino and numpy alone, or for the work-conserving executor hsdag, which is it.
+    """FILE.py, a script and module that needs openvino and numpy alone, or hsdag where its executor runs the placement.
 
-    With the model at hand also FILE.xml and FILE.bin, which the script reads: the placed model, or for the
-    work-conserving executor, which cuts it itself, the model as it is.
+    With the model at hand also FILE.xml and FILE.bin, which the script reads: for HETERO the placed model, else the
+    model as it is.
     """
-    is_cut_later = placement.executor == "work-conserving"
-    model = source.model and (unplaced_clone(placement, source.model) if is_cut_later else _placed(placement, source))
-    before, for_hetero, after = SCRIPT.read_text(encoding="utf-8").split("# COMPILING\n")
-    if is_cut_later:
-        imports, compiling = ("import hsdag", SIDE_BY_SIDE)
-        if placement.copies:
-            imports, compiling = ("import hsdag\nimport openvino as ov", COPIED)
-        text = before.replace("import openvino as ov", imports) + compiling + after
+    model = _placed(placement, source)
+    head, for_hetero, tail = SCRIPT.read_text(encoding="utf-8").split("# COMPILING\n")
+    if not _is_for_openvino(placement):
+        text = head.replace("import openvino as ov", "import hsdag") + UNDER_HSDAG + tail
         data = f"PLACEMENT = {pformat(placement.model_dump(exclude_none=True), width=100, sort_dicts=False)}\n"
     else:
-        text = before + for_hetero + after
+        text = head + for_hetero + tail
         devices = ((s.openvino_name, _added_library(s), dict(s.properties)) for s in _used_specs(placement))
         rows = (f"    {device!r},\n" for device in devices)
         map_ = (f"    {op!r}: {device!r},\n" for op, device in _deployed_map(placement, model).items())
         about = "# Name, plugin library of a device to be added, properties.\n"
         data = f"{about}DEVICES = [\n{''.join(rows)}]\nAFFINITY = {{\n{''.join(map_)}}}\n"
     name = _default_name(placement, model, out_path)
-    return _written(text.replace("# DATA\n", f"DEFAULT_MODEL = {name!r}\n{data}"), model, out_path)
+    data = f"MODEL = Path(__file__).with_name({name!r})\n{data}"
+    return _written(text.replace("# DATA\n", data), model, out_path)
 
 
 def write_cpp(placement: Placement, source: ModelSource, out_path: Path) -> list[Path]:
@@ -75,28 +64,36 @@ def write_cpp(placement: Placement, source: ModelSource, out_path: Path) -> list
 
     Raises OptionError for a placement that HETERO does not run.
     """
-    if placement.executor != "hetero" and len(placement.used_devices) > 1:
+    if not _is_for_openvino(placement):
         raise OptionError(
             f"only placements for HETERO can be exported to C++, and this one is for the {placement.executor} "
             "executor; use --format python"
         )
-    model = source.model and _placed(placement, source)
+    model = _placed(placement, source)
     specs = _used_specs(placement)
     ids = {spec.openvino_name: d for d, spec in enumerate(specs)}
     data = [
         f"const char* const kDefaultModel = {literal(_default_name(placement, model, out_path))};",
         f"const std::vector<Device> kDevices = {{{', '.join(_cpp_device(spec) for spec in specs)}}};",
-        "const Op kAffinity[] = {",
+        "const std::vector<Op> kAffinity = {",
         *(f"    {{{literal(op)}, {ids[device]}}}," for op, device in _deployed_map(placement, model).items()),
         "};",
     ]
     return _written(PROGRAM.read_text(encoding="utf-8").replace("// DATA\n", "\n".join(data) + "\n"), model, out_path)
 
 
-def _placed(placement: Placement, source: ModelSource) -> ov.Model:
-    """The model that a program compiles for HETERO. Raises PlacementError where the placement is for another one."""
-    assert source.model is not None
-    return placement.apply(source.model.clone())
+def _is_for_openvino(placement: Placement) -> bool:
+    """Whether OpenVINO runs the placement without hsdag: under HETERO, or on the one device that has all ops."""
+    return not placement.copies and (placement.executor == "hetero" or len(placement.used_devices) == 1)
+
+
+def _placed(placement: Placement, source: ModelSource) -> ov.Model | None:
+    """The model that a program reads, where it is at hand. Raises PlacementError where the placement is for another."""
+    if source.model is None:
+        return None
+    if _is_for_openvino(placement) and len(placement.used_devices) > 1:
+        return placement.apply(source.model.clone())
+    return unplaced_clone(placement, source.model)
 
 
 def _default_name(placement: Placement, model: ov.Model | None, out_path: Path) -> str:
@@ -122,7 +119,12 @@ def _added_library(spec: DeviceSpec) -> str | None:
 
 
 def _deployed_map(placement: Placement, placed: ov.Model | None) -> dict[str, str]:
-    """OpenVINO's device name per op: of the placed model where it is at hand, else of the affinity map."""
+    """OpenVINO's device name per op, none where all are on one device.
+
+    Ops are those of the placed model where it is at hand, else of the affinity map.
+    """
+    if len(placement.used_devices) == 1:
+        return {}
     if placed is not None:
         return {name: node.get_rt_info()["affinity"].astype(str) for name, node in ordered_ops(placed)}
     names = openvino_names(placement)

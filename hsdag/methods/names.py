@@ -1,10 +1,14 @@
-"""The names of methods, rewards and hints: each class in a family's folder is the method that its ``name`` says."""
+"""The names of methods, rewards and hints: each class in a family's folder is the method that its ``name`` says.
+
+So is each entry point of the group ``hsdag.placers`` of an installed package, whose name is the method's.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
 from functools import cache
+from importlib.metadata import entry_points
 from pathlib import Path
 
 REWARDS = ("measured", "simulated", "hybrid")
@@ -20,6 +24,9 @@ HINTS = {
 }
 """OpenVINO's performance hints by the names that benchmark_app has for them."""
 
+PLUG_INS = "hsdag.placers"
+"""The group of entry points that are methods of other packages."""
+
 _NAME = re.compile(r'^class \w+Placer\b(?:.*\n)+?    name = "([a-z-]+)"$', re.MULTILINE)
 
 
@@ -27,7 +34,8 @@ _NAME = re.compile(r'^class \w+Placer\b(?:.*\n)+?    name = "([a-z-]+)"$', re.MU
 def method_modules() -> Mapping[str, str]:
     """The module of every method by name; files are read, not imported, since solvers and torch load slowly."""
     folder = Path(__file__).parent
-    modules = {
+    modules = {each.name: each.module for each in entry_points(group=PLUG_INS)}
+    modules |= {
         name: ".".join((__package__, *file.relative_to(folder).with_suffix("").parts))
         for file in folder.glob("*/**/*.py")
         for name in re.findall(_NAME, file.read_text(encoding="utf-8"))

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from hsdag.ir.errors import OptionError
+from hsdag.ir.errors import OptionError, choices_for
 from hsdag.methods.base import O, Placer, Preset
 from hsdag.methods.names import method_modules, method_names
 
@@ -23,11 +23,18 @@ INITIAL = "initial"
 
 
 def find_method(name: str) -> type[Placer[Any]]:
-    """A method by name. Raises OptionError that lists the choices."""
+    """A method by name. Raises OptionError that lists the choices, or says what is wrong with a plug-in."""
     if name not in method_modules():
-        raise OptionError(f"unknown method {name!r}; choose one of {', '.join(method_names())}")
-    classes = vars(importlib.import_module(method_modules()[name])).values()
-    return next(each for each in classes if isinstance(each, type) and vars(each).get("name") == name)
+        raise OptionError(f"unknown method {name!r}{choices_for(name, method_names())}")
+    module = method_modules()[name]
+    try:
+        classes = vars(importlib.import_module(module)).values()
+    except ImportError as error:
+        raise OptionError(f"method {name!r} does not load: {error}") from error
+    found = [each for each in classes if isinstance(each, type) and vars(each).get("name") == name]
+    if not found or not issubclass(found[0], Placer):
+        raise OptionError(f"plug-in {module} has no class, derived from Placer, whose name is {name!r}")
+    return found[0]
 
 
 def make_placer(
@@ -45,7 +52,7 @@ def find_preset(method: str, preset: str, *, is_cheap: bool = False) -> Preset[A
     """A preset of a method. Raises OptionError that lists the choices."""
     presets = find_method(method).presets(is_cheap=is_cheap)
     if preset not in presets:
-        raise OptionError(f"method {method!r} has no preset {preset!r}; choose one of {', '.join(presets)}")
+        raise OptionError(f"method {method!r} has no preset {preset!r}{choices_for(preset, presets)}")
     return presets[preset]
 
 
@@ -84,8 +91,8 @@ def changed_options(method: str, options: O, changes: Mapping[str, str]) -> O:
     values: dict[str, Any] = {}
     for name, text in changes.items():
         if name not in names:
-            choices = f"choose one of {', '.join(names)}" if names else "it has none"
-            raise OptionError(f"method {method!r} has no hyper-parameter {name!r}; {choices}")
+            choices = choices_for(name, names) if names else "; it has none"
+            raise OptionError(f"method {method!r} has no hyper-parameter {name!r}{choices}")
         values[name] = _parsed(name, text, hints[name])
     return replace(options, **values)  # type: ignore[type-var]
 

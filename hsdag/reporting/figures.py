@@ -24,7 +24,7 @@ from hsdag.drawing import (
     shortened,
     type_colours,
 )
-from hsdag.placing.result import Member, Row
+from hsdag.placing.result import Row
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.timeline import Timeline
 from hsdag.scoring.recording import Event
@@ -50,7 +50,7 @@ def hatch_of(index: int) -> str:
     return HATCHES[index % len(HATCHES)] if index >= 0 else " "
 
 
-HEIGHT_PX, TURN_PX, COMPARED_PX, EDGE_PX = 300, 24, 30, 70
+HEIGHT_PX, COMPARED_PX, EDGE_PX = 300, 30, 70
 TIMELINE_PX, TIMELINE_EDGE_PX, MAX_TIMELINE_PX = 46, 86, 420
 
 MOST_SHOWN = 3.0
@@ -128,23 +128,12 @@ def comparison_figure(compared: Sequence[Row], versus: str | None) -> UIElement:
     return made
 
 
-def progress_figures(events: Sequence[Event], turns: Sequence[Member], objective: Objective) -> list[UIElement]:
-    """Measured values over seconds of the search, and below them the turns of methods on simulated values."""
-    from bokeh.models import Range1d
-
-    if not events and not turns:
-        return []
-    end_s = max([*(event.elapsed_s for event in events), *(turn.ended_s for turn in turns)]) or 1.0
-    shared = Range1d(-0.01 * end_s, 1.02 * end_s)
-    made = _measured(events, objective, shared) if events else []
-    return [*made, *(_turns(turns, objective, shared) if turns else [])]
-
-
-def _measured(events: Sequence[Event], objective: Objective, x_range: Any) -> list[UIElement]:
+def progress_figures(events: Sequence[Event], objective: Objective) -> list[UIElement]:
+    """Measured values over seconds of the search, of which there is at least one."""
     from bokeh.models import HoverTool
 
     what, seconds = f"{objective.name}, {objective.shown_unit}", "seconds of the search"
-    made = new_figure("progress", HEIGHT_PX, x_range=x_range, x_axis_label=seconds, y_axis_label=what)
+    made = new_figure("progress", HEIGHT_PX, x_axis_label=seconds, y_axis_label=what)
     done = [event for event in events if event.score.failure is None]
     top, entries = 1.0, list[tuple[str, str, str]]()
     if done:
@@ -177,92 +166,32 @@ def _measured(events: Sequence[Event], objective: Objective, x_range: Any) -> li
     return [legend_of(entries), made]
 
 
-def _turns(turns: Sequence[Member], objective: Objective, x_range: Any) -> list[UIElement]:
-    """A row for each method; a turn that found a better plan is filled, another one is hatched and pale."""
-    from bokeh.models import ColumnDataSource, HoverTool
-
-    methods = list(dict.fromkeys(turn.method for turn in turns))
-    made = new_figure(
-        "methods",
-        EDGE_PX + TURN_PX * len(methods),
-        wheel=("width",),
-        x_range=x_range,
-        y_range=(len(methods) - 0.5, -0.5),
-        x_axis_label="seconds of the search",
-        title="Turns of the methods, on simulated values",
-    )
-    made.ygrid.visible = False
-    made.yaxis.ticker = list(range(len(methods)))
-    made.yaxis.major_label_overrides = dict(enumerate(methods))
-    shown = [("method", "@method"), ("seconds", "@span"), ("best, simulated", "@values"), ("ending", "@failure")]
-    for gained in (True, False):
-        own = [turn for turn in turns if turn.has_gained == gained]
-        if not own:
-            continue
-        source = ColumnDataSource(
-            {
-                "left": [turn.began_s for turn in own],
-                "right": [turn.ended_s for turn in own],
-                "y": [methods.index(turn.method) for turn in own],
-                "method": [turn.method for turn in own],
-                "span": [f"{turn.began_s:.1f} to {turn.ended_s:.1f}" for turn in own],
-                "values": [f"{_shown(turn.before, objective)} → {_shown(turn.after, objective)}" for turn in own],
-                "failure": [turn.failure or "none" for turn in own],
-            }
-        )
-        look = {"fill_alpha": 0.9 if gained else 0.25, "hatch_pattern": " " if gained else hatch_of(1)}
-        bars = made.hbar(
-            "y",
-            left="left",
-            right="right",
-            height=0.7,
-            source=source,
-            fill_color=colour_of(2),
-            line_color=colour_of(2),
-            hatch_alpha=0.3,
-            **look,
-        )
-        made.add_tools(HoverTool(renderers=[bars], tooltips=shown))
-    return [legend_of([("■", colour_of(2), "found a better plan"), ("▨", colour_of(2), "found none")]), made]
-
-
-def _shown(value: float | None, objective: Objective) -> str:
-    return "nothing" if value is None else objective.text(value)
-
-
-def timeline_figures(timelines: Sequence[Timeline]) -> list[UIElement]:
-    """A figure for each timeline, over one time axis; zooming into one zooms into all."""
-    from bokeh.models import Range1d
-
-    if not timelines:
-        return []
-    end_ms = 1e3 * max(timeline.end_s for timeline in timelines) or 1.0
-    shared = Range1d(-0.01 * end_ms, 1.02 * end_ms)
-    colours = type_colours(timelines[-1])
-    shown = {op_type for timeline in timelines for op_type in type_colours(timeline)}
+def timeline_figures(timeline: Timeline) -> list[UIElement]:
+    """What is coloured how, and a row for each device and link."""
+    colours = type_colours(timeline)
     own = {op_type: colour for op_type, colour in colours.items() if colour != OTHER_COLOUR}
     entries = [("■", colour, op_type) for op_type, colour in own.items()]
-    entries += [("■", OTHER_COLOUR, "other types")] if shown - own.keys() else []
-    entries += [("■", LINK_COLOUR, "transfer")] if any(timeline.used_links for timeline in timelines) else []
-    return [legend_of(entries), *(_timeline(timeline, shared, colours) for timeline in timelines)]
+    entries += [("■", OTHER_COLOUR, "other types")] if len(own) < len(colours) else []
+    entries += [("■", LINK_COLOUR, "transfer")] if timeline.used_links else []
+    return [legend_of(entries), _timeline(timeline, colours)]
 
 
-def _timeline(timeline: Timeline, x_range: Any, colours: Mapping[str, str]) -> Any:
+def _timeline(timeline: Timeline, colours: Mapping[str, str]) -> Any:
     from bokeh.models import HoverTool
 
-    kind, height = "simulated" if timeline.simulated else "measured", height_of(timeline)
+    height = height_of(timeline)
     made = new_figure(
-        f"timeline {kind}",
+        "timeline",
         min(round(TIMELINE_EDGE_PX + TIMELINE_PX * height), MAX_TIMELINE_PX),
         wheel=("width",),
-        title=f"{kind.capitalize()}: {1e3 * timeline.end_s:.4g} ms",
-        x_range=x_range,
+        title=f"Measured: {1e3 * timeline.end_s:.4g} ms",
+        x_range=(-0.01e3 * timeline.end_s, 1.02e3 * timeline.end_s or 1.0),
         y_range=(height - 0.5, -0.5),
         x_axis_label="ms",
     )
     made.ygrid.visible = False
     types = [timeline.op_types[op] for op in timeline.ops.op.tolist()]
-    shades = [colours.get(each, OTHER_COLOUR) for each in types]
+    shades = [colours[each] for each in types]
     names = [timeline.op_names[op] for op in timeline.ops.op.tolist()]
     source = _bars(op_bars(timeline), name=names, type=types, colour=shades)
     line = {"line_color": "white", "line_width": 0.5} if 0 < len(types) <= MAX_OUTLINED else {"line_color": None}

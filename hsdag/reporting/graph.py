@@ -1,5 +1,5 @@
 """The placed graph of a report: ops in layers, coloured by device, group or cost, with a search that goes to what it
-finds; and the profile as a table to sort and to filter, of which a selected row is shown in the graph, too.
+finds.
 
 Legend: N ops, E edges between different pairs of ops, P points of routes, D devices.
 """
@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,9 +19,10 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.kernels import longest_before
+from hsdag.ir.placement.placement import Placement
 from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.figures import BARE, colour_of, hatch_of, new_figure
-from hsdag.reporting.timelines import submodels_of
+from hsdag.runtime.executor.merging import plan_cut
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, CustomJS, UIElement
@@ -31,9 +31,7 @@ HERE = Path(__file__).parent
 OP_SIZE, KNOWN_SIZE = (0.84, 0.7), (0.36, 0.22)
 """Width and height of an op, and of one that depends on no data, in layers."""
 
-HEIGHT_PX, TABLE_PX, LEAST_TABLE_PX = 560, 420, 760
-SEARCHED = ["name", "type", "device"]
-SHOWN = [*SEARCHED, "shape", "output_bytes", "weight_bytes"]
+HEIGHT_PX = 560
 LOOK = {
     "fill_color": "by_device",
     "line_color": None,
@@ -50,6 +48,9 @@ LEAST_REACH = 8.0
 """Layers, or rows, on both sides of the middle that are shown at least."""
 
 BAR_TITLE = "ms on its device; grey: no time of its own, or less than a thousandth of the longest"
+
+LARGE = 400
+"""Ops that run on data beyond which a drawing is not taken in at a glance."""
 
 LAYERS_SHOWN = 24
 """Layers on both sides of an op that was searched for, at most."""
@@ -204,8 +205,27 @@ class PlacedGraph:
         return self.devices[device] if device >= 0 else "not placed"
 
 
+def submodels_of(run: RunFolder, placement: Placement) -> tuple[IntArray, str]:
+    """[N] what runs each op, numbered from 0, -1 for what is in none or in all; and what that is called.
+
+    That is a part or a submodel where a placement is split, else a placement unit.
+    """
+    plan = run.plan_of(placement)
+    if plan is None or len(placement.used_devices) < 2 or run.executor == "cuda":
+        return run.problem.units.partition.labels, "placement unit"
+    device = run.problem.expand(plan.placement)
+    if run.executor == "hetero":
+        from hsdag.ir.hetero.submodels import SubmodelCollector
+
+        return SubmodelCollector(run.graph).submodel_of(device), "submodel"
+    cut = plan_cut(run.graph, device, run.problem.num_devices, by_load=run.problem.objective.is_steady)
+    part = np.full(run.graph.num_ops, -1, dtype=np.int64)
+    part[cut.instances.op] = cut.parts.labels
+    return part, "part"
+
+
 def op_source(placed: PlacedGraph) -> ColumnDataSource:
-    """The ops, those that take longest first, as the table of the profile has them, too."""
+    """The ops, those that take longest first."""
     from bokeh.models import ColumnDataSource
 
     graph, drawing = placed.graph, placed.drawing
@@ -242,15 +262,19 @@ def _read_bytes(graph: ComputationGraph, is_known: BoolArray) -> IntArray:
 
 
 def graph_figure(placed: PlacedGraph, source: ColumnDataSource) -> list[UIElement]:
-    """The controls above the graph, and the graph itself."""
+    """The controls above the graph, and the graph itself, a large one at its beginning."""
     from bokeh.layouts import row
     from bokeh.models import Range1d, Select
 
+    drawing = placed.drawing
+    is_first = (
+        drawing.x <= 2 * LAYERS_SHOWN if int((~drawing.is_known).sum()) > LARGE else np.ones_like(drawing.is_known)
+    )
     made = new_figure(
         "graph",
         HEIGHT_PX,
-        x_range=Range1d(*_extent(placed.drawing.x)),
-        y_range=Range1d(*_extent(placed.drawing.y)[::-1]),
+        x_range=Range1d(*_extent(drawing.x[is_first])),
+        y_range=Range1d(*_extent(drawing.y[is_first])[::-1]),
         x_axis_location=None,
         y_axis_location=None,
     )
@@ -357,49 +381,3 @@ def _add_keys(made: Any, placed: PlacedGraph, ops: list[Any]) -> tuple[Any, Any]
     bar = ColorBar(color_mapper=mapper, title=BAR_TITLE, **look)
     made.add_layout(bar, "above")
     return legend, bar
-
-
-def profile_table(placed: PlacedGraph, graph: ColumnDataSource) -> list[UIElement]:
-    """A field to filter with, and the table of ops in the order of ``graph``, the source of the drawn ones.
-
-    It has a source of its own, because a table takes the keyboard from a search field whenever its selection changes.
-    """
-    from bokeh import models
-
-    order = np.argsort(-placed.cost_s, kind="stable")
-    times_ms = {f"ms_{d}": 1e3 * placed.time_s[order, d] for d in range(len(placed.devices))}
-    source = models.ColumnDataSource({name: graph.data[name] for name in SHOWN} | times_ms)
-    source.selected.js_on_change(
-        "indices", models.CustomJS(args={"graph": graph}, code="graph.selected.indices = cb_obj.indices")
-    )
-    rows = models.IndexFilter(indices=list(range(placed.graph.num_ops)))
-    times = models.NumberFormatter(format="0,0.0000", text_align="right", nan_format="-")
-    sizes = models.NumberFormatter(format="0,0", text_align="right")
-    columns = [
-        models.TableColumn(field="name", title="op", width=260, formatter=models.StringFormatter()),
-        models.TableColumn(field="type", title="type", width=110),
-        models.TableColumn(field="device", title="device", width=80),
-        *(
-            models.TableColumn(field=f"ms_{d}", title=f"{escape(name)}, ms", width=90, formatter=times)
-            for d, name in enumerate(placed.devices)
-        ),
-        models.TableColumn(field="shape", title="shape", width=130),
-        models.TableColumn(field="output_bytes", title="output, bytes", width=100, formatter=sizes),
-        models.TableColumn(field="weight_bytes", title="weights, bytes", width=100, formatter=sizes),
-    ]
-    table = models.DataTable(
-        source=source,
-        view=models.CDSView(filter=rows),
-        columns=columns,
-        height=TABLE_PX,
-        sizing_mode="stretch_width",
-        min_width=LEAST_TABLE_PX,
-        index_position=None,
-        reorderable=False,  # would need jquery-ui
-        name="profile",
-    )
-    field = models.TextInput(
-        title="Filter by name, type or device", placeholder="such as MatMul", width=260, name="filter"
-    )
-    field.js_on_change("value_input", _script("filter.js", source=source, filter=rows, names=SEARCHED))
-    return [field, table]

@@ -5,22 +5,25 @@ Its sections come in the order in which questions come up; those that have nothi
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+
 from hsdag.drawing import html_table, is_installed
 from hsdag.explaining.explaining import explain_run
 from hsdag.explaining.explanation import Explanation
-from hsdag.ir.errors import HsdagError, OptionError
-from hsdag.placing.result import Member, PlaceResult, Tally, members_table
+from hsdag.ir.errors import FileFormatError, HsdagError, OptionError
+from hsdag.placing.result import Member, PlaceResult, Tally, TimelineRecord, members_table
 from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.figures import comparison_figure, interval_of, progress_figures, timeline_figures
-from hsdag.reporting.graph import PlacedGraph, graph_figure, op_source, profile_table
+from hsdag.reporting.graph import LARGE, PlacedGraph, graph_figure, op_source
 from hsdag.reporting.report import advice_of, environment_of, sentence_of
-from hsdag.reporting.timelines import timelines_of
 from hsdag.runtime.objectives import Objective
 from hsdag.version import __version__
 
@@ -29,8 +32,11 @@ if TYPE_CHECKING:
     from bokeh.models import UIElement
 
 HERE = Path(__file__).parent
-MOST_ROWS = 8
-"""Of gains and boundaries, the largest first."""
+FEWEST, MOST = 4, 80
+"""Layers that make a list worth having, and that can be looked through."""
+
+MOST_ROWS, MOST_OPS = 8, 40
+"""Of gains, the largest first; of the profile, the longest first."""
 
 GRAPH_LEAD = (
     "Data flow from left to right; small marks are weights and what else is known before any data. Thick lines go from "
@@ -39,8 +45,8 @@ GRAPH_LEAD = (
     "repeat: point at an op for its number."
 )
 PROFILE_LEAD = (
-    "Measured milliseconds of each op on every device. Ops that a device computes as one share one figure, which "
-    "stands at the heaviest of them. Click on a heading to sort, on a row to see the op in the graph."
+    "Measured milliseconds on every device of the ops that take longest. Ops that a device computes as one share one "
+    "figure, which stands at the heaviest of them."
 )
 COMPARISON_LEAD = (
     "Measured in common rounds, in an order drawn anew for each; ◆ is the answer. Above 1, a candidate is faster than "
@@ -176,20 +182,16 @@ def sections_of(run: RunFolder) -> list[Section]:
     found = [] if result is None else [_comparison(result)]
     explanation = _explained(run)
     found += [] if explanation is None else [_explanation(explanation)]
-    found.append(Section("graph", "Graph", GRAPH_LEAD, figures=graph_figure(placed, source)))
-    if timelines := timelines_of(run):
-        lead = "One inference, on one time axis: a row for each device, and below for each link. Colours are op types."
-        if scenarios := run.record.data_shapes:
-            lead += f" The measured one is of the first of {len(scenarios)} scenarios, {scenarios[0]}."
-        found.append(Section("timelines", "Timelines", lead, figures=timeline_figures(timelines)))
-    if figures := progress_figures(run.events, members, objective):
-        lead = "Every placement that was measured, when it was, and the best so far"
-        lead += ", and what each method of the portfolio did meanwhile." if members else "."
-        found.append(Section("search", "Search", lead, figures=figures))
+    found.append(Section("graph", "Graph", GRAPH_LEAD, layers_html(placed), graph_figure(placed, source)))
+    if result is not None and result.timeline is not None:
+        found.append(_timeline(run, result.timeline))
+    if run.events:
+        lead = "Every placement that was measured, when it was, and the best so far."
+        found.append(Section("search", "Search", lead, figures=progress_figures(run.events, objective)))
     if run.events or result is not None:
         found.append(_tried(run, objective, members))
     if run.profile is not None:
-        found.append(Section("profile", "Profile", PROFILE_LEAD, figures=profile_table(placed, source)))
+        found.append(Section("profile", "Profile", PROFILE_LEAD, _profile(placed)))
     pairs = environment_of(run).items()
     rows = "".join(f"<tr><th scope='row'>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in pairs)
     html = f'<div class="scroll"><table><tbody>{rows}</tbody></table></div>'
@@ -204,6 +206,67 @@ def _explained(run: RunFolder) -> Explanation | None:
         return explain_run(run)
     except HsdagError:
         return None
+
+
+def _timeline(run: RunFolder, record: TimelineRecord) -> Section:
+    """Raises FileFormatError where the timeline is damaged."""
+    lead = "One inference: a row for each device, and below for each link. Colours are op types."
+    if scenarios := run.record.data_shapes:
+        lead += f" It is of the first of {len(scenarios)} scenarios, {scenarios[0]}."
+    try:
+        return Section("timelines", "Timeline", lead, figures=timeline_figures(record.timeline()))
+    except ValueError as error:
+        raise FileFormatError(f"{run.path}: the timeline of the result is damaged: {error}") from error
+
+
+def layers_by_name(names: Sequence[str]) -> list[str]:
+    """[N] the layer of each op: the longest beginning of its name, up to a ``/`` or ``.``, that leaves few layers.
+
+    Where names tell nothing, a layer is a run of the ops in their order.
+    """
+    paths = [[part for part in re.split(r"[/.]", name)[:-1] if part] for name in names]
+    for depth in range(max(map(len, paths), default=0), 0, -1):
+        layers = ["/".join(path[:depth]) for path in paths]
+        if FEWEST <= len(set(layers)) <= MOST:
+            return [layer or "ops of no layer" for layer in layers]
+    size = -(-len(names) // MOST)
+    return [f"ops {k // size * size + 1} to {min(k // size * size + size, len(names))}" for k in range(len(names))]
+
+
+def layers_html(placed: PlacedGraph) -> str:
+    """A line for each layer, which opens to its ops and goes to them in the graph; empty where the graph is small."""
+    graph, drawing = placed.graph, placed.drawing
+    ops = [v for v in graph.topological_order.tolist() if not drawing.is_known[v]]
+    if len(ops) <= LARGE:
+        return ""
+    members: dict[str, list[int]] = {}
+    for v, layer in zip(ops, layers_by_name([graph.op_names[v] for v in ops]), strict=True):
+        members.setdefault(layer, []).append(v)
+    lines = []
+    for layer, own in members.items():
+        device = [placed.name_of(int(placed.device[v])) for v in own]
+        cost_ms = [f"{1e3 * placed.cost_s[v]:.4g}" for v in own]
+        where = ", ".join(f"{count} on {name}" for name, count in Counter(device).most_common())
+        rows = [[graph.op_names[v], graph.op_types[v], *more] for v, *more in zip(own, device, cost_ms, strict=True)]
+        x, y = drawing.x[own], drawing.y[own]
+        view = f"[{x.min():g}, {x.max():g}, {y.min():g}, {y.max():g}]"
+        lines.append(
+            f"<details><summary><b>{escape(layer)}</b> {len(own)} ops: {escape(where)}; "
+            f"{1e3 * float(np.sum(placed.cost_s[own])):.4g} ms</summary>"
+            f'<button type="button" class="theme" data-view="{view}">Show in the graph</button>'
+            f"{html_table(['op', 'type', 'device', 'ms'], rows)}</details>"
+        )
+    return f'<div class="layers">{"".join(lines)}</div>'
+
+
+def _profile(placed: PlacedGraph) -> str:
+    """A table of the ops that take longest."""
+    graph, rows = placed.graph, []
+    for v in np.argsort(-placed.cost_s, kind="stable")[:MOST_OPS].tolist():
+        times = [f"{1e3 * seconds:.4g}" if np.isfinite(seconds) else "-" for seconds in placed.time_s[v].tolist()]
+        shape = "×".join(map(str, graph.shape_of(v))) or "scalar"
+        rows.append([graph.op_names[v], graph.op_types[v], placed.name_of(int(placed.device[v])), *times, shape])
+    return html_table(["op", "type", "device", *(f"{name}, ms" for name in placed.devices), "shape"], rows)
 
 
 def _comparison(result: PlaceResult) -> Section:

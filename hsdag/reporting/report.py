@@ -16,42 +16,26 @@ UNFINISHED = "The search has not come to its end: this is what it kept."
 
 
 class ReportResult(Record):
-    """The files of a report, the page in front, the sentence that it begins with, and ``notes`` on other files."""
+    """The files of a report, and the sentence that it begins with."""
 
     files: tuple[Path, ...]
     sentence: str
-    notes: tuple[str, ...] = ()
 
 
-def report(
-    run: str | Path | PlaceResult, output: str | Path | None = None, *, explorer: str | Path | None = None
-) -> ReportResult:
-    """Write a search as one HTML file; what ``hsdag report`` does.
+def report(run: str | Path | PlaceResult, output: str | Path | None = None) -> ReportResult:
+    """Write a search as one HTML file, by default beside the run and of its name; what ``hsdag report`` does.
 
     ``run`` is a result of ``place``, a run folder, also of a search that has not ended, or the placement file that it
-    lies beside. The page
-    needs the extra ``report``. To the folder ``explorer`` go files for Model Explorer. Without both, the page is named
-    after the run.
-    Raises SearchError and FileFormatError where there is no such run, OptionError where an extra is missing,
-    OutputError where a file cannot be written.
+    lies beside. The page needs the extra ``report``. Raises SearchError and FileFormatError where there is no such run,
+    OptionError where the extra is missing, OutputError where the file cannot be written.
     """
-    from hsdag.reporting.explorer import how_to_open, write_explorer
-    from hsdag.reporting.graph import PlacedGraph
     from hsdag.reporting.page import check_report, report_html
 
-    kept, files, notes = RunFolder.load(run), list[Path](), list[str]()
-    if output is None and explorer is None:
-        output = kept.path.with_suffix(".html")
-    if output is not None:
-        check_report()
-        files.append(Path(output))
-        write_atomically(Path(output), report_html(kept).encode())
-    if explorer is not None:
-        links = None if kept.profile is None else kept.profile.links
-        written = write_explorer(PlacedGraph.of(kept), links, Path(explorer))
-        files += written
-        notes.append(how_to_open(written))
-    return ReportResult(files=tuple(files), sentence=sentence_of(kept), notes=tuple(notes))
+    kept = RunFolder.load(run)
+    path = kept.path.with_suffix(".html") if output is None else Path(output)
+    check_report()
+    write_atomically(path, report_html(kept).encode())
+    return ReportResult(files=(path,), sentence=sentence_of(kept))
 
 
 def sentence_of(run: RunFolder) -> str:

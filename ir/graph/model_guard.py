@@ -8,20 +8,18 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import resource
-import signal
 import sys
 import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeAlias
 
 from hsdag.ir.errors import HsdagError, ModelError
+from hsdag.ir.host import connection_to_parent, deadline, limit_memory
 from hsdag.ir.processes import CandidateFailed, Request, WorkerClient, WorkerDefect, serve
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
@@ -64,19 +62,14 @@ class Reader:
         """Read one. Raises ModelError, and for shapes what ``load_model`` raises."""
         from hsdag.ir.graph.reader import load_model  # which imports this module
 
-        limit = LEAST_BYTES + BYTES_PER_BYTE * request.beside_bytes
-        _, most = resource.getrlimit(resource.RLIMIT_DATA)
-        limit = limit if most == resource.RLIM_INFINITY else min(limit, most)
-        resource.setrlimit(resource.RLIMIT_DATA, (limit, most))
+        limit = limit_memory(LEAST_BYTES + BYTES_PER_BYTE * request.beside_bytes)
         os.environ.update(request.environment)
-        signal.alarm(math.ceil(request.limit_s) + GRACE_S)
         try:
-            load_model(request.path, request.shapes, spare=request.spare, dynamic=True, guarded=False)
+            with deadline(math.ceil(request.limit_s) + GRACE_S):
+                load_model(request.path, request.shapes, spare=request.spare, dynamic=True, guarded=False)
         except MemoryError as error:
             takes = f"it takes more than {limit / 1e6:.0f} MB of memory"
             raise ModelError(f"{request.path} is not a model that OpenVINO can read: {takes}") from error
-        finally:
-            signal.alarm(0)
 
 
 class ModelGuard:
@@ -155,4 +148,4 @@ GUARD = ModelGuard()
 
 
 if __name__ == "__main__":
-    serve(lambda *_: Reader(), Connection(os.dup(0)), IDLE_S)
+    serve(lambda *_: Reader(), connection_to_parent(), IDLE_S)

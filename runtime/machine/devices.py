@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,8 +13,9 @@ import openvino as ov
 
 from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec, loads_plugins, parse_devices
 from hsdag.ir.errors import DeviceError, ExecutionError, HsdagError, OptionError, last_line
+from hsdag.ir.host import SYS, own_cpus
 
-CPU_LISTS = Path("/sys/devices")
+CPU_LISTS = SYS / "devices"
 """Where Linux lists the processors of either kind of core of a hybrid CPU."""
 
 
@@ -128,7 +128,7 @@ def list_cuda() -> tuple[CudaInfo, ...]:
 
 def cpu_topology(lists: Path = CPU_LISTS) -> CpuTopology:
     """Logical processors by kind of core; Linux lists both kinds on hybrid Intel processors."""
-    usable = os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+    usable = own_cpus()
     efficiency = _cpu_list(lists / "cpu_atom" / "cpus") & usable
     performance = usable - efficiency
     if not performance or not _cpu_list(lists / "cpu_core" / "cpus"):

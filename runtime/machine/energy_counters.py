@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hsdag.ir.errors import DeviceError
+from hsdag.ir.host import SYS
 
 ROOT = "HSDAG_SYSFS"
 """The environment variable that names another root than /sys."""
@@ -34,7 +35,7 @@ class EnergyCounters:
     @staticmethod
     def find(root: Path | None = None) -> EnergyCounters:
         """The counters of this machine. Raises DeviceError where there are none, or they cannot be read."""
-        top = root or Path(os.environ.get(ROOT, "/sys"))
+        top = root or Path(os.environ.get(ROOT, SYS))
         found = _powercap(top)
         found |= _hwmon(top, is_beside=bool(found))
         if not found:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -11,8 +10,10 @@ from pathlib import Path
 import numpy as np
 import psutil
 
-CONTROL_GROUPS = Path("/sys/fs/cgroup")
-OWN_GROUPS = Path("/proc/self/cgroup")
+from hsdag.ir.host import PROC, SYS, own_cpus
+
+CONTROL_GROUPS = SYS / "fs" / "cgroup"
+OWN_GROUPS = PROC / "self" / "cgroup"
 
 
 def own_groups_of(controller: str, own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GROUPS) -> list[Path]:
@@ -39,9 +40,8 @@ def usable_cpus(own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GROUPS) -> 
     The smaller of its affinity and of the quotas (``cpu.max`` of version 2, ``cpu.cfs_quota_us`` of version 1; Linux,
     Documentation/scheduler/sched-bwc) of its control group and the groups around it, rounded down.
     """
-    affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     found = [_quota(group) for group in own_groups_of("cpu", own_groups, mount)]
-    return max(1, int(min([affinity, *(quota for quota in found if quota is not None)])))
+    return max(1, int(min([len(own_cpus()), *(quota for quota in found if quota is not None)])))
 
 
 def in_parts(run: Callable[[slice], None], count: int, num_parts: int) -> None:

@@ -62,9 +62,9 @@ def ran(program: str, package: Path, given: str = "") -> str:
     return done.stdout
 
 
-def test_the_document_shows_all_five() -> None:
+def test_the_document_shows_all_four() -> None:
     folders = [str(Path(path).parent) for path in EXAMPLES]
-    assert folders == ["hsdag/cli", "hsdag/exports", "runtime/objectives", "hsdag/methods/learned", "runtime"]
+    assert folders == ["hsdag/cli", "hsdag/exports", "runtime/objectives", "hsdag/methods/learned"]
 
 
 @pytest.mark.slow
@@ -79,10 +79,7 @@ def test_an_extension_is_one_new_file(path: str, tmp_path: Path) -> None:
     )
     for name, document in zip(names, documents, strict=False):
         (tmp_path / name).write_text(document)
-    language, _, use = example["use"].partition("\n")
-    if language == "python":
-        assert ran(use, package) == "42 True\n"
-        return
+    _, _, use = example["use"].partition("\n")
     given = "\n".join(line[2:] for line in use.splitlines() if line.startswith("$ "))
     printed, claimed = (re.sub(r"in [\d.]+ s;", "", text) for text in (ran(COMMANDS, package, given), use))
     assert [line.rstrip() for line in printed.splitlines()] == [line.rstrip() for line in claimed.splitlines()]

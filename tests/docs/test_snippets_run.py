@@ -106,6 +106,7 @@ def stock(tmp_path_factory: pytest.TempPathFactory, short_comparisons: None) -> 
     shutil.copy(folder / "model.placement.json", folder / "placement.json")
     (folder / "artifacts").mkdir()
     np.save(folder / "image.npy", np.zeros((1, 3, 32, 32), np.float32))
+    np.savez(folder / "inputs.npz", images=np.zeros((1, 3, 32, 32), np.float32))
     return folder
 
 

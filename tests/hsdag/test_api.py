@@ -50,6 +50,23 @@ def test_simulate_takes_a_file_or_a_problem_and_a_map_or_a_file(tmp_path: Path) 
     assert values == [answer.value_s] * 6
 
 
+def test_methods_are_compared_and_progress_is_told_in_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hsdag.search.driver.TELL_EVERY_S", 0.0)
+    lines: list[str] = []
+    found = hsdag.compare(
+        FORK, ["heft", "ea"], seeds=2, max_evaluations=20, output=tmp_path / "c.json", progress=lines.append
+    )
+    assert isinstance(found, hsdag.Comparison)
+    assert {(run.method, run.seed) for run in found.runs} == {
+        (name, seed) for name in ("heft", "ea") for seed in (0, 1)
+    }
+    assert hsdag.compare(FORK, ["heft", "ea"], seeds=2, max_evaluations=20, resume=tmp_path / "c.json") == found
+    assert any(line.startswith("heft, seed 0") for line in lines)
+    lines.clear()
+    assert hsdag.solve(FORK, "heft", budget=1, progress=lines.append).value_s == pytest.approx(3.0)
+    assert any("placements, best 3000 ms" in line for line in lines)
+
+
 def test_settings_reach_the_method_and_wrong_ones_are_refused() -> None:
     with pytest.raises(hsdag.HsdagError, match="no_such_option"):
         hsdag.solve(FORK, "sa", settings={"no_such_option": 1})
@@ -114,6 +131,13 @@ def test_results_are_taken_where_files_are(tiny_bert: Path, tmp_path: Path) -> N
     assert str(found).splitlines()[0].startswith("Run the model on CPU")
     assert len(repr(found)) < 400
     assert hsdag.explain(found).model == "tiny_bert"
+    for source in (found, tmp_path / "run"):
+        (written,) = hsdag.export(source, "json", tmp_path / "again.json").files
+        assert hsdag.Placement.load(written) == found.placement
+    (tmp_path / "run" / "result.json").rename(tmp_path / "result.json")
+    with pytest.raises(hsdag.HsdagError, match="has not ended: finish it with --resume"):
+        hsdag.export(tmp_path / "run", "json", tmp_path / "again.json")
+    (tmp_path / "result.json").rename(tmp_path / "run" / "result.json")
     assert hsdag.report(found, tmp_path / "page.html").files == (tmp_path / "page.html",)
     assert [row.name for row in hsdag.bench(tiny_bert, [found, found.placement], time=1).rows] != []
     with pytest.raises(hsdag.HsdagError, match="kept in no folder: place with run_folder"):

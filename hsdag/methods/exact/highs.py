@@ -15,7 +15,7 @@ import numpy as np
 
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray
-from hsdag.ir.processes import die_with_parent
+from hsdag.ir.host import die_with_parent
 
 POLL_S = 0.05
 GRACE_S = 2.0

@@ -102,13 +102,6 @@ def test_the_other_device_of_a_unit_is_the_next_best_of_all() -> None:
     assert {gain.other for gain in gains} == {"C"}
 
 
-def test_a_boundary_of_hetero_has_the_tensor_its_bytes_and_a_launch() -> None:
-    (boundary,) = case_of(CHAIN, "AAABBB", CHAIN_S).explained().boundaries
-    assert (boundary.op, boundary.device, boundary.sources, boundary.launches) == ("op3", "B", ("A",), 1)
-    assert [(tensor.op, tensor.size_bytes) for tensor in boundary.tensors] == [("op2", 20)]
-    assert boundary.seconds == pytest.approx(LAUNCH_S + LATENCY_S + 20 / BYTES_PER_S)
-
-
 def test_what_limits_a_placement_in_turn_adds_up_to_all_of_it() -> None:
     found = case_of(CHAIN, "AABABB", CHAIN_S).explained()
     whole = [limit for limit in found.limits if limit.kind != "transfers" or not limit.name]
@@ -116,18 +109,6 @@ def test_what_limits_a_placement_in_turn_adds_up_to_all_of_it() -> None:
     assert sum(limit.seconds for limit in whole) == pytest.approx(found.value.simulated)
     pairs = {limit.name: limit.gain for limit in found.limits if limit.kind == "transfers"}
     assert pairs[""] == pytest.approx(pairs["A to B"] + pairs["B to A"])
-
-
-@pytest.mark.parametrize("seed", range(4))
-def test_boundaries_hold_every_crossing_that_the_costs_count(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    edges = [(v, v + step) for v in range(14) for step in (1, 2, 3) if v + step < 15 and rng.random() < 0.7]
-    edges += [(v, v + 1) for v in range(14) if (v, v + 1) not in edges]
-    graph = graph_from_edges(["MatMul"] * 15, edges, output_bytes=rng.integers(1, 90, 15).tolist(), flops=[1.0] * 15)
-    devices = "".join(rng.choice(["A", "B"], 15))
-    found = case_of(graph, devices, np.ones((15, 2))).explained()
-    sent_s = next((each.seconds for each in found.limits if each.kind == "transfers" and not each.name), 0.0)
-    assert sum(boundary.transfer_s for boundary in found.boundaries) == pytest.approx(sent_s)
 
 
 def test_no_placement_is_below_the_bound_of_a_chain() -> None:
@@ -142,47 +123,29 @@ def test_no_placement_is_below_the_bound_of_a_chain() -> None:
     assert found.bound.gap == pytest.approx(1 - found.bound.value / (found.value.simulated or 0.0))
 
 
-def test_parts_that_run_side_by_side_wait_for_the_chain_or_the_busiest_device() -> None:
+def test_what_limits_parts_that_run_side_by_side_are_their_devices_launches_and_transfers() -> None:
     time_s = np.array([[0, 0], [1, 1], [4, 4], [4, 4], [1, 1], [0, 0]], dtype=np.float64)
     found = case_of(FORK, "AAABAA", time_s, "work-conserving").explained()
-    assert found.bottleneck is not None
-    assert found.value.simulated is not None
-    assert found.bottleneck.device == "A"
-    assert max(found.bottleneck.path_s, found.bottleneck.load_s) <= found.value.simulated * (1 + 1e-9)
-    assert found.bottleneck.load_s >= 6
-    assert {limit.kind for limit in found.limits} == {"work", "launches", "transfers"}
+    limits = {(limit.kind, limit.name): limit.seconds for limit in found.limits}
+    assert limits["work", "A"] == pytest.approx(6)
+    assert limits["work", "B"] == pytest.approx(4)
+    assert {kind for kind, _ in limits} == {"work", "launches", "transfers"}
     moved = next(gain for gain in found.gains if gain.op == "op3")
     assert moved.moved >= 10  # all work on one device
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_all_that_parts_read_and_write_stands_at_boundaries(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    edges = sorted({(int(rng.integers(max(0, v - 4), v)), v) for v in range(1, 15) for _ in range(2)})
-    sizes = np.where([any(u == v for u, _ in edges) for v in range(15)], rng.integers(1, 90, 15), 0)
-    graph = graph_from_edges(["MatMul"] * 15, edges, output_bytes=sizes.tolist(), flops=[1.0] * 15)
-    found = case_of(graph, "".join(rng.choice(["A", "B"], 15)), np.ones((15, 2)), "work-conserving").explained()
-    sent_s = next(each.seconds for each in found.limits if each.kind == "transfers")
-    assert sum(boundary.transfer_s for boundary in found.boundaries) == pytest.approx(sent_s)
-
-
-def test_a_tensor_between_parts_is_sent_once_to_each_part_that_reads_it() -> None:
-    found = case_of(FORK, "AAABAA", np.ones((6, 2)), "work-conserving").explained()
-    tensors = [(tensor.op, each.device) for each in found.boundaries for tensor in each.tensors]
-    assert ("op1", "B") in tensors
-    assert ("op3", "A") in tensors
-    assert len(tensors) == len(set(tensors))
-
-
 @pytest.mark.parametrize("devices", ["AAABAA", "AABBAA", "ABAABB"])
-def test_op_by_op_every_transfer_of_the_simulator_is_a_crossing(devices: str) -> None:
+def test_op_by_op_the_value_is_the_simulators_and_free_transfers_gain_what_they_take(devices: str) -> None:
     case = case_of(FORK, devices, np.ones((6, 2)), "cuda")
     found = case.explained()
     assert isinstance(case.costs, OpByOpCosts)
-    run = simulate(case.costs.problem, np.array(["AB".index(device) for device in devices]))
-    assert sum(len(each.tensors) for each in found.boundaries) == run.num_transfers
-    assert sum(each.size_bytes for each in found.boundaries) == run.transfer_bytes
-    assert found.value.simulated == pytest.approx(run.makespan_s)
+    placed = np.array(["AB".index(device) for device in devices])
+    own = case.costs.problem
+    free = replace(own, link_latency_s=np.zeros((2, 2)), link_bandwidth_bytes_per_s=np.full((2, 2), np.inf))
+    makespan_s, without_s = (simulate(problem, placed).makespan_s for problem in (own, free))
+    assert found.value.simulated == pytest.approx(makespan_s)
+    gains = {limit.kind: limit.gain for limit in found.limits if limit.kind == "transfers"}
+    assert gains.get("transfers", 0.0) == pytest.approx(1 - without_s / makespan_s)
 
 
 def test_a_placement_is_explained_by_the_order_that_it_gives() -> None:
@@ -198,12 +161,6 @@ def test_a_placement_is_explained_by_the_order_that_it_gives() -> None:
         assert found.gains
         took_s.append(found.value.simulated)
     assert took_s[0] - took_s[1] == pytest.approx(4)
-
-
-def test_the_longest_chain_has_its_transfers() -> None:
-    found = case_of(FORK, "AAABAA", np.ones((6, 2)), "cuda").explained()
-    assert found.bottleneck is not None
-    assert found.bottleneck.path_s == pytest.approx(5 + 2 * LATENCY_S + (10 + 30) / BYTES_PER_S)
 
 
 def test_a_unit_gains_nothing_on_a_device_without_the_memory_for_it() -> None:

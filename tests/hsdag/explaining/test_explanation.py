@@ -6,19 +6,8 @@ import dataclasses
 
 import pytest
 
-from hsdag.explaining.explanation import (
-    Boundary,
-    BoundSaid,
-    Crossing,
-    Difference,
-    Explanation,
-    Gain,
-    Limit,
-    Prediction,
-    Rival,
-)
+from hsdag.explaining.explanation import BoundSaid, Difference, Explanation, Gain, Limit, Prediction, Rival
 
-CROSSING = Crossing("stem", 0, "A", 4_000_000, 0.002)
 FOUND = Explanation(
     model="m",
     executor="hetero",
@@ -26,8 +15,7 @@ FOUND = Explanation(
     ops={"A": 3, "B": 2, "C": 0},
     value=Prediction(simulated=0.009, measured=0.010, calibrated=False),
     gains=(Gain("conv", "Convolution", ("conv", "relu"), "A", "B", 0.012, 0.003),),
-    boundaries=(Boundary(1, "tail", "B", ("A",), 1, 0.001, 0.002, (CROSSING,)),),
-    limits=(Limit("A", "work", 0.006, 0.6), Limit("", "transfers", 0.002, 0.2)),
+    limits=(Limit("A", "work", 0.006, 0.6), Limit("", "transfers", 0.002, 0.2), Limit("", "launches", 1e-5, 0.001)),
     next_best=Rival("placement 2", True, 1.25, (1.2, 1.3), 0.0125, (Difference("conv", "Convolution", "A", "B"),), 2),
     bound=BoundSaid(0.0081, "the minimum cut", 0.1),
 )
@@ -37,10 +25,8 @@ def said(found: Explanation) -> str:
     return "\n".join(found.sentences)
 
 
-def test_the_document_is_json_and_sums_up_boundaries() -> None:
+def test_the_document_is_json() -> None:
     document = FOUND.model_dump(mode="json", by_alias=True)
-    assert document["boundaries"][0]["bytes"] == 4_000_000
-    assert document["boundaries"][0]["seconds"] == pytest.approx(0.003)
     assert document["value"]["simulated_over_measured"] == pytest.approx(0.9)
     assert document["next_best"]["ci95"] == [1.2, 1.3]
 
@@ -51,6 +37,7 @@ def test_simulated_figures_are_called_so_and_measured_ones_have_their_interval()
     assert "would take 3 ms longer, 33.3% (simulated)" in text
     assert "Less to send: free transfers would gain at most 20.0% (simulated)" in text
     assert "no time for its work" not in text
+    assert "free launches" not in text  # which would gain less than 1%
     assert "placement 2, takes 1.250 times as long (measured, 95% interval 1.200 to 1.300); 2 ops differ: conv" in text
     assert all("simulated" in line for line in FOUND.sentences if "would" in line)
 
@@ -76,3 +63,9 @@ def test_a_move_that_the_costs_would_rather_have_is_no_gain() -> None:
     text = said(FOUND.model_copy(update={"gains": (*FOUND.gains, wish)}))
     assert "conv gains most" in text
     assert "would rather have pool on A, for 0.5 ms (simulated)" in text
+
+
+def test_what_a_user_can_change_comes_before_what_an_op_gains_where_it_is() -> None:
+    text = said(FOUND)
+    places = [text.index(words) for words in ("Less to send", "next best plan", "proven by", "gains most")]
+    assert places == sorted(places)

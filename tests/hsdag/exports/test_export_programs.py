@@ -9,7 +9,9 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -20,8 +22,12 @@ from openvino import opset13 as op
 
 from hsdag.exports.base import export_placement
 from hsdag.exports.programs import literal
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OptionError
-from hsdag.ir.placement.placement import CopyRecord, Placement
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.reader import load_model
+from hsdag.ir.placement.placement import CopyRecord, ModelRecord, Placement
+from hsdag.models import save_model_files
 
 Place = Callable[[ov.Model, Callable[[int], str]], Placement]
 Alternating = Callable[[ov.Model], Placement]
@@ -29,13 +35,34 @@ Alternating = Callable[[ov.Model], Placement]
 PACKAGE = Path(ov.__file__).parent
 
 
-def run_script(path: Path, *arguments: Path, is_isolated: bool = True) -> subprocess.CompletedProcess[str]:
+def run_script(path: Path, *arguments: object, is_isolated: bool = True) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, *["-I"] * is_isolated, str(path), *map(str, arguments)]
     return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
 
 
 def submodels(core: ov.Core, placement: Placement, model: ov.Model) -> str:
     return str(placement.compile(core, model).get_property("HETERO_NUMBER_OF_SUBMODELS"))
+
+
+def imported(path: Path) -> Any:
+    """A script as a module."""
+    spec = spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def some_inputs(model: ov.Model) -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(1)
+    return {port.get_any_name(): rng.standard_normal(port.get_shape()).astype(np.float32) for port in model.inputs}
+
+
+def outputs_of(model: ov.Model, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
+    """What OpenVINO computes of the model as it is."""
+    compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return [np.array(array) for array in compiled(inputs).to_tuple()]
 
 
 def test_the_script_runs_the_placed_model_beside_it(
@@ -45,8 +72,72 @@ def test_the_script_runs_the_placed_model_beside_it(
     script, *_ = export_placement(placement, "python", tmp_path / "run.py", model)
     done = run_script(script)
     assert done.stderr == ""
-    assert f"submodels: {submodels(core, placement, model)}\n" in done.stdout
-    assert re.search(r"latency_ms: \d+\.\d+", done.stdout)
+    assert re.match(r"latency_ms: \d+\.\d+\n", done.stdout)
+    number = imported(script).compiled_model().get_property("HETERO_NUMBER_OF_SUBMODELS")
+    assert str(number) == submodels(core, placement, model)
+
+
+@pytest.mark.parametrize("executor", ["hetero", "work-conserving"])
+def test_the_script_takes_inputs_and_gives_outputs_from_files_and_in_python(
+    tmp_path: Path, model: ov.Model, alternating: Alternating, executor: str
+) -> None:
+    placement = alternating(model).model_copy(update={"executor": executor})
+    script, *_ = export_placement(placement, "python", tmp_path / "run.py", model)
+    inputs = some_inputs(model)
+    expected = outputs_of(model, inputs)
+    np.savez(tmp_path / "x.npz", **inputs)
+    is_isolated = executor == "hetero"
+    done = run_script(script, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz", is_isolated=is_isolated)
+    assert done.stderr == ""
+    found = np.load(tmp_path / "y.npz")
+    inside = imported(script).run(inputs)
+    assert [*inside] == found.files
+    for array, other, right in zip(found.values(), inside.values(), expected, strict=True):
+        np.testing.assert_allclose(array, right, rtol=1e-3, atol=1e-4)
+        np.testing.assert_array_equal(array, other)
+
+
+def test_a_program_for_one_device_has_no_table_of_ops(tmp_path: Path, model: ov.Model, place: Place) -> None:
+    placement = side_by_side(place(model, lambda _: "SLOW"))
+    script, *_ = export_placement(placement, "python", tmp_path / "run.py", model)
+    source, *_ = export_placement(placement, "cpp", tmp_path / "run.cpp", model)
+    assert "AFFINITY = {\n}\n" in script.read_text()
+    assert "kAffinity = {\n};\n" in source.read_text()
+    inputs = some_inputs(model)
+    (found,) = imported(script).run(inputs).values()
+    np.testing.assert_allclose(found, outputs_of(model, inputs)[0], rtol=1e-3, atol=1e-4)
+
+
+def test_a_language_model_becomes_a_script_that_keeps_its_state(tmp_path: Path) -> None:
+    path = save_model_files("tiny_stateful_llama_fp16", tmp_path / "llama.xml")
+    loaded = load_model(path, dynamic=True)
+    graph = graph_of(loaded)
+    affinity = dict.fromkeys(graph.canonical_names, "CPU")
+    placement = Placement(
+        model=ModelRecord.of(graph), devices=[DeviceSpec("CPU", "CPU")], affinity=affinity, method="m", seed=0,
+        objective="latency", executor="hetero", data_shapes=("input_ids[1,4]",),
+    )  # fmt: skip
+    script, *_ = export_placement(placement, "python", tmp_path / "run.py", loaded)
+    done = run_script(script)
+    assert done.stderr == ""
+    program = imported(script)
+
+    def logits(tokens: list[int], past: int) -> np.ndarray:
+        new = len(tokens)
+        found: np.ndarray = program.run(
+            {
+                "input_ids": np.array([tokens]),
+                "attention_mask": np.ones((1, past + new), np.int64),
+                "position_ids": np.arange(past, past + new)[None],
+                "beam_idx": np.zeros(1, np.int32),
+            }
+        )["logits"]
+        return found[0, -1]
+
+    logits([3, 1, 4], 0)
+    last = logits([1], 3)
+    program.request().reset_state()
+    np.testing.assert_allclose(last, logits([3, 1, 4, 1], 0), rtol=0.05, atol=0.02)
 
 
 def test_the_script_needs_openvino_and_numpy_alone(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
@@ -79,7 +170,8 @@ def test_without_the_model_the_script_takes_the_original(tmp_path: Path, place: 
     ov.serialize(model, tmp_path / "m.xml", tmp_path / "m.bin")
     (script,) = export_placement(place(model, lambda s: ("FAST", "SLOW")[s % 2]), "python", tmp_path / "run.py")
     done = run_script(script)
-    assert (done.stderr, done.stdout.splitlines()[0]) == ("", "submodels: 2")
+    assert done.stderr == ""
+    assert str(imported(script).compiled_model().get_property("HETERO_NUMBER_OF_SUBMODELS")) == "2"
 
 
 def compiler() -> str:
@@ -104,6 +196,26 @@ def test_the_program_compiles_and_runs_the_placed_model(
     done = subprocess.run([program, xml], capture_output=True, text=True, check=False, timeout=60)
     assert done.stderr == ""
     assert f"submodels: {submodels(core, placement, model)}\n" in done.stdout
+    inputs, files = some_inputs(model), []
+    for k, (name, array) in enumerate(inputs.items()):
+        if k % 2:
+            array.tofile(tmp_path / f"{k}.raw")
+        else:
+            np.save(tmp_path / f"{k}.npy", array)
+        files.append(f"{name}={tmp_path / (f'{k}.raw' if k % 2 else f'{k}.npy')}")
+    done = subprocess.run(
+        [program, xml, *files, "--output", tmp_path], capture_output=True, text=True, check=False, timeout=60
+    )
+    assert done.stderr == ""
+    for port, right in zip(model.outputs, outputs_of(model, inputs), strict=True):
+        name = port.get_any_name() if port.get_names() else port.get_node().get_friendly_name()
+        np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), right, rtol=1e-3, atol=1e-4)
+    wrong = tmp_path / "wrong.npy"
+    np.save(wrong, next(iter(inputs.values())).astype(np.float64))
+    first = next(iter(inputs))
+    for argument, why in ((f"{first}={wrong}", "does not hold elements of f32"), ("nothing=x", "no file is given for")):
+        done = subprocess.run([program, xml, argument], capture_output=True, text=True, check=False, timeout=60)
+        assert (done.returncode, why in done.stderr) == (1, True), done.stderr
     ov.save_model(placement.apply(model), tmp_path / "merged.xml", compress_to_fp16=False)
     (tmp_path / "merged.xml").write_text((tmp_path / "merged.xml").read_text().replace('"relu"', '"other"'))
     refused = subprocess.run(
@@ -124,15 +236,6 @@ def side_by_side(placement: Placement) -> Placement:
     return placement.model_copy(update={"executor": "work-conserving"})
 
 
-def test_the_script_runs_the_placement_side_by_side(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
-    script, *beside = export_placement(side_by_side(alternating(model)), "python", tmp_path / "run.py", model)
-    assert [path.name for path in beside] == ["run.xml", "run.bin"]
-    assert "hsdag.compile_work_conserving" in script.read_text()
-    done = run_script(script, is_isolated=False)
-    assert done.stderr == ""
-    assert re.fullmatch(r"subgraphs: \d+\nlatency_ms: \d+\.\d+\n", done.stdout)
-
-
 def test_no_program_is_written_for_the_work_conserving_executor_on_several_devices(
     tmp_path: Path, model: ov.Model, place: Place, alternating: Alternating
 ) -> None:
@@ -150,7 +253,8 @@ def test_copies_are_exported_to_a_script_an_ir_and_instances_of_model_server(
     placement = Placement.model_validate({**placed.model_dump(), **changes})
     script, *_ = export_placement(placement, "python", tmp_path / "run.py", model)
     done = run_script(script, is_isolated=False)
-    assert f"copies: {len(copies)}\n" in done.stdout, done.stderr
+    assert "latency_ms: " in done.stdout, done.stderr
+    assert len(imported(script).compiled_model().copies) == len(copies)
     xml, _ = export_placement(placement, "ir", tmp_path / "copied.xml", model)
     assert Placement.from_model(core.read_model(xml)) == placement
     config, *_ = export_placement(placement, "ovms", tmp_path / "served", model)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from pathlib import Path
 from typing import get_args, get_type_hints
 
 import pytest
@@ -10,7 +12,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.methods.learned.hsdag.network import HsdagConfig
 from hsdag.methods.learned.options import Reward
 from hsdag.methods.local.sa import SaOptions
-from hsdag.methods.names import method_modules, method_names
+from hsdag.methods.names import PLUG_INS, method_modules, method_names
 from hsdag.methods.registry import changed_options, find_method, find_preset, make_placer, parse_changes
 from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.search.options import PlaceOptions
@@ -27,12 +29,40 @@ def test_a_method_is_found_by_its_name_and_has_a_default_preset(method: str) -> 
 def test_unknown_names_are_answered_with_the_choices() -> None:
     with pytest.raises(OptionError, match="unknown method 'luck'; choose one of auto, best-device, cpop, "):
         find_method("luck")
+    with pytest.raises(OptionError, match="unknown method 'heff', perhaps 'heft'; choose one of auto, "):
+        find_method("heff")
     with pytest.raises(OptionError, match="method 'heft' has no preset 'paper'; choose one of default"):
         make_placer("heft", "paper")
     with pytest.raises(OptionError, match="method 'ea' has no hyper-parameter 'heat'; choose one of patience, "):
         make_placer("ea", changes={"heat": "1"})
     with pytest.raises(OptionError, match="method 'heft' has no hyper-parameter 'x'; it has none"):
         make_placer("heft", changes={"x": "1"})
+
+
+@pytest.fixture
+def plug_ins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """An installed package with three entry points: a method, none, and a module that is not there."""
+    text = "from hsdag.methods.lists.baselines import BestDevicePlacer\n\n\nclass LuckPlacer(BestDevicePlacer):\n"
+    (tmp_path / "lucky.py").write_text(f'{text}    name = "luck"\n')
+    (tmp_path / "lucky-1.dist-info").mkdir()
+    points = "luck = lucky:LuckPlacer\nnone = lucky\nmissing = nowhere_to_be_found\n"
+    (tmp_path / "lucky-1.dist-info" / "entry_points.txt").write_text(f"[{PLUG_INS}]\n{points}")
+    monkeypatch.syspath_prepend(tmp_path)
+    method_modules.cache_clear()
+    yield
+    method_modules.cache_clear()
+
+
+@pytest.mark.usefixtures("plug_ins")
+def test_a_method_of_another_package_is_found_by_its_entry_point() -> None:
+    assert find_method("luck").__name__ == "LuckPlacer"
+    assert "luck" in method_names()
+    with pytest.raises(OptionError, match="plug-in lucky has no class, derived from Placer, whose name is 'none'"):
+        find_method("none")
+    with pytest.raises(OptionError, match="method 'missing' does not load: No module named 'nowhere_to_be_found'"):
+        find_method("missing")
+    with pytest.raises(OptionError, match="unknown method 'lucky', perhaps 'luck'"):
+        find_method("lucky")
 
 
 def test_the_default_of_hsdag_suits_the_evaluations_and_the_paper_measures() -> None:
@@ -84,7 +114,10 @@ def test_a_name_is_given_once() -> None:
     ("options", "message"),
     [
         (PlaceOptions(changes={"heat": "1"}), "no hyper-parameter 'heat'"),
-        (PlaceOptions(method="hsdag", preset="papr"), "no preset 'papr'; choose one of default, paper"),
+        (
+            PlaceOptions(method="hsdag", preset="papr"),
+            "no preset 'papr', perhaps 'paper'; choose one of default, paper",
+        ),
         (PlaceOptions(method="luck"), "unknown method 'luck'"),
         (PlaceOptions(method="heft", reward="measured"), "method 'heft' needs the costs of ops"),
         (PlaceOptions(method="rules", objective=THROUGHPUT), "'rules' is for --objective latency, not throughput"),

@@ -8,6 +8,7 @@ import pytest
 from playwright.sync_api import Page
 
 from hsdag.reporting.graph import PlacedGraph
+from hsdag.reporting.page import report_html
 from tests.hsdag.reporting.conftest import OpenPage
 from tests.hsdag.reporting.examples import EVIL, FAST, NAMES, RUN
 
@@ -31,9 +32,9 @@ def selected(page: Page) -> list[str]:
 def test_every_figure_is_drawn(html: str, open_page: OpenPage) -> None:
     page = open_page(html)
     assert page.locator("section h2").all_inner_texts() == [
-        "Comparison", "Why", "Graph", "Timelines", "Search", "What was tried", "Profile", "Environment",
+        "Comparison", "Why", "Graph", "Timeline", "Search", "What was tried", "Profile", "Environment",
     ]  # fmt: skip
-    assert page.locator(".bk-Figure").count() == 6
+    assert page.locator(".bk-Figure").count() == 4
     assert page.evaluate("[...document.querySelectorAll('section .bk-Figure')].every(each => each.offsetHeight > 50)")
 
 
@@ -42,9 +43,8 @@ def test_names_with_markup_stay_text(html: str, open_page: OpenPage) -> None:
     assert page.title() == f"{EVIL}, placed by hsdag"
     assert page.locator("h1").inner_text() == EVIL
     assert page.locator("img").count() == 0
-    cells = page.locator(".bk-DataTable .slick-cell").all_inner_texts()
-    assert NAMES[1] in [cell.strip() for cell in cells]
-    assert f"{FAST}, ms" in page.locator(".bk-DataTable .slick-column-name").all_inner_texts()
+    assert page.locator("#profile td").first.inner_text() == NAMES[1]
+    assert f"{FAST}, ms" in page.locator("#profile th").all_inner_texts()
 
 
 def test_an_op_tells_its_figures_as_text_where_one_points_at_it(html: str, open_page: OpenPage) -> None:
@@ -74,6 +74,19 @@ def test_a_search_selects_ops_and_goes_to_the_first(html: str, open_page: OpenPa
     assert centre == pytest.approx(2.0)
 
 
+def test_a_layer_of_a_large_graph_goes_to_its_ops(open_page: OpenPage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hsdag.reporting.page.LARGE", 1)
+    monkeypatch.setattr("hsdag.reporting.page.MOST", 2)
+    page = open_page(report_html(RUN))
+    assert page.locator("#graph summary").count() == 2
+    page.locator("#graph summary").last.click()
+    page.get_by_role("button", name="Show in the graph").locator("visible=true").click()
+    page.wait_for_function(SETTLED)
+    drawing = PlacedGraph.of(RUN).drawing
+    shown = model(page, "graph", "[it.x_range.start, it.x_range.end]")
+    assert shown == pytest.approx([drawing.x[3:].min() - 2, drawing.x[3:].max() + 2])
+
+
 def test_next_goes_on_to_the_next_op_that_was_found(html: str, open_page: OpenPage) -> None:
     page = open_page(html)
     page.get_by_label("Search by name or type").type("t")
@@ -94,24 +107,6 @@ def test_colouring_by_cost_shows_the_bar_of_times(html: str, open_page: OpenPage
         ["Legend", False],
         ["ColorBar", True],
     ]
-
-
-def test_the_profile_is_sorted_by_its_headings(html: str, open_page: OpenPage) -> None:
-    page = open_page(html)
-    heading = page.locator(".bk-DataTable .slick-header-column", has_text="FAST")
-    heading.click()
-    heading.click()
-    page.wait_for_function(SETTLED)
-    first = page.locator(".bk-DataTable .slick-row").first.locator(".slick-cell").first
-    assert first.inner_text().strip() == NAMES[1]
-
-
-def test_the_profile_is_filtered_while_one_types(html: str, open_page: OpenPage) -> None:
-    page = open_page(html)
-    page.get_by_label("Filter by name, type or device").type("concat")
-    page.wait_for_function(SETTLED)
-    assert page.locator(".bk-DataTable .slick-row").count() == 1
-    assert NAMES[4] in page.locator(".bk-DataTable .slick-row").inner_text()
 
 
 def test_a_page_follows_the_theme_of_the_system_and_the_button(html: str, open_page: OpenPage) -> None:

@@ -15,10 +15,8 @@ from hsdag.cli.app import run
 from hsdag.ir.errors import SearchError
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder
-from hsdag.reporting.explorer import how_to_open
-from hsdag.reporting.graph import PlacedGraph
+from hsdag.reporting.graph import PlacedGraph, submodels_of
 from hsdag.reporting.report import advice_of, environment_of
-from hsdag.reporting.timelines import simulated_timeline, submodels_of
 from hsdag.search.options import command_words
 from tests.hsdag.reporting.examples import EVENTS, PLACEMENT, PROFILE, RESULT, Example
 
@@ -114,28 +112,10 @@ def test_the_environment_has_the_limits_of_the_search(unfinished: Path) -> None:
     assert environment_of(limited)["data shapes"] == "x[1,8], x[1,9]"
 
 
-def test_without_data_of_nodes_model_explorer_is_told_of_the_graph_alone() -> None:
-    assert how_to_open([Path("m.json")]) == "Open it with model-explorer m.json (pip install hsdag[explorer])."
-
-
 def test_a_folder_that_is_no_run_is_said_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(SearchError, match="is no run folder"):
         hsdag.report(tmp_path, tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
-
-
-@pytest.mark.parametrize("executor", ["hetero", "work-conserving", "cuda"])
-def test_the_simulated_timeline_ends_when_the_costs_say(executor: str) -> None:
-    run = Example(EVENTS, PROFILE, RESULT, executor)
-    assert run.placement is not None
-    assert run.costs is not None
-    plan, timeline = run.plan_of(run.placement), simulated_timeline(run, run.placement)
-    assert plan is not None
-    assert timeline is not None
-    assert timeline.simulated
-    expected_s = run.costs.latency_s(run.problem.expand(plan.placement)[None])[0]
-    error = 5e-3 if executor == "hetero" else 1e-9  # HETERO's launches are by runs of ops
-    assert timeline.end_s == pytest.approx(expected_s, rel=error)
 
 
 def test_the_parts_of_a_split_are_those_of_its_executor() -> None:
