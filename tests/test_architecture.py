@@ -196,9 +196,10 @@ def test_the_clock_on_the_wall_is_read_for_dates_alone() -> None:
 
 def test_the_public_names_are_these() -> None:
     assert hsdag.__all__ == [
-        "BenchResult", "Explanation", "ExportResult", "HsdagError", "PlaceResult", "Placement", "ReportResult",
-        "SimulateResult", "SolveResult", "__version__", "bench", "compile_model", "compile_work_conserving", "devices",
-        "doctor", "explain", "export", "inspect", "place", "profile", "report", "simulate", "solve",
+        "BenchResult", "Comparison", "Explanation", "ExportResult", "HsdagError", "PlaceResult", "Placement",
+        "ReportResult", "SimulateResult", "SolveResult", "__version__", "bench", "compare", "compile_model",
+        "compile_work_conserving", "devices", "doctor", "explain", "export", "inspect", "place", "profile", "report",
+        "simulate", "solve",
     ]  # fmt: skip
     assert dir(hsdag) == sorted(hsdag.__all__)
     assert all(getattr(hsdag, name) is not None for name in hsdag.__all__)

@@ -96,7 +96,7 @@ def test_every_fault_has_a_promise_and_a_test_that_exists() -> None:
     section = page.split("\n## Faults\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("|")][2:]
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    assert len(rows) > 20
+    assert len(rows) > 15
     assert all(len(row) == 3 and row[0] and row[1] and re.findall(r"`test_\w+`", row[2]) for row in rows)
     sources = [path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py")]
     written = {name for source in sources for name in re.findall(r"^def (test_\w+)\(", source, re.MULTILINE)}

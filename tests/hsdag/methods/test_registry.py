@@ -116,7 +116,7 @@ def test_a_name_is_given_once() -> None:
         (PlaceOptions(changes={"heat": "1"}), "no hyper-parameter 'heat'"),
         (
             PlaceOptions(method="hsdag", preset="papr"),
-            "no preset 'papr', perhaps 'paper'; choose one of default, paper",
+            "no preset 'papr', perhaps 'paper'; choose one of default",
         ),
         (PlaceOptions(method="luck"), "unknown method 'luck'"),
         (PlaceOptions(method="heft", reward="measured"), "method 'heft' needs the costs of ops"),
