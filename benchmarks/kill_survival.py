@@ -189,7 +189,7 @@ class Train(Trial):
     def arguments(self) -> list[str]:
         policy = self.folder / "policy.safetensors"
         goes_on = ["--resume"] if policy.with_suffix(".state").exists() else []
-        size = ["--problems", "4", "--updates", "150", "--expert", "0.1s", "--unseen", "2"]
+        size = ["--problems", "4", "--updates", "150", "--expert-evaluations", "2000", "--unseen", "2"]
         return ["train", "enas", *size, "-o", str(policy), *goes_on]
 
     def check(self) -> None:

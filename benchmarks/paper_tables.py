@@ -13,13 +13,12 @@ import argparse
 import contextlib
 import json
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from diviml_costs import SEED, Costs, network
@@ -49,10 +48,13 @@ from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
 from hsdag.sources import build_problem, cluster, find_family, with_devices, workload_problem
-from hsdag.training.train import UNSEEN, TrainOptions, run_train
+from hsdag.training.train import UNSEEN
 
 if TYPE_CHECKING:
-    from hsdag.methods.learned.doppler.placer import DopplerPlacer
+    import torch
+
+    from hsdag.methods.learned.doppler.placer import DopplerPlacer, DualPolicy
+    from hsdag.runtime.problem.problem import Problem
 
 Figure = float | list[float] | str | None
 """A figure of a paper; one with its standard deviation; a word that stands in its place; or nothing."""
@@ -256,6 +258,9 @@ RIVALS: dict[str, Column] = {
     "PLACETO-pretrain": Search("placeto", changes={"teacher_updates": "100"}), "1 GPU": "gpu0",
     **{f"seed {seed}": Search("doppler", seed=seed) for seed in range(5)},
 }  # fmt: skip
+ALONE = {"own_scores": "false", "begins_taught": "false", "polish": "0"}
+"""Nothing is known of the problem but what was learned on another one; scores of single ops would stay behind."""
+Weights = dict[str, Any]
 SHOTS = {"zero-shot": 0, "2k-shot": 2000, "4k-shot": 4000}
 """Episodes on the problem that the policy is moved to."""
 UNTRAINED = "untrained"
@@ -302,42 +307,51 @@ class Transfers:
     def __call__(self, name: str, columns: Sequence[str], effort: Effort) -> Cells:
         """Figures of a row: transfers first, then the other searches."""
         problem, seeds = self.others.problem(name), range(effort.num_seeds)
-        with tempfile.TemporaryDirectory(prefix="hsdag-") as folder:
-            paths = [Path(folder) / f"{seed}.safetensors" for seed in seeds]
-            for seed, path in enumerate(paths) if set(SHOTS) & set(columns) else ():
-                most = min(SOURCE_EPISODES, effort.max_evaluations or SOURCE_EPISODES)
-                changes = {"own_scores": "false"}  # which would stay behind
-                options = effort.options("doppler", max_evaluations=most, seed=seed, changes=changes)
-                placer: DopplerPlacer = options.placer()  # type: ignore[assignment]
-                solve(self.source(name), placer, options)
-                placer.save(path)
-            for column in (column for column in columns if column in (UNTRAINED, *SHOTS)):
-                episodes = SHOTS.get(column, 0)
-                if episodes == 0:
-                    own = paths if column in SHOTS else [None] * len(seeds)
-                    yield column, Ours.over([1e3 * zero_shot_s(problem, own[seed], seed) for seed in seeds])
-                    continue
-                most = min(episodes, effort.max_evaluations or episodes)
-                runs = []
-                for seed, path in enumerate(paths):
-                    changes = {"initial": str(path), "teacher_updates": "0"}
-                    options = effort.options("doppler", max_evaluations=most, seed=seed, changes=changes)
-                    runs.append(run_once(problem, options))
-                yield column, DOPPLER_ONLY.ours(runs, UNITS["ms"])
+        learned: list[Weights] = []
+        for seed in seeds if set(SHOTS) & set(columns) else ():
+            most = min(SOURCE_EPISODES, effort.max_evaluations or SOURCE_EPISODES)
+            options = effort.options("doppler", max_evaluations=most, seed=seed, changes=ALONE)
+            placer = options.placer()
+            solve(self.source(name), placer, options)
+            learned.append(placer.trainer.policy.network.state_dict())  # type: ignore[attr-defined]
+        for column in (column for column in columns if column in (UNTRAINED, *SHOTS)):
+            episodes = SHOTS.get(column, 0)
+            if episodes == 0:
+                own = learned if column in SHOTS else [{}] * len(seeds)
+                yield column, Ours.over([1e3 * zero_shot_s(problem, own[seed], seed) for seed in seeds])
+                continue
+            most = min(episodes, effort.max_evaluations or episodes)
+            runs = []
+            for seed, weights in enumerate(learned):
+                options = effort.options("doppler", max_evaluations=most, seed=seed, changes=ALONE)
+                runs.append(solve(problem, begun_with(options, weights), options))
+            values = [1e3 * run.value_s for run in runs if run.value_s is not None]
+            yield column, Ours.over(values, elapsed_s=sum(run.elapsed_s for run in runs))
         yield from self.others(name, [column for column in columns if column not in (UNTRAINED, *SHOTS)], effort)
 
 
-def zero_shot_s(problem: ScheduleProblem, path: Path | None, seed: int, num: int = 1) -> float:
-    """Simulated seconds of the best of so many plans of a policy file, the most probable one and draws.
+def begun_with(options: SolveOptions, weights: Weights) -> DopplerPlacer:
+    """DOPPLER, whose networks begin with the weights that were learned on another problem, its plans first."""
+    placer: DopplerPlacer = options.placer()  # type: ignore[assignment]
+    untrained = placer.policy
 
-    Infinite where none is within memory; without a file, those of a policy that has learned nothing.
-    """
+    def policy(problem: Problem, generator: torch.Generator) -> DualPolicy:
+        made = untrained(problem, generator)
+        made.network.load_state_dict(weights, strict=False)
+        return made
+
+    placer.policy = policy  # type: ignore[method-assign]
+    placer.learns_before = lambda *_: True  # type: ignore[method-assign]
+    return placer
+
+
+def zero_shot_s(problem: ScheduleProblem, weights: Weights, seed: int) -> float:
+    """Simulated seconds of the most probable plan under learned weights; infinite where it exceeds a memory."""
     import torch
 
-    changes = {} if path is None else {"initial": str(path)}
-    placer: DopplerPlacer = SolveOptions("doppler", changes=changes).placer()  # type: ignore[assignment]
     generator, units = torch.Generator().manual_seed(seed), problem_of(problem)
-    plans = first_plans(placer.policy(units, generator), num, generator)
+    placer = begun_with(SolveOptions("doppler", changes=ALONE), weights)
+    plans = first_plans(placer.policy(units, generator), 1, generator)
     evaluator = ScheduleEvaluator(problem, units.semantics, unit_of_op=units.units.partition.labels)
     return min(score.value for score in evaluator.evaluate(plans))
 
@@ -417,9 +431,6 @@ DIVIML: dict[str, Rows] = {
 
 TESTED = 5
 """Graphs of a family that methods are judged on."""
-PROBLEMS, UPDATES_PER_S, EXPERT_SHARE = 20, 20, 0.02
-"""Graphs that a policy is trained on; updates for each second of a budget; the share of it for each graph's expert."""
-DRAWS = {"zero-shot": 1, "best of 16 draws": 16}
 UNSEEN_METHODS = {
     "learned rules": "rules", "Placeto": "placeto", "HEFT": "heft", "random draws": "random", "hill climber": "ea",
     "auto": "auto",
@@ -442,21 +453,11 @@ def unseen_graphs(name: str, columns: Sequence[str], effort: Effort) -> Cells:
         return [np.inf if value is None else value for value in values]
 
     least_s = found_s("sa")
-    with tempfile.TemporaryDirectory(prefix="hsdag-") as folder:
-        path = Path(folder) / "policy.safetensors"
-        if set(DRAWS) & set(columns):
-            updates = max(1, round(UPDATES_PER_S * effort.budget_s))
-            expert_s = EXPERT_SHARE * effort.budget_s
-            run_train(TrainOptions(name, "doppler", PROBLEMS, updates, expert_s, unseen=1), path)
-        for column in columns:
-            begin_s = time.monotonic()
-            if column in UNSEEN_METHODS:
-                values_s = found_s(UNSEEN_METHODS[column])
-            else:
-                values_s = [zero_shot_s(test, path, 0, DRAWS[column]) for test in tests]
-            pairs = zip(values_s, least_s, strict=True)
-            ratios = [value / least if np.isfinite(least) else np.inf for value, least in pairs]
-            yield column, Ours.over(ratios, elapsed_s=time.monotonic() - begin_s)
+    for column in columns:
+        begin_s = time.monotonic()
+        pairs = zip(found_s(UNSEEN_METHODS[column]), least_s, strict=True)
+        ratios = [value / least if np.isfinite(least) else np.inf for value, least in pairs]
+        yield column, Ours.over(ratios, elapsed_s=time.monotonic() - begin_s)
 
 
 PLACETO: dict[str, Rows] = {

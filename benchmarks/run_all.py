@@ -40,7 +40,7 @@ BENCHMARKS = {
     "faults": Small("--candidates 6 --limit 10 --inferences 500", r"0 that did not end as they should"),
     "hsdag_ablation": Small("--seeds 1 --only default", r"1 seeds from \d+ on, \d+ s of one core"),
     "kill_survival": Small("--kills 2 --row 2 --commands solve", r"\d of 2 kills survived"),
-    "learned_quality": Small("--graphs 1 --other-graphs 1 --seconds 1", r"better than lists on \d+%"),
+    "learned_quality": Small("--each 1 --seconds 1 --only at-once", r"at once, others +\d"),
     "limits": Small("--budget 5s --shares 0.95 --limits 1e-2", r"\d of \d runs keep their limits"),
     "mutants": Small("--count 1 --only features", r"\d of 1 are noticed"),
     "overlap": Small("--model tiny_inception --runs 1 --budget 10s --seconds 1", r"two copies side by side: [\d.]+"),

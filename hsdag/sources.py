@@ -16,6 +16,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.models import Workload, find_workload
 from hsdag.models.diviml import LEAST_NODES, RandomWiring, random_wired
+from hsdag.models.sharded_workloads import LlamaSizes, llama_block, llama_layer
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.drawn import draw_platform
 from hsdag.runtime.platforms.platform import Calibration, Platform
@@ -129,6 +130,9 @@ def _with_twins(table: FloatArray, worst: Callable[[FloatArray], float], alone: 
 MIN_OPS, MAX_OPS = 30, 400
 """Workloads of other sizes are drawn anew."""
 
+TILE, LAYER_SHARE = 840, 0.4
+"""Axes of Llama's sizes are multiples of this, which 1 to 8 divide; how often a layer is drawn, else blocks."""
+
 LIMITED_SHARE, SLACK = 0.5, (1.05, 1.5)
 """How often memory is limited, and how much more each device then has than a plan over all of them needs."""
 
@@ -231,10 +235,25 @@ def _random_wired(rng: np.random.Generator, _: int) -> Workload:
     )
 
 
+def _llama(rng: np.random.Generator, num_devices: int) -> Workload:
+    """A layer with mask and logits, or up to three blocks, cut for a random number of devices."""
+    k = int(rng.integers(2, num_devices + 1))
+    head_size, heads = int(rng.choice((32, 64, 128))), k * int(rng.integers(1, 9))
+    sizes = LlamaSizes(
+        tokens=TILE * int(rng.integers(1, 7)),
+        width=head_size * heads,
+        heads=heads,
+        hidden=TILE * int(rng.integers(1, 13)),
+        vocabulary=TILE * 32,
+    )
+    return llama_layer(k, sizes) if rng.random() < LAYER_SHARE else llama_block(k, *[sizes] * int(rng.integers(1, 4)))
+
+
 _FAMILIES = {
     family.name: family
     for family in (
         _drawn("random-wired", _random_wired),
         *(_drawn(name, _seeded(name)) for name in ("transformer", "chain", "enas", "nmt", "ptb")),
+        _drawn("llama", _llama),
     )
 }

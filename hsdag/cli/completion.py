@@ -63,8 +63,3 @@ def zoo() -> list[str]:
 def answering() -> list[str]:
     """Of ``schema``."""
     return sorted({name.partition(" ")[0] for name in _names("schemas", "RESULTS")()})
-
-
-def trained() -> list[str]:
-    """Of ``train --method``."""
-    return ["rules", "doppler"]

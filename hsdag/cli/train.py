@@ -7,28 +7,23 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from hsdag.cli import completion, options
+from hsdag.cli import options
 from hsdag.cli.files import check_files, write_learning_curve
 from hsdag.cli.output import print_json, say
 
 if TYPE_CHECKING:
     from hsdag.scoring.base import CurvePoint
 
-VALUES = {"rules": "mean logarithm of shares of all work", "doppler": "value over the best known"}
-"""What the learning curves of trainings show."""
+VALUE = "mean logarithm of shares of all work"
+"""What the learning curve of a training shows."""
 
 
 def train(
     family: str = typer.Argument(help="A family of problems, several joined by commas, or all."),
     output: Path = typer.Option(..., "--output", "-o", help="The policy: FILE.safetensors."),
-    method: str = typer.Option(
-        "rules", "--method", autocompletion=completion.trained, help="What to train: rules or doppler."
-    ),
     problems: int = typer.Option(200, "--problems", help="Problems to train on."),
-    updates: int | None = typer.Option(
-        None, "--updates", help="Updates; if not given, 1500 for rules, 6000 for doppler."
-    ),
-    expert: str = typer.Option("1s", "--expert", help="Annealing for each problem, which DOPPLER imitates."),
+    updates: int = typer.Option(1500, "--updates", help="Updates of the rules."),
+    expert: str = typer.Option("1s", "--expert", help="Annealing for each problem, which the network imitates."),
     expert_evaluations: int | None = typer.Option(
         None, "--expert-evaluations", help="End annealing after N plans in place of --expert: the same plans anywhere."
     ),
@@ -40,7 +35,7 @@ def train(
     curve: options.Curve = None,
     as_json: options.Json = False,
 ) -> None:
-    """Train rules for list scheduling, or DOPPLER's networks, on many problems; every figure is simulated."""
+    """Train the policy that searches begin with, on many problems; every figure is simulated."""
     from hsdag.cli.progress import SearchProgress
     from hsdag.ir.errors import OptionError
     from hsdag.methods.registry import parse_changes
@@ -52,25 +47,25 @@ def train(
         raise OptionError(f"a policy's file must end in .safetensors, got {str(output)!r}")
     check_files([output, curve], [], [curve])
     given, expert_s = parse_changes(changes or ()), parse_duration(expert, "--expert")
-    wanted = TrainOptions(family, method, problems, updates, expert_s, expert_evaluations, unseen, seed, given, workers)
+    wanted = TrainOptions(family, problems, updates, expert_s, expert_evaluations, unseen, seed, given, workers)
     with SearchProgress(None) as progress:
         points: list[CurvePoint] = []
         watcher, title = progress.watcher, f"training on {family} (simulated)"
 
         def heard(point: CurvePoint) -> None:
             points.append(point)
-            watcher.on_step(f"update {point.update + 1} of {wanted.num_updates}")
+            watcher.on_step(f"update {point.update + 1} of {updates}")
 
         try:
             found = run_train(wanted, output, resume=resume, watcher=watcher, on_update=heard)
         except SearchStopped as stop:
-            write_learning_curve(points, title, VALUES[method], curve)
+            write_learning_curve(points, title, VALUE, curve)
             state, saved = output.with_suffix(".state"), "; nothing was saved"
             if state.exists():
                 saved = f"; --resume continues it with {state}"
             say(f"the training was interrupted{saved}")
             raise typer.Exit(130) from stop
-    write_learning_curve(points, title, VALUES[method], curve)
+    write_learning_curve(points, title, VALUE, curve)
     if as_json:
         print_json(found.model_dump(mode="json"))
         return

@@ -39,27 +39,11 @@ def write_policy(path: Path, weights: Mapping[str, ArrayLike], card: Mapping[str
     write_atomically(path, data)
 
 
-def policy_method(path: Path) -> str | None:
-    """The method that the card of a policy file names. Raises FileFormatError for any other file."""
-    method = _read(path).card.get("method")
-    return None if method is None else str(method)
-
-
 def read_policy(path: Path, method: str) -> PolicyFile:
     """A policy file of a method, or of none that it names, whose weights are finite.
 
     Raises FileFormatError for any other file.
     """
-    policy = _read(path)
-    if policy.card.get("method", method) != method:
-        raise FileFormatError(f"{path} is a policy of method {policy.card['method']!r}, not of {method!r}")
-    broken = [name for name, tensor in policy.weights.items() if not np.isfinite(tensor).all()]
-    if broken:
-        raise _no_policy(path, f"the weights {', '.join(broken)} are not finite")
-    return policy
-
-
-def _read(path: Path) -> PolicyFile:
     try:
         weights, metadata = _tensors(path, "np")
     except (SafetensorError, OSError, *NO_NUMBERS) as error:
@@ -70,6 +54,11 @@ def _read(path: Path) -> PolicyFile:
             raise _no_policy(path, f"{name} has numbers of type {tensor.dtype}")
     if not isinstance(card, dict) or card.get("format") != FORMAT or card.get("version") != VERSION:
         raise _no_policy(path, f"its card says {str(card)[:99]}, not {FORMAT!r} version {VERSION}")
+    if card.get("method", method) != method:
+        raise FileFormatError(f"{path} is a policy of method {card['method']!r}, not of {method!r}")
+    broken = [name for name, tensor in weights.items() if not np.isfinite(tensor).all()]
+    if broken:
+        raise _no_policy(path, f"the weights {', '.join(broken)} are not finite")
     return PolicyFile(weights, card)
 
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics
@@ -22,14 +21,10 @@ from hsdag.workers.pool import Exchange, Job, Pool
 
 @dataclass(frozen=True, eq=False)
 class TrainingProblem:
-    """A problem to learn on, how its plans are scored, and the plans of an expert.
-
-    ``singles`` are the placements [U] of single devices.
-    """
+    """A problem to learn on, how its plans are scored, and the plans of an expert."""
 
     costs: ScheduleProblem
     evaluator: Evaluator
-    singles: tuple[IntArray, ...]
     experts: tuple[Plan, ...]
 
 
@@ -74,5 +69,4 @@ def training_problem(family: Family, number: int, expert: SolveOptions | None) -
             first = np.unique(units.units.partition.labels, return_index=True)[1]
             order = None if answer.priority is None else answer.priority[first]
             experts = (Plan(answer.device[first], order),)
-    singles = [units.nearest(np.full(units.num_units, d)).placement for d in range(units.num_devices)]
-    return TrainingProblem(units.costs, evaluator, tuple(singles), experts)
+    return TrainingProblem(units.costs, evaluator, experts)

@@ -15,8 +15,8 @@ from pydantic import BaseModel, ConfigDict
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.files import FileLock
 from hsdag.methods.learned.base import one_thread
-from hsdag.methods.learned.doppler.network import DopplerConfig
 from hsdag.methods.learned.training import SAVE_EVERY_S, State, check_same, described
+from hsdag.methods.lists.parsing import parsing_layers
 from hsdag.methods.lists.rules import METHOD as RULES
 from hsdag.methods.registry import changed_options
 from hsdag.scoring.base import CurvePoint, SearchStopped
@@ -24,20 +24,13 @@ from hsdag.scoring.policy_file import StateFile, write_policy
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions, check_seed
 from hsdag.sources import find_family
-from hsdag.training.networks import NetworkTraining, network_options
 from hsdag.training.problems import TrainingProblem, training_problems
 from hsdag.training.rules import RuleTraining, RuleTrainingOptions
 from hsdag.version import __version__
 from hsdag.workers.pool import check_workers, pool_of
 
-UPDATES = {RULES: 1500, "doppler": 6000}
-"""Methods that can be trained for reuse, and how many updates they take."""
-NOT_FOR_TRAINING = {
-    "updates": "--updates says how many",
-    "initial": "a training begins with no policy",
-    "simulated_updates": "all updates of a training are simulated",
-}
-"""Hyper-parameters of searches that a training has no use for, and why."""
+UPDATES = 1500
+"""Updates of the rules by default."""
 UNSEEN = 1_000_000
 """Problems from this number on are never trained on."""
 
@@ -46,16 +39,14 @@ UNSEEN = 1_000_000
 class TrainOptions:
     """What to train on, and for how long. Raises OptionError for a value out of range.
 
-    ``method`` is ``rules`` or ``doppler``. DOPPLER imitates the ``expert``, which both are compared with: annealing for
-    ``expert_s`` seconds or, where they are given, ``expert_evaluations``, which find the same plan on any machine.
-    ``changes`` are hyper-parameters of the training by name.
+    The parsing network imitates the ``expert``, which policies are compared with: annealing for ``expert_s`` seconds
+    or, where they are given, ``expert_evaluations``, which find the same plan on any machine. ``changes`` are
+    hyper-parameters of the training by name.
     """
 
     family: str
-    method: str = RULES
     problems: int = 200
-    updates: int | None = None
-    """By default those of the method in UPDATES."""
+    updates: int = UPDATES
     expert_s: float = 1.0
     expert_evaluations: int | None = None
     unseen: int = 20
@@ -68,8 +59,6 @@ class TrainOptions:
         check_seed(self.seed)
         if self.workers is not None:
             check_workers(self.workers)
-        if self.method not in UPDATES:
-            raise OptionError(f"hsdag train has no method {self.method!r}; choose one of {', '.join(UPDATES)}")
         if not self.expert_s > 0:
             raise OptionError(f"--expert must be more than zero, not {self.expert_s:g}")
         for name in ("problems", "updates", "unseen", "expert_evaluations"):
@@ -80,22 +69,12 @@ class TrainOptions:
                 f"--problems times --seed + 1 must be at most {UNSEEN}, the number of the first problem that policies "
                 f"are tried on, not {(self.seed + 1) * self.problems}"
             )
-        for name, why in NOT_FOR_TRAINING.items():
-            if name in self.changes:
-                raise OptionError(f"{why}; leave out --set {name}")
         _ = self.learning  # raises
 
     @property
-    def num_updates(self) -> int:
-        """Updates, by default those of the method."""
-        return self.updates or UPDATES[self.method]
-
-    @property
-    def learning(self) -> RuleTrainingOptions | DopplerConfig:
+    def learning(self) -> RuleTrainingOptions:
         """Hyper-parameters."""
-        if self.method == RULES:
-            return changed_options(RULES, RuleTrainingOptions(), self.changes)
-        return network_options(self.num_updates, self.changes)
+        return changed_options(RULES, RuleTrainingOptions(), self.changes)
 
     @property
     def expert(self) -> SolveOptions:
@@ -119,8 +98,7 @@ class TrainOptions:
     @property
     def identity(self) -> dict[str, Any]:
         """What a stored state is of: what has to be the same where it goes on, all but the number of updates."""
-        of_learning = {name: value for name, value in self.learning.as_dict().items() if name != "updates"}
-        return described(self.method, self.source | of_learning)
+        return described(RULES, self.source | self.learning.as_dict())
 
 
 class TrainResult(BaseModel):
@@ -143,11 +121,10 @@ def run_train(
     """Train, try on problems that were not trained on, and write the policy with its card.
 
     The state goes to ``path`` with the suffix .state every few seconds; ``resume`` goes on from there, to the same
-    curve, or to more updates, with as many workers as there are now. ``on_update`` hears of every update: values of
-    DOPPLER are over the best plan of the update's problem that was known then, that of rules is what training lowers.
-    An interrupt leaves the state and raises SearchStopped. Raises OptionError, OutputError and DeviceError, and
-    SearchError where the state is of another training, or missing with ``resume``, or there without, or where another
-    process is at this training.
+    curve, or to more updates, with as many workers as there are now. ``on_update`` hears of every update, whose value
+    is what training lowers. An interrupt leaves the state and raises SearchStopped. Raises OptionError, OutputError and
+    DeviceError, and SearchError where the state is of another training, or missing with ``resume``, or there without,
+    or where another process is at this training.
     """
     begin_s, family, watcher = time.monotonic(), find_family(options.family), watcher or Watcher()
     file = StateFile(path.with_suffix(".state"))
@@ -162,19 +139,15 @@ def run_train(
             raise SearchStopped
 
     numbers = range(options.seed * options.problems, (options.seed + 1) * options.problems)
-    imitated = None if stored is not None or options.method == RULES else options.expert
+    imitated = None if stored is not None else options.expert
     taken = f"another training is writing to {path}; wait for it, or name another file with --output"
     with FileLock(path.with_suffix(".lock"), taken), pool_of(options.workers, watcher.note) as pool, one_thread():
         experts = "" if imitated is None else f", {options.expert_limit} of annealing each"
         watcher.on_phase(f"{options.problems} problems of {family.name}{experts}")
         problems = training_problems(family, numbers, imitated, check, pool)
-        watcher.on_phase(f"training, {options.num_updates} updates")
-        learning = options.learning
-        training = (
-            RuleTraining(problems, learning, options.seed, check, pool)
-            if isinstance(learning, RuleTrainingOptions)
-            else NetworkTraining(problems, learning, options.seed)
-        )
+        watcher.on_phase(f"training, {options.updates} updates")
+        layers = parsing_layers(stored[0]) if stored else None
+        training = RuleTraining(problems, options.learning, options.seed, check, pool, layers)
         _improve(training, options, file, stored, check, on_update)
         watcher.on_phase(f"trying it on {options.unseen} problems that were not trained on")
         unseen = training_problems(family, range(UNSEEN, UNSEEN + options.unseen), options.expert, check, pool)
@@ -184,7 +157,7 @@ def run_train(
         "name": family.name,
         "family": family.name,
         "hsdag": __version__,
-        "updates": options.num_updates,
+        "updates": options.updates,
         "unseen": worth,
         "seconds": round(time.monotonic() - begin_s, 1),
         "figures": "simulated",
@@ -199,16 +172,16 @@ def _stored(file: StateFile, options: TrainOptions) -> State | None:
     stored = file.load()
     if stored is not None:
         check_same(options.identity, stored[1])
-        if stored[1]["done"] > options.num_updates:
+        if stored[1]["done"] > options.updates:
             raise SearchError(
                 f"the stored training has made {stored[1]['done']} updates; --updates has to be at least as many, "
-                f"not {options.num_updates}"
+                f"not {options.updates}"
             )
     return stored
 
 
 def _improve(
-    training: RuleTraining | NetworkTraining,
+    training: RuleTraining,
     options: TrainOptions,
     file: StateFile,
     stored: State | None,
@@ -228,7 +201,7 @@ def _improve(
 
     saved_s = time.monotonic()
     try:
-        while training.num_updates < options.num_updates:
+        while training.num_updates < options.updates:
             check()
             on_update(training.update())
             if time.monotonic() - saved_s > SAVE_EVERY_S:

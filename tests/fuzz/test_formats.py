@@ -27,7 +27,6 @@ from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import Placement
-from hsdag.methods.learned.doppler.placer import stored_policy
 from hsdag.methods.lists.rules import read_rules
 from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.page import sections_of
@@ -37,7 +36,7 @@ from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json, read_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.scoring.policy_file import StateFile, policy_method
+from hsdag.scoring.policy_file import StateFile
 from hsdag.solving.simulate import placed
 from tests.fuzz.mutations import WORDS, mutate
 
@@ -92,10 +91,7 @@ def _read_policy(folder: Path) -> None:
     path = folder / "policy.safetensors"
     with suppress(HsdagError):
         StateFile(path).load()
-    if policy_method(path) == "rules":
-        read_rules(path)
-    else:
-        stored_policy(path)
+    read_rules(path)
 
 
 def _read_problem(folder: Path) -> None:
@@ -160,7 +156,7 @@ def _workplace(folder: Path) -> Iterator[None]:
     place = folder / "place"
     shutil.rmtree(place, ignore_errors=True)
     place.mkdir()
-    for seed in "ir/branch problem/diamond placement/split platform/calibrated policy/doppler inputs/arrays".split():
+    for seed in "ir/branch problem/diamond placement/split platform/calibrated policy/rules inputs/arrays".split():
         shutil.copytree(HERE / "seeds" / seed, place, dirs_exist_ok=True)
     shutil.copytree(HERE / "seeds/run/hetero", place / "search.run")
     shutil.copy(HERE / "seeds/placement/map/placement.json", place / "map.json")

@@ -63,7 +63,7 @@ def test_a_compound_takes_its_members_in_turn() -> None:
     compound = find_family("nmt,chain")
     assert same(compound.problem(6), find_family("nmt").problem(3))
     assert same(compound.problem(7), find_family("chain").problem(3))
-    assert [find_family("all").problem(i).name for i in range(7)] == [*(f"{name} 0" for name in GENERATED),
+    assert [find_family("all").problem(i).name for i in range(8)] == [*(f"{name} 0" for name in GENERATED),
                                                                      f"{GENERATED[0]} 1"]  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import Any, ClassVar, TypeVar, cast
 
 import numpy as np
@@ -17,13 +18,20 @@ from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.methods.learned.options import TrainingOptions
 from hsdag.methods.learned.policy import Policy, Rollout
 from hsdag.methods.learned.training import Trainer
+from hsdag.methods.lists.base import search_two_ops
+from hsdag.methods.lists.rules import RulesOptions, RulesPlacer
 from hsdag.methods.lists.schedulers import CriticalPathPlacer
+from hsdag.methods.local.sa import SaPlacer
 from hsdag.runtime.machine.usable import usable_memory_bytes
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.semantics import Execution
 from hsdag.scoring.base import CurvePoint, SearchMeasurement
 
 T = TypeVar("T", bound=TrainingOptions)
+
+TAUGHT_ROUNDS = 4
+"""Rounds of schedules by the policy that was learned on other problems, before a search begins."""
 
 
 class LearnedPlacer(Placer[T]):
@@ -36,8 +44,6 @@ class LearnedPlacer(Placer[T]):
     learns = True
     is_seeded = True
     on_update: Callable[[CurvePoint], None] = staticmethod(lambda _: None)
-    is_trained = False
-    """Whether the policy comes from a file: what it answers at once is evaluated first."""
     options_type: ClassVar[type[TrainingOptions]]
     paper_reward: ClassVar[str] = "hybrid"
     """The default reward of the paper's preset."""
@@ -46,6 +52,7 @@ class LearnedPlacer(Placer[T]):
 
     def __init__(self, options: T | None = None) -> None:
         super().__init__(options)
+        taught_placer(self.options)  # raises
         if self.options.updates != 0:  # the first Adam loads torch's compiler, which is not to count as search
             torch.optim.Adam([torch.nn.Parameter(torch.zeros(()))])
 
@@ -55,6 +62,12 @@ class LearnedPlacer(Placer[T]):
         ours, paper = cls.options_type.default(is_cheap=is_cheap), cls.options_type.paper()
         as_in_paper = Preset(paper, cls.paper_reward, max_share=1.0, measurement=SearchMeasurement.paper())
         return cast("dict[str, Preset[T]]", {"default": Preset(ours), "paper": as_in_paper})
+
+    def prepare(self, problem: Problem, *, takes_order: bool) -> None:
+        if self.options.begins_taught:
+            search_two_ops(taught_placer(self.options), problem)
+        if self.options.polish:
+            SaPlacer().prepare(problem, takes_order=takes_order)
 
     @abstractmethod
     def policy(self, problem: Problem, generator: torch.Generator) -> Policy:
@@ -101,7 +114,7 @@ class LearnedPlacer(Placer[T]):
         problem, limits = incumbent.problem, incumbent.limits
         generator = torch.Generator().manual_seed(limits.seed)
         policy = self.policy(problem, generator)
-        is_trained = self.is_trained or self.learns_before(policy, incumbent, generator)
+        is_trained = self.learns_before(policy, incumbent, generator)
         self.trainer = Trainer(
             self.name,
             policy,
@@ -114,9 +127,32 @@ class LearnedPlacer(Placer[T]):
             is_trained=is_trained,
             on_update=self.on_update,
         )
-        if limits.known:
-            self.trainer.buffer.add(limits.known, incumbent.evaluate(limits.known))
-        self.trainer.run(incumbent.checkpoint)
+        known = [*limits.known, *self._taught(incumbent)]
+        if known:
+            self.trainer.buffer.add(known, incumbent.evaluate(known))
+        is_polished = incumbent.is_cheap and self.options.updates is None and np.isfinite(limits.seconds)
+        polish = self.options.polish * is_polished
+        self.trainer.run(incumbent.checkpoint, 1.0 - polish if polish else np.inf)
+        if polish and incumbent.best is not None:
+            limits = replace(limits, seconds=incumbent.left_s, known=(incumbent.best,))
+            SaPlacer().search(problem, incumbent, limits)
+
+    def _taught(self, incumbent: Incumbent) -> list[Plan]:
+        """The best plan of the policy that was learned on other problems, where it knows what is asked for."""
+        is_like_learned = incumbent.problem.semantics.execution is Execution.WORK_CONSERVING
+        is_new = incumbent.checkpoint is None or incumbent.checkpoint.load() is None
+        if not (incumbent.is_cheap and is_like_learned and is_new and self.options.begins_taught):
+            return []
+        try:
+            plan = taught_placer(self.options).search(incumbent.problem, incumbent, incumbent.limits).plan
+        except OptionError:  # not for this objective, or without costs
+            return []
+        return [] if plan is None else [plan]
+
+
+def taught_placer(options: TrainingOptions) -> RulesPlacer:
+    """The policy that was learned on other problems, as it answers before a search."""
+    return RulesPlacer(RulesOptions(rounds=TAUGHT_ROUNDS, initial=options.initial))
 
 
 def tell_updates(placer: Placer[Any], on_update: Callable[[CurvePoint], None]) -> None:

@@ -15,7 +15,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.inputs import edges_of, tokens_of
 from hsdag.methods.learned.networks import Edges, Encoder, Mlp, draw_within
-from hsdag.methods.learned.options import Baseline, Ranges, Reward, TrainingOptions
+from hsdag.methods.learned.options import ALONE, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.methods.learned.policy import Choose, StepwiseNetwork, StepwisePolicy
 from hsdag.runtime.problem.problem import Problem
 
@@ -63,6 +63,7 @@ class GdpConfig(TrainingOptions):
     def paper(cls) -> Self:
         """The paper's policy and reward: §3.1 to §3.3, square root of the time, PPO, mean of earlier rewards."""
         return cls(
+            **ALONE,
             plans_per_update=20,
             epochs=20,
             learning_rate=1e-3,
@@ -71,8 +72,6 @@ class GdpConfig(TrainingOptions):
             last_entropy=1e-2,
             reward=Reward.SQUARE_ROOT,
             baseline=Baseline.RUNNING,
-            elites=0,
-            patience=0,
             max_grad_norm=0.0,
             width=64,
             segment=128,

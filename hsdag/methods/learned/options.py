@@ -92,6 +92,15 @@ class TrainingOptions(ABC):
     """Gradients are scaled down to this norm; 0 leaves them alone."""
     patience: int = 0
     """Updates in a row without any new plan after which the search has converged; 0 never."""
+    begins_taught: bool = True
+    """Where plans are simulated, begin with the plans of the policy that was learned on other problems: the best of
+    them is imitated with the elites."""
+    initial: str | None = None
+    """Policy file of 'hsdag train' to begin with in place of the one that comes with this release, which --init
+    gives."""
+    polish: float = 0.4
+    """Where plans are simulated, the share of a budget of seconds, at its end, for annealing from the best plan; none
+    where the number of updates is given."""
 
     ranges: ClassVar[Ranges] = (
         ("at least 0 or None", lambda x: x >= 0, "updates"),
@@ -101,7 +110,7 @@ class TrainingOptions(ABC):
         ("at least 0", lambda x: x >= 0, "imitation_weight teacher_updates last_learning_rate growth"),
         ("above 0", lambda x: x > 0, "learning_rate advantage_floor"),
         ("above 0 or None", lambda x: x > 0, "clip"),
-        ("in [0, 1]", lambda x: 0 <= x <= 1, "exploration last_exploration"),
+        ("in [0, 1]", lambda x: 0 <= x <= 1, "exploration last_exploration polish"),
         ("in (0, 1]", lambda x: 0 < x <= 1, "discount"),
     )
     """What an option must be, in words and as a test, and the options that must be so."""
@@ -131,5 +140,7 @@ class TrainingOptions(ABC):
         return {k: v.value if isinstance(v, Enum) else v for k, v in asdict(self).items()}
 
 
-REINFORCE: Mapping[str, Any] = {"epochs": 1, "clip": None, "elites": 0, "patience": 0}
-"""Options of papers that learn from every plan once, as it was drawn, until the updates are over."""
+ALONE: Mapping[str, Any] = {"elites": 0, "patience": 0, "begins_taught": False, "polish": 0.0}
+"""Options of papers: nothing but what the policy draws is learned from, until the updates are over."""
+REINFORCE: Mapping[str, Any] = {**ALONE, "epochs": 1, "clip": None}
+"""The same where every plan is learned from once, as it was drawn."""

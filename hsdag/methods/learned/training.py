@@ -133,11 +133,9 @@ NUM_RECENT = 10
 class Trainer:
     """Improves one policy by the plans that it draws; all randomness comes from one generator.
 
-    ``singles`` are placements [U] of single devices, ``teacher`` gives decisions to imitate first. ``progress`` is the
-    share of the training that is over, by default that of the updates where their number is given, else of the budget.
-    What a policy that ``is_trained`` answers at once is evaluated first, ``NUM_FIRST`` plans. ``name`` and the options
-    have to be the same where a stored state is resumed. ``penalty`` gives values of plans that failed, NaN where it has
-    none. Trainers of several problems may share a network and its ``optimiser``.
+    ``singles`` are placements [U] of single devices, ``teacher`` gives decisions to imitate first. What a policy that
+    ``is_trained`` answers at once is evaluated first, ``NUM_FIRST`` plans. ``name`` and the options have to be the same
+    where a stored state is resumed. ``penalty`` gives values of plans that failed, NaN where it has none.
     """
 
     def __init__(
@@ -151,34 +149,29 @@ class Trainer:
         singles: Sequence[IntArray] = (),
         teacher: Callable[[torch.Generator], list[Rollout]] | None = None,
         penalty: Callable[[Plan], float] | None = None,
-        progress: Callable[[], float] | None = None,
-        optimiser: torch.optim.Adam | None = None,
         is_trained: bool = False,
         on_update: Callable[[CurvePoint], None] = lambda _: None,
     ) -> None:
         self._name, self.policy, self._evaluator, self._options = name, policy, evaluator, options
         self._generator, self._singles, self._is_trained = generator, singles, is_trained
         self._teacher, self._penalty, self._on_update = teacher, penalty, on_update
-        self._progress = progress or self._own_progress
-        self._optimiser = optimiser or torch.optim.Adam(
-            policy.network.parameters(), lr=options.learning_rate, fused=True
-        )
+        self._optimiser = torch.optim.Adam(policy.network.parameters(), lr=options.learning_rate, fused=True)
         self.buffer = Buffer(options)
         self._recent: list[FloatArray] = []
         self._update, self._idle_updates, self._scored_in = 0, 0, evaluator.version
         self._num_rewards, self._mean_reward, self._entropy = 0, 0.0, 0.0
 
-    def _own_progress(self) -> float:
-        return self._update / self._options.updates if self._options.updates else self._evaluator.progress
-
     def _rate(self, first: float, last: float) -> float:
-        """A rate that changes linearly over the training."""
-        return first + (last - first) * min(self._progress(), 1.0)
+        """A rate that changes linearly over the updates where their number is given, else over the budget."""
+        updates = self._options.updates
+        progress = self._update / updates if updates else self._evaluator.progress
+        return first + (last - first) * min(progress, 1.0)
 
-    def run(self, checkpoint: Checkpoint | None = None) -> None:
-        """Train until the updates are over or nothing new is drawn; the evaluator keeps what is found.
+    def run(self, checkpoint: Checkpoint | None = None, until: float = np.inf) -> None:
+        """Train until the updates are over, nothing new is drawn, or the share ``until`` of the budget is spent.
 
-        Goes on from ``checkpoint`` where it holds a state. Raises SearchStopped when the evaluator does.
+        The evaluator keeps what is found. Goes on from ``checkpoint`` where it holds a state. Raises SearchStopped when
+        the evaluator does.
         """
         options, saved_s = self._options, -np.inf
         if not self._resume(checkpoint):
@@ -186,6 +179,8 @@ class Trainer:
             self._save(checkpoint)
         most = np.inf if options.updates is None else options.updates
         while self._update < most and not 0 < options.patience <= self._idle_updates:
+            if self._evaluator.progress >= until:
+                break
             progress = self.update()
             if progress is not None:
                 self._on_update(progress)
@@ -339,10 +334,15 @@ class Trainer:
         self._entropy = float(now.entropy.detach().mean())
         return -gain.mean() - self._rate(options.entropy, options.last_entropy) * now.entropy.mean()
 
-    def state(self) -> State:
-        """What has to be kept of this trainer beside network, optimiser and generator."""
+    def _save(self, checkpoint: Checkpoint | None) -> None:
+        """Keep weights as ``policy.NAME``, Adam's moments as ``adam.NUMBER.MOMENT``, and all that changes."""
+        if checkpoint is None:
+            return
         tensors, of_buffer = self.buffer.state()
-        return tensors, {
+        tensors |= {f"policy.{name}": tensor for name, tensor in self.policy.network.state_dict().items()}
+        for i, moments in self._optimiser.state_dict()["state"].items():
+            tensors |= {f"adam.{i}.{moment}": tensor for moment, tensor in moments.items()}
+        own = {
             "buffer": of_buffer,
             "update": self._update,
             "idle_updates": self._idle_updates,
@@ -350,19 +350,9 @@ class Trainer:
             "mean_reward": self._mean_reward,
             "recent": np.array(self._recent).tolist(),
         }
-
-    def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
-        """Take over what ``state`` gave."""
-        self.buffer.restore(tensors, state["buffer"])
-        self._update, self._idle_updates = state["update"], state["idle_updates"]
-        self._num_rewards, self._mean_reward = state["num_rewards"], state["mean_reward"]
-        self._recent = list(np.array(state["recent"]))
-
-    def _save(self, checkpoint: Checkpoint | None) -> None:
-        if checkpoint is not None:
-            tensors, state = self.state()
-            learner = learner_tensors(self.policy.network, self._optimiser, self._generator)
-            checkpoint.save(tensors | learner, described(self._name, self._options.as_dict()) | state)
+        checkpoint.save(
+            {**tensors, "generator": self._generator.get_state()}, described(self._name, self._options.as_dict()) | own
+        )
 
     def _resume(self, checkpoint: Checkpoint | None) -> bool:
         """Take over a stored state; False where there is none."""
@@ -371,40 +361,24 @@ class Trainer:
             return False
         tensors, state = stored
         check_same(described(self._name, self._options.as_dict()), state)
-        load_learner(self.policy.network, self._optimiser, self._generator, tensors)
-        self.restore(tensors, state)
+        weights = {k.removeprefix("policy."): v for k, v in tensors.items() if k.startswith("policy.")}
+        self.policy.network.load_state_dict(weights)
+        moments: dict[int, dict[str, torch.Tensor]] = {}
+        for name, tensor in tensors.items():
+            if name.startswith("adam."):
+                _, i, moment = name.split(".")
+                moments.setdefault(int(i), {})[moment] = tensor.clone()
+        self._optimiser.load_state_dict({**self._optimiser.state_dict(), "state": moments})
+        self._generator.set_state(tensors["generator"])
+        self.buffer.restore(tensors, state["buffer"])
+        self._update, self._idle_updates = state["update"], state["idle_updates"]
+        self._num_rewards, self._mean_reward = state["num_rewards"], state["mean_reward"]
+        self._recent = list(np.array(state["recent"]))
         return True
 
 
 STATES = 2
 """The version of stored states."""
-
-
-def learner_tensors(
-    network: torch.nn.Module, optimiser: torch.optim.Adam, generator: torch.Generator
-) -> dict[str, torch.Tensor]:
-    """Weights as ``policy.<parameter>``, Adam's moments as ``adam.<number>.<moment>``, and the generator's state."""
-    tensors = {f"policy.{name}": tensor for name, tensor in network.state_dict().items()}
-    for i, moments in optimiser.state_dict()["state"].items():
-        tensors |= {f"adam.{i}.{moment}": tensor for moment, tensor in moments.items()}
-    return {**tensors, "generator": generator.get_state()}
-
-
-def load_learner(
-    network: torch.nn.Module,
-    optimiser: torch.optim.Adam,
-    generator: torch.Generator,
-    tensors: Mapping[str, torch.Tensor],
-) -> None:
-    """Take over what ``learner_tensors`` gave."""
-    network.load_state_dict({k.removeprefix("policy."): v for k, v in tensors.items() if k.startswith("policy.")})
-    moments: dict[int, dict[str, torch.Tensor]] = {}
-    for name, tensor in tensors.items():
-        if name.startswith("adam."):
-            _, i, moment = name.split(".")
-            moments.setdefault(int(i), {})[moment] = tensor.clone()
-    optimiser.load_state_dict({**optimiser.state_dict(), "state": moments})
-    generator.set_state(tensors["generator"])
 
 
 def described(method: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -20,7 +18,6 @@ from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution
 from hsdag.scoring.memory import is_split_forced
-from hsdag.scoring.policy_file import policy_method
 
 LISTS = ("met", "heft", "cpop", "etf", "m-etf", "critical-path", "enumerative", "greedy", "pipeline")
 MOST_UNITS_FOR_ALL_LISTS = 5000
@@ -36,9 +33,6 @@ MOST_IDLE_TURNS = 3
 """Turns of annealing in a row without a better plan after which a search without a limit of seconds ends."""
 FEW_EVALUATIONS = 32
 """Fewer than so many are not worth a turn."""
-AT_ONCE = {"updates": "0"}
-"""A given policy of networks answers without being trained further: its most probable plan and 15 draws."""
-POLICY_SHARE = 0.3
 LEAST_S = 0.1
 """A method gets no less time; where less is left, the search ends."""
 
@@ -50,7 +44,7 @@ class AutoOptions:
     without: str = ""
     """Methods to leave out, by name, with commas between them."""
     initial: str | None = None
-    """Policy file whose plans annealing may begin with, which --init gives; None: the rules of this release."""
+    """Policy file of 'hsdag train' to ask, which --init gives; None: the one that comes with this release."""
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.left_out if name not in method_names()]
@@ -64,9 +58,9 @@ class AutoOptions:
 
 
 class AutoPlacer(Placer[AutoOptions]):
-    """List schedulers first, learned rules among them, then what a given policy answers at once, a minimum cut where
-    ops run one after another, and annealing from the best plan, in turns with an exact solver: CP-SAT where a problem
-    is small enough to be proven, windows of MILP-SPLIT where it is not.
+    """List schedulers first, the learned policy among them, then a minimum cut where ops run one after another, and
+    annealing from the best plan, in turns with an exact solver: CP-SAT where a problem is small enough to be proven,
+    windows of MILP-SPLIT where it is not.
 
     All share the best plan and the largest bound, and the search ends when these meet. A method that fails is reported
     and the others go on. Where every plan is measured, annealing follows the plans of the quick methods. Raises
@@ -80,17 +74,10 @@ class AutoPlacer(Placer[AutoOptions]):
 
     def __init__(self, options: AutoOptions | None = None) -> None:
         super().__init__(options)
-        self._given: tuple[Turn, Placer[Any]] | None = None
-        if self.options.initial is not None:
-            of_rules = policy_method(Path(self.options.initial)) == "rules"
-            method, at_once = ("rules", {}) if of_rules else ("doppler", AT_ONCE)
-            changes = {"initial": self.options.initial, **at_once}
-            placer = make_placer(method, changes=changes, is_cheap=True)
-            self._given = Turn(method, POLICY_SHARE, changes=changes), placer
+        self._policy = {"rounds": "4"} | ({} if self.options.initial is None else {"initial": self.options.initial})
+        make_placer("rules", changes=self._policy)  # raises
 
     def _search(self, incumbent: Incumbent) -> Status:
-        if self._given is not None:
-            self._given[1].check(incumbent.problem)
         idle, known = 0, incumbent.limits.known
         if known:
             incumbent.evaluate(known)
@@ -122,8 +109,6 @@ class AutoPlacer(Placer[AutoOptions]):
         others = ("mincut",) if is_sequential or problem.objective.is_steady else ("rules",)
         for method in [m for m in (*_lists(problem), *others) if m not in self.options.left_out]:
             search_two_ops(make_placer(method, is_cheap=True), problem)
-        if self._given is not None:
-            self._given[1].prepare(problem, takes_order=takes_order)
         if "sa" not in self.options.left_out:
             make_placer("sa", is_cheap=True).prepare(problem, takes_order=takes_order)
         if "repeated" not in self.options.left_out:
@@ -138,9 +123,7 @@ class AutoPlacer(Placer[AutoOptions]):
             yield from (Turn(method, 0.1) for method in (QUICK_LISTS if is_large or is_again else _lists(problem)))
             is_like_learned = incumbent.is_cheap and problem.semantics.execution is Execution.WORK_CONSERVING
             if is_like_learned and not (is_large or is_again):
-                yield Turn("rules", 0.1)
-            if self._given is not None and not is_again:
-                yield self._given[0]
+                yield Turn("rules", 0.1, changes=self._policy)
             if problem.semantics.execution is Execution.SEQUENTIAL or problem.objective.is_steady:
                 yield Turn("mincut", 0.3)
         if not incumbent.is_cheap or costs is None:

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from hsdag.ir.errors import FileFormatError
-from hsdag.scoring.policy_file import FORMAT, VERSION, policy_method, read_policy, write_policy
+from hsdag.scoring.policy_file import FORMAT, VERSION, read_policy, write_policy
 
 CARD = f'{{"format": "{FORMAT}", "version": {VERSION}}}'
 
@@ -20,7 +20,7 @@ def test_a_card_of_another_kind_is_refused(tmp_path: Path, card: str) -> None:
     path = tmp_path / "p.safetensors"
     save_file({"a": torch.zeros(1)}, path, {"card": card})
     with pytest.raises(FileFormatError, match=r"is not a policy file \(its card says .*\); write one with"):
-        policy_method(path)
+        read_policy(path, "rules")
 
 
 @pytest.mark.parametrize("kind", [torch.bfloat16, torch.float8_e4m3fn])

@@ -19,15 +19,11 @@ from hsdag.methods.learned.networks import Encoder, Mlp, linear, within
 from hsdag.methods.learned.options import REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.runtime.problem.tables import WAY_TO_END
 
-DUAL_OPTIONS = ("width", "layers", "encoder", "wide_features", "mean_of_embeddings", "logit_range", "direct")
-"""Options that say what the networks are."""
-
 
 class Beginning(Enum):
     """What an untrained policy comes close to, by linear functions of wide features."""
 
     NOTHING = "nothing"  # all choices are equally likely
-    HEFT = "heft"
     CRITICAL_PATH = "critical-path"  # stage I's teacher
 
 
@@ -69,9 +65,6 @@ class DopplerConfig(TrainingOptions):
     simulated_updates: int = 0
     """Where plans are measured, updates from simulated ones before (stage II before stage III), within a fifth of the
     budget and each of as many plans as where all are simulated."""
-    initial: str | None = None
-    """Policy file of 'hsdag train' to begin with, which --init gives: its plans come first, stage I is left out, and
-    its networks replace the options that describe networks."""
 
     ranges: ClassVar[Ranges] = (
         *TrainingOptions.ranges,
@@ -126,11 +119,9 @@ class DopplerConfig(TrainingOptions):
         )
 
 
-HEFT_ORDER, HEFT_END = 30.0, 3.0
-"""How sharply a network that begins as HEFT prefers long ways to the end, as shares of the longest, and early ends, in
-units of the mean op."""
 PATH_ORDER, PATH_START, PATH_END = 10.0, 60.0, 3.0
-"""The same for CRITICAL PATH: how sharply it prefers long ways, early starts, and early ends among equal starts."""
+"""How sharply a network that begins as CRITICAL PATH prefers long ways to the end, as shares of the longest, early
+starts, and early ends among equal starts, both in units of the mean op."""
 OWN_PACE, OWN_RANGE = 300.0, 8.0
 """How much faster scores of single ops are learned than weights of networks, and how far they go."""
 
@@ -164,11 +155,7 @@ class DualNetwork(nn.Module):
 
     @torch.no_grad()
     def _begin(self) -> None:
-        """Come close to HEFT (the longest way to the end first, where an op ends first; Topcuoglu et al. 2002, §4.1),
-        or to CRITICAL PATH, stage I's teacher (the longest way to the end first, where it starts first)."""
-        if self._config.begins_as is Beginning.HEFT:
-            self.direct_select[WAY_TO_END] = HEFT_ORDER
-            self.direct[END_LATER] = -HEFT_END
+        """Come close to CRITICAL PATH, stage I's teacher: the longest way to the end first, where it starts first."""
         if self._config.begins_as is Beginning.CRITICAL_PATH:
             self.direct_select[WAY_TO_END] = PATH_ORDER
             self.select.layers[-1].bias.fill_(-PATH_ORDER / 2)  # type: ignore[operator]
@@ -193,7 +180,3 @@ class DualNetwork(nn.Module):
             direct=self.direct,
             own=own.get("place", h.new_zeros(len(h), inputs.costs.num_devices)),
         )
-
-    def shared(self) -> dict[str, torch.Tensor]:
-        """The weights without those of the problem's own ops."""
-        return {name: weight for name, weight in self.state_dict().items() if not name.startswith("own.")}

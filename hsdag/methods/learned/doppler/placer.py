@@ -7,21 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import NamedTuple
 
 import numpy as np
 import torch
-from pydantic import TypeAdapter, ValidationError
 from torch.nn.functional import leaky_relu, one_hot, pad
 
-from hsdag.ir.errors import FileFormatError, OptionError, SearchError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
 from hsdag.methods.incumbent import Incumbent
 from hsdag.methods.learned.base import LearnedPlacer, singles_of
 from hsdag.methods.learned.doppler import decoding
 from hsdag.methods.learned.doppler.decoding import FEATURES, SLOPE, Episodes, Rules, Scores, decode
-from hsdag.methods.learned.doppler.network import DUAL_OPTIONS, Beginning, DopplerConfig, DualNetwork
+from hsdag.methods.learned.doppler.network import DopplerConfig, DualNetwork
 from hsdag.methods.learned.inputs import inputs_of
 from hsdag.methods.learned.policy import GREEDY, Exploring, Likelihood, Policy, Rollout, log_p_of
 from hsdag.methods.learned.training import Trainer
@@ -31,7 +28,6 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import tables_of
 from hsdag.runtime.simulator.simulation import simulate
-from hsdag.scoring.policy_file import PolicyFile, read_policy, write_policy
 from hsdag.scoring.schedule import ScheduleEvaluator
 
 SIMULATED_SHARE = 0.2
@@ -186,22 +182,15 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
     """Learns the order and the devices of units: stage I imitates CRITICAL PATH, stages II and III learn from scores.
 
     Where plans are simulated, stage II is all there is; where they are measured, stage III goes on from it after
-    ``simulated_updates``. Raises FileFormatError where ``initial`` is no policy of DOPPLER.
+    ``simulated_updates``.
     """
 
     name = "doppler"
     gives_order = True
     options_type = DopplerConfig
 
-    def __init__(self, options: DopplerConfig | None = None) -> None:
-        super().__init__(options)
-        self._stored = None if self.options.initial is None else stored_policy(Path(self.options.initial))
-        if self._stored is not None:
-            networks = {**self._stored.card["options"], "begins_as": Beginning.NOTHING}
-            self.options, self.is_trained = replace(self.options, **networks), True
-
-    def prepare(self, problem: Problem, *, takes_order: bool) -> None:  # noqa: ARG002
-        """Have the loop of sequential decoding compiled, where the machine has not yet."""
+    def prepare(self, problem: Problem, *, takes_order: bool) -> None:
+        super().prepare(problem, takes_order=takes_order)
         n, d, f, h, k = 2, 2, len(FEATURES), 1, 1
         shapes = ((n,), (n, k), (n, k), (f, h), (h,), (h, k), (k,), (f,), (n, d))
         scores = Scores(*(np.zeros(shape, np.float32) for shape in shapes))
@@ -211,18 +200,7 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
         """SEL and PLC over the costs of the problem's units."""
         assert problem.costs is not None
         own = (problem.costs.num_ops, problem.costs.num_devices) if self.options.own_scores else None
-        network = DualNetwork(self.options, generator, own)
-        if self._stored is not None:
-            weights = {name: torch.from_numpy(weight) for name, weight in self._stored.weights.items()}
-            network.load_state_dict(weights, strict=False)
-        return DualPolicy(network, problem.costs, self.options)
-
-    def save(self, path: Path) -> None:
-        """Write what was learned, for ``initial``. Raises SearchError before a search, OutputError."""
-        if self.trainer is None:
-            raise SearchError("there is no policy before a search")
-        assert isinstance(self.trainer.policy, DualPolicy)
-        write_policy(path, self.trainer.policy.network.shared(), policy_card(self.name, self.options))
+        return DualPolicy(DualNetwork(self.options, generator, own), problem.costs, self.options)
 
     def learns_before(self, policy: Policy, incumbent: Incumbent, generator: torch.Generator) -> bool:
         """Stage II before stage III; the plans that are simulated are not among those that are asked for."""
@@ -257,42 +235,3 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
         """CRITICAL PATH (stage I)."""
         assert isinstance(policy, DualPolicy)
         return policy.teacher
-
-
-def policy_card(name: str, options: DopplerConfig) -> dict[str, Any]:
-    """What the card of a policy has to say so that its networks can be made again."""
-    networks = {each: getattr(options, each) for each in DUAL_OPTIONS}
-    return {"name": name, "method": DopplerPlacer.name, "options": networks}
-
-
-GONE = {"messages_each_step": False, "levels": 1}
-"""Options in cards of earlier versions that are no more, and the values that what is left stands for."""
-
-
-def stored_policy(path: Path) -> PolicyFile:
-    """A policy file of DOPPLER, whose weights fit the networks that its card describes.
-
-    Options that the card leaves out, since they are newer than the file, have their defaults in the card that is
-    returned. Raises FileFormatError for any other file.
-    """
-    stored = read_policy(path, DopplerPlacer.name)
-    given, hints = stored.card.get("options"), get_type_hints(DopplerConfig)
-    if isinstance(given, dict):
-        given = {name: value for name, value in given.items() if (name, value) not in GONE.items()}
-    if not isinstance(given, dict) or not set(given) <= set(DUAL_OPTIONS):
-        raise FileFormatError(
-            f"the card of {path} may give {', '.join(DUAL_OPTIONS)} as options, not {given!r}; "
-            "write one with 'hsdag train'"
-        )
-    options = {each: getattr(DopplerConfig, each) for each in DUAL_OPTIONS} | given
-    try:
-        for name, value in options.items():
-            TypeAdapter(hints[name]).validate_python(value, strict=True)
-        made = DualNetwork(DopplerConfig(**options, begins_as=Beginning.NOTHING), torch.Generator()).state_dict()
-    except ValidationError as error:
-        raise FileFormatError(f"the card of {path} has {name}={value!r}: {error.errors()[0]['msg']}") from error
-    except OptionError as error:
-        raise FileFormatError(f"the card of {path} has an option that is wrong: {error}") from error
-    if {n: t.shape for n, t in made.items()} != {n: t.shape for n, t in stored.weights.items()}:
-        raise FileFormatError(f"{path} does not hold the weights of its card's networks; write one with 'hsdag train'")
-    return replace(stored, card={**stored.card, "options": options})

@@ -59,7 +59,8 @@ def generator(seed: int = 0) -> torch.Generator:
 
 
 def placer_of(method: str, preset: str = "default", **changes: str) -> LearnedPlacer[Any]:
-    placer = make_placer(method, preset, {**TINY[method], **changes}, is_cheap=True)
+    changes = {**TINY[method], "begins_taught": "false", **changes}
+    placer = make_placer(method, preset, changes, is_cheap=True)
     assert isinstance(placer, LearnedPlacer)
     return placer
 

@@ -52,7 +52,9 @@ def test_an_allocation_that_fails_ends_the_search_with_its_best(error: Exception
             self.asked.extend(plans)
             return super().evaluate(plans)
 
-    result = make_placer("gdp").search(problem_of(problem), Failing(problem, problem_of(problem).semantics))
+    result = make_placer("gdp", changes={"begins_taught": "false"}).search(
+        problem_of(problem), Failing(problem, problem_of(problem).semantics)
+    )
     assert result.note == "method 'gdp' is out of memory for 14 units"
     assert result.status is Status.FEASIBLE
     assert result.plan is not None

@@ -29,7 +29,6 @@ from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solution import SolveResult
 from hsdag.solving.solve import solve
-from tests.hsdag.methods.learned.doppler.policies import write_small_policy
 from tests.hsdag.methods.local.test_search_heuristics import everything, random_problem
 
 FAILURE = "the solver has no licence"
@@ -173,11 +172,3 @@ def test_learned_rules_are_asked_with_the_lists() -> None:
     assert asked.index("greedy") < asked.index("rules") < asked.index("sa")
     assert "rules" not in members(dense(30), objective=THROUGHPUT)
     assert "rules" not in members(dense(30), semantics=Semantics(Execution.SEQUENTIAL))
-
-
-def test_networks_are_asked_where_their_policy_is_given(tmp_path: Path) -> None:
-    path, problem = write_small_policy(tmp_path / "policy.safetensors"), dense(30)
-    placer = make_placer("auto", changes={"without": "cpsat,milp-split", "initial": str(path)}, is_cheap=True)
-    found = solve(problem, placer, SolveOptions("auto", budget_s=60.0, max_evaluations=300))
-    asked = [each.method for each in found.members]
-    assert asked.index("rules") < asked.index("doppler") < asked.index("sa")

@@ -1,0 +1,83 @@
+"""A policy that was learned on other problems as a beginning: of every learned method, and of the portfolio."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from hsdag.cli.app import run
+from hsdag.methods.base import Placer
+from hsdag.methods.incumbent import Limits
+from hsdag.methods.lists.rules import RulesOptions, RulesPlacer
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem_file import write_problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Semantics
+from hsdag.runtime.problem.units import problem_of
+from hsdag.scoring.recording import Budget, RecordingEvaluator
+from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.sources import find_family
+from tests.hsdag.methods.learned.policies import write_small_policy
+
+SEED = 3
+
+
+@pytest.fixture(scope="module")
+def problem() -> ScheduleProblem:
+    return find_family("chain").problem(4)
+
+
+@pytest.fixture(scope="module")
+def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_small_policy(tmp_path_factory.mktemp("policy") / "policy.safetensors")
+
+
+@pytest.fixture(scope="module")
+def problem_file(problem: ScheduleProblem, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("problem") / "problem.json"
+    write_problem(problem, path)
+    return path
+
+
+def searched(placer: Placer[object], problem: ScheduleProblem, evaluations: float) -> list[Plan]:
+    """What a search had evaluated, in order."""
+    recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=evaluations))
+    placer.search(problem_of(problem), recorder, Limits(seed=SEED))
+    return [event.plan for event in recorder.events]
+
+
+@pytest.mark.parametrize("method", ["auto", "doppler", "gdp", "hsdag", "placeto", "rnn"])
+def test_a_search_begins_with_the_plans_of_a_policy(problem: ScheduleProblem, policy: Path, method: str) -> None:
+    options = RulesOptions(rounds=4, initial=str(policy))
+    plans = set(RulesPlacer(options).proposals(problem_of(problem), SEED))
+    assert not plans & set(searched(make_placer(method, is_cheap=True), problem, 20))
+    changes = {"initial": str(policy)} | ({"without": "cpsat,milp-split"} if method == "auto" else {})
+    begun = searched(make_placer(method, changes=changes, is_cheap=True), problem, 500)
+    assert plans <= set(begun)
+    if method != "auto":
+        assert not plans & set(searched(make_placer(method, "paper", is_cheap=True), problem, 20))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "line"),
+    [
+        (["--method", "heft"], "method 'heft' uses no policy: leave out --init, or choose 'auto' or the policy's own"),
+        (["--set", "initial=other.safetensors"], "--init and --set initial both give a policy; leave one out"),
+    ],
+)
+def test_where_a_policy_cannot_be_used_is_one_line(
+    capsys: pytest.CaptureFixture[str], problem_file: Path, policy: Path, arguments: list[str], line: str
+) -> None:
+    assert run(["solve", str(problem_file), "--init", str(policy), *arguments]) == 2
+    assert capsys.readouterr().err.startswith(f"hsdag: {line}")
+
+
+@pytest.mark.parametrize("method", ["auto", "doppler", "rules"])
+def test_a_file_of_another_kind_is_one_line_before_any_search(
+    capsys: pytest.CaptureFixture[str], problem_file: Path, tmp_path: Path, method: str
+) -> None:
+    path = write_small_policy(tmp_path / "other.safetensors", method="placeto")
+    assert run(["solve", str(problem_file), "--init", str(path), "--method", method]) == 2
+    assert "is a policy of method 'placeto', not of 'rules'" in capsys.readouterr().err
