@@ -17,11 +17,12 @@ drawn here are others than those of the fit, which moves its shares by up to 0.0
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray
+from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.models.diviml import KERNEL, RandomWiring, random_wired
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
@@ -50,55 +51,30 @@ class Costs:
     resolution: int = 56
 
 
-@dataclass
-class FxOps:
-    """The FX nodes of a network: what each is, how many inputs it has, and the edges between them."""
+def fx_ops(graph: ComputationGraph) -> tuple[list[str], list[tuple[int, int]]]:
+    """Types and edges of a randomly wired network whose nodes are taken apart.
 
-    names: list[str] = field(default_factory=list)
-    types: list[str] = field(default_factory=list)
-    fan_in: list[int] = field(default_factory=list)
-    edges: list[tuple[int, int]] = field(default_factory=list)
+    A node is a product of every input and its weight, their sum, and the chain behind it. Stem, head, and ends of
+    modules stay one op.
+    """
+    types, edges, last = list[str](), list[tuple[int, int]](), list[int]()
 
-    @staticmethod
-    def of(graph: ComputationGraph) -> FxOps:
-        """The nodes of a randomly wired network taken apart; stem, head, and ends of modules stay one op."""
-        ops, last = FxOps(), list[int]()
-        sources: list[list[int]] = [[] for _ in range(graph.num_ops)]
-        for u, v in zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), strict=True):
-            sources[v].append(u)
-        for name, op_type, inputs in zip(graph.op_names, graph.op_types, sources, strict=True):
-            before = [last[u] for u in inputs]
-            if op_type == "Convolution" and before:
-                last.append(ops.node(name, before))
-            else:
-                last.append(ops.add(f"{name}.{WHOLE[op_type]}", WHOLE[op_type], before))
-        return ops
+    def add(op_type: str, sources: Iterable[int]) -> int:
+        edges.extend((u, len(types)) for u in sources)
+        types.append(op_type)
+        return len(types) - 1
 
-    def add(self, name: str, op_type: str, sources: list[int]) -> int:
-        """One more op; its index."""
-        self.edges += [(u, len(self.names)) for u in sources]
-        self.names.append(name)
-        self.types.append(op_type)
-        self.fan_in.append(max(len(sources), 1))
-        return len(self.names) - 1
-
-    def node(self, name: str, sources: list[int]) -> int:
-        """A node of the wiring: every input times its weight, their sum, and the chain behind it."""
-        weighted = [self.add(f"{name}.weigh{k}", "weigh", [u]) for k, u in enumerate(sources)]
-        last = self.add(f"{name}.sum", "sum", weighted) if len(weighted) > 1 else weighted[0]
-        for op_type in CHAIN:
-            last = self.add(f"{name}.{op_type}", op_type, [last])
-        return last
-
-    def times_s(self, costs: Costs) -> FloatArray:
-        """[N, D] seconds of every op on every device, without its factor."""
-        size, types = float(costs.width * costs.resolution**2), np.array(self.types)
-        flops = {"pointwise": 2.0 * costs.width * size, "depthwise": 2.0 * KERNEL * size * costs.depthwise_factor}
-        operations = np.array([flops.get(op_type, 0.0) for op_type in self.types])
-        tensors = np.where(types == "head", 1, 1 + np.where(types == "sum", np.array(self.fan_in), 1))
-        moved_bytes = 4.0 * size * tensors
-        rate, bandwidth = np.array(costs.flops_per_s), np.array(costs.bytes_per_s)
-        return np.asarray(np.array(costs.launch_s) + operations[:, None] / rate + moved_bytes[:, None] / bandwidth)
+    for v, op_type in enumerate(graph.op_types):
+        before = [last[u] for u in graph.edge_src[graph.edge_dst == v].tolist()]
+        if op_type == "Convolution" and before:
+            weighted = [add("weigh", [u]) for u in before]
+            end = add("sum", weighted) if len(weighted) > 1 else weighted[0]
+            for each in CHAIN:
+                end = add(each, [end])
+            last.append(end)
+        else:
+            last.append(add(WHOLE[op_type], before))
+    return types, edges
 
 
 def network(kind: str, modules: int = MODULES, seed: int = SEED) -> ScheduleProblem:
@@ -106,16 +82,21 @@ def network(kind: str, modules: int = MODULES, seed: int = SEED) -> ScheduleProb
     costs, channels = Costs(), 1 if kind == "1-chan" else int(kind[-1])
     wiring = RandomWiring("er", NODES, modules, channels, "strong" if kind.startswith("s") else "weak", seed)
     graph = random_wired(wiring).graph
-    ops = FxOps.of(graph)
-    rng = np.random.default_rng([seed, len(ops.names)])
-    factor = np.exp(costs.spread * rng.standard_normal((len(ops.names), len(DEVICES))) - costs.spread**2 / 2)
+    types, edges = fx_ops(graph)
+    num, size, rng = len(types), float(costs.width * costs.resolution**2), np.random.default_rng([seed, len(types)])
+    factor = np.exp(costs.spread * rng.standard_normal((num, len(DEVICES))) - costs.spread**2 / 2)
+    flops = {"pointwise": 2.0 * costs.width * size, "depthwise": 2.0 * KERNEL * size * costs.depthwise_factor}
+    operations = np.array([flops.get(op_type, 0.0) for op_type in types])
+    fan_in = np.bincount([v for _, v in edges], minlength=num)
+    tensors = np.array([{"head": 1, "sum": 1 + fan_in[v]}.get(op_type, 2) for v, op_type in enumerate(types)])
+    compute_s = operations[:, None] / np.array(costs.flops_per_s)
+    moving_s = 4.0 * size * tensors[:, None] / np.array(costs.bytes_per_s)
     return ScheduleProblem.from_arrays(
-        ops.times_s(costs) * factor,
-        np.array(ops.edges),
-        output_bytes=4.0 * costs.width * costs.resolution**2,
+        (np.array(costs.launch_s) + compute_s + moving_s) * factor,
+        np.array(edges),
+        output_bytes=4.0 * size,
         link_latency_s=costs.copy_latency_s,
         link_bandwidth_bytes_per_s=costs.copy_bytes_per_s,
         name=f"{graph.name}-fx",
-        op_names=tuple(ops.names),
         device_names=DEVICES,
     )

@@ -21,9 +21,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -37,52 +37,138 @@ from hsdag.runtime.problem.problem_file import read_problem, write_problem
 from hsdag.scoring.policy_file import StateFile
 from hsdag.sources import build_problem
 
-DEVICES = "FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"
+DEVICES = "--devices FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"
 END_LIMIT_S = 600.0
 """A command that is left alone has to end by then."""
+TRAINING, RESUME = "train enas --problems 4 --updates 150 --expert-evaluations 2000 --unseen 2", "--resume"
 
 
 class Lost(Exception):  # noqa: N818 - the outcome of a trial
     """What a kill has cost."""
 
 
-class Trial(ABC):
+def whole_lines(path: Path) -> list[str]:
+    """Lines of a file but for a last one that has no end, which is dropped when a search goes on."""
+    text = path.read_text() if path.exists() else ""
+    return text[: text.rfind("\n") + 1].splitlines()
+
+
+def events_kept(folder: Path, before: list[str] | None, is_end: bool) -> list[str]:
+    """Of place: the events."""
+    events = whole_lines(folder / "out.run" / "events.jsonl")
+    if before and events[: len(before)] != before:
+        raise Lost(f"of {len(before)} events not all are left")
+    if len({json.loads(line)["placement"] for line in events}) < len(events):
+        raise Lost("a placement was measured twice")
+    if is_end and not getattr(hsdag.Placement.load(folder / "out.json").latency, "measured", False):
+        raise Lost("the placement was not measured")
+    return events
+
+
+def entries_kept(folder: Path, before: dict[str, bytes] | None, is_end: bool) -> dict[str, bytes]:
+    """Of profile, of two devices and six cuts: the entries of the cache, by their names."""
+    found = {path.name: path.read_bytes() for path in (folder / "cache" / "profiles").glob("*.json")}
+    if any(found.get(name) != content for name, content in (before or {}).items()):
+        raise Lost("an entry of the cache is lost, or was measured again")
+    if is_end:
+        read_problem(folder / "out.json")
+    return found
+
+
+def value_kept(folder: Path, before_s: float | None, is_end: bool) -> float | None:
+    """Of solve: the seconds that the plan takes."""
+    if not (folder / "out.json").exists():
+        if is_end or before_s is not None:
+            raise Lost("there is no plan")
+        return None
+    found_s = hsdag.simulate(folder.parent.parent / "problem.json", folder / "out.json").value_s
+    if before_s is not None and found_s > before_s * (1 + 1e-9):
+        raise Lost(f"the plan takes {found_s:g} s, and one that was on disk {before_s:g} s")
+    return found_s
+
+
+def updates_kept(folder: Path, before: int | None, is_end: bool) -> int:
+    """Of train: the number of updates. A finished policy is compared with the one of the undisturbed training."""
+    stored = StateFile(folder / "out.state").load()
+    is_end |= stored is None and (folder / "out.safetensors").exists()  # killed when all was done
+    done = int(stored[1]["done"]) if stored is not None else 0
+    if is_end:
+        weights = load_file(folder / "out.safetensors")
+        undisturbed = folder.parent / "undisturbed" / "out.safetensors"
+        expected = load_file(undisturbed) if undisturbed.exists() else weights
+        if any(not np.array_equal(weights[name], array) for name, array in expected.items()):
+            raise Lost("the policy differs from that of an undisturbed training")
+    elif done < (before or 0):
+        raise Lost(f"of {before} updates {done} are left")
+    return done
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command line and its output; the option by which it goes on once ``begun`` is there; and a check.
+
+    ``kept`` takes the folder, what it gave after the kill before, and whether the command has ended. Raises Lost.
+    """
+
+    line: str
+    output: str
+    kept: Callable[[Path, Any, bool], Any]
+    begun: str = ""
+    goes_on: str = ""
+
+
+COMMANDS = {
+    each.line.partition(" ")[0]: each
+    for each in (
+        Command(
+            f"place model.xml {DEVICES} --budget 12s --max-evaluations 12", "out.json", events_kept, "out.run", RESUME
+        ),
+        Command(f"profile model.xml {DEVICES}", "out.json", entries_kept),
+        Command(
+            "solve problem.json --method sa --budget 6s", "out.json", value_kept, "out.json", "--start {}/out.json"
+        ),
+        Command(TRAINING, "out.safetensors", updates_kept, "out.state", RESUME),
+    )
+}
+
+
+class Trial:
     """A command in a folder of its own, killed again and again until it is let go on to its end."""
 
-    def __init__(self, inputs: Path, folder: Path) -> None:
-        self.inputs, self.folder = inputs, folder
-        self.kept: Any = None  # what lay on disk after the kill before
+    def __init__(self, command: Command, folder: Path) -> None:
+        self.command, self.folder, self.kept = command, folder, None
         folder.mkdir()
 
-    @abstractmethod
-    def arguments(self) -> list[str]:
-        """The command line, which goes on where there is something to go on with."""
+    def run(self, moment_s: float | None = None) -> float | None:
+        """Kill the command so long after its first message; seconds that it took, None where it was killed.
 
-    @abstractmethod
-    def check(self) -> None:
-        """Compare what lies on disk with what lay there after the kill before. Raises Lost."""
-
-    @abstractmethod
-    def answer(self) -> None:
-        """Check the answer. Raises Lost."""
-
-    def begin(self) -> subprocess.Popen[str]:
-        """Start the command; return at its first message."""
-        environment = os.environ | {"HSDAG_CACHE_DIR": str(self.cache)}
-        command = [sys.executable, "-m", "hsdag", *self.arguments()]
-        process = subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
-        )
-        assert process.stderr is not None
-        self.messages = [process.stderr.readline()]
-        errors = process.stderr
-        threading.Thread(target=lambda: self.messages.extend(errors), daemon=True).start()
-        return process
-
-    @property
-    def cache(self) -> Path:
-        """The cache folder, which trials share where it is not what they are about."""
-        return self.inputs / "cache"
+        Without a moment it goes on to its end, and its answer is checked. Raises Lost.
+        """
+        command, inputs, messages = self.command, self.folder.parent.parent, self.folder / ".messages"
+        words = [*command.line.split(), "-o", str(self.folder / command.output)]
+        if (self.folder / command.begun).exists():
+            words += command.goes_on.format(self.folder).split()
+        cache = (self.folder if command.kept is entries_kept else inputs) / "cache"  # others share one
+        environment = os.environ | {"HSDAG_CACHE_DIR": str(cache)}
+        with messages.open("w") as file:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "hsdag", *words], cwd=inputs, env=environment, stdout=file, stderr=file
+            )
+        while not messages.stat().st_size and process.poll() is None:
+            time.sleep(0.01)
+        begin_s = time.monotonic()
+        try:
+            code = process.wait(END_LIMIT_S if moment_s is None else moment_s)
+        except subprocess.TimeoutExpired:
+            code = None
+            process.kill()
+            process.wait()
+        took_s = time.monotonic() - begin_s
+        if code or (code is None and moment_s is None):
+            raise Lost(f"it ended with exit code {code}: {messages.read_text().strip().splitlines()[-1:]}")
+        self.read_all()
+        self.kept = command.kept(self.folder, self.kept, moment_s is None)
+        return None if code is None else took_s
 
     def read_all(self) -> None:
         """Read every file that is not hidden. Raises Lost for one that is not whole."""
@@ -101,158 +187,20 @@ class Trial(ABC):
                 raise Lost(f"{path.name} is half-written: {error}") from error
 
 
-def whole_lines(path: Path) -> list[str]:
-    """Lines of a file but for a last one that has no end, which is dropped when a search goes on."""
-    text = path.read_text() if path.exists() else ""
-    return text[: text.rfind("\n") + 1].splitlines()
-
-
-class Place(Trial):
-    """A search that measures; ``kept`` are its events."""
-
-    def arguments(self) -> list[str]:
-        goes_on = ["--resume"] if (self.folder / "out.run").exists() else []
-        asked = [
-            "--devices",
-            DEVICES,
-            "--budget",
-            "12s",
-            "--max-evaluations",
-            "12",
-            "-o",
-            str(self.folder / "out.json"),
-        ]
-        return ["place", str(self.inputs / "model.xml"), *asked, *goes_on]
-
-    def check(self) -> None:
-        events, before = whole_lines(self.folder / "out.run" / "events.jsonl"), self.kept or []
-        if events[: len(before)] != before:
-            raise Lost(f"of {len(before)} events not all are left")
-        placements = [json.loads(line)["placement"] for line in events]
-        if len(set(placements)) < len(placements):
-            raise Lost("a placement was measured twice")
-        self.kept = events
-
-    def answer(self) -> None:
-        latency = hsdag.Placement.load(self.folder / "out.json").latency
-        if latency is None or not latency.measured:
-            raise Lost("the placement was not measured")
-
-
-class Profile(Trial):
-    """Times of two devices, of going between them, and of six cuts; ``kept`` are the entries of the cache."""
-
-    @property
-    def cache(self) -> Path:
-        return self.folder / "cache"
-
-    def arguments(self) -> list[str]:
-        model, costs = str(self.inputs / "model.xml"), str(self.folder / "costs.json")
-        return ["profile", model, "--devices", DEVICES, "-o", costs]
-
-    def check(self) -> None:
-        found = {path.name: path.read_bytes() for path in (self.cache / "profiles").glob("*.json")}
-        if any(found.get(name) != content for name, content in (self.kept or {}).items()):
-            raise Lost("an entry of the cache is lost, or was measured again")
-        self.kept = found
-
-    def answer(self) -> None:
-        read_problem(self.folder / "costs.json")
-
-
-class Solve(Trial):
-    """A search that simulates; ``kept`` is the best value that was on disk."""
-
-    def arguments(self) -> list[str]:
-        plan = self.folder / "plan.json"
-        goes_on = ["--start", str(plan)] if plan.exists() else []
-        problem = str(self.inputs / "problem.json")
-        return ["solve", problem, "--method", "sa", "--budget", "6s", "-o", str(plan), *goes_on]
-
-    def check(self) -> None:
-        if (self.folder / "plan.json").exists():
-            found_s = hsdag.simulate(self.inputs / "problem.json", self.folder / "plan.json").value_s
-            if self.kept is not None and found_s > self.kept * (1 + 1e-9):
-                raise Lost(f"the plan takes {found_s:g} s, and one that was on disk {self.kept:g} s")
-            self.kept = found_s
-
-    def answer(self) -> None:
-        if self.kept is None:
-            raise Lost("there is no plan")
-
-
-class Train(Trial):
-    """A training of rules, which an undisturbed one is compared with; ``kept`` counts its updates."""
-
-    expected: dict[str, np.ndarray] | None = None
-
-    def arguments(self) -> list[str]:
-        policy = self.folder / "policy.safetensors"
-        goes_on = ["--resume"] if policy.with_suffix(".state").exists() else []
-        size = ["--problems", "4", "--updates", "150", "--expert-evaluations", "2000", "--unseen", "2"]
-        return ["train", "enas", *size, "-o", str(policy), *goes_on]
-
-    def check(self) -> None:
-        stored = StateFile(self.folder / "policy.state").load()
-        if stored is not None:
-            if stored[1]["done"] < (self.kept or 0):
-                raise Lost(f"of {self.kept} updates {stored[1]['done']} are left")
-            self.kept = stored[1]["done"]
-        elif (self.folder / "policy.safetensors").exists():  # it was killed when all was done
-            self.answer()
-            self.kept = 0
-
-    def answer(self) -> None:
-        weights = load_file(self.folder / "policy.safetensors")
-        if Train.expected is None:
-            Train.expected = weights
-        if any(not np.array_equal(weights[name], array) for name, array in Train.expected.items()):
-            raise Lost("the policy differs from that of an undisturbed training")
-
-
-TRIALS: dict[str, type[Trial]] = {"place": Place, "profile": Profile, "solve": Solve, "train": Train}
-
-
-def ran(trial: Trial, moment_s: float | None = None) -> float | None:
-    """Run a command and kill it so long after its first message; seconds that it took, None where it was killed.
-
-    Without a moment it goes on to its end, and its answer is checked. Raises Lost.
-    """
-    process, begin_s = trial.begin(), time.monotonic()
-    try:
-        code = process.wait(END_LIMIT_S if moment_s is None else moment_s)
-    except subprocess.TimeoutExpired as error:
-        process.kill()
-        process.wait()
-        if moment_s is None:
-            raise Lost(f"it did not end within {END_LIMIT_S:.0f} s") from error
-        trial.read_all()
-        trial.check()
-        return None
-    took_s = time.monotonic() - begin_s
-    if code:
-        raise Lost(f"it ended with exit code {code}: {trial.messages[-1].strip()}")
-    if moment_s is None:
-        trial.read_all()
-        trial.check()
-        trial.answer()
-    return took_s
-
-
 def survived(name: str, inputs: Path, kills: int, row: int, rng: np.random.Generator) -> int:
     """How many kills of a command were survived."""
     folder, found = inputs / name, 0
     folder.mkdir()
-    times_s = [ran(TRIALS[name](inputs, folder / which)) for which in ("warm", "undisturbed")]  # the first compiles
+    times_s = [Trial(COMMANDS[name], folder / which).run() for which in ("warm", "undisturbed")]  # the first compiles
     whole_s = min(taken_s for taken_s in times_s if taken_s is not None)
     print(f"{name}: {whole_s:.1f} s when nothing disturbs it", flush=True)
     done = number = 0
     while done < kills:
-        trial, in_row, number = TRIALS[name](inputs, folder / str(number)), 0, number + 1
+        trial, in_row, number = Trial(COMMANDS[name], folder / str(number)), 0, number + 1
         try:
-            while in_row < min(row, kills - done) and ran(trial, float(rng.uniform(0, whole_s))) is None:
+            while in_row < min(row, kills - done) and trial.run(float(rng.uniform(0, whole_s))) is None:
                 in_row += 1
-            ran(trial)
+            trial.run()
             found += in_row
         except Lost as lost:
             print(f"{name}, after {in_row} kills: {lost}", flush=True)
@@ -266,7 +214,7 @@ def survived(name: str, inputs: Path, kills: int, row: int, rng: np.random.Gener
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=200, help="of all commands together")
-    parser.add_argument("--commands", default=",".join(TRIALS))
+    parser.add_argument("--commands", default=",".join(COMMANDS))
     parser.add_argument("--row", type=int, default=4, help="kills before a command is let go on to its end")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()

@@ -30,11 +30,9 @@ from hsdag.ir.errors import ModelError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import CoarseGraph, coarsen, placement_units
 from hsdag.ir.graph.colocation import colocate
-from hsdag.ir.graph.computation_graph import ComputationGraph, Csr
-from hsdag.ir.kernels import longest_before
+from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.methods.incumbent import Status
 from hsdag.methods.learned.policy import first_plans
-from hsdag.methods.registry import make_placer
 from hsdag.models import WORKLOADS, build_model
 from hsdag.models.diviml import GptSizes, gpt3
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
@@ -43,7 +41,6 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
@@ -67,13 +64,11 @@ class Effort:
     """What each search of a table may spend, and with how many seeds."""
 
     budget_s: float = 10.0
-    max_evaluations: int | None = None
     num_seeds: int = 3
 
     def options(self, method: str, **settings: object) -> SolveOptions:
         """Options of a search."""
-        limits = {"budget_s": self.budget_s, "max_evaluations": self.max_evaluations}
-        return SolveOptions(method, **{**limits, **settings})  # type: ignore[arg-type]
+        return SolveOptions(method, **{"budget_s": self.budget_s, **settings})  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -107,8 +102,7 @@ Rows = Callable[[str, Sequence[str], Effort], Cells]
 class Search:
     """A method with its settings. ``shows`` is the figure of a search: its value or its seconds.
 
-    ``seed`` alone where it is given, ``semantics`` where they differ from the table's. ``note`` says what differs from
-    the paper's method.
+    ``seed`` alone where it is given, ``semantics`` where they differ from the table's.
     """
 
     method: str
@@ -117,12 +111,11 @@ class Search:
     seed: int | None = None
     shows: str = "value_s"
     semantics: Semantics | None = None
-    note: str = ""
 
     def ours(self, runs: Sequence[Run], unit: Callable[[float], float]) -> Ours:
         """Mean and deviation over the runs that found something."""
         failed, done = [r.failure for r in runs if r.failure is not None], [r for r in runs if r.value_s is not None]
-        note = f"{self.note} {len(failed)} of {len(runs)} runs failed: {failed[0]}".strip() if failed else self.note
+        note = f"{len(failed)} of {len(runs)} runs failed: {failed[0]}" if failed else ""
         if self.shows != "value_s" and any(run.status == Status.TIME_LIMIT.value for run in done):
             note = f"{note} the budget ended the search".strip()
         values = [float(getattr(run, self.shows)) for run in done]
@@ -269,34 +262,6 @@ SOURCE_EPISODES = 4000
 """Episodes on the problem that it is trained on (section 6.1, ChainMM and FFNN)."""
 
 
-def synchrony(name: str, columns: Sequence[str], effort: Effort) -> Cells:
-    """DOPPLER, Table 1: one placement, simulated as it is and with a barrier behind every level of the graph."""
-    problem = build_problem(name, "p100x4")
-    result = solve(problem, make_placer("enumerative"), SolveOptions("enumerative", budget_s=effort.budget_s))
-    assert result.device is not None
-    for column in columns:
-        simulated = problem if column == "work-conserving" else with_barriers(problem)
-        run = simulate(simulated, result.device, result.semantics, result.priority)
-        yield column, Ours(1e3 * run.makespan_s, elapsed_s=result.elapsed_s / len(columns))
-
-
-def with_barriers(problem: ScheduleProblem) -> ScheduleProblem:
-    """The problem with an edge of no bytes from every op to every op of the next level, besides its own edges."""
-    order, num = problem.topological_order, problem.num_ops
-    inputs = Csr.build(num, problem.edge_dst, problem.edge_src)
-    level = longest_before(order, inputs, np.ones(num), np.zeros(len(problem.edge_src))).astype(np.int64)
-    src, dst = np.nonzero(level[:, None] + 1 == level[None, :])
-    port = int(problem.edge_port.max(initial=0)) + 1
-    return replace(
-        problem,
-        edge_src=np.concatenate([problem.edge_src, src]),
-        edge_dst=np.concatenate([problem.edge_dst, dst]),
-        edge_bytes=np.concatenate([problem.edge_bytes, np.zeros(len(src))]),
-        edge_port=np.concatenate([problem.edge_port, np.full(len(src), port)]),
-        topological_order=np.lexsort((np.argsort(order), level)),
-    )
-
-
 @dataclass(frozen=True)
 class Transfers:
     """Rows with columns of SHOTS: a policy trained on the row's ``source`` and moved to the problem of the others."""
@@ -309,8 +274,7 @@ class Transfers:
         problem, seeds = self.others.problem(name), range(effort.num_seeds)
         learned: list[Weights] = []
         for seed in seeds if set(SHOTS) & set(columns) else ():
-            most = min(SOURCE_EPISODES, effort.max_evaluations or SOURCE_EPISODES)
-            options = effort.options("doppler", max_evaluations=most, seed=seed, changes=ALONE)
+            options = effort.options("doppler", max_evaluations=SOURCE_EPISODES, seed=seed, changes=ALONE)
             placer = options.placer()
             solve(self.source(name), placer, options)
             learned.append(placer.trainer.policy.network.state_dict())  # type: ignore[attr-defined]
@@ -320,10 +284,9 @@ class Transfers:
                 own = learned if column in SHOTS else [{}] * len(seeds)
                 yield column, Ours.over([1e3 * zero_shot_s(problem, own[seed], seed) for seed in seeds])
                 continue
-            most = min(episodes, effort.max_evaluations or episodes)
             runs = []
             for seed, weights in enumerate(learned):
-                options = effort.options("doppler", max_evaluations=most, seed=seed, changes=ALONE)
+                options = effort.options("doppler", max_evaluations=episodes, seed=seed, changes=ALONE)
                 runs.append(solve(problem, begun_with(options, weights), options))
             values = [1e3 * run.value_s for run in runs if run.value_s is not None]
             yield column, Ours.over(values, elapsed_s=sum(run.elapsed_s for run in runs))
@@ -362,7 +325,6 @@ def on(platform: str) -> Callable[[str], ScheduleProblem]:
 
 
 DOPPLER: dict[str, Rows] = {
-    "doppler-1": synchrony,
     **{f"doppler-{number}": Searches(on("p100x4"), RIVALS) for number in (2, 3, 5, 7)},
     "doppler-4": Transfers(
         lambda row: build_problem(row.partition(" ")[0], "p100x4"),
@@ -532,7 +494,6 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"all, or some of {', '.join(RECIPES)}")
     parser.add_argument("--budget-s", type=float, default=10.0, help="seconds of each search")
-    parser.add_argument("--max-evaluations", type=int, help="plans of each search at most")
     parser.add_argument("--seeds", type=int, default=3, help="searches of each figure")
     parser.add_argument("--row", action="append", default=[], help="only this row; repeatable")
     parser.add_argument("--column", action="append", default=[], help="only this column; repeatable")
@@ -544,7 +505,7 @@ def main() -> int:
         if each not in known:
             parser.error(f"no table, row or column is called {each!r}")
     print(machine(), file=sys.stderr)
-    effort = Effort(given.budget_s, given.max_evaluations, max(1, given.seeds))
+    effort = Effort(given.budget_s, max(1, given.seeds))
     done = [reproduce(name, effort, given.row, given.column) for name in names]
     return 0 if all(done) else 1
 

@@ -27,55 +27,52 @@ SEED = 0
 
 @dataclass(frozen=True)
 class Source:
-    """A model and where it comes from.
+    """A model and the package that it needs, which is imported as ``module``.
 
-    ``needs`` is the package to install and ``module`` what it is imported as. A file lies at ``path`` inside the
-    module, and ``shapes`` fixes its dynamic inputs; any other model is built by ``build``, with static shapes. Integer
-    inputs are drawn from ``integers``, the upper end excluded.
+    It lies at ``made`` inside the package, and ``shapes`` fixes its dynamic inputs; or ``made`` makes it, with static
+    shapes. Integer inputs are drawn from ``integers``, the upper end excluded.
     """
 
     name: str
     needs: str
-    module: str
-    path: str | None = None
-    build: Callable[[], ov.Model] | None = None
+    made: str | Callable[[], ov.Model]
     shapes: dict[str, tuple[int, ...]] = field(default_factory=dict)
     integers: tuple[int, int] = (0, 2)
+    module: str = ""
+
+    @property
+    def shipped(self) -> Path | None:
+        """The package, or the file in it; None where it is not installed."""
+        spec = importlib.util.find_spec(self.module or self.needs.replace("-", "_"))
+        if spec is None or not spec.submodule_search_locations:
+            return None
+        path = Path(spec.submodule_search_locations[0], self.made if isinstance(self.made, str) else "")
+        return path if path.exists() else None
 
     @property
     def is_there(self) -> bool:
         """Whether the package is installed, with the file where it is one."""
-        if self.path is None:
-            return importlib.util.find_spec(self.module) is not None
-        return self._file() is not None
+        return self.shipped is not None
 
     def file(self, folder: Path) -> Path:
         """The model's file, built into ``folder`` where it is not there yet."""
-        shipped = self._file() if self.path else None
-        if shipped is not None:
-            return shipped
-        assert self.build is not None
+        if isinstance(self.made, str):
+            assert self.shipped is not None
+            return self.shipped
         path = folder / f"{self.name}.xml"
         if not path.exists():
             folder.mkdir(parents=True, exist_ok=True)
             unfinished = folder / f"{self.name}-unfinished.xml"
-            ov.save_model(self.build(), unfinished, compress_to_fp16=self.name.endswith("-fp16"))
+            ov.save_model(self.made(), unfinished, compress_to_fp16=self.name.endswith("-fp16"))
             unfinished.with_suffix(".bin").replace(path.with_suffix(".bin"))
             unfinished.replace(path)
         return path
-
-    def _file(self) -> Path | None:
-        spec = importlib.util.find_spec(self.module)
-        if spec is None or not spec.submodule_search_locations:
-            return None
-        path = Path(spec.submodule_search_locations[0], str(self.path))
-        return path if path.exists() else None
 
 
 def all_sources() -> list[Source]:
     """Every model this benchmark knows, quickest to get first; our own small ones need no other package."""
     names = ("tiny_resnet", "tiny_inception", "tiny_bert", "tiny_llama")
-    own = [Source(f"zoo-{name}", "hsdag", "hsdag", None, lambda n=name: build_model(n)) for name in names]
+    own = [Source(f"zoo-{name}", "hsdag", lambda n=name: build_model(n)) for name in names]
     return [*own, *shipped(), *defined(), *quantised()]
 
 
@@ -83,9 +80,7 @@ def shipped() -> list[Source]:
     """Model files inside packages."""
     light = "bvlc_alexnet densenet121 inception_v1 inception_v2 resnet50 shufflenet squeezenet vgg19 zfnet512"
     state = {"input": (1, 576)}
-    found = [
-        Source(f"light-{name}", "onnx", "onnx", f"backend/test/data/light/light_{name}.onnx") for name in light.split()
-    ]
+    found = [Source(f"light-{name}", "onnx", f"backend/test/data/light/light_{name}.onnx") for name in light.split()]
     files = (
         ("pitch-onnx", "basic-pitch", "saved_models/icassp_2022/nmp.onnx", {"": (1, 43844, 1)}),
         ("pitch-tflite", "basic-pitch", "saved_models/icassp_2022/nmp.tflite", {"": (1, 43844, 1)}),
@@ -103,38 +98,33 @@ def shipped() -> list[Source]:
         ("voice-openvino", "silero-vad", "data/silero_vad_openvino_16k.onnx", {}),
         ("voice6", "faster-whisper", "assets/silero_vad_v6.onnx", state),
     )
-    found += [Source(name, package, package.replace("-", "_"), path, None, s) for name, package, path, s in files]
+    found += [Source(*each) for each in files]
     tashkeel = {"char_inputs": (1, 24), "diac_inputs": (1, 24), "input_lengths": (1,)}
-    found.append(Source("diacritics", "piper-tts", "piper", "tashkeel/model.onnx", None, tashkeel, (8, 12)))
-    return found
+    return [*found, Source("diacritics", "piper-tts", "tashkeel/model.onnx", tashkeel, (8, 12), "piper")]
 
 
 def defined() -> list[Source]:
     """Definitions of transformers, of torchvision, and of ultralytics' detectors, with random weights."""
     names = "Bert DistilBert Albert Electra MobileBert DebertaV2 GPT2 Qwen2 Mamba ViT CLIPVision Segformer"
-    found = [_torch(f"hf-{name}", "transformers", lambda n=name: _transformers(n)) for name in names.split()]
-    found.append(_torch("hf-WhisperEncoder", "transformers", lambda: _whisper("encoder")))
-    found.append(_torch("hf-WhisperDecoder", "transformers", lambda: _whisper("decoder")))
+    found = [Source(f"hf-{name}", "transformers", lambda n=name: _transformers(n)) for name in names.split()]
+    found.append(Source("hf-WhisperEncoder", "transformers", lambda: _whisper("encoder")))
+    found.append(Source("hf-WhisperDecoder", "transformers", lambda: _whisper("decoder")))
     names = "resnet18 mobilenet_v3_small shufflenet_v2_x0_5 squeezenet1_1 efficientnet_b0 mnasnet0_5 regnet_y_400mf"
-    found += [_torch(f"tv-{name}", "torchvision", lambda n=name: _torchvision(n)) for name in names.split()]
-    found.append(_torch("tv-googlenet", "torchvision", lambda: _torchvision("googlenet", init_weights=False)))
-    return found + [_torch(n, "ultralytics", lambda n=n: _yolo(n)) for n in ("yolov8n", "yolov10n", "yolo11n")]
+    found += [Source(f"tv-{name}", "torchvision", lambda n=name: _torchvision(n)) for name in names.split()]
+    found.append(Source("tv-googlenet", "torchvision", lambda: _torchvision("googlenet", init_weights=False)))
+    return found + [Source(n, "ultralytics", lambda n=n: _yolo(n)) for n in ("yolov8n", "yolov10n", "yolo11n")]
 
 
 def quantised() -> list[Source]:
     """Variants of the models above: weights in 16 bits, in 8 and 4 bits by NNCF, and all in 8 bits by NNCF."""
     vision, language = ("resnet18", "mobilenet_v3_small", "shufflenet_v2_x0_5"), ("Bert", "GPT2", "Qwen2")
-    found = [_torch(f"tv-{n}-int8", "nncf", lambda n=n: _quantise(_torchvision(n))) for n in vision]
+    found = [Source(f"tv-{n}-int8", "nncf", lambda n=n: _quantise(_torchvision(n))) for n in vision]
     for name in language:
-        found.append(_torch(f"hf-{name}-int8w", "nncf", lambda n=name: _compress(_transformers(n), "INT8_ASYM")))
-        found.append(_torch(f"hf-{name}-int4w", "nncf", lambda n=name: _compress(_transformers(n), "INT4_SYM")))
-    found.append(_torch("tv-mnasnet0_5-fp16", "torchvision", lambda: _torchvision("mnasnet0_5")))
-    found.append(_torch("hf-Bert-fp16", "transformers", lambda: _transformers("Bert")))
+        found.append(Source(f"hf-{name}-int8w", "nncf", lambda n=name: _compress(_transformers(n), "INT8_ASYM")))
+        found.append(Source(f"hf-{name}-int4w", "nncf", lambda n=name: _compress(_transformers(n), "INT4_SYM")))
+    found.append(Source("tv-mnasnet0_5-fp16", "torchvision", lambda: _torchvision("mnasnet0_5")))
+    found.append(Source("hf-Bert-fp16", "transformers", lambda: _transformers("Bert")))
     return found
-
-
-def _torch(name: str, package: str, build: Callable[[], ov.Model]) -> Source:
-    return Source(name, package, package, None, build)
 
 
 _DECLARED: list[Any] = []
@@ -170,11 +160,8 @@ def _convert(network: Any, *shape: int, **example: Any) -> ov.Model:
         given = {"example_kwarg_inputs": example} if example else {"example_inputs": inputs}
         traced = torch.jit.trace(network.eval(), check_trace=False, strict=False, **given)
         model = ov.convert_model(traced, example_input=example or inputs)
-    by_name = {min(port.get_names(), default=""): port for port in model.inputs}
-    shapes = {name: ov.PartialShape(list(value.shape)) for name, value in example.items()}
-    model.reshape(
-        {by_name[n]: s for n, s in shapes.items()} if example else {model.inputs[0]: ov.PartialShape(list(shape))}
-    )
+    named = {name: ov.PartialShape(list(value.shape)) for name, value in example.items()}
+    model.reshape(named or ov.PartialShape(list(shape)))
     return model
 
 
@@ -197,21 +184,14 @@ def _transformers(name: str) -> ov.Model:
     sizes: dict[str, Any] = {"num_hidden_layers": 2}
     if name not in ("MobileBert", "Segformer"):
         sizes |= {"hidden_size": 64, "intermediate_size": 128, "num_attention_heads": 4}
-    sizes |= {
-        "Albert": {"embedding_size": 32},
-        "Electra": {"embedding_size": 32},
-        "Qwen2": {"num_key_value_heads": 2},
-        "ViT": {"image_size": 64},
-        "CLIPVision": {"image_size": 64, "patch_size": 16},
-    }.get(name, {})
-    is_vision = name in ("ViT", "CLIPVision", "Segformer")
-    if not is_vision:
-        sizes |= {"vocab_size": 1000}
+    own = {"Albert": {"embedding_size": 32}, "Electra": {"embedding_size": 32}, "Qwen2": {"num_key_value_heads": 2}}
+    vision = {"ViT": {"image_size": 64}, "CLIPVision": {"image_size": 64, "patch_size": 16}, "Segformer": {}}
+    sizes |= vision[name] if name in vision else {"vocab_size": 1000, **own.get(name, {})}
     config = getattr(package, f"{name}Config")(**sizes, return_dict=False, attn_implementation="eager")
     if hasattr(config, "use_cache"):
         config.use_cache = False
     network = getattr(package, f"{name}Model")(config)
-    if is_vision:
+    if name in vision:
         return _convert(network, *IMAGE)
     return _convert(_of_whole_sentences(network), ids=torch.ones((1, NUM_TOKENS), dtype=torch.int64))
 

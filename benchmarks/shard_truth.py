@@ -194,7 +194,7 @@ def main() -> int:
     names = {
         "graphs": [f"{first}-{first + AT_ONCE}" for first in range(0, 2 * given.graphs, AT_ONCE)],
         "zoo": [spec.name for spec in (*MODELS, *LANGUAGE_MODELS)],
-        "real": [source.name for source in all_sources() if source.is_there and source.module != "hsdag"],
+        "real": [source.name for source in all_sources() if source.is_there and source.needs != "hsdag"],
     }
     wrong = 0
     if "prediction" in given.kinds:

@@ -1,16 +1,14 @@
-"""The torch engine: cost of a task, parity of models op by op, workloads.
+"""The torch engine: cost of a task, and parity of models op by op.
 
 overhead    microseconds per empty task, which hands its input on (bar: 15); 16 chains side by side over the devices in
             turn, one chain, and "crossing", tasks placed at random, where copies of 16 bytes count as tasks too
 parity      models of the zoo op by op, each fed what OpenVINO's CPU computed in f32: the largest difference by op
             type, relative to the largest magnitude (bar: 1e-4); and the ops that are left to OpenVINO
-workloads   sharded workloads of DOPPLER on four devices, placed by critical-path on the paper's platform (simulated):
-            the error against NumPy in f64, and medians of a run
 
-Devices are threads of the CPU, or with --cuda streams on cuda:0, at the paper's sizes. Exit status 1 where parity
+Devices are threads of the CPU, or with --cuda streams on cuda:0. Exit status 1 where parity
 misses its bar.
 
-Usage: python benchmarks/torch_engine.py [overhead parity workloads] [--cuda] [--rounds 9] [--models resnet50 ...]
+Usage: python benchmarks/torch_engine.py [overhead parity] [--cuda] [--rounds 9] [--models resnet50 ...]
 """
 
 from __future__ import annotations
@@ -18,7 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import openvino as ov
@@ -26,30 +24,16 @@ import torch
 from machine import machine
 from openvino import opset13
 
-from hsdag.methods.registry import make_placer
-from hsdag.models import MODELS, ModelSpec, Workload, build_model
-from hsdag.models.sharded_workloads import LlamaSizes, chainmm, ffnn, llama_block, llama_layer
-from hsdag.runtime.platforms.reader import load_platform
+from hsdag.models import MODELS, ModelSpec, build_model
 from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
 from hsdag.runtime.torch.executor import TorchExecutor
 from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode, openvino_graph
 from hsdag.runtime.torch.op import allow_tf32
 from hsdag.runtime.torch.program import Program, build_program
-from hsdag.scoring.workload_graph import double_values, problem_graph, random_inputs
-from hsdag.search.options import SolveOptions
-from hsdag.solving.solve import solve
-from hsdag.sources import workload_problem
 
 BAR, BAR_US = 1e-4, 15.0
 K, CHAINS, SIZES = 4, 16, (1_000, 10_000)
 VOCABULARY = 100  # of the smallest model
-SMALL = LlamaSizes(tokens=256, width=512, heads=8, hidden=1024, vocabulary=2048)
-WORKLOADS: dict[str, tuple[Callable[[], Workload], Callable[[], Workload]]] = {  # for the CPU, of the paper
-    "chainmm": (lambda: chainmm(K, 1024), lambda: chainmm(K)),
-    "ffnn": (lambda: ffnn(K, 2048, 32, 4096), lambda: ffnn(K)),
-    "llama-block": (lambda: llama_block(K, SMALL), lambda: llama_block(K)),
-    "llama-layer": (lambda: llama_layer(K, SMALL), lambda: llama_layer(K)),
-}
 
 
 def overhead(devices: Sequence[LogicalDevice], rounds: int) -> None:
@@ -124,32 +108,9 @@ def difference(got: torch.Tensor, wanted: np.ndarray) -> float:
     return float(np.abs(found[finite] - wide[finite]).max(initial=0.0) / scale)
 
 
-def workloads(devices: Sequence[LogicalDevice], rounds: int) -> None:
-    """A line for each workload."""
-    print(f"\n{'workload':<13}{'error':>10}{'ms':>12}")
-    platform = load_platform("p100x4")
-    for name, makers in WORKLOADS.items():
-        problem = workload_problem(makers[devices[0].is_cuda](), platform)
-        options = SolveOptions(method="critical-path", budget_s=10.0)
-        placement = solve(problem, make_placer("critical-path"), options).device
-        graph = problem_graph(problem)
-        inputs = random_inputs(graph)
-        sources, order = [[u for u, _ in node.reads] for node in graph.nodes], problem.topological_order.tolist()
-        wanted = double_values(problem.labels.expressions, sources, order, inputs)
-        with TorchExecutor(build_program(graph, placement, devices)) as executor:
-            results = executor.infer(inputs)
-            requests = []
-            for _ in range(rounds):
-                requests.append(executor.submit())
-                requests[-1].wait()
-        median_s = np.median([request.latency for request in requests])
-        error = max(difference(results[key], wanted[v].numpy()) for key, (v, _) in graph.outputs.items())
-        print(f"{name:<13}{error:>10.1e}{1e3 * median_s:>12.2f}")
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("parts", nargs="*", default=["overhead", "parity", "workloads"])
+    parser.add_argument("parts", nargs="*", default=["overhead", "parity"])
     parser.add_argument("--cuda", action="store_true", help="devices on cuda:0 instead of threads of the CPU")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--models", nargs="*", default=[], help="names from 'hsdag models list'; default: all")
@@ -165,8 +126,6 @@ def main() -> int:
         with torch.inference_mode():
             largest = max(parity(spec, devices[0].physical) for spec in specs)
         print(f"\nlargest of all: {largest:.1e} (bar {BAR:.0e})")
-    if "workloads" in args.parts:
-        workloads(devices, args.rounds)
     return 0 if largest <= BAR else 1
 
 

@@ -6,12 +6,13 @@ import fcntl
 import gc
 import json
 import os
-import pickle
+import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -21,12 +22,12 @@ from jsonschema import Draft202012Validator
 from typer._click.globals import get_current_context
 
 from hsdag.cli import output
+from hsdag.ir import processes
 from hsdag.models import save_model_files
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.measuring.profiler import Effort
 from hsdag.schemas import RESULTS, schema_of
-
-T = TypeVar("T")
+from tests.warm import Zygote
 
 settings.register_profile("same_examples", max_examples=20, deadline=None, derandomize=True)  # make test
 settings.register_profile("new_examples", max_examples=200, deadline=None)  # make hunt
@@ -58,30 +59,35 @@ SHORT = Effort(runs=6, limit_s=0.3, probe_runs=10, probe_limit_s=0.05, pair_limi
 FAST_SLOW = "FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"
 
 
-def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], T]) -> T:
-    """What ``make`` makes in a folder of that name: the first worker of the tests that needs it makes it for all."""
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """The folder of that name that ``make`` fills: the first worker of the tests that needs it makes it for all."""
     base = factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / name
     folder.mkdir(exist_ok=True)
-    made = folder / "made.pickle"
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if not made.exists():
-            made.write_bytes(pickle.dumps(make(folder)))
-    found: T = pickle.loads(made.read_bytes())
-    return found
+        if not (folder / "made").exists():
+            make(folder)
+            (folder / "made").touch()
+    return folder
 
 
 @pytest.fixture(scope="session")
 def tiny_resnet(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The IR of tiny_resnet."""
-    return made_once(tmp_path_factory, "resnet", lambda to: save_model_files("tiny_resnet", to / "tiny_resnet.xml"))
+    return zoo_model(tmp_path_factory, "tiny_resnet")
 
 
 @pytest.fixture(scope="session")
 def tiny_bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The IR of tiny_bert."""
-    return made_once(tmp_path_factory, "bert", lambda to: save_model_files("tiny_bert", to / "tiny_bert.xml"))
+    return zoo_model(tmp_path_factory, "tiny_bert")
+
+
+def zoo_model(factory: pytest.TempPathFactory, name: str) -> Path:
+    """The IR of a model of the zoo."""
+    file = f"{name}.xml"
+    return made_once(factory, name, lambda folder: save_model_files(name, folder / file)) / file
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -90,6 +96,17 @@ def own_profile_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("HSDAG_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
         yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def measuring_processes_are_forked() -> Iterator[None]:
+    """From one that has imported OpenVINO."""
+    zygote = Zygote()
+    with pytest.MonkeyPatch.context() as patch:
+        forking = SimpleNamespace(Popen=zygote.start, TimeoutExpired=subprocess.TimeoutExpired)
+        patch.setattr(processes, "subprocess", forking)
+        yield
+    zygote.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -20,12 +20,13 @@ def kept_search(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> 
     """A search over two halves of the CPU, its run folder beside the placement file; nobody may change them."""
     options = PlaceOptions(partition_cpu=2, budget_s=20.0, max_evaluations=6, protocol=Protocol(4, 6, 0.02, 4.0))
 
-    def searched(folder: Path) -> PlaceResult:
+    def search(folder: Path) -> None:
         result = run_place(tiny_resnet, options, run_folder=folder / "tiny.placement.run")
         result.save(folder / "tiny.placement.json")
-        return result
+        (folder / "returned.json").write_text(result.model_dump_json())
 
-    return made_once(tmp_path_factory, "kept", searched)
+    folder = made_once(tmp_path_factory, "kept", search)
+    return PlaceResult.model_validate_json((folder / "returned.json").read_text())
 
 
 @pytest.fixture

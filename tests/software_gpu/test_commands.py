@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import pytest
+from openvino import opset13
 
-from benchmarks.mixed_network import mixed_model
 from hsdag.cli.app import run
 from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.executor.compiling import compile_placed
@@ -25,8 +25,19 @@ pytestmark = pytest.mark.usefixtures("short_comparisons")
 
 @pytest.fixture(scope="module")
 def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Two branches over an image: convolutions and a wide pool, and tangents of arc tangents."""
     path = tmp_path_factory.mktemp("mixed") / "mixed.xml"
-    ov.save_model(mixed_model(size=32, convolutions=3, functions=6, pools=1), path, compress_to_fp16=False)
+    image = opset13.parameter([1, 16, 32, 32], np.float32, name="image")
+    filtered = chain = opset13.relu(image, name="stem")
+    weight = (0.1 * np.random.default_rng(0).standard_normal((16, 16, 3, 3))).astype(np.float32)
+    for k in range(3):
+        ones = [1, 1]
+        filtered = opset13.convolution(filtered, weight, ones, ones, ones, ones, name=f"convolution{k}")
+    filtered = opset13.avg_pool(filtered, [1, 1], [7, 7], [7, 7], [15, 15], False, name="pool")
+    for k in range(6):
+        chain = (opset13.tan if k % 2 else opset13.atan)(chain, name=f"function{k}")
+    answer = opset13.reduce_mean(opset13.add(filtered, chain), np.array([2, 3]), name="answer")
+    ov.save_model(ov.Model([opset13.result(answer)], [image], "mixed"), path, compress_to_fp16=False)
     return path
 
 

@@ -32,7 +32,9 @@ OpenPage = Callable[..., Page]
 @pytest.fixture(scope="session")
 def html(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The page of the example."""
-    return made_once(tmp_path_factory, "page", lambda _: report_html(RUN))
+    file = "page.html"
+    folder = made_once(tmp_path_factory, "page", lambda to: (to / file).write_text(report_html(RUN), encoding="utf-8"))
+    return (folder / file).read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="session")

@@ -55,8 +55,6 @@ def kill_by(number: signal.Signals) -> Callable[[], None]:
 
 FAULTS: dict[str, Callable[[], object]] = {
     "crash": kill_by(signal.SIGSEGV),
-    "abort": kill_by(signal.SIGABRT),
-    "exit": lambda: os._exit(7),
     "eat": eat,
     "divide": kill_by(signal.SIGFPE),
     "hang": hang_over,
