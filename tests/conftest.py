@@ -6,12 +6,10 @@ import fcntl
 import gc
 import json
 import os
-import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -103,8 +101,7 @@ def measuring_processes_are_forked() -> Iterator[None]:
     """From one that has imported OpenVINO."""
     zygote = Zygote()
     with pytest.MonkeyPatch.context() as patch:
-        forking = SimpleNamespace(Popen=zygote.start, TimeoutExpired=subprocess.TimeoutExpired)
-        patch.setattr(processes, "subprocess", forking)
+        patch.setattr(processes, "start_process", zygote.start)
         yield
     zygote.close()
 

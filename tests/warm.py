@@ -16,10 +16,12 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
-from hsdag.ir.processes import die_with_parent
+from hsdag.ir.host import die_with_parent, start_process
 
 MODULES = ("hsdag.runtime.measuring.worker", "hsdag.ir.graph.model_guard")
 ROOT = Path(__file__).parents[1]
@@ -46,10 +48,13 @@ class Forked:
 
     def poll(self) -> int | None:
         """The exit code, None while it runs."""
-        try:
-            return self.wait(0.0)
-        except subprocess.TimeoutExpired:
-            return None
+        with suppress(subprocess.TimeoutExpired):
+            self.wait(0.0)
+        return self.returncode
+
+    def kill(self) -> None:
+        """End the process."""
+        os.kill(self.pid, signal.SIGKILL)
 
 
 class Zygote:
@@ -59,19 +64,21 @@ class Zygote:
         self._process: subprocess.Popen[bytes] | None = None
         self._link, self._theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
-    def start(self, command: Sequence[str], stdin: int, stdout: Any, **given: Any) -> Forked | subprocess.Popen[bytes]:
-        """As ``subprocess.Popen`` does, for ``processes``: other commands than those of MODULES start as ever."""
+    def start(self, command: Sequence[str], log: IO[bytes]) -> tuple[Any, Connection]:
+        """As ``start_process`` does, which starts other commands than those of MODULES."""
         if tuple(command[:2]) != (sys.executable, "-m") or command[2] not in MODULES:
-            return subprocess.Popen(command, stdin=stdin, stdout=stdout, **given)
+            return start_process(command, log)
         if self._process is None:
             fd = self._theirs.fileno()
             program = [sys.executable, "-m", __name__, str(fd)]
             self._process = subprocess.Popen(program, cwd=ROOT, pass_fds=[fd], start_new_session=True)
         told, tells = os.pipe()
         request = json.dumps([command[2], str(Path.cwd()), dict(os.environ)]).encode(errors="surrogateescape")
-        socket.send_fds(self._link, [request], [stdin, stdout.fileno(), tells])
+        ours, theirs = Pipe()
+        with theirs:
+            socket.send_fds(self._link, [request], [theirs.fileno(), log.fileno(), tells])
         os.close(tells)
-        return Forked(told)
+        return Forked(told), ours
 
     def close(self) -> None:
         """End it, and with it all others."""

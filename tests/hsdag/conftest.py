@@ -15,6 +15,11 @@ from hsdag.search.options import PlaceOptions
 from tests.conftest import made_once
 
 
+@pytest.fixture(scope="module", autouse=True)
+def comparisons_are_short(short_comparisons: None) -> None:
+    """Unless a test says how long they are."""
+
+
 @pytest.fixture(scope="session")
 def kept_search(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> PlaceResult:
     """A search over two halves of the CPU, its run folder beside the placement file; nobody may change them."""

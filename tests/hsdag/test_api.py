@@ -20,7 +20,6 @@ from hsdag.runtime.executor.requests import WorkConservingModel
 from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
-pytestmark = pytest.mark.usefixtures("short_comparisons")
 FORK = ScheduleProblem.from_arrays([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]], [(0, 1), (0, 2)], output_bytes=1.0)
 
 

@@ -24,8 +24,6 @@ from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.runtime.problem.units import problem_of
 from tests.placements import halves
 
-pytestmark = pytest.mark.usefixtures("short_comparisons")
-
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
     capsys.readouterr()

@@ -15,7 +15,7 @@ from hsdag.diagnosis.examination import examine
 from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.report import advice_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("short_comparisons")]
+pytestmark = pytest.mark.slow
 WORDS = ("--partition-cpu", "2", "--budget", "12s", "--max-evaluations", "3", "--method", "mincut")
 
 

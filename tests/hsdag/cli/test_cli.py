@@ -16,7 +16,6 @@ from hsdag.ir.placement.placement import Placement
 from hsdag.placing.result import PlaceResult
 
 Json = dict[str, Any]
-pytestmark = pytest.mark.usefixtures("short_comparisons")
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> Json:

@@ -13,8 +13,6 @@ from hsdag.ir.graph.build import read_graph
 from hsdag.ir.placement.placement import Placement
 from tests.placements import by_hand
 
-pytestmark = pytest.mark.usefixtures("short_comparisons")
-
 
 def test_inferences_are_counted_as_benchmark_app_does(capsys: pytest.CaptureFixture[str], tiny_resnet: Path) -> None:
     given = ["-d", "CPU[NUM_STREAMS=1]", "-hint", "latency", "-niter", "20", "-nireq", "2"]

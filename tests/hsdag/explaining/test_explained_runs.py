@@ -17,8 +17,6 @@ from hsdag.ir.placement.placement import Placement
 from hsdag.placing.by_hand import divide
 from hsdag.placing.result import PlaceResult
 
-pytestmark = pytest.mark.usefixtures("short_comparisons")
-
 
 @pytest.fixture(scope="module")
 def kept(kept_search: PlaceResult) -> Path:

@@ -13,7 +13,6 @@ from hsdag.ir.graph.build import read_graph
 from hsdag.ir.placement.placement import CopyRecord, Placement
 from hsdag.placing.by_hand import divide
 
-pytestmark = pytest.mark.usefixtures("short_comparisons")
 DEVICES = ",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1]" for name in "AB")
 
 

@@ -23,7 +23,6 @@ from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.scoring.schedule import model_values
 from hsdag.search.options import PlaceOptions
 
-pytestmark = pytest.mark.usefixtures("short_comparisons")
 DEVICES = ",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "AB")
 
 

@@ -15,8 +15,6 @@ from hsdag.ir.errors import FileFormatError
 from hsdag.ir.placement.placement import Placement
 from tests.ir.growing import chain_model, growing_model, saved
 
-pytestmark = pytest.mark.usefixtures("short_comparisons")
-
 SHAPES = ("64,32", "1,32@3")
 
 

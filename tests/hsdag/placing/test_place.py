@@ -25,7 +25,6 @@ from hsdag.search.options import PlaceOptions
 from tests.placements import by_hand
 
 QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
-pytestmark = pytest.mark.usefixtures("short_comparisons")
 
 
 @pytest.mark.slow

@@ -13,8 +13,6 @@ from hsdag import place
 from hsdag.runtime.machine.energy_counters import ROOT
 from tests.ir.growing import chain_model, saved
 
-pytestmark = pytest.mark.usefixtures("short_comparisons")
-
 WATTS = 50.0
 
 

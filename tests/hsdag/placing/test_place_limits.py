@@ -15,8 +15,6 @@ from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder
 from tests.ir.growing import chain_model, saved
 
-pytestmark = pytest.mark.usefixtures("short_comparisons")
-
 DEVICES = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]"
 SINGLE = "INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32"
 UNLIKE = f"A=CPU[{SINGLE};KV_CACHE_PRECISION=f32],B=CPU[{SINGLE};KV_CACHE_PRECISION=u8]"

@@ -20,8 +20,6 @@ from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import resolve_devices
 from tests.ir.growing import chain_model, saved
 
-pytestmark = pytest.mark.usefixtures("short_comparisons")
-
 ONE_THREAD = "CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]"
 DEVICES = ",".join(f"{name}={ONE_THREAD}" for name in "AB")
 SHAPES = ("16,64", "1,64@3")

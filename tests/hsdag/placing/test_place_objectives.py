@@ -15,8 +15,6 @@ from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.objectives import find_objective
 from hsdag.search.options import PlaceOptions
 
-pytestmark = pytest.mark.usefixtures("short_comparisons")
-
 ROUNDS = Protocol(6, 8, 0.02)
 OPTIONS = PlaceOptions(
     partition_cpu=2,

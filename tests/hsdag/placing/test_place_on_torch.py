@@ -20,7 +20,6 @@ from hsdag.models.registry import workload_called
 WORKLOAD = "chainmm[size=256;devices=2]"
 DEVICES = "A=cpu[threads=1;memory=1e9],B=cpu[threads=1;memory=1e9]"
 SEARCH = ["--executor", "cuda", "--devices", DEVICES, "--method", "critical-path", "--budget", "4s"]
-pytestmark = pytest.mark.usefixtures("short_comparisons")
 
 
 @pytest.fixture(scope="module")

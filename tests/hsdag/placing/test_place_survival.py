@@ -25,7 +25,6 @@ from hsdag.scoring.measured import MeasuredEvaluator
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.search.options import PlaceOptions
 
-pytestmark = pytest.mark.usefixtures("short_comparisons")
 BUDGET_S = 400
 FAULTY = Path(__file__).parents[2] / "runtime" / "measuring" / "faulty_worker.py"
 

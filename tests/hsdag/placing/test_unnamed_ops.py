@@ -21,7 +21,6 @@ from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.measuring.messages import WorkerSetup
 
-pytestmark = pytest.mark.usefixtures("short_comparisons")
 CPU = DeviceSet((DeviceSpec("CPU", "CPU"),), ())
 SHAPE = {"x": (2, 3, 8, 8)}
 

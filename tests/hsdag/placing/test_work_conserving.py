@@ -36,7 +36,6 @@ from hsdag.search.options import PlaceOptions
 from tests.placements import halves
 
 QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
-pytestmark = pytest.mark.usefixtures("short_comparisons")
 ONE = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32", "ENABLE_CPU_PINNING": "NO"}
 
 

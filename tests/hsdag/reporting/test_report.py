@@ -63,7 +63,7 @@ def no_collection() -> Iterator[None]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("no_collection", "short_comparisons")
+@pytest.mark.usefixtures("no_collection")
 def test_files_that_a_report_suggests_exist_and_a_search_goes_on_by_its_command(
     tiny_resnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
