@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -167,25 +167,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     session, options, watcher, profile = search.session, search.options, search.watcher, search.profile
     watcher.on_phase("comparing the best with every baseline")
     interrupted, plans = watcher.should_stop(), plans_of(search)
-    placed = {
-        name: session.placed(search.problem, plan, options.search_executor)
-        for name, plan in plans.items()
-        if plan in search.finalists
-    }
-    under_hetero = {
-        f"{UNDER_HETERO}{name}": session.placed(search.problem, plan)
-        for name, plan in plans.items()
-        if plan == search.under_hetero
-    }
-    placed = dict([*list(placed.items())[:1], *under_hetero.items(), *list(placed.items())[1:]])
-    divided = {name: sharded_candidate(session, each) for name, each in search.shardings.items()}
-    divided |= {name: copies.candidate(session) for name, copies in search.copies.items()}
-    predicted_s = min(
-        [each.predicted_s for each in search.shardings.values()] + [each.period_s for each in search.copies.values()],
-        default=np.inf,
-    )
-    measured = [each.score.value for each in search.events if each.plan.is_split and each.score.failure is None]
-    placed = {**divided, **placed} if predicted_s < min(measured, default=np.inf) else {**placed, **divided}
+    placed = proposed_candidates(search, plans)
     baselines: dict[str, Candidate] = {}
     if options.executor == "work-conserving":  # shows what the executor gains
         baselines = {f"{UNDER_HETERO}{name}": session.placed(search.problem, plan) for name, plan in plans.items()}
@@ -220,7 +202,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         rng=np.random.default_rng(options.seed),
     )
     answer = {**placed, **singles, **start, **baselines}[final.answer]
-    result = Outcome(search, final).result(output, answer, interrupted=interrupted).with_lines()
+    result = Outcome(search, final, plans, list(placed)).result(output, answer, interrupted=interrupted).with_lines()
     if output is not None:
         result.placement.save(output)
     if search.folder is not None:
@@ -229,15 +211,15 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
 
 
 class Outcome:
-    """What a search and its final comparison amount to; with one device nothing was searched."""
+    """What a search and its final comparison amount to; with one device nothing was searched.
 
-    def __init__(self, search: Search, final: FinalResult) -> None:
-        self.search, self.final = search, final
+    ``plans`` are those of the search by name, and ``proposed`` are the names of all that the search has proposed.
+    """
+
+    def __init__(self, search: Search, final: FinalResult, plans: Mapping[str, Plan], proposed: Sequence[str]) -> None:
+        self.search, self.final, self.plans, self.proposed = search, final, plans, proposed
         self.session, self.options, self.problem = search.session, search.options, search.problem
-        self.plans = plans_of(search)
         self.too_large = self.session.too_large(search.profile)
-        under_hetero = [f"{UNDER_HETERO}{name}" for name, plan in self.plans.items() if plan == search.under_hetero]
-        self.proposed = [*self.plans, *under_hetero, *search.shardings, *search.copies]
 
     def result(self, placement_file: Path | None, answer: Candidate, *, interrupted: bool) -> PlaceResult:
         """The result; where the search is kept on disk, with a measured run of the answer if there is time for one."""
@@ -449,8 +431,9 @@ class Outcome:
         comparison, search = self.final.comparison, self.search
         if any(name in comparison.samples for name in self.proposed):
             return None
-        if self.plans:
-            reasons = "; ".join(dict.fromkeys(comparison.failures[name] for name in self.plans))
+        failed = [comparison.failures[name] for name in self.proposed if name in comparison.failures]
+        if failed:
+            reasons = "; ".join(dict.fromkeys(failed))
             return f"no split placement was compared ({reasons})"
         split = Tally.of([event for event in search.events if event.plan.is_split])
         if split.tried:
@@ -494,6 +477,25 @@ def plans_of(search: Search) -> dict[str, Plan]:
     """The finalists of a search by the names that they have in the comparison."""
     others = [] if search.under_hetero is None or search.under_hetero in search.finalists else [search.under_hetero]
     return {f"placement {rank}": plan for rank, plan in enumerate([*search.finalists, *others], start=1)}
+
+
+def proposed_candidates(search: Search, plans: Mapping[str, Plan]) -> dict[str, Candidate]:
+    """What a search proposes by the names in the comparison, the most promising first."""
+    session, executor = search.session, search.options.search_executor
+    own = {n: session.placed(search.problem, plan, executor) for n, plan in plans.items() if plan in search.finalists}
+    under_hetero = {
+        f"{UNDER_HETERO}{name}": session.placed(search.problem, plan)
+        for name, plan in plans.items()
+        if plan == search.under_hetero
+    }
+    placed = dict([*list(own.items())[:1], *under_hetero.items(), *list(own.items())[1:]])
+    divided = {name: sharded_candidate(session, each) for name, each in search.shardings.items()}
+    divided |= {name: copies.candidate(session) for name, copies in search.copies.items()}
+    predicted_s = [each.predicted_s for each in search.shardings.values()]
+    predicted_s += [each.period_s for each in search.copies.values()]
+    measured = [each.score.value for each in search.events if each.plan.is_split and each.score.failure is None]
+    is_first = min(predicted_s, default=np.inf) < min(measured, default=np.inf)
+    return {**divided, **placed} if is_first else {**placed, **divided}
 
 
 def _versions() -> dict[str, str]:

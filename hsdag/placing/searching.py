@@ -157,17 +157,31 @@ class Search:
         self.contributions, self.search_s = driver.contributions, time.monotonic() - begin_s
 
     def prepare(self) -> None:
-        """Profile the model where the reward simulates.
+        """Profile the model where the reward simulates, and propose what divides or copies it.
 
         A device that cannot be profiled leaves measuring, unless simulation was requested by name; so does an
         interrupt. Raises DeviceError then, and when an op runs nowhere.
         """
         session, options = self.session, self.options
-        self.copies = proposed_copies(session, options, None)
-        if options.resolved_reward == "measured":
+        self.profile = profile = None if options.resolved_reward == "measured" else self._profiled()
+        self.copies = proposed_copies(session, options, profile)
+        if profile is None:
             return
+        costs = session.model.costs(profile, options.search_executor)
+        hetero = costs if isinstance(costs, HeteroCosts) else None
+        problem = normalize_objective(session, replace(self._problem_of(profile), hetero=hetero), costs)
+        self.costs, self.problem = costs, problem
+        proposals = ShardProposals(session, options, profile)
+        if options.executor != "hetero":
+            self.proposals, self.shardings = proposals, named(proposals.proposed())
+        elif (note := told_under_hetero(proposals)) is not None:
+            self.watcher.note(note)
+
+    def _profiled(self) -> ModelProfile | None:
+        """The profile of the model; None where there is none to be had."""
+        session, options = self.session, self.options
         try:
-            profile = session.profile(
+            return session.profile(
                 ProfileCache(None) if options.fresh else None,
                 Effort.within(options.budget_s, len(session.devices.placed)),
                 self.watcher.on_phase,
@@ -180,17 +194,7 @@ class Search:
                 raise
             self.unprofiled = f"{error}; every placement was measured instead"
             self.watcher.note(self.unprofiled)
-            return
-        costs = session.model.costs(profile, options.search_executor)
-        hetero = costs if isinstance(costs, HeteroCosts) else None
-        problem = normalize_objective(session, replace(self._problem_of(profile), hetero=hetero), costs)
-        self.profile, self.costs, self.problem = profile, costs, problem
-        self.copies = proposed_copies(session, options, profile)
-        proposals = ShardProposals(session, options, profile)
-        if options.executor != "hetero":
-            self.proposals, self.shardings = proposals, named(proposals.proposed())
-        elif (note := told_under_hetero(proposals)) is not None:
-            self.watcher.note(note)
+            return None
 
     def _problem_of(self, profile: ModelProfile | None) -> Problem:
         problem = self.session.problem(max_share=self.options.chosen_preset.max_share, profile=profile)

@@ -77,7 +77,7 @@ def test_copies_win_where_nothing_else_runs_and_are_written_loaded_and_run(tiny_
         )
         assert final.answer == name
         assert final.opened[name].requests
-        outcome = Outcome(search, final)
+        outcome = Outcome(search, final, {}, [name])
         placement = outcome.placement()
         assert outcome.weight_bytes() == dict.fromkeys("AB", float(session.graph.weight_bytes.sum()))
         assert outcome.rows()[0].ops == dict.fromkeys("AB", session.graph.num_ops)
