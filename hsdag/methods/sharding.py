@@ -11,7 +11,7 @@ Legend: N ops, D devices, K segments.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -109,12 +109,16 @@ class _Way:
 
 @dataclass(frozen=True, eq=False)
 class _Division:
-    """A region with shares, seconds of each device [D] for it, and bytes of the syncs at its end and beginning."""
+    """A region with shares in multiples of ``grain``, and seconds of each device [D] for it.
+
+    It takes ``span_s`` until all have ended; ``sync_s`` is what the syncs at its end and beginning take.
+    """
 
     region: Region
+    grain: int
     each_s: FloatArray
-    end_bytes: float
-    read_bytes: float
+    span_s: float
+    sync_s: tuple[float, float]
 
 
 class ShardChooser:
@@ -149,6 +153,7 @@ class ShardChooser:
         self._segments = [
             [v for v in range(first + 1, last + 1) if self._is_main[v]] for first, last in itertools.pairwise(bounds)
         ]
+        self._home = int(self._time_s.sum(axis=0).argmin())
         self._sides = [v for v in range(graph.num_ops) if self._runs[v] and not self._is_main[v] and v not in self.pins]
         self._price = 1.0
         self._divisions: dict[tuple[object, ...], _Division | None] = {}
@@ -242,12 +247,15 @@ class ShardChooser:
             pinned = {self.pins[v] for v in ops if v in self.pins}
             allowed = [d for d in range(self.num_devices) if pinned <= {d}]
             ways += [_Way((d,), (), d, float(total[d]), 0.0, (d,)) for d in allowed]
-            ways += self._inner(ops)
-        ways += self._rows(i, ops, needs_all=j > i + 1)
+            ways += [each for home in (None, self._home) for each in self._inner(ops, home)]
+        ways += [each for home in (None, self._home) for each in self._rows(i, ops, home, needs_all=j > i + 1)]
         return ways
 
-    def _inner(self, ops: Sequence[int]) -> list[_Way]:
-        """The segment with its heavy ops divided, by partial sums or columns, and all others on every device."""
+    def _inner(self, ops: Sequence[int], home: int | None) -> list[_Way]:
+        """The segment with its heavy ops divided, by partial sums or columns, and all others on every device, or home.
+
+        From a home the other devices get what they read, and bring back what they give: they do less, so as to wait.
+        """
         heavy = sorted((v for v in ops if self._is_heavy(v)), reverse=True)
         chosen: list[_Division] = []
         taken: set[int] = set()
@@ -257,25 +265,26 @@ class ShardChooser:
             found = [
                 each
                 for scheme, axis in self._inner_schemes(v)
-                if (each := self._divided(scheme, v, axis, ops[0], frozenset(taken))) is not None
+                if (each := self._divided(scheme, v, axis, ops[0], frozenset(taken), home)) is not None
             ]
-            found = [each for each in found if self._gain(each) > 0]
+            found = [each for each in found if self._gain(each, home) > 0]
             if found:
-                best = max(found, key=self._gain)
+                best = max(found, key=lambda each: self._gain(each, home))
                 chosen.append(best)
                 taken |= set(best.region.ops)
-        if not chosen:
+        if self.pins.keys() & set(ops) or (home is not None and not chosen):
             return []
-        if self.pins.keys() & set(ops):
-            return []
-        rest = self._busy_s[[v for v in ops if v not in taken]].sum(axis=0)
-        compute_s = float(rest.max() + sum(each.each_s.max() for each in chosen))
-        sync_s = sum(self._sync_of(each.end_bytes) for each in chosen)
-        return [_Way(EVERYWHERE, tuple(each.region for each in chosen), None, compute_s, sync_s, EVERYWHERE)]
+        rest, layout = self._busy_s[[v for v in ops if v not in taken]].sum(axis=0), EVERYWHERE
+        compute_s = float(sum(each.each_s.max() for each in chosen))
+        sync_s = sum(each.sync_s[0] for each in chosen)
+        if home is not None:
+            layout, sync_s = (home,), sum(each.span_s for each in chosen) - compute_s
+        compute_s += float(rest.max() if home is None else rest[home])
+        return [_Way(layout, tuple(each.region for each in chosen), home, compute_s, sync_s, layout)]
 
-    def _gain(self, found: _Division) -> float:
+    def _gain(self, found: _Division, home: int | None) -> float:
         whole_s = self._time_s[list(found.region.ops)].sum(axis=0).min()
-        return float(whole_s - found.each_s.max() - self._sync_of(found.end_bytes))
+        return float(whole_s - found.span_s - (found.sync_s[0] if home is None else 0.0))
 
     def _sync_of(self, size_bytes: float) -> float:
         return self._price * self.costs.sync_s(size_bytes)
@@ -296,40 +305,64 @@ class ShardChooser:
         last: int,
         axis: int | None,
         first: int,
-        taken: frozenset[int],
+        taken: frozenset[int] = frozenset(),
+        home: int | None = None,
     ) -> _Division | None:
-        """The region that ends so, without the ops before ``first`` and those that are ``taken``, if it can be."""
-        key = scheme, last, axis, first, taken
+        """The region that ends so, without the ops before ``first`` and those that are ``taken``, if it can be.
+
+        Where what it reads and gives is at a ``home``, the other devices begin later, and end earlier.
+        """
+        key = scheme, last, axis, first, taken, home, self._price
         if key not in self._divisions:
-            self._divisions[key] = self._division(scheme, last, axis, set(range(first)) | taken)
+            self._divisions[key] = self._division(*key[:-1])
         return self._divisions[key]
 
-    def _division(self, scheme: Scheme, last: int, axis: int | None, stop: set[int]) -> _Division | None:
-        region = self.shapes.region(scheme, last, axis, stop)
+    def _division(
+        self, scheme: Scheme, last: int, axis: int | None, first: int, taken: frozenset[int], home: int | None
+    ) -> _Division | None:
+        wait_s = np.zeros(self.num_devices)
+        if home is not None:
+            found = self._divided(scheme, last, axis, first, taken)
+            if found is None:
+                return None
+            region, grain = found.region, found.grain
+            wait_s += sum(found.sync_s)
+            wait_s[home] = 0.0
+        else:
+            undivided = self._undivided(scheme, last, axis, first, taken)
+            if undivided is None:
+                return None
+            region, grain = undivided
+        extent, shares = self.shapes.extent(region), self.shares
+        if shares is None:
+            shares = even_shares(self._busy_s[list(region.ops)].sum(axis=0), wait_s).tolist()
+        bounds = [0, *(round(extent * share / grain) * grain for share in np.cumsum(shares)[:-1]), extent]
+        made = self._with_bounds(region, bounds)
+        if self.shares is None:
+            made = self._balanced(region, grain, bounds, wait_s)
+        if made is None or len(made[0].shares) < 2:
+            return None
+        region, each_s = made
+        size, read_bytes = float(self.shapes.graph.output_bytes[last]), self._read_bytes(region)
+        least = min((b - a) / extent for a, b in region.shares.values())
+        end_s = self._sync_of(size if axis is None else size * (1 - least))
+        read_s = self._sync_of(read_bytes) if read_bytes else 0.0
+        return _Division(region, grain, each_s, _end_s(region, each_s, wait_s), (end_s, read_s))
+
+    def _undivided(
+        self, scheme: Scheme, last: int, axis: int | None, first: int, taken: frozenset[int]
+    ) -> tuple[Region, int] | None:
+        """The region without shares, and the grain of its bounds; None where there is none that may be divided."""
+        region = self.shapes.region(scheme, last, axis, taken, first)
         if region is None or not self._is_closed(region):
             return None
         types = {self.shapes.op(v).type for v in region.ops}
         if scheme == "hidden" and types & {"Softmax", "ScaledDotProductAttention"}:
             region = replace(region, scheme="heads")
-        if region.scheme not in self.schemes:
+        if region.scheme not in self.schemes or self.pins.keys() & set(region.ops):
             return None
         grain = self.shapes.grain(region)
-        if grain is None:
-            return None
-        if self.pins.keys() & set(region.ops):
-            return None
-        extent, shares = self.shapes.extent(region), self.shares
-        if shares is None:
-            speed = 1.0 / np.maximum(self._busy_s[list(region.ops)].sum(axis=0), 1e-12)
-            shares = (speed / max(float(speed.sum()), 1e-12)).tolist()
-        bounds = [0, *(round(extent * share / grain) * grain for share in np.cumsum(shares)[:-1]), extent]
-        found = self._balanced(region, grain, bounds) if self.shares is None else self._with_bounds(region, bounds)
-        if found is None or len(found[0].shares) < 2:
-            return None
-        region, each_s = found
-        size = float(self.shapes.graph.output_bytes[last])
-        least = min((b - a) / extent for a, b in region.shares.values())
-        return _Division(region, each_s, size if axis is None else size * (1 - least), self._read_bytes(region))
+        return None if grain is None else (region, grain)
 
     def _with_bounds(self, region: Region, bounds: Sequence[int]) -> tuple[Region, FloatArray] | None:
         """A region with the shares that bounds give, and what devices take for them; None where it has no such."""
@@ -338,22 +371,27 @@ class ShardChooser:
         each_s = self._region_s(region)
         return None if each_s is None else (region, each_s)
 
-    def _balanced(self, region: Region, grain: int, bounds: Sequence[int]) -> tuple[Region, FloatArray] | None:
-        """The same, with bounds moved by a grain as long as that shortens the longest share by more than a little."""
+    def _balanced(
+        self, region: Region, grain: int, bounds: Sequence[int], wait_s: FloatArray
+    ) -> tuple[Region, FloatArray] | None:
+        """The same, with bounds moved by a grain as long as that lets the last device end earlier by a little."""
         found = self._with_bounds(region, bounds)
         for _ in range(MOST_MOVES):
-            if found is None or found[1].max() < UNEVEN * found[1][list(found[0].shares)].mean():
+            if found is None:
                 break
-            slowest = int(found[1].argmax())
+            end_s, sharing = found[1] + wait_s, list(found[0].shares)
+            if end_s[sharing].max() < UNEVEN * end_s[sharing].mean():
+                break
+            slowest = max(sharing, key=lambda d: float(end_s[d]))
             moves = [(slowest, grain), (slowest + 1, -grain)]
             others = [
                 [b + step * (k == at) for k, b in enumerate(bounds)] for at, step in moves if 0 < at < len(bounds) - 1
             ]
             made = [(self._with_bounds(region, each), each) for each in others]
-            better = [(each, at) for each, at in made if each is not None and each[1].max() < found[1].max()]
+            better = [(each, at) for each, at in made if each is not None and _end_s(*each, wait_s) < end_s.max()]
             if not better:
                 break
-            found, bounds = min(better, key=lambda each: float(each[0][1].max()))
+            found, bounds = min(better, key=lambda each: _end_s(*each[0], wait_s))
         return found
 
     def _region_s(self, region: Region) -> FloatArray | None:
@@ -371,25 +409,31 @@ class ShardChooser:
                 found[d] += share * self._busy_s[v, d]
         return found
 
-    def _rows(self, i: int, ops: Sequence[int], *, needs_all: bool) -> list[_Way]:
-        """The segments with what ends in their last op divided along an axis of its result."""
+    def _rows(self, i: int, ops: Sequence[int], home: int | None, *, needs_all: bool) -> list[_Way]:
+        """The segments with what ends in their last op divided along an axis of its result, perhaps from a home."""
         last = ops[-1]
         op = self.shapes.op(last)
         ways = []
         for axis in range(op.rank):
             if op.outputs[0][axis] < self.num_devices:
                 continue
-            found = self._divided("rows", last, axis, ops[0], frozenset())
+            found = self._divided("rows", last, axis, ops[0], home=home)
             if found is None:
                 continue
             region, each_s = found.region, found.each_s
             rest = [v for v in ops if v not in set(region.ops)]
             if any(self._is_heavy(v) or v in self.pins for v in rest) or (needs_all and rest):
                 continue
-            compute_s = float((each_s + self._busy_s[rest].sum(axis=0)).max())
+            rest_s = self._busy_s[rest].sum(axis=0)
+            if home is not None:
+                compute_s = float(each_s.max())
+                own_s = (compute_s + float(rest_s[home]), found.span_s - compute_s)
+                ways.append(_Way((home,), (region,), home, *own_s, (home,)))
+                continue
             bounds = tuple(b for _, b in region.shares.values())
-            sync_s = self._sync_of(found.read_bytes) if i > 0 else 0.0
-            ways.append(_Way((axis, *bounds), (region,), None, compute_s, sync_s, (axis, *self._entry(region, i))))
+            reads = (axis, *self._entry(region, i))
+            compute_s, sync_s = float((each_s + rest_s).max()), found.sync_s[1] if i > 0 else 0.0
+            ways.append(_Way((axis, *bounds), (region,), None, compute_s, sync_s, reads))
         return ways
 
     def _entry(self, region: Region, i: int) -> tuple[int, ...]:
@@ -434,6 +478,25 @@ class ShardChooser:
         return self._sync_of(size)
 
 
+def even_shares(whole_s: FloatArray, wait_s: FloatArray) -> FloatArray:
+    """[D] shares of work of ``whole_s`` [D] with which all devices end at once, each having waited for ``wait_s`` [D].
+
+    None for one that would begin too late; one device at least does not wait.
+    """
+    speed, takes = 1.0 / np.maximum(whole_s, 1e-12), np.ones(len(whole_s), dtype=np.bool_)
+    while True:
+        end_s = (1.0 + (wait_s * speed)[takes].sum()) / speed[takes].sum()
+        late = takes & (wait_s >= end_s)
+        if not late.any():
+            return np.where(takes, (end_s - wait_s) * speed, 0.0)
+        takes &= ~late
+
+
+def _end_s(region: Region, each_s: FloatArray, wait_s: FloatArray) -> float:
+    """Seconds until all devices that share a region have ended."""
+    return float((each_s + wait_s)[list(region.shares)].max())
+
+
 def _bound_to_variables(graph: ComputationGraph) -> list[int]:
     """Ops that have to be where a variable is, which is on one device."""
     if variable_of(graph) is None:
@@ -446,25 +509,69 @@ def _bound_to_variables(graph: ComputationGraph) -> list[int]:
 PRICES = (1.0, 0.5, 2.0)
 """Of syncs, as multiples of what they were measured to take: cheaper ones give smaller regions, dearer ones larger."""
 
+STEPS, MOST_TRIALS, NUM_PROPOSED = (0.8, 1.25), 12, 3
+"""Local search takes the price of syncs, or a device's times, for so many times what they are; and trials and results
+at most."""
+
 
 def propose(
-    shapes: Shapes, costs: ShardCosts, pins: Mapping[int, int] | None = None, prices: Sequence[float] = PRICES
+    shapes: Shapes,
+    costs: ShardCosts,
+    pins: Mapping[int, int] | None = None,
+    prices: Sequence[float] = PRICES,
+    judge: Callable[[Sharding], float] | None = None,
 ) -> list[Sharding]:
-    """Ways to divide a model, the most likely one first, that are predicted to be faster than the best device alone.
+    """Ways to divide a model that are predicted to be faster than the best device alone, the fastest first.
 
-    All devices divide it, or the fastest two, three and so on.
+    All devices divide it, or the fastest two, three and so on. What ``judge`` predicts counts, where it is given: a
+    local search then changes what dynamic programming believes of syncs and devices as long as that is faster.
     """
     whole_s = np.where(np.isnan(costs.time_s), np.inf, costs.time_s)[list(map(bool, shapes.runs))].sum(axis=0)
     fastest, pins = np.argsort(whole_s, kind="stable").tolist(), pins or {}
-    found: list[Sharding] = []
     groups = [fastest[:count] for count in range(len(fastest), 1, -1) if set(pins.values()) <= set(fastest[:count])]
-    choosers = [
-        (ShardChooser(shapes, costs.of(group), pins={v: group.index(d) for v, d in pins.items()}), group)
-        for group in groups
-    ]
+    found: dict[_Belief, Sharding] = {}
+
+    def tried(belief: _Belief) -> Sharding | None:
+        group = list(belief.devices)
+        own = costs.of(group)
+        own = replace(own, time_s=own.time_s * np.array(belief.scale))
+        way = ShardChooser(shapes, own, pins={v: group.index(d) for v, d in pins.items()}).best(belief.price)
+        return None if way is None else way.over(group)
+
+    def keep(belief: _Belief, way: Sharding) -> None:
+        if way.regions not in [each.regions for each in found.values()]:
+            found[belief] = way if judge is None else replace(way, predicted_s=judge(way))
+
     for price in prices:
-        ways = [way.over(group) for chooser, group in choosers if (way := chooser.best(price)) is not None]
-        for way in sorted(ways, key=lambda each: each.predicted_s)[:1]:
-            if way.regions not in [each.regions for each in found] and way.predicted_s < whole_s.min():
-                found.append(way)
-    return found
+        beliefs = [_Belief(tuple(group), price, (1.0,) * len(group)) for group in groups]
+        ways = [(way, belief) for belief in beliefs if (way := tried(belief)) is not None]
+        for way, belief in sorted(ways, key=lambda each: each[0].predicted_s)[:1]:
+            keep(belief, way)
+    seen, at = set(found), None
+    while judge is not None and found and len(seen) < MOST_TRIALS:
+        best = min(found, key=lambda belief: found[belief].predicted_s)
+        if best == at:
+            break
+        at = best
+        for belief in best.neighbours():
+            if belief not in seen and (way := tried(belief)) is not None:
+                keep(belief, way)
+            seen.add(belief)
+    ranked = sorted(found.values(), key=lambda each: each.predicted_s)
+    return [each for each in ranked if each.predicted_s < whole_s.min()][:NUM_PROPOSED]
+
+
+@dataclass(frozen=True)
+class _Belief:
+    """What a proposal rests on: its devices, the price of syncs, and by how much the devices' times [D] are scaled."""
+
+    devices: tuple[int, ...]
+    price: float
+    scale: tuple[float, ...]
+
+    def neighbours(self) -> Iterator[_Belief]:
+        """Beliefs that differ in one figure."""
+        for step in STEPS:
+            yield replace(self, price=self.price * step)
+            for k in range(1, len(self.scale)):
+                yield replace(self, scale=(*self.scale[:k], self.scale[k] * step, *self.scale[k + 1 :]))

@@ -6,14 +6,16 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
 
 import numpy as np
+import openvino as ov
 
 from hsdag.ir.graph.colocation import held_bytes
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.graph.state import variable_of
 from hsdag.ir.processes import CandidateFailed
+from hsdag.ir.shards.regions import Shapes
 from hsdag.ir.shards.rewrite import ShardedGraph, shapes_of, shard
 from hsdag.methods.sharding import PRICES, ShardChooser, ShardCosts, Sharding, propose
 from hsdag.placing.session import Session
@@ -49,21 +51,30 @@ class ShardProposals:
         self.whole_s = float(np.nan_to_num(self.costs.cut_costs.op_s, nan=np.inf).sum(axis=0).min())
         self._made: list[tuple[Sharding, ShardedGraph]] = []
 
+    @cached_property
+    def model(self) -> ov.Model:
+        """The session's model."""
+        return load_model(self.session.subject.path, self.session.subject.shapes)
+
+    @cached_property
+    def shapes(self) -> Shapes:
+        """Its ops as rules see them."""
+        return shapes_of(self.model, self.session.graph)[1]
+
     def proposed(self, prices: Sequence[float] = PRICES) -> list[Sharding]:
-        """What is cheapest at several prices of syncs, the one that is simulated to be fastest first."""
+        """What is simulated to be fastest of what is cheapest at several prices of syncs, and near these."""
         if not self.is_possible:
             return []
-        shapes = shapes_of(_model(self.session), self.session.graph)[1]
-        found = propose(shapes, shard_costs(self.costs), self.pins, prices)
-        fitting = [each for each in found if self._fits(each)]
-        simulated = [replace(each, predicted_s=self.simulated_s(each)) for each in fitting]
-        return sorted((each for each in simulated if each.predicted_s < self.whole_s), key=lambda s: s.predicted_s)
+        return propose(self.shapes, shard_costs(self.costs), self.pins, prices, self._judged)
+
+    def _judged(self, sharding: Sharding) -> float:
+        return self.simulated_s(sharding) if self._fits(sharding) else np.inf
 
     def choosers(self) -> tuple[ShardChooser, ShardChooser]:
         """What divides the model over all devices; and the same if devices did not slow each other down."""
-        shapes, costs = shapes_of(_model(self.session), self.session.graph)[1], shard_costs(self.costs)
+        costs = shard_costs(self.costs)
         alone = replace(costs, slowdown=np.ones_like(costs.slowdown))
-        return ShardChooser(shapes, costs, pins=self.pins), ShardChooser(shapes, alone, pins=self.pins)
+        return ShardChooser(self.shapes, costs, pins=self.pins), ShardChooser(self.shapes, alone, pins=self.pins)
 
     def measured(
         self, proposals: Sequence[Sharding], limit_s: float, should_stop: Callable[[], bool]
@@ -105,8 +116,8 @@ class ShardProposals:
         """The graph of the model divided so."""
         found = next((made for each, made in self._made if each.regions == sharding.regions), None)
         if found is None:
-            names, model = [spec.name for spec in self.session.devices.placed], _model(self.session)
-            found = shard(model, self.session.graph, sharding.regions, sharding.devices, names).outline
+            names = [spec.name for spec in self.session.devices.placed]
+            found = shard(self.model, self.session.graph, sharding.regions, sharding.devices, names).outline
             self._made.append((sharding, found))
         return found
 
@@ -164,7 +175,8 @@ def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
 def weights_by_device(session: Session, sharding: Sharding) -> Mapping[str, float]:
     """Bytes of weights on each device, those that several need counted on each."""
     names = [spec.name for spec in session.devices.placed]
-    return _held_bytes(session, shard(_model(session), session.graph, sharding.regions, sharding.devices, names))
+    model = load_model(session.subject.path, session.subject.shapes)
+    return _held_bytes(session, shard(model, session.graph, sharding.regions, sharding.devices, names))
 
 
 def _held_bytes(session: Session, found: ShardedGraph) -> Mapping[str, float]:
@@ -172,7 +184,3 @@ def _held_bytes(session: Session, found: ShardedGraph) -> Mapping[str, float]:
     widens = np.array([not reduces_precision((spec,)) for spec in placed])
     held = held_bytes(found.graph, np.array(found.devices), widens).tolist()
     return dict(zip([spec.name for spec in placed], held, strict=True))
-
-
-def _model(session: Session) -> Any:
-    return load_model(session.subject.path, session.subject.shapes)

@@ -19,6 +19,9 @@ Scheme: TypeAlias = Literal["rows", "hidden", "heads", "channels", "columns", "r
 """How a region is divided (SHARDING section 4); ``replicated`` ops are computed by every device."""
 
 
+_Pieces: TypeAlias = dict[int, tuple[Span | None, Piece]]
+
+
 @dataclass(frozen=True)
 class Region:
     """Ops [R] in topological order, the axis along which each is divided, and the range of the last one by device.
@@ -50,6 +53,9 @@ class Shapes:
         self.nodes = nodes
         self.runs = runs
         self._ops: dict[int, Op] = {}
+        self._producers: dict[tuple[int, int], int] = {}
+        self._pieces: dict[tuple[object, ...], _Pieces | None] = {}
+        self._grains: dict[tuple[object, ...], int | None] = {}
 
     def op(self, v: int) -> Op:
         """The op as rules see it."""
@@ -59,7 +65,12 @@ class Shapes:
 
     def producer(self, v: int, port: int) -> int:
         """The op whose result an input reads; -1 for a value that is known, or that a piece adds."""
-        if port >= len(self.nodes[v].inputs()):
+        if (v, port) not in self._producers:
+            self._producers[v, port] = self._producer(v, port)
+        return self._producers[v, port]
+
+    def _producer(self, v: int, port: int) -> int:
+        if port >= len(self.op(v).inputs):
             return -1
         source = self.nodes[v].input_value(port).get_node()
         u = int(source.get_friendly_name().partition(".")[0])
@@ -67,18 +78,23 @@ class Shapes:
             return -1
         return u if self.runs[u] or self.graph.op_types[u] == "Parameter" else -1
 
-    def pieces(self, region: Region, device: int) -> dict[int, tuple[Span | None, Piece]] | None:
+    def pieces(self, region: Region, device: int) -> _Pieces | None:
         """What a device computes of each op of a divided region: its range, None for a partial result, and how.
 
         An op that is read with several ranges computes the smallest one that holds them. None where a rule does not
         allow the region to be divided so.
         """
-        first, last = region.shares[device]
+        key = region.ops, region.axes, region.shares[device]
+        if key not in self._pieces:
+            self._pieces[key] = self._pieces_of(region, *region.shares[device])
+        return self._pieces[key]
+
+    def _pieces_of(self, region: Region, first: int, last: int) -> _Pieces | None:
         if not 0 <= first < last <= self.extent(region):
             return None
         axis_of = dict(zip(region.ops, region.axes, strict=True))
         wanted: dict[int, Span] = {}
-        found: dict[int, tuple[Span | None, Piece]] = {}
+        found: _Pieces = {}
         for v in reversed(region.ops):
             op, axis = self.op(v), axis_of[v]
             if v == region.ops[-1]:
@@ -101,10 +117,12 @@ class Shapes:
                 wanted[u] = (need or whole) | wanted.get(u, need or whole)
         return found
 
-    def region(self, scheme: Scheme, last: int, axis: int | None, stop: Collection[int] = ()) -> Region | None:
+    def region(
+        self, scheme: Scheme, last: int, axis: int | None, stop: Collection[int] = (), first: int = 0
+    ) -> Region | None:
         """The largest region that ends in an op divided along ``axis``, or with partial results where that is None.
 
-        It goes back as far as rules carry the axis, and no further than the ops in ``stop``. ``shares`` are empty.
+        It goes back as far as rules carry the axis, but not to ops in ``stop`` or before ``first``. It has no shares.
         """
         op = self.op(last)
         if axis is None:
@@ -121,7 +139,7 @@ class Shapes:
             v, piece = pending.pop()
             for port, need in enumerate(piece.inputs):
                 u = self.producer(v, port)
-                if u < 0 or need is None or u in axis_of or u in stop or not self.runs[u]:
+                if u < first or need is None or u in axis_of or u in stop or not self.runs[u]:
                     continue
                 whole = Span(need.axis, 0, self.op(u).outputs[0][need.axis])
                 before = piece_of(self.op(u), whole) if self.nodes[v].input_value(port).get_index() == 0 else None
@@ -133,6 +151,12 @@ class Shapes:
 
     def grain(self, region: Region) -> int | None:
         """The least size of which every range of the region's end has to be a multiple; None where there is none."""
+        key = region.ops, region.axes
+        if key not in self._grains:
+            self._grains[key] = self._grain(region)
+        return self._grains[key]
+
+    def _grain(self, region: Region) -> int | None:
         size = self.extent(region)
         for grain in (g for g in range(1, size // 2 + 1) if size % g == 0):
             shares = {0: (0, grain), 1: (grain, 2 * grain)}

@@ -59,6 +59,7 @@ class Op:
         self.node = node
         self.type: str = node.get_type_name()
         self.inputs = tuple(shape_of(value) for value in node.input_values())
+        self._constants: dict[int, list[int] | None] = {}
         self.outputs = tuple(shape_of(value) for value in node.outputs())
 
     @cached_property
@@ -73,6 +74,12 @@ class Op:
 
     def constant(self, port: int) -> list[int] | None:
         """The integers that an input is known to be, None where it is not known or missing."""
+        if port not in self._constants:
+            self._constants[port] = self._constant(port)
+        found = self._constants[port]
+        return None if found is None else [*found]
+
+    def _constant(self, port: int) -> list[int] | None:
         if port >= len(self.inputs):
             return None
         source = self.node.input_value(port).get_node()
