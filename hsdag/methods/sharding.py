@@ -17,9 +17,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from hsdag.ir.graph.colocation import colocate
-from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray
-from hsdag.ir.graph.state import variable_of
+from hsdag.ir.graph.colocation import colocate, known_ops
+from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
+from hsdag.ir.graph.state import SHAPE_OF_TYPES, repeated_ops, variable_of
 from hsdag.ir.shards.regions import Region, Scheme, Shapes
 
 LEAST_SHARE = 1e-4
@@ -138,7 +138,9 @@ class ShardChooser:
     ) -> None:
         self.shapes = shapes
         self.shares = shares
-        self.pins = {**dict.fromkeys(_bound_to_variables(shapes.graph), 0), **(pins or {})}
+        self._bound, self._repeated = _bound_to_variables(shapes.graph)
+        self.pins = {**{v: 0 for v in self._bound if self._keeps(v)}, **(pins or {})}
+        self._pinned = frozenset(pins or ())
         self.schemes = schemes
         self.costs = costs
         self.num_devices = costs.time_s.shape[1]
@@ -154,7 +156,11 @@ class ShardChooser:
             [v for v in range(first + 1, last + 1) if self._is_main[v]] for first, last in itertools.pairwise(bounds)
         ]
         self._home = int(self._time_s.sum(axis=0).argmin())
-        self._sides = [v for v in range(graph.num_ops) if self._runs[v] and not self._is_main[v] and v not in self.pins]
+        self._sides = [
+            v
+            for v in range(graph.num_ops)
+            if self._runs[v] and not self._is_main[v] and v not in self.pins and v not in self._bound
+        ]
         self._price = 1.0
         self._divisions: dict[tuple[object, ...], _Division | None] = {}
 
@@ -163,8 +169,9 @@ class ShardChooser:
         graph, work = self.shapes.graph, self._work_s
         is_main: BoolArray = work > LEAST_SHARE * work.sum()
         is_main &= np.isin(graph.op_types, ["MatMul", "Convolution", "GroupConvolution", "Gather"]) & self._runs
+        is_main &= ~self._repeated
         for v in graph.topological_order.tolist():
-            if self._runs[v] and not is_main[v]:
+            if self._runs[v] and not is_main[v] and not self._repeated[v] and graph.op_types[v] != "Assign":
                 is_main[v] = is_main[graph.predecessors.of(v)].any()
         return is_main
 
@@ -222,12 +229,12 @@ class ShardChooser:
         regions: list[Region] = []
         devices = np.array([self.pins.get(v, 0) for v in range(self.shapes.graph.num_ops)])
         everywhere = dict.fromkeys(range(self.num_devices), (0, 1))
-        repeated = list(self._sides)
+        inside = {v for *_, way in ways for region in way.regions for v in region.ops}
+        repeated = [v for v in self._sides if v not in inside]
         for i, j, way in reversed(ways):
             ops = [v for segment in self._segments[i:j] for v in segment]
-            divided = {v for region in way.regions for v in region.ops}
             regions += way.regions
-            rest = [v for v in ops if v not in divided]
+            rest = [v for v in ops if v not in inside]
             if way.device is None:
                 repeated += rest
             else:
@@ -272,15 +279,15 @@ class ShardChooser:
                 best = max(found, key=lambda each: self._gain(each, home))
                 chosen.append(best)
                 taken |= set(best.region.ops)
-        if self.pins.keys() & set(ops) or (home is not None and not chosen):
+        if self.pins.keys() & (set(ops) - taken) or (home is not None and not chosen):
             return []
-        rest, layout = self._busy_s[[v for v in ops if v not in taken]].sum(axis=0), EVERYWHERE
+        rest, regions = [v for v in ops if v not in taken], tuple(each.region for each in chosen)
         compute_s = float(sum(each.each_s.max() for each in chosen))
-        sync_s = sum(each.sync_s[0] for each in chosen)
-        if home is not None:
-            layout, sync_s = (home,), sum(each.span_s for each in chosen) - compute_s
-        compute_s += float(rest.max() if home is None else rest[home])
-        return [_Way(layout, tuple(each.region for each in chosen), home, compute_s, sync_s, layout)]
+        if home is None:
+            rest_s, sync_s = float(self._busy_s[rest].sum(axis=0).max()), sum(each.sync_s[0] for each in chosen)
+            return [_Way(EVERYWHERE, regions, None, compute_s + rest_s, sync_s, EVERYWHERE)]
+        rest_s, sync_s = float(self._time_s[rest, home].sum()), sum(each.span_s for each in chosen) - compute_s
+        return [_Way((home,), regions, home, compute_s + rest_s, sync_s, (home,))]
 
     def _gain(self, found: _Division, home: int | None) -> float:
         whole_s = self._time_s[list(found.region.ops)].sum(axis=0).min()
@@ -347,19 +354,19 @@ class ShardChooser:
         least = min((b - a) / extent for a, b in region.shares.values())
         end_s = self._sync_of(size if axis is None else size * (1 - least))
         read_s = self._sync_of(read_bytes) if read_bytes else 0.0
-        return _Division(region, grain, each_s, _end_s(region, each_s, wait_s), (end_s, read_s))
+        return _Division(region, grain, each_s, _end_s(made, wait_s), (end_s, read_s))
 
     def _undivided(
         self, scheme: Scheme, last: int, axis: int | None, first: int, taken: frozenset[int]
     ) -> tuple[Region, int] | None:
         """The region without shares, and the grain of its bounds; None where there is none that may be divided."""
-        region = self.shapes.region(scheme, last, axis, taken, first)
+        region = self.shapes.region(scheme, last, axis, _Outside(first, taken, self._bound))
         if region is None or not self._is_closed(region):
             return None
         types = {self.shapes.op(v).type for v in region.ops}
         if scheme == "hidden" and types & {"Softmax", "ScaledDotProductAttention"}:
             region = replace(region, scheme="heads")
-        if region.scheme not in self.schemes or self.pins.keys() & set(region.ops):
+        if region.scheme not in self.schemes or self._pinned & set(region.ops):
             return None
         grain = self.shapes.grain(region)
         return None if grain is None else (region, grain)
@@ -388,10 +395,10 @@ class ShardChooser:
                 [b + step * (k == at) for k, b in enumerate(bounds)] for at, step in moves if 0 < at < len(bounds) - 1
             ]
             made = [(self._with_bounds(region, each), each) for each in others]
-            better = [(each, at) for each, at in made if each is not None and _end_s(*each, wait_s) < end_s.max()]
+            better = [(each, at) for each, at in made if each is not None and _end_s(each, wait_s) < end_s.max()]
             if not better:
                 break
-            found, bounds = min(better, key=lambda each: _end_s(*each[0], wait_s))
+            found, bounds = min(better, key=lambda each: _end_s(each[0], wait_s))
         return found
 
     def _region_s(self, region: Region) -> FloatArray | None:
@@ -424,15 +431,15 @@ class ShardChooser:
             rest = [v for v in ops if v not in set(region.ops)]
             if any(self._is_heavy(v) or v in self.pins for v in rest) or (needs_all and rest):
                 continue
-            rest_s = self._busy_s[rest].sum(axis=0)
             if home is not None:
-                compute_s = float(each_s.max())
-                own_s = (compute_s + float(rest_s[home]), found.span_s - compute_s)
-                ways.append(_Way((home,), (region,), home, *own_s, (home,)))
+                compute_s, rest_s = float(each_s.max()), float(self._time_s[rest, home].sum())
+                sync_s = found.span_s - compute_s
+                ways.append(_Way((home,), (region,), home, compute_s + rest_s, sync_s, (home,)))
                 continue
             bounds = tuple(b for _, b in region.shares.values())
             reads = (axis, *self._entry(region, i))
-            compute_s, sync_s = float((each_s + rest_s).max()), found.sync_s[1] if i > 0 else 0.0
+            compute_s = float((each_s + self._busy_s[rest].sum(axis=0)).max())
+            sync_s = found.sync_s[1] if i > 0 else 0.0
             ways.append(_Way((axis, *bounds), (region,), None, compute_s, sync_s, reads))
         return ways
 
@@ -464,9 +471,26 @@ class ShardChooser:
         return max(found)
 
     def _is_closed(self, region: Region) -> bool:
-        """Whether nothing outside a region reads anything but its end."""
-        inside = set(region.ops)
-        return all(u in inside for v in region.ops[:-1] for u in self.shapes.graph.successors.of(v).tolist())
+        """Whether nothing outside a region reads anything but its end, and it has what it has of a variable as a whole.
+
+        Shapes may be read outside, and the variable be written.
+        """
+        graph, inside = self.shapes.graph, set(region.ops)
+        kept = {graph.variables[v] for v in region.ops} - {""}
+        outside = [u for v in region.ops[:-1] for u in graph.successors.of(v).tolist() if u not in inside]
+        if any(graph.variables[u] not in kept and graph.op_types[u] not in SHAPE_OF_TYPES for u in outside):
+            return False
+        written = {graph.variables[u] for u in outside} - {""}
+        bound = {v for u in inside for v in self._bound.get(u, ())}
+        return kept == written and all(v in inside or not self._keeps(v) for v in bound)
+
+    def _keeps(self, v: int) -> bool:
+        """Whether an op is a variable's, or the attention that reads it."""
+        return self.shapes.runs[v] and self.shapes.graph.op_types[v] in {
+            "ReadValue",
+            "ScaledDotProductAttention",
+            "MatMul",
+        }
 
     def _sync_s(self, i: int, found: Layout, wanted: Layout) -> float:
         """Seconds to bring what the first i segments give from one layout to another."""
@@ -492,18 +516,33 @@ def even_shares(whole_s: FloatArray, wait_s: FloatArray) -> FloatArray:
         takes &= ~late
 
 
-def _end_s(region: Region, each_s: FloatArray, wait_s: FloatArray) -> float:
-    """Seconds until all devices that share a region have ended."""
+def _end_s(made: tuple[Region, FloatArray], wait_s: FloatArray) -> float:
+    """Seconds until all devices that share a region, with what each takes [D], have ended."""
+    region, each_s = made
     return float((each_s + wait_s)[list(region.shares)].max())
 
 
-def _bound_to_variables(graph: ComputationGraph) -> list[int]:
-    """Ops that have to be where a variable is, which is on one device."""
+def _bound_to_variables(graph: ComputationGraph) -> tuple[dict[int, IntArray], BoolArray]:
+    """Ops that have to be where a variable is, each with all of these, and [N] those that every device repeats."""
     if variable_of(graph) is None:
-        return []
-    labels = colocate(graph).sets.labels.tolist()
+        return {}, np.zeros(graph.num_ops, dtype=np.bool_)
+    found = colocate(graph)
+    labels, sets = found.sets.labels.tolist(), found.sets.members
     bound = {labels[v] for v, variable in enumerate(graph.variables) if variable}
-    return [v for v, label in enumerate(labels) if label in bound]
+    members = {v: sets.of(label) for v, label in enumerate(labels) if label in bound and not found.floating[v]}
+    return members, repeated_ops(graph, known_ops(graph))
+
+
+@dataclass(frozen=True)
+class _Outside:
+    """Ops that a region does not take: those before its segment, unless a variable binds them, and some more."""
+
+    first: int
+    taken: frozenset[int]
+    bound: Mapping[int, object]
+
+    def __contains__(self, v: object) -> bool:
+        return v in self.taken or (isinstance(v, int) and v < self.first and v not in self.bound)
 
 
 PRICES = (1.0, 0.5, 2.0)

@@ -23,7 +23,13 @@ from hsdag.placing.final import Verifier, check_of, comparison_s
 from hsdag.placing.limits import within_difference
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.placing.session import Session, normalize_objective
-from hsdag.placing.shards import MEASURED_SHARE, ShardProposals, named, told_under_hetero
+from hsdag.placing.shards import (
+    MEASURED_SHARE,
+    ShardProposals,
+    named,
+    told_under_hetero,
+    told_undivided,
+)
 from hsdag.placing.subject import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
@@ -174,7 +180,10 @@ class Search:
         proposals = ShardProposals(session, options, profile)
         if options.executor != "hetero":
             self.proposals, self.shardings = proposals, named(proposals.proposed())
-        elif (note := told_under_hetero(proposals)) is not None:
+        note = told_under_hetero(proposals) if options.executor == "hetero" else None
+        if self.proposals is not None and not self.shardings:
+            note = told_undivided(proposals)
+        if note is not None:
             self.watcher.note(note)
 
     def _profiled(self) -> ModelProfile | None:

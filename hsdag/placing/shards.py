@@ -13,6 +13,7 @@ import openvino as ov
 
 from hsdag.ir.graph.colocation import held_bytes
 from hsdag.ir.graph.reader import load_model
+from hsdag.ir.graph.sizing import sized
 from hsdag.ir.graph.state import variable_of
 from hsdag.ir.processes import CandidateFailed
 from hsdag.ir.shards.regions import Shapes
@@ -35,14 +36,12 @@ MEASURED_SHARE, MEASURED_RUNS, MEASURED_ROUNDS = 0.25, 2, 3
 class ShardProposals:
     """Ways to divide a session's model, simulated by its profile, and better ones once some are measured.
 
-    None where the options leave none: models that keep state or have inputs of unknown sizes are not divided, nor for
-    another objective than latency. Pinned ops stay whole, and no device holds more than its memory.
+    None for another objective than latency. Pinned ops stay whole, and no device holds more than its memory.
     """
 
     def __init__(self, session: Session, options: PlaceOptions, profile: ModelProfile) -> None:
         self.session, graph = session, session.graph
-        is_out = options.objective is not LATENCY or session.scenarios or session.is_on_torch
-        self.is_possible = not is_out and variable_of(graph) is None
+        self.is_possible = options.objective is LATENCY and not session.is_on_torch
         self.costs = WorkConservingCosts.of(graph, profile.costs())
         self.limits = session.memory_limits(profile)
         self.factors = ShardFactors()
@@ -54,7 +53,7 @@ class ShardProposals:
     @cached_property
     def model(self) -> ov.Model:
         """The session's model."""
-        return load_model(self.session.subject.path, self.session.subject.shapes)
+        return _model(self.session)
 
     @cached_property
     def shapes(self) -> Shapes:
@@ -117,7 +116,10 @@ class ShardProposals:
         found = next((made for each, made in self._made if each.regions == sharding.regions), None)
         if found is None:
             names = [spec.name for spec in self.session.devices.placed]
-            found = shard(self.model, self.session.graph, sharding.regions, sharding.devices, names).outline
+            made = shard(self.model, self.session.graph, sharding.regions, sharding.devices, names)
+            found, scenarios = made.outline, self.session.scenarios
+            if scenarios:
+                found = replace(found, graph=sized(found.graph, made.model, scenarios))
             self._made.append((sharding, found))
         return found
 
@@ -141,6 +143,18 @@ def told_under_hetero(proposals: ShardProposals) -> str | None:
     return (
         f"hsdag's own executor can divide this model: simulated, it takes {share:.2f} of the time on one device; "
         f"measure it with --executor work-conserving"
+    )
+
+
+def told_undivided(proposals: ShardProposals) -> str | None:
+    """Why a model that keeps state, of which nothing is divided, is left whole; None for all others."""
+    if not proposals.is_possible or variable_of(proposals.session.graph) is None:
+        return None
+    costs = shard_costs(proposals.costs)
+    return (
+        f"dividing this model is not predicted to gain anything: an inference takes {1e3 * proposals.whole_s:.3g} ms "
+        f"and a sync {1e3 * costs.launch_s:.2g} ms at least, and devices, which share the memory that weights are read "
+        f"from, take {costs.slowdown.max():.2f} times as long side by side"
     )
 
 
@@ -175,8 +189,7 @@ def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
 def weights_by_device(session: Session, sharding: Sharding) -> Mapping[str, float]:
     """Bytes of weights on each device, those that several need counted on each."""
     names = [spec.name for spec in session.devices.placed]
-    model = load_model(session.subject.path, session.subject.shapes)
-    return _held_bytes(session, shard(model, session.graph, sharding.regions, sharding.devices, names))
+    return _held_bytes(session, shard(_model(session), session.graph, sharding.regions, sharding.devices, names))
 
 
 def _held_bytes(session: Session, found: ShardedGraph) -> Mapping[str, float]:
@@ -184,3 +197,7 @@ def _held_bytes(session: Session, found: ShardedGraph) -> Mapping[str, float]:
     widens = np.array([not reduces_precision((spec,)) for spec in placed])
     held = held_bytes(found.graph, np.array(found.devices), widens).tolist()
     return dict(zip([spec.name for spec in placed], held, strict=True))
+
+
+def _model(session: Session) -> ov.Model:
+    return load_model(session.subject.path, session.subject.shapes, dynamic=bool(session.scenarios))

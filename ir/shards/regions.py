@@ -5,7 +5,7 @@ Legend: N ops of the model's graph, R ops of a region.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
@@ -117,12 +117,10 @@ class Shapes:
                 wanted[u] = (need or whole) | wanted.get(u, need or whole)
         return found
 
-    def region(
-        self, scheme: Scheme, last: int, axis: int | None, stop: Collection[int] = (), first: int = 0
-    ) -> Region | None:
+    def region(self, scheme: Scheme, last: int, axis: int | None, stop: Container[int] = ()) -> Region | None:
         """The largest region that ends in an op divided along ``axis``, or with partial results where that is None.
 
-        It goes back as far as rules carry the axis, but not to ops in ``stop`` or before ``first``. It has no shares.
+        It goes back as far as rules carry the axis, and no further than the ops in ``stop``. ``shares`` are empty.
         """
         op = self.op(last)
         if axis is None:
@@ -139,7 +137,7 @@ class Shapes:
             v, piece = pending.pop()
             for port, need in enumerate(piece.inputs):
                 u = self.producer(v, port)
-                if u < first or need is None or u in axis_of or u in stop or not self.runs[u]:
+                if u < 0 or need is None or u in axis_of or u in stop or not self.runs[u]:
                     continue
                 whole = Span(need.axis, 0, self.op(u).outputs[0][need.axis])
                 before = piece_of(self.op(u), whole) if self.nodes[v].input_value(port).get_index() == 0 else None

@@ -16,12 +16,14 @@ from typing import Any
 import numpy as np
 import openvino as ov
 from openvino import opset13
+from openvino.op.util import Variable, VariableInfo
 from openvino.utils.node_factory import NodeFactory
 
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import graph_of, name_uniquely
-from hsdag.ir.graph.colocation import known_ops
+from hsdag.ir.graph.colocation import colocate, known_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.graph.state import SHAPE_OF_TYPES
 from hsdag.ir.placement.prepared import folded_clone
 from hsdag.ir.shards.regions import Region, Shapes
 from hsdag.ir.shards.rules import RULES, Op, Piece, Span, elementwise, piece_of, shape_of
@@ -91,6 +93,7 @@ def shard(
     clone, shapes = shapes_of(model, graph)
     writer = _Writer(shapes, names)
     region_of = {v: region for region in regions for v in region.ops}
+    reads = {graph.variables[v]: v for v in range(graph.num_ops) if graph.op_types[v] == "ReadValue"}
     pieces: dict[tuple[int, int], tuple[Span | None, Piece]] = {}
     for region in regions:
         for d in region.shares if region.scheme != "replicated" else ():
@@ -102,7 +105,10 @@ def shard(
     for v in range(graph.num_ops):
         if not shapes.runs[v] and graph.op_types[v] != "Result":
             continue
-        if v not in region_of:
+        if graph.op_types[v] == "Assign" and (read := reads.get(graph.variables[v])) in region_of:
+            for d in region_of[read].shares:
+                writer.store(v, read, d, pieces[read, d][0])
+        elif v not in region_of:
             writer.keep(v, devices[v])
         elif region_of[v].scheme == "replicated":
             for d in region_of[v].shares:
@@ -125,11 +131,16 @@ class _Writer:
         self.work: dict[str, tuple[int, float]] = {}  # likewise: op, and how much of it
         self._slices: dict[str, tuple[int, int, Span]] = {}  # likewise: op, device and range
         self._made: dict[int, list[_Made]] = {}
+        self.stored: dict[int, ov.Node] = {}  # Assigns that those of shards take the place of
+        self.sinks: list[ov.Node] = []
+        self._variables: dict[tuple[int, int], Any] = {}
         self._values: dict[tuple[int, int, int, Span | None], Any] = {}
 
     def keep(self, v: int, device: int) -> None:
         """Compute an op as a whole on a device."""
         node = self.shapes.nodes[v]
+        if self._shape_of_divided(v, device):
+            return
         for port in range(len(node.inputs())):
             u = self.shapes.producer(v, port)
             if u in self._made:
@@ -144,17 +155,62 @@ class _Writer:
         node = self.shapes.nodes[v]
         if node.get_type_name() in ("ReadValue", "Assign"):
             raise PlacementError(f"{self.shapes.graph.op_names[v]!r} keeps state, which has to be on one device")
-        inputs = [self._read(v, port, device, None) for port in range(len(node.inputs()))]
-        self._add(v, device, None, _created(node, inputs, {}), 1.0)
+        if not self._shape_of_divided(v, device):
+            inputs = [self._read(v, port, device, None) for port in range(len(node.inputs()))]
+            self._add(v, device, None, _created(node, inputs, {}), 1.0)
+
+    def _shape_of_divided(self, v: int, device: int) -> bool:
+        """Whether an op is the shape of a divided tensor: then it is that of a shard, with the size of the whole."""
+        node, made = self.shapes.nodes[v], self._made.get(self.shapes.producer(v, 0), [])
+        if node.get_type_name() not in SHAPE_OF_TYPES or not made or made[0].span is None:
+            return False
+        own, index = next((each for each in made if each.device == device), made[0]), node.input_value(0).get_index()
+        shape = self._named(_created(node, [own.node.output(index)], {}), v, own.device, "/own").output(0)
+        axis = made[0].span.axis
+        self._add(v, device, None, self._with_number(shape, axis, shape_of(node.input_value(0))[axis], v, device), 1.0)
+        return True
+
+    def _with_number(self, value: Any, place: int, number: int, v: int, device: int) -> ov.Node:
+        """A list of numbers with another one in a place; OpenVINO goes on to know the others as far as it does."""
+        count, kind = shape_of(value)[0], value.get_element_type().to_dtype()
+        own = self._named(opset13.constant(np.array([number], kind)), v, device, "/size").output(0)
+        ends = (Span(0, 0, place), Span(0, place + 1, count))
+        before, behind = ([] if end.first == end.last else [self._sliced(value, v, device, end)] for end in ends)
+        return opset13.concat([*before, own, *behind], 0)
 
     def shard(self, v: int, device: int, span: Span | None, piece: Piece) -> None:
         """Compute a range of an op, or a partial result where that is None."""
         node = self.shapes.nodes[v]
         inputs = [self._input(v, port, device, piece) for port in range(len(piece.inputs))]
+        if node.get_type_name() == "ReadValue":
+            assert span is not None  # a variable is no sum
+            made = opset13.read_value(inputs[0], self._variable(v, device, span))
+            self._add(v, device, span, made, (span.last - span.first) / self.shapes.op(v).outputs[0][span.axis])
+            return
         share, op = span or piece.inputs[0], self.shapes.op(v)
         assert share is not None  # a partial result is of a range of the first input
         work = (share.last - share.first) / (op.inputs[0] if span is None else op.outputs[0])[share.axis]
         self._add(v, device, span, _created(node, inputs, piece.attributes), work, is_partial=span is None)
+
+    def store(self, v: int, read: int, device: int, span: Span | None) -> None:
+        """Assign a range of what an op keeps to the variable that a device has of it."""
+        assert span is not None  # a variable is no sum
+        own = next(each.node for each in self._made[read] if each.device == device)
+        made = opset13.assign(own, self._variable(read, device, span))
+        made.input(0).replace_source_output(self._read(v, 0, device, span))
+        self._add(v, device, span, made, (span.last - span.first) / self.shapes.op(v).inputs[0][span.axis])
+        self.stored[v] = self.shapes.nodes[v]
+        self.sinks.append(made)
+
+    def _variable(self, read: int, device: int, span: Span) -> Any:
+        if (read, device) not in self._variables:
+            node, info = self.shapes.nodes[read], VariableInfo()
+            shape = node.get_output_partial_shape(0)
+            shape[span.axis] = span.last - span.first
+            info.data_shape, info.data_type = shape, node.get_output_element_type(0)
+            info.variable_id = f"{self.shapes.graph.variables[read]}{MARK}{self.names[device]}"
+            self._variables[read, device] = Variable(info)
+        return self._variables[read, device]
 
     def _add(
         self, v: int, device: int, span: Span | None, node: ov.Node, work: float, *, is_partial: bool = False
@@ -170,7 +226,10 @@ class _Writer:
     def _input(self, v: int, port: int, device: int, piece: Piece) -> Any:
         if port in piece.constants:
             return self._named(opset13.constant(piece.constants[port]), v, device, f"/{port}").output(0)
-        return self._read(v, port, device, piece.inputs[port])
+        value = self._read(v, port, device, piece.inputs[port])
+        if port in piece.numbers:
+            return self._named(self._with_number(value, *piece.numbers[port], v, device), v, device, "/list").output(0)
+        return value
 
     def _read(self, v: int, port: int, device: int, span: Span | None) -> Any:
         """What an input of an op reads, or a range of it, on a device."""
@@ -319,6 +378,10 @@ def _created(node: ov.Node, inputs: Sequence[Any], attributes: Mapping[str, Any]
 
 def _finished(model: ov.Model, graph: ComputationGraph, writer: _Writer) -> ShardedModel:
     """The model with its ops under their names, and the device of each; what has none goes with its first reader."""
+    for v, old in writer.stored.items():
+        model.remove_sink(old)
+        model.remove_variable(model.get_variable_by_id(graph.variables[v]))
+    model.add_sinks(writer.sinks)
     for node in model.get_ordered_ops():
         number, _, rest = node.get_friendly_name().partition(".")
         if node.get_name() not in writer.device:
@@ -337,4 +400,11 @@ def _finished(model: ov.Model, graph: ComputationGraph, writer: _Writer) -> Shar
                 device[name] = device[node.get_name()]
     names = [node.get_name() for node in ordered]
     origin, work = zip(*(writer.work.get(name, (-1, 0.0)) for name in names), strict=True)
-    return ShardedModel(graph_of(model), tuple(device.get(name, 0) for name in names), origin, work, model)
+    found, homes = graph_of(model), [device.get(name, 0) for name in names]
+    if writer.sinks:  # inputs go with the state that they are read beside
+        constraints, types = colocate(found), found.op_types
+        labels, members = constraints.sets.labels, constraints.sets.members
+        for v in [v for v, kind in enumerate(types) if kind == "Parameter"]:
+            together = [u for u in members.of(labels[v]).tolist() if not constraints.floating[u]]
+            homes[v] = next((homes[u] for u in together if types[u] not in NOT_COMPUTED), homes[v])
+    return ShardedModel(found, tuple(homes), origin, work, model)

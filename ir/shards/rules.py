@@ -44,12 +44,14 @@ class Span:
 class Piece:
     """What computes a range of an op: the range of each input (None: all of it), and what differs from the op.
 
-    ``attributes`` replace those of the op; ``constants`` are what inputs read in place of what the op's own read.
+    ``attributes`` replace those of the op; ``constants`` are what inputs read in place of what the op's own read, and
+    ``numbers`` are a place in what they read, and the number that comes there.
     """
 
     inputs: tuple[Span | None, ...]
     attributes: Mapping[str, Any] = field(default_factory=dict)
     constants: Mapping[int, NDArray[np.int64]] = field(default_factory=dict)
+    numbers: Mapping[int, tuple[int, int]] = field(default_factory=dict)
 
 
 class Op:
@@ -267,7 +269,6 @@ def through_reshape(source: Shape, target: Shape, span: Span) -> Span | None:
 
     The axis has to survive as a factor: what lies before it is the same, and the range ends where the other begins.
     """
-    behind = prod(target[span.axis + 1 :])
     for axis, size in enumerate(source):
         before, rest = source[:axis], source[axis + 1 :]
         is_same = before == target[: span.axis] or (
@@ -277,10 +278,14 @@ def through_reshape(source: Shape, target: Shape, span: Span) -> Span | None:
             continue
         if size == target[span.axis]:
             return span.along(axis)
-        if min((*rest, *target[span.axis + 1 :]), default=0) < 0 or size < 0:
+        behind = target[span.axis + 1 :]
+        while rest and behind and rest[-1] == behind[-1]:  # also where the size is not known
+            rest, behind = rest[:-1], behind[:-1]
+        if min((*rest, *behind), default=0) < 0 or size < 0:
             return None
-        first, last, step = span.first * behind, span.last * behind, prod(rest)
-        if first % step or last % step or size * step != target[span.axis] * behind:
+        each, step = prod(behind), prod(rest)
+        first, last = span.first * each, span.last * each
+        if first % step or last % step or size * step != target[span.axis] * each:
             return None
         return Span(axis, first // step, last // step)
     return None
@@ -417,13 +422,20 @@ def broadcast_op(op: Op, span: Span) -> Piece | None:
     """Axes along which it repeats nothing, or which it makes; the target gets the size of the range."""
     if op.attributes["mode"] not in ("numpy", "bidirectional"):
         return None
+    source, size = broadcast(op.inputs[0], op.rank, span), span.last - span.first
     target = op.constant(1) or (None if -1 in op.outputs[0] else list(op.outputs[0]))
-    if target is None:
-        return None
-    axis = span.axis - (op.rank - len(target))
+    count = len(target) if target is not None else op.inputs[1][0]
+    axis = span.axis - (op.rank - count)
+    if target is None:  # it is computed
+        return None if count < 0 or axis < 0 else Piece((source, None), numbers={1: (axis, size)})
     if axis >= 0 and target[axis] != 1:
-        target = [span.last - span.first if k == axis else size for k, size in enumerate(target)]
-    return Piece((broadcast(op.inputs[0], op.rank, span), None), {}, {1: np.array(target)})
+        target = [size if k == axis else each for k, each in enumerate(target)]
+    return Piece((source, None), {}, {1: np.array(target)})
+
+
+def read_value(op: Op, span: Span) -> Piece | None:
+    """A range of a variable is a variable of its own, which begins with that range."""
+    return op.only(span) if op.inputs else None
 
 
 def tile(op: Op, span: Span) -> Piece | None:
@@ -459,6 +471,7 @@ RULES: dict[str, Rule] = {
     "MatMul": matmul,
     "PRelu": prelu,
     "Pad": pad,
+    "ReadValue": read_value,
     "Reshape": reshape,
     "ScaledDotProductAttention": attention,
     "Slice": slice_,

@@ -43,8 +43,9 @@ from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.search.driver import Watcher
 from hsdag.search.options import PlaceOptions
 from tests.exported import run_parts
-from tests.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, inputs_of, outputs_of
+from tests.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, outputs_of
 from tests.model_server import Pipeline
+from tests.stateful import EXACT, generate, unsplit
 
 DEVICES = ",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "AB")
 
@@ -174,17 +175,21 @@ def test_sizes_that_are_open_and_not_divided_stay_open(tmp_path: Path) -> None:
         assert difference(outputs_of(found, [x]), outputs_of(model, [x])) < LARGEST_DIFFERENCE
 
 
-def test_variables_are_on_one_device(tmp_path: Path) -> None:
-    path = save_model_files("tiny_stateful_llama_fp16", tmp_path / "llama.xml")
-    model, placement = divide(path, DEVICES, None, None, [], {})
-    rewritten, plain = divided(model, placement)
-    graph, inputs = graph_of(rewritten), inputs_of(model, np.random.default_rng(0), (1, 2))
-    homes = dict(zip(graph.op_types, plain.devices_of(graph), strict=True))
-    assert [graph.op_types.count(kind) for kind in ("ReadValue", "Assign")] == [
-        graph_of(model).op_types.count(kind) for kind in ("ReadValue", "Assign")
-    ]
-    assert homes["ReadValue"] == homes["Assign"] == "A"
-    assert difference(outputs_of(rewritten, inputs), outputs_of(model, inputs)) < LARGEST_DIFFERENCE
+@pytest.mark.parametrize("precision", ["fp16", "int8", "int4"])
+def test_variables_are_divided_by_heads_and_64_tokens_are_those_of_the_whole_model(
+    tmp_path: Path, precision: str
+) -> None:
+    path = save_model_files(f"tiny_stateful_llama_{precision}", tmp_path / "llama.xml")
+    exact = ";".join(f"{name}={value}" for name, value in {**EXACT, "INFERENCE_NUM_THREADS": "1"}.items())
+    model, placement = divide(path, f"A=CPU[{exact}],B=CPU[{exact}]", None, None, [], {})
+    regions = [each for each in placement.shards or () if each.scheme == "heads"]
+    assert len(regions) == 4  # a layer each
+    graph = graph_of(divided(model, placement)[0])
+    kept = [name for name in graph.variables if name]
+    assert len(kept) == 2 * sum(map(bool, graph_of(model).variables))
+    assert all(name.endswith(("@A", "@B")) for name in kept)
+    with hsdag.compile_work_conserving(model, placement) as compiled:
+        assert generate(compiled.create_infer_request()).tokens == unsplit(model).tokens
 
 
 def test_a_divided_model_is_a_problem_whose_shards_name_their_op(tiny_bert: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import openvino as ov
 import pytest
 from openvino import opset13 as op
+from openvino.op.util import Variable, VariableInfo
 
 import hsdag
 from hsdag.ir.device import DeviceSpec
@@ -57,6 +58,24 @@ def test_partial_sums_are_added_before_what_follows_and_the_bias_once() -> None:
     assert difference(outputs_of(found.model, inputs), outputs_of(model, inputs)) < 1e-6
     held = [graph_of(found.model).weight_bytes[[d == k for d in found.devices]].sum() for k in (0, 1)]
     assert held[0] < held[1] < graph.weight_bytes.sum()
+
+
+def test_a_divided_variable_is_one_for_each_device_and_remembers_what_the_whole_remembers() -> None:
+    x, info = op.parameter([2, 6], np.float32, name="x"), VariableInfo()
+    info.data_shape, info.data_type, info.variable_id = ov.PartialShape([2, 6]), ov.Type.f32, "seen"
+    seen = Variable(info)
+    total = op.add(op.read_value(op.constant(np.ones((2, 6), np.float32)), seen), op.sin(x))
+    model = ov.Model([op.result(op.tanh(total))], [op.assign(total, seen)], [x], "state")
+    graph = graph_of(model)
+    ops = tuple(v for v in range(graph.num_ops) if graph.op_types[v] in ("ReadValue", "Sin", "Add", "Tanh"))
+    region = Region("rows", ops, (1,) * len(ops), {0: (0, 2), 1: (2, 6)})
+    found = shard(model, graph, [region], [0] * graph.num_ops, DEVICES)
+    compiled = [ov.Core().compile_model(each, "CPU").create_infer_request() for each in (model, found.model)]
+    assert sorted(state.name for state in compiled[1].query_state()) == ["seen@A", "seen@B"]
+    for seed in range(3):  # the second and third inference read what was left
+        given = np.random.default_rng(seed).standard_normal((2, 6)).astype(np.float32)
+        whole, parts = (request.infer([given])[0] for request in compiled)
+        np.testing.assert_allclose(parts, whole, atol=1e-6)
 
 
 def test_rewriting_is_repeatable_and_leaves_the_model_alone() -> None:
