@@ -148,6 +148,7 @@ class ShardChooser:
         self._runs = np.array(shapes.runs)
         self._time_s = np.where(self._runs[:, None], np.where(np.isnan(costs.time_s), np.inf, costs.time_s), 0.0)
         self._work_s = np.where(self._runs, np.nan_to_num(costs.time_s).max(axis=1), 0.0)
+        self._own_s = self._time_s
         self._busy_s = self._time_s * costs.slowdown
         self._is_main = self._main_ops()
         self._cuts = self._cut_ops()
@@ -163,6 +164,8 @@ class ShardChooser:
         ]
         self._price = 1.0
         self._divisions: dict[tuple[object, ...], _Division | None] = {}
+        self._regions: dict[tuple[object, ...], tuple[Region, int] | None] = {}
+        self._parts: dict[tuple[object, ...], tuple[list[int], FloatArray] | None] = {}
 
     def _main_ops(self) -> BoolArray:
         """[N] ops that do a share of the work worth dividing, or depend on one; all others are cheap to repeat."""
@@ -195,9 +198,14 @@ class ShardChooser:
         bound_s = 1.0 / float((1.0 / np.maximum(alone_s[list(region.shares)], 1e-12)).sum())
         return RegionFigures(float(alone_s.min()), bound_s, float(each_s.max()), sync_s)
 
-    def best(self, price: float = 1.0) -> Sharding | None:
-        """The cheapest sequence of ways; None where it divides nothing. Syncs take ``price`` times what they do."""
-        self._price = price
+    def best(self, price: float = 1.0, scale: Sequence[float] = ()) -> Sharding | None:
+        """The cheapest sequence of ways; None where it divides nothing.
+
+        Syncs take ``price`` times what they do, and devices ``scale`` [D] times, where it is given.
+        """
+        self._price, self._time_s = price, self._own_s * np.array(scale or 1.0)
+        self._busy_s = self._time_s * self.costs.slowdown
+        self._divisions.clear()
         if not self._segments:
             return None
         cost: list[dict[Layout, tuple[float, Layout, int, _Way | None]]] = [{EVERYWHERE: (0.0, EVERYWHERE, 0, None)}]
@@ -319,9 +327,9 @@ class ShardChooser:
 
         Where what it reads and gives is at a ``home``, the other devices begin later, and end earlier.
         """
-        key = scheme, last, axis, first, taken, home, self._price
+        key = scheme, last, axis, first, taken, home
         if key not in self._divisions:
-            self._divisions[key] = self._division(*key[:-1])
+            self._divisions[key] = self._division(*key)
         return self._divisions[key]
 
     def _division(
@@ -336,7 +344,10 @@ class ShardChooser:
             wait_s += sum(found.sync_s)
             wait_s[home] = 0.0
         else:
-            undivided = self._undivided(scheme, last, axis, first, taken)
+            key = scheme, last, axis, first, taken
+            if key not in self._regions:
+                self._regions[key] = self._undivided(*key)
+            undivided = self._regions[key]
             if undivided is None:
                 return None
             region, grain = undivided
@@ -404,17 +415,28 @@ class ShardChooser:
     def _region_s(self, region: Region) -> FloatArray | None:
         """[D] seconds of each device for its share, halos included; None where the region cannot be divided so."""
         found = np.zeros(self.num_devices)
-        extent = self.shapes.extent(region)
-        for d, (first, last) in region.shares.items():
-            pieces = self.shapes.pieces(region, d)
-            if pieces is None:
+        for d, share in region.shares.items():
+            key = region.ops, region.axes, share
+            if key not in self._parts:
+                self._parts[key] = self._parts_of(region, d)
+            parts = self._parts[key]
+            if parts is None:
                 return None
-            for v, (span, _) in pieces.items():
-                share = (last - first) / extent
-                if span is not None:
-                    share = (span.last - span.first) / self.shapes.op(v).outputs[0][span.axis]
-                found[d] += share * self._busy_s[v, d]
+            found[d] = parts[1] @ self._busy_s[parts[0], d]
         return found
+
+    def _parts_of(self, region: Region, d: int) -> tuple[list[int], FloatArray] | None:
+        """The ops of a region and how much of each a device computes; None where it cannot be divided so."""
+        pieces, (first, last) = self.shapes.pieces(region, d), region.shares[d]
+        if pieces is None:
+            return None
+        shares = [
+            (last - first) / self.shapes.extent(region)
+            if span is None
+            else (span.last - span.first) / self.shapes.op(v).outputs[0][span.axis]
+            for v, (span, _) in pieces.items()
+        ]
+        return list(pieces), np.array(shares)
 
     def _rows(self, i: int, ops: Sequence[int], home: int | None, *, needs_all: bool) -> list[_Way]:
         """The segments with what ends in their last op divided along an axis of its result, perhaps from a home."""
@@ -548,7 +570,7 @@ class _Outside:
 PRICES = (1.0, 0.5, 2.0)
 """Of syncs, as multiples of what they were measured to take: cheaper ones give smaller regions, dearer ones larger."""
 
-STEPS, MOST_TRIALS, NUM_PROPOSED = (0.8, 1.25), 12, 3
+STEPS, MOST_TRIALS, NUM_PROPOSED = (0.8, 1.25), 4, 3
 """Local search takes the price of syncs, or a device's times, for so many times what they are; and trials and results
 at most."""
 
@@ -558,42 +580,44 @@ def propose(
     costs: ShardCosts,
     pins: Mapping[int, int] | None = None,
     prices: Sequence[float] = PRICES,
-    judge: Callable[[Sharding], float] | None = None,
+    judge: Callable[[Sharding], float] = lambda way: way.predicted_s,
+    trials: int = 0,
 ) -> list[Sharding]:
-    """Ways to divide a model that are predicted to be faster than the best device alone, the fastest first.
+    """Ways to divide a model that ``judge`` predicts to be faster than the best device alone, the fastest first.
 
-    All devices divide it, or the fastest two, three and so on. What ``judge`` predicts counts, where it is given: a
-    local search then changes what dynamic programming believes of syncs and devices as long as that is faster.
+    All devices divide it, or the fastest two, three and so on. In so many ``trials`` a local search changes what
+    dynamic programming believes of syncs and devices as long as that is faster.
     """
     whole_s = np.where(np.isnan(costs.time_s), np.inf, costs.time_s)[list(map(bool, shapes.runs))].sum(axis=0)
     fastest, pins = np.argsort(whole_s, kind="stable").tolist(), pins or {}
     groups = [fastest[:count] for count in range(len(fastest), 1, -1) if set(pins.values()) <= set(fastest[:count])]
+    choosers = {
+        tuple(group): ShardChooser(shapes, costs.of(group), pins={v: group.index(d) for v, d in pins.items()})
+        for group in groups
+    }
     found: dict[_Belief, Sharding] = {}
 
     def tried(belief: _Belief) -> Sharding | None:
-        group = list(belief.devices)
-        own = costs.of(group)
-        own = replace(own, time_s=own.time_s * np.array(belief.scale))
-        way = ShardChooser(shapes, own, pins={v: group.index(d) for v, d in pins.items()}).best(belief.price)
-        return None if way is None else way.over(group)
+        way = choosers[belief.devices].best(belief.price, belief.scale)
+        return None if way is None else way.over(belief.devices)
 
     def keep(belief: _Belief, way: Sharding) -> None:
         if way.regions not in [each.regions for each in found.values()]:
-            found[belief] = way if judge is None else replace(way, predicted_s=judge(way))
+            found[belief] = replace(way, predicted_s=judge(way))
 
     for price in prices:
-        beliefs = [_Belief(tuple(group), price, (1.0,) * len(group)) for group in groups]
+        beliefs = [_Belief(group, price, (1.0,) * len(group)) for group in choosers]
         ways = [(way, belief) for belief in beliefs if (way := tried(belief)) is not None]
         for way, belief in sorted(ways, key=lambda each: each[0].predicted_s)[:1]:
             keep(belief, way)
-    seen, at = set(found), None
-    while judge is not None and found and len(seen) < MOST_TRIALS:
+    seen, at = set[_Belief](), None
+    while found and len(seen) < trials:
         best = min(found, key=lambda belief: found[belief].predicted_s)
         if best == at:
             break
         at = best
-        for belief in best.neighbours():
-            if belief not in seen and (way := tried(belief)) is not None:
+        for belief in itertools.islice((each for each in best.neighbours() if each not in seen), trials - len(seen)):
+            if (way := tried(belief)) is not None:
                 keep(belief, way)
             seen.add(belief)
     ranked = sorted(found.values(), key=lambda each: each.predicted_s)

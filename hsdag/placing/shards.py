@@ -18,7 +18,7 @@ from hsdag.ir.graph.state import variable_of
 from hsdag.ir.processes import CandidateFailed
 from hsdag.ir.shards.regions import Shapes
 from hsdag.ir.shards.rewrite import ShardedGraph, shapes_of, shard
-from hsdag.methods.sharding import PRICES, ShardChooser, ShardCosts, Sharding, propose
+from hsdag.methods.sharding import MOST_TRIALS, PRICES, ShardChooser, ShardCosts, Sharding, propose
 from hsdag.placing.session import Session
 from hsdag.runtime.costs.shard_costs import ShardFactors, fitted_factors, sharded_costs, simulated_s
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
@@ -60,11 +60,11 @@ class ShardProposals:
         """Its ops as rules see them."""
         return shapes_of(self.model, self.session.graph)[1]
 
-    def proposed(self, prices: Sequence[float] = PRICES) -> list[Sharding]:
-        """What is simulated to be fastest of what is cheapest at several prices of syncs, and near these."""
+    def proposed(self, prices: Sequence[float] = PRICES, trials: int = 0) -> list[Sharding]:
+        """What is simulated to be fastest of what is cheapest at some prices of syncs; ``trials`` as ``propose``."""
         if not self.is_possible:
             return []
-        return propose(self.shapes, shard_costs(self.costs), self.pins, prices, self._judged)
+        return propose(self.shapes, shard_costs(self.costs), self.pins, prices, self._judged, trials)
 
     def _judged(self, sharding: Sharding) -> float:
         return self.simulated_s(sharding) if self._fits(sharding) else np.inf
@@ -106,7 +106,7 @@ class ShardProposals:
         self.factors = fitted_factors(
             self.costs, [self.sharded(p) for p in proposals if id(p) in seen], [*seen.values()]
         )
-        better = self.proposed([self.factors.boundary / self.factors.work])
+        better = self.proposed([self.factors.boundary / self.factors.work], MOST_TRIALS)
         known = [replace(each, predicted_s=seen.get(id(each), self.simulated_s(each))) for each in proposals]
         new = [each for each in better if each.regions not in [old.regions for old in proposals]]
         return sorted((each for each in [*known, *new] if each.predicted_s < self.whole_s), key=lambda s: s.predicted_s)
@@ -116,7 +116,7 @@ class ShardProposals:
         found = next((made for each, made in self._made if each.regions == sharding.regions), None)
         if found is None:
             names = [spec.name for spec in self.session.devices.placed]
-            made = shard(self.model, self.session.graph, sharding.regions, sharding.devices, names)
+            made = shard(self.model, self.session.graph, sharding.regions, sharding.devices, names, fills=False)
             found, scenarios = made.outline, self.session.scenarios
             if scenarios:
                 found = replace(found, graph=sized(found.graph, made.model, scenarios))
@@ -189,7 +189,8 @@ def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
 def weights_by_device(session: Session, sharding: Sharding) -> Mapping[str, float]:
     """Bytes of weights on each device, those that several need counted on each."""
     names = [spec.name for spec in session.devices.placed]
-    return _held_bytes(session, shard(_model(session), session.graph, sharding.regions, sharding.devices, names))
+    model, graph = _model(session), session.graph
+    return _held_bytes(session, shard(model, graph, sharding.regions, sharding.devices, names, fills=False))
 
 
 def _held_bytes(session: Session, found: ShardedGraph) -> Mapping[str, float]:

@@ -31,6 +31,9 @@ from hsdag.ir.shards.rules import RULES, Op, Piece, Span, elementwise, piece_of,
 MARK = "@"
 """Between an op's name and the device of its shard."""
 
+LARGE_BYTES = 4096
+"""Constants of more bytes are weights, whose values shapes do not depend on."""
+
 NOT_COMPUTED = frozenset({"Parameter", "Result", "Constant"})
 
 
@@ -84,14 +87,16 @@ def shard(
     regions: Sequence[Region],
     devices: Sequence[int],
     names: Sequence[str],
+    *,
+    fills: bool = True,
 ) -> ShardedModel:
     """Divide the regions of a model; ``devices`` [N] are those of all other ops, ``names`` those of the devices.
 
     ``model``, which the graph is of, is not changed. The result depends on nothing but the arguments. Raises
-    PlacementError where a region cannot be divided as it says.
+    PlacementError where a region cannot be divided as it says. Without ``fills`` weights have sizes and no values.
     """
     clone, shapes = shapes_of(model, graph)
-    writer = _Writer(shapes, names)
+    writer = _Writer(shapes, names, fills=fills)
     region_of = {v: region for region in regions for v in region.ops}
     reads = {graph.variables[v]: v for v in range(graph.num_ops) if graph.op_types[v] == "ReadValue"}
     pieces: dict[tuple[int, int], tuple[Span | None, Piece]] = {}
@@ -123,9 +128,10 @@ def shard(
 class _Writer:
     """Writes nodes for ops in topological order, and what brings their inputs together."""
 
-    def __init__(self, shapes: Shapes, names: Sequence[str]) -> None:
+    def __init__(self, shapes: Shapes, names: Sequence[str], *, fills: bool) -> None:
         self.shapes = shapes
         self.names = names
+        self.fills = fills
         self.device: dict[str, int] = {}  # by the name that OpenVINO gives a node
         self.kept: dict[str, int] = {}  # of ops that are computed as a whole, likewise
         self.work: dict[str, tuple[int, float]] = {}  # likewise: op, and how much of it
@@ -244,7 +250,7 @@ class _Writer:
             return source
         node = source.get_node()
         if node.get_type_name() == "Constant":
-            values = sliced_constant(node, span)
+            values = sliced_constant(node, span, fills=self.fills)
             if values is not None:
                 return self._named(values, v, device, "/weights").output(0)
         op = Op(node)
@@ -344,8 +350,11 @@ def _cover(made: Sequence[_Made], wanted: Span, device: int) -> list[tuple[_Made
     return found
 
 
-def sliced_constant(node: ov.Node, span: Span) -> ov.Node | None:
-    """A constant that holds a range of another one, None where its element type cannot be cut."""
+def sliced_constant(node: ov.Node, span: Span, *, fills: bool = True) -> ov.Node | None:
+    """A constant that holds a range of another one, None where its element type cannot be cut.
+
+    Without ``fills`` large ones hold whatever is in the memory, which nothing touches then.
+    """
     element, shape = node.get_output_element_type(0), tuple(node.get_output_shape(0))
     bits = element.bitwidth
     data = node.data
@@ -356,11 +365,13 @@ def sliced_constant(node: ov.Node, span: Span) -> ov.Node | None:
         values = data
     else:
         return None
-    taken = np.ascontiguousarray(np.take(values, np.arange(span.first, span.last), axis=span.axis))
     sizes = [*shape[: span.axis], span.last - span.first, *shape[span.axis + 1 :]]
+    tensor = ov.Tensor(element, ov.Shape(sizes))  # which has memory of its own, unlike one made of an array
+    if not fills and tensor.byte_size > LARGE_BYTES:
+        return ov.op.Constant(tensor)
+    taken = np.ascontiguousarray(np.take(values, np.arange(span.first, span.last), axis=span.axis))
     if bits < 8:
         taken = np.packbits(taken.reshape(-1), bitorder="little")
-    tensor = ov.Tensor(element, ov.Shape(sizes))  # which has memory of its own, unlike one made of an array
     tensor.data.reshape(-1).view(np.uint8)[:] = taken.reshape(-1).view(np.uint8)
     return ov.op.Constant(tensor)
 
