@@ -570,9 +570,9 @@ class _Outside:
 PRICES = (1.0, 0.5, 2.0)
 """Of syncs, as multiples of what they were measured to take: cheaper ones give smaller regions, dearer ones larger."""
 
-STEPS, MOST_TRIALS, NUM_PROPOSED = (0.8, 1.25), 4, 3
-"""Local search takes the price of syncs, or a device's times, for so many times what they are; and trials and results
-at most."""
+STEPS, MOST_STEPS, NUM_PROPOSED = (0.8, 1.25), 2, 3
+"""Local search takes the price of syncs, or a device's times, for so many times what they are; and its steps and the
+results at most."""
 
 
 def propose(
@@ -581,11 +581,11 @@ def propose(
     pins: Mapping[int, int] | None = None,
     prices: Sequence[float] = PRICES,
     judge: Callable[[Sharding], float] = lambda way: way.predicted_s,
-    trials: int = 0,
+    steps: int = 0,
 ) -> list[Sharding]:
     """Ways to divide a model that ``judge`` predicts to be faster than the best device alone, the fastest first.
 
-    All devices divide it, or the fastest two, three and so on. In so many ``trials`` a local search changes what
+    All devices divide it, or the fastest two, three and so on. In so many ``steps`` at most a local search changes what
     dynamic programming believes of syncs and devices as long as that is faster.
     """
     whole_s = np.where(np.isnan(costs.time_s), np.inf, costs.time_s)[list(map(bool, shapes.runs))].sum(axis=0)
@@ -610,16 +610,15 @@ def propose(
         ways = [(way, belief) for belief in beliefs if (way := tried(belief)) is not None]
         for way, belief in sorted(ways, key=lambda each: each[0].predicted_s)[:1]:
             keep(belief, way)
-    seen, at = set[_Belief](), None
-    while found and len(seen) < trials:
+    tried_near = set[_Belief]()
+    for _ in range(steps if found else 0):
         best = min(found, key=lambda belief: found[belief].predicted_s)
-        if best == at:
+        if best in tried_near:
             break
-        at = best
-        for belief in itertools.islice((each for each in best.neighbours() if each not in seen), trials - len(seen)):
+        tried_near.add(best)
+        for belief in best.neighbours():
             if (way := tried(belief)) is not None:
                 keep(belief, way)
-            seen.add(belief)
     ranked = sorted(found.values(), key=lambda each: each.predicted_s)
     return [each for each in ranked if each.predicted_s < whole_s.min()][:NUM_PROPOSED]
 

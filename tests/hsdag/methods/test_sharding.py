@@ -15,7 +15,7 @@ from hsdag.ir.shards.regions import Shapes
 from hsdag.ir.shards.rewrite import shapes_of, shard
 from hsdag.methods.sharding import (
     EVERYWHERE,
-    MOST_TRIALS,
+    MOST_STEPS,
     Layout,
     ShardChooser,
     ShardCosts,
@@ -137,7 +137,7 @@ def over_harmonic(model: ov.Model, speeds: tuple[float, ...]) -> float:
     """Simulated, how many times as long as at best unequal devices take, which divide all work and never wait."""
     shapes = shapes_in(model)
     costs = costs_of(shapes, 3e-6, speeds)
-    (best, *_) = propose(shapes, costs, judge=simulation(model, costs), trials=MOST_TRIALS)
+    (best, *_) = propose(shapes, costs, judge=simulation(model, costs), steps=MOST_STEPS)
     alone_s = costs.time_s[np.array(shapes.runs)].sum(axis=0)
     return best.predicted_s * float((1.0 / alone_s).sum())
 
@@ -201,5 +201,5 @@ def test_a_local_search_follows_what_is_simulated() -> None:
         shares = [region.shares[1] for region in way.regions if region.scheme != "replicated" and 1 in region.shares]
         return 1e-9 * sum(last - first for first, last in shares)
 
-    (first, *_), (found, *_) = propose(shapes, costs), propose(shapes, costs, judge=width, trials=MOST_TRIALS)
+    (first, *_), (found, *_) = propose(shapes, costs), propose(shapes, costs, judge=width, steps=MOST_STEPS)
     assert found.predicted_s == width(found) < width(first)
