@@ -92,6 +92,7 @@ print(total(Pair(1.0, 2.0)))
 PAIR = "from typing import NamedTuple\n\nclass Pair(NamedTuple):\n    a: float\n    b: float\n"
 
 
+@pytest.mark.slow
 def test_a_type_that_has_moved_is_compiled_for_again(tmp_path: Path) -> None:
     for home in ("before", "after"):
         (tmp_path / f"{home}.py").write_text(PAIR)
@@ -102,6 +103,7 @@ def test_a_type_that_has_moved_is_compiled_for_again(tmp_path: Path) -> None:
         (tmp_path / f"{home}.py").unlink()
 
 
+@pytest.mark.slow
 def test_a_kernel_is_compiled_again_when_one_of_another_file_that_it_calls_has_changed(tmp_path: Path) -> None:
     called, calls = tmp_path / "called.py", tmp_path / "calls.py"
     begin = "from hsdag.ir.kernels import bare\n"
