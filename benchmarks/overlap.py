@@ -152,7 +152,8 @@ def network(name: str, layers: int, path: Path) -> Path:
         spec = llama_decoder(name, DecoderSizes(layers, 768, 12, 4, 2048, vocabulary=4096, tokens=128))
     else:
         return save_model_files(name, path)
-    ov.save_model(to_openvino(spec, spec.make_network(0)), path, compress_to_fp16=False)
+    made = to_openvino(spec, spec.network(0)) if callable(spec.network) else spec.build(0)
+    ov.save_model(made, path, compress_to_fp16=False)
     return path
 
 

@@ -29,9 +29,9 @@ class ModelInput:
 class ModelSpec:
     """One model of the zoo.
 
-    ``num_parameters`` counts the trainable weights. ``make_network`` takes a seed and returns the network
+    ``num_parameters`` counts the trainable weights. ``network`` takes a seed and returns the network
     with random weights, in evaluation mode; its forward takes the inputs in order and returns one tensor for
-    each name in ``outputs``.
+    each name in ``outputs``. A decoder has its sizes in place of that.
     """
 
     name: str
@@ -39,13 +39,15 @@ class ModelSpec:
     inputs: tuple[ModelInput, ...]
     outputs: tuple[str, ...]
     num_parameters: int
-    make_network: Callable[[int], nn.Module]
+    network: Callable[[int], nn.Module] | DecoderSizes
 
     def build(self, seed: int = 0) -> ov.Model:
         """The model with weights drawn from ``seed``: float constants in fp16, each followed by a Convert."""
+        if isinstance(self.network, DecoderSizes):
+            return _decoder(self.name, self.network, "fp16", seed)
         from hsdag.models.torch_networks import compressed, to_openvino
 
-        return compressed(to_openvino(self, self.make_network(seed)))
+        return compressed(to_openvino(self, self.network(seed)))
 
 
 def seeded(network: str, sizes: Any) -> Callable[[int], Any]:
@@ -171,7 +173,7 @@ def llama_decoder(name: str, sizes: DecoderSizes) -> ModelSpec:
     shape = f"{sizes.layers} layers of width {sizes.hidden}, {sizes.heads} heads over {sizes.key_heads} of keys"
     about = f"Llama decoder, {shape}, vocabulary of {sizes.vocabulary}, {sizes.tokens} tokens"
     given = (ModelInput("input_ids", (1, sizes.tokens), "i64"),)
-    return ModelSpec(name, about, given, ("logits",), sizes.num_parameters, seeded("LlamaDecoder", sizes))
+    return ModelSpec(name, about, given, ("logits",), sizes.num_parameters, sizes)
 
 
 MODELS = (
@@ -208,9 +210,13 @@ class StatefulSpec:
 
     def build(self, seed: int = 0) -> ov.Model:
         """The model with weights drawn from ``seed``."""
-        from hsdag.models.stateful_graph import stateful_model
+        return _decoder(self.name, self.sizes, self.precision, seed)
 
-        return stateful_model(self.name, self.sizes, self.precision, seed)
+
+def _decoder(name: str, sizes: DecoderSizes, precision: WeightPrecision, seed: int) -> ov.Model:
+    from hsdag.models.decoder_graph import decoder_model  # only here: it loads OpenVINO
+
+    return decoder_model(name, sizes, precision, seed)
 
 
 _STATEFUL = {

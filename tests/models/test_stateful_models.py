@@ -15,7 +15,7 @@ from scipy.special import expit, softmax
 
 from hsdag.ir.errors import OptionError
 from hsdag.models import LANGUAGE_MODELS, DecoderSizes, StatefulSpec, build_model, save_model_files
-from hsdag.models.networks import NORM_EPS
+from hsdag.models.networks import NORM_EPS, TINY_LLAMA
 
 Array = NDArray[np.float64]
 TINY = [spec for spec in LANGUAGE_MODELS if spec.name.startswith("tiny")]
@@ -125,6 +125,19 @@ def test_logits_are_those_of_the_formulas_all_at_once_and_token_by_token(
     request.reset_state()
     one_by_one = [infer(request, tokens[t : t + 1], t)[0] for t in range(NUM_TOKENS)]
     np.testing.assert_allclose(one_by_one, expected, atol=2e-3)
+
+
+def test_logits_without_state_are_those_of_the_formulas() -> None:
+    model = build_model("tiny_llama")
+    tokens = np.random.default_rng(1).integers(TINY_LLAMA.vocabulary, size=TINY_LLAMA.tokens)
+    (found,) = ov.Core().compile_model(model, "CPU", EXACT)([tokens[None]]).values()
+    np.testing.assert_allclose(found[0], by_formula(TINY_LLAMA, weights_of(model), tokens), atol=2e-3)
+    halves = [
+        node
+        for node in model.get_ops()
+        if node.get_type_name() == "Constant" and node.get_element_type() == ov.Type.f16
+    ]
+    assert sum(int(np.prod(node.get_output_shape(0))) for node in halves) == TINY_LLAMA.num_parameters
 
 
 def test_plugins_keep_weights_compressed_and_join_attention_with_its_cache(

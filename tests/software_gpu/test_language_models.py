@@ -13,7 +13,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.models import DecoderSizes
-from hsdag.models.stateful_graph import stateful_model
+from hsdag.models.decoder_graph import decoder_model
 from tests.software_gpu.conftest import GPUS
 from tests.stateful import EXACT, generate, placement_of, split_after, unsplit
 
@@ -29,11 +29,11 @@ Devices: TypeAlias = tuple[DeviceSpec, DeviceSpec]
 
 
 def test_a_llama_on_two_gpus_under_hetero_or_on_cpu_and_gpu_side_by_side_generates_64_tokens_as_the_cpu_does() -> None:
-    check_tokens(stateful_model("llama", LLAMA, "int8", 0), hetero=(FIRST, SECOND), side_by_side=(CPU, FIRST))
+    check_tokens(decoder_model("llama", LLAMA, "int8", 0), hetero=(FIRST, SECOND), side_by_side=(CPU, FIRST))
 
 
 def test_a_mixture_of_experts_on_cpu_and_gpu_under_hetero_or_on_two_gpus_side_by_side_does_so_too() -> None:
-    check_tokens(stateful_model("moe", MOE, "int4", 0), hetero=(CPU, FIRST), side_by_side=(FIRST, SECOND))
+    check_tokens(decoder_model("moe", MOE, "int4", 0), hetero=(CPU, FIRST), side_by_side=(FIRST, SECOND))
 
 
 def check_tokens(model: ov.Model, hetero: Devices, side_by_side: Devices) -> None:
@@ -53,7 +53,7 @@ def memory_bytes(core: ov.Core, device: str) -> int:
 
 def test_each_gpu_holds_the_weights_of_its_layers_once_and_compressed() -> None:
     """In f32 the plugin widens the scales, of which weights of four bits have many."""
-    model, core = stateful_model("heavy", HEAVY, "int4", 0), ov.Core()
+    model, core = decoder_model("heavy", HEAVY, "int4", 0), ov.Core()
     graph = graph_of(model)
     devices = np.asarray(split_after(graph, AFTER_LAYER_0))
     promised = np.bincount(devices, graph.weight_bytes)
@@ -67,7 +67,7 @@ def test_each_gpu_holds_the_weights_of_its_layers_once_and_compressed() -> None:
 
 def test_state_on_two_gpus_is_refused_and_each_gpu_keeps_its_own() -> None:
     """The control is what HETERO does with ReadValue on one GPU and Assign on the other: 1, 1, 1 instead of 1, 2, 3."""
-    model = stateful_model("one layer", DecoderSizes(1, 64, 4, 2, 96, 160, group=32), "fp16", 0)
+    model = decoder_model("one layer", DecoderSizes(1, 64, 4, 2, 96, 160, group=32), "fp16", 0)
     graph = graph_of(model)
     devices = [int(op_type == "Assign") for op_type in graph.op_types]
     with pytest.raises(PlacementError, match=r"they keep variable 'model.layers.0.self_attn.(key|value)'"):

@@ -9,8 +9,8 @@ import pytest
 
 from hsdag import place
 from hsdag.ir.errors import OptionError, SearchError
+from hsdag.models.decoder_graph import decoder_model
 from hsdag.models.networks import DecoderSizes
-from hsdag.models.stateful_graph import stateful_model
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder
 from tests.ir.growing import chain_model, saved
@@ -73,7 +73,7 @@ def test_a_start_that_breaks_a_pin_is_refused(pinned: PlaceResult, chain: Path, 
 def stateful(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A layer of a decoder, whose key-value cache the CPU keeps in 8 bits unless it is told not to."""
     sizes = DecoderSizes(1, 32, 2, 1, 32, 64, group=32)
-    return saved(stateful_model("layer", sizes, "fp16", 0), tmp_path_factory.mktemp("layer"))
+    return saved(decoder_model("layer", sizes, "fp16", 0), tmp_path_factory.mktemp("layer"))
 
 
 @pytest.mark.slow

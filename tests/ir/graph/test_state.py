@@ -14,7 +14,7 @@ from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.hetero.submodels import SubmodelCollector
 from hsdag.ir.placement.prepared import COPY_MARK, prepare
 from hsdag.models import DecoderSizes, build_model
-from hsdag.models.stateful_graph import stateful_model
+from hsdag.models.decoder_graph import decoder_model
 from tests.stateful import CPUS, generate, placement_of, split_after, unsplit
 
 AFTER_LAYER_1 = "model.layers.1/output"
@@ -96,7 +96,7 @@ def test_a_split_that_makes_hetero_cut_a_variable_in_two_is_refused(model: ov.Mo
 
 @pytest.mark.parametrize("seed", range(2))
 def test_a_placed_model_has_as_many_submodels_as_foreseen_wherever_its_sets_lie(seed: int) -> None:
-    model = stateful_model("two layers", DecoderSizes(2, 16, 2, 1, 16, 24, group=8), "fp16", seed)
+    model = decoder_model("two layers", DecoderSizes(2, 16, 2, 1, 16, 24, group=8), "fp16", seed)
     graph, rng = graph_of(model), np.random.default_rng(seed)
     whole = np.asarray(split_after(graph, "model.layers.0/output"))
     moved = rng.choice([v for v, variable in enumerate(graph.op_names) if "layers.1.mlp" in variable], 2)

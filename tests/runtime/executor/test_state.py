@@ -14,7 +14,7 @@ from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.placement.placement import Placement
 from hsdag.models import DecoderSizes, build_model
-from hsdag.models.stateful_graph import stateful_model
+from hsdag.models.decoder_graph import decoder_model
 from hsdag.runtime.executor import openvino_backend
 from hsdag.runtime.executor.cut import MODEL_INPUT
 from hsdag.runtime.executor.requests import WorkConservingModel
@@ -81,7 +81,7 @@ def test_layers_that_go_there_and_back_remember_too(model: ov.Model, graph: Comp
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2))
 def test_wherever_sets_lie_no_part_divides_a_variable(seed: int) -> None:
-    model = stateful_model("two layers", DecoderSizes(2, 16, 2, 1, 16, 24, group=8), "fp16", seed)
+    model = decoder_model("two layers", DecoderSizes(2, 16, 2, 1, 16, 24, group=8), "fp16", seed)
     graph = graph_of(model)
     sets = colocate(graph).sets
     devices = np.random.default_rng(seed).integers(2, size=sets.num_groups)[sets.labels].tolist()

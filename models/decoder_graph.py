@@ -1,4 +1,4 @@
-"""A decoder with state as an OpenVINO model, op by op, with weights as such models store them compressed.
+"""A decoder, with state or without, as an OpenVINO model, op by op, with weights as such models store them compressed.
 
 RMS norms, rotated queries and keys, grouped heads, gated feed-forward parts (Touvron et al. 2023), of which a
 mixture of experts has several in every layer (Jiang et al. 2024). All that layers share is computed from the inputs.
@@ -33,18 +33,26 @@ FIRST, SECOND = np.int64(0), np.int64(1)
 Value: TypeAlias = Any  # a node or one of its outputs
 
 
-def stateful_model(name: str, sizes: DecoderSizes, precision: WeightPrecision, seed: int) -> ov.Model:
-    """The decoder of these sizes, weights drawn from ``seed`` and stored in ``precision``."""
+def decoder_model(name: str, sizes: DecoderSizes, precision: WeightPrecision, seed: int) -> ov.Model:
+    """The decoder of these sizes, weights drawn from ``seed`` and stored in ``precision``.
+
+    It keeps no state where the sizes say how many ``tokens`` it takes at a time.
+    """
     return _Decoder(sizes, precision, np.random.default_rng(seed)).model(name)
 
 
 class _Decoder:
     def __init__(self, sizes: DecoderSizes, precision: WeightPrecision, rng: np.random.Generator) -> None:
         self.sizes, self.precision, self.rng = sizes, precision, rng
-        self.ids, self.seen, self.positions = (
-            op.parameter([-1, -1], np.int64, name=name) for name in ("input_ids", "attention_mask", "position_ids")
-        )
+        count = sizes.tokens
+        self.ids, self.seen, self.positions = self.parameters = [
+            op.parameter([1, count] if count else [-1, -1], np.int64, name=name)
+            for name in ("input_ids", "attention_mask", "position_ids")
+        ]
         self.beams = op.parameter([-1], np.int32, name="beam_idx")
+        self.parameters = [self.ids] if count else [*self.parameters, self.beams]
+        if count:  # what is the same in every inference
+            self.seen, self.positions = (op.constant(x[None]) for x in (np.ones(count, np.int64), np.arange(count)))
         self.assigns: list[ov.Node] = []
 
     def model(self, name: str) -> ov.Model:
@@ -61,11 +69,10 @@ class _Decoder:
             x = op.add(x, part, name=f"{at}/output")
         head = op.matmul(self._norm("model.norm", x), self._table("lm_head.weight"), False, True, name="lm_head")
         result = op.result(head, name="logits/result")
-        parameters = [self.ids, self.seen, self.positions, self.beams]
-        for parameter in parameters:
+        for parameter in self.parameters:
             parameter.output(0).get_tensor().set_names({parameter.get_friendly_name()})
         head.output(0).get_tensor().set_names({"logits"})
-        model = ov.Model([result], self.assigns, parameters, name)
+        model = ov.Model([result], self.assigns, self.parameters, name)
         name_by_consumer(model)
         return model
 
@@ -157,6 +164,8 @@ class _Decoder:
 
     def _with_past(self, name: str, new: Value) -> Value:
         """[B, K, T, H] behind those of earlier inferences, [B, K, S, H], which are kept in a variable."""
+        if self.sizes.tokens:
+            return new
         info = VariableInfo()
         info.data_shape = ov.PartialShape([-1, self.sizes.key_heads, -1, self.sizes.head_size])
         info.data_type, info.variable_id = ov.Type.f32, name
