@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from machine import machine
 
-from hsdag.comparing.compare import half_width
+from hsdag.runtime.measuring.latency import half_width
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.search.options import SolveOptions

@@ -9,7 +9,7 @@ import secrets
 import shutil
 import tempfile
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -71,10 +71,10 @@ def parse_record(record: type[R], text: str, origin: str, versions: Collection[i
         raise FileFormatError(f"{origin}: {first_problem(error)}") from error
 
 
-def parse_json(text: str, origin: str, as_object: Callable[[list[tuple[str, Any]]], Any] | None = None) -> Any:
-    """The value of a JSON text; ``as_object`` makes its objects. Raises FileFormatError that names ``origin``."""
+def parse_json(text: str, origin: str) -> Any:
+    """The value of a JSON text. Raises FileFormatError that names ``origin``."""
     try:
-        found = json.loads(text, object_pairs_hook=as_object)
+        found = json.loads(text)
     except json.JSONDecodeError as error:
         raise FileFormatError(f"{origin}: not JSON ({error.msg} in line {error.lineno})") from error
     except (ValueError, RecursionError) as error:  # a number of thousands of digits, or endless nesting

@@ -21,7 +21,7 @@ from hsdag.ir.placement.placement import ModelRecord, Record
 from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.measuring.caches import ProfileCache
-from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.measuring.profile import ModelProfile, figures
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.platform import Platform
 from hsdag.runtime.problem.problem import Problem
@@ -137,14 +137,6 @@ def heaviest_ops(graph: ComputationGraph, profile: ModelProfile) -> tuple[list[H
     return rows, wins.astype(np.int64), saved_s
 
 
-def _links(latency_s: FloatArray, bandwidth: FloatArray) -> ProfiledLinks:
-    return ProfiledLinks(latency_s=_or_null(latency_s), bandwidth_bytes_per_s=_or_null(bandwidth))
-
-
-def _or_null(table: FloatArray) -> Matrix:
-    return [[None if np.isnan(x) else x for x in row] for row in table.tolist()]
-
-
 def run_profile(
     source: Any,
     devices: DeviceSet,
@@ -184,8 +176,11 @@ def _result(session: Session, problem: Problem, profile: ModelProfile) -> Profil
     return ProfileResult(
         source=costs.source.value,
         devices=devices,
-        links=_links(costs.link_latency_s, costs.link_bandwidth_bytes_per_s),
-        slowdown={kind: _or_null(table) for kind, table in factors.items()},
+        links=ProfiledLinks(
+            latency_s=figures(costs.link_latency_s),
+            bandwidth_bytes_per_s=figures(costs.link_bandwidth_bytes_per_s),
+        ),
+        slowdown={kind: figures(table) for kind, table in factors.items()},
         ops=session.graph.num_ops,
         units=problem.num_units,
         heaviest=heaviest,

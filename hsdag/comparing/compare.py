@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, ValidationError, computed_field
-from scipy.special import stdtrit
 
 from hsdag.drawing import html_summary
 from hsdag.ir.errors import ExecutionError, FileFormatError, HsdagError, ModelError, OptionError, SearchError
@@ -22,6 +21,7 @@ from hsdag.ir.placement.placement import Record
 from hsdag.methods.names import method_names
 from hsdag.methods.registry import find_method
 from hsdag.models import WORKLOADS
+from hsdag.runtime.measuring.latency import half_width
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.problem_file import problem_to_json, read_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 FORMAT_NAME: Literal["hsdag-comparison"] = "hsdag-comparison"
 LEAST_FOR_INTERVAL = 3
 """Runs from which on the mean has an interval."""
-ONE_SIDED = 0.025
-"""Error on each side of an interval of 95%."""
 LOOK_EVERY_S = 0.25
 """How often it is asked whether a search has to end."""
 
@@ -131,11 +129,6 @@ class Row(Record):
             lower_bound_s=max(run.lower_bound_s for run in runs),
             gap=relative_gap(mean_s, largest_bound_s),
         )
-
-
-def half_width(deviation: float, num: int) -> float:
-    """Of the 95% interval of a mean of ``num`` values by Student's t."""
-    return float(stdtrit(num - 1, 1 - ONE_SIDED)) * deviation / float(np.sqrt(num))
 
 
 class Comparison(Record):

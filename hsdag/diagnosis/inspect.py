@@ -13,7 +13,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import fingerprint, graph_of
 from hsdag.ir.graph.coarsen import chain_partition, coarsen, placement_units
 from hsdag.ir.graph.colocation import colocate
-from hsdag.ir.graph.reader import InputShapes, input_shapes, load_model
+from hsdag.ir.graph.reader import InputShapes, input_name, input_shapes, load_model
 from hsdag.ir.graph.sizing import sized
 from hsdag.ir.placement.placement import Record
 from hsdag.ir.shards.rules import RULES
@@ -98,8 +98,8 @@ class Port(Record):
     @staticmethod
     def of(port: Any) -> Port:
         """The record of a port of an ``ov.Model``."""
-        name = port.get_any_name() if port.get_names() else port.get_node().get_friendly_name()
-        return Port(name=name, type=port.get_element_type().get_type_name(), shape=str(port.get_partial_shape()))
+        kind = port.get_element_type().get_type_name()
+        return Port(name=input_name(port), type=kind, shape=str(port.get_partial_shape()))
 
 
 class RegionBound(Record):

@@ -12,7 +12,7 @@ from enum import Enum
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.problem.bounds.simple import Bound, largest
 from hsdag.runtime.problem.plan import Plan
@@ -186,10 +186,6 @@ class Incumbent(Evaluator):
             if score.value < self.best_score:
                 self.best, self.best_score = plan, score.value
         return scores
-
-    def values(self, placements: Sequence[IntArray]) -> FloatArray:
-        """[B] values of placements [U] without orders, infinite where one failed."""
-        return np.array([score.value for score in self.evaluate([Plan(each) for each in placements])])
 
     def consider(self, placement: IntArray, order: IntArray | None = None) -> float:
         """The value of a placement [U] with ranks [U]; of cheap evaluations, the smaller of that and without ranks."""

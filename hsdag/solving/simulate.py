@@ -160,7 +160,7 @@ def placed(
 def _read(path: Path) -> Placement | dict[str, str]:
     """What a placement file holds."""
     text = read_text(path)
-    document = parse_json(text, str(path), lambda pairs: _without_repeats(pairs, path))
+    document = parse_json(text, str(path))
     if not isinstance(document, dict) or not document:
         raise FileFormatError(f"{path}: a placement must be a non-empty object of op names and device names")
     if document.get("format") == FORMAT_NAME:
@@ -169,15 +169,6 @@ def _read(path: Path) -> Placement | dict[str, str]:
         if not isinstance(device, str):
             raise FileFormatError(f"{path}: {op!r}: a device name is expected, not {json.dumps(device)[:40]}")
     return document
-
-
-def _without_repeats(pairs: list[tuple[str, object]], path: Path) -> dict[str, object]:
-    found: dict[str, object] = {}
-    for name, value in pairs:
-        if name in found:
-            raise FileFormatError(f"{path}: {name!r} occurs twice")
-        found[name] = value
-    return found
 
 
 def _devices(affinity: Mapping[str, str], path: str, problem: ScheduleProblem) -> IntArray:

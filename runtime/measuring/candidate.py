@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,9 +9,6 @@ from typing import Any
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement.placement import ExecutorName
 from hsdag.ir.shards.regions import Region
-
-MAX_PERMUTED = 3
-"""Up to this many devices, HETERO's automatic mode is tried in every order of priority; else in rotations."""
 
 
 @dataclass(frozen=True)
@@ -92,17 +88,12 @@ class Opened:
 
 
 def automatic_targets(placed: Sequence[DeviceSpec], rivals: Sequence[DeviceSpec]) -> tuple[str, ...]:
-    """What OpenVINO would do by itself: HETERO in each order of priority, and AUTO over its own devices.
+    """What OpenVINO would do by itself: HETERO with each device first, and AUTO over its own devices.
 
     AUTO does not see added devices, so it gets the physical ones.
     """
     names = [spec.openvino_name for spec in placed]
-    if len(names) < 2:
-        orders: list[tuple[str, ...]] = []
-    elif len(names) <= MAX_PERMUTED:
-        orders = list(itertools.permutations(names))
-    else:
-        orders = [tuple(names[i:] + names[:i]) for i in range(len(names))]
+    orders = [names[i:] + names[:i] for i in range(len(names))] if len(names) > 1 else []
     native = [spec.name for spec in (*placed, *rivals) if not spec.is_added]
     auto = ("AUTO:" + ",".join(native),) if native else ()
     return tuple("HETERO:" + ",".join(order) for order in orders) + auto

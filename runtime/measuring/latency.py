@@ -165,7 +165,7 @@ def paired_ratio(reference_s: NDArray[np.float64], candidate_s: NDArray[np.float
     mean, n = float(logs.mean()), len(logs)
     if n < 2:
         return Ratio(float(np.exp(mean)), 0.0, float("inf"), n)
-    half = _half_width(float(logs.std(ddof=1)), n, family)
+    half = half_width(float(logs.std(ddof=1)), n, family)
     with np.errstate(over="ignore"):
         value, low, high = (float(end) for end in np.exp([mean, mean - half, mean + half]))
     return Ratio(value, low, high, n)
@@ -252,11 +252,12 @@ def compare(
     return Comparison({c: Samples(tuple(rounds)) for c, rounds in taken.items()}, failures, skipped)
 
 
-def _half_width(spread: float, num_rounds: int, family: int) -> float:
+def half_width(spread: float, num: int, family: int = 1) -> float:
+    """Of Student's interval of a mean of ``num`` values with this deviation, one of a ``family`` that hold together."""
     from scipy.special import stdtrit  # slow to import, and every command imports this module
 
-    quantile = float(stdtrit(num_rounds - 1, 1 - ERROR / max(family, 1)))
-    return quantile * spread / float(np.sqrt(num_rounds))
+    quantile = float(stdtrit(num - 1, 1 - ERROR / max(family, 1)))
+    return quantile * spread / float(np.sqrt(num))
 
 
 def _burst(typical_s: float, protocol: Protocol) -> int:
@@ -285,6 +286,6 @@ def _undecided(
     ratios = {c: r for c, r in ratios.items() if c not in hopeless}
     if n >= max(protocol.min_rounds, 2):
         squares = [float(np.mean(np.log(r) ** 2)) for r in ratios.values()]
-        if all(2 * _half_width(s**0.5, n, len(ratios)) <= protocol.interval_width for s in squares):
+        if all(2 * half_width(s**0.5, n, len(ratios)) <= protocol.interval_width for s in squares):
             return []
     return [c for c in medians_s if c not in hopeless]

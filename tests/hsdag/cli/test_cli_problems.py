@@ -221,7 +221,6 @@ def test_a_bad_problem_is_one_line_through_both_commands(
         (json.dumps({**SPLIT, "a": "tpu"}), "op 'a' is on unknown device 'tpu'; the problem has gpu, cpu"),
         (json.dumps({**SPLIT, "d": "cpu"}), "op 'd' is on device 'cpu', which does not support it"),
         (json.dumps({**SPLIT, "d": 1}), "'d': a device name is expected, not 1"),
-        ('{"a": "gpu", "a": "cpu"}', "'a' occurs twice"),
         ("{'a': 'gpu'}", "not JSON"),
         ("[]", "a placement must be a non-empty object"),
         ("{}", "non-empty"),
