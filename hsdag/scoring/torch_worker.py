@@ -30,7 +30,7 @@ from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.runtime.timeline import Timeline
 from hsdag.runtime.torch.buffers import Inputs
-from hsdag.runtime.torch.devices import NO_LIMIT, LogicalDevice, logical_device
+from hsdag.runtime.torch.devices import LogicalDevice, logical_device
 from hsdag.runtime.torch.executor import TorchExecutor, TorchRequest
 from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode, openvino_graph
 from hsdag.runtime.torch.op import allow_tf32
@@ -246,10 +246,10 @@ class TorchWorker(CallHandler):
         return TorchRequest(executor, limit_s)
 
     def _memory_bytes(self, name: str) -> float | None:
-        """The limit of a device, else its share of a GPU's memory; None on the CPU."""
+        """A device's share of a GPU's memory; None on the CPU."""
         device = self._devices[name]
-        if device.memory_bytes != NO_LIMIT or not device.is_cuda:
-            return device.memory_bytes if device.memory_bytes != NO_LIMIT else None
+        if not device.is_cuda:
+            return None
         sharing = sum(other.torch_device == device.torch_device for other in self._devices.values())
         return float(torch.cuda.get_device_properties(device.physical).total_memory) / sharing
 

@@ -12,29 +12,23 @@ from hsdag.ir.errors import DeviceError
 from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.machine.usable import usable_cpus
 
-NO_LIMIT = float("inf")
 _NAMED = re.compile(r"(?:([A-Za-z]\w*)=)?(cpu|cuda:\d+)(?:\[([^\[\]]*)\])?")
 
 
 @dataclass(frozen=True)
 class LogicalDevice:
-    """A name for people, the torch device behind it, and how much of that it may use.
+    """A name for people, the torch device behind it, and the threads that one op may use on the CPU.
 
     Several may be on one physical device: on a GPU each has a compute stream of its own, on the CPU a worker thread.
-    ``threads`` is what one op may use on the CPU. ``memory_bytes`` is what a search may plan with; nothing counts it
-    while an inference runs.
 
-    Raises DeviceError for figures out of range and for a device that torch does not have here.
+    Raises DeviceError for no thread and for a device that torch does not have here.
     """
 
     name: str
     torch_device: str = "cpu"
-    memory_bytes: float = NO_LIMIT
     threads: int = 1
 
     def __post_init__(self) -> None:
-        if not self.memory_bytes > 0:
-            raise DeviceError(f"the memory of device {self.name!r} must be positive, not {self.memory_bytes:g} bytes")
         if self.threads < 1:
             raise DeviceError(f"device {self.name!r} needs at least one thread, not {self.threads}")
         found = [f"cuda:{i}" for i in range(torch.cuda.device_count())]
@@ -63,7 +57,7 @@ def logical_devices(count: int, torch_device: str = "cpu") -> tuple[LogicalDevic
 def parse_torch_devices(text: str | None) -> tuple[DeviceSpec, ...]:
     """Devices from a comma-separated list; None stands for all CUDA devices.
 
-    Each is ``cpu``, ``cuda:N`` or ``NAME=cpu[threads=1;memory=1e9]``. Raises DeviceError where one is unknown or occurs
+    Each is ``cpu``, ``cuda:N`` or ``NAME=cpu[threads=1]``. Raises DeviceError where one is unknown or occurs
     twice, or a property is out of range.
     """
     if text is None:
@@ -80,13 +74,9 @@ def parse_torch_devices(text: str | None) -> tuple[DeviceSpec, ...]:
 
 
 def resolve_torch_devices(text: str | None) -> DeviceSet:
-    """The devices of a list as ``parse_torch_devices`` takes it, and the whole devices that they are parts of.
-
-    Parts with a limit of memory stand for devices that are not here, and compete with no whole one.
-    """
+    """The devices of a list as ``parse_torch_devices`` takes it, and the whole devices that they are parts of."""
     specs = parse_torch_devices(text)
-    limited = {spec.plugin for spec in specs if "memory" in spec.properties}
-    names = {spec.name for spec in specs} | limited
+    names = {spec.name for spec in specs}
     wholes = dict.fromkeys(spec.plugin for spec in specs if spec.plugin not in names)
     return DeviceSet(specs, tuple(DeviceSpec(plugin, plugin) for plugin in wholes))
 
@@ -96,24 +86,19 @@ def logical_device(spec: DeviceSpec) -> LogicalDevice:
 
     Raises DeviceError where it is not here or a property is unknown or out of range.
     """
-    properties = spec.properties
-    taken = ("threads", "memory") if spec.plugin == "cpu" else ("memory",)
-    given = ", ".join(f"{key}={value}" for key, value in properties.items())
-    if not set(properties) <= set(taken):
-        raise DeviceError(f"device {spec.name!r}: a device over {spec.plugin} takes {' and '.join(taken)}, not {given}")
-    try:
-        threads, memory = int(properties.get("threads", usable_cpus())), float(properties.get("memory", NO_LIMIT))
-    except ValueError as error:
-        raise DeviceError(f"device {spec.name!r}: {' and '.join(taken)} must be numbers, not {given}") from error
-    return LogicalDevice(spec.name, spec.plugin, memory, threads)
+    given = spec.properties
+    threads = given.get("threads", str(usable_cpus()))
+    if set(given) - {"threads"} or not threads.isdecimal() or (given and spec.plugin != "cpu"):
+        shown = ", ".join(f"{key}={value}" for key, value in given.items())
+        raise DeviceError(f"device {spec.name!r}: a device over cpu takes threads=N, and a GPU nothing, not {shown}")
+    return LogicalDevice(spec.name, spec.plugin, int(threads))
 
 
 def _parse(text: str) -> DeviceSpec:
     match = _NAMED.fullmatch(text.strip())
     if match is None or (match[3] is not None and match[1] is None):
         raise DeviceError(
-            f"device {text.strip()!r} is none that torch runs: write cuda:0, NAME=cuda:0[memory=8e9] or "
-            "NAME=cpu[threads=1]"
+            f"device {text.strip()!r} is none that torch runs: write cuda:0, NAME=cuda:0 or NAME=cpu[threads=1]"
         )
     name = match[1] or match[2]
     return DeviceSpec(name, match[2], parse_properties(name, match[3] or ""))

@@ -11,10 +11,9 @@ from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.torch.devices import logical_device, parse_torch_devices, resolve_torch_devices
 
 
-def test_logical_devices_of_the_cpu_have_names_threads_and_memory() -> None:
-    a, b = map(logical_device, parse_torch_devices("A=cpu[threads=1;memory=1e9], B=cpu"))
-    assert (a.name, a.torch_device, a.threads, a.memory_bytes) == ("A", "cpu", 1, 1e9)
-    assert (b.threads, b.memory_bytes) == (usable_cpus(), float("inf"))
+def test_logical_devices_of_the_cpu_have_names_and_threads() -> None:
+    a, b = map(logical_device, parse_torch_devices("A=cpu[threads=1], B=cpu"))
+    assert (a.name, a.torch_device, a.threads, b.threads) == ("A", "cpu", 1, usable_cpus())
 
 
 def test_a_device_without_a_name_has_that_of_its_hardware() -> None:
@@ -36,10 +35,10 @@ def test_without_cuda_the_error_says_what_to_write_instead() -> None:
         ("GPU.0", "is none that torch runs"),
         ("cpu[threads=1]", "is none that torch runs"),
         ("A=cpu[threads]", "device 'A': property 'threads' is not of the form KEY=VALUE"),
-        ("A=cpu[threads=two]", "device 'A': threads and memory must be numbers, not threads=two"),
-        ("A=cpu[memory=-1]", "the memory of device 'A' must be positive, not -1 bytes"),
+        ("A=cpu[threads=two]", "device 'A': a device over cpu takes threads=N, and a GPU nothing, not threads=two"),
+        ("A=cuda:0[threads=1]", "and a GPU nothing, not threads=1"),
         ("A=cpu[threads=0]", "device 'A' needs at least one thread, not 0"),
-        ("A=cpu[streams=2]", "a device over cpu takes threads and memory, not streams"),
+        ("A=cpu[streams=2]", "a device over cpu takes threads=N, and a GPU nothing, not streams=2"),
         ("A=cpu,A=cpu", "a device occurs twice"),
         ("", "no device given"),
     ],
@@ -49,7 +48,6 @@ def test_a_mistake_is_named(text: str, message: str) -> None:
         parse_torch_devices(text)
 
 
-def test_parts_compete_with_the_whole_device_unless_their_memory_is_limited() -> None:
+def test_parts_compete_with_the_whole_device() -> None:
     assert resolve_torch_devices("A=cpu[threads=1],B=cpu[threads=1]").rivals == (DeviceSpec("cpu", "cpu"),)
-    assert resolve_torch_devices("A=cpu[memory=1e9],B=cpu").rivals == ()
     assert resolve_torch_devices("A=cpu,cpu").rivals == ()
