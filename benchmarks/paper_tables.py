@@ -25,7 +25,7 @@ from diviml_costs import SEED, Costs, network
 from machine import machine
 
 from hsdag.benchmarking.profile import assumed_costs
-from hsdag.comparing.compare import Run, run_once
+from hsdag.comparing import Run, run_once
 from hsdag.ir.errors import ModelError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import CoarseGraph, coarsen, placement_units

@@ -9,7 +9,7 @@ from hsdag.version import __version__
 if TYPE_CHECKING:
     from hsdag.api import compare, compile_model, compile_work_conserving, export, place, profile, simulate, solve
     from hsdag.benchmarking.bench import BenchResult, bench
-    from hsdag.comparing.compare import Comparison
+    from hsdag.comparing import Comparison
     from hsdag.diagnosis.examination import examine as doctor
     from hsdag.diagnosis.inspect import devices, inspect
     from hsdag.explaining.explaining import explain
@@ -29,7 +29,7 @@ _HOMES = {
     "diagnosis.inspect": ("devices", "inspect"),
     "placing.result": ("PlaceResult",),
     "explaining.explaining": ("explain",),
-    "comparing.compare": ("Comparison",),
+    "comparing": ("Comparison",),
     "exports.base": ("ExportResult",),
     "reporting.report": ("ReportResult", "report"),
     "solving.simulate": ("SimulateResult",),

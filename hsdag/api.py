@@ -11,7 +11,7 @@ from hsdag.runtime.objectives import find_objective
 
 if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
     from hsdag.benchmarking.profile import ProfileResult
-    from hsdag.comparing.compare import Comparison
+    from hsdag.comparing import Comparison
     from hsdag.exports.base import ExportResult
     from hsdag.ir.graph.reader import InputShapes
     from hsdag.ir.placement.placement import Placement
@@ -274,8 +274,8 @@ def compare(
 
     Raises a ``hsdag.HsdagError`` for what the caller can put right.
     """
-    from hsdag.comparing.compare import CompareOptions, Comparison, problem_called
-    from hsdag.comparing.compare import compare as run_compare
+    from hsdag.comparing import CompareOptions, Comparison, problem_called
+    from hsdag.comparing import compare as run_compare
     from hsdag.ir.graph.reader import input_shapes
     from hsdag.models.registry import parse_workload_options
     from hsdag.search.options import SolveOptions, input_scenarios

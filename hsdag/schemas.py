@@ -19,7 +19,7 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 RESULTS: dict[str, tuple[str, ...]] = {
     "bench": ("benchmarking.bench.BenchResult",),
     "bisect": ("diagnosis.bisect.Bisection",),
-    "compare": ("comparing.compare.Comparison",),
+    "compare": ("comparing.Comparison",),
     "devices": ("diagnosis.inspect.DevicesResult",),
     "doctor": ("diagnosis.examination.Examination", "diagnosis.cuda_check.CudaReport"),
     "explain": ("explaining.explanation.Explanation",),

@@ -152,7 +152,7 @@ def test_modules_import_each_other_in_no_circle() -> None:
 
 LOADS = {
     "methods but for learned ones, the command line and the API load no torch, and names of methods no solver": """
-from hsdag.methods.names import method_names; method_names()
+from hsdag.methods import method_names; method_names()
 from hsdag.methods.registry import find_method
 loads_none_of("ortools")
 [find_method(name) for name in ("auto", "heft", "mincut", "sa", "cpsat", "milp")]
@@ -161,7 +161,7 @@ loads_none_of("torch")
 """,
     "simulating, placing and learning load no OpenVINO": """
 import hsdag.runtime.simulator.values, hsdag.methods.learned.training
-from hsdag.methods.names import method_names; from hsdag.methods.registry import find_method
+from hsdag.methods import method_names; from hsdag.methods.registry import find_method
 [find_method(name) for name in method_names()]
 loads_none_of("openvino")
 """,

@@ -20,7 +20,7 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.reader import InputShapes, input_shapes
 from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, Placement, Record
 from hsdag.ir.processes import CandidateFailed
-from hsdag.methods.names import HINTS
+from hsdag.methods import HINTS
 from hsdag.models.registry import names_workload
 from hsdag.placing.final import family_ratios
 from hsdag.placing.measured_trace import measured_timeline

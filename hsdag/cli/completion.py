@@ -21,15 +21,15 @@ def _names(module: str, name: str) -> Callable[[], list[str]]:
     return values
 
 
-methods = _names("methods.names", "method_names")
+methods = _names("methods", "method_names")
 objectives = _names("runtime.objectives", "objective_names")
 executors = _names("ir.placement.placement", "ExecutorName")
 executor_choices = _names("ir.placement.placement", "ExecutorChoice")
 executions = _names("runtime.problem.semantics", "Execution")
 orders = _names("runtime.problem.semantics", "Order")
 links = _names("runtime.problem.semantics", "Links")
-rewards = _names("methods.names", "REWARDS")
-hints = _names("methods.names", "HINTS")
+rewards = _names("methods", "REWARDS")
+hints = _names("methods", "HINTS")
 references = _names("ir.placement.placement", "REFERENCES")
 
 

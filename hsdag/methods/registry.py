@@ -15,8 +15,8 @@ from typing import Any, get_args, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from hsdag.ir.errors import OptionError, choices_for
+from hsdag.methods import method_modules, method_names
 from hsdag.methods.base import O, Placer, Preset
-from hsdag.methods.names import method_modules, method_names
 
 INITIAL = "initial"
 """The hyper-parameter of methods that can begin with a policy: its file."""

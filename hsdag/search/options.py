@@ -13,8 +13,8 @@ import numpy as np
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.placement.placement import REFERENCES, ExecutorChoice, ExecutorName, Placement, ReferenceName
+from hsdag.methods import REWARDS
 from hsdag.methods.base import Placer, Preset
-from hsdag.methods.names import REWARDS
 from hsdag.methods.registry import find_preset, make_placer
 from hsdag.runtime.machine.energy_counters import EnergyCounters
 from hsdag.runtime.machine.usable import usable_cpus

@@ -98,9 +98,7 @@ def simulate_placement(
     (value,) = simulated_values(objective, problem, plan.placement[None], semantics, priority)
     names = problem.device_names
     return SimulateResult(
-        problem=problem,
-        objective=objective,
-        semantics=semantics,
+        **Simulated.about(problem, objective, semantics),
         run=run,
         value_s=float(value),
         busy_s=dict(zip(names, run.busy_s.tolist(), strict=True)),

@@ -19,7 +19,7 @@ from hsdag.placing.result import Member
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Order, Semantics
+from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import graph_of_problem
 from hsdag.runtime.simulator.simulation import Simulation
 from hsdag.runtime.timeline import Timeline
@@ -52,32 +52,18 @@ class Simulated(BaseModel):
     problem: InMemory[ScheduleProblem]
     semantics: InMemory[Semantics]  # with the order that was meant
     objective: InMemory[Objective]
+    objective_name: str = Field(serialization_alias="objective")
+    unit: str
+    """Of the value and its bound."""
+    execution: str
+    order: str
+    links: str
 
-    @computed_field(alias="objective")  # type: ignore[prop-decorator]
-    @property
-    def objective_name(self) -> str:
-        return self.objective.name
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def unit(self) -> str:
-        """Of the value and its bound."""
-        return self.objective.unit
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def execution(self) -> str:
-        return self.semantics.execution.value
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def order(self) -> str:
-        return (self.semantics.order or Order.FIFO).value
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def links(self) -> str:
-        return self.semantics.links.value
+    @staticmethod
+    def about(problem: ScheduleProblem, objective: Objective, semantics: Semantics) -> dict[str, Any]:
+        """What was simulated, as fields."""
+        names = {"objective_name": objective.name, "unit": objective.unit, **semantics.document()}
+        return {"problem": problem, "semantics": semantics, "objective": objective, **names}
 
     def document(self) -> dict[str, Any]:
         """The JSON answer of the command."""
@@ -106,6 +92,13 @@ class SolveResult(Simulated):
     value_s: float | None = Field(serialization_alias="value")
     best_after_s: float
     bound: InMemory[Bound]
+    lower_bound_s: float = Field(serialization_alias="lower_bound")
+    """What no plan is below."""
+    bound_by: str
+    """What proves that."""
+    gap: float | None
+    """The share of the value that the lower bound leaves open."""
+    method: str
     num_evaluations: int = Field(serialization_alias="evaluations")
     elapsed_s: float
     interrupted: bool
@@ -117,30 +110,6 @@ class SolveResult(Simulated):
     members: tuple[Member, ...]
     note: str
     breaking: tuple[str, ...] = Field((), serialization_alias="breaking_pins")
-
-    @computed_field(alias="lower_bound")  # type: ignore[prop-decorator]
-    @property
-    def lower_bound_s(self) -> float:
-        """What no plan is below."""
-        return self.bound.value_s
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def bound_by(self) -> str:
-        """What the bound is proven by."""
-        return self.bound.argument
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def gap(self) -> float | None:
-        """The share of the value that the lower bound leaves open."""
-        return None if self.value_s is None else relative_gap(self.value_s, self.lower_bound_s)
-
-    @computed_field  # type: ignore[prop-decorator]
-    @property
-    def method(self) -> str:
-        """That searched."""
-        return self.options.method
 
     @computed_field(alias="placement")  # type: ignore[prop-decorator]
     @property

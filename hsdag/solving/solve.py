@@ -30,7 +30,7 @@ from hsdag.scoring.recording import Event
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Driver, Watcher, compile_search
 from hsdag.search.options import SolveOptions
-from hsdag.solving.solution import SolveResult, relative_gap
+from hsdag.solving.solution import Simulated, SolveResult, relative_gap
 from hsdag.workers.pool import Pool, pool_of
 
 TELL_EVERY_S, TELLING_SHARE = 1.0, 0.05
@@ -206,19 +206,22 @@ class _Search:
             order = options.semantics.order if ranks is None else Order.PRIORITY
             run = simulate(self._problem, device, one_inference(replace(options.semantics, order=order)), ranks)
         meant = options.semantics.order or (Order.FIFO if ranks is None else Order.PRIORITY)
+        bound, value_s = self._proven, None if found is None else found.score.value
         return SolveResult(
-            problem=self._problem,
-            semantics=replace(options.semantics, order=meant),
-            objective=options.objective,
+            **Simulated.about(self._problem, options.objective, replace(options.semantics, order=meant)),
             options=options,
             seed=options.seed,
+            method=options.method,
             status=status,
-            bound=self._proven,
+            bound=bound,
+            lower_bound_s=bound.value_s,
+            bound_by=bound.argument,
+            gap=None if value_s is None else relative_gap(value_s, bound.value_s),
             members=tuple(Member.of(each) for each in self._driver.contributions),
             note=self._note,
             device=device,
             priority=ranks,
-            value_s=None if found is None else found.score.value,
+            value_s=value_s,
             run=run,
             single_s=single_s,
             breaking=breaking,

@@ -18,7 +18,7 @@ from hsdag.exports import export_formats
 from hsdag.ir.device import parse_devices
 from hsdag.ir.graph.reader import parse_shapes
 from hsdag.ir.graph.scenario import parse_scenarios
-from hsdag.methods.names import method_names
+from hsdag.methods import method_names
 from hsdag.runtime.objectives import find_objective
 from hsdag.search.options import parse_duration, parse_executor, parse_memory
 from tests.docs.snippets import ROOT

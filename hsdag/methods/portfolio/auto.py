@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hsdag.ir.errors import OptionError
+from hsdag.methods import method_names
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import LEAST_GAIN, Incumbent, Status
 from hsdag.methods.lists.base import search_two_ops
-from hsdag.methods.names import method_names
 from hsdag.methods.portfolio.turns import SideBySide, Turn, note_turn
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.problem import Problem

@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from hsdag import comparing
 from hsdag.cli.app import run
-from hsdag.comparing import compare
-from hsdag.comparing.compare import Comparison, Run
+from hsdag.comparing import Comparison, Run
 from hsdag.runtime.problem.problem_file import write_problem
 from tests.hsdag.methods.exact.exact_reference import random_problem
 
@@ -40,21 +40,21 @@ def test_the_answer_is_the_file_and_resuming_a_whole_one_searches_no_more(
     assert document == json.loads(file.read_text())
     assert [row["runs"] for row in document["rows"]] == [2, 2]
     assert document["simulated"] is True
-    monkeypatch.setattr(compare, "solve", None)
+    monkeypatch.setattr(comparing, "solve", None)
     assert answer(capsys, "compare", problem, *FEW, "--resume", file, "--json") == document
 
 
 def test_ctrl_c_prints_what_there_is_and_keeps_it(
     problem: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file, search = tmp_path / "comparison.json", compare.run_once
+    file, search = tmp_path / "comparison.json", comparing.run_once
 
     def interrupted(*given: Any) -> Run:
         if given[1].seed == 1:
             signal.raise_signal(signal.SIGINT)
         return search(*given)
 
-    monkeypatch.setattr(compare, "run_once", interrupted)
+    monkeypatch.setattr(comparing, "run_once", interrupted)
     assert run(["compare", str(problem), *FEW, "-o", str(file)]) == 0
     printed = capsys.readouterr()
     assert "heft" in printed.out

@@ -13,7 +13,7 @@ import pytest
 
 from hsdag.cli.app import run
 from hsdag.ir.placement.placement import Placement
-from hsdag.methods.names import method_names
+from hsdag.methods import method_names
 
 Json = dict[str, Any]
 Complains = Callable[..., str]

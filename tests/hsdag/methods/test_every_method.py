@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError, SearchError
+from hsdag.methods import method_names
 from hsdag.methods.incumbent import Status
-from hsdag.methods.names import method_names
 from hsdag.methods.registry import find_method, make_placer
 from hsdag.models import find_workload
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective

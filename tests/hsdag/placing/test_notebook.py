@@ -8,7 +8,7 @@ from html import escape
 import numpy as np
 
 import hsdag
-from hsdag.comparing.compare import CompareOptions, compare
+from hsdag.comparing import CompareOptions, compare
 from hsdag.placing.result import PlaceResult
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 

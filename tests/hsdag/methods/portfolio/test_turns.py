@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from hsdag.ir.errors import ExecutionError
+from hsdag.methods import method_names
 from hsdag.methods.incumbent import Limits, Status
-from hsdag.methods.names import method_names
 from hsdag.methods.portfolio.turns import Turn, TurnEnd, TurnJob, search_with_restarts
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.bounds.simple import Bound

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from scipy.stats import t as student
 
-from hsdag.comparing.compare import CompareOptions, Comparison, Row, Run, compare, problem_called
+from hsdag.comparing import CompareOptions, Comparison, Row, Run, compare, problem_called
 from hsdag.ir.errors import FileFormatError, ModelError, OptionError, SearchError
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.methods.lists.baselines import RandomPlacer

@@ -18,7 +18,7 @@ from hsdag.drawing import html_summary
 from hsdag.ir.errors import ExecutionError, FileFormatError, HsdagError, ModelError, OptionError, SearchError
 from hsdag.ir.files import first_problem, parse_document, read_text, write_atomically
 from hsdag.ir.placement.placement import Record
-from hsdag.methods.names import method_names
+from hsdag.methods import method_names
 from hsdag.methods.registry import find_method
 from hsdag.models import WORKLOADS
 from hsdag.runtime.measuring.latency import half_width

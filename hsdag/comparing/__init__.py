@@ -1,1 +1,0 @@
-"""hsdag compare: methods side by side on one problem."""
