@@ -45,12 +45,6 @@ _UNIT_BYTES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 
 
-def check_budget(budget_s: float) -> None:
-    """Raise OptionError for a budget out of range."""
-    if not budget_s > 0:
-        raise OptionError(f"the budget must be more than zero, not {budget_s:g} s")
-
-
 def check_seed(seed: int) -> None:
     """Raise OptionError for a seed out of range."""
     if not 0 <= seed < 2**63:
@@ -139,7 +133,8 @@ class SearchOptions:
     """Of methods that compute with several."""
 
     def __post_init__(self) -> None:
-        check_budget(self.budget_s)
+        if not self.budget_s > 0:
+            raise OptionError(f"the budget must be more than zero, not {self.budget_s:g} s")
         if self.workers is not None:
             check_workers(self.workers)
         check_seed(self.seed)

@@ -217,18 +217,13 @@ def _outputs_of(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[o
     if node.get_type_name() == "ReadValue":
         return list(inputs)
     static = all(not port.get_partial_shape().is_dynamic for port in node.outputs())
-    if static and not _is_large_product(node):
+    is_product = static and node.get_type_name() == "MatMul"
+    multiplications = math.prod(node.get_output_shape(0)) * node.get_input_shape(0)[-1] if is_product else 0
+    if static and multiplications <= LARGE_PRODUCT:
         outputs = [ov.Tensor(port.get_element_type(), port.get_shape()) for port in node.outputs()]
         if node.evaluate(outputs, list(inputs)):
             return outputs
     return _compiled_alone(core, node, inputs)
-
-
-def _is_large_product(node: ov.Node) -> bool:
-    if node.get_type_name() != "MatMul":
-        return False
-    multiplications: int = math.prod(node.get_output_shape(0)) * node.get_input_shape(0)[-1]
-    return multiplications > LARGE_PRODUCT
 
 
 def _compiled_alone(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[ov.Tensor]:

@@ -139,13 +139,12 @@ class TorchRequest:
         """Start an inference, whose times are in ``run`` from its end on."""
         self.run, self._state = self.executor.begin(self._limit_s)
 
-    def wait(self, timeout_s: float | None = None) -> dict[str, Tensor]:
+    def wait(self) -> dict[str, Tensor]:
         """The results by name, each on the device that made it, in memory apart from inputs and constants.
 
-        Raises ExecutionError where the inference ended badly; TimeoutError when it has not within ``timeout_s``.
+        Raises ExecutionError where the inference ended badly.
         """
-        if not self.run.wait(timeout_s):
-            raise TimeoutError(f"the inference has not ended within {timeout_s:g} s")
+        self.run.wait()
         return self._state.own_outputs()
 
     def cancel(self) -> None:

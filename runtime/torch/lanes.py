@@ -20,33 +20,25 @@ from hsdag.runtime.torch.op import Tensor
 CLOSE_S = 1.0
 """How long closing waits for what runs; a thread that hangs longer ends with its task, a kernel keeps its tensors."""
 
-SHORT_BYTES = 64 * 1024
-"""Copying this much within the memory of the CPU takes less time than handing it to a thread."""
-
 _Item = tuple[Attempt, RunState, Inbox]
 
 
 class WorkerLane:
     """Tasks queue up for one thread, which runs torch with ``threads`` threads of its own.
 
-    Those that read at most ``short_bytes`` are carried out at once instead: copies, which cannot hang.
-
     Torch keeps its number of threads per thread, but MKL for the whole process: while a lane is open, matrix products
     of other threads may use ``threads`` threads too.
     """
 
-    def __init__(self, name: str, threads: int = 1, short_bytes: int = 0) -> None:
-        self._threads, self._short_bytes = threads, short_bytes
+    def __init__(self, name: str, threads: int = 1) -> None:
+        self._threads = threads
         self._threads_outside = torch.get_num_threads()
         self._queue: SimpleQueue[_Item | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._main, name=f"hsdag-{name}", daemon=True)
         self._thread.start()
 
     def start(self, attempt: Attempt, state: RunState, inbox: Inbox) -> bool:
-        """Carry it out or queue it."""
-        if self._short_bytes and sum(x.nbytes for x in state.inputs(attempt.task)) <= self._short_bytes:
-            state.perform(attempt.task)
-            return True
+        """Queue it."""
         self._queue.put((attempt, state, inbox))
         return False
 
@@ -169,6 +161,4 @@ def make_lane(device: LogicalDevice, destination: LogicalDevice | None = None) -
     ends = (device,) if destination is None else (device, destination)
     if all(end.is_cuda for end in ends):
         return StreamLane(tuple(dict.fromkeys(end.physical for end in ends)))
-    is_within_cpu = destination is not None and not any(end.is_cuda for end in ends)
-    threads = device.threads if destination is None else 1
-    return WorkerLane("->".join(end.name for end in ends), threads, SHORT_BYTES if is_within_cpu else 0)
+    return WorkerLane("->".join(end.name for end in ends), device.threads if destination is None else 1)

@@ -13,7 +13,7 @@ from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.methods.base import NoOptions
 from hsdag.methods.exact.assignment import AssignmentModel, LinearModel, chosen_devices
 from hsdag.methods.exact.base import TOLERANCE, ExactPlacer, ExactSearch, OutOfTime
-from hsdag.methods.exact.formulation import Formulation, MemoryRule
+from hsdag.methods.exact.formulation import Formulation
 
 MOST_OPS, MOST_ENTRIES, ENTRIES_PER_S = 20_000, 10_000_000, 500_000
 """Of a program that is begun: in all, and for each second that there is, for it has to be made and sent to HiGHS."""
@@ -57,15 +57,13 @@ class MilpModel:
     """The program of a problem; minimises C, the end of all ops.
 
     ``horizon_s`` is a time in which some schedule ends: the big M. Departures from the paper: edges of one result may
-    differ in size, and the largest that leads to a device counts; memory may ask for less than (6). PEAK memory is not
-    linear here, and is refused. While the rows of ops are made, ``check`` is called for every op, and its exceptions
+    differ in size, and the largest that leads to a device counts; memory may ask for less than (6), but PEAK memory is
+    not linear. While the rows of ops are made, ``check`` is called for every op, and its exceptions
     reach the caller.
     """
 
     def __init__(self, f: Formulation, horizon_s: float, check: Callable[[], object] = lambda: None) -> None:
         p = f.problem
-        if f.memory is MemoryRule.PEAK and np.isfinite(p.memory_bytes).any():
-            raise ValueError("the MILP knows the memory rules 'running' and 'reserved', not 'peak'")
         self._f, self._p, self._check = f, p, check
         self.unit_s = horizon_s / 1000 if horizon_s > 0 else 1.0
         self._big = horizon_s / self.unit_s * (1 + 1e-9)

@@ -38,7 +38,7 @@ def test_tables_findings_and_commands_are_shown(capsys: pytest.CaptureFixture[st
 def test_the_check_of_the_cuda_engine_prints_its_report(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    item = cuda_check.Item("copy", False, "a copy is damaged", 0.1)
+    item = cuda_check.Item("copy", False, "a copy is damaged")
     report = cuda_check.CudaReport(devices=("A",), machine={"torch": "2"}, is_on_gpu=False, items=(item,))
     monkeypatch.setattr(cuda_check, "check_cuda", lambda devices, on_step: report)  # noqa: ARG005
     assert run(["doctor", "--cuda"]) == 0

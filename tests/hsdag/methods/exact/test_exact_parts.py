@@ -10,8 +10,7 @@ import pytest
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.exact.cpsat import CpSatPlacer
-from hsdag.methods.exact.formulation import Formulation, MemoryRule
-from hsdag.methods.exact.milp import MilpModel
+from hsdag.methods.exact.formulation import Formulation
 from hsdag.methods.exact.modules import ModuleAnswer, ModuleSolver
 from hsdag.methods.exact.solving import Ticks
 from hsdag.methods.exact.windows import Schedule, WindowSolver, sweeps
@@ -110,12 +109,6 @@ def test_memory_is_kept_and_the_optimum_under_it_proven() -> None:
     assert solution.lower_bound_s == pytest.approx(5.0)
     assert solution.run is not None
     assert np.all(solution.run.peak_memory_bytes <= problem.memory_bytes)
-
-
-def test_the_milp_refuses_a_memory_rule_that_is_not_linear() -> None:
-    problem = ScheduleProblem.from_arrays([[1.0]], [], memory_bytes=1.0)
-    with pytest.raises(ValueError, match="'running' and 'reserved', not 'peak'"):
-        MilpModel(Formulation(problem, MemoryRule.PEAK), 1.0)
 
 
 @pytest.mark.parametrize("method", ["cpsat", "milp", "milp-split"])
