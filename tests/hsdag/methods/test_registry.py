@@ -9,7 +9,7 @@ from typing import get_args, get_type_hints
 import pytest
 
 from hsdag.ir.errors import OptionError
-from hsdag.methods import method_modules, method_names
+from hsdag.methods import PLUG_INS, method_modules, method_names
 from hsdag.methods.learned.hsdag.network import HsdagConfig
 from hsdag.methods.learned.options import Reward
 from hsdag.methods.local.sa import SaOptions
