@@ -79,8 +79,7 @@ def models(given: argparse.Namespace) -> Iterator[bool]:
         layers=given.layers, hidden=256, heads=8, key_heads=2, intermediate=688, vocabulary=2048, tokens=64
     )
     graph, platform = graph_of(llama_decoder("deep", sizes).build(0)), load_platform("i9-12900k-uhd770-flex170")
-    costs = analytic_costs(graph, platform)
-    problem = ScheduleProblem.from_graph(graph, costs, platform.device_names, platform.memory_bytes)
+    problem = analytic_costs(graph, platform)
     for execution in Execution:
         values = []
         for seconds in (given.short, given.long):

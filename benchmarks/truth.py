@@ -117,7 +117,7 @@ def simulated_well(name: str, folder: Path, given: argparse.Namespace) -> bool:
         for executor, costs in EXECUTORS.items():
             times_s = measured_s(session, problem, placements, executor, given.rounds)
             ran = np.isfinite(times_s).all(axis=1)
-            simulated_s = costs.of(session.graph, profile.costs()).latency_s(ops[ran])
+            simulated_s = costs.of(session.graph, profile.costs(session.graph)).latency_s(ops[ran])
             halves = agreement(times_s[ran][:, ::2].min(axis=1), times_s[ran][:, 1::2].min(axis=1))
             found = agreement(simulated_s, times_s[ran].min(axis=1))
             print(f"{name}, {executor}, {ran.sum()} placements, SIMULATED against measured: {words(found)}")

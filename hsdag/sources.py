@@ -37,8 +37,7 @@ NETWORK_BANDWIDTH_BYTES_PER_S = 12.5e9
 def workload_problem(workload: Workload, platform: Platform) -> ScheduleProblem:
     """The problem of placing ``workload`` on ``platform``, with the labels of its ops and analytic costs."""
     graph = workload.graph
-    costs = analytic_costs(graph, platform)
-    problem = ScheduleProblem.from_graph(graph, costs, platform.device_names, platform.memory_bytes)
+    problem = analytic_costs(graph, platform)
     nothing = ("",) * graph.num_ops
     labels = OpLabels(graph.op_types, nothing, workload.meta_ops, workload.roles, workload.expressions)
     return replace(problem, name=f"{graph.name} on {platform.name}", labels=labels)

@@ -33,7 +33,8 @@ INTERPRETED_STEPS = 30_000.0
 """By default, as many as take the interpreter about as long as compiling would."""
 
 ZERO: Any = np.int64(0)
-"""For arguments of compiled functions: for a literal 0, numba would compile them once more."""
+NONE: Any = np.int64(-1)
+"""For arguments of compiled functions: for a literal 0 or -1, numba would compile them once more."""
 
 njit: Any = None
 with suppress(ImportError):
@@ -44,7 +45,7 @@ def bare(function: F, **options: Any) -> F:
     """Compile a function that allocates nothing, on its first call; what was compiled is kept where a folder can be."""
     if njit is None:
         return function
-    options = {"nogil": True, "error_model": "numpy", "_nrt": False, **options}
+    options = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True, **options}
     compiled: Any
     try:
         compiled = njit(cache=True, **options)(function)
@@ -91,7 +92,7 @@ def kernel(function: F) -> F:
 
 def inner(function: F, **options: Any) -> F:
     """Compile a function that allocates nothing and that only compiled functions call."""
-    return bare(function, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)
+    return bare(function, no_cpython_wrapper=True, **options)
 
 
 def inlined(function: F) -> F:
@@ -132,7 +133,7 @@ def run(function: Callable[..., Any], steps: float, *arguments: Any) -> Any:
     if is_interpreted(math.inf) or not (function.signatures or _Steps.is_compiling):  # type: ignore[attr-defined]
         _Steps.taken[function] += steps  # type: ignore[assignment]
         if is_interpreted(_Steps.taken[function]):
-            return _interpret(function, arguments)
+            return interpret(function, *arguments)
     return function(*arguments)
 
 
@@ -142,10 +143,11 @@ def run_few(function: Callable[..., Any], steps: float, *arguments: Any) -> Any:
     Small problems have it interpreted even where a search is compiled beforehand.
     """
     is_small = hasattr(function, "py_func") and is_interpreted(steps)
-    return _interpret(function, arguments) if is_small else function(*arguments)
+    return interpret(function, *arguments) if is_small else function(*arguments)
 
 
-def _interpret(function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:
+def interpret(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Have the interpreter run a kernel, which may be one that only compiled functions call."""
     with np.errstate(all="ignore"):
         return interpreted(function)(*map(_readable, arguments))
 

@@ -151,13 +151,12 @@ def run_profile(
     """Profile a model, Raises DeviceError."""
     with Session(source, devices, shapes=shapes, inputs=inputs, scenarios=scenarios, seed=seed) as session:
         profile = session.profile(cache, on_step=on_step, side_by_side=True)
-        return _result(session, session.problem(profile=profile), profile)
+        problem = session.problem(profile=profile)
+        return _result(session, problem, profile, profile.costs(session.graph))
 
 
-def _result(session: Session, problem: Problem, profile: ModelProfile) -> ProfileResult:
-    costs = profile.costs()
+def _result(session: Session, problem: Problem, profile: ModelProfile, costs: ScheduleProblem) -> ProfileResult:
     own = {record.name: record for record in session.device_records}
-    by_op = ScheduleProblem.from_graph(session.graph, costs, problem.devices, profile.memory_bytes)
     records = tuple(own[name] for name in problem.devices)
     heaviest, wins, saved_s = heaviest_ops(session.graph, profile)
     whole = ("latency_s", "spread", "runs", "compile_s", "first_s", "resident_bytes", "device_bytes", "memory_bytes")
@@ -184,7 +183,7 @@ def _result(session: Session, problem: Problem, profile: ModelProfile) -> Profil
         ops=session.graph.num_ops,
         units=problem.num_units,
         heaviest=heaviest,
-        schedule=replace(tied(by_op, problem.units), model=session.model_record, devices=records),
+        schedule=replace(tied(costs, problem.units), model=session.model_record, devices=records),
     )
 
 
@@ -203,10 +202,7 @@ def assumed_costs(
     """
     graph = read_sized(source, shapes, scenarios)
     units = units_of(graph)
-    problem = ScheduleProblem.from_graph(
-        graph, analytic_costs(graph, platform), platform.device_names, platform.memory_bytes
-    )
-    return replace(tied(problem, units), model=ModelRecord.of(graph, name or Path(source).stem))
+    return replace(tied(analytic_costs(graph, platform), units), model=ModelRecord.of(graph, name or Path(source).stem))
 
 
 def tied(problem: ScheduleProblem, units: CoarseGraph) -> ScheduleProblem:

@@ -27,8 +27,8 @@ from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.machine.devices import DeviceSet, make_core
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.objectives import LATENCY, find_objective
-from hsdag.runtime.problem.cost_model import CostSource
 from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import CostSource
 from hsdag.scoring.recording import Event
 from hsdag.search.options import input_scenarios
 

@@ -82,9 +82,8 @@ def sharded_problem(path: Path, model: ov.Model, placement: Placement, shapes: S
         profile = session.profile(side_by_side=True)
     graph = graph_of(model)
     found = shard(model, graph, *regions_of(placement, graph), names)
-    costs = WorkConservingCosts.of(graph, profile.costs())
-    times_s = sharded_costs(costs, found).table.op_s
-    problem = ScheduleProblem.from_graph(found.graph, replace(costs.costs, time_s=times_s), names, profile.memory_bytes)
+    costs = sharded_costs(WorkConservingCosts.of(graph, profile.costs(graph)), found).costs
+    problem = replace(costs, device_names=tuple(names), memory_bytes=profile.memory_bytes)
     known, meta_ops, roles = known_ops(found.graph), [], []
     for v, name in enumerate(found.graph.op_names):
         is_part = MARK in name and not known[v]

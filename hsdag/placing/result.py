@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -23,8 +23,8 @@ from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.latency import Comparison, Ratio, Samples
 from hsdag.runtime.measuring.profile import LARGEST, Figure, Table, figures, numbers
 from hsdag.runtime.objectives import Objective, find_objective
-from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.schedule_problem import CostSource
 from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
 from hsdag.scoring.recording import Event
 
@@ -93,11 +93,15 @@ class CostsRecord(Record):
     def applied(self, costs: PlacementCosts) -> PlacementCosts:
         """The profile's costs with the figures of the record. Raises ValueError where these do not fit."""
         if isinstance(costs, HeteroCosts) and self.time_s is not None:
-            links = numbers(self.link_latency_s), numbers(self.link_bandwidth_bytes_per_s, np.inf)
-            found = numbers(self.time_s), numbers(self.launch_s), *links
-            if found[0].shape != costs.costs.time_s.shape:
-                raise ValueError("the costs are for another model, or for other devices")
-            return HeteroCosts(costs.collector, CostModel(*found, CostSource.CALIBRATED, costs.costs.slowdown))
+            fitted = replace(
+                costs.costs,
+                time_s=numbers(self.time_s),
+                launch_s=numbers(self.launch_s),
+                link_latency_s=numbers(self.link_latency_s),
+                link_bandwidth_bytes_per_s=numbers(self.link_bandwidth_bytes_per_s, np.inf),
+                source=CostSource.CALIBRATED,
+            )
+            return HeteroCosts(costs.collector, fitted)
         if isinstance(costs, WorkConservingCosts) and self.parameters is not None:
             if len(self.parameters) != len(costs.parameters):
                 raise ValueError("the costs are for other devices")

@@ -35,7 +35,7 @@ from hsdag.runtime.objectives import find_objective
 from hsdag.runtime.problem.pins import parse_pins, pinned_devices
 from hsdag.runtime.problem.plan import Plan, unit_ranks
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
+from hsdag.runtime.problem.schedule_problem import OpLabels
 from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import Score
@@ -346,7 +346,7 @@ class RunFolder:
         if record.labels is not None:
             labels = OpLabels(**{name: tuple(column) for name, column in record.labels.items()})
             if self.profile is not None:
-                by_op = ScheduleProblem.from_graph(self.graph, self.profile.op_by_op_costs(), tuple(names))
+                by_op = self.profile.costs(self.graph, by_op=True)
                 units = replace(problem_of(replace(by_op, labels=labels)).units, fine=self.graph)
         pinned = pinned_devices(self.graph.op_names, parse_pins(record.pins), names, floating_ops(self.graph))
         return PlacedModel(self.graph, placed, find_objective(record.objective), units, labels, pinned)

@@ -31,11 +31,10 @@ from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.objectives import LATENCY, Objective
-from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.pins import with_pins
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.problem_file import read_problem, write_problem
-from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
+from hsdag.runtime.problem.schedule_problem import CostSource, OpLabels, ScheduleProblem
 from hsdag.runtime.problem.units import graph_of_problem, problem_of, unit_edges
 
 
@@ -129,11 +128,10 @@ def read_workload(source: Any, num_devices: int, folder: Path) -> Subject:
 def _as_problem(workload: Workload) -> ScheduleProblem:
     """A workload as a problem on one device whose times say nothing."""
     graph = workload.graph
-    times, link = np.ones((graph.num_ops, 1)), np.zeros((1, 1))
-    costs = CostModel(times, np.zeros(1), link, np.full((1, 1), np.inf), CostSource.ANALYTIC)
     nothing = ("",) * graph.num_ops
     labels = OpLabels(graph.op_types, nothing, workload.meta_ops, workload.roles, workload.expressions)
-    return replace(ScheduleProblem.from_graph(graph, costs, ("any",)), labels=labels)
+    problem = ScheduleProblem.from_graph(graph, np.ones((graph.num_ops, 1)), ("any",), source=CostSource.ANALYTIC)
+    return replace(problem, labels=labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,10 +179,9 @@ class PlacedModel:
         problem = Problem(units, names, supported, self.objective)
         if profile is not None:
             limits = profile.memory_bytes if memory_bytes is None else memory_bytes
-            known = profile.op_by_op_costs() if by_op or self.labels is not None else profile.costs()
+            known = profile.costs(self.graph, by_op=by_op or self.labels is not None)
             if self.labels is not None:
-                costs = ScheduleProblem.from_graph(self.graph, known, names, limits)
-                problem = problem_of(replace(costs, labels=self.labels), self.objective)
+                problem = problem_of(replace(known, labels=self.labels, memory_bytes=limits), self.objective)
             else:
                 problem = with_costs(problem, known, limits)
         return problem if self.pinned is None else with_pins(problem, self.pinned)
@@ -197,14 +194,13 @@ class PlacedModel:
     def costs(self, profile: ModelProfile, executor: ExecutorName) -> PlacementCosts:
         """What placements take under an executor."""
         if executor == "cuda":
-            names = tuple(spec.name for spec in self.devices)
-            return OpByOpCosts.of(self.graph, profile.op_by_op_costs(), names)
+            return OpByOpCosts.of(self.graph, profile.costs(self.graph, by_op=True))
         if executor == "work-conserving":
-            return WorkConservingCosts.of(self.graph, profile.costs())
-        return HeteroCosts.of(self.graph, profile.costs())
+            return WorkConservingCosts.of(self.graph, profile.costs(self.graph))
+        return HeteroCosts.of(self.graph, profile.costs(self.graph))
 
 
-def with_costs(problem: Problem, costs: CostModel, memory_bytes: FloatArray) -> Problem:
+def with_costs(problem: Problem, costs: ScheduleProblem, memory_bytes: FloatArray) -> Problem:
     """The problem with costs by op as the costs of its units.
 
     Between units goes what HETERO sends: each tensor, but none to or from ops that float.
@@ -213,7 +209,17 @@ def with_costs(problem: Problem, costs: CostModel, memory_bytes: FloatArray) -> 
     columns = [np.bincount(labels, np.nan_to_num(column)) for column in costs.time_s.T]
     time_s = np.stack(columns, axis=1).astype(np.float64)
     time_s[~problem.supported] = np.nan
-    by_unit = ScheduleProblem.from_graph(units, replace(costs, time_s=time_s), problem.devices, memory_bytes)
+    by_unit = ScheduleProblem.from_graph(
+        units,
+        time_s,
+        problem.devices,
+        launch_s=costs.launch_s,
+        link_latency_s=costs.link_latency_s,
+        link_bandwidth_bytes_per_s=costs.link_bandwidth_bytes_per_s,
+        memory_bytes=memory_bytes,
+        source=costs.source,
+        slowdown=costs.slowdown,
+    )
     floats = floating_ops(fine)
     sent = ~floats[fine.edge_src] & ~floats[fine.edge_dst]
     tensors = (fine.edge_src, fine.edge_dst, fine.edge_src_port, fine.edge_bytes)

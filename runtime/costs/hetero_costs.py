@@ -21,7 +21,7 @@ from hsdag.ir.hetero.submodels import Nodes, SubmodelCollector, count_crossings
 from hsdag.ir.kernels import bare, inner, run
 from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind
 from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
-from hsdag.runtime.problem.cost_model import CostModel, CostSource, excess_of
+from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 from hsdag.runtime.simulator.execution import drained_s
 
 LEAST_LAUNCH_S, LEAST_LATENCY_S, MOST_BYTES_PER_S = 1e-5, 2e-6, 5e10
@@ -34,31 +34,27 @@ random bits, so that one in 10^18 of the others would be rejected wrongly."""
 
 @dataclass(frozen=True, eq=False)
 class HeteroCosts(PlacementCosts):
-    """Costs of one graph's ops under HETERO.
-
-    ``by_op.time_s`` is [N, D]; unlike elsewhere the diagonals of its link tables count: they are what a
-    tensor costs between two submodels on one device.
-    """
+    """Costs of one graph's ops under HETERO."""
 
     collector: SubmodelCollector
-    by_op: CostModel
+    by_op: ScheduleProblem
 
     @staticmethod
-    def of(graph: ComputationGraph, costs: CostModel) -> HeteroCosts:
+    def of(graph: ComputationGraph, costs: ScheduleProblem) -> HeteroCosts:
         """Costs by op of ``graph``. Raises ValueError when they are for another number of ops."""
         if len(costs.time_s) != graph.num_ops:
             raise ValueError(f"costs are for {len(costs.time_s)} ops, but the graph has {graph.num_ops}")
         return HeteroCosts(SubmodelCollector(graph), costs)
 
     @property
-    def costs(self) -> CostModel:
+    def costs(self) -> ScheduleProblem:
         """By op and link."""
         return self.by_op
 
     @property
     def num_devices(self) -> int:
         """D."""
-        return int(self.costs.time_s.shape[1])
+        return self.costs.num_devices
 
     def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
         """[B] simulated seconds of one inference under placements [B, N] of ops; infinite where one is illegal."""
@@ -92,9 +88,15 @@ class HeteroCosts(PlacementCosts):
         scales = [max(trust.scale, trust.launch_s / float(start[d : 2 * d].mean())), trust.scale, trust.scale]
         values = start * fit_by_kind(rows, d, [d, d * d, d * d], trust, scales)
         latency_s, inverse = values[2 * d :].reshape(2, d, d)
-        time_s = self.costs.time_s * values[:d]
-        fitted = (time_s, values[d : 2 * d], latency_s, 1.0 / inverse, CostSource.CALIBRATED, self.costs.slowdown)
-        return replace(self, by_op=CostModel(*fitted))
+        fitted = replace(
+            self.costs,
+            time_s=self.costs.time_s * values[:d],
+            launch_s=values[d : 2 * d],
+            link_latency_s=latency_s,
+            link_bandwidth_bytes_per_s=1.0 / inverse,
+            source=CostSource.CALIBRATED,
+        )
+        return replace(self, by_op=fitted)
 
     def _is_legal(self, placements: IntArray) -> BoolArray:
         ops = np.arange(placements.shape[1])
@@ -158,7 +160,7 @@ def unit_costs(costs: HeteroCosts, unit_of_op: IntArray, num_units: int, *, is_p
         launch_s=costs.costs.launch_s.astype(np.float64),
         latency_s=costs.costs.link_latency_s.astype(np.float64),
         s_per_byte=1.0 / costs.costs.link_bandwidth_bytes_per_s,
-        excess=excess_of(costs.costs.slowdown, d),
+        excess=costs.costs.excess,
         is_period=np.array([is_period]),
         device=np.zeros(len(nodes.op), dtype=np.int64),
         reached=np.zeros(d, dtype=np.int64),

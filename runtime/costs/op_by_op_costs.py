@@ -17,8 +17,7 @@ from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
 from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind, fit_factors
 from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
-from hsdag.runtime.problem.cost_model import CostModel, CostSource
-from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 from hsdag.runtime.simulator.simulation import simulate_makespans
 from hsdag.runtime.simulator.values import period_s
 
@@ -36,20 +35,17 @@ class OpByOpCosts(PlacementCosts):
     problem: ScheduleProblem
 
     @staticmethod
-    def of(graph: ComputationGraph, costs: CostModel, device_names: tuple[str, ...]) -> OpByOpCosts:
+    def of(graph: ComputationGraph, problem: ScheduleProblem) -> OpByOpCosts:
         """Costs from a profile; what is known before any data lies on all devices from the start."""
-        problem = ScheduleProblem.from_graph(graph, costs, device_names)
         floats = floating_ops(graph)
         sent = np.flatnonzero(~floats[graph.edge_src] & ~floats[graph.edge_dst])
         kept = {name: getattr(problem, name)[sent] for name in ("edge_src", "edge_dst", "edge_bytes", "edge_port")}
         return OpByOpCosts(replace(problem, **kept))
 
     @property
-    def costs(self) -> CostModel:
+    def costs(self) -> ScheduleProblem:
         """By op and link."""
-        own = self.problem
-        links = own.link_latency_s, own.link_bandwidth_bytes_per_s
-        return CostModel(own.time_s, own.launch_s, *links, own.source, own.slowdown)
+        return self.problem
 
     def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
         """[B] simulated makespans of placements [B, N]; infinite where one is illegal."""

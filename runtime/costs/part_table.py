@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsdag.ir.errors import PlacementError
-from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.executor.cut import Instances
 from hsdag.runtime.executor.merging import plan_cut, tensors_of
@@ -31,13 +31,6 @@ class Parts:
     read_bytes: FloatArray  # [S]
     written_bytes: FloatArray  # [S]
     edges: IntArray  # [E, 2] of which the first hands something to the second
-
-    @property
-    def follows(self) -> BoolArray:
-        """[S, S] whether the second part reads the first."""
-        table = np.zeros((len(self.device), len(self.device)), dtype=np.bool_)
-        table[self.edges[:, 0], self.edges[:, 1]] = True
-        return table
 
     def rows(self, num_devices: int) -> FloatArray:
         """[S, 4 D] work, launches, and bytes read and written, each in the column of the part's device."""

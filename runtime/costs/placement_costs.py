@@ -10,7 +10,7 @@ import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.objectives import Objective, Quantity
-from hsdag.runtime.problem.cost_model import CostModel
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 Ranks: TypeAlias = Sequence[IntArray | None]
 """Of placements, the ranks [N] of their ops, the smallest first; None where the order is left to the executor."""
@@ -24,7 +24,7 @@ class PlacementCosts(ABC):
 
     @property
     @abstractmethod
-    def costs(self) -> CostModel:
+    def costs(self) -> ScheduleProblem:
         """The same by op and link, for methods that compute on costs; ``time_s`` is [N, D]."""
 
     @abstractmethod

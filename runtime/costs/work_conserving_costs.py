@@ -18,12 +18,13 @@ from functools import cached_property
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
+from hsdag.ir.kernels import run
 from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind, fit_factors
 from hsdag.runtime.costs.part_table import Parts, PartTable
 from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
-from hsdag.runtime.executor.merging import ASSUMED_LAUNCH_S, CutCosts, list_schedule
+from hsdag.runtime.executor.merging import ASSUMED_LAUNCH_S, CutCosts, PartSchedule, list_schedule
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
-from hsdag.runtime.problem.cost_model import CostModel, CostSource, excess_of
+from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem, excess_of
 from hsdag.runtime.simulator.execution import busiest_s
 
 MOST_BYTES_PER_S = 5e10
@@ -56,7 +57,7 @@ class WorkConservingCosts(PlacementCosts):
     slowdown: FloatArray | None = None  # [D, D]
 
     @staticmethod
-    def of(graph: ComputationGraph, costs: CostModel) -> WorkConservingCosts:
+    def of(graph: ComputationGraph, costs: ScheduleProblem) -> WorkConservingCosts:
         """Costs from a profile. Writing a tensor takes as long as its crossing does under HETERO, and reading it too.
 
         Probes of HETERO find small tensors in the cache of the core that wrote them, but readers here are on another
@@ -88,13 +89,20 @@ class WorkConservingCosts(PlacementCosts):
         return CutCosts(self.table.op_s * work, launch_s, read, written)
 
     @cached_property
-    def costs(self) -> CostModel:
+    def costs(self) -> ScheduleProblem:
         """By op and link: a result that crosses is written, launches its reader's part, and is read."""
         own = self.cut_costs
         with np.errstate(divide="ignore"):
             bandwidth = 1.0 / (own.write_s_per_byte[:, None] + own.read_s_per_byte[None, :])
-        latency_s = np.tile(own.launch_s, (self.num_devices, 1))
-        return CostModel(own.op_s, own.launch_s, latency_s, bandwidth, self.source, self.slowdown)
+        return ScheduleProblem.from_graph(
+            self.table.graph,
+            own.op_s,
+            launch_s=own.launch_s,
+            link_latency_s=np.tile(own.launch_s, (self.num_devices, 1)),
+            link_bandwidth_bytes_per_s=bandwidth,
+            source=self.source,
+            slowdown=self.slowdown,
+        )
 
     def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
         """[B] simulated makespans of placements [B, N] of ops; infinite where one is illegal.
@@ -124,7 +132,10 @@ class WorkConservingCosts(PlacementCosts):
     ) -> tuple[FloatArray, FloatArray] | None:
         """[S] when every part of a placement [N] starts and ends, in the executor's numbering; None if illegal."""
         parts = self.table.parts(placement, objective, ranks)
-        return None if parts is None else self._schedule(parts)[2:4]
+        if parts is None:
+            return None
+        _, schedule = self._schedule(parts)
+        return schedule.start_s, schedule.end_s
 
     def chain_s(self, placement: IntArray) -> FloatArray:
         """[P] seconds that each parameter makes up of the makespan of a legal placement [N]; they add up to it."""
@@ -176,18 +187,18 @@ class WorkConservingCosts(PlacementCosts):
 
     def _duration_s(self, parts: Parts) -> FloatArray:
         """[S]"""
-        work, launch_s, read, written = self.parameters.reshape(4, -1)[:, parts.device]
-        duration_s: FloatArray = (
-            parts.work_s * work + launch_s + parts.read_bytes * read + parts.written_bytes * written
-        )
-        return duration_s
+        seconds: FloatArray = parts.rows(self.num_devices) @ self.parameters
+        return seconds
 
-    def _schedule(self, parts: Parts) -> tuple[float, FloatArray, FloatArray, FloatArray, BoolArray]:
-        """The makespan, durations alone [S], starts [S], ends [S] and who follows whom [S, S]."""
-        num, devices = len(parts.device), self.num_devices
-        duration_s, follows, start_s, end_s = self._duration_s(parts), parts.follows, np.zeros(num), np.zeros(num)
-        given = (parts.device, duration_s, follows, num, devices, -parts.rank, self.excess)
-        return float(list_schedule(*given, start_s, end_s)), duration_s, start_s, end_s, follows
+    def _schedule(self, parts: Parts) -> tuple[float, PartSchedule]:
+        """The makespan, and the schedule, whose durations are those of parts that run alone."""
+        count, schedule = len(parts.device), PartSchedule.empty(len(parts.device), self.num_devices, self.excess)
+        schedule.duration_s[:] = self._duration_s(parts)
+        schedule.device[:] = parts.device
+        schedule.b_level_s[:] = -parts.rank
+        schedule.follows[parts.edges[:, 0], parts.edges[:, 1]] = True
+        schedule.num_inputs[:] = schedule.follows.sum(axis=0)
+        return float(run(list_schedule, 0.05 * count * count, schedule, count)), schedule
 
     def _chain_row(self, parts: Parts) -> FloatArray:
         """[P + 1] what each parameter is multiplied with along the longest chain, and the seconds slow-downs add to it.
@@ -195,26 +206,26 @@ class WorkConservingCosts(PlacementCosts):
         What a part consists of is stretched as the part is: with the parameters, the first P are the makespan. The
         last is by how much it grows, to first order, where what slow-downs exceed 1 by doubles.
         """
-        _, duration_s, start_s, end_s, follows = self._schedule(parts)
-        chain = _longest_chain(parts.device, start_s, end_s, follows)
-        taken_s, alone_s = (end_s - start_s)[chain], duration_s[chain]
+        _, schedule = self._schedule(parts)
+        chain = _longest_chain(schedule)
+        taken_s, alone_s = (schedule.end_s - schedule.start_s)[chain], schedule.duration_s[chain]
         stretch = np.divide(taken_s, alone_s, out=np.ones_like(alone_s), where=alone_s > 0)
         row = stretch @ parts.rows(self.num_devices)[chain]
         return np.append(row, (taken_s - alone_s).sum())
 
 
-def _longest_chain(device: IntArray, start_s: FloatArray, end_s: FloatArray, follows: BoolArray) -> BoolArray:
+def _longest_chain(s: PartSchedule) -> BoolArray:
     """[S] parts on a chain that fills the time from the start to the end of the last part.
 
     A part begins when the last one it reads ends, or the one before it on its device; from the end back, the chain
     takes the first of those, one that is read before one that merely comes before.
     """
-    chosen, found = np.zeros(len(device), dtype=np.bool_), np.array([np.argmax(end_s)])
+    chosen, found = np.zeros(len(s.device), dtype=np.bool_), np.array([np.argmax(s.end_s)])
     while len(found):
         p = found[0]
         chosen[p] = True
-        before = ~chosen & (end_s == start_s[p])
-        found = np.flatnonzero(before & follows[:, p])
+        before = ~chosen & (s.end_s == s.start_s[p])
+        found = np.flatnonzero(before & s.follows[:, p])
         if not len(found):
-            found = np.flatnonzero(before & (device == device[p]))
+            found = np.flatnonzero(before & (s.device == s.device[p]))
     return chosen

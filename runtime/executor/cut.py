@@ -30,7 +30,7 @@ from hsdag.ir.graph.computation_graph import (
 )
 from hsdag.ir.graph.partition import Partition
 from hsdag.ir.graph.state import carried_by_repeated, read_by_repeated, repeated_ops, variable_of
-from hsdag.ir.kernels import kernel
+from hsdag.ir.kernels import bare, run
 
 JOIN_TYPES = frozenset(
     "Concat Reshape Squeeze Unsqueeze Transpose Split VariadicSplit StridedSlice Slice Pad Relu Add Convert".split()
@@ -174,13 +174,13 @@ def instances_of(graph: ComputationGraph, device: IntArray, *, copies: bool = Tr
     known = RunningOps.of(graph)
     num_devices = int(device.max(initial=0)) + 1
     reads, readers = known.producers, known.readers
-    again = np.zeros((graph.num_ops, num_devices), dtype=np.bool_)
+    again, homes = np.zeros((2, graph.num_ops, num_devices), dtype=np.bool_)
+    steps, device = 0.05 * num_devices * (graph.num_ops + len(reads.indices)), np.require(device, requirements="W")
     if copies:
-        again = cheaper_again(
-            known.order, reads.indptr, reads.indices, known.is_join, known.read_bytes, device, num_devices
-        )
+        joins = known.order, reads.indptr, reads.indices, known.is_join, known.read_bytes
+        run(_copy_joins, steps, *joins, device, np.zeros(again.shape), again)
     is_end = known.is_result | (np.diff(graph.successors.indptr) == 0)
-    homes = homes_of(known.order, readers.indptr, readers.indices, is_end, again, device)
+    run(_find_homes, steps, known.order, readers.indptr, readers.indices, is_end, again, device, homes)
     rank, on = (np.ascontiguousarray(found) for found in np.nonzero(homes[known.order]))
     op = known.order[rank]
     reader, producer = items_of(reads, op)
@@ -215,7 +215,8 @@ def initial_parts(instances: Instances) -> Partition:
     crossing[crosses] = number.reshape(-1)
     before = np.zeros((atoms.num_groups, -(-len(distinct) // 64)), dtype=np.uint64)
     after = np.zeros_like(before)
-    crossings_around(src, dst, crossing, np.lexsort((dst, src)), before, after)
+    steps = 0.1 * len(src) * before.shape[1]
+    run(_find_crossings_around, steps, src, dst, crossing, np.lexsort((dst, src)), before, after)
     kept = ~crosses & (before[src] == before[dst]).all(axis=1) & (after[src] == after[dst]).all(axis=1)
     return Partition.from_pairs(atoms.num_groups, src[kept], dst[kept]).refine(atoms)
 
@@ -294,21 +295,23 @@ def running_order(instances: Instances, parts: Partition) -> IntArray:
 Words = NDArray[np.uint64]
 
 
-@kernel
-def cheaper_again(
+@bare
+def _copy_joins(
     order: IntArray,
     indptr: IntArray,
     producers: IntArray,
     is_join: BoolArray,
     read_bytes: FloatArray,
     device: IntArray,
-    num_devices: int,
-) -> BoolArray:  # pragma: no cover - compiled
-    """[N, D] joins for which less has to be sent to a device when they are computed there once more."""
-    sent_bytes = np.zeros((len(device), num_devices))
-    again = np.zeros((len(device), num_devices), dtype=np.bool_)
+    sent_bytes: FloatArray,
+    again: BoolArray,
+) -> None:  # pragma: no cover - compiled
+    """Mark in ``again`` [N, D] joins for which less has to be sent to a device when they are computed there once more.
+
+    ``sent_bytes`` [N, D] is scratch, of zeros.
+    """
     for v in order:
-        for d in range(num_devices):
+        for d in range(again.shape[1]):
             if d == device[v]:
                 continue
             sent_bytes[v, d] = read_bytes[v]
@@ -318,18 +321,22 @@ def cheaper_again(
                     brought += sent_bytes[producers[k], d]
                 again[v, d] = brought < sent_bytes[v, d]
                 sent_bytes[v, d] = min(sent_bytes[v, d], brought)
-    return again
 
 
-@kernel
-def homes_of(
-    order: IntArray, indptr: IntArray, readers: IntArray, is_end: BoolArray, again: BoolArray, device: IntArray
-) -> BoolArray:  # pragma: no cover - compiled
-    """[N, D] where each op has an instance: copied where it is read, and at home if anything else reads it.
+@bare
+def _find_homes(
+    order: IntArray,
+    indptr: IntArray,
+    readers: IntArray,
+    is_end: BoolArray,
+    again: BoolArray,
+    device: IntArray,
+    homes: BoolArray,
+) -> None:  # pragma: no cover - compiled
+    """Mark in ``homes`` [N, D] where each op has an instance: copied where it is read, at home for anything else.
 
     ``is_end`` [N] are ops that run for the sake of what they give; others that no instance reads have none.
     """
-    homes = np.zeros(again.shape, dtype=np.bool_)
     for r in range(len(order) - 1, -1, -1):
         v = order[r]
         at_home = is_end[v]
@@ -342,11 +349,10 @@ def homes_of(
                         at_home = True
         if at_home:
             homes[v, device[v]] = True
-    return homes
 
 
-@kernel
-def crossings_around(
+@bare
+def _find_crossings_around(
     src: IntArray, dst: IntArray, crossing: IntArray, by_source: IntArray, before: Words, after: Words
 ) -> None:  # pragma: no cover - compiled
     """Write the sets [I, W] of crossings that lie before and after each instance.

@@ -14,7 +14,7 @@ import numpy as np
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray
 from hsdag.ir.graph.partition import Partition
-from hsdag.ir.kernels import kernel
+from hsdag.ir.kernels import bare, inner, run
 from hsdag.runtime.executor.cut import (
     Cut,
     Instances,
@@ -55,9 +55,8 @@ def part_schedule(graph: ComputationGraph, instances: Instances, parts: Partitio
 
     Raises ValueError where parts form a cycle.
     """
-    count, schedule = parts.num_groups, empty_schedule(parts.num_groups)
-    quotient(_with_costs(graph, instances, costs), parts.labels, count, schedule)
-    if scheduled_makespan(schedule, count, len(costs.launch_s)) < 0:
+    schedule, makespan_s, _ = _merged(graph, instances, parts, costs, 0)
+    if makespan_s < 0:
         raise ValueError("parts wait for each other in a cycle")
     return schedule
 
@@ -84,9 +83,28 @@ def merge_parts(
     """
     if parts.num_groups > MOST_PARTS:
         return parts
-    label = parts.labels.copy()
-    merge_all(_with_costs(graph, instances, costs), label, parts.num_groups, MOST_TRIALS, by_load)
-    return Partition.from_labels(label)
+    return Partition.from_labels(_merged(graph, instances, parts, costs, MOST_TRIALS, by_load=by_load)[2])
+
+
+def _merged(
+    graph: ComputationGraph,
+    instances: Instances,
+    parts: Partition,
+    costs: CutCosts,
+    most_trials: int,
+    *,
+    by_load: bool = False,
+) -> tuple[PartSchedule, float, IntArray]:
+    """The schedule before parts are joined, the seconds that are judged afterwards, and the part [I] of each instance.
+
+    Seconds are -1 where parts form a cycle.
+    """
+    found, count, num_devices = _with_costs(graph, instances, costs), parts.num_groups, len(costs.launch_s)
+    labels, near = (parts.labels.copy(), parts.labels.copy()), np.zeros((count, count), dtype=np.bool_)
+    schedules = PartSchedule.empty(count, num_devices), PartSchedule.empty(count, num_devices)
+    steps = 0.05 * (len(found.device) + len(found.read_by) + count * count) * (count if most_trials else 1)
+    judged_s = run(_merge_all, steps, found, *labels, count, near, *schedules, most_trials, by_load)
+    return schedules[0], float(judged_s), labels[0]
 
 
 def tensors_of(
@@ -138,8 +156,25 @@ class PartSchedule(NamedTuple):
     device: IntArray  # [S]
     duration_s: FloatArray  # [S]
     follows: BoolArray  # [S, S] whether the second part reads the first
+    num_inputs: IntArray  # [S] parts that it reads
     b_level_s: FloatArray  # [S]
     start_s: FloatArray  # [S]
+    end_s: FloatArray  # [S]
+    excess: FloatArray  # [D, D] by how much devices slow each other down, beyond 1; [0, 0] where they do not
+    waiting: IntArray  # [S] scratch, as is all that follows
+    order: IntArray  # [S]
+    running: IntArray  # [D] the part that a device runs, or -1
+    until_s: FloatArray  # [D] when it ends
+    slow: FloatArray  # [D] by how much it is stretched
+
+    @staticmethod
+    def empty(count: int, num_devices: int, excess: FloatArray | None = None) -> PartSchedule:
+        """A schedule to be written."""
+        (device, num_inputs, waiting, order), running = np.zeros((4, count), np.int64), np.zeros(num_devices, np.int64)
+        (duration_s, b_level_s, start_s, end_s), (until_s, slow) = np.zeros((4, count)), np.zeros((2, num_devices))
+        follows, excess = np.zeros((count, count), dtype=np.bool_), np.zeros((0, 0)) if excess is None else excess
+        times = device, duration_s, follows, num_inputs, b_level_s, start_s, end_s
+        return PartSchedule(*times, excess, waiting, order, running, until_s, slow)
 
     @property
     def makespan_s(self) -> float:
@@ -147,251 +182,234 @@ class PartSchedule(NamedTuple):
         return float((self.start_s + self.duration_s).max(initial=0.0))
 
 
-@kernel
-def empty_schedule(count: int) -> PartSchedule:  # pragma: no cover - compiled
-    """A schedule to be written."""
-    device, follows = np.zeros(count, dtype=np.int64), np.zeros((count, count), dtype=np.bool_)
-    return PartSchedule(device, np.zeros(count), follows, np.zeros(count), np.zeros(count))
+@bare
+def _merge_all(
+    g: InstanceGraph,
+    label: IntArray,
+    trial: IntArray,
+    count: int,
+    near: BoolArray,
+    now: PartSchedule,
+    tried: PartSchedule,
+    most_trials: int,
+    by_load: bool,
+) -> float:  # pragma: no cover - compiled
+    """Join parts in ``label`` while the makespan, or the load of the busiest device, gets no longer; what it is then.
 
-
-@kernel
-def quotient(g: InstanceGraph, label: IntArray, count: int, s: PartSchedule) -> None:  # pragma: no cover - compiled
-    """Write device and seconds of each part, and which part follows which."""
-    device, duration_s, follows = s.device, s.duration_s, s.follows
-    follows[:count, :count] = False
-    for p in range(count):
-        duration_s[p] = -1.0
-    for i in range(len(label)):
-        p = label[i]
-        if duration_s[p] < 0:
-            device[p] = g.device[i]
-            duration_s[p] = g.launch_s[g.device[i]]
-        duration_s[p] += g.op_s[i]
-    written = g.is_result.copy()
-    read = np.zeros((len(g.tensor_src), count), dtype=np.bool_)
-    for k in range(len(g.read_tensor)):
-        t = g.read_tensor[k]
-        p, q = label[g.tensor_src[t]], label[g.read_by[k]]
-        if p != q:
-            follows[p, q] = written[t] = True
-            if not read[t, q]:
-                read[t, q] = True
-                duration_s[q] += g.tensor_bytes[t] * g.read_s[device[q]]
-    for t in range(len(g.tensor_src)):
-        if written[t]:
-            duration_s[label[g.tensor_src[t]]] += g.tensor_bytes[t] * g.write_s[g.device[g.tensor_src[t]]]
-
-
-@kernel
-def _has_detour(follows: BoolArray, count: int, a: int, b: int) -> bool:  # pragma: no cover - compiled
-    """Whether a path leads from a to b over a third part."""
-    seen = np.zeros(count, dtype=np.bool_)
-    stack = np.empty(count, dtype=np.int64)
-    top = 0
-    for p in range(count):
-        if follows[a, p] and p != b:
-            seen[p] = True
-            stack[top] = p
-            top += 1
-    while top:
-        top -= 1
-        p = stack[top]
-        if follows[p, b]:
-            return True
-        for q in range(count):
-            if follows[p, q] and not seen[q]:
-                seen[q] = True
-                stack[top] = q
-                top += 1
-    return False
-
-
-@kernel
-def _candidates(s: PartSchedule, count: int) -> IntArray:  # pragma: no cover - compiled
-    """[C, 2] pairs of parts of one device that are neighbours, the shortest first."""
-    near = s.follows[:count, :count].copy()
-    for p in range(count):
-        for together in (np.flatnonzero(s.follows[p, :count]), np.flatnonzero(s.follows[:count, p])):
-            for k in range(len(together)):
-                for q in together[k + 1 :]:
-                    near[together[k], q] = True
-    pairs, num = np.empty((count * count, 2), dtype=np.int64), 0
-    for a in range(count):
-        for b in range(a + 1, count):
-            if (near[a, b] or near[b, a]) and s.device[a] == s.device[b]:
-                pairs[num] = a, b
-                num += 1
-    return pairs[np.argsort(s.duration_s[pairs[:num, 0]] + s.duration_s[pairs[:num, 1]], kind="mergesort")]
-
-
-@kernel
-def merge_all(
-    g: InstanceGraph, label: IntArray, count: int, most_trials: int, by_load: bool
-) -> None:  # pragma: no cover - compiled
-    """Join parts in ``label`` while the makespan, or the load of the busiest device, gets no longer."""
-    now, tried, trial = empty_schedule(count), empty_schedule(count), label.copy()
-    quotient(g, label, count, now)
-    best_s, work_s = _judged(now, count, len(g.launch_s), by_load), now.duration_s[:count].sum()
+    ``trial`` [I], ``near`` [S, S] and the schedules are scratch.
+    """
+    best_s, work_s = _judged(g, label, count, by_load, now)
     trials, merged = 0, True
     while merged and trials < most_trials:
         merged = False
-        pairs = _candidates(now, count)
-        for k in range(len(pairs)):
-            a, b = pairs[k, 0], pairs[k, 1]
-            if _has_detour(now.follows, count, a, b) or _has_detour(now.follows, count, b, a):
-                continue
-            if trials >= most_trials:
+        _find_near(now, count, near)
+        while trials < most_trials and not merged:
+            a, b = _shortest(now, count, near)
+            if a < 0:
                 break
+            near[a, b] = False
+            if _has_detour(now, count, a, b) or _has_detour(now, count, b, a):
+                continue
             trials += 1
             for i in range(len(label)):
                 p = label[i]
                 trial[i] = a if p == b else (b if p == count - 1 else p)
-            quotient(g, trial, count - 1, tried)
-            judged_s, total_s = _judged(tried, count - 1, len(g.launch_s), by_load), tried.duration_s[: count - 1].sum()
-            if judged_s < best_s - 1e-12 or (judged_s <= best_s + 1e-12 and total_s < work_s):
-                label[:] = trial
-                count -= 1
-                best_s, work_s, merged = judged_s, total_s, True
-                quotient(g, label, count, now)
-                break
+            judged_s, total_s = _judged(g, trial, count - 1, by_load, tried)
+            merged = judged_s < best_s - 1e-12 or (judged_s <= best_s + 1e-12 and total_s < work_s)
+            if merged:
+                for i in range(len(label)):
+                    label[i] = trial[i]
+                count, best_s, work_s, now, tried = count - 1, judged_s, total_s, tried, now
+    return best_s
 
 
-@kernel
-def _judged(s: PartSchedule, count: int, num_devices: int, by_load: bool) -> float:  # pragma: no cover - compiled
-    """The seconds that merging must not add to."""
-    if not by_load:
-        return scheduled_makespan(s, count, num_devices)
-    load_s = np.zeros(num_devices)
+@inner
+def _find_near(s: PartSchedule, count: int, near: BoolArray) -> None:  # pragma: no cover - compiled
+    """Mark pairs [S, S], the smaller first, of neighbours: one reads the other, or both read or hand to a third."""
+    for a in range(count):
+        for b in range(a + 1, count):
+            near[a, b] = s.follows[a, b] or s.follows[b, a]
     for p in range(count):
-        load_s[s.device[p]] += s.duration_s[p]
-    return float(load_s.max())
+        for hands_on in (False, True):
+            num = 0
+            for q in range(count):
+                if (s.follows[p, q] and hands_on) or (s.follows[q, p] and not hands_on):
+                    for k in range(num):
+                        near[s.order[k], q] = True
+                    s.order[num] = q
+                    num += 1
 
 
-@kernel
-def scheduled_makespan(s: PartSchedule, count: int, num_devices: int) -> float:  # pragma: no cover - compiled
-    """The makespan of work-conserving list scheduling by b-level; -1 where there is a cycle.
+@inner
+def _shortest(s: PartSchedule, count: int, near: BoolArray) -> tuple[int, int]:  # pragma: no cover - compiled
+    """The neighbours of one device that take the least time together; -1 where there are none."""
+    first, second, least_s = -1, -1, np.inf
+    for a in range(count):
+        for b in range(a + 1, count):
+            if near[a, b] and s.device[a] == s.device[b] and s.duration_s[a] + s.duration_s[b] < least_s:
+                first, second, least_s = a, b, s.duration_s[a] + s.duration_s[b]
+    return first, second
 
-    Written are the b-levels and the starts.
-    """
-    if not _b_levels(s.duration_s, s.follows, count, s.b_level_s):
-        return -1.0
-    alone, end_s = np.zeros((0, 0)), np.zeros(count)
-    return list_schedule(s.device, s.duration_s, s.follows, count, num_devices, s.b_level_s, alone, s.start_s, end_s)
 
-
-@kernel
-def _waits(follows: BoolArray, count: int) -> IntArray:  # pragma: no cover - compiled
-    """[count] how many parts each one follows."""
-    waits = np.zeros(count, dtype=np.int64)
+@inner
+def _has_detour(s: PartSchedule, count: int, a: int, b: int) -> bool:  # pragma: no cover - compiled
+    """Whether a path leads from a to b over a third part."""
     for p in range(count):
+        s.waiting[p] = 0
+    s.order[0] = a
+    top = 1
+    while top > 0:
+        top -= 1
+        p = s.order[top]
+        if p != a and s.follows[p, b]:
+            return True
         for q in range(count):
-            waits[q] += follows[p, q]
-    return waits
+            if s.follows[p, q] and s.waiting[q] == 0 and q != b:
+                s.waiting[q] = 1
+                s.order[top] = q
+                top += 1
+    return False
 
 
-@kernel
-def _b_levels(
-    duration_s: FloatArray, follows: BoolArray, count: int, b_level_s: FloatArray
-) -> bool:  # pragma: no cover - compiled
-    """Write seconds of the longest way to the end; False where there is a cycle."""
-    order = np.empty(count, dtype=np.int64)
-    left = _waits(follows, count)
-    num = 0
-    for p in np.flatnonzero(left == 0):
-        order[num] = p
-        num += 1
+@inner
+def _judged(
+    g: InstanceGraph, label: IntArray, count: int, by_load: bool, s: PartSchedule
+) -> tuple[float, float]:  # pragma: no cover - compiled
+    """The seconds that merging must not add to, -1 for those of a cycle, and those of all parts together."""
+    _find_parts(g, label, count, s)
+    total_s, judged_s = 0.0, -1.0
+    for d in range(len(s.until_s)):
+        s.until_s[d] = 0.0
+    for p in range(count):
+        total_s += s.duration_s[p]
+        s.until_s[s.device[p]] += s.duration_s[p]
+    if by_load:
+        for d in range(len(s.until_s)):
+            judged_s = max(judged_s, s.until_s[d])
+    elif _find_b_levels(s, count):
+        judged_s = list_schedule(s, count)
+    return judged_s, total_s
+
+
+@inner
+def _find_parts(g: InstanceGraph, label: IntArray, count: int, s: PartSchedule) -> None:  # pragma: no cover - compiled
+    """Write device and seconds of each part, and which part follows which."""
+    for p in range(count):
+        s.duration_s[p] = -1.0
+        s.num_inputs[p] = 0
+        s.order[p] = -1  # the last tensor that the part has read
+        for q in range(count):
+            s.follows[p, q] = False
+    for i in range(len(label)):
+        p = label[i]
+        if s.duration_s[p] < 0:
+            s.device[p] = g.device[i]
+            s.duration_s[p] = g.launch_s[g.device[i]]
+        s.duration_s[p] += g.op_s[i]
     k = 0
+    for t in range(len(g.tensor_src)):
+        p, is_written = label[g.tensor_src[t]], g.is_result[t]
+        while k < len(g.read_tensor) and g.read_tensor[k] == t:
+            q = label[g.read_by[k]]
+            if p != q:
+                is_written = True
+                if not s.follows[p, q]:
+                    s.follows[p, q] = True
+                    s.num_inputs[q] += 1
+                if s.order[q] != t:
+                    s.order[q] = t
+                    s.duration_s[q] += g.tensor_bytes[t] * g.read_s[s.device[q]]
+            k += 1
+        if is_written:
+            s.duration_s[p] += g.tensor_bytes[t] * g.write_s[s.device[p]]
+
+
+@inner
+def _find_b_levels(s: PartSchedule, count: int) -> bool:  # pragma: no cover - compiled
+    """Write seconds of the longest way to the end; False where there is a cycle."""
+    num, k = 0, 0
+    for p in range(count):
+        s.waiting[p] = s.num_inputs[p]
+        if s.waiting[p] == 0:
+            s.order[num] = p
+            num += 1
     while k < num:
         for q in range(count):
-            if follows[order[k], q]:
-                left[q] -= 1
-                if left[q] == 0:
-                    order[num] = q
+            if s.follows[s.order[k], q]:
+                s.waiting[q] -= 1
+                if s.waiting[q] == 0:
+                    s.order[num] = q
                     num += 1
         k += 1
-    if num < count:
-        return False
-    for p in order[::-1]:
-        b_level_s[p] = duration_s[p]
+    for k in range(num - 1, -1, -1):
+        p, behind_s = s.order[k], 0.0
         for q in range(count):
-            if follows[p, q]:
-                b_level_s[p] = max(b_level_s[p], duration_s[p] + b_level_s[q])
-    return True
+            if s.follows[p, q]:
+                behind_s = max(behind_s, s.b_level_s[q])
+        s.b_level_s[p] = s.duration_s[p] + behind_s
+    return num == count
 
 
-@kernel
-def _next_of(
-    d: int, device: IntArray, ready: BoolArray, b_level_s: FloatArray, count: int
-) -> int:  # pragma: no cover - compiled
-    """The ready part of a device with the largest b-level, ties by index; -1 where none is ready."""
-    found = -1
-    for p in range(count):
-        if ready[p] and device[p] == d and (found < 0 or b_level_s[p] > b_level_s[found]):
-            found = p
-    return found
-
-
-@kernel
-def _stretch(
-    runs: IntArray, excess: FloatArray, now_s: float, until_s: FloatArray, slow: FloatArray
-) -> None:  # pragma: no cover - compiled
-    """Write how slow each device is beside the others that run a part, and until when it runs its own."""
-    for d in range(len(runs)):
-        if runs[d] >= 0:
-            beside = 1.0
-            for other in range(len(runs)):
-                if runs[other] >= 0:
-                    beside += excess[d, other]
-            until_s[d] = now_s + (until_s[d] - now_s) * (beside / slow[d])
-            slow[d] = beside
-
-
-@kernel
-def list_schedule(
-    device: IntArray,
-    duration_s: FloatArray,
-    follows: BoolArray,
-    count: int,
-    num_devices: int,
-    b_level_s: FloatArray,
-    excess: FloatArray,
-    start_s: FloatArray,
-    end_s: FloatArray,
-) -> float:  # pragma: no cover - compiled
+@bare
+def list_schedule(s: PartSchedule, count: int) -> float:  # pragma: no cover - compiled
     """The makespan where a free device takes the ready part with the largest b-level; starts and ends are written.
 
-    ``excess`` [D, D] is by how much devices slow each other down, beyond 1; [0, 0] where they do not. Parts that run
-    side by side are stretched as the simulator's ops are.
+    Parts that run side by side are stretched as the simulator's ops are.
     """
-    waits = _waits(follows, count)
-    ready = waits == 0
-    runs = np.full(num_devices, -1, dtype=np.int64)
-    until_s, slow = np.full(num_devices, np.inf), np.ones(num_devices)
+    for p in range(count):
+        s.waiting[p] = s.num_inputs[p]
+    for d in range(len(s.running)):
+        s.running[d] = -1
+        s.until_s[d] = np.inf
     now_s = 0.0
-    for _ in range(count):
-        for d in range(num_devices):
-            if runs[d] < 0:
-                runs[d] = _next_of(d, device, ready, b_level_s, count)
-                if runs[d] >= 0:
-                    ready[runs[d]] = False
-                    start_s[runs[d]] = now_s
-                    until_s[d] = now_s + duration_s[runs[d]]
-                    slow[d] = 1.0
-        if len(excess) > 0:
-            _stretch(runs, excess, now_s, until_s, slow)
-        if until_s.min() == np.inf:
-            break
-        now_s = until_s.min()
-        for d in range(num_devices):
-            p = runs[d]
-            if until_s[d] == now_s:
-                end_s[p], until_s[d] = now_s, np.inf
+    while True:
+        for d in range(len(s.running)):
+            if s.running[d] < 0:
+                _begin(s, count, d, now_s)
+        next_s = _next_end_s(s, now_s)
+        if next_s == np.inf:
+            return now_s
+        now_s = next_s
+        for d in range(len(s.running)):
+            if s.until_s[d] == now_s:
+                p = s.running[d]
+                s.end_s[p] = now_s
+                s.until_s[d] = np.inf
+                s.running[d] = -1
                 for q in range(count):
-                    if follows[p, q]:
-                        waits[q] -= 1
-                        ready[q] = waits[q] == 0
-                runs[d] = -1
-    return now_s
+                    if s.follows[p, q]:
+                        s.waiting[q] -= 1
+
+
+@inner
+def _begin(s: PartSchedule, count: int, d: int, now_s: float) -> None:  # pragma: no cover - compiled
+    """Device d begins the ready part of the largest b-level, ties by index."""
+    found = -1
+    for p in range(count):
+        if s.waiting[p] == 0 and s.device[p] == d and (found < 0 or s.b_level_s[p] > s.b_level_s[found]):
+            found = p
+    if found >= 0:
+        s.waiting[found] = -1
+        s.running[d] = found
+        s.start_s[found] = now_s
+        s.until_s[d] = now_s + s.duration_s[found]
+        s.slow[d] = 1.0
+
+
+@inner
+def _next_end_s(s: PartSchedule, now_s: float) -> float:  # pragma: no cover - compiled
+    """When a device ends its part next; what runs is stretched by what runs beside it."""
+    next_s = np.inf
+    for d in range(len(s.running)):
+        if len(s.excess) > 0 and s.running[d] >= 0:
+            slow = 1.0
+            for other in range(len(s.running)):
+                if s.running[other] >= 0:
+                    slow += s.excess[d, other]
+            s.until_s[d] = now_s + (s.until_s[d] - now_s) * (slow / s.slow[d])
+            s.slow[d] = slow
+        next_s = min(next_s, s.until_s[d])
+    return next_s
 
 
 MOST_SUBGRAPHS = 4000

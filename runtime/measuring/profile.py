@@ -6,7 +6,7 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self, TypeAlias
@@ -17,9 +17,9 @@ from pydantic_core import core_schema
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.files import parse_record, read_text, write_atomically
-from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray
 from hsdag.ir.placement.placement import Record
-from hsdag.runtime.problem.cost_model import CostModel, CostSource
+from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem, excess_of
 
 MOST_LAUNCH_SHARE = 0.9
 """Of a model's latency at most this much is taken for its launch: small models are little else."""
@@ -182,35 +182,28 @@ class ModelProfile(Record):
         known = [np.inf if p.memory_bytes is None else p.memory_bytes for p in self.times]
         return np.array([b / num_sharing if s.plugin == "CPU" else b for s, b in zip(self.devices, known, strict=True)])
 
-    def costs(self) -> CostModel:
-        """The profile as a cost model by op; the one launch in a model's latency is taken out of its ops.
+    def costs(self, graph: ComputationGraph, *, by_op: bool = False) -> ScheduleProblem:
+        """The profile as a problem by ops of ``graph``; the one launch in a model's latency is taken out of its ops.
 
         Links are HETERO's. Pairs of devices that were not measured side by side are taken not to slow each other down.
+        The same for an executor that starts every op ``by_op`` itself: a model on one device has no launch beside its
+        ops then. What a probe takes for all of its tensors together, the way from one device's work to the other's, is
+        taken by every crossing. Raises ValueError for a graph with another number of ops.
         """
-        links = self.links
-        total_s = np.array([np.nansum(profile.time_s) for profile in self.times])
+        links, time_s = self.links, np.stack([profile.time_s for profile in self.times], axis=1)
+        total_s = np.nansum(time_s, axis=0)
         share = np.divide(links.launch_s, total_s, out=np.zeros_like(total_s), where=total_s > 0)
-        return CostModel(
-            time_s=np.stack([p.time_s for p in self.times], axis=1) * (1.0 - np.minimum(share, MOST_LAUNCH_SHARE)),
-            launch_s=links.launch_s,
-            link_latency_s=links.latency_s,
+        time_s[np.isnan(time_s).all(axis=1)] = 0.0  # what no device runs, all take along
+        return ScheduleProblem.from_graph(
+            graph,
+            time_s if by_op else time_s * (1.0 - np.minimum(share, MOST_LAUNCH_SHARE)),
+            [spec.name for spec in self.devices],
+            launch_s=0.0 if by_op else links.launch_s,
+            link_latency_s=links.latency_s + (links.launch_s[None, :] if by_op else 0.0),
             link_bandwidth_bytes_per_s=links.bandwidth_bytes_per_s,
+            memory_bytes=self.memory_bytes,
             source=CostSource.MEASURED,
             slowdown=None if self.contention is None else np.nan_to_num(self.contention.slowdown, nan=1.0),
-        )
-
-    def op_by_op_costs(self) -> CostModel:
-        """The same for an executor that starts every op by itself.
-
-        A model on one device has no launch beside its ops then. What a probe takes for all of its tensors together, the
-        way from one device's work to the other's, is taken by every crossing.
-        """
-        costs = self.costs()
-        return replace(
-            costs,
-            time_s=np.stack([profile.time_s for profile in self.times], axis=1),
-            launch_s=np.zeros_like(costs.launch_s),
-            link_latency_s=costs.link_latency_s + costs.launch_s[None, :],
         )
 
     @model_validator(mode="after")
@@ -234,7 +227,11 @@ class ModelProfile(Record):
                 raise ValueError(f"{name}: one entry is expected for each of {d} devices, or pair of them")
         if (self.links.bandwidth_bytes_per_s <= 0).any():
             raise ValueError("links.bandwidth_bytes_per_s: every bandwidth must be above 0; null is no limit")
-        self.costs()
+        times = [*(each.time_s for each in self.times), self.links.launch_s, self.links.latency_s.ravel()]
+        if np.nanmin(np.concatenate(times)) < 0:
+            raise ValueError("times must not be negative")
+        if self.contention is not None:
+            excess_of(np.nan_to_num(self.contention.slowdown, nan=1.0), d)
         return self
 
 

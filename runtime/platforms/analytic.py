@@ -11,7 +11,7 @@ from hsdag.ir.graph.coarsen import CoarseGraph
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
 from hsdag.runtime.platforms.platform import OP_CLASSES, Platform, PlatformDevice, op_class
-from hsdag.runtime.problem.cost_model import CostModel, CostSource
+from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 
 FREE_TYPES = frozenset("Assign Constant Identity Parameter ReadValue Reshape Result ShapeOf Squeeze Unsqueeze".split())
 """Op types that run no kernel: they name, hold or re-label a tensor."""
@@ -24,8 +24,8 @@ _PRECISION_OF = {"f64": "f32", "f32": "f32", "f16": "f16", "bf16": "f16", "i8": 
 _PRECISION_BITS = {"f32": 32, "f16": 16, "i8": 8}
 
 
-def analytic_costs(graph: ComputationGraph | CoarseGraph, platform: Platform) -> CostModel:
-    """What every op of a graph, or unit of a coarse one, should take by data sheet.
+def analytic_costs(graph: ComputationGraph | CoarseGraph, platform: Platform) -> ScheduleProblem:
+    """The problem of placing a graph, or the units of a coarse one, with what they should take by data sheet.
 
     An op takes max(FLOPs / (efficiency x peak), bytes / (memory efficiency x bandwidth)) plus its device's overhead
     per op, where bytes are those of inputs, weights and outputs (Williams et al. 2009, the roofline model). Ops
@@ -43,8 +43,11 @@ def analytic_costs(graph: ComputationGraph | CoarseGraph, platform: Platform) ->
     if isinstance(graph, CoarseGraph):  # NaN where a device does not support a member
         by_op, time_s = time_s, np.zeros((graph.partition.num_groups, platform.num_devices))
         np.add.at(time_s, graph.partition.labels, by_op)
-    return CostModel(
-        time_s=time_s,
+    return ScheduleProblem.from_graph(
+        graph.graph if isinstance(graph, CoarseGraph) else graph,
+        time_s,
+        platform.device_names,
+        memory_bytes=platform.memory_bytes,
         launch_s=platform.launch_s,
         link_latency_s=platform.link_latency_s,
         link_bandwidth_bytes_per_s=platform.link_bandwidth_bytes_per_s,

@@ -15,8 +15,7 @@ from hsdag.ir.errors import FileFormatError
 from hsdag.ir.files import first_problem, parse_document, read_text, write_atomically
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, topological_order
 from hsdag.ir.placement.placement import ModelRecord
-from hsdag.runtime.problem.cost_model import CostSource
-from hsdag.runtime.problem.schedule_problem import FREE, OpLabels, ScheduleProblem
+from hsdag.runtime.problem.schedule_problem import FREE, CostSource, OpLabels, ScheduleProblem
 
 FORMAT_NAME: Literal["hsdag-problem"] = "hsdag-problem"
 FORMAT_VERSION: Literal[1] = 1

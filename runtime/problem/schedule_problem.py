@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import Enum
 from functools import cached_property
 
 import numpy as np
@@ -24,10 +25,18 @@ from hsdag.ir.graph.computation_graph import (
 )
 from hsdag.ir.placement.placement import ModelRecord
 from hsdag.runtime.objectives import Objective, Quantity
-from hsdag.runtime.problem.cost_model import CostModel, CostSource, excess_of
 
 FREE = float("inf")
 """Bandwidth of a link that costs nothing but its latency, and memory of a device without a limit."""
+
+
+class CostSource(Enum):
+    """Where the figures of a cost model come from."""
+
+    MEASURED = "measured"
+    CALIBRATED = "calibrated"
+    ANALYTIC = "analytic"
+    FILE = "file"
 
 
 @dataclass(frozen=True)
@@ -52,8 +61,9 @@ class OpLabels:
 class ScheduleProblem:
     """Ops with a duration per device, edges with sizes, and the links between devices.
 
-    ``time_s`` is NaN where a device does not support an op. Diagonals of the link tables are ignored; an
-    infinite bandwidth means a link that costs its latency alone. ``launch_s`` is what sequential execution
+    ``time_s`` is NaN where a device does not support an op. Diagonals of the link tables are ignored, but under HETERO,
+    where they are what a tensor costs between two submodels on one device; an infinite bandwidth means a link that
+    costs its latency alone. ``launch_s`` is what sequential execution
     pays at the start of each subgraph. ``slowdown[a, b]`` is how many times as long an op takes on device a while
     device b runs one too, by which the factors of several devices add up, less 1 each; None where devices do not slow
     each other down, and its diagonal is ignored. ``topological_order`` is the order of sequential execution. ``source``
@@ -290,31 +300,55 @@ class ScheduleProblem:
 
     @staticmethod
     def from_graph(
-        graph: ComputationGraph, costs: CostModel, device_names: Sequence[str], memory_bytes: ArrayLike = FREE
+        graph: ComputationGraph,
+        time_s: ArrayLike,
+        device_names: Sequence[str] | None = None,
+        *,
+        launch_s: ArrayLike = 0.0,
+        link_latency_s: ArrayLike = 0.0,
+        link_bandwidth_bytes_per_s: ArrayLike = FREE,
+        memory_bytes: ArrayLike = FREE,
+        source: CostSource = CostSource.FILE,
+        slowdown: ArrayLike | None = None,
     ) -> ScheduleProblem:
-        """The problem of placing ``graph`` under ``costs``; sequential execution keeps the graph's order.
+        """The problem of placing ``graph``; sequential execution keeps the graph's order.
 
-        Raises ValueError when graph, costs and device names disagree in size, or an op runs nowhere.
+        Raises ValueError when graph, times and device names disagree in size, or an op runs nowhere.
         """
         return ScheduleProblem.from_arrays(
-            costs.time_s,
+            time_s,
             np.stack([graph.edge_src, graph.edge_dst], axis=1),
             output_bytes=graph.output_bytes,
             edge_bytes=graph.edge_bytes,
             edge_port=graph.edge_src_port,
-            link_latency_s=costs.link_latency_s,
-            link_bandwidth_bytes_per_s=costs.link_bandwidth_bytes_per_s,
+            link_latency_s=link_latency_s,
+            link_bandwidth_bytes_per_s=link_bandwidth_bytes_per_s,
             weight_bytes=graph.weight_bytes,
             memory_bytes=memory_bytes,
-            launch_s=costs.launch_s,
+            launch_s=launch_s,
             name=graph.name,
             op_names=graph.op_names,
             device_names=device_names,
             labels=replace(OpLabels.empty(graph.num_ops, graph.op_types), canonical=graph.canonical_names),
             order=graph.topological_order,
-            source=costs.source,
-            slowdown=costs.slowdown,
+            source=source,
+            slowdown=slowdown,
         )
+
+
+def excess_of(slowdown: FloatArray | None, num_devices: int) -> FloatArray:
+    """[D, D] what slow-downs exceed 1 by, 0 on the diagonal; [0, 0] where devices do not slow each other down.
+
+    Raises ValueError where the table is not [D, D], or a slow-down is not finite or below 1.
+    """
+    if slowdown is None:
+        return np.zeros((0, 0))
+    if slowdown.shape != (num_devices, num_devices):
+        raise ValueError(f"slowdown must be [{num_devices}, {num_devices}], not {slowdown.shape}")
+    excess = np.where(np.eye(num_devices, dtype=np.bool_), 0.0, slowdown - 1.0)
+    if not (np.isfinite(excess).all() and (excess >= 0).all()):
+        raise ValueError("slowdown must be finite and at least 1")
+    return excess if excess.any() else np.zeros((0, 0))
 
 
 def _table(values: ArrayLike, shape: tuple[int, ...]) -> FloatArray:

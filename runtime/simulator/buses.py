@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from hsdag.ir.kernels import inlined, inner
+from hsdag.ir.kernels import ZERO, inlined, inner
 from hsdag.runtime.simulator.machine import (
     BY_ARRIVAL,
     BY_LATEST_ARRIVAL,
     CHANNEL,
-    INDEPENDENT,
+    OVER_BUSES,
     PLACE,
     Machine,
     is_late,
@@ -32,17 +32,28 @@ from hsdag.runtime.simulator.machine import (
 
 
 @inner
-def run_buses(m: Machine) -> float:
-    """Makespan in seconds of the placement that is loaded; infinite beyond the limit, or when a transfer never ends."""
-    _reset(m)
+def run_by_events(m: Machine, way: tuple[int, ...]) -> float:
+    """Makespan in seconds of the placement that is loaded; infinite beyond the limit, or when a transfer never ends.
+
+    ``way`` is the machine's.
+    """
+    m.run[0].now_s = 0.0
+    m.run[0].num_done = 0
+    m.run[0].num_events = 0
+    for d in range(len(m.devices)):
+        m.devices[d].running = -1
+        m.devices[d].until_s = np.inf
+    if len(way) == OVER_BUSES:
+        _reset_buses(m)
     for i in range(len(m.sources)):
         _enqueue(m, m.sources[i])
     while True:
-        _clear_devices(m)
-        _clear_events(m)
-        while m.run[0].num_touched > 0:
-            _start_transfers(m)
-            _clear_events(m)
+        _clear_devices(m, way)
+        _clear_events(m, way)
+        if len(way) == OVER_BUSES:
+            while m.run[0].num_touched > 0:
+                _start_transfers(m)
+                _clear_events(m, way)
         next_s = _start_ops(m)
         if next_s < 0.0:
             return np.inf
@@ -58,21 +69,15 @@ def run_buses(m: Machine) -> float:
 
 
 @inlined
-def _reset(m: Machine) -> None:
+def _reset_buses(m: Machine) -> None:
     """A bus has room for all edges that leave its device, or, as a channel, for those of its pair."""
-    m.run[0].now_s = 0.0
-    m.run[0].num_done = 0
-    m.run[0].num_events = 0
     m.run[0].num_touched = 0
     for b in range(len(m.buses)):
         m.buses[b].base = 0
         m.buses[b].queued = 0
         m.buses[b].busy = 0
         m.buses[b].is_touched = 0
-    for d in range(len(m.devices)):
-        m.devices[d].running = -1
-        m.devices[d].until_s = np.inf
-    for k in range(len(m.edges) if m.run[0].links != INDEPENDENT else 0):
+    for k in range(len(m.edges)):
         home, away = m.ops[m.edges[k].producer].device, m.ops[m.edges[k].consumer].device
         if away != home:
             m.buses[_bus(m, home, away) + 1].base += 1
@@ -108,15 +113,14 @@ def _arrive(m: Machine, v: int, at_s: float) -> None:
         if m.ops[v].arrival_s <= m.run[0].now_s:
             _enqueue(m, v)
         else:
-            push(m.events, 0, m.run[0].num_events, m.ops[v].arrival_s, v)
+            push(m.events, ZERO, m.run[0].num_events, m.ops[v].arrival_s, v)
             m.run[0].num_events += 1
 
 
 @inlined
-def _offer(m: Machine, v: int) -> None:
-    """v is done: its results wait for the buses to the devices that read them."""
+def _offer(m: Machine, v: int, way: tuple[int, ...]) -> None:
+    """v is done: its results set off to the devices that read them, or wait for the buses that lead there."""
     home = m.ops[v].device
-    by_pair = m.run[0].links == CHANNEL
     for k in range(m.ops[v].first, m.ops[v + 1].first):
         u = m.edges[k].consumer
         away = m.ops[u].device
@@ -124,21 +128,21 @@ def _offer(m: Machine, v: int) -> None:
             _arrive(m, u, m.run[0].now_s)
             continue
         result = m.edges[k].result
-        if m.run[0].links == INDEPENDENT:
+        if len(way) == OVER_BUSES:
+            via = away if m.run[0].links == CHANNEL else home
+            if m.devices[via].stamp != result:
+                m.devices[via].stamp = result
+                bus = _bus(m, home, away)
+                key = (m.order[v] << 32) + result  # ties go by op index, as everywhere
+                push(m.bus_queue, m.buses[bus].base, m.buses[bus].queued, m.run[0].now_s, key)
+                m.buses[bus].queued += 1
+                _touch(m, bus)
+        else:
             if m.devices[away].stamp != result:
                 m.devices[away].stamp = result
                 m.devices[away].landing_s = m.run[0].now_s + link_s(m, k, home, away)
                 note_transfer(m, k, away, m.run[0].now_s, m.devices[away].landing_s)
             _arrive(m, u, m.devices[away].landing_s)
-            continue
-        via = away if by_pair else home
-        if m.devices[via].stamp != result:
-            m.devices[via].stamp = result
-            bus = _bus(m, home, away)
-            key = (m.order[v] << 32) + result  # ties go by op index, as everywhere
-            push(m.bus_queue, m.buses[bus].base, m.buses[bus].queued, m.run[0].now_s, key)
-            m.buses[bus].queued += 1
-            _touch(m, bus)
 
 
 @inlined
@@ -151,7 +155,7 @@ def _touch(m: Machine, bus: int) -> None:
 
 
 @inlined
-def _clear_devices(m: Machine) -> None:
+def _clear_devices(m: Machine, way: tuple[int, ...]) -> None:
     """Ops and overheads that end now leave their devices."""
     now_s = m.run[0].now_s
     for d in range(len(m.devices)):
@@ -164,18 +168,18 @@ def _clear_devices(m: Machine) -> None:
             m.run[0].num_done += 1
             if now_s + m.run[0].op_overhead_s > now_s:
                 m.devices[d].until_s = now_s + m.run[0].op_overhead_s
-            _offer(m, v)
+            _offer(m, v, way)
 
 
 @inlined
-def _clear_events(m: Machine) -> None:
+def _clear_events(m: Machine, way: tuple[int, ...]) -> None:
     """Ops whose last input arrives now become ready, and buses that end now become free."""
     while m.run[0].num_events > 0 and m.events[0].value <= m.run[0].now_s:
-        what = pop(m.events, 0, m.run[0].num_events)
+        what = pop(m.events, ZERO, m.run[0].num_events)
         m.run[0].num_events -= 1
         if what < len(m.order):
             _enqueue(m, what)
-        else:
+        elif len(way) == OVER_BUSES:
             m.buses[what - len(m.order)].busy = 0
             _touch(m, what - len(m.order))
 
@@ -195,7 +199,7 @@ def _start_transfers(m: Machine) -> None:
         to = bus % len(m.devices) if m.run[0].links == CHANNEL else -1
         end_s = m.run[0].now_s + _slowest_s(m, result, to)
         _land(m, result, to, end_s)
-        push(m.events, 0, m.run[0].num_events, end_s + m.run[0].transfer_overhead_s, len(m.order) + bus)
+        push(m.events, ZERO, m.run[0].num_events, end_s + m.run[0].transfer_overhead_s, len(m.order) + bus)
         m.run[0].num_events += 1
 
 

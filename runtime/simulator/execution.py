@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.ir.kernels import bare, inlined, inner
+from hsdag.ir.kernels import NONE, bare, inlined, inner
 from hsdag.runtime.simulator.machine import (
     BY_ARRIVAL,
     BY_LATEST_ARRIVAL,
@@ -86,7 +86,7 @@ def run_independent(m: Machine) -> float:
     for i in range(len(m.sources)):
         _expect(m, m.sources[i], 0.0)
     while True:
-        now_s, first = np.inf, -1
+        now_s, first = np.inf, NONE
         for d in range(len(m.devices)):
             if m.devices[d].next_s < now_s:
                 now_s, first = m.devices[d].next_s, d

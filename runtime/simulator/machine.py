@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, inverse_of
-from hsdag.ir.kernels import bare, inlined, inner, longest_before
+from hsdag.ir.kernels import inlined, inner, longest_before
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Links, Semantics
 
@@ -27,6 +27,8 @@ SEQUENTIAL = -1
 """The mode of a simulation that needs no queue."""
 BY_RANK, BY_ARRIVAL, BY_LATEST_ARRIVAL, BY_PATH = 0, 1, 2, 3
 """What queues are ordered by: given ranks; arrival of the last input, early or late ones first; the way to the end."""
+IN_TURN, BY_STARTS, BY_EVENTS, OVER_BUSES = 0, 1, 2, 3
+"""Ways of execution: one op at a time; devices side by side; the same where they slow each other down; over buses."""
 PLACE = (1 << 32) - 1
 """The bits of a key that hold an op's place."""
 
@@ -93,8 +95,12 @@ _GRAPHS: WeakKeyDictionary[ScheduleProblem, tuple[Records, Records, IntArray]] =
 
 
 class Machine(NamedTuple):
-    """A problem and room for one run, which the next run overwrites; ops are places in the topological order."""
+    """A problem and room for one run, which the next run overwrites; ops are places in the topological order.
 
+    Of tuples, kernels know the length when they are compiled: of the ways of execution, they contain the machine's own.
+    """
+
+    way: tuple[int, ...]  # as many zeros as IN_TURN, or another one of these, says
     ops: Records  # [N + 1] OP
     edges: Records  # [E] EDGE
     links: Records  # [D, D] LINK, nothing on the diagonal
@@ -104,7 +110,7 @@ class Machine(NamedTuple):
     ports: IntArray  # [E] the output of its producer that each edge carries
     sources: IntArray  # ops without inputs
     devices: Records  # [D] DEVICE
-    buses: Records  # [L] BUS
+    buses: Records  # [L + 1] BUS
     queue: Records  # [N] ENTRY, a heap of ready ops for each device
     arriving: Records  # [N] ENTRY, independent links: ops by the arrival of their last input, a heap for each device
     bus_queue: Records  # [E] ENTRY, a heap of results for each bus
@@ -124,7 +130,9 @@ def machine_for(
     n, d = problem.time_s.shape
     order, num_edges = problem.topological_order, len(problem.edge_src)
     links = tuple(Links).index(semantics.links)
-    num_buses, is_contended = {EGRESS: d, CHANNEL: d * d}.get(links, 0), len(problem.excess) > 0
+    num_buses, way = {EGRESS: d, CHANNEL: d * d}.get(links, 0), IN_TURN
+    if mode != SEQUENTIAL:
+        way = OVER_BUSES if num_buses else BY_EVENTS if len(problem.excess) > 0 else BY_STARTS
     if problem not in _GRAPHS:
         _GRAPHS[problem] = _graph(problem)
     ops, edges, ports = _GRAPHS[problem][0].copy(), *_GRAPHS[problem][1:]
@@ -139,6 +147,7 @@ def machine_for(
     run["op_overhead_s"], run["transfer_overhead_s"] = problem.op_overhead_s, problem.transfer_overhead_s
     run["limit_s"] = np.inf
     return Machine(
+        way=(0,) * way,
         ops=ops,
         edges=edges,
         links=link_table,
@@ -150,9 +159,9 @@ def machine_for(
         devices=devices,
         buses=np.zeros(num_buses + 1, BUS),
         queue=np.zeros(n, ENTRY),
-        arriving=np.zeros(0 if num_buses or is_contended else n, ENTRY),
-        bus_queue=np.zeros(num_edges if num_buses else 0, ENTRY),
-        events=np.zeros(n + num_buses if num_buses or is_contended else 0, ENTRY),
+        arriving=np.zeros(n if way == BY_STARTS else 0, ENTRY),
+        bus_queue=np.zeros(num_edges if way == OVER_BUSES else 0, ENTRY),
+        events=np.zeros(n + num_buses if way >= BY_EVENTS else 0, ENTRY),
         spans=np.zeros(n if keep else 0, SPAN),
         records=np.zeros(num_edges if keep else 0, RECORD),
         run=run,
@@ -178,7 +187,7 @@ def _graph(problem: ScheduleProblem) -> tuple[Records, Records, IntArray]:
     return ops, edges, ports
 
 
-@bare
+@inlined
 def load_placement(m: Machine, placement: IntArray) -> None:
     """Put every op on its device, and make ready for a run."""
     for v in range(len(m.order)):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.ir.kernels import bare, inlined
+from hsdag.ir.kernels import ZERO, bare, inlined
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator.machine import ENTRY, Machine, Records, pop, push
 
@@ -40,7 +40,7 @@ def find_peaks(m: Machine, room: Room) -> None:
     consumers there and its transfers have ended; its copy on another device, of the size that is sent, from the start
     of the transfer until the last consumer there has ended. A result that nobody reads is kept.
     """
-    size = _allocate_results(m, room, 0)
+    size = _allocate_results(m, room, ZERO)
     size = _allocate_copies(m, room, size)
     for d in range(len(m.devices)):
         room.held_bytes[d] = 0.0
@@ -48,7 +48,7 @@ def find_peaks(m: Machine, room: Room) -> None:
     while size > 0:
         now_s = room.changes[0].value
         while size > 0 and room.changes[0].value == now_s:
-            what = pop(room.changes, 0, size)
+            what = pop(room.changes, ZERO, size)
             size -= 1
             item = what >> 1
             home = m.ops[item].device if item < len(m.order) else m.records[item - len(m.order)].to
@@ -63,10 +63,10 @@ def find_peaks(m: Machine, room: Room) -> None:
 @inlined
 def _note(room: Room, size: int, item: int, from_s: float, until_s: float) -> int:
     """Something is held for a while; for ever where nothing frees it."""
-    push(room.changes, 0, size, from_s, 2 * item)
+    push(room.changes, ZERO, size, from_s, 2 * item)
     if until_s == np.inf:
         return size + 1
-    push(room.changes, 0, size + 1, until_s, 2 * item + 1)
+    push(room.changes, ZERO, size + 1, until_s, 2 * item + 1)
     return size + 2
 
 

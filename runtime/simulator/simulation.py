@@ -6,24 +6,26 @@ Legend: N ops, E edges, D devices, B placements, R transfer records.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from hsdag.ir.errors import OptionError, PlacementError
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
-from hsdag.ir.kernels import bare, run
+from hsdag.ir.kernels import bare, inner, run
 from hsdag.runtime.machine.usable import in_parts, usable_cpus
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
-from hsdag.runtime.simulator.buses import run_buses
+from hsdag.runtime.simulator.buses import run_by_events
 from hsdag.runtime.simulator.execution import run_independent, run_sequential
 from hsdag.runtime.simulator.machine import (
     BY_ARRIVAL,
     BY_LATEST_ARRIVAL,
     BY_PATH,
     BY_RANK,
-    INDEPENDENT,
+    BY_STARTS,
+    IN_TURN,
     SEQUENTIAL,
     Machine,
     Records,
@@ -56,7 +58,15 @@ class Simulation:
     num_transfers: int
     transfer_bytes: float
     busy_s: FloatArray  # [D]
-    peak_memory_bytes: FloatArray  # [D]
+    problem: ScheduleProblem
+    machine: Machine  # that has recorded the run
+
+    @cached_property
+    def peak_memory_bytes(self) -> FloatArray:
+        """[D] the most that devices hold at any time; looked for when it is asked for."""
+        room = room_for(self.problem)
+        run(find_peaks, 2 * (self.problem.num_ops + len(self.machine.edges)), self.machine, room)
+        return room.peak_bytes
 
 
 def simulate(
@@ -116,46 +126,25 @@ def simulate_makespans(
 
 
 def run_many(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None:
-    """Fill ``makespans_s`` [B] with the makespans of ``placements`` [B, N], all of them supported.
-
-    Each way of execution has a kernel of its own, so that no other one is compiled for it.
-    """
-    steps = placements.size + len(placements) * len(m.edges)
-    kernel = _many_independent
-    if m.run["mode"][0] == SEQUENTIAL:
-        kernel = _many_sequential
-    elif m.run["links"][0] != INDEPENDENT or len(m.excess) > 0:
-        kernel = _many_by_events
-    run(kernel, steps, m, placements, makespans_s)
+    """Fill ``makespans_s`` [B] with the makespans of ``placements`` [B, N], all of them supported."""
+    run(_run_many, placements.size + len(placements) * len(m.edges), m, placements, makespans_s)
 
 
 @bare
-def _many_sequential(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None:
+def _run_many(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None:
     for b in range(len(placements)):
         load_placement(m, placements[b])
-        makespans_s[b] = run_sequential(m)
+        makespans_s[b] = run_loaded(m, m.way)
 
 
-@bare
-def _many_by_events(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None:
-    for b in range(len(placements)):
-        load_placement(m, placements[b])
-        makespans_s[b] = run_buses(m)
-
-
-@bare
-def _many_independent(m: Machine, placements: IntArray, makespans_s: FloatArray) -> None:
-    for b in range(len(placements)):
-        load_placement(m, placements[b])
-        makespans_s[b] = run_independent(m)
-
-
-@bare
-def run_loaded(m: Machine) -> float:
-    """Makespan in seconds of the placement that is loaded, whatever the machine is asked; for compiled callers."""
-    if m.run[0].mode == SEQUENTIAL:
+@inner
+def run_loaded(m: Machine, way: tuple[int, ...]) -> float:
+    """Makespan in seconds of the placement that is loaded; ``way`` is the machine's."""
+    if len(way) == IN_TURN:
         return run_sequential(m)
-    return run_buses(m) if m.run[0].links != INDEPENDENT or len(m.excess) > 0 else run_independent(m)
+    if len(way) == BY_STARTS:
+        return run_independent(m)
+    return run_by_events(m, way)
 
 
 def simulated(semantics: Semantics | None) -> Semantics:
@@ -211,8 +200,6 @@ def all_supported(problem: ScheduleProblem, placements: IntArray) -> BoolArray:
 def _result(
     problem: ScheduleProblem, semantics: Semantics, m: Machine, device: IntArray, makespan_s: float
 ) -> Simulation:
-    room = room_for(problem)
-    run(find_peaks, 2 * (problem.num_ops + len(m.edges)), m, room)
     start_s, end_s = np.empty(problem.num_ops), np.empty(problem.num_ops)
     start_s[m.order], end_s[m.order] = m.spans["start_s"], m.spans["end_s"]
     records = _by_start(m)
@@ -237,12 +224,13 @@ def _result(
         num_transfers=num_transfers,
         transfer_bytes=transfer_bytes,
         busy_s=np.bincount(device, busy_s, problem.num_devices).astype(np.float64),
-        peak_memory_bytes=room.peak_bytes,
+        problem=problem,
+        machine=m,
     )
 
 
 def _by_start(m: Machine) -> Records:
     """The records of transfers, with ops by index and results by port, in order of start, op, port, destination."""
-    records = m.records[: int(m.run["num_records"][0])]
+    records = m.records[: int(m.run["num_records"][0])].copy()
     records["op"], records["port"] = m.order[records["op"]], m.ports[records["port"]]
     return records[np.lexsort((records["to"], records["port"], records["op"], records["start_s"]))]

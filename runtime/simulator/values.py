@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.ir.kernels import bare, inlined, inner
+from hsdag.ir.kernels import bare, inlined, inner, run
 from hsdag.runtime.objectives import Objective, Quantity
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
@@ -90,7 +90,8 @@ def period_s(problem: ScheduleProblem, placements: ArrayLike, semantics: Semanti
     periods_s, found_s = np.full(len(table), np.inf), np.empty(int(supported.sum()))
     num_devices = problem.num_devices
     load_s = np.empty(num_devices * (1 + num_devices))  # devices, then buses or channels
-    _run_many(machine_for(problem, semantics), table[supported], load_s, found_s)
+    machine, steps = machine_for(problem, semantics), float(table.size + len(table) * len(problem.edge_src))
+    run(_run_many, steps, machine, table[supported], load_s, found_s)
     periods_s[supported] = found_s
     return periods_s
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from hsdag.ir.errors import OptionError
-from hsdag.runtime.problem.cost_model import CostSource
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
-from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.sources import MAX_OPS, MIN_OPS, find_family, list_families, spread_placement
 

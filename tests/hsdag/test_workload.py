@@ -11,8 +11,8 @@ import pytest
 from hsdag.cli.app import run
 from hsdag.models import find_workload
 from hsdag.runtime.platforms.reader import load_platform
-from hsdag.runtime.problem.cost_model import CostSource
 from hsdag.runtime.problem.problem_file import read_problem
+from hsdag.runtime.problem.schedule_problem import CostSource
 from hsdag.sources import build_problem, first_devices
 
 BUILD = ("models", "build")

@@ -9,12 +9,12 @@ from typing import ClassVar, NamedTuple
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
-from hsdag.ir.kernels import bare, inlined, run_few
+from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
+from hsdag.ir.kernels import ZERO, bare, inlined, run_few
 from hsdag.methods.lists.base import SchedulePlacer
-from hsdag.methods.lists.schedule import ListSchedule, Room, has_room, settle
+from hsdag.methods.lists.schedule import ListSchedule, Outlook, Room, first_candidates, has_room, offer, settle
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.tables import Tables, arrival_s, levels_of, tables_of
+from hsdag.runtime.problem.tables import Tables, levels_of, tables_of
 from hsdag.runtime.simulator.machine import ENTRY, Records, pop, push
 
 FEW_RUNS = 4.0
@@ -44,18 +44,6 @@ class MEtfPlacer(EtfPlacer):
     with_results = True
 
 
-class Pairs(NamedTuple):
-    """Ready ops of each device, by level: ops are numbered by their place, the largest static level first."""
-
-    place: IntArray  # [N]
-    op: IntArray  # [N] of each place
-    arriving: Records  # [D * N] ENTRY, heaps of ops by the arrival of their last input
-    queue: Records  # [D * N] ENTRY, heaps of ops that have arrived before their device is free, by place
-    num_arriving: IntArray  # [D]
-    num_queued: IntArray  # [D]
-    num_open: IntArray  # [N] devices that may still take an op
-
-
 class Held(NamedTuple):
     """Results in the memories, as far as the schedule goes; nothing here is used where only weights count."""
 
@@ -72,20 +60,9 @@ def earliest_task_first(tables: Tables, static_s: FloatArray, *, with_results: b
     Ties go to the larger level ``static_s`` [N], then the smaller op index, the earlier end and the smaller device
     index. A device that cannot hold an op's weights is not a choice for it. ``with_results`` counts results too, from
     their op's start until their last reader is over: memory-aware (Baechi's m-ETF). An op that fits nowhere goes
-    where most room is left. O((N + E) D log N).
+    where most room is left. O((N C + E) D) for C candidates at a time.
     """
     n, d = tables.time_s.shape
-    op = np.lexsort((np.arange(n), -static_s))
-    place = inverse_of(op)
-    pairs = Pairs(
-        place=place,
-        op=op,
-        arriving=np.zeros(d * n, ENTRY),
-        queue=np.zeros(d * n, ENTRY),
-        num_arriving=np.zeros(d, dtype=np.int64),
-        num_queued=np.zeros(d, dtype=np.int64),
-        num_open=np.isfinite(tables.time_s).sum(axis=1),
-    )
     m = n if with_results else 0
     held = Held(
         size_bytes=np.zeros((m, d)),
@@ -94,100 +71,55 @@ def earliest_task_first(tables: Tables, static_s: FloatArray, *, with_results: b
         ending=np.zeros(m * d + 1, ENTRY),
         num_ending=np.zeros(1, dtype=np.int64),
     )
-    room = Room.of(tables)
-    run_few(_run, FEW_RUNS * d * (n + len(tables.in_op)), tables, room, pairs, held, with_results)
+    room, able, place = Room.of(tables), np.isfinite(tables.time_s), inverse_of(np.lexsort((np.arange(n), -static_s)))
+    steps = FEW_RUNS * d * (n + len(tables.in_op))
+    run_few(_run, steps, tables, room, Outlook.of(tables), able, place, held, with_results)
     return room.schedule()
 
 
 @bare
-def _run(t: Tables, room: Room, pairs: Pairs, held: Held, with_results: bool) -> None:
-    for v in range(len(room.device)):
-        if room.waiting[v] == 0:
-            _offer(t, room, pairs, v)
-    turn = 0
+def _run(t: Tables, room: Room, w: Outlook, able: BoolArray, place: IntArray, held: Held, with_results: bool) -> None:
+    """``able`` [N, D] says which pairs are left, ``place`` [N] where an op is among all by its level."""
+    count, turn = first_candidates(room, w), 0
     while turn < len(room.device):
-        v, d, start_s = _first(t, room, pairs)
+        at, d, start_s = _first(t, room, w, able, place, count)
+        v = w.candidate[at]
         if with_results:
             _let_go(room, held, start_s)
         if not _fits(t, room, held, v, d, with_results):
-            _refuse(room, pairs, d)
-            pairs.num_open[v] -= 1
-            if pairs.num_open[v] > 0:
+            able[v, d], is_open = False, False
+            for e in range(len(room.free_s)):
+                is_open = is_open or able[v, e]
+            if is_open:
                 continue
             d = _roomiest(t, room, v)
-            start_s = max(room.free_s[d], arrival_s(t, v, d, room.device, room.end_s))
+            start_s = max(room.free_s[d], w.ready_s[v, d])
         settle(t, room, v, d, start_s)
         if with_results:
             _hold(t, room, held, v, d)
         room.sequence[turn] = v
         turn += 1
-        for k in range(t.out_first[v], t.out_first[v + 1]):
-            u = t.out_op[k]
-            room.waiting[u] -= 1
-            if room.waiting[u] == 0:
-                _offer(t, room, pairs, u)
-
-
-@inlined
-def _offer(t: Tables, room: Room, pairs: Pairs, v: int) -> None:
-    """All inputs of v are placed: let every device that supports it have it."""
-    n = len(room.device)
-    for d in range(len(room.free_s)):
-        if t.time_s[v, d] < np.inf:
-            ready_s = arrival_s(t, v, d, room.device, room.end_s)
-            push(pairs.arriving, d * n, pairs.num_arriving[d], ready_s, pairs.place[v])
-            pairs.num_arriving[d] += 1
+        w.candidate[at] = w.candidate[count - 1]
+        count = offer(t, room, w, v, count - 1)
 
 
 @bare
-def _first(t: Tables, room: Room, pairs: Pairs) -> tuple[int, int, float]:
-    """The op and device that can start first, and when."""
-    n = len(room.device)
-    best, best_place, best_start_s, best_end_s = -1, n, np.inf, np.inf
-    for d in range(len(room.free_s)):
-        _arrive(room, pairs, d)
-        if pairs.num_queued[d] > 0:
-            start_s, place = room.free_s[d], pairs.queue[d * n].key
-        elif pairs.num_arriving[d] > 0:
-            start_s, place = pairs.arriving[d * n].value, pairs.arriving[d * n].key
-        else:
-            continue
-        end_s = start_s + t.time_s[pairs.op[place], d]
-        same = start_s == best_start_s
-        if start_s < best_start_s or (same and (place < best_place or (place == best_place and end_s < best_end_s))):
-            best, best_place, best_start_s, best_end_s = d, place, start_s, end_s
-    return pairs.op[best_place], best, best_start_s
-
-
-@inlined
-def _arrive(room: Room, pairs: Pairs, d: int) -> None:
-    """Drop what is placed by now from the front of device d's heaps, and queue what arrives before it is free."""
-    base = d * len(room.device)
-    while pairs.num_arriving[d] > 0:
-        ready_s, place = pairs.arriving[base].value, pairs.arriving[base].key
-        is_placed = room.device[pairs.op[place]] >= 0
-        if not is_placed and ready_s > room.free_s[d]:
-            break
-        pop(pairs.arriving, base, pairs.num_arriving[d])
-        pairs.num_arriving[d] -= 1
-        if not is_placed:
-            push(pairs.queue, base, pairs.num_queued[d], float(place), place)
-            pairs.num_queued[d] += 1
-    while pairs.num_queued[d] > 0 and room.device[pairs.op[pairs.queue[base].key]] >= 0:
-        pop(pairs.queue, base, pairs.num_queued[d])
-        pairs.num_queued[d] -= 1
-
-
-@inlined
-def _refuse(room: Room, pairs: Pairs, d: int) -> None:
-    """Device d can no longer take the op that it would have taken first."""
-    base = d * len(room.device)
-    if pairs.num_queued[d] > 0:
-        pop(pairs.queue, base, pairs.num_queued[d])
-        pairs.num_queued[d] -= 1
-    else:
-        pop(pairs.arriving, base, pairs.num_arriving[d])
-        pairs.num_arriving[d] -= 1
+def _first(t: Tables, room: Room, w: Outlook, able: BoolArray, place: IntArray, count: int) -> tuple[int, int, float]:
+    """Which of the candidates can start first, its device, and when."""
+    best, best_d, best_start_s, best_end_s = -1, -1, np.inf, np.inf
+    for i in range(count):
+        v = w.candidate[i]
+        for d in range(len(room.free_s)):
+            if able[v, d]:
+                start_s = max(room.free_s[d], w.ready_s[v, d])
+                end_s = start_s + t.time_s[v, d]
+                sooner = start_s < best_start_s
+                if start_s == best_start_s and best >= 0:
+                    other = w.candidate[best]
+                    sooner = place[v] < place[other] or (v == other and end_s < best_end_s)
+                if sooner or best < 0:
+                    best, best_d, best_start_s, best_end_s = i, d, start_s, end_s
+    return best, best_d, best_start_s
 
 
 @inlined
@@ -237,7 +169,7 @@ def _hold(t: Tables, room: Room, held: Held, v: int, d: int) -> None:
         if held.unread[u] == 0:
             for e in range(num_devices):
                 if held.size_bytes[u, e] > 0.0:
-                    push(held.ending, 0, held.num_ending[0], held.until_s[u, e], u * num_devices + e)
+                    push(held.ending, ZERO, held.num_ending[0], held.until_s[u, e], u * num_devices + e)
                     held.num_ending[0] += 1
 
 
@@ -246,6 +178,6 @@ def _let_go(room: Room, held: Held, now_s: float) -> None:
     """Free all results whose last use is over by ``now_s``."""
     num_devices = len(room.free_s)
     while held.num_ending[0] > 0 and held.ending[0].value <= now_s:
-        code = pop(held.ending, 0, held.num_ending[0])
+        code = pop(held.ending, ZERO, held.num_ending[0])
         held.num_ending[0] -= 1
         room.held_bytes[code % num_devices] -= held.size_bytes[code // num_devices, code % num_devices]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.ir.kernels import bare, inlined
+from hsdag.ir.kernels import ZERO, bare, inlined, run
 from hsdag.methods.lists.schedule import Room, first_ready, has_room, release, settle
 from hsdag.runtime.problem.semantics import Links
 from hsdag.runtime.problem.tables import Tables
@@ -39,7 +39,7 @@ def balanced_placement(tables: Tables, priority: FloatArray, links: Links, *, by
     size = d + d * d
     loads = Loads(np.zeros(size), np.zeros(size), np.zeros(1), np.full((n, d), -1.0), tuple(Links).index(links))
     room = Room.of(tables)
-    _run(tables, room, loads, priority, by_start)
+    run(_run, 2.0 * d * (n + len(tables.in_op)), tables, room, loads, priority, by_start)
     return room.device
 
 
@@ -47,7 +47,7 @@ def balanced_placement(tables: Tables, priority: FloatArray, links: Links, *, by
 def _run(t: Tables, room: Room, loads: Loads, priority: FloatArray, by_start: bool) -> None:
     num_ready = first_ready(room, priority)
     while num_ready > 0:
-        v = pop(room.ready, 0, num_ready)
+        v = pop(room.ready, ZERO, num_ready)
         num_ready -= 1
         d = _least_loaded(t, room, loads, v, by_start, True)
         if d < 0:

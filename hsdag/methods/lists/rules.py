@@ -18,7 +18,7 @@ import numpy as np
 
 from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
-from hsdag.ir.kernels import bare, inlined
+from hsdag.ir.kernels import bare, inlined, run
 from hsdag.methods.lists.base import ListPlacer
 from hsdag.methods.lists.parsing import (
     LIMITS,
@@ -35,6 +35,7 @@ from hsdag.methods.lists.schedule import (
     Outlook,
     Room,
     earliest,
+    first_candidates,
     look,
     occupy,
     offer,
@@ -156,7 +157,7 @@ class RuleScheduler:
         self._groups = groups_of(tables, edge_scores(layers, edge_inputs(tables, levels)))
         self._factor = np.ascontiguousarray(self._x[:, [PATH_THROUGH, STATIC_WAY]])
         self._tail_s = np.zeros((n, d))
-        fill_tails(tables, self._tail_s)
+        run(fill_tails, 0.05 * d * d * len(tables.in_op), tables, self._tail_s)
         self._length_s, self._op_s = lengths_of(tables)
 
     def plan(self, weights: FloatArray, luck: np.random.Generator | None = None) -> Plan:
@@ -192,8 +193,12 @@ class RuleScheduler:
         left_s = np.zeros(n)
         np.add.at(left_s, rule.group, self._mean_s)
         begun = Begun(np.full(n, -1, np.int64), left_s, np.zeros(d))
-        starts = Starts(np.zeros(d), np.zeros(d, np.int64), np.zeros(d, np.bool_), np.zeros(d))
-        schedule_by_rule(self._tables, rule, room, IdleTime.of(d, n), Outlook.of(self._tables), starts, begun)
+        starts = Starts(np.zeros(d), np.zeros(d, np.int64), np.zeros(d, np.bool_), np.zeros(d), np.zeros(len(device)))
+        scratch, steps = (
+            (room, IdleTime.of(d, n), Outlook.of(self._tables), starts, begun),
+            4.0 * d * (n + len(self._tables.in_op)),
+        )
+        run(schedule_by_rule, steps, self._tables, rule, *scratch)
         return room.schedule()
 
 
@@ -245,6 +250,7 @@ class Starts(NamedTuple):
     gap: IntArray  # [D] the idle time that it would take
     able: BoolArray  # [D]
     ahead_s: FloatArray  # [D] the way to the end by its consumers
+    features: FloatArray  # [13] of the device that is looked at
 
 
 @bare
@@ -253,11 +259,7 @@ def schedule_by_rule(t: Tables, rule: Rule, room: Room, idle: IdleTime, w: Outlo
 
     Near O(N (C + D) + E D) for C candidates at a time.
     """
-    count = 0
-    for v in range(len(room.device)):
-        if room.waiting[v] == 0:
-            w.candidate[count] = v
-            count += 1
+    count = first_candidates(room, w)
     for turn in range(len(room.device)):
         v = _select(t, rule, room, w, begun, count)
         look(t, room, w, v)
@@ -358,29 +360,27 @@ def _place(t: Tables, rule: Rule, room: Room, w: Outlook, at: Starts, begun: Beg
     for d in rule.device_order:
         if not at.able[d]:
             continue
-        here_s, unit_s = at.start_s[d] + t.time_s[v, d], rule.op_s
-        score = _weighed(rule, v, 0, min((at.start_s[d] - first_s) / unit_s, MOST))
-        score += _weighed(rule, v, 1, min((here_s - end_s) / unit_s, MOST))
-        score += _weighed(rule, v, 2, min((here_s + rule.tail_s[v, d] - way_s) / unit_s, MOST))
-        score += _weighed(rule, v, 3, min((t.time_s[v, d] - least_s) / unit_s, MOST))
-        score += _weighed(rule, v, 4, min(w.sent_s[d] / unit_s, MOST))
-        score += rule.device[0, 5] * w.input_share[d]
-        score += rule.device[0, 6] * min((room.free_s[d] - free_s) / unit_s, MOST)
-        score += rule.device[0, 7] * w.work_s[d] / rule.length_s
-        score += rule.device[0, 8] * min(w.memory[d], MOST)
-        score += rule.device[0, 9] * max(min((w.ready_s[v, d] - room.free_s[d]) / unit_s, MOST), -MOST)
-        score += rule.device[0, 10] * min((at.ahead_s[d] - ahead_s) / unit_s, MOST)
-        score += rule.device[0, 11] if d == home else 0.0
-        score += rule.device[0, 12] * begun.pending_s[d] / rule.length_s
+        here_s, unit_s, x = at.start_s[d] + t.time_s[v, d], rule.op_s, at.features
+        x[0] = min((at.start_s[d] - first_s) / unit_s, MOST)
+        x[1] = min((here_s - end_s) / unit_s, MOST)
+        x[2] = min((here_s + rule.tail_s[v, d] - way_s) / unit_s, MOST)
+        x[3] = min((t.time_s[v, d] - least_s) / unit_s, MOST)
+        x[4] = min(w.sent_s[d] / unit_s, MOST)
+        x[5] = w.input_share[d]
+        x[6] = min((room.free_s[d] - free_s) / unit_s, MOST)
+        x[7] = w.work_s[d] / rule.length_s
+        x[8] = min(w.memory[d], MOST)
+        x[9] = max(min((w.ready_s[v, d] - room.free_s[d]) / unit_s, MOST), -MOST)
+        x[10] = min((at.ahead_s[d] - ahead_s) / unit_s, MOST)
+        x[11] = 1.0 if d == home else 0.0
+        x[12] = begun.pending_s[d] / rule.length_s
+        score = 0.0
+        for f in range(len(x)):
+            by_op = rule.device[1, f] * rule.factor[v, 0] + rule.device[2, f] * rule.factor[v, 1]
+            score += (rule.device[0, f] + by_op) * x[f]
         if best < 0 or score > highest:
             best, highest = d, score
     return best
-
-
-@inlined
-def _weighed(rule: Rule, v: int, f: int, value: float) -> float:
-    weight: float = rule.device[0, f] + rule.device[1, f] * rule.factor[v, 0] + rule.device[2, f] * rule.factor[v, 1]
-    return weight * value
 
 
 @bare

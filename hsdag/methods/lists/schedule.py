@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
-from hsdag.ir.kernels import bare, inlined, inner, run
+from hsdag.ir.kernels import ZERO, bare, inlined, inner, run
 from hsdag.runtime.problem.tables import Tables, arrival_s
 from hsdag.runtime.simulator.machine import ENTRY, Records, pop, push
 from hsdag.scoring.memory import MEMORY_TOLERANCE
@@ -165,7 +165,7 @@ def _run(
 ) -> None:
     num_ready = first_ready(room, priority)
     for turn in range(len(room.device)):
-        v = pop(room.ready, 0, num_ready)
+        v = pop(room.ready, ZERO, num_ready)
         num_ready -= 1
         pin, within = pinned[v], True
         while not _place(t, room, idle, v, pin, device_order, insertion, by_start, within):
@@ -177,10 +177,10 @@ def _run(
 @inlined
 def first_ready(room: Room, priority: FloatArray) -> int:
     """Put the ops without inputs into the heap; how many there are."""
-    count = 0
+    count: int = ZERO
     for v in range(len(room.device)):
         if room.waiting[v] == 0:
-            push(room.ready, 0, count, -priority[v], v)
+            push(room.ready, ZERO, count, -priority[v], v)
             count += 1
     return count
 
@@ -192,7 +192,7 @@ def release(t: Tables, room: Room, priority: FloatArray, v: int, count: int) -> 
         u = t.out_op[k]
         room.waiting[u] -= 1
         if room.waiting[u] == 0:
-            push(room.ready, 0, count, -priority[u], u)
+            push(room.ready, ZERO, count, -priority[u], u)
             count += 1
     return count
 
@@ -270,6 +270,17 @@ class Outlook(NamedTuple):
         n, d = tables.time_s.shape
         candidate, each = np.zeros(n, np.int64), [np.zeros(d) for _ in range(4)]
         return Outlook(candidate, np.diff(tables.out_first), np.zeros((n, d)), *each)
+
+
+@inlined
+def first_candidates(room: Room, w: Outlook) -> int:
+    """Put the ops without inputs among the candidates; how many there are."""
+    count = 0
+    for v in range(len(room.device)):
+        if room.waiting[v] == 0:
+            w.candidate[count] = v
+            count += 1
+    return count
 
 
 @inlined

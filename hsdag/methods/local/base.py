@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
+from hsdag.ir.kernels import interpret
 from hsdag.methods.base import O, Placer
 from hsdag.methods.incumbent import Incumbent, Status
 from hsdag.methods.local.chain import (
@@ -27,9 +28,8 @@ from hsdag.methods.local.chain import (
     restore,
     settle,
     shares_of,
-    start,
 )
-from hsdag.methods.local.values import Listed, schedule, values_of
+from hsdag.methods.local.values import Scheduled, schedule, values_of
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -100,7 +100,7 @@ class Annealing:
         for chain, values, plan in zip(self.chains, self._values, plans, strict=True):
             if plan is not None:
                 chain.device[:], chain.rank[:] = plan
-                start(values, chain)
+                values.propose(chain, 0)
 
     @property
     def num_with_pins(self) -> int:
@@ -168,7 +168,7 @@ class Annealing:
         """The best plan of a chain, its ranks counted from 0."""
         chain, values = self.chains[i], self._values[i]
         device, rank = chain.best_device, chain.best_rank
-        if isinstance(values, Listed):
+        if self._sources[i].has_pins and isinstance(values, Scheduled):
             schedule(values.lists, device, rank)
             device, rank = values.lists.device, values.lists.rank
         order = places_of(rank) if self._sources[i].takes_order else None
@@ -223,11 +223,10 @@ class LocalPlacer(Placer[O]):
         share = shares_of(problem, self.moves, takes_order=takes_order)
         if not share.any() or problem.objective not in SIMULATED or problem.costs is None:
             return
-        for source in dict.fromkeys(self.sources(problem, share, takes_order)):
-            chain, values = chain_for(problem, source.share, seed=0, has_pins=source.has_pins), source.values()
-            chain.device[:] = problem.supported.argmax(axis=1)
-            start(values, chain)
-            values.propose(chain, 1)
+        source = self.sources(problem, share, takes_order)[0]  # the others are compiled with it
+        chain = chain_for(problem, source.share, seed=0, has_pins=source.has_pins)
+        chain.device[:] = problem.supported.argmax(axis=1)
+        source.values().propose(chain, 0)
 
     def sources(self, problem: Problem, share: FloatArray, takes_order: bool) -> list[Source]:
         """What each chain draws its moves by, and where its values come from."""
@@ -241,7 +240,7 @@ class LocalPlacer(Placer[O]):
             return
         chain.device[:], chain.rank[:] = placed_and_ranked(incumbent, best)
         while idle < self.patience(incumbent):
-            draw_move(chain)
+            interpret(draw_move, chain)
             before = incumbent.best_score
             if chain.state["num_changed"][0]:
                 order = places_of(chain.rank) if takes_order else None
@@ -249,8 +248,8 @@ class LocalPlacer(Placer[O]):
                 if other <= value - self.heat(incumbent) * np.log(1.0 - rng.random()):
                     value = other
                 else:
-                    restore(chain)
-                settle(chain)
+                    interpret(restore, chain)
+                interpret(settle, chain)
             idle = 0 if incumbent.best_score < before else idle + 1
 
 

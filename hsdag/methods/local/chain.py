@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import BoolArray, Csr, FloatArray, IntArray, inverse_of
-from hsdag.ir.kernels import bare, inlined
+from hsdag.ir.kernels import inlined, inner
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.simulator.machine import Records
 
@@ -120,7 +120,7 @@ def below(c: Chain, count: int) -> int:
     return int(uniform(c) * count)
 
 
-@bare
+@inner
 def change(c: Chain, u: int, device: int, rank: float) -> None:
     """In this proposal unit u is on ``device``, if that supports it, at ``rank``."""
     if not c.supported[u, device] or (c.device[u] == device and c.rank[u] == rank):
@@ -136,7 +136,7 @@ def change(c: Chain, u: int, device: int, rank: float) -> None:
     c.rank[u] = rank
 
 
-@bare
+@inner
 def settle(c: Chain) -> None:
     """The proposal is over, and the next one begins with nothing."""
     for k in range(c.state[0].num_changed):
@@ -144,7 +144,7 @@ def settle(c: Chain) -> None:
     c.state[0].num_changed = 0
 
 
-@bare
+@inner
 def restore(c: Chain) -> None:
     """Put back what the proposal has changed."""
     for k in range(c.state[0].num_changed):
@@ -153,7 +153,7 @@ def restore(c: Chain) -> None:
         c.rank[u] = c.old_rank[k]
 
 
-@bare
+@inner
 def note_best(c: Chain) -> None:
     """The plan is the best so far."""
     c.state[0].best = c.state[0].value
@@ -195,7 +195,7 @@ def shares_of(problem: Problem, often: Mapping[Move, float], *, takes_order: boo
     return share
 
 
-@bare
+@inner
 def draw_move(c: Chain) -> None:
     """Change the plan by a move of a kind drawn by the chain's shares."""
     at, kind = uniform(c), 0
@@ -300,22 +300,20 @@ class Values(Protocol):
     """What the values of a chain come from; each has a loop of its own, compiled around its values."""
 
     def propose(self, c: Chain, num: int) -> None:
-        """Make ``num`` proposals."""
-
-    def value(self, c: Chain) -> float:
-        """The value of the chain's plan, as it is; the excess of memory goes into the chain's state."""
-
-
-def start(values: Values, c: Chain) -> None:
-    """Compute the value of the chain's plan, which may be a new one."""
-    c.state["value"] = values.value(c)
-    if c.state["value"][0] < c.state["best"][0] and c.state["excess"][0] == 0.0:
-        note_best(c)
+        """Make ``num`` proposals; if that is 0, find the value of the chain's plan, which may be a new one."""
 
 
 @inlined
-def draw(c: Chain) -> float:
-    """Draw a proposal, which may change nothing; the largest value at which it would be kept."""
+def draw(c: Chain, num: int) -> float:
+    """Draw one of ``num`` proposals, which may change nothing; the largest value at which it would be kept.
+
+    Where ``num`` is 0, that is the plan as it is, whatever its value.
+    """
+    if num == 0:
+        c.state[0].num_changed = len(c.device)
+        for u in range(len(c.device)):
+            c.changed[u] = u
+        return np.inf
     c.state[0].num_proposals += 1
     c.state[0].temperature *= c.state[0].cooling
     draw_move(c)

@@ -12,7 +12,7 @@ from hsdag.methods.incumbent import LEAST_GAIN, Incumbent
 from hsdag.methods.lists.schedulers import HeftPlacer
 from hsdag.methods.local.base import Annealing, Heat, LocalPlacer, Source, placed_and_ranked
 from hsdag.methods.local.chain import Move, places_of, shares_of
-from hsdag.methods.local.values import Listed, Scheduled, lists_of, values_of
+from hsdag.methods.local.values import Scheduled, lists_of, values_of
 from hsdag.methods.memory_repair import fastest_devices, repaired
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -144,12 +144,12 @@ def _ladder(options: SaOptions, count: int) -> FloatArray:
     return np.asarray(options.hottest * ratio ** (np.arange(count) / max(count - 1, 1)), dtype=np.float64)
 
 
-def _lists(problem: Problem) -> Listed:
+def _lists(problem: Problem) -> Scheduled:
     """List schedules of the units, simulated as plans are."""
     values = values_of(problem, takes_order=True)
     assert isinstance(values, Scheduled)
     assert problem.costs is not None
-    return Listed(values, lists_of(problem.costs))
+    return values._replace(lists=lists_of(problem.costs))
 
 
 def _unpinned(incumbent: Incumbent) -> tuple[IntArray, FloatArray]:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
-from hsdag.ir.kernels import bare, inlined, inner
+from hsdag.ir.kernels import ZERO, bare, inlined, inner
 from hsdag.methods.local.chain import ROUNDING, Chain, draw, is_kept, settle
 from hsdag.runtime.costs.hetero_costs import HeteroCosts, UnitCosts, placement_s, unit_costs
 from hsdag.runtime.problem.problem import Problem
@@ -24,156 +24,16 @@ from hsdag.runtime.simulator.values import period_of_loaded
 from hsdag.scoring.memory import MEMORY_TOLERANCE, one_inference
 
 PRICE_OF_MEMORY = 10.0
+"""Of an excess as large as the memory, in shares of the value."""
 
 SETTING = np.dtype(
     [
-        ("is_steady", "i8"),  # whether the period is the value, not the makespan
         ("sets_ranks", "i8"),  # whether ops run by the chain's ranks
-        (
-            "has_memory",
-            "i8",
-        ),  # whether any device could lack memory, with all that there is on it at once
         ("links_of_one", "i8"),  # the links of one inference, whose memory counts
         ("links_of_many", "i8"),  # the links of a period
-        ("price", "f8"),  # of an excess as large as the memory, in shares of the value
     ],
     align=True,
 )
-
-
-class Scheduled(NamedTuple):
-    """A simulated machine, and what a chain's units are on it."""
-
-    machine: Machine
-    first: IntArray  # [U + 1] the ops of unit u are member[first[u]:first[u + 1]], as places in the topological order
-    member: IntArray  # [N]
-    load_s: FloatArray  # [D + D * D] room for the loads of a period
-    memory_bytes: FloatArray  # [D]
-    room: Room
-    setting: Records  # [1] SETTING
-
-    def propose(self, c: Chain, num: int) -> None:
-        """See ``Values``."""
-        _propose_scheduled(self, c, num)
-
-    def value(self, c: Chain) -> float:
-        """See ``Values``."""
-        return value_of_plan(self, c, c.device, c.rank)
-
-
-def scheduled(problem: Problem, costs: ScheduleProblem, unit_of_op: IntArray, *, takes_order: bool) -> Scheduled:
-    """Simulated values of plans under ``costs`` of ops, ``unit_of_op`` [N] being their units."""
-    semantics, d = problem.semantics, problem.num_devices
-    is_steady = problem.objective.is_steady and semantics.execution is Execution.WORK_CONSERVING
-    most_bytes = sum(float(column.sum()) for column in (costs.weight_bytes, costs.output_bytes, costs.edge_bytes))
-    has_memory, place = bool((most_bytes > costs.memory_bytes).any()), inverse_of(costs.topological_order)
-    by_rank = takes_order or semantics.order is Order.PRIORITY
-    mode, ranks = mode_and_ranks(semantics, place.astype(np.float64) if by_rank else None, costs.num_ops)
-    machine = machine_for(costs, one_inference(semantics), mode, ranks, keep=has_memory)
-    if takes_order:  # ops of one unit go by their topological order
-        machine.ops["key"][:-1] = np.arange(costs.num_ops) * ((1 << 32) + 1)
-    setting = np.zeros(1, SETTING)
-    setting["is_steady"], setting["sets_ranks"], setting["has_memory"] = is_steady, takes_order, has_memory
-    setting["links_of_one"], setting["links_of_many"] = machine.run["links"], tuple(Links).index(semantics.links)
-    setting["price"] = PRICE_OF_MEMORY
-    by_unit = np.lexsort((place, unit_of_op))
-    return Scheduled(
-        machine=machine,
-        first=np.searchsorted(unit_of_op[by_unit], np.arange(problem.num_units + 1)).astype(np.int64),
-        member=place[by_unit],
-        load_s=np.zeros(d * (1 + d)),
-        memory_bytes=costs.memory_bytes * (1 + MEMORY_TOLERANCE),
-        room=room_for(costs),
-        setting=setting,
-    )
-
-
-@inlined
-def put(g: Scheduled, device: IntArray, rank: FloatArray, u: int) -> None:
-    for i in range(g.first[u], g.first[u + 1]):
-        g.machine.ops[g.member[i]].device = device[u]
-        if g.setting[0].sets_ranks:
-            g.machine.ops[g.member[i]].value = rank[u]
-
-
-@inlined
-def _put_changed(g: Scheduled, c: Chain) -> None:
-    for k in range(c.state[0].num_changed):
-        put(g, c.device, c.rank, c.changed[k])
-
-
-@bare
-def simulated(g: Scheduled, c: Chain, limit: float) -> float:
-    """The value of what is on the machine, with the penalty."""
-    m, setting = g.machine, g.setting[0]
-    rewind(m)
-    m.run[0].limit_s = limit
-    c.state[0].excess = 0.0
-    value = 0.0
-    if setting.is_steady:
-        m.run[0].links = setting.links_of_many
-        value = period_of_loaded(m, g.load_s)
-        m.run[0].links = setting.links_of_one
-        if value > limit or not setting.has_memory or surely_fits(g):
-            return value
-        rewind(m)
-        m.run[0].limit_s = np.inf
-        run_loaded(m)
-    else:
-        value = run_loaded(m)
-        if value == np.inf or not setting.has_memory or surely_fits(g):
-            return value
-    return with_penalty(g, c, value)
-
-
-@inner
-def with_penalty(g: Scheduled, c: Chain, value: float) -> float:
-    """The value, and more where the run that the machine has recorded exceeds a memory."""
-    find_peaks(g.machine, g.room)
-    for d in range(len(g.memory_bytes)):
-        if g.room.peak_bytes[d] > g.memory_bytes[d]:
-            c.state[0].excess += g.room.peak_bytes[d] / max(g.memory_bytes[d], 1.0) - 1.0
-    penalty: float = g.setting[0].price * c.state[0].excess
-    return value * (1.0 + penalty)
-
-
-@inlined
-def surely_fits(g: Scheduled) -> bool:
-    """Whether all that a device ever holds fits into its memory at once."""
-    m, held = g.machine, g.room.held_bytes
-    for d in range(len(held)):
-        held[d] = 0.0
-    for v in range(len(m.order)):
-        home = m.ops[v].device
-        held[home] += g.room.weight_bytes[v] + g.room.output_bytes[v]
-        for k in range(m.ops[v].first, m.ops[v + 1].first):
-            away = m.ops[m.edges[k].consumer].device
-            if away != home:
-                held[away] += m.edges[k].size_bytes
-    fits = True
-    for d in range(len(held)):
-        fits = fits and held[d] <= g.memory_bytes[d]
-    return fits
-
-
-@bare
-def _propose_scheduled(g: Scheduled, c: Chain, num: int) -> None:
-    for _ in range(num):
-        limit = draw(c)
-        if c.state[0].num_changed > 0:
-            _put_changed(g, c)
-            if not is_kept(c, simulated(g, c, limit * (1.0 + ROUNDING)), limit):
-                _put_changed(g, c)
-            settle(c)
-
-
-def value_of_plan(g: Scheduled, c: Chain, device: IntArray, rank: FloatArray) -> float:
-    """The value of a placement [U] with ranks [U]; its excess of memory goes into the state of ``c``."""
-    unit = np.repeat(np.arange(len(device)), np.diff(g.first))
-    g.machine.ops["device"][g.member] = device[unit]
-    if g.setting["sets_ranks"][0]:
-        g.machine.ops["value"][g.member] = rank[unit]
-    return float(simulated(g, c, np.inf))
 
 
 class Lists(NamedTuple):
@@ -243,12 +103,19 @@ def lists_for(
     )
 
 
+def no_lists(num_devices: int) -> Lists:
+    """Lists of no units."""
+    times_s, links_s, edges = np.zeros((2, 0, num_devices)), np.zeros((2, num_devices, num_devices)), np.zeros((2, 0))
+    size_bytes, begun_s = np.zeros(0), np.zeros(num_devices)
+    return lists_for(times_s[0], edges.astype(np.int64), size_bytes, links_s[0], links_s[1], times_s[1], begun_s)
+
+
 @bare
 def schedule(g: Lists, pin: IntArray, rank: FloatArray) -> None:
     """Fill ``device``, ``rank`` and ``end_s``: ready units by ``rank`` [U], each on its pin [U] or, where that is D,
     where it ends first without being put into a gap. Ties go by device index."""
     num, num_devices = g.time_s.shape
-    size = 0
+    size = ZERO
     for d in range(num_devices):
         g.free_s[d] = g.begun_s[d]
     for u in range(num):
@@ -256,11 +123,11 @@ def schedule(g: Lists, pin: IntArray, rank: FloatArray) -> None:
         for d in range(num_devices):
             g.arrival_s[u, d] = g.sent_s[u, d]
         if g.waiting[u] == 0:
-            push(g.ready, 0, size, rank[u], u)
+            push(g.ready, ZERO, size, rank[u], u)
             size += 1
     place = 0
     while size > 0:
-        u = pop(g.ready, 0, size)
+        u = pop(g.ready, ZERO, size)
         size -= 1
         home, end_s = _earliest(g, u, pin[u])
         g.device[u] = home
@@ -275,7 +142,7 @@ def schedule(g: Lists, pin: IntArray, rank: FloatArray) -> None:
                 g.arrival_s[v, d] = max(g.arrival_s[v, d], at_s)
             g.waiting[v] -= 1
             if g.waiting[v] == 0:
-                push(g.ready, 0, size, rank[v], v)
+                push(g.ready, ZERO, size, rank[v], v)
                 size += 1
 
 
@@ -292,31 +159,134 @@ def _earliest(g: Lists, u: int, pin: int) -> tuple[int, float]:
     return home, end_s
 
 
-class Listed(NamedTuple):
-    """List schedules; what is simulated is the plan that one makes."""
+class Scheduled(NamedTuple):
+    """A simulated machine, and what a chain's units are on it.
 
-    scheduled: Scheduled
-    lists: Lists
+    Tuples have one item or none, of whose use nothing is compiled then.
+    """
+
+    machine: Machine
+    first: IntArray  # [U + 1] the ops of unit u are member[first[u]:first[u + 1]], as places in the topological order
+    member: IntArray  # [N]
+    load_s: tuple[FloatArray, ...]  # [D + D * D] room for the loads of a period, where that is the value
+    memory_bytes: FloatArray  # [D]
+    room: tuple[Room, ...]  # where any device could lack memory, with all that there is on it at once
+    setting: Records  # [1] SETTING
+    lists: Lists  # of units, where devices are pins of list schedules, which make the plan; else of none
 
     def propose(self, c: Chain, num: int) -> None:
         """See ``Values``."""
-        _propose_lists(self, c, num)
+        _propose(self, c, num)
 
-    def value(self, c: Chain) -> float:
-        """The simulated value of the schedule of a chain's pins and ranks."""
-        schedule(self.lists, c.device, c.rank)
-        return value_of_plan(self.scheduled, c, self.lists.device, self.lists.rank)
+
+def scheduled(problem: Problem, costs: ScheduleProblem, unit_of_op: IntArray, *, takes_order: bool) -> Scheduled:
+    """Simulated values of plans under ``costs`` of ops, ``unit_of_op`` [N] being their units."""
+    semantics, d = problem.semantics, problem.num_devices
+    is_steady = problem.objective.is_steady and semantics.execution is Execution.WORK_CONSERVING
+    most_bytes = sum(float(column.sum()) for column in (costs.weight_bytes, costs.output_bytes, costs.edge_bytes))
+    has_memory, place = bool((most_bytes > costs.memory_bytes).any()), inverse_of(costs.topological_order)
+    by_rank = takes_order or semantics.order is Order.PRIORITY
+    mode, ranks = mode_and_ranks(semantics, place.astype(np.float64) if by_rank else None, costs.num_ops)
+    machine = machine_for(costs, one_inference(semantics), mode, ranks, keep=has_memory)
+    if takes_order:  # ops of one unit go by their topological order
+        machine.ops["key"][:-1] = np.arange(costs.num_ops) * ((1 << 32) + 1)
+    setting = np.zeros(1, SETTING)
+    setting["sets_ranks"], setting["links_of_one"] = takes_order, machine.run["links"]
+    setting["links_of_many"] = tuple(Links).index(semantics.links)
+    by_unit = np.lexsort((place, unit_of_op))
+    return Scheduled(
+        machine=machine,
+        first=np.searchsorted(unit_of_op[by_unit], np.arange(problem.num_units + 1)).astype(np.int64),
+        member=place[by_unit],
+        load_s=(np.zeros(d * (1 + d)),) if is_steady else (),
+        memory_bytes=costs.memory_bytes * (1 + MEMORY_TOLERANCE),
+        room=(room_for(costs),) if has_memory else (),
+        setting=setting,
+        lists=no_lists(d),
+    )
+
+
+@inlined
+def put(g: Scheduled, device: IntArray, rank: FloatArray, u: int) -> None:
+    for i in range(g.first[u], g.first[u + 1]):
+        g.machine.ops[g.member[i]].device = device[u]
+        if g.setting[0].sets_ranks:
+            g.machine.ops[g.member[i]].value = rank[u]
+
+
+@inlined
+def _put_changed(g: Scheduled, c: Chain) -> None:
+    for k in range(c.state[0].num_changed):
+        put(g, c.device, c.rank, c.changed[k])
+
+
+@inner
+def _simulated(g: Scheduled, c: Chain, limit: float, load_s: tuple[FloatArray, ...], room: tuple[Room, ...]) -> float:
+    """The value of what is on the machine, with the penalty; ``load_s`` and ``room`` are those of ``g``."""
+    m = g.machine
+    rewind(m)
+    m.run[0].limit_s = limit
+    c.state[0].excess = 0.0
+    if len(load_s) == 0:
+        value = run_loaded(m, m.way)
+    else:
+        m.run[0].links = g.setting[0].links_of_many
+        value = period_of_loaded(m, load_s[0])
+        m.run[0].links = g.setting[0].links_of_one
+    if len(room) == 0 or value > limit or value == np.inf or surely_fits(g, room[0]):
+        return value
+    if len(load_s) == 1:
+        rewind(m)
+        m.run[0].limit_s = np.inf
+        run_loaded(m, m.way)
+    return value * (1.0 + penalty(g, c, room[0]))
+
+
+@inner
+def penalty(g: Scheduled, c: Chain, room: Room) -> float:
+    """The share that the value grows by where the run that the machine has recorded exceeds a memory."""
+    find_peaks(g.machine, room)
+    for d in range(len(g.memory_bytes)):
+        if room.peak_bytes[d] > g.memory_bytes[d]:
+            c.state[0].excess += room.peak_bytes[d] / max(g.memory_bytes[d], 1.0) - 1.0
+    share: float = PRICE_OF_MEMORY * c.state[0].excess
+    return share
+
+
+@inlined
+def surely_fits(g: Scheduled, room: Room) -> bool:
+    """Whether all that a device ever holds fits into its memory at once."""
+    m, held = g.machine, room.held_bytes
+    for d in range(len(held)):
+        held[d] = 0.0
+    for v in range(len(m.order)):
+        home = m.ops[v].device
+        held[home] += room.weight_bytes[v] + room.output_bytes[v]
+        for k in range(m.ops[v].first, m.ops[v + 1].first):
+            away = m.ops[m.edges[k].consumer].device
+            if away != home:
+                held[away] += m.edges[k].size_bytes
+    fits = True
+    for d in range(len(held)):
+        fits = fits and held[d] <= g.memory_bytes[d]
+    return fits
 
 
 @bare
-def _propose_lists(g: Listed, c: Chain, num: int) -> None:
-    for _ in range(num):
-        limit = draw(c)
+def _propose(g: Scheduled, c: Chain, num: int) -> None:
+    makes_lists = len(g.lists.device) > 0
+    for _ in range(max(num, 1)):
+        limit = draw(c, num)
         if c.state[0].num_changed > 0:
-            schedule(g.lists, c.device, c.rank)
-            for u in range(len(g.lists.device)):
-                put(g.scheduled, g.lists.device, g.lists.rank, u)
-            is_kept(c, simulated(g.scheduled, c, limit * (1.0 + ROUNDING)), limit)
+            if makes_lists:
+                schedule(g.lists, c.device, c.rank)
+                for u in range(len(g.lists.device)):
+                    put(g, g.lists.device, g.lists.rank, u)
+            else:
+                _put_changed(g, c)
+            value = _simulated(g, c, limit * (1.0 + ROUNDING), g.load_s, g.room)
+            if not (is_kept(c, value, limit) or makes_lists):
+                _put_changed(g, c)
             settle(c)
 
 
@@ -324,52 +294,42 @@ class UnderHetero(NamedTuple):
     """What placements take under HETERO; the simulated machine tells whether they fit into memory."""
 
     costs: UnitCosts
-    scheduled: Scheduled
+    scheduled: tuple[Scheduled, ...]  # one, or none where no device could lack memory
 
     def propose(self, c: Chain, num: int) -> None:
         """See ``Values``."""
-        has_memory = self.scheduled.setting["has_memory"][0]
-        (_propose_with_memory if has_memory else _propose_under_hetero)(self, c, num)
-
-    def value(self, c: Chain) -> float:
-        """The value of a chain's plan, as it is."""
-        value = placement_s(self.costs, c.device, np.inf)
-        return float(_penalised(self.scheduled, c, value) if self.scheduled.setting["has_memory"][0] else value)
-
-
-@bare
-def _penalised(g: Scheduled, c: Chain, value: float) -> float:
-    """The value of a chain's plan, with the penalty of what the plan holds."""
-    c.state[0].excess = 0.0
-    for u in range(len(c.device)):
-        put(g, c.device, c.rank, u)
-    rewind(g.machine)
-    if surely_fits(g):
-        return value
-    g.machine.run[0].limit_s = np.inf
-    run_sequential(g.machine)
-    return with_penalty(g, c, value)
+        _propose_under_hetero(self, c, num)
 
 
 @bare
 def _propose_under_hetero(g: UnderHetero, c: Chain, num: int) -> None:
-    for _ in range(num):
-        limit = draw(c)
-        if c.state[0].num_changed > 0:
-            is_kept(c, placement_s(g.costs, c.device, limit * (1.0 + ROUNDING)), limit)
-            settle(c)
-
-
-@bare
-def _propose_with_memory(g: UnderHetero, c: Chain, num: int) -> None:
-    """The same where memory counts: what tells its peaks is compiled for such problems alone."""
-    for _ in range(num):
-        limit = draw(c)
+    for _ in range(max(num, 1)):
+        limit = draw(c, num)
         if c.state[0].num_changed > 0:
             most = limit * (1.0 + ROUNDING)
             value = placement_s(g.costs, c.device, most)
-            is_kept(c, value if value > most else _penalised(g.scheduled, c, value), limit)
+            if value <= most:
+                value = _penalised(g.scheduled, c, value)
+            is_kept(c, value, limit)
             settle(c)
+
+
+@inner
+def _penalised(scheduled: tuple[Scheduled, ...], c: Chain, value: float) -> float:
+    """The value of a chain's plan, with the penalty of what the plan holds."""
+    if len(scheduled) == 0:
+        return value
+    g = scheduled[0]
+    room = g.room[0]
+    c.state[0].excess = 0.0
+    for u in range(len(c.device)):
+        put(g, c.device, c.rank, u)
+    rewind(g.machine)
+    if surely_fits(g, room):
+        return value
+    g.machine.run[0].limit_s = np.inf
+    run_sequential(g.machine)
+    return value * (1.0 + penalty(g, c, room))
 
 
 def values_of(problem: Problem, takes_order: bool) -> Scheduled | UnderHetero:
@@ -384,5 +344,6 @@ def values_of(problem: Problem, takes_order: bool) -> Scheduled | UnderHetero:
     of_units = scheduled(problem, problem.costs, np.arange(problem.num_units), takes_order=takes_order)
     if isinstance(problem.hetero, HeteroCosts):
         labels, is_period = problem.units.partition.labels, problem.objective.is_steady
-        return UnderHetero(unit_costs(problem.hetero, labels, problem.num_units, is_period=is_period), of_units)
+        costs = unit_costs(problem.hetero, labels, problem.num_units, is_period=is_period)
+        return UnderHetero(costs, (of_units,) if of_units.room else ())
     return of_units

@@ -16,11 +16,11 @@ import numpy as np
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, inverse_of
-from hsdag.ir.kernels import bare
+from hsdag.ir.kernels import bare, inlined
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import LEAST_GAIN, Incumbent, Status
 from hsdag.methods.lists.schedulers import HeftPlacer
-from hsdag.methods.local.chain import Chain, chain_of, draw, is_kept, settle, start
+from hsdag.methods.local.chain import Chain, chain_of, draw, is_kept, settle
 from hsdag.methods.local.sa import MOVES_OF_LISTS
 from hsdag.methods.local.values import Lists, lists_for, schedule
 from hsdag.runtime.problem.plan import Plan
@@ -44,13 +44,8 @@ class Windowed(NamedTuple):
         """See ``Values``."""
         _propose_windowed(self, c, num)
 
-    def value(self, c: Chain) -> float:
-        """Seconds of the whole schedule, with the window scheduled by a chain's pins and ranks."""
-        schedule(self.lists, c.device, c.rank)
-        return float(_whole_s(self))
 
-
-@bare
+@inlined
 def _whole_s(g: Windowed) -> float:
     """Seconds until what stands behind the window has ended, moved as a block."""
     whole_s: float = g.least_s[0]
@@ -61,8 +56,8 @@ def _whole_s(g: Windowed) -> float:
 
 @bare
 def _propose_windowed(g: Windowed, c: Chain, num: int) -> None:
-    for _ in range(num):
-        limit = draw(c)
+    for _ in range(max(num, 1)):
+        limit = draw(c, num)
         if c.state[0].num_changed > 0:
             schedule(g.lists, c.device, c.rank)
             is_kept(c, _whole_s(g), limit)
@@ -329,7 +324,7 @@ def searched(
     share[list(MOVES_OF_LISTS)] = list(MOVES_OF_LISTS.values())
     chain = chain_of(able, edges, own, share, seed)
     chain.device[:], chain.rank[:] = pin, rank
-    start(window, chain)
+    window.propose(chain, 0)
     span_s = float(lists.end_s.max() - starts_of(lists).min())
     before_s = float(chain.state["value"][0])
     chain.state["temperature"], chain.state["cooling"] = heat[0] * span_s, (heat[1] / heat[0]) ** (1.0 / num)

@@ -19,8 +19,8 @@ from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
-from hsdag.runtime.problem.cost_model import CostSource
 from hsdag.runtime.problem.problem_file import read_problem
+from hsdag.runtime.problem.schedule_problem import CostSource
 from hsdag.runtime.problem.units import problem_of
 from tests.placements import halves
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,10 +24,10 @@ from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
-from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.pins import NOT_PINNED, with_pins
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.base import Score
 from hsdag.scoring.recording import Event
@@ -47,17 +48,18 @@ FORK = graph_from_edges(
 )
 
 
-def cost_model(time_s: np.ndarray) -> CostModel:
+def costs_of(graph: ComputationGraph, time_s: np.ndarray) -> ScheduleProblem:
     """Between submodels on one device tensors take 0.7 of the time."""
     d = time_s.shape[1]
     scale = np.where(np.eye(d, dtype=np.bool_), 0.7, 1.0)
-    return CostModel(time_s, np.full(d, LAUNCH_S), LATENCY_S * scale, BYTES_PER_S / scale, CostSource.MEASURED)
+    links: dict[str, Any] = {"link_latency_s": LATENCY_S * scale, "link_bandwidth_bytes_per_s": BYTES_PER_S / scale}
+    return ScheduleProblem.from_graph(graph, time_s, launch_s=LAUNCH_S, **links, source=CostSource.MEASURED)
 
 
 def problem_of(graph: ComputationGraph, time_s: np.ndarray) -> Problem:
     units, d = placement_units(graph), time_s.shape[1]
     supported = np.ones((units.graph.num_ops, d), dtype=np.bool_)
-    return with_costs(Problem(units, tuple("ABC"[:d]), supported), cost_model(time_s), np.full(d, np.inf))
+    return with_costs(Problem(units, tuple("ABC"[:d]), supported), costs_of(graph, time_s), np.full(d, np.inf))
 
 
 def case_of(graph: ComputationGraph, devices: str, time_s: np.ndarray, executor: ExecutorName = "hetero") -> Case:
@@ -71,11 +73,11 @@ def case_of(graph: ComputationGraph, devices: str, time_s: np.ndarray, executor:
         executor=executor,
         latency=LatencyRecord(median_s=10.0, mean_s=10.0, p95_s=10.0, runs=6, measured=True),
     )
-    costs: PlacementCosts = HeteroCosts.of(graph, cost_model(time_s))
+    costs: PlacementCosts = HeteroCosts.of(graph, costs_of(graph, time_s))
     if executor == "work-conserving":
-        costs = WorkConservingCosts.of(graph, cost_model(time_s))
+        costs = WorkConservingCosts.of(graph, costs_of(graph, time_s))
     elif executor == "cuda":
-        costs = OpByOpCosts.of(graph, cost_model(time_s), ("A", "B"))
+        costs = OpByOpCosts.of(graph, costs_of(graph, time_s))
     return Case(problem_of(graph, time_s), costs, placement, executor)
 
 

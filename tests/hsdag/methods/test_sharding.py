@@ -26,7 +26,7 @@ from hsdag.methods.sharding import (
 from hsdag.runtime.costs.part_table import PartTable
 from hsdag.runtime.costs.shard_costs import sharded_costs, simulated_s
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
-from hsdag.runtime.problem.cost_model import CostSource
+from hsdag.runtime.problem.schedule_problem import CostSource
 
 RNG = np.random.default_rng(0)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from numba.core import event
 
-from hsdag.methods.local.values import Listed, Scheduled, UnderHetero
+from hsdag.methods.local.values import Scheduled, UnderHetero
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
@@ -47,14 +47,14 @@ def test_what_is_compiled_is_said_at_the_first_function() -> None:
 
 def test_annealing_prepares_the_loop_of_all_values(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[type] = []
-    for kind in (Listed, Scheduled, UnderHetero):
+    for kind in (Scheduled, UnderHetero):
         monkeypatch.setattr(kind, "propose", lambda values, *_: made.append(type(values)))
     problem = problem_of(ScheduleProblem.from_arrays([[1.0, 2.0]] * 4, [(0, 1), (1, 2), (2, 3)]))
     make_placer("auto", is_cheap=True).prepare(problem, takes_order=True)
-    assert made == [Listed, Scheduled]
+    assert made == [Scheduled]
     of_hetero, costs = random_problem(5, 30)
     make_placer("auto", is_cheap=True).prepare(replace(of_hetero, hetero=costs), takes_order=False)
-    assert made == [Listed, Scheduled, UnderHetero]
+    assert made == [Scheduled, UnderHetero]
 
 
 COLD = """

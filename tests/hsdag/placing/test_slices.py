@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,9 +19,9 @@ from hsdag.methods.incumbent import Incumbent, Status
 from hsdag.placing.searching import LEAST_SLICE, search_in_slices
 from hsdag.placing.subject import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
-from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.scoring.base import Evaluator, Score, SearchStopped
 from hsdag.scoring.hybrid import HybridEvaluator, HybridSchedule
@@ -33,8 +34,8 @@ GRAPH = graph_from_edges(["Add"] * NUM, [(v - 1, v) for v in range(1, NUM)], out
 
 def costs(launch_s: float) -> HeteroCosts:
     time_s = np.where(np.arange(NUM)[:, None] // 4 % 2 == np.arange(2), 1e-3, 3e-3)
-    model = CostModel(time_s, np.full(2, launch_s), np.zeros((2, 2)), np.full((2, 2), 1e12), CostSource.MEASURED)
-    return HeteroCosts.of(GRAPH, model)
+    links: dict[str, Any] = {"launch_s": launch_s, "link_bandwidth_bytes_per_s": 1e12}
+    return HeteroCosts.of(GRAPH, ScheduleProblem.from_graph(GRAPH, time_s, ("a", "b"), **links))
 
 
 PRIOR, TRUE = costs(1e-6), costs(1e-3)

@@ -30,8 +30,8 @@ from hsdag.runtime.machine.devices import DeviceSet, resolve_devices
 from hsdag.runtime.measuring.latency import Protocol, Ratio
 from hsdag.runtime.measuring.messages import Call
 from hsdag.runtime.measuring.profile import ModelProfile
-from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.search.options import PlaceOptions
 from tests.placements import halves
 
@@ -167,10 +167,9 @@ def test_a_device_takes_the_ready_part_that_the_plan_puts_first(branches: Path) 
 def test_a_method_with_an_order_writes_a_priority_that_bench_honours(
     branches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def even(profile: ModelProfile, **_: bool) -> CostModel:
+    def even(_: ModelProfile, graph: ComputationGraph, **__: bool) -> ScheduleProblem:
         """Costs under which two branches are faster on two devices, whatever else the machine does."""
-        free, fast = np.zeros((2, 2)), np.full((2, 2), 1e12)
-        return CostModel(np.full((len(profile.times[0].time_s), 2), 1e-3), np.zeros(2), free, fast, CostSource.MEASURED)
+        return ScheduleProblem.from_graph(graph, np.full((graph.num_ops, 2), 1e-3), link_bandwidth_bytes_per_s=1e12)
 
     monkeypatch.setattr(ModelProfile, "costs", even)
     monkeypatch.setattr(Ratio, "is_faster", True)

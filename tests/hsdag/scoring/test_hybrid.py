@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +15,6 @@ from hsdag.ir.graph.computation_graph import IntArray, graph_from_edges
 from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.objectives import THROUGHPUT
-from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -29,8 +29,8 @@ PLAN = HybridSchedule(first=10, longest=10, measured_each=2, patience=2, most=10
 
 def costs(launch_s: float) -> HeteroCosts:
     time_s = np.random.default_rng(0).uniform(1e-3, 3e-3, (NUM, 2))
-    model = CostModel(time_s, np.full(2, launch_s), np.zeros((2, 2)), np.full((2, 2), 1e12), CostSource.MEASURED)
-    return HeteroCosts.of(GRAPH, model)
+    links: dict[str, Any] = {"launch_s": launch_s, "link_bandwidth_bytes_per_s": 1e12}
+    return HeteroCosts.of(GRAPH, ScheduleProblem.from_graph(GRAPH, time_s, ("a", "b"), **links))
 
 
 class Device(Evaluator):
@@ -233,9 +233,8 @@ def test_promising_simulated_plans_are_kept_before_their_scores_are_told_and_pro
 
 
 def test_a_plan_that_exceeds_the_memory_of_a_device_fails_in_simulation() -> None:
-    model = costs(1e-6).costs
-    limited = ScheduleProblem.from_graph(GRAPH, model, ("a", "b"), np.array([5_500.0, np.inf]))
-    limited = replace(limited, weight_bytes=np.full(NUM, 1000.0))
+    memory_bytes = np.array([5_500.0, np.inf])
+    limited = replace(costs(1e-6).costs, weight_bytes=np.full(NUM, 1000.0), memory_bytes=memory_bytes)
     evaluator = HybridEvaluator(replace(PROBLEM, costs=limited), costs(1e-6), RecordingEvaluator(Device()))
     fits, exceeds = Plan(np.where(np.arange(NUM) % 4 > 0, 1, 0)), Plan(np.arange(NUM) % 2)
     first, second = evaluator.evaluate([fits, exceeds])

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import ComputationGraph
-from hsdag.runtime.problem.cost_model import CostModel
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 
-def plain_latency_s(graph: ComputationGraph, submodel: np.ndarray, device: np.ndarray, c: CostModel) -> float:
+def plain_latency_s(graph: ComputationGraph, submodel: np.ndarray, device: np.ndarray, c: ScheduleProblem) -> float:
     """Seconds of one placement [N] whose ops are in the submodels [N], -1 for those that float, counted one by one."""
     total_s = float(c.time_s[np.arange(graph.num_ops), device].sum())
     total_s += float(sum(c.launch_s[d] for _, d in {(s, d) for s, d in zip(submodel, device, strict=True) if s >= 0}))

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,15 +12,13 @@ from hypothesis import strategies as st
 
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
-from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.runtime.costs.hetero_costs import HeteroCosts, placement_s, unit_costs
 from hsdag.runtime.objectives import find_objective
-from hsdag.runtime.problem.cost_model import CostModel, CostSource, excess_of
+from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 from hsdag.runtime.simulator.execution import busiest_s
 from tests.ir.hetero.random_models import random_devices, random_model
 from tests.runtime.costs.plain_latency import plain_latency_s
-
-FREE = np.full((2, 2), np.inf)
 
 
 def case(seed: int, num_ops: int = 24) -> HeteroCosts:
@@ -26,8 +27,8 @@ def case(seed: int, num_ops: int = 24) -> HeteroCosts:
     edges = sorted({(int(rng.integers(max(v - 4, 0), v)), v) for v in range(1, num_ops) for _ in range(2)})
     graph = graph_from_edges(["X"] * num_ops, edges, output_bytes=rng.integers(1_000, 100_000, num_ops).tolist())
     time_s = rng.uniform(1e-4, 2e-3, (num_ops, 2))
-    costs = CostModel(time_s, np.full(2, 2e-4), np.full((2, 2), 3e-5), np.full((2, 2), 2e8), source=CostSource.MEASURED)
-    return HeteroCosts.of(graph, costs)
+    links: dict[str, Any] = {"launch_s": 2e-4, "link_latency_s": 3e-5, "link_bandwidth_bytes_per_s": 2e8}
+    return HeteroCosts.of(graph, ScheduleProblem.from_graph(graph, time_s, **links, source=CostSource.MEASURED))
 
 
 def random_placements(seed: int, count: int, num_ops: int = 24) -> np.ndarray:
@@ -38,17 +39,21 @@ def random_placements(seed: int, count: int, num_ops: int = 24) -> np.ndarray:
 def cheaper(true: HeteroCosts, factor: float) -> HeteroCosts:
     """What a profile with warm caches would say of ``true``: launches and links ``factor`` times as cheap."""
     c = true.costs
-    links = c.link_bandwidth_bytes_per_s * factor
-    costs = CostModel(c.time_s, c.launch_s / factor, c.link_latency_s / factor, links, CostSource.MEASURED)
+    costs = replace(
+        c,
+        launch_s=c.launch_s / factor,
+        link_latency_s=c.link_latency_s / factor,
+        link_bandwidth_bytes_per_s=c.link_bandwidth_bytes_per_s * factor,
+    )
     return HeteroCosts(true.collector, costs)
 
 
 def test_a_latency_is_ops_and_launches_and_crossings() -> None:
     graph = graph_from_edges(["X"] * 3, [(0, 1), (1, 2)], output_bytes=[100, 200, 0])
-    link_s, rate = np.array([[9.0, 1.0], [2.0, 9.0]]), np.array([[1.0, 50.0], [100.0, 1.0]])
-    costs = CostModel(
-        np.array([[5.0, 9.0], [9.0, 6.0], [7.0, 9.0]]), np.array([0.5, 0.25]), link_s, rate, CostSource.FILE
-    )
+    costs = ScheduleProblem.from_graph(
+        graph, [[5.0, 9.0], [9.0, 6.0], [7.0, 9.0]], launch_s=[0.5, 0.25], link_latency_s=[[9.0, 1.0], [2.0, 9.0]],
+        link_bandwidth_bytes_per_s=[[1.0, 50.0], [100.0, 1.0]],
+    )  # fmt: skip
     found = HeteroCosts.of(graph, costs).latency_s(np.array([[0, 1, 0], [0, 0, 0]]))
     assert found.tolist() == [5 + 6 + 7 + 0.5 + 0.25 + 0.5 + 1 + 100 / 50 + 2 + 200 / 100, 5 + 9 + 7 + 0.5]
 
@@ -57,8 +62,7 @@ def test_a_latency_is_ops_and_launches_and_crossings() -> None:
 def test_latencies_of_many_placements_are_those_counted_one_by_one(seed: int, num_ops: int) -> None:
     rng = np.random.default_rng(seed)
     graph, d = graph_of(random_model(rng, num_ops)), 3
-    links = rng.uniform(0, 1, (d, d)), rng.uniform(1, 9, (d, d))
-    costs = CostModel(rng.uniform(0, 3, (graph.num_ops, d)), rng.uniform(0, 1, d), *links, CostSource.FILE)
+    costs = random_costs(graph, rng.uniform(0, 3, (graph.num_ops, d)), rng)
     hetero = HeteroCosts.of(graph, costs)
     table = np.stack([random_devices(graph, d, rng) for _ in range(5)])
     expected = [plain_latency_s(graph, hetero.collector.submodel_of(device), device, costs) for device in table]
@@ -67,20 +71,24 @@ def test_latencies_of_many_placements_are_those_counted_one_by_one(seed: int, nu
 
 def test_a_period_is_the_load_of_the_busiest_device_with_its_launches_and_what_it_receives() -> None:
     graph = graph_from_edges(["X"] * 2, [(0, 1)], output_bytes=[100, 0])
-    costs = CostModel(
-        np.array([[5.0, 9.0], [9.0, 4.0]]),
-        np.array([0.5, 0.25]),
-        np.ones((2, 2)),
-        np.full((2, 2), 50.0),
-        CostSource.FILE,
-    )
+    links: dict[str, Any] = {"launch_s": [0.5, 0.25], "link_latency_s": 1.0, "link_bandwidth_bytes_per_s": 50.0}
+    costs = ScheduleProblem.from_graph(graph, [[5.0, 9.0], [9.0, 4.0]], **links)
     assert HeteroCosts.of(graph, costs).period_s(np.array([[0, 1]])).tolist() == [4 + 0.25 + 1 + 2]
 
 
 def test_an_unsupported_op_costs_infinity() -> None:
     graph = graph_from_edges(["X"] * 2, [(0, 1)])
-    costs = CostModel(np.array([[1.0, np.nan], [1.0, 1.0]]), np.zeros(2), np.zeros((2, 2)), FREE, CostSource.FILE)
+    costs = ScheduleProblem.from_graph(graph, [[1.0, np.nan], [1.0, 1.0]])
     assert HeteroCosts.of(graph, costs).latency_s(np.array([[1, 0], [0, 0]])).tolist() == [np.inf, 2.0]
+
+
+def random_costs(graph: ComputationGraph, time_s: np.ndarray, rng: np.random.Generator) -> ScheduleProblem:
+    d = time_s.shape[1]
+    links: dict[str, Any] = {
+        "link_latency_s": rng.uniform(0, 1, (d, d)),
+        "link_bandwidth_bytes_per_s": rng.uniform(1, 9, (d, d)),
+    }
+    return ScheduleProblem.from_graph(graph, time_s, launch_s=rng.uniform(0, 1, d), **links)
 
 
 def random_units(seed: int, num_ops: int) -> tuple[HeteroCosts, np.ndarray]:
@@ -89,10 +97,9 @@ def random_units(seed: int, num_ops: int) -> tuple[HeteroCosts, np.ndarray]:
     reads = {(int(rng.integers(max(v - 9, 0), v)), v) for v in range(3, num_ops) for _ in range(2)}
     graph = graph_of(random_model(rng, num_ops)) if seed % 3 else graph_from_edges(["X"] * num_ops, sorted(reads))
     time_s = rng.uniform(0, 3, (graph.num_ops, d))
-    time_s[rng.random(time_s.shape) < rng.choice([0.0, 0.01])] = np.nan
-    links = rng.uniform(0, 1, (d, d)), rng.uniform(1, 9, (d, d))
+    time_s[:, 1:][rng.random((graph.num_ops, d - 1)) < rng.choice([0.0, 0.01])] = np.nan
     slowdown = 1.0 + rng.random((d, d)) if rng.random() < 0.5 else None
-    costs = CostModel(time_s, rng.uniform(0, 1, d), *links, CostSource.FILE, slowdown)
+    costs = replace(random_costs(graph, time_s, rng), slowdown=slowdown)
     return HeteroCosts.of(graph, costs), colocate(graph).sets.labels
 
 
@@ -104,7 +111,7 @@ def counted_s(costs: HeteroCosts, device: np.ndarray, is_period: bool) -> float:
     load_s = load_s + crossed.launches[0] * own.launch_s + sent_s.sum(axis=0)
     if np.isnan(load_s).any():
         return np.inf
-    return float(busiest_s(load_s[None], excess_of(own.slowdown, costs.num_devices))[0] if is_period else load_s.sum())
+    return float(busiest_s(load_s[None], own.excess)[0] if is_period else load_s.sum())
 
 
 @given(st.integers(0, 2**32), st.integers(3, 60), st.booleans(), st.sampled_from([0.5, 0.9, 0.999, 1.001, 1.2, np.inf]))
@@ -128,8 +135,8 @@ def test_a_placement_of_units_takes_what_its_ops_take_or_exceeds_the_limit_as_th
 def test_a_far_too_low_limit_spares_the_submodels() -> None:
     """A chain that one op leaves: without launches, with what crosses and the ops alone."""
     graph = graph_from_edges(["X"] * 5, [(v, v + 1) for v in range(4)], output_bytes=[8] * 5)
-    ones = np.ones((2, 2))
-    costs = HeteroCosts.of(graph, CostModel(np.ones((5, 2)), np.full(2, 10.0), ones, 8 * ones, CostSource.FILE))
+    links: dict[str, Any] = {"launch_s": 10.0, "link_latency_s": 1.0, "link_bandwidth_bytes_per_s": 8.0}
+    costs = HeteroCosts.of(graph, ScheduleProblem.from_graph(graph, np.ones((5, 2)), **links))
     units, placement = unit_costs(costs, np.arange(5), 5), np.array([0, 0, 1, 0, 0])
     assert placement_s(units, placement, 0.0) == pytest.approx(5 + 2 * 2)
     assert placement_s(units, placement, np.inf) == pytest.approx(5 + 3 * 10 + 2 * 2)
@@ -168,11 +175,6 @@ def test_failed_observations_are_left_out() -> None:
     spoilt = np.append(measured_s, np.nan)
     both = [prior.calibrated(p, m) for p, m in ((seen, measured_s), (np.concatenate([seen, seen[:1]]), spoilt))]
     assert both[0].costs.launch_s == pytest.approx(both[1].costs.launch_s)
-
-
-def test_negative_times_are_refused() -> None:
-    with pytest.raises(ValueError, match="must not be negative"):
-        CostModel(np.array([[-1.0]]), np.zeros(1), np.zeros((1, 1)), np.ones((1, 1)), CostSource.FILE)
 
 
 def test_costs_for_another_graph_are_refused() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +13,6 @@ from hypothesis import strategies as st
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, Launches
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
-from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
@@ -49,12 +49,12 @@ def test_simulator_cuts_and_submodels_agree_where_ops_have_several_outputs(seed:
     with np.errstate(divide="ignore"):
         bandwidth = rng.uniform(1, 5, (d, d)) / off
     time_s = rng.uniform(0, 3, (graph.num_ops, d))
-    costs = CostModel(time_s, np.zeros(d), rng.uniform(0, 1, (d, d)) * off, bandwidth, CostSource.ANALYTIC)
-    problem = ScheduleProblem.from_graph(graph, costs, [f"d{i}" for i in range(d)])
+    links: dict[str, Any] = {"link_latency_s": rng.uniform(0, 1, (d, d)) * off, "link_bandwidth_bytes_per_s": bandwidth}
+    problem = ScheduleProblem.from_graph(graph, time_s, **links)
     units = problem_of(problem)
     read_again = problem_from_json(problem_to_json(problem))
     placement = rng.integers(0, d, graph.num_ops)
-    expected = float(HeteroCosts.of(graph, costs).latency_s(placement[None])[0])
+    expected = float(HeteroCosts.of(graph, problem).latency_s(placement[None])[0])
     assert units.costs is not None
     of_units = placement[np.argsort(units.units.partition.labels)]
     for table, devices in ((problem, placement), (units.costs, of_units), (read_again, placement)):

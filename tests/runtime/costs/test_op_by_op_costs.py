@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
-from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.models.sharded_workloads import chainmm
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.objectives import THROUGHPUT
-from hsdag.runtime.problem.cost_model import CostModel, CostSource
+from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 
-NAMES = ("A", "B")
+LINKS: dict[str, Any] = {"link_latency_s": 1e-5, "link_bandwidth_bytes_per_s": 1e9}
 
 
-def costs_of(num_ops: int, seed: int = 0) -> CostModel:
-    rng = np.random.default_rng(seed)
-    latency_s, bandwidth = np.full((2, 2), 1e-5), np.full((2, 2), 1e9)
-    return CostModel(rng.uniform(1e-5, 1e-3, (num_ops, 2)), np.zeros(2), latency_s, bandwidth, CostSource.MEASURED)
+def costs_of(graph: ComputationGraph) -> OpByOpCosts:
+    time_s = np.random.default_rng(0).uniform(1e-5, 1e-3, (graph.num_ops, 2))
+    return OpByOpCosts.of(graph, ScheduleProblem.from_graph(graph, time_s, **LINKS))
 
 
 @pytest.fixture(scope="module")
 def costs() -> OpByOpCosts:
-    graph = chainmm(2, 64).graph
-    return OpByOpCosts.of(graph, costs_of(graph.num_ops), NAMES)
+    return costs_of(chainmm(2, 64).graph)
 
 
 def placements(costs: OpByOpCosts, count: int) -> np.ndarray:
@@ -33,16 +33,14 @@ def placements(costs: OpByOpCosts, count: int) -> np.ndarray:
 def test_a_chain_takes_its_ops_and_its_transfer() -> None:
     graph = graph_from_edges(["Parameter", "Relu", "Relu"], [(0, 1), (1, 2)], output_bytes=[0, 1000, 0])
     table = np.array([[0.0, 0.0], [1e-3, 2e-3], [3e-3, 4e-3]])
-    costs = OpByOpCosts.of(
-        graph, CostModel(table, np.zeros(2), np.full((2, 2), 1e-5), np.full((2, 2), 1e9), CostSource.MEASURED), NAMES
-    )
+    costs = OpByOpCosts.of(graph, ScheduleProblem.from_graph(graph, table, **LINKS))
     found = costs.latency_s(np.array([[0, 0, 0], [0, 0, 1]]))
     np.testing.assert_allclose(found, [1e-3 + 3e-3, 1e-3 + 4e-3 + 1e-5 + 1000 / 1e9])
 
 
 def test_constants_are_everywhere_from_the_start() -> None:
     graph = graph_from_edges(["Constant", "Relu", "Add"], [(0, 2), (1, 2)], output_bytes=[10**9, 0, 0])
-    costs = OpByOpCosts.of(graph, costs_of(3), NAMES)
+    costs = costs_of(graph)
     assert (costs.problem.edge_src.tolist(), costs.problem.edge_dst.tolist()) == ([1], [2])
 
 

@@ -14,7 +14,7 @@ from hsdag.ir.shards.rewrite import ShardedModel, shapes_of, shard
 from hsdag.runtime.costs.part_table import PartTable
 from hsdag.runtime.costs.shard_costs import ShardFactors, fitted_factors, sharded_costs, simulated_s
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
-from hsdag.runtime.problem.cost_model import CostSource
+from hsdag.runtime.problem.schedule_problem import CostSource
 
 
 def convolutions(bounds: int) -> tuple[WorkConservingCosts, ShardedModel]:

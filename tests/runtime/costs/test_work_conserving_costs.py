@@ -13,7 +13,7 @@ from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.runtime.costs.part_table import PartTable
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor.merging import part_schedule, plan_cut
-from hsdag.runtime.problem.cost_model import CostModel, CostSource
+from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 
 DIAMOND = graph_from_edges(
     ["MatMul"] * 4, [(0, 1), (0, 2), (1, 3), (2, 3)], output_bytes=[100, 200, 400, 0], flops=[1e12] * 4
@@ -39,7 +39,7 @@ def case(seed: int) -> WorkConservingCosts:
     """A random graph with random costs on two devices."""
     graph, rng = graph_of_case(seed), np.random.default_rng(seed)
     time_s = rng.uniform(1e-4, 2e-3, (graph.num_ops, 2))
-    costs = CostModel(time_s, np.full(2, 1e-4), np.zeros((2, 2)), np.full((2, 2), 2e9), CostSource.MEASURED)
+    costs = ScheduleProblem.from_graph(graph, time_s, launch_s=1e-4, link_bandwidth_bytes_per_s=2e9)
     return WorkConservingCosts.of(graph, costs)
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from hsdag.ir.device import DeviceSpec
+from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.runtime.measuring.messages import Probed
 from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.measuring.profiler import fit_link
@@ -18,7 +19,7 @@ def test_an_executor_that_starts_every_op_pays_a_launch_at_crossings_alone() -> 
     devices = [DeviceSpec(name=name, plugin="cpu") for name in "AB"]
     times = tuple(DeviceProfile(ops_s[:, d], (), None, 0.0, 3, 0, None, device=devices[d]) for d in range(2))
     links = LinkProfile(np.array([1e-4, 2e-4]), np.full((2, 2), 1e-5), np.full((2, 2), 1e9))
-    costs = ModelProfile(devices=times, links=links).op_by_op_costs()
+    costs = ModelProfile(devices=times, links=links).costs(graph_from_edges(["Relu"] * 2, []), by_op=True)
     assert costs.time_s.tolist() == ops_s.tolist()
     assert costs.launch_s.tolist() == [0.0, 0.0]
     np.testing.assert_allclose(costs.link_latency_s[[0, 1], [1, 0]], [1e-5 + 2e-4, 1e-5 + 1e-4])

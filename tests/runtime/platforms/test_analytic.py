@@ -18,7 +18,7 @@ from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.platform import Calibration, DeviceCalibration, OpClass, Platform, PlatformDevice
 from hsdag.runtime.platforms.reader import load_platform
-from hsdag.runtime.problem.cost_model import CostSource
+from hsdag.runtime.problem.schedule_problem import CostSource
 
 FULL = dict.fromkeys(OpClass, 1.0)
 

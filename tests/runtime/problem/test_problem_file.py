@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from hsdag.ir.errors import FileFormatError
-from hsdag.runtime.problem.cost_model import CostSource
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json, read_problem, write_problem
+from hsdag.runtime.problem.schedule_problem import CostSource
 from hsdag.runtime.simulator.simulation import simulate
 
 GOOD: dict[str, Any] = {

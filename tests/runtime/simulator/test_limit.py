@@ -7,19 +7,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
-from hsdag.runtime.simulator.machine import BY_RANK, SEQUENTIAL, Machine, load_placement, machine_for
-from hsdag.runtime.simulator.simulation import run_loaded, simulate
+from hsdag.runtime.simulator.machine import BY_RANK, SEQUENTIAL, Machine, machine_for
+from hsdag.runtime.simulator.simulation import run_many, simulate
 from tests.runtime.simulator.reference_simulator import SIMULATED, random_case
 
 ROUNDING = 1e-9
 
 
-def limited(machine: Machine, limit_s: float) -> tuple[float, int]:
+def limited(machine: Machine, placement: IntArray, limit_s: float) -> tuple[float, int]:
     """The makespan under a limit, and how many ops were still waited for at its end."""
-    machine.run["limit_s"] = limit_s
-    found: float = run_loaded(machine)
-    return found, int((machine.ops["waiting"] > 0).sum())
+    machine.run["limit_s"], makespan_s = limit_s, np.empty(1)
+    run_many(machine, placement[None], makespan_s)
+    return float(makespan_s[0]), int((machine.ops["waiting"] > 0).sum())
 
 
 @pytest.mark.parametrize("contended", [False, True])
@@ -35,18 +36,16 @@ def test_a_limit_is_exceeded_exactly_where_the_makespan_is_longer(
     expected = simulate(problem, placement, Semantics(how, links=links), ranks).makespan_s
     for limit_s in (expected * (1 + ROUNDING), np.inf):
         machine = machine_for(problem, Semantics(how, links=links), mode, ranks)
-        load_placement(machine, placement)
-        assert limited(machine, limit_s)[0] == expected
+        assert limited(machine, placement, limit_s)[0] == expected
     if expected > 0:
         machine = machine_for(problem, Semantics(how, links=links), mode, ranks)
-        load_placement(machine, placement)
-        assert limited(machine, expected * (1 - ROUNDING))[0] == np.inf
+        assert limited(machine, placement, expected * (1 - ROUNDING))[0] == np.inf
 
 
 def test_a_run_ends_at_the_first_op_that_is_too_late() -> None:
     problem, placement, ranks = random_case(1, 60, 2)
     machine = machine_for(problem, Semantics(), BY_RANK, ranks)
-    load_placement(machine, placement)
-    makespan_s, waiting = limited(machine, simulate(problem, placement, Semantics(), ranks).makespan_s / 2)
+    limit_s = simulate(problem, placement, Semantics(), ranks).makespan_s / 2
+    makespan_s, waiting = limited(machine, placement, limit_s)
     assert makespan_s == np.inf
     assert waiting > 0

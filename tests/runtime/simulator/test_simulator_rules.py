@@ -13,7 +13,7 @@ from hsdag.ir.errors import OptionError, PlacementError
 from hsdag.ir.kernels import INTERPRETED_VARIABLE
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
-from hsdag.runtime.simulator.simulation import _many_independent, simulate, simulate_makespans
+from hsdag.runtime.simulator.simulation import _run_many, simulate, simulate_makespans
 from hsdag.runtime.simulator.values import period_s
 from tests.runtime.simulator import reference_simulator
 
@@ -151,7 +151,7 @@ def test_placements_that_are_read_only_are_simulated_by_what_is_compiled_for_oth
 ) -> None:
     monkeypatch.setenv(INTERPRETED_VARIABLE, "0")
     p, placement = ScheduleProblem.from_arrays(np.ones((2, 2)), [(0, 1)]), np.zeros(2, dtype=np.int64)
-    makespan_s, compiled = simulate(p, placement).makespan_s, cast("Any", _many_independent)
+    makespan_s, compiled = simulate(p, placement).makespan_s, cast("Any", _run_many)
     known = len(compiled.signatures)
     placement.setflags(write=False)
     assert simulate(p, placement).makespan_s == makespan_s

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,8 +22,8 @@ from hsdag.methods.incumbent import Result
 from hsdag.placing.subject import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.objectives import THROUGHPUT
-from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.scoring.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.scoring.recording import Budget, RecordingEvaluator
@@ -33,15 +34,16 @@ from tests.runtime.costs.plain_latency import plain_latency_s
 SOME = settings().max_examples // 2
 
 
-def random_costs(graph: ComputationGraph, num_devices: int, rng: np.random.Generator) -> CostModel:
+def random_costs(graph: ComputationGraph, num_devices: int, rng: np.random.Generator) -> ScheduleProblem:
     """Launches that weigh as much as ops, and ops of which some are much faster on one device than on another."""
     time_s = rng.random((graph.num_ops, num_devices)) * (1 + 3 * (rng.random((graph.num_ops, num_devices)) < 0.3))
     time_s[floating_ops(graph)] = 0.0
-    links = rng.uniform(0.01, 0.1, (num_devices, num_devices)), rng.uniform(200, 2000, (num_devices, num_devices))
-    return CostModel(time_s, rng.uniform(0.2, 2.0, num_devices), *links, CostSource.MEASURED)
+    latency_s, bandwidth = (rng.uniform(*each, (num_devices, num_devices)) for each in ((0.01, 0.1), (200, 2000)))
+    links: dict[str, Any] = {"link_latency_s": latency_s, "link_bandwidth_bytes_per_s": bandwidth}
+    return ScheduleProblem.from_graph(graph, time_s, launch_s=rng.uniform(0.2, 2.0, num_devices), **links)
 
 
-def problem_of_model(graph: ComputationGraph, costs: CostModel, *, chained: bool = False) -> Problem:
+def problem_of_model(graph: ComputationGraph, costs: ScheduleProblem, *, chained: bool = False) -> Problem:
     constraints = colocate(graph)
     units = placement_units(graph) if chained else coarsen(graph, constraints.sets, constraints.edge_kept)
     shape = units.graph.num_ops, len(costs.launch_s)
@@ -114,7 +116,8 @@ def test_the_bound_is_below_whatever_hetero_makes_of_any_placement(seed: int, nu
 def test_chains_side_by_side_are_launched_once_each_however_their_ops_alternate() -> None:
     graph = graph_from_edges(["X"] * 8, [(v, v + 2) for v in range(6)])
     time_s = np.where(np.arange(8)[:, None] % 2 == np.arange(2), 1.0, 5.0)
-    costs = CostModel(time_s, np.full(2, 3.0), np.ones((2, 2)), np.ones((2, 2)), CostSource.FILE)
+    links: dict[str, Any] = {"link_latency_s": 1.0, "link_bandwidth_bytes_per_s": 1.0}
+    costs = ScheduleProblem.from_graph(graph, time_s, launch_s=3.0, **links)
     result = search(problem_of_model(graph, costs), HeteroCosts.of(graph, costs))
     assert result.score == 8 * 1.0 + 2 * 3.0
     assert result.lower_bound is not None

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import inverse_of
+from hsdag.ir.kernels import interpret
 from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.local.base import Annealing
-from hsdag.methods.local.chain import OF_ORDER, Chain, Move, chain_for, draw_move, settle, shares_of, start
+from hsdag.methods.local.chain import OF_ORDER, Chain, Move, chain_for, draw_move, settle, shares_of
 from hsdag.methods.local.sa import SaPlacer
 from hsdag.methods.local.values import scheduled
 from hsdag.methods.registry import make_placer
@@ -67,14 +68,14 @@ def test_the_value_of_a_chain_is_that_of_its_plan(
         return
     chain = chain_of(units, takes_order=evaluator.takes_order, seed=seed)
     values = scheduled(units, problem, units.units.partition.labels, takes_order=evaluator.takes_order)
-    start(values, chain)
+    values.propose(chain, 0)
     chain.state["temperature"], chain.state["cooling"] = 0.1, 1.0
     for _ in range(5):
         values.propose(chain, 20)
         rank = inverse_of(np.argsort(chain.rank, kind="stable"))
         score = evaluator.evaluate([Plan(chain.device, rank if evaluator.takes_order else None)])[0]
         assert units.is_legal(chain.device)
-        start(values, chain)  # an excess is that of the last proposal
+        values.propose(chain, 0)  # an excess is that of the last proposal
         assert (score.failure is not None) == (chain.state["excess"][0] > 0)
         if score.failure is None:
             assert chain.state["value"][0] == pytest.approx(score.value, rel=1e-12)
@@ -92,14 +93,14 @@ def test_every_kind_of_move_changes_devices_or_ranks_alone(move: Move) -> None:
     num_changed = 0
     for _ in range(200):
         device, rank = chain.device.copy(), chain.rank.copy()
-        draw_move(chain)
+        interpret(draw_move, chain)
         changed = np.flatnonzero((chain.device != device) | (chain.rank != rank))
         assert np.array_equal(chain.rank, rank) == (move not in OF_ORDER or not len(changed))
         assert np.array_equal(chain.device, device) == (move in OF_ORDER or not len(changed))
         assert sorted(chain.changed[: int(chain.state["num_changed"][0])]) == changed.tolist()
         assert units.is_legal(chain.device)
         num_changed += len(changed)
-        settle(chain)
+        interpret(settle, chain)
     assert num_changed > 20
 
 

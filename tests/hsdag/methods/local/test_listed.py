@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
-from hsdag.methods.local.chain import chain_for, shares_of, start
+from hsdag.methods.local.chain import chain_for, shares_of
 from hsdag.methods.local.sa import MOVES_OF_LISTS
-from hsdag.methods.local.values import Listed, lists_of, schedule, scheduled
+from hsdag.methods.local.values import lists_of, schedule, scheduled
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics
@@ -62,9 +62,10 @@ def test_the_value_of_a_chain_over_list_schedules_is_that_of_its_plan(seed: int)
         return
     assert units.costs is not None
     chain = chain_for(units, share, seed, has_pins=True)
-    values = Listed(scheduled(units, problem, units.units.partition.labels, takes_order=True), lists_of(units.costs))
+    values = scheduled(units, problem, units.units.partition.labels, takes_order=True)
+    values = values._replace(lists=lists_of(units.costs))
     chain.device[:], chain.rank[:] = units.num_devices, np.arange(units.num_units)
-    start(values, chain)
+    values.propose(chain, 0)
     chain.state["temperature"], chain.state["cooling"] = 0.1, 1.0
     for _ in range(4):
         values.propose(chain, 25)

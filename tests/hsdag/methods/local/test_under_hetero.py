@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.methods.incumbent import Incumbent, Limits
-from hsdag.methods.local.chain import Move, start
+from hsdag.methods.local.chain import Move
 from hsdag.methods.local.values import UnderHetero, values_of
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
@@ -40,7 +40,7 @@ def test_the_value_of_a_chain_is_that_of_its_placement_under_hetero(seed: int, n
     values = values_of(problem, takes_order=False)
     assert isinstance(values, UnderHetero)
     chain = chain_of(problem, takes_order=False, seed=seed % 1000, moves=MOVES)
-    start(values, chain)
+    values.propose(chain, 0)
     chain.state["temperature"], chain.state["cooling"] = 0.1, 1.0
     for _ in range(4):
         values.propose(chain, 25)

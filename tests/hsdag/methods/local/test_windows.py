@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,7 +9,7 @@ from hypothesis import strategies as st
 
 from hsdag.ir.graph.computation_graph import IntArray, inverse_of
 from hsdag.methods.incumbent import Limits
-from hsdag.methods.local.values import schedule
+from hsdag.methods.local.chain import chain_of
 from hsdag.methods.local.windows import Piece, Timeline, WindowCutter, joined, searched, starts_of
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan
@@ -49,10 +47,12 @@ def test_a_window_as_it_stands_ends_the_schedule_when_it_ends(seed: int, size: i
     line = Timeline.of(units, random_plan(problem, seed), takes_order=True)
     assert units.costs is not None
     for ops, window in WindowCutter(units.costs).windows(line, size, size // 2):
-        schedule(window.lists, line.device[ops], np.arange(len(ops), dtype=float))
+        num, free = len(ops), np.zeros((2, 0), np.int64)
+        chain = chain_of(np.ones((num, problem.num_devices), dtype=np.bool_), free, np.arange(num), np.ones(1), 0)
+        chain.device[:], chain.rank[:] = line.device[ops], np.arange(num)
+        window.propose(chain, 0)
         assert starts_of(window.lists) == pytest.approx(line.start_s[ops])
-        as_it_is = SimpleNamespace(device=line.device[ops], rank=np.arange(len(ops), dtype=float))
-        assert window.value(as_it_is) == pytest.approx(line.total_s)  # type: ignore[arg-type]
+        assert chain.state["value"][0] == pytest.approx(line.total_s)
 
 
 def test_what_is_behind_a_window_comes_earlier_by_what_the_window_gains() -> None:

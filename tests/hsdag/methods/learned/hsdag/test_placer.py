@@ -19,7 +19,6 @@ from hsdag.methods.learned.hsdag.network import HsdagConfig
 from hsdag.methods.learned.hsdag.placer import HsdagPlacer, feature_groups
 from hsdag.methods.learned.policy import Exploring
 from hsdag.runtime.problem import units
-from hsdag.runtime.problem.cost_model import CostModel, CostSource
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -64,13 +63,6 @@ class Recorder(Evaluator):
         return results
 
 
-def in_turn(problem: Problem, costs: CostModel) -> ScheduleEvaluator:
-    """Simulated latency of sequential execution."""
-    memory = np.full(problem.num_devices, np.inf)
-    table = ScheduleProblem.from_graph(problem.units.graph, costs, problem.devices, memory)
-    return ScheduleEvaluator(table, Semantics(Execution.SEQUENTIAL))
-
-
 def problem_of(rates: Sequence[Sequence[float]], cut_s: float) -> tuple[Problem, ScheduleEvaluator]:
     """A chain of blocks with shortcuts; ``rates`` are mean times per device of early and late units."""
     edges = [(v, v + 1) for v in range(47)] + [(v, v + 3) for v in range(0, 44, 4)]
@@ -80,11 +72,12 @@ def problem_of(rates: Sequence[Sequence[float]], cut_s: float) -> tuple[Problem,
     time_s = np.repeat(np.asarray(rates, dtype=np.float64), 24, axis=0) * weight[:, None]
     num_devices = time_s.shape[1]
     link = np.full((num_devices, num_devices), cut_s)
-    costs = CostModel(time_s, np.full(num_devices, cut_s), link, np.full_like(link, 1e12), CostSource.ANALYTIC)
+    links: dict[str, Any] = {"launch_s": cut_s, "link_latency_s": link, "link_bandwidth_bytes_per_s": 1e12}
+    costs = ScheduleProblem.from_graph(graph, time_s, **links)
     table = np.ones((48, num_devices), dtype=np.bool_)
     units = CoarseGraph(graph, Partition.identity(48), graph)
     problem = Problem(units, tuple(f"D{d}" for d in range(num_devices)), table)
-    return problem, in_turn(problem, costs)
+    return problem, ScheduleEvaluator(costs, Semantics(Execution.SEQUENTIAL))
 
 
 def rates_of(fast: int) -> list[list[float]]:
