@@ -23,7 +23,7 @@ from hsdag.runtime.costs.factor_fit import Trust, fit_by_kind, fit_factors
 from hsdag.runtime.costs.part_table import Parts, PartTable
 from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks
 from hsdag.runtime.executor.merging import ASSUMED_LAUNCH_S, CutCosts, PartSchedule, list_schedule
-from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
+from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem, excess_of
 from hsdag.runtime.simulator.execution import busiest_s
 
@@ -126,16 +126,6 @@ class WorkConservingCosts(PlacementCosts):
         legal, periods_s = np.isfinite(loads_s[:, 0]), np.full(len(placements), np.inf)
         periods_s[legal] = busiest_s(loads_s[legal], self.excess)
         return periods_s
-
-    def part_times(
-        self, placement: IntArray, objective: Objective = LATENCY, ranks: IntArray | None = None
-    ) -> tuple[FloatArray, FloatArray] | None:
-        """[S] when every part of a placement [N] starts and ends, in the executor's numbering; None if illegal."""
-        parts = self.table.parts(placement, objective, ranks)
-        if parts is None:
-            return None
-        _, schedule = self._schedule(parts)
-        return schedule.start_s, schedule.end_s
 
     def chain_s(self, placement: IntArray) -> FloatArray:
         """[P] seconds that each parameter makes up of the makespan of a legal placement [N]; they add up to it."""
