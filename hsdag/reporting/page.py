@@ -251,7 +251,7 @@ def layers_html(placed: PlacedGraph) -> str:
         x, y = drawing.x[own], drawing.y[own]
         view = f"[{x.min():g}, {x.max():g}, {y.min():g}, {y.max():g}]"
         lines.append(
-            f"<details><summary><b>{escape(layer)}</b> {len(own)} ops: {escape(where)}; "
+            f"<details><summary><b>{escape(layer)}</b> ops: {escape(where)}; "
             f"{1e3 * float(np.sum(placed.cost_s[own])):.4g} ms</summary>"
             f'<button type="button" class="theme" data-view="{view}">Show in the graph</button>'
             f"{html_table(['op', 'type', 'device', 'ms'], rows)}</details>"
@@ -262,7 +262,8 @@ def layers_html(placed: PlacedGraph) -> str:
 def _profile(placed: PlacedGraph) -> str:
     """A table of the ops that take longest."""
     graph, rows = placed.graph, []
-    for v in np.argsort(-placed.cost_s, kind="stable")[:MOST_OPS].tolist():
+    longest = np.argsort(-placed.cost_s, kind="stable")[:MOST_OPS]
+    for v in longest[placed.cost_s[longest] > 0].tolist():
         times = [f"{1e3 * seconds:.4g}" if np.isfinite(seconds) else "-" for seconds in placed.time_s[v].tolist()]
         shape = "×".join(map(str, graph.shape_of(v))) or "scalar"
         rows.append([graph.op_names[v], graph.op_types[v], placed.name_of(int(placed.device[v])), *times, shape])

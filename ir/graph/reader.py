@@ -33,6 +33,9 @@ SAVED_MODEL = "saved_model.pb"
 EXTENSIONS_VARIABLE = "HSDAG_EXTENSIONS"
 """Libraries of custom operations, separated as in PATH; ``--extension`` adds to them."""
 
+_FAILED_NODE = re.compile(r"ONNX node '<Node\((?P<type>.*?)\): (?P<output>.*?)>'.*\n(?:.+\n)*?(?P<why>.+)\n\s*\n")
+"""What a front end says of a node, and in the last line of the paragraph of why it cannot be converted."""
+
 _DATA_TAG = re.compile(rb"<data\s[^>]*>")
 _OFFSET = re.compile(rb'\soffset="(\d{1,99})"')
 _SIZE = re.compile(rb'\ssize="(\d{1,99})"')
@@ -146,6 +149,10 @@ def read_model_file(
     try:
         return core.read_model(path)
     except (RuntimeError, UnicodeDecodeError) as error:  # messages with names that are no text
+        failed = _FAILED_NODE.search(str(error))
+        if failed is not None:
+            named = f"its {failed['type']} that makes {failed['output']!r}"
+            raise ModelError(f"{path}: OpenVINO cannot convert {named}: {failed['why']}") from error
         unknown = re.search(r"No conversion rule found for operations: (.*)|Cannot create (\S+) layer", str(error))
         if unknown is None:
             raise ModelError(f"{refusal}: {last_line(error)}") from error

@@ -200,3 +200,20 @@ sizes = st.lists(st.integers(1, 5000), max_size=4).map(tuple)
 def test_shapes_written_out_are_read_back(shapes: dict[str, tuple[int, ...]]) -> None:
     text = ",".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in shapes.items())
     assert parse_shapes(text) == shapes
+
+
+def test_a_node_that_cannot_be_converted_is_named_with_its_reason(tmp_path: Path) -> None:
+    import onnx
+    from onnx import TensorProto, helper
+
+    def branch(name: str, kind: int) -> onnx.GraphProto:
+        nodes = [helper.make_node("Cast", ["x"], [name], name, to=kind)]
+        return helper.make_graph(nodes, name, [], [helper.make_tensor_value_info(name, kind, None)])
+
+    branches = {"then_branch": branch("a", TensorProto.FLOAT), "else_branch": branch("b", TensorProto.INT64)}
+    inputs = [helper.make_tensor_value_info("c", TensorProto.BOOL, ()), helper.make_tensor_value_info("x", 1, (2, 3))]
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node("If", ["c"], ["y"], "pick", **branches)], "m", inputs, [output])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=9), tmp_path / "m.onnx")
+    with pytest.raises(ModelError, match=r"m\.onnx: OpenVINO cannot convert its If that makes 'y': type of then_body"):
+        load_model(tmp_path / "m.onnx", guarded=False)
