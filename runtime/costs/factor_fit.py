@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import nnls
 
 from hsdag.ir.graph.computation_graph import FloatArray
 
@@ -43,6 +42,8 @@ def fit_factors(rows: FloatArray, spread: FloatArray, scatter: float) -> FloatAr
 
     Where the observations scatter more than that around the first fit, a second one trusts them accordingly less.
     """
+    from scipy.optimize import nnls  # only here: it loads slowly
+
     factors = np.ones(rows.shape[1])
     for _ in range(2):
         matrix = np.concatenate([rows / scatter, np.diag(1.0 / spread)])

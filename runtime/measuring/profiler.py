@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
@@ -304,6 +303,8 @@ def fit_link(
     bytes for each tensor. Least squares, each probe weighed by its own standard error and by what the model leaves
     out, MODEL_ERROR of its figure and FLOOR_S. None where fewer than three sizes ran.
     """
+    from scipy.optimize import nnls  # only here: it loads slowly
+
     rows, extra_s, error_s = [], [], []
     for (tensors, _), a, b, cut in zip(sizes, sender, receiver, both, strict=True):
         if a is not None and b is not None and cut is not None:
