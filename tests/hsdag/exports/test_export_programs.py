@@ -85,7 +85,7 @@ def test_the_script_takes_inputs_and_gives_outputs_from_files_and_in_python(
     script, *_ = export_placement(placement, "python", tmp_path / "run.py", model)
     inputs = some_inputs(model)
     expected = outputs_of(model, inputs)
-    np.savez(tmp_path / "x.npz", **inputs)
+    np.savez(tmp_path / "x.npz", **inputs)  # type: ignore[arg-type]
     is_isolated = executor == "hetero"
     done = run_script(script, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz", is_isolated=is_isolated)
     assert done.stderr == ""
@@ -132,7 +132,7 @@ def test_a_language_model_becomes_a_script_that_keeps_its_state(tmp_path: Path) 
                 "beam_idx": np.zeros(1, np.int32),
             }
         )["logits"]
-        return found[0, -1]
+        return np.asarray(found[0, -1])
 
     logits([3, 1, 4], 0)
     last = logits([1], 3)
