@@ -92,6 +92,9 @@ def forked(link: socket.socket) -> str:
     """Fork as often as asked; in a process that is to run a module, its name."""
     while True:
         request, fds, *_ = socket.recv_fds(link, 1 << 20, 3)
+        with suppress(ChildProcessError):
+            while os.waitpid(-1, os.WNOHANG)[0]:
+                pass  # it waited for a worker that has ended
         if not request:
             sys.exit()
         if os.fork() == 0:
@@ -100,7 +103,6 @@ def forked(link: socket.socket) -> str:
             os.close(fd)
     link.close()
     die_with_parent()
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     stdin, log, tells = fds
     if pid := os.fork():
         os.write(tells, f"{pid}\n".encode())
@@ -123,7 +125,6 @@ def forked(link: socket.socket) -> str:
 if __name__ == "__main__":
     for module in MODULES:
         importlib.import_module(module)
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that wait for the workers
     asked = forked(socket.socket(fileno=int(sys.argv[1])))
     del sys.modules[asked]  # which runs anew, under the name that a command's module has
     runpy.run_module(asked, run_name="__main__", alter_sys=True)
