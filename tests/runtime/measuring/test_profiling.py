@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from dataclasses import replace
@@ -184,12 +185,21 @@ def test_a_model_that_differs_in_a_body_alone_is_another_model_to_the_cache(tmp_
     assert len(names) == 1  # to a placement they are one model
 
 
-def test_a_model_below_the_counters_resolution_keeps_its_measured_latency(tmp_path: Path) -> None:
+def test_a_model_below_the_counters_resolution_has_its_latency_at_its_heaviest_op(tmp_path: Path) -> None:
     x = opset13.parameter([1, 4], np.float32, name="x")
-    ov.serialize(ov.Model([opset13.result(opset13.relu(x))], [x], "small"), tmp_path / "small.xml")
+    product = opset13.matmul(opset13.sin(x), np.ones((4, 4), np.float32), False, False)
+    ov.save_model(ov.Model([opset13.result(opset13.sin(product))], [x], "small"), tmp_path / "small.xml")
+    cache = ProfileCache(tmp_path / "cache")
     with Session(tmp_path / "small.xml", DeviceSet(PARTS[:1], ())) as session:
-        device = session.profile(ProfileCache(None), QUICK).times[0]
+        session.profile(cache, QUICK)
+        for path in (tmp_path / "cache").iterdir():
+            entry = json.loads(path.read_text())
+            if "primitives" in entry["value"]:
+                entry["value"]["primitives"] = [[ops, 0.0] for ops, _ in entry["value"]["primitives"]]
+                path.write_text(json.dumps(entry))
+        device = session.profile(cache, QUICK).times[0]
     assert device.latency_s is not None
+    assert device.time_s[session.graph.op_types.index("MatMul")] == pytest.approx(device.latency_s)
     assert device.time_s.sum() == pytest.approx(device.latency_s)
 
 

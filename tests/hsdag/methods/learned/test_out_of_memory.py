@@ -70,8 +70,8 @@ def test_other_errors_are_not_hidden() -> None:
         make_placer("gdp").search(problem_of(problem), Broken(problem, problem_of(problem).semantics))
 
 
-def needed(method: str, num_ops: int, preset: str = "default") -> float:
-    placer = make_placer(method, preset, is_cheap=True)
+def needed(method: str, num_ops: int, preset: str = "default", **changes: str) -> float:
+    placer = make_placer(method, preset, is_cheap=True, changes=changes)
     assert isinstance(placer, base.LearnedPlacer)
     return placer.needed_bytes(problem_of(ScheduleProblem.from_arrays(np.ones((num_ops, 4)), [])))
 
@@ -84,3 +84,4 @@ def test_memory_grows_as_the_methods_do() -> None:
     assert needed("rnn", 1000) < 2e9
     assert needed("gdp", 2000) == pytest.approx(2 * needed("gdp", 1000), rel=0.01)
     assert needed("placeto", 8000, "paper") / needed("placeto", 4000, "paper") > 3.0
+    assert needed("placeto", 1000, intermediate="true") > needed("placeto", 1000, intermediate="true", step="500")
