@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.methods.exact.cpsat import CpSatPlacer
 from hsdag.methods.exact.formulation import Formulation
 from hsdag.methods.exact.modules import ModuleAnswer, ModuleSolver
 from hsdag.methods.exact.solving import Ticks
@@ -80,13 +79,9 @@ def swept_twice(num_threads: int) -> tuple[Schedule, Schedule]:
     return first, plan
 
 
-def test_windows_solved_side_by_side_make_a_plan_better() -> None:
-    first, plan = swept_twice(2)
-    assert plan.makespan_s < 0.9 * first.makespan_s
-
-
-def test_windows_do_not_depend_on_the_number_of_threads() -> None:
-    one, two = swept_twice(1)[1], swept_twice(2)[1]
+def test_windows_make_a_plan_better_whatever_the_number_of_threads() -> None:
+    (first, one), (_, two) = swept_twice(1), swept_twice(2)
+    assert one.makespan_s < 0.9 * first.makespan_s
     assert np.array_equal(one.device, two.device)
     assert one.makespan_s == two.makespan_s
 
@@ -97,18 +92,6 @@ def test_a_module_that_comes_after_the_deadline_is_bounded_by_its_longest_path()
         answer = solver.submit(chain, {})()
     assert answer.device is None
     assert answer.bound_s == 5.0  # 3 and 2, without the transfer
-
-
-def test_memory_is_kept_and_the_optimum_under_it_proven() -> None:
-    problem = ScheduleProblem.from_arrays(
-        [[1.0, 5.0], [1.0, 5.0], [1.0, 5.0]], [], weight_bytes=10.0, memory_bytes=[20.0, 100.0]
-    )
-    placer = CpSatPlacer()
-    solution = solve(problem, placer, SolveOptions("cpsat", budget_s=600.0))
-    assert solution.value_s == 5.0
-    assert solution.lower_bound_s == pytest.approx(5.0)
-    assert solution.run is not None
-    assert np.all(solution.run.peak_memory_bytes <= problem.memory_bytes)
 
 
 @pytest.mark.parametrize("method", ["cpsat", "milp", "milp-split"])

@@ -97,27 +97,26 @@ def test_cpop_takes_86_on_the_published_example_with_the_path_on_p2() -> None:
     assert found.device[[0, 1, 8, 9]].tolist() == [1, 1, 1, 1]
 
 
+@pytest.mark.parametrize(
+    ("scheduler", "plain"),
+    [(heft_schedule, reference.heft), (etf_schedule, reference.etf), (greedy_schedule, reference.greedy)],
+)
 @given(st.integers(0, 2**32), st.integers(1, 25), st.booleans(), st.booleans())
-def test_heft_equals_a_plain_heft(seed: int, num_ops: int, whole: bool, own_sizes: bool) -> None:
+def test_a_schedule_is_that_of_a_plain_scheduler(
+    scheduler: Scheduler,
+    plain: Callable[[ScheduleProblem], reference.Schedule],
+    seed: int,
+    num_ops: int,
+    whole: bool,
+    own_sizes: bool,
+) -> None:
     problem = drawn(seed, num_ops, whole=whole, own_sizes=own_sizes)
-    assert_same(heft_schedule(problem), *reference.heft(problem))
+    assert_same(scheduler(problem), *plain(problem))
 
 
 def test_heft_equals_a_plain_heft_where_there_is_much_idle_time() -> None:
     problem = crowded(300)
     assert_same(heft_schedule(problem), *reference.heft(problem))
-
-
-@given(st.integers(0, 2**32), st.integers(1, 25), st.booleans(), st.booleans())
-def test_etf_equals_a_plain_etf(seed: int, num_ops: int, whole: bool, own_sizes: bool) -> None:
-    problem = drawn(seed, num_ops, whole=whole, own_sizes=own_sizes)
-    assert_same(etf_schedule(problem), *reference.etf(problem))
-
-
-@given(st.integers(0, 2**32), st.integers(1, 25), st.booleans())
-def test_greedy_equals_a_plain_greedy(seed: int, num_ops: int, whole: bool) -> None:
-    problem = drawn(seed, num_ops, whole=whole)
-    assert_same(greedy_schedule(problem), *reference.greedy(problem))
 
 
 @given(st.integers(0, 2**32), st.integers(1, 25))
@@ -134,7 +133,7 @@ def test_every_schedule_is_valid(seed: int, num_ops: int, whole: bool, scheduler
 
 
 @given(st.integers(0, 2**32), st.integers(1, 30), st.booleans(), st.sampled_from(ALL))
-@settings(max_examples=300)
+@settings(max_examples=5 * settings().max_examples)
 def test_a_promise_holds_where_the_devices_keep_its_order(
     seed: int, num_ops: int, whole: bool, scheduler: Scheduler
 ) -> None:
