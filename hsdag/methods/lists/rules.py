@@ -91,8 +91,9 @@ NUM_WEIGHTS = sum(PARTS)
 METHOD, WEIGHTS = "rules", "rules"
 SHIPPED = Path(__file__).parents[1] / "policies" / "default.safetensors"
 """The rules that come with a release, for problems not seen before; their card says how 'hsdag train' made them."""
-STEPS_AT_ONCE, MOST_ROUNDS = 400_000, 64
-"""Units on devices that schedules of about a second look at, and rounds of them at most."""
+STEPS_AT_ONCE, MOST_ROUNDS, REPAIRING = 400_000, 64, 3
+"""Units on devices that schedules of about a second look at, rounds of them at most, and how many times as long one
+takes where plans may have to be repaired."""
 SPREAD = 0.2
 """Standard deviation by which the rules of all rounds but the first are changed, in steps of each weight."""
 LUCK = 0.02
@@ -140,6 +141,7 @@ class RulesPlacer(ListPlacer[RulesOptions]):
         scheduler, rng = RuleScheduler(tables_of(problem.costs), self._layers), np.random.default_rng(seed)
         yield from (scheduler.plan(rule) for rule in self._rules)
         steps = len(self._rules) * problem.num_units * problem.num_devices
+        steps *= REPAIRING if np.isfinite(problem.costs.memory_bytes).any() else 1
         rounds = self.options.rounds or min(max(STEPS_AT_ONCE // steps, 1), MOST_ROUNDS)
         for _ in range(1, rounds):
             for rule in changed(self._rules, self.options.spread, rng):

@@ -70,15 +70,6 @@ def test_train_draws_the_learning_curve_of_what_it_trains_on_a_single_problem(tm
     assert "training on enas" in curve.read_text()
 
 
-def test_a_mistake_in_a_training_is_one_line_with_a_curve_too(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    wrong = ["-o", str(tmp_path / "p.safetensors"), "--curve", str(tmp_path / "c.svg"), "--set", "widht=8"]
-    assert run([*TRAINING, *wrong]) == 2
-    complaints = [line for line in capsys.readouterr().err.splitlines() if "not written" in line or "hsdag:" in line]
-    assert len(complaints) == 1
-
-
 def test_a_method_that_learns_nothing_has_no_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     problem = tmp_path / "problem.json"
     write_problem(find_family("enas").problem(3), problem)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import signal
 import subprocess
@@ -18,7 +17,7 @@ import pytest
 from safetensors import safe_open
 
 from hsdag.cli.app import run
-from hsdag.ir.errors import FileFormatError, OptionError, SearchError
+from hsdag.ir.errors import OptionError, SearchError
 from hsdag.runtime.problem.plan import Plan
 from hsdag.scoring.base import CurvePoint, Score, SearchStopped
 from hsdag.scoring.policy_file import read_policy, write_policy
@@ -57,30 +56,6 @@ def test_a_training_that_was_interrupted_goes_on_to_the_weights_of_one_that_was_
     assert not state.exists()
     assert first.weights.keys() == second.weights.keys()
     assert all(np.array_equal(first.weights[name], second.weights[name]) for name in first.weights)
-
-
-def workers_left() -> list[psutil.Process]:
-    """Workers of a training that run."""
-    found = []
-    for child in psutil.Process().children():
-        with contextlib.suppress(psutil.NoSuchProcess):  # it has ended, and perhaps nobody has asked how
-            if "compute_jobs" in child.cmdline()[-1]:
-                found.append(child)
-    return found
-
-
-@pytest.mark.slow
-def test_a_training_goes_on_with_other_workers_to_the_weights_of_one_process(tmp_path: Path) -> None:
-    whole, path, done = tmp_path / "whole.safetensors", tmp_path / "policy.safetensors", list[CurvePoint]()
-    options = replace(SMALL, problems=4, expert_evaluations=2000)
-    alone, with_two = run_train(options, whole), replace(options, workers="local:2")
-    with pytest.raises(SearchStopped):
-        run_train(with_two, path, watcher=Watcher(should_stop=lambda: len(done) == 2), on_update=done.append)
-    assert not workers_left()
-    last = run_train(replace(options, workers="local:1"), path, resume=True)
-    first, second = read_policy(whole, "rules"), read_policy(path, "rules")
-    assert np.array_equal(first.weights["rules"], second.weights["rules"])
-    assert last.card["unseen"] == alone.card["unseen"]
 
 
 @pytest.mark.slow
@@ -179,20 +154,6 @@ def test_an_interrupted_command_names_the_state_that_it_saved(
     said = "".join(capsys.readouterr().err.split())
     assert ("--resume" in said, f"{tmp_path}/p.state" in said) == (is_saved, is_saved)
     assert ("nothingwassaved" in said) is not is_saved
-
-
-def test_no_time_for_experts_is_refused_by_the_name_of_its_option(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["train", "enas", "-o", str(tmp_path / "p.safetensors"), "--expert", "0s"]) == 2
-    assert "--expert must be more than zero, not '0s'" in capsys.readouterr().err
-
-
-def test_what_is_no_policy_file_is_named(tmp_path: Path) -> None:
-    wrong = tmp_path / "wrong.safetensors"
-    wrong.write_text("nothing")
-    with pytest.raises(FileFormatError, match=r"wrong.safetensors is not a policy file .*write one with 'hsdag train'"):
-        read_policy(wrong, "rules")
 
 
 def test_options_of_a_training_are_checked() -> None:
