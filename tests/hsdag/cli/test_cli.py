@@ -80,28 +80,6 @@ def test_place_with_one_device_says_that_nothing_can_be_gained(
 
 
 @pytest.mark.slow
-def test_place_for_throughput_measures_the_period(
-    capsys: pytest.CaptureFixture[str], tiny_resnet: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out.json"
-    arguments = (
-        "--partition-cpu",
-        2,
-        "--objective",
-        "throughput",
-        "--budget",
-        "20s",
-        "--max-evaluations",
-        4,
-        "-o",
-        out,
-    )
-    document = answer(capsys, "place", tiny_resnet, *arguments)
-    assert Placement.load(out).objective == "throughput"
-    assert {"CPU_0", "CPU_1", "CPU"} <= {row["name"] for row in document["rows"]}
-
-
-@pytest.mark.slow
 def test_place_answers_in_five_lines_and_shows_tables_on_request(
     capsys: pytest.CaptureFixture[str], tiny_bert: Path, tmp_path: Path
 ) -> None:

@@ -182,15 +182,6 @@ def test_solve_for_throughput_answers_the_period(capsys: pytest.CaptureFixture[s
     assert document["unit"] == "s"
 
 
-def test_the_example_of_the_guide_works(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    guide = (Path(__file__).resolve().parents[3] / "docs" / "simulator.md").read_text()
-    files = [tmp_path / "diamond.json", tmp_path / "split.json"]
-    for path, block in zip(files, guide.split("```json")[1:], strict=True):
-        path.write_text(block.partition("```")[0])
-    assert run(["simulate", *map(str, files)]) == 0
-    assert capsys.readouterr().out.strip() in guide
-
-
 @pytest.mark.parametrize(
     ("text", "line"),
     [

@@ -20,6 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from openvino import opset13 as op
 
+import hsdag
 from hsdag.exports.base import export_placement
 from hsdag.exports.programs import literal
 from hsdag.ir.device import DeviceSpec
@@ -137,6 +138,7 @@ def test_a_language_model_becomes_a_script_that_keeps_its_state(tmp_path: Path) 
     logits([3, 1, 4], 0)
     last = logits([1], 3)
     program.request().reset_state()
+    assert [port.get_any_name() for port in hsdag.compile_model(path, placement).outputs] == ["logits"]
     np.testing.assert_allclose(last, logits([3, 1, 4, 1], 0), rtol=0.05, atol=0.02)
 
 

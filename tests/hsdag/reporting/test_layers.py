@@ -19,6 +19,7 @@ def test_a_layer_is_the_longest_beginning_of_names_that_leaves_few_layers() -> N
     found = layers_by_name([*names, "Add_7"])
     assert found[:6] == ["net/block/0"] * 6
     assert (len(set(found)), found[-1]) == (31, "ops of no layer")
+    assert layers_by_name(names[:36])[0] == "net/block/0/attention"  # of six blocks all parts are few enough
 
 
 def test_ops_whose_names_tell_nothing_are_in_runs_of_their_order() -> None:
