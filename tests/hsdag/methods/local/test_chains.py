@@ -15,7 +15,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import inverse_of
 from hsdag.ir.kernels import interpret
 from hsdag.methods.incumbent import Limits, Status
-from hsdag.methods.local.base import Annealing
+from hsdag.methods.local.base import Annealing, Heat
 from hsdag.methods.local.chain import OF_ORDER, Chain, Move, chain_for, draw_move, settle, shares_of
 from hsdag.methods.local.sa import SaPlacer
 from hsdag.methods.local.values import scheduled
@@ -153,6 +153,21 @@ def test_what_chains_have_found_is_kept_when_the_search_is_stopped() -> None:
     starts = ScheduleEvaluator(problem, Semantics())
     alone = [Plan(np.full(problem.num_ops, d)) for d in range(3)]
     assert result.score < min(score.value for score in starts.evaluate(alone))
+
+
+def test_temperatures_are_shares_of_the_best_value(monkeypatch: pytest.MonkeyPatch) -> None:
+    heats: list[Heat] = []
+
+    def told(_: Annealing, given: Sequence[Heat], num: int) -> None:
+        heats.extend(given)
+        raise SearchStopped
+
+    monkeypatch.setattr(Annealing, "run", told)
+    problem, placer = ScheduleProblem.from_arrays([[3.0, 3.0]], []), SaPlacer()
+    placer.search(problem_of(problem), ScheduleEvaluator(problem, Semantics()))
+    ends = [min(heat.first for heat in heats), max(heat.first for heat in heats)]
+    assert ends == pytest.approx([3.0 * placer.options.coldest, 3.0 * placer.options.hottest])
+    assert all(heat.last == pytest.approx(heat.first * placer.options.cooling) for heat in heats)
 
 
 def test_the_first_chain_of_lists_begins_every_round_anew(monkeypatch: pytest.MonkeyPatch) -> None:
