@@ -15,8 +15,11 @@ Defects of ours are ordinary Python exceptions and end with exit code 1.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+from typing import TypeVar
+
+N = TypeVar("N", bound=str)
 
 
 class HsdagError(Exception):
@@ -63,6 +66,14 @@ def last_line(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if not line.startswith(("Exception from", "Please, check", "[Error]"))]
     return (telling or lines or [type(error).__name__])[-1]
+
+
+def chosen(what: str, name: str, choices: Iterable[N]) -> N:
+    """The choice of that name. Raises OptionError, which says of ``what`` there is none, with the choices."""
+    known = {str(choice): choice for choice in choices}
+    if name not in known:
+        raise OptionError(f"unknown {what} {name!r}{choices_for(name, known)}")
+    return known[name]
 
 
 def choices_for(name: str, choices: Collection[str]) -> str:

@@ -8,7 +8,7 @@ from math import prod
 
 import numpy as np
 
-from hsdag.ir.errors import OptionError
+from hsdag.ir.errors import OptionError, chosen
 from hsdag.models.workload import Workload, WorkloadBuilder
 
 LEAST_NODES = {"ws": 5, "er": 2, "ba": 6}
@@ -41,10 +41,8 @@ class RandomWiring:
     resolution: int = 28
 
     def __post_init__(self) -> None:
-        if self.family not in LEAST_NODES:
-            raise OptionError(f"unknown family {self.family!r}; choose one of {', '.join(LEAST_NODES)}")
-        if self.dependence not in DEPENDENCES:
-            raise OptionError(f"unknown dependence {self.dependence!r}; choose one of {', '.join(DEPENDENCES)}")
+        chosen("family", self.family, LEAST_NODES)
+        chosen("dependence", self.dependence, DEPENDENCES)
         limits = {"nodes": (LEAST_NODES[self.family], MAX_NODES), "modules": (1, MAX_MODULES),
                   "channels": (1, MAX_CHANNELS), "batch": (1, MAX_BATCH), "seed": (0, 2**63 - 1)}  # fmt: skip
         for name, (least, most) in limits.items():

@@ -16,7 +16,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from hsdag.drawing import html_summary
 from hsdag.ir.device import DeviceSpec, split_devices
-from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.errors import OptionError, SearchError, chosen
 from hsdag.ir.graph.reader import InputShapes, input_shapes
 from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, Placement, Record
 from hsdag.ir.processes import CandidateFailed
@@ -60,8 +60,8 @@ class Tuning:
     iterations: int | None = None
 
     def __post_init__(self) -> None:
-        if self.hint is not None and self.hint not in HINTS:
-            raise OptionError(f"unknown hint {self.hint!r}; choose one of {', '.join(HINTS)}")
+        if self.hint is not None:
+            chosen("hint", self.hint, HINTS)
         for option, count in (("nireq", self.requests), ("niter", self.iterations)):
             if count is not None and count < 1:
                 raise OptionError(f"--{option} must be at least 1, not {count}")

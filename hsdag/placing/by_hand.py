@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import get_args
 
 import numpy as np
 import openvino as ov
 
-from hsdag.ir.errors import OptionError
+from hsdag.ir.errors import OptionError, chosen
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.reader import Shapes, load_model
@@ -95,11 +94,7 @@ def sharded_problem(path: Path, model: ov.Model, placement: Placement, shapes: S
 
 
 def _schemes(names: Sequence[str]) -> tuple[Scheme, ...]:
-    known = {name: name for name in get_args(Scheme)}
-    for name in names:
-        if name not in SCHEMES:
-            raise OptionError(f"unknown scheme {name!r}; choose one of {', '.join(SCHEMES)}")
-    return tuple(known[name] for name in names) or SCHEMES
+    return tuple(chosen("scheme", name, SCHEMES) for name in names) or SCHEMES
 
 
 def _shares(text: str | None, count: int) -> list[float] | None:

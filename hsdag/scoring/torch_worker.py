@@ -52,7 +52,7 @@ class Source:
 
 
 def of_model(setup: WorkerSetup) -> Source:
-    """An OpenVINO model. References are OpenVINO's: compiled for the CPU, or op by op; or ONNX Runtime's.
+    """An OpenVINO model. References are OpenVINO's: compiled for the CPU, or op by op.
 
     Raises UnsupportedOpError for an op that runs neither in torch nor by itself, and as reading models and inputs does.
     """

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from hsdag.ir.errors import OptionError
+from hsdag.ir.errors import OptionError, chosen
 from hsdag.ir.placement.placement import REFERENCES, ExecutorChoice, ExecutorName, Placement, ReferenceName
 from hsdag.methods import REWARDS
 from hsdag.methods.base import Placer, Preset
@@ -96,18 +96,12 @@ def executor_of(choice: ExecutorChoice) -> ExecutorName:
 
 def parse_executor(text: str) -> ExecutorChoice:
     """An executor by name. Raises OptionError that lists the choices."""
-    for name in EXECUTION:
-        if text == name:
-            return name
-    raise OptionError(f"unknown executor {text!r}; choose one of {', '.join(EXECUTION)}")
+    return chosen("executor", text, EXECUTION)
 
 
 def parse_reference(text: str) -> ReferenceName:
     """What computes reference outputs, by name. Raises OptionError that lists the choices."""
-    for name in REFERENCES:
-        if text == name:
-            return name
-    raise OptionError(f"unknown reference {text!r}; choose one of {', '.join(REFERENCES)}")
+    return chosen("reference", text, REFERENCES)
 
 
 def _metadata(*, argument: str | None = None, read: Callable[[Any], Any] | None = None, recorded: Any = None) -> Any:
@@ -221,8 +215,8 @@ class PlaceOptions(SearchOptions):
             raise OptionError(f"the time limit per candidate must be more than zero, not {self.candidate_limit_s:g} s")
         if self.max_difference is not None and not 0 <= self.max_difference < np.inf:
             raise OptionError(f"--max-difference must be a number and not negative, not {self.max_difference:g}")
-        if self.reward is not None and self.reward not in REWARDS:
-            raise OptionError(f"unknown reward {self.reward!r}; choose one of {', '.join(REWARDS)}")
+        if self.reward is not None:
+            chosen("reward", self.reward, REWARDS)
         if self.inputs is not None and not self.inputs.is_file():
             raise OptionError(f"no such file: {self.inputs}; --input takes an .npz file with one array per input")
         parse_executor(self.executor)

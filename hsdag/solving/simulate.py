@@ -13,7 +13,7 @@ import numpy as np
 from pydantic import Field
 
 from hsdag.drawing import html_summary
-from hsdag.ir.errors import FileFormatError, OptionError, PlacementError
+from hsdag.ir.errors import FileFormatError, PlacementError, chosen
 from hsdag.ir.files import parse_json, read_text
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.placement.placement import FORMAT_NAME, Placement
@@ -122,11 +122,7 @@ def parse_semantics(execution: str, order: str | None, links: str, seed: int = 0
 
 
 def _choice(choices: type[_Choice], what: str, text: str) -> _Choice:
-    try:
-        return choices(text)
-    except ValueError as error:
-        names = ", ".join(choice.value for choice in choices)
-        raise OptionError(f"unknown {what} {text!r}; choose one of {names}") from error
+    return choices(chosen(what, text, [choice.value for choice in choices]))
 
 
 def placed(

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 import numpy as np
 from pydantic import Field, ValidationError
 
-from hsdag.ir.errors import FileFormatError
+from hsdag.ir.errors import FileFormatError, choices_for
 from hsdag.ir.files import first_problem, read_text
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.platforms.platform import (
@@ -70,10 +70,8 @@ def load_platform(name_or_path: str | Path) -> Platform:
     if isinstance(name_or_path, Path) or name_or_path.endswith(".toml"):
         return platform_from_toml(read_text(Path(name_or_path)), str(name_or_path))
     if name_or_path not in list_platforms():
-        known = ", ".join(list_platforms())
-        raise FileFormatError(
-            f"no platform is called {name_or_path!r}; choose one of {known}, or give the path of a .toml file"
-        )
+        known = choices_for(name_or_path, list_platforms())
+        raise FileFormatError(f"no platform is called {name_or_path!r}{known}, or give the path of a .toml file")
     file_name = f"{name_or_path}.toml"
     return platform_from_toml(resources.files(__package__).joinpath(file_name).read_text(encoding="utf-8"), file_name)
 

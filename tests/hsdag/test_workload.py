@@ -64,7 +64,7 @@ def test_first_devices_keep_their_links() -> None:
     [
         ("resnet50 --devices 4 -o x.json", "--devices is for workloads; resnet50 is a model"),
         ("resnet50 --platform p100x4 -o x.xml", "--platform is for workloads"),
-        ("chainmm --platform p100 -o x.json", "no platform is called 'p100'; choose one of"),
+        ("chainmm --platform p100 -o x.json", "no platform is called 'p100', perhaps 'p100x4'; choose one of"),
         ("chainmm --devices 3 -o x.json", "chainmm over 3 devices: axis 0 of A has 10000 elements"),
         ("chainmm --devices 5 -o x.json", "--devices must lie in 1..4, the devices of platform p100x4, not 5"),
         ("chainmm --devices 1 -o x.json", "chainmm is sharded over 2 to 64 devices, not 1"),

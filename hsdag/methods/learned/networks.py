@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from hsdag.ir.errors import OptionError
+from hsdag.ir.errors import chosen
 from hsdag.ir.graph.computation_graph import FloatArray
 
 
@@ -213,10 +213,9 @@ class Encoder(nn.Module):
         residual: bool = True,
     ) -> None:
         super().__init__()
-        if name not in ENCODERS:
-            raise OptionError(f"unknown encoder {name!r}; choose one of {', '.join(ENCODERS)}")
+        encoder = ENCODERS[chosen("encoder", name, ENCODERS)]
         self._residual = residual
-        self.rounds = nn.ModuleList(ENCODERS[name](width, generator) for _ in range(layers))
+        self.rounds = nn.ModuleList(encoder(width, generator) for _ in range(layers))
         self.input = Mlp([num_features] + [width] * input_layers, generator)
 
     def forward(

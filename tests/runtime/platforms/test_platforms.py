@@ -126,7 +126,7 @@ def test_an_absent_device_is_named_beside_those_there_are(tmp_path: Path, messag
 
 
 def test_an_unknown_name_is_answered_with_the_names() -> None:
-    with pytest.raises(FileFormatError, match=r"'p100x5'; choose one of h200, .*v100x8"):
+    with pytest.raises(FileFormatError, match=r"'p100x5', perhaps 'p100x4'; choose one of h200, .*v100x8"):
         load_platform("p100x5")
 
 
