@@ -430,13 +430,8 @@ class ShardChooser:
         pieces, (first, last) = self.shapes.pieces(region, d), region.shares[d]
         if pieces is None:
             return None
-        shares = [
-            (last - first) / self.shapes.extent(region)
-            if span is None
-            else (span.last - span.first) / self.shapes.op(v).outputs[0][span.axis]
-            for v, (span, _) in pieces.items()
-        ]
-        return list(pieces), np.array(shares)
+        share = (last - first) / self.shapes.extent(region)
+        return list(pieces), np.array([self.shapes.work_of(v, *each, share) for v, each in pieces.items()])
 
     def _rows(self, i: int, ops: Sequence[int], home: int | None, *, needs_all: bool) -> list[_Way]:
         """The segments with what ends in their last op divided along an axis of its result, perhaps from a home."""

@@ -19,6 +19,9 @@ Scheme: TypeAlias = Literal["rows", "hidden", "heads", "channels", "columns", "r
 """How a region is divided (SHARDING section 4); ``replicated`` ops are computed by every device."""
 
 
+FLOPS_PER_BYTE = 8.0
+"""Of a core of a CPU: what computes less with each byte of its weights takes the time to read them."""
+
 _Pieces: TypeAlias = dict[int, tuple[Span | None, Piece]]
 
 
@@ -56,6 +59,7 @@ class Shapes:
         self._producers: dict[tuple[int, int], int] = {}
         self._pieces: dict[tuple[object, ...], _Pieces | None] = {}
         self._grains: dict[tuple[object, ...], int | None] = {}
+        self._readings: dict[int, float] = {}
 
     def op(self, v: int) -> Op:
         """The op as rules see it."""
@@ -116,6 +120,27 @@ class Shapes:
                 whole = Span(along, 0, self.op(u).outputs[0][along])
                 wanted[u] = (need or whole) | wanted.get(u, need or whole)
         return found
+
+    def work_of(self, v: int, span: Span | None, piece: Piece, share: float) -> float:
+        """How much of the time of an op its piece takes: by its range, but as long as its weights take to read.
+
+        ``share`` is that of a partial result.
+        """
+        axes = self.op(v).outputs[0]
+        done = share if span is None else (span.last - span.first) / axes[span.axis]
+        is_cut = any(need is not None and self.producer(v, port) < 0 for port, need in enumerate(piece.inputs))
+        return done if is_cut else max(done, self._reading(v))
+
+    def _reading(self, v: int) -> float:
+        """The part of an op's time that its weights take to read."""
+        if v not in self._readings:
+            held, pending = 0.0, [v]
+            while pending:
+                known = [u for u in self.graph.predecessors.of(pending.pop()).tolist() if not self.runs[u]]
+                held += float(self.graph.weight_bytes[known].sum())
+                pending += known
+            self._readings[v] = min(FLOPS_PER_BYTE * held / max(float(self.graph.flops[v]), 1.0), 1.0)
+        return self._readings[v] if self.op(v).type in ("MatMul", "Convolution") else 0.0
 
     def region(self, scheme: Scheme, last: int, axis: int | None, stop: Container[int] = ()) -> Region | None:
         """The largest region that ends in an op divided along ``axis``, or with partial results where that is None.

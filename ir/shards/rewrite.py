@@ -195,7 +195,8 @@ class _Writer:
             return
         share, op = span or piece.inputs[0], self.shapes.op(v)
         assert share is not None  # a partial result is of a range of the first input
-        work = (share.last - share.first) / (op.inputs[0] if span is None else op.outputs[0])[share.axis]
+        part = (share.last - share.first) / op.inputs[0][share.axis] if span is None else 1.0
+        work = self.shapes.work_of(v, span, piece, part)
         self._add(v, device, span, _created(node, inputs, piece.attributes), work, is_partial=span is None)
 
     def store(self, v: int, read: int, device: int, span: Span | None) -> None:

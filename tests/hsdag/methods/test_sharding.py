@@ -35,7 +35,7 @@ def weights(*shape: int) -> ov.Node:
     return op.constant(RNG.standard_normal(shape).astype(np.float32))
 
 
-def mlps(count: int, width: int = 64, hidden: int = 256, rows: int = 32, *, is_post: bool = False) -> ov.Model:
+def mlps(count: int, width: int = 64, hidden: int = 256, rows: int = 256, *, is_post: bool = False) -> ov.Model:
     """Residual feed-forward blocks in a row, as those of transformers are, with a norm before each.
 
     Or one after each, over all rows, which no region by rows has.
@@ -155,7 +155,7 @@ def test_devices_come_near_to_their_harmonic_bound_equal_or_not(
 
 
 def test_what_lies_between_sums_is_computed_everywhere_where_that_saves_a_sync() -> None:
-    shapes = shapes_in(mlps(3, hidden=1024, is_post=True))
+    shapes = shapes_in(mlps(3, hidden=1024, rows=32, is_post=True))
     best = ShardChooser(shapes, costs_of(shapes, speeds=(1.0, 1.0, 1.0)), schemes=["hidden"]).best()
     assert best is not None
     everywhere = {v for region in best.regions if region.scheme == "replicated" for v in region.ops}
@@ -164,7 +164,7 @@ def test_what_lies_between_sums_is_computed_everywhere_where_that_saves_a_sync()
 
 
 def test_a_slow_device_gets_less_than_its_part_where_it_waits_for_what_it_reads() -> None:
-    shapes = shapes_in(mlps(2, hidden=1024, is_post=True))
+    shapes = shapes_in(mlps(2, hidden=1024, rows=32, is_post=True))
     costs = costs_of(shapes, 2e-5, (4.0, 1.0))
     best = ShardChooser(shapes, costs).best()
     assert best is not None

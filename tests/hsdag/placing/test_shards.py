@@ -31,6 +31,7 @@ from hsdag.placing.shards import (
     ops_by_device,
     sharded_candidate,
     told_under_hetero,
+    told_undivided,
     weights_by_device,
 )
 from hsdag.runtime.costs.part_table import PartTable
@@ -41,13 +42,17 @@ from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.pins import Pin
 from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.search.driver import Watcher
-from hsdag.search.options import PlaceOptions
+from hsdag.search.options import PlaceOptions, input_scenarios
 from tests.exported import run_parts
 from tests.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, outputs_of
 from tests.model_server import Pipeline
 from tests.stateful import EXACT, generate, unsplit
 
 DEVICES = ",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "AB")
+
+EXACT_DEVICES = ",".join(
+    f"{name}=CPU[INFERENCE_NUM_THREADS=1;{';'.join(map('='.join, EXACT.items()))}]" for name in "AB"
+)
 
 
 @pytest.fixture(scope="module")
@@ -180,8 +185,7 @@ def test_variables_are_divided_by_heads_and_64_tokens_are_those_of_the_whole_mod
     tmp_path: Path, precision: str
 ) -> None:
     path = save_model_files(f"tiny_stateful_llama_{precision}", tmp_path / "llama.xml")
-    exact = ";".join(f"{name}={value}" for name, value in {**EXACT, "INFERENCE_NUM_THREADS": "1"}.items())
-    model, placement = divide(path, f"A=CPU[{exact}],B=CPU[{exact}]", None, None, [], {})
+    model, placement = divide(path, EXACT_DEVICES, None, None, [], {})
     regions = [each for each in placement.shards or () if each.scheme == "heads"]
     assert len(regions) == 4  # a layer each
     graph = graph_of(divided(model, placement)[0])
@@ -190,6 +194,26 @@ def test_variables_are_divided_by_heads_and_64_tokens_are_those_of_the_whole_mod
     assert all(name.endswith(("@A", "@B")) for name in kept)
     with hsdag.compile_work_conserving(model, placement) as compiled:
         assert generate(compiled.create_infer_request()).tokens == unsplit(model).tokens
+
+
+def test_a_prompt_is_divided_and_where_syncs_are_dear_a_line_says_why_nothing_is(tmp_path: Path) -> None:
+    path = save_model_files("tiny_stateful_llama_fp16", tmp_path / "llama.xml")
+    devices, scenarios = resolve_devices(EXACT_DEVICES, None), input_scenarios((), "32,1+8")
+    with Session(path, devices, executor="work-conserving", scenarios=scenarios) as session:
+        proposals = proposals_of(session)
+        (sharding, *_) = proposals.proposed()
+        session.runner.open("shards", sharded_candidate(session, sharding))
+        session.runner.open("whole", Candidate("CPU", properties=EXACT))
+        difference = session.runner.difference("shards", "whole")["max_relative"]
+        figures = proposals.costs.parameters.reshape(4, -1) * np.array([[1.0], [1e9], [1.0], [1.0]])
+        proposals.costs = replace(proposals.costs, parameters=figures.ravel())
+        assert proposals.proposed() == []
+        told = told_undivided(proposals)
+    assert "heads" in {region.scheme for region in sharding.regions}
+    assert difference is not None
+    assert difference < 1e-4
+    assert told is not None
+    assert "dividing this model is not predicted to gain anything" in told
 
 
 def test_a_divided_model_is_a_problem_whose_shards_name_their_op(tiny_bert: Path, tmp_path: Path) -> None:
