@@ -23,6 +23,7 @@ from hsdag.methods.incumbent import Status
 from hsdag.methods.registry import make_placer
 from hsdag.models import find_workload
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.semantics import Semantics
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solution import SolveResult
 from hsdag.solving.solve import solve
@@ -36,9 +37,16 @@ LEAST_GAIN = 1e-9
 MOST_OVER_S = 0.5
 
 
-def solved(problem: ScheduleProblem, method: str, seconds: float) -> tuple[SolveResult, float]:
+def solved(
+    problem: ScheduleProblem,
+    method: str,
+    seconds: float,
+    semantics: Semantics = Semantics(),  # noqa: B008 - frozen
+    without: str = "",
+) -> tuple[SolveResult, float]:
     """The result of a search, and its value."""
-    found = solve(problem, make_placer(method, is_cheap=True), SolveOptions(method, budget_s=seconds))
+    placer = make_placer(method, changes={"without": without} if without else {}, is_cheap=True)
+    found = solve(problem, placer, SolveOptions(method, budget_s=seconds, semantics=semantics))
     return found, np.inf if found.value_s is None else found.value_s
 
 

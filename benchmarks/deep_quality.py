@@ -3,9 +3,12 @@
 Chains of Llama's block on four P100 and on eight (``p100x8``: each twice), without limits of memory. For every chain:
 ``auto`` over blocks times the best of one block (bar 1.015; 1.04 with every fourth block of another width, which counts
 as its own best), its gap to the lower bound, and how much more that is than one block's gap (bar 1%). Then decoders of
-BERT's and Llama's kind, ``--layers`` deep, under sequential and work-conserving execution: ``auto`` in --short seconds
-over the same in --long (bar 1.01). Last, proposals a second of ``windows`` at 10,000 ops and at 250 (bar: a factor of
-5). ``--slow`` multiplies all seconds, on a machine that has other work. Exit status 1 where a bar is missed.
+BERT's and Llama's kind, ``--layers`` deep, and ResNet-152, under sequential and work-conserving execution: ``auto`` in
+--short seconds over the same in --long (bar 1.01). Then large graphs in which nothing repeats, transformers and wired
+networks in a row: ``auto`` in twice --seconds over the best list scheduler (bar 0.85; 0.95 for 100,000 ops of the
+latter), and the features of such a graph (bar 10 CPU s). Last, proposals a second of ``windows`` at 10,000 ops and at
+250 (bar: a factor of 5). ``--slow`` multiplies all seconds, on a machine that has other work; ``--without
+repeated`` shows what blocks contribute. Exit status 1 where a bar is missed.
 
     python benchmarks/deep_quality.py [--blocks 4,16,64,256] [--platforms p100x4,p100x8] [--seconds 30] [--slow 1]
 """
@@ -13,6 +16,7 @@ over the same in --long (bar 1.01). Last, proposals a second of ``windows`` at 1
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
 from collections.abc import Iterator
@@ -23,25 +27,29 @@ from auto_quality import solved
 from machine import machine
 from speed import layered
 
+from hsdag.features import feature_matrix
 from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.incumbent import Limits
 from hsdag.methods.registry import make_placer
-from hsdag.models.networks import DecoderSizes, llama_decoder
-from hsdag.models.sharded_workloads import LlamaSizes, llama_block
+from hsdag.models.diviml import RandomWiring, random_wired
+from hsdag.models.networks import BertSizes, DecoderSizes, ModelInput, ModelSpec, ResNetSizes, llama_decoder, seeded
+from hsdag.models.sharded_workloads import LlamaSizes, TransformerSizes, llama_block, transformer
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
-from hsdag.runtime.problem.units import problem_of
+from hsdag.runtime.problem.units import graph_of_problem, problem_of
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
-from hsdag.search.options import SolveOptions
-from hsdag.solving.solve import solve
 from hsdag.sources import cluster, workload_problem
 
 WIDE = LlamaSizes(hidden=16_384)
 PLATFORMS = {"p100x4": (4, lambda: load_platform("p100x4")), "p100x8": (8, lambda: cluster(load_platform("p100x4"), 1))}
 BAR, BAR_OF_WIDTHS, MORE_GAP, BAR_OF_TIME, SLOWER = 1.015, 1.04, 0.01, 1.01, 5.0
+LISTS = ("heft", "cpop", "etf", "m-etf", "met", "greedy", "critical-path")
+BARS_OF_SIZE = {("transformers", 10_000): 0.85, ("transformers", 100_000): 0.85, ("wired", 100_000): 0.95}
+FEATURES_S = 10.0
 
 
 def chain(platform: str, sizes: list[LlamaSizes]) -> ScheduleProblem:
@@ -60,7 +68,7 @@ def chains(given: argparse.Namespace) -> Iterator[bool]:
         for num in map(int, given.blocks.split(",")):
             for widths in (1, 4):
                 sizes = [WIDE if widths > 1 and n % widths == widths - 1 else LlamaSizes() for n in range(num)]
-                own, own_s = solved(chain(platform, sizes), "auto", seconds)
+                own, own_s = solved(chain(platform, sizes), "auto", seconds, without=given.without)
                 over, more = own_s / sum(alone[each][1] for each in sizes), (own.gap or 0.0) - gap
                 bar = BAR if widths == 1 else BAR_OF_WIDTHS
                 kept = over <= bar and (widths > 1 or more <= MORE_GAP)
@@ -73,26 +81,108 @@ def chains(given: argparse.Namespace) -> Iterator[bool]:
                 yield kept
 
 
+def deep_models(layers: int) -> dict[str, ModelSpec]:
+    """Small networks of so many layers, and a residual one of 152, by name."""
+    decoder = DecoderSizes(layers, 256, 8, 2, 688, vocabulary=2048, tokens=64)
+    bert = BertSizes(layers, hidden=256, heads=4, intermediate=1024, vocabulary=1000, positions=16)
+    resnet = ResNetSizes(widths=(64, 128, 256, 512), depths=(3, 8, 36, 3), stem=64, classes=1000)
+    tokens = tuple(ModelInput(name, (1, 8), "i64") for name in ("input_ids", "attention_mask", "token_type_ids"))
+    images, states = (ModelInput("images", (1, 3, 224, 224), "f32"),), ("last_hidden_state", "pooler_output")
+    return {
+        "decoder": llama_decoder("decoder", decoder),
+        "bert": ModelSpec("bert", "", tokens, states, 0, seeded("Bert", bert)),
+        "resnet152": ModelSpec("resnet152", "", images, ("logits",), 0, seeded("ResNet", resnet)),
+    }
+
+
 def models(given: argparse.Namespace) -> Iterator[bool]:
     """Whether a short search of a deep model is as good as a long one."""
-    sizes = DecoderSizes(
-        layers=given.layers, hidden=256, heads=8, key_heads=2, intermediate=688, vocabulary=2048, tokens=64
+    platform = load_platform("i9-12900k-uhd770-flex170")
+    for name, spec in deep_models(given.layers).items():
+        if name not in given.models.split(","):
+            continue
+        problem = analytic_costs(graph_of(spec.build(0)), platform)
+        for execution in map(Execution, given.executions.split(",")):
+            how = Semantics(execution)
+            values = [
+                solved(problem, "auto", seconds * given.slow, how, given.without)[1]
+                for seconds in (given.short, given.long)
+            ]
+            print(
+                f"{name}, {problem.num_ops} ops, {execution.value}: {1e3 * values[0]:.4f} ms, {given.short:g} s over "
+                f"{given.long:g} s {values[0] / values[1]:.4f} (bar {BAR_OF_TIME})",
+                flush=True,
+            )
+            yield values[0] <= BAR_OF_TIME * values[1]
+
+
+def in_a_row(problems: list[ScheduleProblem]) -> ScheduleProblem:
+    """Problems of the same devices one behind the other: what is not read is read by the next one's inputs."""
+    first, edges, sizes, ends = 0, list[IntArray](), list[FloatArray](), list[tuple[int, float]]()
+    for each in problems:
+        begins = [first + v for v, name in enumerate(each.op_names) if name.startswith(("x[", "stem"))]
+        is_tiled = len(ends) == len(begins)
+        joints = list(zip(ends, begins, strict=True)) if is_tiled else list(itertools.product(ends, begins))
+        edges += [np.array([(u, v) for (u, _), v in joints], dtype=np.int64).reshape(-1, 2)]
+        edges += [first + np.stack([each.edge_src, each.edge_dst], axis=1)]
+        sizes += [np.array([size for (_, size), _ in joints]), each.edge_bytes]
+        unread = np.setdiff1d(np.arange(each.num_ops), each.edge_src).tolist()
+        ends = [(first + v, float(each.output_bytes[v])) for v in unread]
+        first += each.num_ops
+    one = problems[0]
+    return ScheduleProblem.from_arrays(
+        np.concatenate([each.time_s for each in problems]),
+        np.concatenate(edges),
+        output_bytes=np.concatenate([each.output_bytes for each in problems]),
+        edge_bytes=np.concatenate(sizes),
+        link_latency_s=one.link_latency_s,
+        link_bandwidth_bytes_per_s=one.link_bandwidth_bytes_per_s,
+        device_names=one.device_names,
     )
-    graph, platform = graph_of(llama_decoder("deep", sizes).build(0)), load_platform("i9-12900k-uhd770-flex170")
-    problem = analytic_costs(graph, platform)
-    for execution in Execution:
-        values = []
-        for seconds in (given.short, given.long):
-            options = SolveOptions("auto", budget_s=seconds * given.slow, semantics=Semantics(execution))
-            found = solve(problem, make_placer("auto", is_cheap=True), options).value_s
-            assert found is not None
-            values.append(found)
+
+
+def unlike(family: str, num_ops: int) -> ScheduleProblem:
+    """Sharded transformers of one layer each, or randomly wired networks, all of random sizes, without repetition."""
+    platform, found, size = load_platform("p100x4"), list[ScheduleProblem](), 0
+    while size < num_ops:
+        seed = len(found)
+        rng = np.random.default_rng(seed)
+        if family == "llama":
+            width = 512 * int(rng.integers(4, 13))
+            tokens, hidden = 128 * int(rng.integers(16, 65)), 64 * int(rng.integers(1, 4) * width // 64)
+            workload = llama_block(4, LlamaSizes(tokens, width, width // 128, hidden + 64 * seed))
+        elif family == "transformers":
+            drawn = replace(TransformerSizes.drawn(seed, 4), layers=1)
+            workload = transformer(4, replace(drawn, tokens=1024 + 4 * seed))
+        else:
+            wiring = RandomWiring("ws", nodes=128, modules=40, channels=2, seed=seed, width=64 + seed)
+            workload = random_wired(wiring)
+        found.append(workload_problem(workload, platform))
+        size += found[-1].num_ops
+    return in_a_row(found)
+
+
+def large(given: argparse.Namespace) -> Iterator[bool]:
+    """Whether ``auto`` is well ahead of lists on large graphs in which nothing repeats."""
+    for family, num_ops in itertools.product(given.families.split(","), map(int, given.ops.split(","))):
+        problem = unlike(family, num_ops)
+        begin_s = time.process_time()
+        feature_matrix(graph_of_problem(problem))
+        features_s = time.process_time() - begin_s
+        lists = {method: solved(problem, method, given.seconds * given.slow)[1] for method in LISTS}
+        best = min(lists, key=lists.__getitem__)
+        own, own_s = solved(problem, "auto", 2 * given.seconds * given.slow, without=given.without)
+        over = own_s / lists[best]
+        bar = BARS_OF_SIZE.get((family, num_ops), 1.0)
         print(
-            f"decoder, {given.layers} layers, {problem.num_ops} ops, {execution.value}: {given.short:g} s over "
-            f"{given.long:g} s {values[0] / values[1]:.4f} (bar {BAR_OF_TIME})",
+            f"{family}, {problem.num_ops} ops: {best} {lists[best]:.6g}, auto over it {over:.4f} (bar {bar}), "
+            f"gap {100 * (own.gap or 0.0):.1f}%; features {features_s:.1f} CPU s (bar {FEATURES_S:g})\n"
+            + "\n".join(
+                f"    {m.method:10s} {m.began_s:6.1f} to {m.ended_s:6.1f} s  {m.after:.6g}" for m in own.members
+            ),
             flush=True,
         )
-        yield values[0] <= BAR_OF_TIME * values[1]
+        yield over <= bar and features_s <= FEATURES_S
 
 
 def steps() -> bool:
@@ -124,12 +214,18 @@ def main() -> int:
     parser.add_argument("--short", type=float, default=10.0)
     parser.add_argument("--long", type=float, default=600.0)
     parser.add_argument("--slow", type=float, default=1.0)
-    parser.add_argument("--only", default="chains,models,steps")
+    parser.add_argument("--models", default="decoder,bert,resnet152")
+    parser.add_argument("--executions", default=",".join(each.value for each in Execution))
+    parser.add_argument("--families", default="transformers,wired")
+    parser.add_argument("--ops", default="10000,100000")
+    parser.add_argument("--without", default="", help="methods that auto is to do without, as a control")
+    parser.add_argument("--only", default="chains,models,large,steps")
     given = parser.parse_args()
     print(machine())
     parts, kept = given.only.split(","), []
     kept += [steps()] if "steps" in parts else []
-    kept += [*(chains(given) if "chains" in parts else []), *(models(given) if "models" in parts else [])]
+    for part in (chains, models, large):
+        kept += part(given) if part.__name__ in parts else []
     print(f"{sum(kept)} of {len(kept)} bars are kept")
     return 0 if all(kept) else 1
 

@@ -16,7 +16,7 @@ from ortools.sat.python import cp_model
 from scipy.sparse import csr_array
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.methods.exact.formulation import Formulation
+from hsdag.methods.exact.formulation import Formulation, twins_of
 from hsdag.methods.exact.highs import HighsAnswer, solve_highs
 from hsdag.methods.exact.solving import CpSatModel
 from hsdag.methods.incumbent import Limits
@@ -92,7 +92,7 @@ class LinearModel:
 
     def order_twins(self, f: Formulation, on: list[dict[int, int]]) -> None:
         """Of identical devices the first has no fewer ops: symmetries by tasks (section VI)."""
-        for a, b in f.twins:
+        for a, b in itertools.chain.from_iterable(map(itertools.pairwise, twins_of(f.problem))):
             self.row([(of_op[d], sign) for of_op in on for d, sign in ((a, 1.0), (b, -1.0)) if d in of_op], low=0)
 
     def keep_within_memory(self, f: Formulation, on: list[dict[int, int]], *, is_whole: bool = True) -> None:

@@ -18,7 +18,7 @@ from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.base import NoOptions, O
 from hsdag.methods.exact.assignment import AssignmentModel, WholeModel
 from hsdag.methods.exact.base import ExactPlacer, ExactSearch
-from hsdag.methods.exact.formulation import Formulation, MemoryRule
+from hsdag.methods.exact.formulation import Formulation, MemoryRule, twins_of
 from hsdag.methods.exact.solving import CpSatModel, T, Ticks, solve_model
 
 MOST_OPS_WITH_LOADS = 150
@@ -248,7 +248,7 @@ class IntervalModel(CpSatModel[tuple[IntArray, FloatArray]]):
 
     def _order_identical_devices(self) -> None:
         """Of identical devices the first has no fewer ops: symmetries by tasks (section VI)."""
-        for a, b in self._f.twins:
+        for a, b in itertools.chain.from_iterable(map(itertools.pairwise, twins_of(self._f.problem))):
             first, second = (sum(on[d] for on in self.on if d in on) for d in (a, b))
             self.model.add(first >= second)
 

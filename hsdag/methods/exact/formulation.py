@@ -5,7 +5,7 @@ Legend: N ops, E edges, D devices.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 
@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike
 
 from hsdag.ir.graph.computation_graph import BoolArray, Csr, FloatArray, IntArray, inverse_of
 from hsdag.ir.kernels import longest_before
-from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 
 MOST_HELD = 2.0**56
 """Bytes that solvers count one by one at most; more are counted in a power of two of them, to stay within 64 bits."""
@@ -125,18 +125,6 @@ class Formulation:
         return [p.time_s, [p.op_overhead_s, p.transfer_overhead_s], p.launch_s, *transfers]
 
     @cached_property
-    def twins(self) -> list[tuple[int, int]]:
-        """Pairs of neighbours in groups of identical devices: exchanging any two of a group changes nothing."""
-        last: dict[int, int] = {}  # of each group, by its first device
-        found = []
-        for d in range(self.problem.num_devices):
-            first = next((each for each in last if are_identical(self.problem, each, d)), d)
-            if first in last:
-                found.append((last[first], d))
-            last[first] = d
-        return found
-
-    @cached_property
     def heads_s(self) -> FloatArray:
         """[N] earliest start of every op: the longest way to it, all at their best."""
         p = self.problem
@@ -165,8 +153,19 @@ def generous_horizon_s(problem: ScheduleProblem) -> float:
     return max(ops_s + sent_s, 1e-12)
 
 
-def are_identical(problem: ScheduleProblem, a: int, b: int) -> bool:
-    """Whether exchanging devices ``a`` and ``b`` leaves the problem as it is."""
+def twins_of(problem: ScheduleProblem) -> list[IntArray]:
+    """Groups of identical devices: exchanging any two of a group leaves the problem as it is."""
+    kinds: list[list[int]] = []
+    for d in range(problem.num_devices):
+        kind = next((each for each in kinds if _are_identical(problem, each[0], d)), None)
+        if kind is None:
+            kinds.append([d])
+        else:
+            kind.append(d)
+    return [np.array(kind) for kind in kinds if len(kind) > 1]
+
+
+def _are_identical(problem: ScheduleProblem, a: int, b: int) -> bool:
     swap = np.arange(problem.num_devices)
     swap[[a, b]] = [b, a]
     off = ~np.eye(problem.num_devices, dtype=np.bool_)
@@ -184,25 +183,20 @@ def memory_can_bind(problem: ScheduleProblem) -> bool:
 
 
 def induced(problem: ScheduleProblem, ops: IntArray) -> ScheduleProblem:
-    """The problem of the ops ``ops`` [M] alone, in this order, with the edges among them."""
+    """The problem of the ops ``ops`` [M] alone, in this order, with the edges among them and without labels."""
     place = np.full(problem.num_ops, -1, dtype=np.int64)
     place[ops] = np.arange(len(ops))
     inside = (place[problem.edge_src] >= 0) & (place[problem.edge_dst] >= 0)
-    position = inverse_of(problem.topological_order)
-    return ScheduleProblem.from_arrays(
-        problem.time_s[ops],
-        np.stack([place[problem.edge_src[inside]], place[problem.edge_dst[inside]]], axis=1),
+    return replace(
+        problem,
+        op_names=tuple(problem.op_names[v] for v in ops),
+        time_s=problem.time_s[ops],
         output_bytes=problem.output_bytes[ops],
+        weight_bytes=problem.weight_bytes[ops],
+        edge_src=place[problem.edge_src[inside]],
+        edge_dst=place[problem.edge_dst[inside]],
         edge_bytes=problem.edge_bytes[inside],
         edge_port=problem.edge_port[inside],
-        link_latency_s=problem.link_latency_s,
-        link_bandwidth_bytes_per_s=problem.link_bandwidth_bytes_per_s,
-        weight_bytes=problem.weight_bytes[ops],
-        memory_bytes=problem.memory_bytes,
-        launch_s=problem.launch_s,
-        op_overhead_s=problem.op_overhead_s,
-        transfer_overhead_s=problem.transfer_overhead_s,
-        name=problem.name,
-        device_names=problem.device_names,
-        order=np.argsort(position[ops], kind="stable"),
+        topological_order=np.argsort(inverse_of(problem.topological_order)[ops], kind="stable"),
+        labels=OpLabels.empty(len(ops)),
     )

@@ -23,6 +23,7 @@ from hsdag.methods.lists.schedulers import HeftPlacer
 from hsdag.methods.local.chain import Chain, chain_of, draw, is_kept, settle
 from hsdag.methods.local.sa import MOVES_OF_LISTS
 from hsdag.methods.local.values import Lists, lists_for, schedule
+from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -31,6 +32,9 @@ from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.base import SearchStopped
 from hsdag.scoring.memory import one_inference
 from hsdag.scoring.schedule import ScheduleEvaluator
+
+SWEEPS_OF_SIZE, GAIN_OF_SIZE = 4, 0.01
+"""Sweeps that search every op with others before it and behind it; and the share that they gain, or windows grow."""
 
 
 class Windowed(NamedTuple):
@@ -187,8 +191,10 @@ class Piece:
 class WindowsOptions:
     """Raises OptionError for a value out of range."""
 
+    smallest: int = 60
+    """Units of a window at first, which is searched in the least time;"""
     size: int = 240
-    """Units of a window."""
+    """and at last: windows double where all of them together gain little."""
     proposals: int = 2000
     """For each window in the first sweep; the next ones make more,"""
     growth: float = 1.5
@@ -201,7 +207,7 @@ class WindowsOptions:
     """Sweeps in a row without a better plan after which the search ends."""
 
     def __post_init__(self) -> None:
-        counts = self.size, self.proposals, self.most_idle_sweeps, self.growth
+        counts = self.smallest, self.size, self.proposals, self.most_idle_sweeps, self.growth
         if not (min(counts) >= 1 and np.isfinite(self.growth) and 0 < self.coldest <= self.hottest < np.inf):
             raise OptionError("windows takes counts and a growth of at least 1, and finite 0 < coldest <= hottest")
 
@@ -227,17 +233,23 @@ class WindowsPlacer(Placer[WindowsOptions]):
         with Sweeps(incumbent, self.options) as sweeps:
             idle = 0
             while idle < self.options.most_idle_sweeps:
-                before = incumbent.best_score
+                before, size = incumbent.best_score, sweeps.size
                 sweeps.sweep()
-                idle = 0 if incumbent.best_score < before * (1 - LEAST_GAIN) else idle + 1
+                has_gained = incumbent.best_score < before * (1 - LEAST_GAIN)
+                idle = 0 if has_gained or sweeps.size > size else idle + 1
         return Status.FEASIBLE
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:  # noqa: ARG002
-        if problem.costs is None:
+        if problem.costs is None or not has_schedule(problem):
             return
         line = Timeline.of(problem, Plan(problem.supported.argmax(axis=1)), takes_order=False)
         units, window = WindowCutter(problem.costs).windows(line, 2, 0)[0]
         searched(window, line.device[units], np.zeros(len(units)), 1, (1.0, 1.0), seed=0)
+
+
+def has_schedule(problem: Problem) -> bool:
+    """Whether plans are judged by a schedule, which windows can be cut out of."""
+    return problem.objective == LATENCY and problem.semantics.execution is Execution.WORK_CONSERVING
 
 
 class Sweeps:
@@ -248,6 +260,7 @@ class Sweeps:
         self._cutter = WindowCutter(incumbent.costs)
         self._pool = ThreadPoolExecutor(max(incumbent.limits.num_workers, 1))
         self._rng, self._proposals, self._number = np.random.default_rng(incumbent.limits.seed), options.proposals, 0
+        self.size, self._before = min(options.smallest, options.size), incumbent.best_score
 
     def __enter__(self) -> Sweeps:
         return self
@@ -257,7 +270,7 @@ class Sweeps:
 
     def sweep(self) -> None:
         """Search every other window once. Raises SearchStopped in between, and where not each may have a proposal."""
-        incumbent, size = self._incumbent, self._options.size
+        incumbent, size = self._incumbent, self.size
         if incumbent.best is None:
             return
         line = Timeline.of(incumbent.problem, incumbent.best, takes_order=incumbent.takes_order)
@@ -284,6 +297,10 @@ class Sweeps:
                 task.cancel()
             self._join(line, found)
         self._proposals, self._number = int(self._proposals * self._options.growth), self._number + 1
+        if self._number % SWEEPS_OF_SIZE == 0:
+            if incumbent.best_score > self._before * (1 - GAIN_OF_SIZE):
+                self.size = min(2 * self.size, self._options.size)
+            self._before = incumbent.best_score
 
     def _search(self, line: Timeline, units: IntArray, window: Windowed, num: int, seed: int) -> Piece:
         o, rank = self._options, np.arange(len(units), dtype=np.float64)

@@ -13,15 +13,19 @@ from hsdag.methods import method_names
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import LEAST_GAIN, Incumbent, Status
 from hsdag.methods.lists.base import search_two_ops
+from hsdag.methods.local.windows import has_schedule
 from hsdag.methods.portfolio.turns import SideBySide, Turn, note_turn
 from hsdag.methods.registry import make_placer
+from hsdag.methods.repeated.blocks import find_blocks
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution
 from hsdag.scoring.memory import is_split_forced
 
 LISTS = ("met", "heft", "cpop", "etf", "m-etf", "critical-path", "enumerative", "greedy", "pipeline")
-MOST_UNITS_FOR_ALL_LISTS = 5000
-"""Units beyond which only HEFT and the greedy method are asked: the others grow faster than the graph."""
+SLOW_LISTS = ("enumerative", "pipeline")
+MOST_UNITS_FOR_ALL = 5000
+"""Units beyond which methods that grow faster than the graph are not asked: SLOW_LISTS, rules, and, before windows of
+a schedule are searched, annealing."""
 QUICK_LISTS = ("met", "heft", "greedy")
 MOST_UNITS_AT_ONCE = 500
 """Units beyond which a step of annealing, which simulates them all, takes long: blocks and windows have more time."""
@@ -109,39 +113,50 @@ class AutoPlacer(Placer[AutoOptions]):
         others = ("mincut",) if is_sequential or problem.objective.is_steady else ("rules",)
         for method in [m for m in (*_lists(problem), *others) if m not in self.options.left_out]:
             search_two_ops(make_placer(method, is_cheap=True), problem)
-        if "sa" not in self.options.left_out:
-            make_placer("sa", is_cheap=True).prepare(problem, takes_order=takes_order)
-        if "repeated" not in self.options.left_out:
-            make_placer("repeated", is_cheap=True).prepare(problem, takes_order=takes_order)
+        windows = ["windows"] * (has_schedule(problem) and problem.num_units > MOST_UNITS_AT_ONCE)
+        for method in ("sa", "repeated", *windows):
+            if method not in self.options.left_out:
+                make_placer(method, is_cheap=True).prepare(problem, takes_order=takes_order)
 
     def _turns(self, incumbent: Incumbent) -> Iterator[Turn]:
-        """Who comes when; annealing goes on to the end. In a search that goes on, only the quick lists come again."""
-        problem, is_again = incumbent.problem, incumbent.limits.is_again
-        size, costs = problem.num_units * problem.num_devices, problem.costs
+        """Who comes when; annealing goes on to the end."""
+        problem, costs = incumbent.problem, incumbent.problem.costs
         if costs is not None:
-            is_large = problem.num_units > MOST_UNITS_FOR_ALL_LISTS
-            yield from (Turn(method, 0.1) for method in (QUICK_LISTS if is_large or is_again else _lists(problem)))
-            is_like_learned = incumbent.is_cheap and problem.semantics.execution is Execution.WORK_CONSERVING
-            if is_like_learned and not (is_large or is_again):
-                yield Turn("rules", 0.1, changes=self._policy)
-            if problem.semantics.execution is Execution.SEQUENTIAL or problem.objective.is_steady:
-                yield Turn("mincut", 0.3)
+            yield from self._first_turns(incumbent)
         if not incumbent.is_cheap or costs is None:
             yield Turn("sa", 1.0)
             return
+        num, size = problem.num_units, problem.num_units * problem.num_devices
+        is_deep, is_large = num > MOST_UNITS_AT_ONCE, num > MOST_UNITS_FOR_ALL and has_schedule(problem)
         if size <= MOST_CHOICES_TO_PROVE:
             yield Turn("cpsat", 0.2)
-        is_deep = problem.num_units > MOST_UNITS_AT_ONCE
-        yield Turn("repeated", 0.7 if is_deep else 0.15)
-        yield Turn("sa", 0.15)
+        if find_blocks(costs) is not None:
+            yield Turn("repeated", 0.7 if is_deep else 0.15)
+        if not is_large:
+            yield Turn("sa", 0.15)
         if size <= MOST_CHOICES_TO_PROVE:
             yield Turn("cpsat", 0.8, 1)
         elif size <= MOST_CHOICES_TO_SPLIT:
             yield Turn("milp-split", 0.4 if problem.objective.is_steady else 0.15)
         for number in range(1, 1000):
             if is_deep:
-                yield Turn("windows", 0.5, number)
+                yield Turn("windows", 1.0 if is_large else 0.5, number)
             yield Turn("sa", 0.5 if is_deep else 1.0, number)
+
+    def _first_turns(self, incumbent: Incumbent) -> Iterator[Turn]:
+        """Lists and cuts; in a search that goes on, only the quick lists come again."""
+        problem, is_again = incumbent.problem, incumbent.limits.is_again
+        is_large = problem.num_units > MOST_UNITS_FOR_ALL
+        chosen = [m for m in _lists(problem) if not (is_large and m in SLOW_LISTS)]
+        yield from (Turn(method, 0.1) for method in (QUICK_LISTS if is_again else chosen))
+        if (
+            incumbent.is_cheap
+            and problem.semantics.execution is Execution.WORK_CONSERVING
+            and not (is_large or is_again)
+        ):
+            yield Turn("rules", 0.1, changes=self._policy)
+        if problem.semantics.execution is Execution.SEQUENTIAL or problem.objective.is_steady:
+            yield Turn("mincut", 0.3)
 
     def _take(self, turn: Turn, incumbent: Incumbent) -> Status | None:
         """Let a method search from the best plan; how it ended, None where it cannot search this problem."""

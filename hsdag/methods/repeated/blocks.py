@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from hsdag.ir.graph.computation_graph import Csr, IntArray, inverse_of
 from hsdag.ir.kernels import longest_before
 from hsdag.methods.exact.formulation import induced
-from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 Hashes = NDArray[np.uint64]
 
@@ -29,6 +30,8 @@ CLOSE = 1.15
 LEAST_ALIKE = 0.6
 """Share of a block's ops that a block of another kind needs to have counterparts of to be taken for one of that kind:
 the first and the last block lack what lies beyond the ends."""
+MOST_KINDS, LEAST_PERIODIC = 4, 0.9
+"""Kinds of blocks that may take turns, and the share of blocks that come again after so many, to be taken for one."""
 LEAST_OPS = 8
 """Ops of a block that is worth a search of its own."""
 
@@ -57,12 +60,13 @@ class Blocks:
         return np.flatnonzero(self.block == best[len(best) // 2])
 
 
+@lru_cache(maxsize=1)
 def find_blocks(problem: ScheduleProblem) -> Blocks | None:
     """The blocks by which the graph has least to decide, None where nothing of LEAST_OPS repeats.
 
     A block begins at a depth, the number of ops before an op on its longest path, at which ops of one kind lie; kinds
     are told apart by their neighbourhoods. Of ways to divide a graph that leave about as little to decide, that one
-    counts whose blocks send each other least. Ops without inputs belong to the block that reads them first.
+    counts whose blocks send each other least.
     """
     inputs = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
     hops = np.zeros(len(problem.edge_src))
@@ -80,15 +84,24 @@ def find_blocks(problem: ScheduleProblem) -> Blocks | None:
     if least > MOST_LEFT * problem.num_ops:
         return None
     close = [each for each in tried.values() if each[0] <= CLOSE * least]
-    return _matched(min(close, key=lambda each: each[1:2])[2], exact, inverse_of(problem.topological_order))
+    found = _matched(min(close, key=lambda each: each[1:2])[2], exact, inverse_of(problem.topological_order))
+    return None if found is None else _by_period(found)
 
 
 def _divided(problem: ScheduleProblem, depth: IntArray, begins: IntArray) -> IntArray:
-    """[N] the block of each op, of blocks that begin at given depths."""
+    """[N] the block of each op, of blocks that begin at given depths.
+
+    Ops without inputs, and what the first block computes of these for a later one alone, such as weights that are
+    converted, go to the block that reads them first.
+    """
     block = np.searchsorted(begins, depth, side="right") - 1
-    first = np.full(problem.num_ops, len(begins), dtype=np.int64)
-    np.minimum.at(first, problem.edge_src, block[problem.edge_dst])
-    return np.where((depth == 0) & (first < len(begins)), first, block)
+    while True:
+        first = np.full(problem.num_ops, len(begins), dtype=np.int64)
+        np.minimum.at(first, problem.edge_src, block[problem.edge_dst])
+        is_later = (first < len(begins)) & (block == 0) & (first > (depth > 0))
+        if not is_later.any():
+            return block
+        block = np.where(is_later, first, block)
 
 
 def _left_to_decide(block: IntArray, exact: Hashes) -> int:
@@ -184,6 +197,19 @@ def _matched(block: IntArray, exact: Hashes, place: IntArray) -> Blocks | None:
     return Blocks(block, position, kind)
 
 
+def _by_period(blocks: Blocks) -> Blocks:
+    """Blocks whose kinds alternate as one block: what overlaps in time between its parts is then searched, too."""
+    for period in range(1, MOST_KINDS + 1):
+        if blocks.num_blocks >= 4 * period and (blocks.kind[period:] == blocks.kind[:-period]).mean() >= LEAST_PERIODIC:
+            break
+    else:
+        return blocks
+    parts = [tuple(blocks.kind[b : b + period].tolist()) for b in range(0, blocks.num_blocks, period)]
+    common = [each for each, times in Counter(parts).most_common() if times > 1]
+    kind = np.array([common.index(each) if each in common else -1 for each in parts], dtype=np.int64)
+    return Blocks(blocks.block // period, blocks.position, kind)
+
+
 def inputs_of(problem: ScheduleProblem, ops: IntArray) -> IntArray:
     """[I] the ops that some of ``ops`` [M] read and that are not among them."""
     is_part = np.zeros(problem.num_ops, dtype=np.bool_)
@@ -202,7 +228,8 @@ def part_of(problem: ScheduleProblem, inputs: IntArray, ops: IntArray) -> Schedu
     time_s[:count] *= 0.0
     weight_bytes[:count] = 0.0
     kept = replace(
-        OpLabels.empty(len(chosen), [labels.types[v] for v in chosen]),
+        part.labels,
+        types=tuple(labels.types[v] for v in chosen),
         meta_ops=tuple(labels.meta_ops[v] for v in chosen),
         roles=tuple(labels.roles[v] for v in chosen),
     )
@@ -210,9 +237,7 @@ def part_of(problem: ScheduleProblem, inputs: IntArray, ops: IntArray) -> Schedu
     elsewhere = float(np.delete(problem.weight_bytes + is_source * problem.output_bytes, ops).sum())
     memory_bytes = problem.memory_bytes * max(1.0 - elsewhere / float(problem.memory_bytes.sum()), 0.0)
     memory_bytes = np.where(np.isinf(problem.memory_bytes), np.inf, memory_bytes)
-    names = tuple(problem.op_names[v] for v in chosen)
-    tables = replace(part, time_s=time_s, weight_bytes=weight_bytes, memory_bytes=memory_bytes)
-    return replace(tables, op_names=names, labels=kept, slowdown=problem.slowdown, power_w=problem.power_w)
+    return replace(part, time_s=time_s, weight_bytes=weight_bytes, memory_bytes=memory_bytes, labels=kept)
 
 
 def first_blocks(problem: ScheduleProblem, blocks: Blocks, num: int) -> tuple[ScheduleProblem, Blocks]:

@@ -6,7 +6,7 @@ Legend: U placement units, P positions, M units of a block.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -15,34 +15,37 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.coarsen import CoarseGraph
 from hsdag.ir.graph.computation_graph import IntArray, inverse_of
 from hsdag.methods.base import Placer
+from hsdag.methods.exact.formulation import twins_of
 from hsdag.methods.incumbent import GaveUp, Incumbent, Limits, Status
+from hsdag.methods.local.windows import has_schedule
 from hsdag.methods.memory_repair import repaired
 from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.blocks import Blocks, find_blocks, first_blocks, inputs_of, part_of
 from hsdag.methods.repeated.bound import chained_bound
 from hsdag.methods.repeated.tiling import Layer, Library
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
-from hsdag.runtime.objectives import LATENCY
-from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.plan import Plan, unit_ranks
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator.simulation import simulate
+from hsdag.runtime.simulator.simulation import Simulation, simulate
 from hsdag.scoring.base import Evaluator, Score
 from hsdag.scoring.memory import one_inference
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 
-WITHOUT = {"without": "repeated,windows,cpsat"}
+WITHOUT = {"without": "repeated,cpsat"}
 """What searches a block or its positions: ``auto`` without what would look for blocks again."""
+ALONE, MOST_IN_ROW, ROW = 0.3, 4, 0.7
+"""Where devices are unlike: how much less time a block has alone; blocks that are searched in a row then, and for what
+share of the time that is left."""
 
 
 @dataclass(frozen=True)
 class RepeatedOptions:
     """Raises OptionError for a value out of range."""
 
-    blocks: float = 0.5
+    blocks: float = 0.6
     """Share of the time that blocks are searched for by themselves; the whole schedule has the rest."""
 
     def __post_init__(self) -> None:
@@ -70,7 +73,7 @@ class RepeatedPlacer(Placer[RepeatedOptions]):
             raise GaveUp("nothing in the graph repeats")
         if incumbent.limits.known:
             incumbent.evaluate(incumbent.limits.known)
-        if _has_schedule(incumbent.problem):
+        if has_schedule(incumbent.problem):
             self._lay(incumbent, blocks)
         else:
             _search_positions(incumbent, blocks)
@@ -79,14 +82,18 @@ class RepeatedPlacer(Placer[RepeatedOptions]):
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         if problem.costs is None or find_blocks(problem.costs) is None:
             return  # where nothing repeats, nothing is called
-        names = ("sa", "rules", "windows") if _has_schedule(problem) else ("sa", "mincut")
+        names = ("sa", "rules", "windows") if has_schedule(problem) else ("sa", "mincut")
         for each in names:
             make_placer(each, is_cheap=True).prepare(problem, takes_order=takes_order)
 
     def _lay(self, incumbent: Incumbent, blocks: Blocks) -> None:
         """Search blocks, lay them side by side, and search across the seams."""
         costs, limits = incumbent.costs, incumbent.limits
-        library = _best_together(incumbent, blocks, _searched_blocks(incumbent, blocks, self.options.blocks))
+        are_alike = any(len(kind) == costs.num_devices for kind in twins_of(costs))
+        share = self.options.blocks * (1.0 if are_alike else ALONE)
+        library = _best_together(incumbent, blocks, _searched_blocks(incumbent, blocks, share))
+        if not are_alike:
+            library = searched_row(incumbent, blocks, library)
         placement, order = Layer(costs, blocks).lay(library)
         if not np.isfinite(incumbent.consider(placement, order)):
             incumbent.consider(repaired(costs, placement, incumbent.problem.semantics), order)
@@ -97,11 +104,6 @@ class RepeatedPlacer(Placer[RepeatedOptions]):
         if incumbent.best is not None:
             limits = replace(limits, seconds=incumbent.left_s, known=(incumbent.best,), pool=None)
             make_placer("windows").search(incumbent.problem, incumbent, limits)
-
-
-def _has_schedule(problem: Problem) -> bool:
-    """Whether plans are judged by a schedule in which blocks follow each other."""
-    return problem.objective == LATENCY and problem.semantics.execution is Execution.WORK_CONSERVING
 
 
 WEIGHT, LEAST_S = 1.5, 0.1
@@ -127,30 +129,42 @@ def _searched_blocks(incumbent: Incumbent, blocks: Blocks, share: float) -> list
 def _searched_block(
     incumbent: Incumbent, blocks: Blocks, units: IntArray, seconds: float, evaluations: float
 ) -> list[Library]:
-    """Plans of a block, the best one first; each that is simulated counts as much as the block's share of all units."""
-    problem, share = incumbent.problem, len(units) / incumbent.problem.num_units
-    inputs = inputs_of(incumbent.costs, units)
+    """Plans of a block, the best one first."""
+    problem, inputs = incumbent.problem, inputs_of(incumbent.costs, units)
     costs = part_of(incumbent.costs, inputs, units)
     part = problem_of(costs, problem.objective, problem.semantics)
-    judge = ScheduleEvaluator(costs, problem.semantics, problem.objective, part.units.partition.labels)
+    found = []
+    for run in _searched_apart(incumbent, part, "auto", seconds, evaluations):
+        library = Library.empty(blocks, problem.num_devices)
+        library.learn(blocks, units, run.device[len(inputs) :], run.start_s[len(inputs) :])
+        found.append(library)
+    return found
+
+
+def _searched_apart(
+    incumbent: Incumbent, part: Problem, method: str, seconds: float, evaluations: float, known: tuple[Plan, ...] = ()
+) -> Iterator[Simulation]:
+    """Runs of the best plans that a method finds for a part of the graph, the best one first.
+
+    Each plan that is simulated counts as much as the part's share of all units.
+    """
+    assert part.ops is not None
+    share, semantics = part.num_units / incumbent.problem.num_units, part.semantics
+    judge = ScheduleEvaluator(part.ops, semantics, part.objective, part.units.partition.labels)
 
     def is_over() -> bool:
         incumbent.check()
         return False
 
     recorder = RecordingEvaluator(judge, Budget(evaluations=evaluations / share), should_stop=is_over)
-    limits = replace(incumbent.limits, seconds=seconds, known=(), is_again=False, pool=None)
+    limits = replace(incumbent.limits, seconds=seconds, known=known, is_again=False, pool=None)
     try:
-        make_placer("auto", changes=WITHOUT, is_cheap=True).search(part, recorder, limits)
+        changes = WITHOUT if method == "auto" else {}
+        make_placer(method, changes=changes, is_cheap=True).search(part, recorder, limits)
     finally:
         incumbent.spend(int(recorder.num_evaluations * share))
-    found = []
     for event in recorder.best(CANDIDATES):
-        run = simulate(costs, judge.devices(event.plan), one_inference(problem.semantics), judge.ranks(event.plan))
-        library = Library.empty(blocks, problem.num_devices)
-        library.learn(blocks, units, run.device[len(inputs) :], run.start_s[len(inputs) :])
-        found.append(library)
-    return found
+        yield simulate(part.ops, judge.devices(event.plan), one_inference(semantics), judge.ranks(event.plan))
 
 
 def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequence[Library]]) -> Library:
@@ -171,6 +185,23 @@ def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequenc
         for plan in filter(None, others):
             if incumbent.elapsed_s < until_s and (other := value(library.joined(plan))) < best:
                 library, best = library.joined(plan), other
+    return library
+
+
+def searched_row(incumbent: Incumbent, blocks: Blocks, library: Library) -> Library:
+    """What annealing of a few blocks in a row makes of a library, where counterparts share a device.
+
+    On unlike devices a block that is searched alone may well begin elsewhere than the one before it ends.
+    """
+    costs, blocks = first_blocks(incumbent.costs, blocks, MOST_IN_ROW)
+    problem = _tied(costs, blocks, incumbent.problem)
+    unit, (device, order) = problem.units.partition.labels, Layer(costs, blocks).lay(library)
+    placement = np.empty(problem.num_units, dtype=np.int64)
+    placement[unit] = device
+    known = Plan(problem.nearest(placement).placement, unit_ranks(unit, order))
+    seconds, evaluations = ROW * incumbent.left_s, ROW * incumbent.evaluations_left
+    for run in itertools.islice(_searched_apart(incumbent, problem, "sa", seconds, evaluations, (known,)), 1):
+        library.learn(blocks, np.arange(costs.num_ops), run.device, run.start_s)
     return library
 
 
@@ -230,12 +261,16 @@ def _search_positions(incumbent: Incumbent, blocks: Blocks) -> None:
 
 def _of_positions(problem: Problem, costs: ScheduleProblem, blocks: Blocks) -> Problem:
     """The problem with the units of one position as one unit."""
-    names = tuple(f"position {p}" if p >= 0 else "" for p in blocks.position.tolist())
-    tied = problem_of(
-        replace(costs, labels=replace(costs.labels, colocate=names)), problem.objective, problem.semantics
-    )
+    tied = _tied(costs, blocks, problem)
     if problem.ops is None and not isinstance(problem.hetero, HeteroCosts):
         return tied
     partition = tied.units.partition.refine(problem.units.partition)
     units = CoarseGraph(problem.units.fine, partition, tied.units.graph)
     return replace(tied, units=units, ops=problem.ops, hetero=problem.hetero)
+
+
+def _tied(costs: ScheduleProblem, blocks: Blocks, problem: Problem) -> Problem:
+    """The problem of these costs, judged as ``problem`` is, with the ops of one position as one unit."""
+    names = tuple(f"position {p}" if p >= 0 else "" for p in blocks.position.tolist())
+    labels = replace(costs.labels, colocate=names)
+    return problem_of(replace(costs, labels=labels), problem.objective, problem.semantics)

@@ -13,6 +13,7 @@ from math import factorial, prod
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
+from hsdag.methods.exact.formulation import twins_of
 from hsdag.methods.local.values import Lists, schedule
 from hsdag.methods.local.windows import Timeline, WindowCutter, starts_of
 from hsdag.methods.repeated.blocks import Blocks
@@ -112,29 +113,3 @@ def _every_exchange(nothing: IntArray, twins: Sequence[IntArray]) -> Iterator[In
         for kind, order in zip(twins, orders, strict=True):
             other[kind] = order
         yield other
-
-
-def twins_of(costs: ScheduleProblem) -> list[IntArray]:
-    """Devices that can be exchanged: they take the same for every op, and their links and memories are alike."""
-    kinds: list[list[int]] = []
-    for d in range(costs.num_devices):
-        for kind in kinds:
-            if all(_are_alike(costs, d, other) for other in kind):
-                kind.append(d)
-                break
-        else:
-            kinds.append([d])
-    return [np.array(kind) for kind in kinds if len(kind) > 1]
-
-
-def _are_alike(costs: ScheduleProblem, a: int, b: int) -> bool:
-    """Whether exchanging two devices changes no table."""
-    swap = np.arange(costs.num_devices)
-    swap[[a, b]] = b, a
-    off = ~np.eye(costs.num_devices, dtype=np.bool_)
-    tables = (costs.link_latency_s, costs.link_bandwidth_bytes_per_s)
-    return (
-        np.array_equal(costs.time_s[:, a], costs.time_s[:, b], equal_nan=True)
-        and bool(costs.memory_bytes[a] == costs.memory_bytes[b] and costs.launch_s[a] == costs.launch_s[b])
-        and all(np.array_equal(table[np.ix_(swap, swap)][off], table[off]) for table in tables)
-    )

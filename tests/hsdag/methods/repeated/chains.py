@@ -13,14 +13,18 @@ BLOCK = ("split", "left", "left", "left", "right", "right", "right", "join", "sc
 EDGES = ((0, 1), (1, 2), (2, 3), (0, 4), (4, 5), (5, 6), (3, 7), (6, 7), (7, 8))
 
 
-def chain(widths: Sequence[float], num_devices: int = 2, *, loads: bool = False, **tables: object) -> ScheduleProblem:
+def chain(widths: Sequence[float], num_devices: int = 2, *, loads: int = 0, **tables: object) -> ScheduleProblem:
     """Blocks in a row between an op of its own at each end; times are those of BLOCK times the block's width.
 
-    With ``loads`` each block has one more op, without inputs, which its eighth reads.
+    Each block has so many more ops in a row, the first of them without inputs, the last of which its eighth reads.
     """
     seconds = np.array([1.0, 4, 3, 2, 3, 4, 2, 1, 1, *[1.0] * loads])
     time_s = np.concatenate([[0.5], *(seconds * width for width in widths), [0.7]])
-    kinds, inner = (*BLOCK, *["load"] * loads), (*EDGES, *[(9, 7)] * loads)
+    kinds, more = (
+        (*BLOCK, *("load", "convert")[:loads]),
+        [(8 + loads - i, 7 if i == 0 else 9 + loads - i) for i in range(loads)],
+    )
+    inner = (*EDGES, *more)
     size, edges = len(kinds), [(0, 1)]
     for number in range(len(widths)):
         first = 1 + number * size

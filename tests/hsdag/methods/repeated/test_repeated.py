@@ -7,11 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hsdag.methods.incumbent import Limits, Result, Status
+from hsdag.methods.exact.formulation import twins_of
+from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
 from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.blocks import Blocks, find_blocks, inputs_of, part_of
 from hsdag.methods.repeated.bound import chained_bound
-from hsdag.methods.repeated.tiling import Layer, Library, best_exchange, twins_of
+from hsdag.methods.repeated.placer import searched_row
+from hsdag.methods.repeated.tiling import Layer, Library, best_exchange
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.bounds.makespan import makespan_bound
 from hsdag.runtime.problem.pins import Pin, with_pinned_ops
@@ -113,13 +115,16 @@ def test_blocks_are_laid_with_devices_exchanged_such_that_each_begins_where_the_
     assert (device[src[between]] == device[dst[between]]).all()
 
 
-def test_what_needs_no_input_is_of_the_block_that_reads_it() -> None:
-    found, size = blocks_of(chain([1.0] * 8, loads=True)), SIZE + 1
-    assert all(found.block[1 + n * size + 9] == found.block[1 + n * size + 7] for n in range(1, 7))
+@pytest.mark.parametrize("loads", [1, 2])
+def test_what_needs_no_input_and_what_is_made_of_it_alone_is_of_the_block_that_reads_it(loads: int) -> None:
+    found, size = blocks_of(chain([1.0] * 8, loads=loads)), SIZE + loads
+    for n in range(2, 7):
+        of_loads = found.block[1 + n * size + SIZE : 1 + (n + 1) * size]
+        assert set(of_loads) == {found.block[1 + n * size + 7]}
 
 
 def test_what_needs_no_input_waits_for_the_blocks_before_its_own() -> None:
-    problem = chain([1.0] * 8, loads=True)
+    problem = chain([1.0] * 8, loads=1)
     found = blocks_of(problem)
     _, rank = Layer(problem, found).lay(Library.empty(found, 2))
     order = found.block[np.argsort(rank)]
@@ -172,6 +177,24 @@ def test_the_bound_of_a_chain_is_that_of_its_blocks() -> None:
 def test_a_deep_chain_is_as_good_as_its_block_however_deep_it_is() -> None:
     shallow, deep = (searched(chain([1.0] * num), most=3000)[0] for num in (4, 24))
     assert deep.score / 24 <= shallow.score / 4 * 1.02
+
+
+def test_on_unlike_devices_a_block_is_searched_in_a_row() -> None:
+    """Two ops are faster on the second device: that pays for one transfer a block, and not for two."""
+    problem, types = chain([1.0] * 8), np.array(chain([1.0] * 8).labels.types)
+    time_s = problem.time_s * [1.0, 3.0]
+    time_s[types == "join", 1], time_s[types == "scale", 1] = 0.5, 0.7
+    units = problem_of(replace(problem, time_s=time_s))
+    assert units.costs is not None
+    found, layer = blocks_of(units.costs), Layer(units.costs, blocks_of(units.costs))
+    ops = found.fullest(0)
+    library = Library.empty(found, 2)
+    away = np.isin(np.array(units.costs.labels.types)[ops], ("join", "scale"))
+    library.learn(found, ops, away.astype(np.int64), np.arange(len(ops), dtype=float))
+    recorder = RecordingEvaluator(ScheduleEvaluator(units.costs, Semantics()), Budget(evaluations=20_000))
+    before = recorder.evaluate([Plan(*layer.lay(library))])[0].value
+    library = searched_row(Incumbent(units, recorder, Limits(num_workers=1)), found, library)
+    assert recorder.evaluate([Plan(*layer.lay(library))])[0].value <= 0.93 * before
 
 
 def test_a_search_gives_up_where_nothing_repeats() -> None:
