@@ -8,10 +8,12 @@ import pytest
 
 from hsdag.cli.app import run
 from hsdag.methods.base import Placer
-from hsdag.methods.incumbent import Limits
+from hsdag.methods.incumbent import Incumbent, Limits
 from hsdag.methods.lists.rules import RulesOptions, RulesPlacer
+from hsdag.methods.local.sa import SaPlacer
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics
@@ -58,6 +60,23 @@ def test_a_search_begins_with_the_plans_of_a_policy(problem: ScheduleProblem, po
     assert plans <= set(begun)
     if method != "auto":
         assert not plans & set(searched(make_placer(method, "paper", is_cheap=True), problem, 20))
+
+
+@pytest.mark.parametrize(("changes", "times"), [({}, 1), ({"polish": "0"}, 0), ({"updates": "1"}, 0)])
+def test_the_end_of_a_budget_of_seconds_is_annealing_from_the_best_plan(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, str], times: int
+) -> None:
+    problem, begun = ScheduleProblem.from_arrays([[1.0, 2.0]] * 2, [(0, 1)]), []
+
+    def noted(_: SaPlacer, problem: Problem, evaluator: Incumbent, limits: Limits) -> None:
+        begun.append((limits.known, (evaluator.best,)))
+
+    monkeypatch.setattr(SaPlacer, "search", noted)
+    recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(60.0))
+    placer = make_placer("gdp", changes={"width": "4", "blocks": "1", "patience": "1", **changes}, is_cheap=True)
+    placer.search(problem_of(problem), recorder, Limits(60.0))
+    assert len(begun) == times
+    assert all(known == best != (None,) for known, best in begun)
 
 
 @pytest.mark.parametrize(
