@@ -230,7 +230,7 @@ def inspect(
 
 
 def shard_bound(session: Session, profile: ModelProfile) -> ShardBound | None:
-    """What dividing a session's model could gain at most, and why the rest cannot; None for models that keep state."""
+    """What dividing a session's model could gain at most, and why the rest cannot; None where no model is divided."""
     proposals = ShardProposals(session, PlaceOptions(executor="work-conserving"), profile)
     if not proposals.is_possible:
         return None
