@@ -183,7 +183,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "Output": ("output", "resume", "as_json"),
     },
     "train": {
-        "What": ("method", "problems", "updates", "unseen", "seed"),
+        "What": ("problems", "updates", "unseen", "seed"),
         "Output": ("output", "resume", "curve", "as_json"),
         "For researchers": ("changes",),
     },

@@ -39,7 +39,6 @@ def completed(capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, lin
         ("hsdag models build inception", ["inception_v3"]),
         ("hsdag compare chainm", ["chainmm"]),
         ("hsdag profile m.xml --platform p100x4-", ["p100x4-8g"]),
-        ("hsdag train --method d", ["doppler"]),
     ],
 )
 def test_a_line_is_completed(
