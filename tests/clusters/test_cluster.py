@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
@@ -18,8 +19,7 @@ from tests.hsdag.methods.portfolio.searches import random_problem, searched
 from tests.hsdag.training.trainings import rule_problems, trained
 from tests.hsdag.workers.jobs import Add, Dies, Finds, Raises
 
-pytest.importorskip("ray", reason="Ray is not installed")
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(find_spec("ray") is None, reason="Ray is not installed")]
 
 
 def test_a_machine_outside_the_cluster_has_its_workers_and_finds_the_same() -> None:
