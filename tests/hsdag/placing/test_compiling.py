@@ -105,3 +105,26 @@ def test_what_the_first_heft_of_a_large_problem_needs_is_compiled_before_its_sea
     assert count > 0
     assert last < searching
     assert (warm_s, warm_count) == (cold_s, 0)
+
+
+LITERALS = """
+import sys
+from numba.core import types
+from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.units import problem_of
+
+make_placer("sa").prepare(problem_of(ScheduleProblem.from_arrays([[1.0, 2.0]] * 2, [(0, 1)])), takes_order=True)
+modules = [vars(module) for name, module in sys.modules.items() if name.startswith("hsdag.")]
+compiled = {f for names in modules for f in names.values() if getattr(f, "signatures", None)}
+assert len(compiled) > 20, compiled
+print([f for f in compiled if any(isinstance(each, types.Literal) for taken in f.signatures for each in taken)])
+"""
+
+
+@pytest.mark.slow
+def test_no_kernel_of_annealing_is_compiled_for_a_literal(tmp_path: Path) -> None:
+    """Numba would compile it once more, for other values."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+    ran = subprocess.run([sys.executable, "-c", LITERALS], env=environment, capture_output=True, check=True)
+    assert ran.stdout.decode() == "[]\n"

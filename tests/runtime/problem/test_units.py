@@ -1,21 +1,28 @@
-"""Placement units of a problem: co-location, costs of units, orders of ops."""
+"""Units of a problem, pins of its ops, and packing of weights."""
 
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsdag.features import feature_matrix
+from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.coarsen import placement_units
+from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.runtime.problem.packing import Packing, pack_weights
+from hsdag.runtime.problem.pins import Pin, parse_pins, pinned_devices, with_pinned_ops, with_pins
 from hsdag.runtime.problem.plan import op_ranks
+from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import graph_of_problem, problem_of
-from hsdag.runtime.simulator.simulation import simulate_makespans
+from hsdag.runtime.simulator.simulation import simulate, simulate_makespans
 from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
 
 
@@ -95,3 +102,109 @@ def test_ranks_of_units_become_ranks_of_ops_in_topological_order() -> None:
 def test_sizes_that_are_no_whole_numbers_are_taken(size: float) -> None:
     problem = ScheduleProblem.from_arrays([[1.0], [1.0]], [(0, 1)], output_bytes=size, weight_bytes=size)
     assert graph_of_problem(problem).output_bytes.min() > 0
+
+
+NAMES = ("a/conv", "a/relu", "b/conv")
+DEVICES = ("A", "B")
+
+
+def test_a_pattern_may_hold_an_equals_sign_and_matches_from_end_to_end() -> None:
+    assert parse_pins(["x=y.*=GPU.0"]) == (Pin("x=y.*", "GPU.0"),)
+    assert pinned_devices(NAMES, parse_pins(["a/.*=B"]), DEVICES).tolist() == [1, 1, -1]
+
+
+def test_ops_that_float_are_never_pinned() -> None:
+    floats = np.array([True, False, False])
+    assert pinned_devices(NAMES, parse_pins(["a/.*=B"]), DEVICES, floats).tolist() == [-1, 1, -1]
+    with pytest.raises(OptionError, match="names only constants"):
+        pinned_devices(NAMES, parse_pins(["a/conv=B"]), DEVICES, floats)
+
+
+@pytest.mark.parametrize(
+    ("texts", "message"),
+    [
+        (["a/conv"], "'a/conv' is not of the form REGEX=DEVICE"),
+        (["=A"], "'=A' is not of the form"),
+        (["a/(=A"], r"--pin a/\(=A: 'a/\(' is not a regular expression: missing \)"),
+        (["conv=A"], r"no op's name matches 'conv' from end to end; it matches parts of 2: write \.\*conv\.\*"),
+        (["z=A"], "no op's name matches 'z' from end to end; one op is 'a/conv'"),
+        (["a/.*=C"], "names device 'C'; the devices are A, B"),
+        (["a/.*=A", ".*/conv=B"], "contradict each other: both name op 'a/conv'"),
+    ],
+)
+def test_what_is_wrong_with_a_pin_is_one_line(texts: list[str], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        pinned_devices(NAMES, parse_pins(texts), DEVICES)
+
+
+def line(count: int) -> ScheduleProblem:
+    return ScheduleProblem.from_arrays(
+        np.ones((count, 2)), [(v, v + 1) for v in range(count - 1)], device_names=DEVICES
+    )
+
+
+def test_a_pinned_op_has_a_time_on_its_device_alone() -> None:
+    pinned = with_pinned_ops(line(3), parse_pins(["op1=B"]))
+    assert np.isnan(pinned.time_s).tolist() == [[False, False], [True, False], [False, False]]
+    assert problem_of(pinned).supported.tolist() == [[True, True], [False, True], [True, True]]
+
+
+def test_ops_of_a_set_are_pinned_to_one_device_that_runs_them_all() -> None:
+    tied = replace(line(3), labels=replace(OpLabels.empty(3), colocate=("s", "s", "")))
+    alone = with_pinned_ops(tied, parse_pins(["op0=A"]))
+    assert np.isnan(alone.time_s).tolist() == [[False, True], [False, True], [False, False]]
+    with pytest.raises(OptionError, match="op 'op0' on A and op 'op1' on B, but these ops are tied together"):
+        with_pinned_ops(tied, parse_pins(["op0=A", "op1=B"]))
+    lacking = replace(tied, time_s=np.array([[1.0, 1.0], [np.nan, 1.0], [1.0, 1.0]]))
+    for name in ("op0", "op1"):
+        with pytest.raises(OptionError, match=f"puts op '{name}' on A, which does not run it or an op tied to it"):
+            with_pinned_ops(lacking, parse_pins([f"{name}=A"]))
+
+
+def test_units_are_cut_where_pins_change_and_hold_no_other_ops() -> None:
+    graph = graph_from_edges(["Parameter", *["Relu"] * 4, "Result"], [(v, v + 1) for v in range(5)])
+    pinned = np.array([-1, -1, 0, 1, -1, -1])
+    labels = placement_units(graph, pinned=pinned).partition.labels.tolist()
+    assert placement_units(graph).partition.num_groups == 1
+    assert len({labels[1], labels[2], labels[3], labels[4]}) == 4
+
+
+def test_a_unit_of_ops_that_are_tied_keeps_one_pin_only() -> None:
+    graph = graph_from_edges(["Parameter", *["Relu"] * 4, "Result"], [(v, v + 1) for v in range(5)])
+    problem = Problem(placement_units(graph), DEVICES, np.ones((1, 2), dtype=np.bool_))
+    assert with_pins(problem, np.array([-1, 1, 1, -1, -1, -1])).supported.tolist() == [[False, True]]
+    with pytest.raises(OptionError, match="these ops are tied together and share a device"):
+        with_pins(problem, np.array([-1, 0, 1, -1, -1, -1]))
+    only_first = replace(problem, supported=np.array([[True, False]]))
+    with pytest.raises(OptionError, match="on B, which does not run it or an op tied to it"):
+        with_pins(only_first, np.array([-1, 1, -1, -1, -1, -1]))
+
+
+@given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(5, 20), st.integers(5, 20))
+@settings(max_examples=50)
+def test_weights_are_packed_exactly_where_they_can_be(weights: list[int], first: int, second: int) -> None:
+    n = len(weights)
+    problem = ScheduleProblem.from_arrays(np.ones((n, 2)), [], weight_bytes=weights, memory_bytes=[first, second])
+    loads = [np.bincount(p, weights, 2) for p in itertools.product(range(2), repeat=n)]
+    fits = any(load[0] <= first and load[1] <= second for load in loads)
+    packing = pack_weights(problem, problem_of(problem))
+    assert packing.status is (Packing.FOUND if fits else Packing.IMPOSSIBLE)
+    if packing.placement is not None:
+        units = problem_of(problem)
+        assert np.all(np.bincount(units.expand(packing.placement), weights, 2) <= [first, second])
+
+
+def test_without_time_weights_are_packed_only_where_that_is_at_once_clear() -> None:
+    tight = ScheduleProblem.from_arrays([[1.0, 2.0]] * 3, [], weight_bytes=[6, 5, 4], memory_bytes=10)
+    assert pack_weights(tight, problem_of(tight), 0.0).status is Packing.UNKNOWN
+    assert pack_weights(tight, problem_of(tight)).status is Packing.FOUND
+    wide = replace(tight, memory_bytes=np.array([15.0, 15.0]))
+    assert pack_weights(wide, problem_of(wide), 0.0).status is Packing.FOUND
+
+
+def test_a_result_that_is_held_for_no_time_needs_no_room() -> None:
+    problem = ScheduleProblem.from_arrays(
+        [[3.0, 0.0], [3.0, 6.0]], [(0, 1)], output_bytes=[3, 4], edge_bytes=[0], weight_bytes=[4, 0], memory_bytes=6.6
+    )
+    assert (simulate(problem, [1, 0]).peak_memory_bytes <= problem.memory_bytes).all()
+    assert pack_weights(problem, problem_of(problem)).status is Packing.FOUND
