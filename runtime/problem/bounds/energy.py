@@ -5,13 +5,12 @@ Legend: M ops in topological order, E edges, K kinds of devices, C clusters, W m
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
-from hsdag.ir.kernels import run
+from hsdag.ir.kernels import bare, run
 from hsdag.runtime.problem.bounds.relaxation import Neighbours, Relaxation
 
 EFFORT = 3e6
@@ -43,8 +42,12 @@ def largest_refuted_s(
         cluster = _clusters(inputs, joined)
         due_s = makespan_s - tail_s + problem.overhead_s
         steps = problem.busy_s.size * len(begins_s) * len(ends_s) / 10
-        ended_s = makespan_s - ends_s
-        return float(run(_excess, steps, cluster, problem.busy_s, head_s, due_s, prices, begins_s, ended_s))
+        first_s, last_s = np.full(cluster.max() + 1, np.inf), np.full(cluster.max() + 1, -np.inf)
+        np.minimum.at(first_s, cluster, head_s)
+        np.maximum.at(last_s, cluster, due_s)
+        ops = cluster, problem.busy_s, head_s, due_s
+        clusters = first_s, last_s, np.empty((4, len(first_s), problem.busy_s.shape[1]))
+        return float(run(_excess, steps, *ops, *clusters, prices, begins_s, makespan_s - ends_s))
 
     first_s = excess_s(known_s)
     later_s = np.unique(changes_s[(changes_s > known_s) & (changes_s < known_s + first_s)])
@@ -82,25 +85,24 @@ def _clusters(inputs: Neighbours, joined: BoolArray) -> IntArray:
     return connected_components(edges, directed=False)[1].astype(np.int64)
 
 
-@numba.njit(cache=True, nogil=True)
+@bare
 def _excess(
     cluster: IntArray,
     busy_s: FloatArray,
     head_s: FloatArray,
     due_s: FloatArray,
+    first_s: FloatArray,
+    last_s: FloatArray,
+    tables: FloatArray,
     prices: FloatArray,
     begins_s: FloatArray,
     ends_s: FloatArray,
 ) -> float:
-    """Seconds by which the work of some window exceeds it at most; below 0 where all windows have room."""
-    num_ops, num_devices = busy_s.shape
-    count = cluster.max() + 1
-    first_s, last_s = np.full(count, np.inf), np.full(count, -np.inf)
-    for v in range(num_ops):
-        first_s[cluster[v]] = min(first_s[cluster[v]], head_s[v])
-        last_s[cluster[v]] = max(last_s[cluster[v]], due_s[v])
-    most_s = -np.inf
-    tables = np.empty((4, count, num_devices))
+    """Seconds by which the work of some window exceeds it at most; below 0 where all windows have room.
+
+    ``first_s`` and ``last_s`` [C] are when clusters may begin and have to end, ``tables`` [4, C, K] is scratch.
+    """
+    (num_ops, num_devices), count, most_s = busy_s.shape, len(first_s), -np.inf
     work_s, before_s, after_s, inside_s = tables[0], tables[1], tables[2], tables[3]
     for begin_s in begins_s:
         for end_s in ends_s:
