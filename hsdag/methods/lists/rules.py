@@ -196,11 +196,8 @@ class RuleScheduler:
         np.add.at(left_s, rule.group, self._mean_s)
         begun = Begun(np.full(n, -1, np.int64), left_s, np.zeros(d))
         starts = Starts(np.zeros(d), np.zeros(d, np.int64), np.zeros(d, np.bool_), np.zeros(d), np.zeros(len(device)))
-        scratch, steps = (
-            (room, IdleTime.of(d, n), Outlook.of(self._tables), starts, begun),
-            4.0 * d * (n + len(self._tables.in_op)),
-        )
-        run(schedule_by_rule, steps, self._tables, rule, *scratch)
+        scratch = IdleTime.of(d, n), Outlook.of(self._tables), starts, begun
+        run(schedule_by_rule, 4.0 * d * (n + len(self._tables.in_op)), self._tables, rule, room, *scratch)
         return room.schedule()
 
 
