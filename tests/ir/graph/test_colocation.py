@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from openvino import opset13 as op
 
 from hsdag.ir.graph.build import graph_of
-from hsdag.ir.graph.colocation import Colocation, colocate
-from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.graph.colocation import Colocation, colocate, kept_compressed
+from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 
 
 class Sets:
@@ -157,3 +157,9 @@ def test_an_op_floats_exactly_when_no_data_reaches_it(
         sources = {u for u in nx.ancestors(other, v) | {v} if other.in_degree(u) == 0}
         known = {graph.op_types[u] for u in sources} <= {"Constant", "ShapeOf"}
         assert bool(floating[v]) is (known and len(graph.successors.of(v)) > 0)
+
+
+def test_a_quantised_weight_is_kept_compressed_and_a_computed_one_is_not() -> None:
+    types = ["Constant", "FakeQuantize", "Constant", "Sqrt", "Parameter", "Add", "Add"]
+    graph = graph_from_edges(types, [(0, 1), (2, 3), (1, 5), (4, 5), (3, 6), (5, 6)])
+    assert np.flatnonzero(kept_compressed(graph)).tolist() == [1]

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.methods.cuts import memory_prices
 from hsdag.methods.cuts.alpha_expansion import best_cut
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, Launches, best_move, pair_cut
 from hsdag.methods.cuts.memory_prices import move_costs_s
@@ -307,3 +308,15 @@ def test_a_search_that_is_stopped_has_evaluated_the_best_single_device_first(see
     assert len(np.unique(recorder.events[0].plan.placement)) == 1
     alone_s = [plain_cost_s(problem, np.full(7, d)) for d in range(2)]
     assert recorder.events[0].plan.placement[0] == np.argmin(alone_s)
+
+
+def test_prices_of_bytes_alone_find_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of twelve equal ops the first device, where each takes half as long, holds seven."""
+    monkeypatch.setattr(memory_prices, "_repaired", lambda _, judge, found: found if judge.fits(found) else None)
+    problem = ScheduleProblem.from_arrays(
+        [[1.0, 2.0 + 0.01 * v] for v in range(12)], [], weight_bytes=1.0, memory_bytes=[7.5, 20.0]
+    )
+    sequential = Semantics(Execution.SEQUENTIAL)
+    found = MincutPlacer().search(problem_of(problem, LATENCY, sequential), ScheduleEvaluator(problem, sequential))
+    assert found.plan is not None
+    assert found.plan.placement.tolist() == [1] * 5 + [0] * 7
