@@ -149,6 +149,7 @@ class WindowCutter:
         """Disjoint windows of ``size`` neighbours in time from a place on, and one of what is before that."""
         order, num_devices = line.order, self.costs.num_devices
         sent, read = line.place[self.costs.edge_src], line.place[self.costs.edge_dst]
+        passing = np.flatnonzero(read - sent > size)  # edges that could pass over a window
         bounds = sorted({0, *range(offset, len(order), size), len(order)})
         on = [np.flatnonzero(line.device[order] == d) for d in range(num_devices)]
         found = []
@@ -159,7 +160,8 @@ class WindowCutter:
                 before, behind = np.searchsorted(places, (first, last))
                 begun_s[d] = line.end_s[order[places[before - 1]]] if before > 0 else 0.0
                 left_s[d] = line.total_s - line.start_s[order[places[behind]]] if behind < len(places) else 0.0
-            window, over = self.cut(line, units, begun_s, left_s), np.flatnonzero((sent < first) & (read >= last))
+            window = self.cut(line, units, begun_s, left_s)
+            over = passing[(sent[passing] < first) & (read[passing] >= last)]
             due_s = (line.total_s - line.start_s[self.costs.edge_dst[over]])[:, None]
             tail_s = self._link_s(over, line.device[self.costs.edge_dst[over]], is_sent=True) + due_s
             home = line.device[self.costs.edge_src[over]]
@@ -243,7 +245,8 @@ class WindowsPlacer(Placer[WindowsOptions]):
         if problem.costs is None or not has_schedule(problem):
             return
         line = Timeline.of(problem, Plan(problem.supported.argmax(axis=1)), takes_order=False)
-        units, window = WindowCutter(problem.costs).windows(line, 2, 0)[0]
+        units, nothing = line.order[:2], np.zeros(problem.num_devices)
+        window = WindowCutter(problem.costs).cut(line, units, nothing, nothing)
         searched(window, line.device[units], np.zeros(len(units)), 1, (1.0, 1.0), seed=0)
 
 
