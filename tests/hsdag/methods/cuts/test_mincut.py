@@ -32,6 +32,7 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate_makespans
 from hsdag.runtime.simulator.values import period_s
 from hsdag.scoring.base import Score, SearchStopped
+from hsdag.scoring.memory import MemoryCheck
 from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
@@ -316,7 +317,6 @@ def test_prices_of_bytes_alone_find_what_fits(monkeypatch: pytest.MonkeyPatch) -
     problem = ScheduleProblem.from_arrays(
         [[1.0, 2.0 + 0.01 * v] for v in range(12)], [], weight_bytes=1.0, memory_bytes=[7.5, 20.0]
     )
-    sequential = Semantics(Execution.SEQUENTIAL)
-    found = MincutPlacer().search(problem_of(problem, LATENCY, sequential), ScheduleEvaluator(problem, sequential))
-    assert found.plan is not None
-    assert found.plan.placement.tolist() == [1] * 5 + [0] * 7
+    judge = MemoryCheck(problem, Semantics(Execution.SEQUENTIAL))
+    found = [placement.tolist() for placement in memory_prices.fitting(BoundaryCosts.of(problem), judge, lambda: False)]
+    assert [1] * 5 + [0] * 7 in found
