@@ -277,18 +277,12 @@ def _judged(
 ) -> tuple[float, float]:  # pragma: no cover - compiled
     """The seconds that merging must not add to, -1 for those of a cycle, and those of all parts together."""
     _find_parts(g, label, count, s)
-    total_s, judged_s = 0.0, -1.0
-    for d in range(len(s.until_s)):
-        s.until_s[d] = 0.0
+    total_s = 0.0
     for p in range(count):
         total_s += s.duration_s[p]
-        s.until_s[s.device[p]] += s.duration_s[p]
-    if by_load:
-        for d in range(len(s.until_s)):
-            judged_s = max(judged_s, s.until_s[d])
-    elif _find_b_levels(s, count):
-        judged_s = list_schedule(s, count)
-    return judged_s, total_s
+    if by_load:  # what is joined adds to the load of no device
+        return total_s, total_s
+    return list_schedule(s, count) if _find_b_levels(s, count) else -1.0, total_s
 
 
 @inner
