@@ -85,7 +85,7 @@ def find_blocks(problem: ScheduleProblem) -> Blocks | None:
         return None
     close = [each for each in tried.values() if each[0] <= CLOSE * least]
     found = _matched(min(close, key=lambda each: each[1:2])[2], exact, inverse_of(problem.topological_order))
-    return None if found is None else _by_period(found)
+    return None if found is None else by_period(found)
 
 
 def _divided(problem: ScheduleProblem, depth: IntArray, begins: IntArray) -> IntArray:
@@ -197,7 +197,7 @@ def _matched(block: IntArray, exact: Hashes, place: IntArray) -> Blocks | None:
     return Blocks(block, position, kind)
 
 
-def _by_period(blocks: Blocks) -> Blocks:
+def by_period(blocks: Blocks) -> Blocks:
     """Blocks whose kinds alternate as one block: what overlaps in time between its parts is then searched, too."""
     for period in range(1, MOST_KINDS + 1):
         if blocks.num_blocks >= 4 * period and (blocks.kind[period:] == blocks.kind[:-period]).mean() >= LEAST_PERIODIC:

@@ -10,7 +10,7 @@ import pytest
 from hsdag.methods.exact.formulation import twins_of
 from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
 from hsdag.methods.registry import make_placer
-from hsdag.methods.repeated.blocks import Blocks, find_blocks, inputs_of, part_of
+from hsdag.methods.repeated.blocks import Blocks, by_period, find_blocks, inputs_of, part_of
 from hsdag.methods.repeated.bound import chained_bound
 from hsdag.methods.repeated.placer import searched_row
 from hsdag.methods.repeated.tiling import Layer, Library, best_exchange
@@ -61,6 +61,15 @@ def test_a_block_of_another_width_is_of_another_kind_wherever_it_comes_again() -
     of_op = found.kind[found.block]
     wide, narrow = 1 + 3 * SIZE + 3, 1 + 2 * SIZE + 3
     assert of_op[wide] == of_op[wide + 4 * SIZE] != of_op[narrow] == of_op[narrow + 4 * SIZE]
+
+
+def test_kinds_of_blocks_that_take_turns_are_one() -> None:
+    block, turns = np.repeat(np.arange(12), 2), np.array([-1, 1, *[0, 1] * 5])
+    found = by_period(Blocks(block, np.tile(np.arange(4), 6), turns))
+    assert found.block.tolist() == np.repeat(np.arange(6), 4).tolist()
+    assert found.kind.tolist() == [-1, 0, 0, 0, 0, 0]
+    irregular = Blocks(block, np.tile(np.arange(4), 6), np.array([0, 0, 1, 0, 1, 1, 0, 1, 0, 0, 0, 1]))
+    assert by_period(irregular) is irregular
 
 
 def test_nothing_repeats_in_a_graph_of_unlike_ops() -> None:
