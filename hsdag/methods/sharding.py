@@ -164,6 +164,7 @@ class ShardChooser:
         ]
         self._price = 1.0
         self._divisions: dict[tuple[object, ...], _Division | None] = {}
+        self._shared: dict[tuple[object, ...], tuple[Region, FloatArray, float] | None] = {}
         self._regions: dict[tuple[object, ...], tuple[Region, int] | None] = {}
         self._parts: dict[tuple[object, ...], tuple[list[int], FloatArray] | None] = {}
 
@@ -203,8 +204,10 @@ class ShardChooser:
 
         Syncs take ``price`` times what they do, and devices ``scale`` [D] times, where it is given.
         """
-        self._price, self._time_s = price, self._own_s * np.array(scale or 1.0)
-        self._busy_s = self._time_s * self.costs.slowdown
+        time_s = self._own_s * np.array(scale or 1.0)
+        if not np.array_equal(time_s, self._time_s):
+            self._shared.clear()
+        self._price, self._time_s, self._busy_s = price, time_s, time_s * self.costs.slowdown
         self._divisions.clear()
         if not self._segments:
             return None
@@ -351,6 +354,21 @@ class ShardChooser:
             if undivided is None:
                 return None
             region, grain = undivided
+        same = scheme, last, axis, first, taken, home is None or wait_s.tobytes()
+        if same not in self._shared:
+            self._shared[same] = self._with_shares(region, grain, wait_s)
+        made = self._shared[same]
+        if made is None:
+            return None
+        region, each_s, read_bytes = made
+        size = float(self.shapes.graph.output_bytes[last])
+        least = min((b - a) / self.shapes.extent(region) for a, b in region.shares.values())
+        end_s = self._sync_of(size if axis is None else size * (1 - least))
+        read_s = self._sync_of(read_bytes) if read_bytes else 0.0
+        return _Division(region, grain, each_s, _end_s((region, each_s), wait_s), (end_s, read_s))
+
+    def _with_shares(self, region: Region, grain: int, wait_s: FloatArray) -> tuple[Region, FloatArray, float] | None:
+        """A region with shares, what devices take for them [D], and the bytes that one reads; None without shares."""
         extent, shares = self.shapes.extent(region), self.shares
         if shares is None:
             shares = even_shares(self._busy_s[list(region.ops)].sum(axis=0), wait_s).tolist()
@@ -360,12 +378,7 @@ class ShardChooser:
             made = self._balanced(region, grain, bounds, wait_s)
         if made is None or len(made[0].shares) < 2:
             return None
-        region, each_s = made
-        size, read_bytes = float(self.shapes.graph.output_bytes[last]), self._read_bytes(region)
-        least = min((b - a) / extent for a, b in region.shares.values())
-        end_s = self._sync_of(size if axis is None else size * (1 - least))
-        read_s = self._sync_of(read_bytes) if read_bytes else 0.0
-        return _Division(region, grain, each_s, _end_s(made, wait_s), (end_s, read_s))
+        return *made, self._read_bytes(made[0])
 
     def _undivided(
         self, scheme: Scheme, last: int, axis: int | None, first: int, taken: frozenset[int]
@@ -611,7 +624,8 @@ def propose(
         if best in tried_near:
             break
         tried_near.add(best)
-        for belief in best.neighbours():
+        taken_s = whole_s[list(best.devices)]
+        for belief in best.neighbours(are_alike=taken_s.max() < UNEVEN * taken_s.min()):
             if (way := tried(belief)) is not None:
                 keep(belief, way)
     ranked = sorted(found.values(), key=lambda each: each.predicted_s)
@@ -626,9 +640,9 @@ class _Belief:
     price: float
     scale: tuple[float, ...]
 
-    def neighbours(self) -> Iterator[_Belief]:
-        """Beliefs that differ in one figure."""
+    def neighbours(self, *, are_alike: bool) -> Iterator[_Belief]:
+        """Beliefs that differ in one figure; in the price alone where devices are alike, which share evenly."""
         for step in STEPS:
             yield replace(self, price=self.price * step)
-            for k in range(1, len(self.scale)):
+            for k in range(1, 1 if are_alike else len(self.scale)):
                 yield replace(self, scale=(*self.scale[:k], self.scale[k] * step, *self.scale[k + 1 :]))

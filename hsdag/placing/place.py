@@ -491,10 +491,14 @@ def proposed_candidates(search: Search, plans: Mapping[str, Plan]) -> dict[str, 
     placed = dict([*list(own.items())[:1], *under_hetero.items(), *list(own.items())[1:]])
     divided = {name: sharded_candidate(session, each) for name, each in search.shardings.items()}
     divided |= {name: copies.candidate(session) for name, copies in search.copies.items()}
-    predicted_s = [each.predicted_s for each in search.shardings.values()]
+    ran = [each for each in search.events if each.score.failure is None]
+    alone, split = ([e.score.value for e in ran if e.plan.is_split is kind] for kind in (False, True))
+    of_profile = 1.0  # devices may be slower now than they were when the model was profiled, or faster
+    if search.proposals is not None and alone:
+        of_profile = min(alone) / search.proposals.whole_s
+    predicted_s = [of_profile * each.predicted_s for each in search.shardings.values()]
     predicted_s += [each.period_s for each in search.copies.values()]
-    measured = [each.score.value for each in search.events if each.plan.is_split and each.score.failure is None]
-    is_first = min(predicted_s, default=np.inf) < min(measured, default=np.inf)
+    is_first = min(predicted_s, default=np.inf) < min(split, default=np.inf)
     return {**divided, **placed} if is_first else {**placed, **divided}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
@@ -150,10 +151,10 @@ def budget_shortage(budget_s: float, each_s: float, left_s: float, enough: int =
     """Why ``left_s`` seconds are too short where a placement takes ``each_s``, and a sufficient budget; None if not."""
     if left_s >= enough * each_s:
         return None
-    enough_s = budget_s + enough * each_s - left_s
+    enough_s = math.ceil(budget_s + enough * each_s - left_s)
     return (
         f"a placement takes {each_s:.2g} s to compile and measure, and {max(left_s, 0.0):.2g} s are left for others; "
-        f"--budget {enough_s:.0f}s is enough for {enough}"
+        f"--budget {enough_s}s is enough for {enough}"
     )
 
 

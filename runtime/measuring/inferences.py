@@ -216,7 +216,7 @@ class InputArrays:
     def __init__(self, path: Path) -> None:
         self.path = path
         try:
-            with np.load(path) as archive:
+            with path.open("rb") as file, np.load(file) as archive:  # NumPy leaves open what it cannot read
                 self.names = frozenset(archive.files)
         except FileNotFoundError as error:
             raise HsdagError(f"no such file: {path}; give arrays named like the inputs as an .npz file") from error

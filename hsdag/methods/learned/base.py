@@ -127,9 +127,9 @@ class LearnedPlacer(Placer[T]):
             is_trained=is_trained,
             on_update=self.on_update,
         )
-        known = [*limits.known, *self._taught(incumbent)]
-        if known:
-            self.trainer.buffer.add(known, incumbent.evaluate(known))
+        for begins in (lambda _: list(limits.known), self._taught):
+            if known := begins(incumbent):
+                self.trainer.buffer.add(known, incumbent.evaluate(known))
         is_polished = incumbent.is_cheap and self.options.updates is None and np.isfinite(limits.seconds)
         polish = self.options.polish * is_polished
         self.trainer.run(incumbent.checkpoint, 1.0 - polish if polish else np.inf)

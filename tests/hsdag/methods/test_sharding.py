@@ -194,7 +194,7 @@ def test_shares_are_those_with_which_devices_end_together(
 
 def test_a_local_search_follows_what_is_simulated() -> None:
     shapes = shapes_in(mlps(2))
-    costs = costs_of(shapes, 1e-7)
+    costs = costs_of(shapes, 1e-7, (1.0, 0.5))
 
     def width(way: Sharding) -> float:
         """As if the second device were slow at what it shares: the share of it counts."""

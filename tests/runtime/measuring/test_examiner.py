@@ -65,12 +65,6 @@ def test_the_driver_is_read_from_the_head_of_a_compiled_model() -> None:
     assert found[1] == b"2026.22.10.0.01_160000"
 
 
-def test_two_cpu_devices_share_the_memory_of_the_process(examiner: Worker) -> None:
-    found = examiner.transfer(SINGLE, OTHER)
-    assert (found.memory, found.copied_by, found.is_right) == ("process", (), True)
-    assert found.best_s > 0
-
-
 def test_two_devices_run_side_by_side_in_rounds(examiner: Worker) -> None:
     (own, rounds), (other, own_again) = examiner.contention((SINGLE, OTHER), "compute", 0.0)
     assert own == own_again == []

@@ -38,7 +38,8 @@ def random_costs(graph: ComputationGraph, num_devices: int, rng: np.random.Gener
     """Launches that weigh as much as ops, and ops of which some are much faster on one device than on another."""
     time_s = rng.random((graph.num_ops, num_devices)) * (1 + 3 * (rng.random((graph.num_ops, num_devices)) < 0.3))
     time_s[floating_ops(graph)] = 0.0
-    latency_s, bandwidth = (rng.uniform(*each, (num_devices, num_devices)) for each in ((0.01, 0.1), (200, 2000)))
+    size = num_devices, num_devices
+    latency_s, bandwidth = rng.uniform(0.01, 0.1, size), rng.uniform(200.0, 2000.0, size)
     links: dict[str, Any] = {"link_latency_s": latency_s, "link_bandwidth_bytes_per_s": bandwidth}
     return ScheduleProblem.from_graph(graph, time_s, launch_s=rng.uniform(0.2, 2.0, num_devices), **links)
 
