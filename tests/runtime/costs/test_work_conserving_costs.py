@@ -159,6 +159,7 @@ def test_calibration_finds_by_how_much_devices_really_slow_each_other_down(seed:
     error, before = (np.abs(costs.latency_s(others) / true.latency_s(others) - 1.0).mean() for costs in (fitted, prior))
     assert error <= 0.5 * before + 5e-3
     assert fitted.slowdown is not None
+    assert fitted.costs.slowdown is not None
     assert np.array_equal(fitted.costs.slowdown, fitted.slowdown)
     assert (fitted.slowdown[1, 0] - 2.0) * (more - 1.0) >= -1e-3  # in the right direction
 
