@@ -151,10 +151,12 @@ def told_undivided(proposals: ShardProposals) -> str | None:
     if not proposals.is_possible or variable_of(proposals.session.graph) is None:
         return None
     costs = shard_costs(proposals.costs)
+    on_cpu = all(spec.plugin == "CPU" for spec in proposals.session.devices.placed)
+    sharing = ", which share the memory that weights are read from," if on_cpu else ""
     return (
         f"dividing this model is not predicted to gain anything: an inference takes {1e3 * proposals.whole_s:.3g} ms "
-        f"and a sync {1e3 * costs.launch_s:.2g} ms at least, and devices, which share the memory that weights are read "
-        f"from, take {costs.slowdown.max():.2f} times as long side by side"
+        f"and a sync {1e3 * costs.launch_s:.2g} ms at least, and devices{sharing} take "
+        f"{costs.slowdown.max():.2f} times as long side by side"
     )
 
 
