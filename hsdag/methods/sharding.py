@@ -163,7 +163,6 @@ class ShardChooser:
             if self._runs[v] and not self._is_main[v] and v not in self.pins and v not in self._bound
         ]
         self._price = 1.0
-        self._divisions: dict[tuple[object, ...], _Division | None] = {}
         self._shared: dict[tuple[object, ...], tuple[Region, FloatArray, float] | None] = {}
         self._regions: dict[tuple[object, ...], tuple[Region, int] | None] = {}
         self._parts: dict[tuple[object, ...], tuple[list[int], FloatArray] | None] = {}
@@ -208,7 +207,6 @@ class ShardChooser:
         if not np.array_equal(time_s, self._time_s):
             self._shared.clear()
         self._price, self._time_s, self._busy_s = price, time_s, time_s * self.costs.slowdown
-        self._divisions.clear()
         if not self._segments:
             return None
         cost: list[dict[Layout, tuple[float, Layout, int, _Way | None]]] = [{EVERYWHERE: (0.0, EVERYWHERE, 0, None)}]
@@ -330,34 +328,25 @@ class ShardChooser:
 
         Where what it reads and gives is at a ``home``, the other devices begin later, and end earlier.
         """
-        key = scheme, last, axis, first, taken, home
-        if key not in self._divisions:
-            self._divisions[key] = self._division(*key)
-        return self._divisions[key]
-
-    def _division(
-        self, scheme: Scheme, last: int, axis: int | None, first: int, taken: frozenset[int], home: int | None
-    ) -> _Division | None:
-        wait_s = np.zeros(self.num_devices)
+        key, wait_s = (scheme, last, axis, first, taken), np.zeros(self.num_devices)
         if home is not None:
-            found = self._divided(scheme, last, axis, first, taken)
+            found = self._divided(*key)
             if found is None:
                 return None
             region, grain = found.region, found.grain
             wait_s += sum(found.sync_s)
             wait_s[home] = 0.0
         else:
-            key = scheme, last, axis, first, taken
             if key not in self._regions:
                 self._regions[key] = self._undivided(*key)
             undivided = self._regions[key]
             if undivided is None:
                 return None
             region, grain = undivided
-        same = scheme, last, axis, first, taken, home is None or wait_s.tobytes()
-        if same not in self._shared:
-            self._shared[same] = self._with_shares(region, grain, wait_s)
-        made = self._shared[same]
+        waiting = *key, wait_s.tobytes()
+        if waiting not in self._shared:
+            self._shared[waiting] = self._with_shares(region, grain, wait_s)
+        made = self._shared[waiting]
         if made is None:
             return None
         region, each_s, read_bytes = made
@@ -373,9 +362,8 @@ class ShardChooser:
         if shares is None:
             shares = even_shares(self._busy_s[list(region.ops)].sum(axis=0), wait_s).tolist()
         bounds = [0, *(round(extent * share / grain) * grain for share in np.cumsum(shares)[:-1]), extent]
-        made = self._with_bounds(region, bounds)
-        if self.shares is None:
-            made = self._balanced(region, grain, bounds, wait_s)
+        is_given = self.shares is not None
+        made = self._with_bounds(region, bounds) if is_given else self._balanced(region, grain, bounds, wait_s)
         if made is None or len(made[0].shares) < 2:
             return None
         return *made, self._read_bytes(made[0])

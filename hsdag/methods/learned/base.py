@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, TypeVar, cast
 
@@ -30,9 +30,6 @@ from hsdag.scoring.base import CurvePoint, SearchMeasurement
 
 T = TypeVar("T", bound=TrainingOptions)
 
-TAUGHT_ROUNDS = 4
-"""Rounds of schedules by the policy that was learned on other problems, before a search begins."""
-
 
 class LearnedPlacer(Placer[T]):
     """A method that trains a policy on the problem; the same options, seed and evaluations give the same plans.
@@ -52,7 +49,7 @@ class LearnedPlacer(Placer[T]):
 
     def __init__(self, options: T | None = None) -> None:
         super().__init__(options)
-        taught_placer(self.options)  # raises
+        self._taught_placer()  # raises
         if self.options.updates != 0:  # the first Adam loads torch's compiler, which is not to count as search
             torch.optim.Adam([torch.nn.Parameter(torch.zeros(()))])
 
@@ -65,7 +62,7 @@ class LearnedPlacer(Placer[T]):
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         if self.options.begins_taught:
-            search_two_ops(taught_placer(self.options), problem)
+            search_two_ops(self._taught_placer(), problem)
         if self.options.polish:
             SaPlacer().prepare(problem, takes_order=takes_order)
 
@@ -115,7 +112,7 @@ class LearnedPlacer(Placer[T]):
         generator = torch.Generator().manual_seed(limits.seed)
         policy = self.policy(problem, generator)
         is_trained = self.learns_before(policy, incumbent, generator)
-        self.trainer = Trainer(
+        trainer = self.trainer = Trainer(
             self.name,
             policy,
             incumbent,
@@ -127,12 +124,16 @@ class LearnedPlacer(Placer[T]):
             is_trained=is_trained,
             on_update=self.on_update,
         )
-        for begins in (lambda _: list(limits.known), self._taught):
-            if known := begins(incumbent):
-                self.trainer.buffer.add(known, incumbent.evaluate(known))
+
+        def remember(plans: Sequence[Plan]) -> None:
+            if plans:
+                trainer.buffer.add(plans, incumbent.evaluate(plans))
+
+        remember(limits.known)
+        remember(self._taught(incumbent))
         is_polished = incumbent.is_cheap and self.options.updates is None and np.isfinite(limits.seconds)
         polish = self.options.polish * is_polished
-        self.trainer.run(incumbent.checkpoint, 1.0 - polish if polish else np.inf)
+        trainer.run(incumbent.checkpoint, 1.0 - polish if polish else np.inf)
         if polish and incumbent.best is not None:
             limits = replace(limits, seconds=incumbent.left_s, known=(incumbent.best,))
             SaPlacer().search(problem, incumbent, limits)
@@ -144,15 +145,14 @@ class LearnedPlacer(Placer[T]):
         if not (incumbent.is_cheap and is_like_learned and is_new and self.options.begins_taught):
             return []
         try:
-            plan = taught_placer(self.options).search(incumbent.problem, incumbent, incumbent.limits).plan
+            plan = self._taught_placer().search(incumbent.problem, incumbent, incumbent.limits).plan
         except OptionError:  # not for this objective, or without costs
             return []
         return [] if plan is None else [plan]
 
-
-def taught_placer(options: TrainingOptions) -> RulesPlacer:
-    """The policy that was learned on other problems, as it answers before a search."""
-    return RulesPlacer(RulesOptions(rounds=TAUGHT_ROUNDS, initial=options.initial))
+    def _taught_placer(self) -> RulesPlacer:
+        """The policy that was learned on other problems, as it answers before a search."""
+        return RulesPlacer(RulesOptions.at_once(self.options.initial))
 
 
 def tell_updates(placer: Placer[Any], on_update: Callable[[CurvePoint], None]) -> None:

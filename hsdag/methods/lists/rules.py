@@ -94,6 +94,8 @@ SHIPPED = Path(__file__).parents[1] / "policies" / "default.safetensors"
 STEPS_AT_ONCE, MOST_ROUNDS, REPAIRING = 400_000, 64, 3
 """Units on devices that schedules of about a second look at, rounds of them at most, and how many times as long one
 takes where plans may have to be repaired."""
+ROUNDS_AT_ONCE = 4
+"""Rounds where other methods begin with what the rules answer."""
 SPREAD = 0.2
 """Standard deviation by which the rules of all rounds but the first are changed, in steps of each weight."""
 LUCK = 0.02
@@ -112,11 +114,16 @@ class RulesOptions:
     spread: float = SPREAD
     """Standard deviation of these changes, in steps of each weight."""
     initial: str | None = None
-    """Policy file of 'hsdag train --method rules'; None: the one that comes with this release."""
+    """Policy file of 'hsdag train'; None: the one that comes with this release."""
 
     def __post_init__(self) -> None:
         if (self.rounds is not None and self.rounds < 1) or not 0 <= self.spread < math.inf:
             raise OptionError("rules takes rounds of at least 1 and a finite spread of at least 0")
+
+    @staticmethod
+    def at_once(initial: str | None) -> RulesOptions:
+        """Those with which searches by other methods begin."""
+        return RulesOptions(rounds=ROUNDS_AT_ONCE, initial=initial)
 
 
 class RulesPlacer(ListPlacer[RulesOptions]):

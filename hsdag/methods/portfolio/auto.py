@@ -13,6 +13,7 @@ from hsdag.methods import method_names
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import LEAST_GAIN, Incumbent, Status
 from hsdag.methods.lists.base import search_two_ops
+from hsdag.methods.lists.rules import RulesOptions, RulesPlacer
 from hsdag.methods.local.windows import has_schedule
 from hsdag.methods.portfolio.turns import SideBySide, Turn, note_turn
 from hsdag.methods.registry import make_placer
@@ -78,8 +79,8 @@ class AutoPlacer(Placer[AutoOptions]):
 
     def __init__(self, options: AutoOptions | None = None) -> None:
         super().__init__(options)
-        self._policy = {"rounds": "4"} | ({} if self.options.initial is None else {"initial": self.options.initial})
-        make_placer("rules", changes=self._policy)  # raises
+        self._policy = RulesOptions.at_once(self.options.initial)
+        RulesPlacer(self._policy)  # raises
 
     def _search(self, incumbent: Incumbent) -> Status:
         idle, known = 0, incumbent.limits.known
@@ -154,7 +155,7 @@ class AutoPlacer(Placer[AutoOptions]):
             and problem.semantics.execution is Execution.WORK_CONSERVING
             and not (is_large or is_again)
         ):
-            yield Turn("rules", 0.1, changes=self._policy)
+            yield Turn("rules", 0.1, options=self._policy)
         if problem.semantics.execution is Execution.SEQUENTIAL or problem.objective.is_steady:
             yield Turn("mincut", 0.3)
 
