@@ -1,6 +1,6 @@
 """Builds the wheel twice, of copies of the tree that differ in folder, dates and modes.
 
-Fails where the two are not equal, where the wheel and the tree differ (as in a clone whose symlinks are plain files),
+Fails where the two are not equal, where the wheel and the tree differ,
 or where a file of the wheel names a folder of this machine or is compiled.
 """
 
@@ -15,8 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 KINDS = (".py", ".safetensors", ".css", ".jinja", ".js")
-PARTS = ("ir", "features", "runtime", "models")
-BUILT_OF = (*PARTS, "hsdag", "pyproject.toml", "setup.py", "README.md", "LICENSE")
+BUILT_OF = ("hsdag", "pyproject.toml", "setup.py", "README.md", "LICENSE")
 COMPILED = (".pyc", ".so", ".o", ".a", ".dll", ".dylib")
 FOLDER = re.compile(rb"(?<![\w.\-/:>~}*])/(?:home|root|Users|tmp|opt|mnt|srv|work|build|workspace)/[\w.\-]+")
 """A folder that only some machine has."""
@@ -24,26 +23,19 @@ FOLDER = re.compile(rb"(?<![\w.\-/:>~}*])/(?:home|root|Users|tmp|opt|mnt|srv|wor
 
 def expected() -> set[str]:
     """The modules and policies of the tree, by their names in the wheel."""
-    broken = [part for part in PARTS if not (ROOT / "hsdag" / part).is_dir()]
-    if broken:
-        sys.exit(f"hsdag/{broken[0]} is no folder: clone with symlinks enabled (git config core.symlinks true)")
-    found = {str(path.relative_to(ROOT)) for kind in KINDS for path in (ROOT / "hsdag").glob(f"**/*{kind}")}
-    for part in PARTS:
-        found |= {f"hsdag/{path.relative_to(ROOT)}" for path in (ROOT / part).glob("**/*.py")}
-    return found
+    return {str(path.relative_to(ROOT)) for kind in KINDS for path in (ROOT / "hsdag").glob(f"**/*{kind}")}
 
 
 def copy(folder: Path, umask: int, date_s: float) -> Path:
     """The tree in another folder, as who has that umask has it, with files of one date."""
     for name in BUILT_OF:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         else:
             shutil.copy(ROOT / name, folder / name)
     for path in folder.rglob("*"):
-        if not path.is_symlink():
-            path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)
-            os.utime(path, (date_s, date_s))
+        path.chmod((0o777 if path.is_dir() else 0o666) & ~umask)
+        os.utime(path, (date_s, date_s))
     return folder
 
 

@@ -28,7 +28,7 @@ import hsdag
 from hsdag.ir.errors import ExecutionError
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.runtime.executor.placing import drawn
+from tests.hsdag.runtime.executor.placing import drawn
 
 SIZE, IN_FLIGHT, MOST_GROWTH_MB = 4096, 4, 16.0
 BALANCED = 1

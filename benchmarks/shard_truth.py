@@ -60,7 +60,7 @@ from hsdag.search.options import PlaceOptions
 from hsdag.sources import with_devices
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.ir.shards.random_shards import (
+from tests.hsdag.ir.shards.random_shards import (
     LARGEST_DIFFERENCE,
     difference,
     inputs_of,

@@ -41,7 +41,7 @@ from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.sources import build_problem
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
-from tests.runtime.simulator.reference_simulator import Reference
+from tests.hsdag.runtime.simulator.reference_simulator import Reference
 
 ROUNDS = 5
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)

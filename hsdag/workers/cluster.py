@@ -23,8 +23,8 @@ A = TypeVar("A")
 
 EXCHANGE_S, PATIENCE_S = 0.25, 5.0
 """How often findings are exchanged, and how long a job may take to end once nobody needs it."""
-START_LIMIT_S, CALL_LIMIT_S = 120.0, 30.0
-"""Within which a worker has to start, and to answer what is no job."""
+START_LIMIT_S = 120.0
+"""Within which a worker has to start."""
 ENVIRONMENT = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
@@ -99,7 +99,9 @@ class RayHost(Host):
             if time.monotonic() - over_s > PATIENCE_S:
                 raise TimeoutError("it did not end when it should")
             known = exchange(Findings()).joined(Findings(is_over=is_over()))
-            exchange(ray.get(self._actor.swap.remote(known), timeout=CALL_LIMIT_S))
+            swapped = self._actor.swap.remote(known)
+            if ray.wait([swapped], timeout=EXCHANGE_S)[0]:  # a busy worker exchanges findings later
+                exchange(ray.get(swapped))
         answer: A
         answer, found = ray.get(reference)
         exchange(found)

@@ -64,7 +64,7 @@ def ran(program: str, package: Path, given: str = "") -> str:
 
 def test_the_document_shows_all_four() -> None:
     folders = [str(Path(path).parent) for path in EXAMPLES]
-    assert folders == ["hsdag/cli", "hsdag/exports", "runtime/objectives", "hsdag/methods/learned"]
+    assert folders == ["hsdag/cli", "hsdag/exports", "hsdag/runtime/objectives", "hsdag/methods/learned"]
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def test_an_extension_is_one_new_file(path: str, tmp_path: Path) -> None:
 
 
 PLACED = {
-    "runtime/objectives/blend.py": ["--objective", "blend", "--method", "sa"],
+    "hsdag/runtime/objectives/blend.py": ["--objective", "blend", "--method", "sa"],
     "hsdag/methods/learned/cross_entropy.py": ["--method", "cross-entropy", "--set", "rounds=2"],
 }
 """Options of ``hsdag place`` that take an example; those of the other examples begin where it ends."""

@@ -13,7 +13,7 @@ from hsdag.ir.device import parse_devices
 from hsdag.models import save_model_files
 from hsdag.runtime.executor.compiling import compile_placed
 from hsdag.runtime.executor.openvino_backend import SharedMemory
-from tests.runtime.executor.placing import Arrays, placed, random_inputs
+from tests.hsdag.runtime.executor.placing import Arrays, placed, random_inputs
 from tests.software_gpu.conftest import CPU, GPU_0, GPU_1
 
 LISTS = {"gpu-gpu": f"{GPU_0},{GPU_1}", "all": f"{CPU},A={GPU_0},{GPU_1}"}

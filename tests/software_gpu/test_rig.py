@@ -12,7 +12,7 @@ import openvino as ov
 import pytest
 
 from hsdag.models import save_model_files
-from tests.runtime.executor.placing import random_inputs
+from tests.hsdag.runtime.executor.placing import random_inputs
 
 ZOO = ("tiny_resnet", "tiny_bert")  # others are placed in test_placements.py
 

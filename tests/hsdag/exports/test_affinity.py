@@ -18,7 +18,7 @@ from hsdag.ir.errors import DeviceError, PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.placement.placement import Placement
-from tests.runtime.executor.random_models import models
+from tests.hsdag.runtime.executor.random_models import models
 
 Place = Callable[[ov.Model, Callable[[int], str]], Placement]
 Alternating = Callable[[ov.Model], Placement]

@@ -13,7 +13,7 @@ from hsdag.benchmarking.bench import bench
 from hsdag.cli.app import run
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.placement.placement import Placement
-from tests.ir.growing import chain_model, growing_model, saved
+from tests.hsdag.ir.growing import chain_model, growing_model, saved
 
 SHAPES = ("64,32", "1,32@3")
 

@@ -11,7 +11,7 @@ import pytest
 
 from hsdag import place
 from hsdag.runtime.machine.energy_counters import ROOT
-from tests.ir.growing import chain_model, saved
+from tests.hsdag.ir.growing import chain_model, saved
 
 WATTS = 50.0
 

@@ -13,7 +13,7 @@ from hsdag.models.decoder_graph import decoder_model
 from hsdag.models.networks import DecoderSizes
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder
-from tests.ir.growing import chain_model, saved
+from tests.hsdag.ir.growing import chain_model, saved
 
 DEVICES = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]"
 SINGLE = "INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32"

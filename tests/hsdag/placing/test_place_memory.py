@@ -18,7 +18,7 @@ from hsdag.placing.limits import disallowed_start
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import resolve_devices
-from tests.ir.growing import chain_model, saved
+from tests.hsdag.ir.growing import chain_model, saved
 
 ONE_THREAD = "CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]"
 DEVICES = ",".join(f"{name}={ONE_THREAD}" for name in "AB")

@@ -26,7 +26,7 @@ from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.search.options import PlaceOptions
 
 BUDGET_S = 400
-FAULTY = Path(__file__).parents[2] / "runtime" / "measuring" / "faulty_worker.py"
+FAULTY = Path(__file__).parents[1] / "runtime" / "measuring" / "faulty_worker.py"
 
 
 @pytest.mark.slow

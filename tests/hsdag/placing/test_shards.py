@@ -44,7 +44,7 @@ from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.search.driver import Watcher
 from hsdag.search.options import PlaceOptions, input_scenarios
 from tests.exported import run_parts
-from tests.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, outputs_of
+from tests.hsdag.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, outputs_of
 from tests.model_server import Pipeline
 from tests.stateful import EXACT, generate, unsplit
 

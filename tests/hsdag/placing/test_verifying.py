@@ -23,7 +23,7 @@ from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, worker
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.objectives import LATENCY
 from hsdag.search.options import parse_reference
-from tests.runtime.measuring import faulty_worker
+from tests.hsdag.runtime.measuring import faulty_worker
 
 DEVICES = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]") for i in range(2))
 FULL = Check(reduced=False)

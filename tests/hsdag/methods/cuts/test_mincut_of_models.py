@@ -28,8 +28,8 @@ from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.scoring.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
-from tests.ir.hetero.random_models import random_model
-from tests.runtime.costs.plain_latency import plain_latency_s
+from tests.hsdag.ir.hetero.random_models import random_model
+from tests.hsdag.runtime.costs.plain_latency import plain_latency_s
 
 SOME = settings().max_examples // 2
 

@@ -1,0 +1,72 @@
+"""Scenarios: their text, and how they fit a model."""
+
+from __future__ import annotations
+
+import pytest
+
+from hsdag.ir.errors import ModelError, OptionError
+from hsdag.ir.graph.scenario import Scenario, parse_scenarios, shares
+from tests.hsdag.ir.growing import chain_model, growing_model
+
+
+@pytest.mark.parametrize(
+    "text", ["x[1,128]", "x[1,128]@0.25", "x[1,16],y[]>x[1,1],y[0]@3", "a[4]>a[2]>a[1]", "[1,3]", "x>y[1]>x>y[2]"]
+)
+def test_the_text_of_a_scenario_reads_as_the_same_scenario(text: str) -> None:
+    scenario = Scenario.parse(text)
+    assert scenario.text == text
+    assert Scenario.parse(scenario.text) == scenario
+
+
+@pytest.mark.parametrize(
+    "text", ["", "x", "x[1,2]>", ">x[1]", "x[1]@", "x[1]@0", "x[1]@-2", "x[1]@nan", "x[1]@inf", "x[1]@2@3", "x[-1]"]
+)
+def test_a_text_of_another_form_is_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="--data-shape"):
+        Scenario.parse(text)
+
+
+def test_tokens_after_others_follow_an_inference_of_the_same_length() -> None:
+    alone, short, steady = parse_scenarios((), "128,64+16@2,1+1024")
+    lengths = [[shapes["input_ids"][1] for shapes in each.inferences] for each in (alone, short, steady)]
+    seen = [[shapes["attention_mask"][1] for shapes in each.inferences] for each in (alone, short, steady)]
+    assert lengths == [[128], [16, 64], [1023, 1, 1]]
+    assert seen == [[128], [16, 80], [1023, 1024, 1025]]
+    assert short.weight == 2.0
+
+
+@pytest.mark.parametrize("text", ["", "0", "1+", "1+2+3", "one", "1,,2", "1@0", "1+-3", "99999999999"])
+def test_tokens_of_another_form_are_refused(text: str) -> None:
+    with pytest.raises(OptionError, match="--tokens"):
+        parse_scenarios((), text)
+
+
+def test_tokens_and_shapes_exclude_each_other() -> None:
+    with pytest.raises(OptionError, match="give one of the two"):
+        parse_scenarios(["x[1]"], "128")
+
+
+def test_weights_count_relative_to_each_other() -> None:
+    assert shares(parse_scenarios(["x[1]@3", "x[2]"], None)).tolist() == [0.75, 0.25]
+
+
+def test_inputs_of_fixed_shapes_need_no_shape_and_tokens_name_inputs_that_are_missing() -> None:
+    fixed = growing_model()
+    fixed.reshape([1, 4])
+    assert Scenario(({},)).of(fixed).inferences == ({"input_ids": (1, 4)},)
+    (tokens,) = parse_scenarios((), "3")
+    assert tokens.of(growing_model()).inferences == ({"input_ids": (1, 3)},)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("y[1,32]", "gives no shape for input 'x'"),
+        ("x[1,32],y[2]", "gives a shape for input 'y', but the model's are x"),
+        ("x[1,31]", r"the model's input takes \[\?,32\]"),
+        ("x[1,1,32]", r"the model's input takes \[\?,32\]"),
+    ],
+)
+def test_shapes_that_do_not_fit_the_model_are_refused(text: str, why: str) -> None:
+    with pytest.raises(ModelError, match=why):
+        Scenario.parse(text).of(chain_model())

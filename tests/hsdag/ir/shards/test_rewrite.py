@@ -1,0 +1,158 @@
+"""Divided models: what devices compute together is what the model computes, and a placement file says it all."""
+
+from __future__ import annotations
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as op
+from openvino.op.util import Variable, VariableInfo
+
+import hsdag
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import PlacementError
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.placement.placement import ModelRecord, Placement
+from hsdag.ir.shards.placed import divided, records_of, regions_of
+from hsdag.ir.shards.regions import Region
+from hsdag.ir.shards.rewrite import shapes_of, shard
+from hsdag.models.registry import build_model
+from tests.hsdag.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, inputs_of, outputs_of, random_sharding
+
+DEVICES = ["A", "B", "C"]
+MODELS = ("tiny_resnet", "tiny_inception", "tiny_bert", "tiny_llama")
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_random_regions_of_real_architectures_compute_what_the_model_computes(name: str) -> None:
+    model, rng = build_model(name), np.random.default_rng(0)
+    inputs, made = inputs_of(model, rng), random_sharding(model, rng, 5)
+    assert made is not None
+    assert difference(outputs_of(made[1].model, inputs), outputs_of(model, inputs)) < LARGEST_DIFFERENCE
+
+
+def mlp() -> tuple[ov.Model, Region]:
+    """Two products with an activation between them, and the region that divides what lies between."""
+    rng = np.random.default_rng(0)
+    x = op.parameter([4, 8], np.float32, name="x")
+    first = op.matmul(x, op.constant(rng.standard_normal((8, 12)).astype(np.float32)), False, False)
+    active = op.relu(op.add(first, op.constant(rng.standard_normal(12).astype(np.float32))))
+    last = op.matmul(active, op.constant(rng.standard_normal((12, 8)).astype(np.float32)), False, False)
+    biased = op.add(last, op.constant(rng.standard_normal(8).astype(np.float32)))
+    model = ov.Model([op.result(op.tanh(biased))], [x], "mlp")
+    for number, node in enumerate(model.get_ordered_ops()):
+        node.set_friendly_name(f"op{number}")
+    graph = graph_of(model)
+    _, shapes = shapes_of(model, graph)
+    end = max(v for v in range(graph.num_ops) if graph.op_types[v] == "MatMul")
+    region = shapes.region("hidden", end, None)
+    assert region is not None
+    return model, Region("hidden", region.ops, region.axes, {0: (0, 5), 1: (5, 12)})
+
+
+def test_partial_sums_are_added_before_what_follows_and_the_bias_once() -> None:
+    model, region = mlp()
+    graph, inputs = graph_of(model), inputs_of(model, np.random.default_rng(0))
+    found = shard(model, graph, [region], [0] * graph.num_ops, DEVICES)
+    assert [graph.op_types[v] for v in region.ops] == ["MatMul", "Add", "Relu", "MatMul"]
+    assert difference(outputs_of(found.model, inputs), outputs_of(model, inputs)) < 1e-6
+    held = [graph_of(found.model).weight_bytes[[d == k for d in found.devices]].sum() for k in (0, 1)]
+    assert held[0] < held[1] < graph.weight_bytes.sum()
+
+
+def test_a_divided_variable_is_one_for_each_device_and_remembers_what_the_whole_remembers() -> None:
+    x, info = op.parameter([2, 6], np.float32, name="x"), VariableInfo()
+    info.data_shape, info.data_type, info.variable_id = ov.PartialShape([2, 6]), ov.Type.f32, "seen"
+    seen = Variable(info)
+    total = op.add(op.read_value(op.constant(np.ones((2, 6), np.float32)), seen), op.sin(x))
+    model = ov.Model([op.result(op.tanh(total))], [op.assign(total, seen)], [x], "state")
+    graph = graph_of(model)
+    ops = tuple(v for v in range(graph.num_ops) if graph.op_types[v] in ("ReadValue", "Sin", "Add", "Tanh"))
+    region = Region("rows", ops, (1,) * len(ops), {0: (0, 2), 1: (2, 6)})
+    found = shard(model, graph, [region], [0] * graph.num_ops, DEVICES)
+    compiled = [ov.Core().compile_model(each, "CPU").create_infer_request() for each in (model, found.model)]
+    assert sorted(state.name for state in compiled[1].query_state()) == ["seen@A", "seen@B"]
+    for seed in range(3):  # the second and third inference read what was left
+        given = np.random.default_rng(seed).standard_normal((2, 6)).astype(np.float32)
+        whole, parts = (request.infer([given])[0] for request in compiled)
+        np.testing.assert_allclose(parts, whole, atol=1e-6)
+
+
+def test_rewriting_is_repeatable_and_leaves_the_model_alone() -> None:
+    model, region = mlp()
+    graph = graph_of(model)
+    before = [node.get_friendly_name() for node in model.get_ordered_ops()]
+    first, second = (shard(model, graph, [region], [1] * graph.num_ops, DEVICES) for _ in range(2))
+    assert first.graph.op_names == second.graph.op_names
+    assert first.devices == second.devices
+    assert [node.get_friendly_name() for node in model.get_ordered_ops()] == before
+    assert sum(name.endswith("@A") for name in first.graph.op_names) == 4
+
+
+def test_rows_of_a_convolution_that_leaves_rows_out_are_looked_up_for_openvino_fails_to_slice_them() -> None:
+    x = op.parameter([1, 4, 6, 5], np.float32)
+    points = op.convolution(
+        op.relu(op.sin(x)), op.constant(np.ones((4, 4, 1, 1), np.float32)), [2, 1], [0, 0], [0, 0], [1, 1]
+    )
+    model = ov.Model([op.result(points)], [x], "points")
+    graph, inputs = graph_of(model), inputs_of(model, np.random.default_rng(0))
+    rows = Region("rows", (2, 4), (3, 3), {0: (0, 2), 1: (2, 5)})
+    everywhere = Region("replicated", (1,), (None,), {0: (0, 1), 1: (0, 1)})
+    assert [graph.op_types[v] for v in (1, 2, 4)] == ["Sin", "Relu", "Convolution"]
+    found = shard(model, graph, [rows, everywhere], [0] * graph.num_ops, DEVICES)
+    assert difference(outputs_of(found.model, inputs), outputs_of(model, inputs)) == 0.0
+
+
+def placement_of(model: ov.Model, region: Region) -> Placement:
+    graph = graph_of(model)
+    inside, names = set(region.ops), graph.canonical_names
+    properties = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}
+    return Placement(
+        version=3,
+        model=ModelRecord.of(graph),
+        devices=[DeviceSpec(name=name, plugin="CPU", properties=properties) for name in DEVICES[:2]],
+        affinity={names[v]: "A" for v in range(graph.num_ops) if v not in inside},
+        method="test",
+        seed=0,
+        objective="latency",
+        executor="work-conserving",
+        shards=records_of([region], graph, DEVICES),
+    )
+
+
+def test_a_placement_file_keeps_the_regions_and_compiles_to_what_the_model_computes() -> None:
+    model, region = mlp()
+    placement = Placement.from_json(placement_of(model, region).to_json())
+    graph = graph_of(model)
+    assert regions_of(placement, graph)[0] == (region,)
+    compiled = hsdag.compile_work_conserving(model, placement)
+    x = np.random.default_rng(1).standard_normal((4, 8)).astype(np.float32)
+    wanted = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(x)[0]
+    assert {compiled.cut.device[k] for k in range(len(compiled.cut.subgraphs))} == {0, 1}
+    np.testing.assert_allclose(compiled(x)[0], wanted, atol=1e-5)
+
+
+def test_a_divided_model_has_a_plain_placement_of_its_own() -> None:
+    model, region = mlp()
+    rewritten, plain = divided(model, placement_of(model, region))
+    assert plain.version == 2
+    assert plain.shards is None
+    assert set(plain.devices_of(graph_of(rewritten))) == {"A", "B"}
+
+
+def test_hetero_is_told_that_it_cannot_run_shards() -> None:
+    model, region = mlp()
+    with pytest.raises(PlacementError, match="divides ops over devices, which HETERO does not run"):
+        placement_of(model, region).compile(ov.Core(), model)
+
+
+def test_regions_that_do_not_fit_are_refused() -> None:
+    model, region = mlp()
+    graph = graph_of(model)
+    beyond = Region(region.scheme, region.ops, region.axes, {0: (0, 5), 1: (5, 15)})
+    with pytest.raises(PlacementError, match="cannot be divided as"):
+        shard(model, graph, [beyond], [0] * graph.num_ops, DEVICES)
+    document = placement_of(model, region).model_dump(mode="json")
+    document["affinity"].pop(next(iter(document["affinity"])))
+    with pytest.raises(PlacementError, match="gives no device, or several, to 1 ops"):
+        regions_of(Placement.model_validate(document), graph)

@@ -1,0 +1,204 @@
+"""Every rule: an op divided along each axis that its rule lets through computes what the whole op computes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset1
+from openvino import opset13 as op
+from openvino.utils.node_factory import NodeFactory
+
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.shards.regions import Region
+from hsdag.ir.shards.rewrite import shapes_of, shard
+from hsdag.ir.shards.rules import RULES, Span, elementwise, piece_of, through_reshape
+from tests.hsdag.ir.shards.random_shards import (
+    BUILDERS,
+    LARGEST_DIFFERENCE,
+    difference,
+    inputs_of,
+    interpolate_4,
+    ints,
+    outputs_of,
+    quantisation,
+    random_model,
+    random_sharding,
+    sizes,
+    value_of,
+    weights,
+)
+
+Build = Callable[[np.random.Generator, Any], Any]
+"""What adds an op that reads a value; None where it reads none of such a shape."""
+
+SHAPES = ((2, 4, 9, 7), (2, 6, 8), (1, 8, 6, 8), (6, 4))
+IMAGE = SHAPES[0]
+OFTEN = (
+    "AvgPool",
+    "Convolution",
+    "GroupConvolution",
+    "MatMul",
+    "MaxPool",
+    "Pad",
+    "Reshape",
+    "ScaledDotProductAttention",
+)
+RARE: dict[str, Build] = {
+    "AvgPool with a ceiling that counts padding": lambda _, x: op.avg_pool(
+        x, [2, 2], [0, 0], [0, 0], [2, 2], False, "ceil"
+    ),
+    "Convolution beside one with other rows": lambda rng, x: two_convolutions(rng, op.abs(x)),
+    "Interpolate of an axis that is named": lambda _, x: op.interpolate(x, ints(18), "nearest", "sizes", axes=ints(2)),
+    "Interpolate of version 4": lambda _, x: interpolate_4(x, 2),
+    "MaxPool with a ceiling": lambda _, x: op.max_pool(x, [2, 2], [1, 1], [1, 0], [0, 1], [3, 3], "ceil").output(0),
+    "ScaledDotProductAttention of keys": lambda rng, x: op.scaled_dot_product_attention(weights(rng, 2, 4, 3, 7), x, x),
+    "Squeeze of every axis of size 1": lambda _, x: NodeFactory("opset1").create(
+        "Squeeze", [value_of(op.reduce_sum(x, ints(1), keep_dims=True))], {}
+    ),
+    "StridedSlice backwards": lambda _, x: op.strided_slice(x, ints(0, 0), ints(0, 0), ints(1, -1), [1, 1], [1, 1]),
+    "Transpose of all axes": lambda _, x: op.transpose(x, ints()),
+    "Unsqueeze counted from behind": lambda _, x: op.unsqueeze(x, ints(-5)),
+}
+
+
+def two_convolutions(rng: np.random.Generator, x: Any) -> Any:
+    """One of which reads the row above, too, and one the row below."""
+    above, below = (op.convolution(x, weights(rng, 4, 4, 2, 1), [1, 1], [k, 0], [1 - k, 0], [1, 1]) for k in (1, 0))
+    return op.add(above, below)
+
+
+def divided(build: Build, shape: tuple[int, ...], rng: np.random.Generator) -> dict[str, float]:
+    """By axis along which an op is divided, or "sum", by how many times the limit it is off, in one compiled model.
+
+    Nothing where there is no such op, or OpenVINO does not run it.
+    """
+    parameter, x = op.parameter(list(shape), np.float32), rng.standard_normal(shape).astype(np.float32)
+    try:
+        made = build(rng, value_of(op.sin(parameter)))
+        model = ov.Model([op.result(made)], [parameter], "case") if made is not None else None
+        limit = 0.0 if model is None else max(LARGEST_DIFFERENCE, quantisation(model, [x], outputs_of(model, [x])))
+    except RuntimeError:
+        return {}
+    if model is None:
+        return {}
+    models = {"whole": model, **every_division(model, rng)}
+    results = [result for each in models.values() for result in each.get_results()]
+    parameters = [parameter for each in models.values() for parameter in each.get_parameters()]
+    whole, *others = outputs_of(ov.Model(results, parameters, "together"), [x] * len(models))
+    return {axis: difference([other], [whole]) / limit for axis, other in zip(list(models)[1:], others, strict=True)}
+
+
+def every_division(model: ov.Model, rng: np.random.Generator) -> dict[str, ov.Model]:
+    """The model with its last op in two shards along each axis, or as a sum of two."""
+    graph = graph_of(model)
+    _, shapes = shapes_of(model, graph)
+    last = max(v for v in range(graph.num_ops) if shapes.runs[v])
+    stop, found = {v for v in range(last) if graph.op_types[graph.predecessors.of(v)[:1].sum()] == "Parameter"}, {}
+    for axis in (None, *range(shapes.op(last).rank)):
+        region = shapes.region("rows", last, axis, stop)
+        grain = None if region is None else shapes.grain(region)
+        if region is not None and grain is not None:
+            size = shapes.extent(region)
+            middle = int(rng.integers(1, size // grain)) * grain
+            halves = replace(region, shares={0: (0, middle), 1: (middle, size)})
+            made = shard(model, graph, [halves], [0] * graph.num_ops, "AB").model
+            (first,) = (node for node in made.get_ops() if node.get_friendly_name() == f"{graph.op_names[last]}@A")
+            assert axis is None or sizes(first)[axis] == middle  # no more is computed than is wanted
+            found["sum" if axis is None else str(axis)] = made
+    return found
+
+
+@pytest.mark.parametrize("case", [*BUILDERS, *RARE])
+def test_an_op_in_shards_computes_what_the_whole_op_computes(case: str) -> None:
+    rng, worst = np.random.default_rng(list(map(ord, case))), dict[str, float]()
+    has_one = case in RARE or (RULES[case] is elementwise and case not in ("Add", "FakeQuantize", "Select"))
+    for shape in SHAPES[:1] if has_one else SHAPES * (4 if case in OFTEN else 1):
+        for axis, found in divided(RARE.get(case) or BUILDERS[case], shape, rng).items():
+            worst[axis] = max(worst.get(axis, 0.0), found)
+    assert worst
+    assert max(worst.values()) <= 1.0, worst
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_a_random_graph_divided_at_random_computes_what_it_computes(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    model = random_model(rng, [name for name in BUILDERS if name != "FakeQuantize"])  # which may round to either side
+    inputs, made = inputs_of(model, rng), random_sharding(model, rng)
+    assert made is not None
+    assert difference(outputs_of(made[1].model, inputs), outputs_of(model, inputs)) <= LARGEST_DIFFERENCE
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda x: op.interpolate(x, ints(2, 4, 18, 7), "nearest", "sizes"),
+        lambda x: opset1.batch_norm_inference(x, *(weights(np.random.default_rng(0), 4) for _ in range(4)), 1e-3),
+        lambda x: op.max_pool(x, [1, 1], [1, 1], [0, 0], [0, 0], [2, 2]).output(1),
+        lambda x: op.scaled_dot_product_attention(x, x, x, causal=True),
+    ],
+    ids=["axes not named", "statistics first", "indices", "causal rows"],
+)
+def test_what_a_rule_cannot_tell_stays_whole(build: Callable[[Any], Any]) -> None:
+    """Along axis 2; a Relu before it would be divided otherwise."""
+    parameter = op.parameter(list(IMAGE), np.float32)
+    model = ov.Model([op.result(build(op.relu(parameter)))], [parameter], "whole")
+    graph = graph_of(model)
+    _, shapes = shapes_of(model, graph)
+    last = max(v for v in range(graph.num_ops) if shapes.runs[v])
+    assert piece_of(shapes.op(last), Span(2, 0, 2)) is None
+
+
+def test_every_rule_has_a_case() -> None:
+    assert set(RULES) == {*BUILDERS, "ReadValue"}  # of which test_rewrite has one, for it comes with an Assign
+
+
+def test_halos_of_a_chain_of_convolutions_are_as_wide_as_the_formula_says() -> None:
+    """A row of the end reads k - 1 rows more for every layer, each as wide as the strides before it."""
+    parameter = op.parameter([1, 4, 64, 8], np.float32)
+    x, kernels, strides = op.relu(parameter), (3, 5, 3), (2, 1, 2)
+    for kernel, stride in zip(kernels, strides, strict=True):
+        x = op.convolution(
+            x,
+            weights(np.random.default_rng(0), 4, 4, kernel, 1),
+            [stride, 1],
+            [kernel // 2, 0],
+            [kernel // 2, 0],
+            [1, 1],
+        )
+    model = ov.Model([op.result(x)], [parameter], "chain")
+    graph = graph_of(model)
+    _, shapes = shapes_of(model, graph)
+    last = max(v for v in range(graph.num_ops) if shapes.runs[v])
+    region = shapes.region("rows", last, 2)
+    assert region is not None
+    pieces = shapes.pieces(Region("rows", region.ops, region.axes, {0: (4, 8)}), 0)
+    assert pieces is not None
+    span, _ = pieces[region.ops[0]]
+    halo = sum((k - 1) * step for k, step in zip(kernels, (1, 2, 2), strict=True))
+    assert span is not None
+    assert span.last - span.first == (8 - 4 - 1) * 4 + 1 + halo
+
+
+def test_an_op_that_is_read_with_several_ranges_computes_the_least_one_that_holds_them() -> None:
+    parameter = op.parameter([1, 4, 8, 8], np.float32)
+    model = ov.Model([op.result(two_convolutions(np.random.default_rng(0), op.abs(parameter)))], [parameter], "two")
+    graph = graph_of(model)
+    _, shapes = shapes_of(model, graph)
+    region = shapes.region("rows", max(v for v in range(graph.num_ops) if shapes.runs[v]), 2)
+    assert region is not None
+    pieces = shapes.pieces(replace(region, shares={0: (3, 5)}), 0)
+    assert pieces is not None
+    assert pieces[graph.op_types.index("Abs")][0] == Span(2, 2, 6)
+
+
+def test_a_factor_of_a_reshape_survives() -> None:
+    assert through_reshape((2, 6, 8), (2, 6, 2, 4), Span(2, 1, 2)) == Span(2, 4, 8)
+    assert through_reshape((2, 6, 2, 4), (2, 6, 8), Span(2, 4, 8)) == Span(2, 1, 2)
+    assert through_reshape((2, 6, 2, 4), (2, 6, 8), Span(2, 2, 8)) is None
+    assert through_reshape((2, 6, 8), (2, 6, 2, 4), Span(3, 0, 2)) is None
+    assert through_reshape((-1, -1, 8), (-1, -1, 2, 4), Span(2, 0, 1)) == Span(2, 0, 4)

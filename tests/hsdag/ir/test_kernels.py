@@ -1,0 +1,130 @@
+"""Kernels: compiled functions, which outlive a release in which a type that they take has moved."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import pytest
+from numba.core.caching import CacheImpl
+
+from hsdag.ir.kernels import INTERPRETED_VARIABLE, bare, compiling, kernel, run, run_few
+
+ROOT = Path(__file__).parents[3]
+
+
+def one_more(x: int) -> int:
+    return x + 1
+
+
+def test_a_kernel_is_compiled_where_no_folder_can_keep_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(CacheImpl, "_locator_classes", [])  # as where all folders are read-only
+    assert kernel(one_more)(1) == 2
+
+
+RECORD = np.dtype([("device", "i8"), ("base", "f8")])  # names that numpy's own scalars have
+
+
+@bare
+def _add(rows: np.ndarray, i: int, value: float) -> None:
+    rows[i].base += value
+
+
+@bare
+def _fill(rows: np.ndarray, scale: float) -> float:
+    total = 0.0
+    for i in range(len(rows)):
+        _add(rows, i, scale * rows[i].device)
+        total += rows[i].base
+    return total
+
+
+@pytest.mark.parametrize("steps", ["0", "inf"])
+def test_kernels_give_the_same_compiled_and_interpreted(monkeypatch: pytest.MonkeyPatch, steps: str) -> None:
+    monkeypatch.setenv(INTERPRETED_VARIABLE, steps)
+    fresh = bare(cast("Any", _fill).py_func)
+    rows = np.zeros(3, RECORD)
+    rows["device"] = [1, 2, 3]
+    assert run(fresh, 3, rows, 0.5) == 3.0
+    assert rows["base"].tolist() == [0.5, 1.0, 1.5]
+    assert bool(fresh.signatures) == (steps == "0")
+
+
+def test_a_kernel_is_compiled_when_its_calls_have_taken_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(INTERPRETED_VARIABLE, "5")
+    fresh = bare(cast("Any", _fill).py_func)
+    signatures = []
+    for _ in range(3):
+        run(fresh, 2, np.zeros(2, RECORD), 1.0)
+        signatures.append(len(fresh.signatures))
+    assert signatures == [0, 0, 1]
+
+
+def test_what_a_search_calls_a_few_times_is_interpreted_where_all_its_calls_take_few_steps(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(INTERPRETED_VARIABLE, "5")
+    fresh = bare(cast("Any", _fill).py_func)
+    signatures = []
+    with compiling():
+        for steps in (5, 5, 6):
+            run_few(fresh, steps, np.zeros(2, RECORD), 1.0)
+            signatures.append(len(fresh.signatures))
+    assert signatures == [0, 0, 1]
+
+
+MODULE = """
+from typing import NamedTuple
+import numpy as np
+from hsdag.ir.kernels import bare
+from {home} import Pair
+
+@bare
+def total(p: Pair) -> float:
+    return p.a + p.b
+
+print(total(Pair(1.0, 2.0)))
+"""
+PAIR = "from typing import NamedTuple\n\nclass Pair(NamedTuple):\n    a: float\n    b: float\n"
+
+
+@pytest.mark.slow
+def test_a_type_that_has_moved_is_compiled_for_again(tmp_path: Path) -> None:
+    for home in ("before", "after"):
+        (tmp_path / f"{home}.py").write_text(PAIR)
+        (tmp_path / "main.py").write_text(MODULE.format(home=home))
+        code = "import sys; sys.path.insert(0, sys.argv[1]); import main"
+        run = subprocess.run([sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True, check=False)
+        assert run.stdout == "3.0\n", run.stderr
+        (tmp_path / f"{home}.py").unlink()
+
+
+@pytest.mark.slow
+def test_a_kernel_is_compiled_again_when_one_of_another_file_that_it_calls_has_changed(tmp_path: Path) -> None:
+    called, calls = tmp_path / "called.py", tmp_path / "calls.py"
+    begin = "from hsdag.ir.kernels import bare\n"
+    calls.write_text(f"{begin}from called import inner\n\n@bare\ndef outer(x):\n    return inner(x)\n")
+
+    def outer(number: int) -> tuple[str, int]:
+        called.write_text(f"{begin}\n@bare\ndef inner(x):\n    return x + {number}\n")
+        os.utime(called, (number, number))
+        code = "from calls import outer; print(outer(1), sum(outer.stats.cache_hits.values()))"
+        environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(tmp_path), str(ROOT)])}
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            check=True,
+            capture_output=True,
+            text=True,
+            cwd=tmp_path,
+            env=environment | {"NUMBA_CACHE_DIR": str(tmp_path / "cache")},
+        )
+        value, hits = done.stdout.split()
+        return value, int(hits)
+
+    assert outer(1) == ("2", 0)
+    assert outer(1) == ("2", 1)
+    assert outer(5) == ("6", 0)

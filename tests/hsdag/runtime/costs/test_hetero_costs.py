@@ -1,0 +1,193 @@
+"""Simulated latency under HETERO, and its calibration on measured placements."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.colocation import colocate
+from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
+from hsdag.runtime.costs.hetero_costs import HeteroCosts, placement_s, unit_costs
+from hsdag.runtime.objectives import find_objective
+from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
+from hsdag.runtime.simulator.execution import busiest_s
+from tests.hsdag.ir.hetero.random_models import random_devices, random_model
+from tests.hsdag.runtime.costs.plain_latency import plain_latency_s
+
+
+def case(seed: int, num_ops: int = 24) -> HeteroCosts:
+    """A random graph with random costs on two devices."""
+    rng = np.random.default_rng(seed)
+    edges = sorted({(int(rng.integers(max(v - 4, 0), v)), v) for v in range(1, num_ops) for _ in range(2)})
+    graph = graph_from_edges(["X"] * num_ops, edges, output_bytes=rng.integers(1_000, 100_000, num_ops).tolist())
+    time_s = rng.uniform(1e-4, 2e-3, (num_ops, 2))
+    links: dict[str, Any] = {"launch_s": 2e-4, "link_latency_s": 3e-5, "link_bandwidth_bytes_per_s": 2e8}
+    return HeteroCosts.of(graph, ScheduleProblem.from_graph(graph, time_s, **links, source=CostSource.MEASURED))
+
+
+def random_placements(seed: int, count: int, num_ops: int = 24) -> np.ndarray:
+    rng = np.random.default_rng(seed)
+    return np.asarray(np.cumsum(rng.random((count, num_ops)) < 0.15, axis=1) % 2)
+
+
+def cheaper(true: HeteroCosts, factor: float) -> HeteroCosts:
+    """What a profile with warm caches would say of ``true``: launches and links ``factor`` times as cheap."""
+    c = true.costs
+    costs = replace(
+        c,
+        launch_s=c.launch_s / factor,
+        link_latency_s=c.link_latency_s / factor,
+        link_bandwidth_bytes_per_s=c.link_bandwidth_bytes_per_s * factor,
+    )
+    return HeteroCosts(true.collector, costs)
+
+
+def test_a_latency_is_ops_and_launches_and_crossings() -> None:
+    graph = graph_from_edges(["X"] * 3, [(0, 1), (1, 2)], output_bytes=[100, 200, 0])
+    costs = ScheduleProblem.from_graph(
+        graph, [[5.0, 9.0], [9.0, 6.0], [7.0, 9.0]], launch_s=[0.5, 0.25], link_latency_s=[[9.0, 1.0], [2.0, 9.0]],
+        link_bandwidth_bytes_per_s=[[1.0, 50.0], [100.0, 1.0]],
+    )  # fmt: skip
+    found = HeteroCosts.of(graph, costs).latency_s(np.array([[0, 1, 0], [0, 0, 0]]))
+    assert found.tolist() == [5 + 6 + 7 + 0.5 + 0.25 + 0.5 + 1 + 100 / 50 + 2 + 200 / 100, 5 + 9 + 7 + 0.5]
+
+
+@given(st.integers(0, 2**32), st.integers(3, 40))
+def test_latencies_of_many_placements_are_those_counted_one_by_one(seed: int, num_ops: int) -> None:
+    rng = np.random.default_rng(seed)
+    graph, d = graph_of(random_model(rng, num_ops)), 3
+    costs = random_costs(graph, rng.uniform(0, 3, (graph.num_ops, d)), rng)
+    hetero = HeteroCosts.of(graph, costs)
+    table = np.stack([random_devices(graph, d, rng) for _ in range(5)])
+    expected = [plain_latency_s(graph, hetero.collector.submodel_of(device), device, costs) for device in table]
+    assert hetero.latency_s(table) == pytest.approx(expected)
+
+
+def test_a_period_is_the_load_of_the_busiest_device_with_its_launches_and_what_it_receives() -> None:
+    graph = graph_from_edges(["X"] * 2, [(0, 1)], output_bytes=[100, 0])
+    links: dict[str, Any] = {"launch_s": [0.5, 0.25], "link_latency_s": 1.0, "link_bandwidth_bytes_per_s": 50.0}
+    costs = ScheduleProblem.from_graph(graph, [[5.0, 9.0], [9.0, 4.0]], **links)
+    assert HeteroCosts.of(graph, costs).period_s(np.array([[0, 1]])).tolist() == [4 + 0.25 + 1 + 2]
+
+
+def test_an_unsupported_op_costs_infinity() -> None:
+    graph = graph_from_edges(["X"] * 2, [(0, 1)])
+    costs = ScheduleProblem.from_graph(graph, [[1.0, np.nan], [1.0, 1.0]])
+    assert HeteroCosts.of(graph, costs).latency_s(np.array([[1, 0], [0, 0]])).tolist() == [np.inf, 2.0]
+
+
+def random_costs(graph: ComputationGraph, time_s: np.ndarray, rng: np.random.Generator) -> ScheduleProblem:
+    d = time_s.shape[1]
+    links: dict[str, Any] = {
+        "link_latency_s": rng.uniform(0, 1, (d, d)),
+        "link_bandwidth_bytes_per_s": rng.uniform(1, 9, (d, d)),
+    }
+    return ScheduleProblem.from_graph(graph, time_s, launch_s=rng.uniform(0, 1, d), **links)
+
+
+def random_units(seed: int, num_ops: int) -> tuple[HeteroCosts, np.ndarray]:
+    """A random model, or a random graph whose submodels wait for each other, and the unit of every op."""
+    rng, d = np.random.default_rng(seed), 2 + seed % 2
+    reads = {(int(rng.integers(max(v - 9, 0), v)), v) for v in range(3, num_ops) for _ in range(2)}
+    graph = graph_of(random_model(rng, num_ops)) if seed % 3 else graph_from_edges(["X"] * num_ops, sorted(reads))
+    time_s = rng.uniform(0, 3, (graph.num_ops, d))
+    time_s[:, 1:][rng.random((graph.num_ops, d - 1)) < rng.choice([0.0, 0.01])] = np.nan
+    slowdown = 1.0 + rng.random((d, d)) if rng.random() < 0.5 else None
+    costs = replace(random_costs(graph, time_s, rng), slowdown=slowdown)
+    return HeteroCosts.of(graph, costs), colocate(graph).sets.labels
+
+
+def counted_s(costs: HeteroCosts, device: np.ndarray, is_period: bool) -> float:
+    """Seconds of a placement [N] by the launches and crossings of its submodels."""
+    own, crossed = costs.costs, costs.collector.crossings(device[None], costs.num_devices)
+    sent_s = crossed.num[0] * own.link_latency_s + crossed.size_bytes[0] / own.link_bandwidth_bytes_per_s
+    load_s = np.bincount(device, own.time_s[np.arange(len(device)), device], costs.num_devices)
+    load_s = load_s + crossed.launches[0] * own.launch_s + sent_s.sum(axis=0)
+    if np.isnan(load_s).any():
+        return np.inf
+    return float(busiest_s(load_s[None], own.excess)[0] if is_period else load_s.sum())
+
+
+@given(st.integers(0, 2**32), st.integers(3, 60), st.booleans(), st.sampled_from([0.5, 0.9, 0.999, 1.001, 1.2, np.inf]))
+def test_a_placement_of_units_takes_what_its_ops_take_or_exceeds_the_limit_as_they_do(
+    seed: int, num_ops: int, is_period: bool, limit: float
+) -> None:
+    costs, unit = random_units(seed, num_ops)
+    units = unit_costs(costs, unit, int(unit.max()) + 1, is_period=is_period)
+    rng, value_s = np.random.default_rng(seed), costs.period_s if is_period else costs.latency_s
+    for share in (0.05, 0.05, 0.05, 1.0, 1.0):
+        moves = rng.integers(0, costs.num_devices, len(units.unit_s)) * (rng.random(len(units.unit_s)) < share)
+        placement = np.cumsum(moves) % costs.num_devices
+        expected_s = counted_s(costs, placement[unit], is_period)
+        assert value_s(placement[unit][None])[0] == pytest.approx(expected_s)
+        found_s = placement_s(units, placement, limit * expected_s)
+        is_within = limit >= 1 or np.isinf(expected_s)
+        assert found_s == pytest.approx(expected_s) if is_within else limit * expected_s < found_s < 1.001 * expected_s
+        assert placement_s(units, placement, np.inf) == pytest.approx(expected_s)
+
+
+def test_a_far_too_low_limit_spares_the_submodels() -> None:
+    """A chain that one op leaves: without launches, with what crosses and the ops alone."""
+    graph = graph_from_edges(["X"] * 5, [(v, v + 1) for v in range(4)], output_bytes=[8] * 5)
+    links: dict[str, Any] = {"launch_s": 10.0, "link_latency_s": 1.0, "link_bandwidth_bytes_per_s": 8.0}
+    costs = HeteroCosts.of(graph, ScheduleProblem.from_graph(graph, np.ones((5, 2)), **links))
+    units, placement = unit_costs(costs, np.arange(5), 5), np.array([0, 0, 1, 0, 0])
+    assert placement_s(units, placement, 0.0) == pytest.approx(5 + 2 * 2)
+    assert placement_s(units, placement, np.inf) == pytest.approx(5 + 3 * 10 + 2 * 2)
+
+
+@given(st.integers(0, 200))
+def test_calibration_on_a_few_placements_finds_the_true_launches_and_links(seed: int) -> None:
+    true = case(seed)
+    prior, seen, others = cheaper(true, 8.0), random_placements(seed, 8), random_placements(seed + 1, 30)
+    fitted = prior.calibrated(seen, true.latency_s(seen))
+    error = np.abs(fitted.latency_s(others) / true.latency_s(others) - 1)
+    before = np.abs(prior.latency_s(others) / true.latency_s(others) - 1)
+    assert error.mean() <= 0.25 * before.mean() + 1e-3
+    assert fitted.costs.source is CostSource.CALIBRATED
+
+
+def test_what_every_split_costs_is_not_blamed_on_the_few_bytes_that_cross() -> None:
+    probed, rng = cheaper(case(3), 5), np.random.default_rng(3)
+    cuts = np.sort(rng.choice(np.arange(1, 24), 8, replace=False))
+    splits = (np.arange(24) >= cuts[:, None]).astype(np.int64)  # each has two submodels
+    measured_s = probed.latency_s(splits) + 10e-3
+    fitted = probed.calibrated(splits, measured_s)
+    assert fitted.latency_s(splits) == pytest.approx(measured_s, rel=0.01)
+    assert fitted.costs.launch_s.sum() == pytest.approx(10e-3, rel=0.05)
+    assert (fitted.costs.link_bandwidth_bytes_per_s > 0.9 * probed.costs.link_bandwidth_bytes_per_s).all()
+
+
+def test_without_observations_nothing_changes() -> None:
+    prior = case(1)
+    assert prior.calibrated(np.zeros((0, 24), dtype=np.int64), np.zeros(0)) is prior
+
+
+def test_failed_observations_are_left_out() -> None:
+    prior, seen = case(2), random_placements(5, 4)
+    measured_s = prior.latency_s(seen)
+    spoilt = np.append(measured_s, np.nan)
+    both = [prior.calibrated(p, m) for p, m in ((seen, measured_s), (np.concatenate([seen, seen[:1]]), spoilt))]
+    assert both[0].costs.launch_s == pytest.approx(both[1].costs.launch_s)
+
+
+def test_costs_for_another_graph_are_refused() -> None:
+    graph = graph_from_edges(["X"] * 3, [])
+    with pytest.raises(ValueError, match="costs are for 24 ops, but the graph has 3"):
+        HeteroCosts.of(graph, case(0).costs)
+
+
+def test_a_weighted_sum_is_calibrated_by_one_factor_for_all_its_terms() -> None:
+    costs, some = case(3), random_placements(3, 5)
+    objective = find_objective("latency=1,throughput=2").settled(lambda _: 2.0)
+    measured = 3.0 * costs.values(objective, some)
+    measured[0] = np.nan  # failed
+    fitted, factor = costs.fitted(objective, some, measured)
+    assert fitted is costs
+    assert factor == pytest.approx(3.0)

@@ -1,0 +1,26 @@
+"""Fixtures of the executor's tests: one OpenVINO for all, and backends of the engine that are polled or not."""
+
+from __future__ import annotations
+
+import openvino as ov
+import pytest
+
+from hsdag.runtime.executor.tasks import NullBackend
+from tests.hsdag.runtime.executor.hand_backend import BrokenBackend, HandBackend
+
+
+@pytest.fixture(params=[None, 0.001], ids=["told", "polled"])
+def poll_s(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float | None:
+    """How often backends of tests are polled."""
+    for backend in (NullBackend, BrokenBackend, HandBackend):
+        monkeypatch.setattr(backend, "poll_s", request.param)
+    found: float | None = request.param
+    return found
+
+
+@pytest.fixture(scope="session")
+def core() -> ov.Core:
+    """The plain CPU computes in full precision, as the devices of the tests do."""
+    core = ov.Core()
+    core.set_property("CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return core

@@ -1,0 +1,152 @@
+"""The cut: instances, the coarsest parts that delay no device, and subgraphs that hand on all that is read."""
+
+from __future__ import annotations
+
+import itertools
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsdag.ir.errors import PlacementError
+from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.runtime.executor import merging
+from hsdag.runtime.executor.cut import JOIN_TYPES, instances_of
+from hsdag.runtime.executor.merging import plan_cut
+from tests.hsdag.runtime.executor.random_cuts import (
+    Placed,
+    assert_convex,
+    crossings,
+    instance_graph,
+    placed_graphs,
+    play,
+    sent_bytes,
+    values_of,
+)
+
+
+@given(placed_graphs)
+def test_every_result_is_computed_from_what_subgraphs_hand_on(placed: Placed) -> None:
+    plan = plan_cut(placed.graph, placed.device, placed.num_devices)
+    expected = values_of(placed.graph)
+    results = [v for v, kind in enumerate(placed.graph.op_types) if kind == "Result"]
+    handed = play(plan.cut)
+    assert sorted(handed) == results
+    for v in results:
+        (u,) = placed.graph.predecessors.of(v).tolist()
+        assert handed[v] in (expected[u], expected[v])
+
+
+@given(placed_graphs, st.booleans())
+def test_subgraphs_are_convex_and_lie_on_one_device(placed: Placed, by_load: bool) -> None:
+    plan = plan_cut(placed.graph, placed.device, placed.num_devices, by_load=by_load)
+    assert_convex(plan.instances, plan.parts)
+
+
+@given(placed_graphs)
+def test_subgraphs_read_only_what_earlier_ones_hand_out(placed: Placed) -> None:
+    cut = plan_cut(placed.graph, placed.device, placed.num_devices).cut
+    for s, part in enumerate(cut.subgraphs):
+        for tensor in part.inputs:
+            assert -1 <= tensor.source < s
+            assert tensor.source < 0 or tensor in cut.subgraphs[tensor.source].outputs
+    read = {t for part in cut.subgraphs for t in part.inputs} | {t for _, t in cut.results}
+    assert {t for part in cut.subgraphs for t in part.outputs} <= read
+    assert all(part.outputs for part in cut.subgraphs)
+
+
+@given(placed_graphs)
+def test_only_joins_are_copied(placed: Placed) -> None:
+    instances = placed.instances()
+    away = np.flatnonzero(instances.device != placed.device[instances.op])
+    assert {placed.graph.op_types[v] for v in instances.op[away].tolist()} <= JOIN_TYPES
+
+
+@given(placed_graphs)
+def test_copies_are_made_only_where_fewer_bytes_are_sent(placed: Placed) -> None:
+    without, with_copies = placed.instances(copies=False), placed.instances()
+    fewer = sent_bytes(placed, with_copies) < sent_bytes(placed, without)
+    has_copies = bool((with_copies.device != placed.device[with_copies.op]).any())
+    assert fewer == has_copies
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2), st.integers(0, 4)), min_size=2, max_size=7))
+def test_on_trees_a_join_is_copied_exactly_where_brute_force_sends_fewer_bytes(
+    nodes: list[tuple[int, int, int]],
+) -> None:
+    """Every op is read once, by a later one; what is at home already costs nothing to bring there."""
+    n = len(nodes)
+    reader = [v + 1 + parent % (n - 1 - v) for v, (parent, _, _) in enumerate(nodes[:-1])]
+    device, size = [d for _, d, _ in nodes], [1 + s for _, _, s in nodes]
+    joins = [v for v in range(n - 1) if v in reader and size[v] != 1]
+    types = ["Concat" if v in joins else "Tanh" for v in range(n)] + ["Parameter", "Result"]
+    edges = [(n, v) for v in range(n) if v not in reader] + [*enumerate(reader), (n - 1, n + 1)]
+    graph = graph_from_edges(types, edges, output_bytes=[*size, 1, 1])
+    runs_on = [*device]
+    for v in reversed(range(n - 1)):
+        choices = [set(c) for k in range(1, n) for c in itertools.combinations(joins, k) if v in c]
+        brought = [_brought_bytes(v, runs_on[reader[v]], c, reader, device, size) for c in choices]
+        if device[v] != runs_on[reader[v]] and min(brought, default=size[v]) < size[v]:
+            runs_on[v] = runs_on[reader[v]]
+    instances = instances_of(graph, np.asarray([*device, 0, 0], dtype=np.int64))
+    assert dict(zip(instances.op.tolist(), instances.device.tolist(), strict=True)) == dict(enumerate(runs_on))
+
+
+def _brought_bytes(v: int, to: int, copied: set[int], reader: list[int], device: list[int], size: list[int]) -> int:
+    """Bytes sent to a device for op v, where ``copied`` are computed there: what these read and is elsewhere."""
+    there = {v}
+    for u in reversed(range(v)):
+        if reader[u] in there & copied and u in copied:
+            there.add(u)
+    read = {u for u in range(v) if reader[u] in there}
+    return sum(size[u] for u in read - there if device[u] != to)
+
+
+@given(placed_graphs)
+def test_a_join_that_nothing_else_reads_at_home_runs_only_where_it_is_read(placed: Placed) -> None:
+    instances = placed.instances()
+    graph = instance_graph(instances)
+    reads_result = {
+        int(placed.graph.edge_src[e])
+        for e in range(placed.graph.num_edges)
+        if placed.graph.op_types[placed.graph.edge_dst[e]] == "Result"
+    }
+    for i in graph:
+        is_end = int(instances.op[i]) in reads_result or placed.graph.op_types[int(instances.op[i])] == "Result"
+        assert is_end or graph.out_degree(i)
+
+
+@given(placed_graphs)
+def test_parts_are_what_edges_join_whose_ends_wait_for_the_same_and_hold_back_the_same(placed: Placed) -> None:
+    instances, parts = placed.initial()
+    graph = instance_graph(instances)
+    around = crossings(instances, graph)
+    joined = nx.Graph((u, v) for u, v in graph.edges if around[u] == around[v])
+    joined.add_nodes_from(graph)
+    found = {frozenset(parts.members.of(p).tolist()) for p in range(parts.num_groups)}
+    assert found == {frozenset(part) for part in nx.connected_components(joined)}
+
+
+def test_an_op_of_which_only_the_shape_is_read_does_not_run() -> None:
+    types = ["Parameter", "MatMul", "MatMul", "ShapeOf", "Reshape", "Result"]
+    graph = graph_from_edges(types, [(0, 1), (1, 2), (2, 3), (0, 4), (3, 4), (4, 5)])
+    instances = instances_of(graph, np.zeros(6, dtype=np.int64))
+    assert [types[v] for v in instances.op.tolist()] == ["Reshape"]
+
+
+def test_a_placement_of_too_many_subgraphs_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "MOST_SUBGRAPHS", 2)
+    monkeypatch.setattr(merging, "MOST_TRIALS", 0)
+    n = 8
+    graph = graph_from_edges(["Parameter", *["MatMul"] * n, "Result"], [(v, v + 1) for v in range(n + 1)])
+    with pytest.raises(PlacementError, match="has 8 parts, more than 2; place larger parts together"):
+        plan_cut(graph, np.arange(n + 2) % 2, 2)
+
+
+@given(placed_graphs, st.integers(0, 99))
+def test_the_order_of_ranks_is_that_of_the_smallest_priority_of_each_subgraph(placed: Placed, seed: int) -> None:
+    priority = np.random.default_rng(seed).permutation(placed.graph.num_ops).astype(np.float64)
+    plan = plan_cut(placed.graph, placed.device, placed.num_devices, priority=priority)
+    assert plan.ranks.tolist() == [min(priority[v] for v in part.ops) for part in plan.cut.subgraphs]

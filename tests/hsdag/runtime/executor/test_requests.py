@@ -1,0 +1,316 @@
+"""Requests: a model compiled for work-conserving execution is used like any other, and says what does not fit."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as op
+from openvino import opset15
+
+import hsdag
+from hsdag.ir.errors import ExecutionError, OptionError
+from hsdag.runtime.executor import merging
+from hsdag.runtime.executor.compiling import compile_placed
+from hsdag.runtime.executor.requests import WorkConservingModel
+from tests.hsdag.runtime.executor.placing import Arrays, alternating, placed
+from tests.hsdag.runtime.executor.python_ops import Gate, device_of, python_model
+
+
+def sample() -> ov.Model:
+    """Two inputs a and b, and outputs far, sum and a itself, in another order than they are computed in."""
+    a, b = (op.parameter([2, 3], np.float32, name=name) for name in "ab")
+    a.get_output_tensor(0).set_names({"a", "first"})
+    far = op.tanh(op.relu(op.tanh(a, name="t1"), name="r1"), name="t2")
+    near = op.add(op.sigmoid(b, name="s1"), a, name="sum")
+    results = [op.result(node) for node in (far, near, a)]
+    for result, name in zip(results, ("far", "near"), strict=False):
+        result.get_output_tensor(0).set_names({name})
+    return ov.Model(results, [a, b], "sample")
+
+
+A = np.asarray([[-1, 0, 1], [2, 3, 4]], dtype=np.float32) / 4
+B = np.asarray([[5, 4, 3], [2, 1, 0]], dtype=np.float32) / 4
+EXPECTED: Arrays = [np.tanh(np.maximum(np.tanh(A), 0)), 1 / (1 + np.exp(-B)) + A, A]
+
+
+@pytest.fixture(scope="module")
+def model() -> ov.Model:
+    return sample()
+
+
+@pytest.fixture(scope="module")
+def compiled(core: ov.Core, model: ov.Model) -> Iterator[WorkConservingModel]:
+    with hsdag.compile_work_conserving(model, alternating(model), core) as compiled:
+        yield compiled
+
+
+@pytest.fixture(scope="module")
+def single(core: ov.Core) -> Iterator[WorkConservingModel]:
+    x = op.parameter([2], np.float32, name="x")
+    model = ov.Model([op.result(op.relu(op.tanh(x, name="t"), name="r"))], [x], "single")
+    with hsdag.compile_work_conserving(model, placed(model, lambda name, _: name == "r"), core) as compiled:
+        yield compiled
+
+
+def assert_right(found: Any) -> None:
+    assert len(found) == len(EXPECTED)
+    for k, expected in enumerate(EXPECTED):
+        assert np.allclose(found[k], expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("inputs", [{"a": A, "b": B}, {"first": A, 1: B}, [A, B], (A, B), {"a": A.tolist(), "b": B}])
+def test_inputs_go_by_name_index_or_order(compiled: WorkConservingModel, inputs: Any) -> None:
+    assert_right(compiled(inputs))
+
+
+def test_inputs_and_outputs_go_by_port_of_the_model_the_compiled_one_or_openvinos(
+    core: ov.Core, model: ov.Model, compiled: WorkConservingModel
+) -> None:
+    for ports in (compiled, model, core.compile_model(model, "CPU")):
+        found = compiled({ports.inputs[0]: A, ports.inputs[1]: B})
+        assert_right([found[port] for port in ports.outputs])
+
+
+def test_outputs_are_a_mapping_by_name_and_index_in_the_order_of_the_model(compiled: WorkConservingModel) -> None:
+    found = compiled([A, B])
+    assert np.array_equal(found["near"], found[1])
+    assert_right(list(found.values()))
+    assert_right(found.to_tuple())
+    assert "near" in found
+    assert "nothing" not in found
+    assert found.get("nothing") is None
+
+
+def test_a_single_input_may_come_alone(single: WorkConservingModel) -> None:
+    assert single(np.asarray([-1, 1], np.float32))[0].tolist() == pytest.approx([0, np.tanh(1)], abs=1e-6)
+    assert single(ov.Tensor(np.zeros(2, np.float32)))[0].tolist() == [0, 0]
+
+
+def test_inputs_that_are_left_out_stay(compiled: WorkConservingModel) -> None:
+    request = compiled.create_infer_request()
+    request.infer([A, A])
+    assert_right(request.infer({"b": B}))
+    assert_right(request.infer())
+
+
+def test_a_tensor_is_read_without_a_copy(compiled: WorkConservingModel) -> None:
+    array = np.zeros((2, 3), dtype=np.float32)
+    request = compiled.create_infer_request()
+    request.set_tensor("a", ov.Tensor(array, shared_memory=True))
+    array[:] = A
+    assert_right(request.infer({"b": B}))
+
+
+def test_a_tensor_of_the_callers_is_never_written(compiled: WorkConservingModel) -> None:
+    array = np.ones((2, 3), dtype=np.float32)
+    request = compiled.create_infer_request()
+    request.infer({"a": ov.Tensor(array, shared_memory=True), "b": B})
+    assert_right(request.infer({"a": A}))
+    assert (array == 1).all()
+
+
+def test_the_input_tensor_may_be_written(compiled: WorkConservingModel) -> None:
+    request = compiled.create_infer_request()
+    request.get_input_tensor(0).data[:] = A
+    request.get_tensor("b").data[:] = B
+    assert_right(request.infer())
+
+
+def test_results_are_copies_and_output_tensors_are_not(compiled: WorkConservingModel) -> None:
+    request = compiled.create_infer_request()
+    kept = request.infer([A, B])
+    view = request.get_output_tensor(1).data
+    request.infer([B, A])
+    assert_right(kept)
+    assert not np.allclose(view, EXPECTED[1])
+
+
+def test_several_requests_in_flight_keep_apart(compiled: WorkConservingModel) -> None:
+    requests = [compiled.create_infer_request() for _ in range(6)]
+    for _ in range(5):
+        for k, request in enumerate(requests):
+            request.start_async([A + k, B - k])
+        for k, request in enumerate(requests):
+            request.wait()
+            assert np.allclose(request.results[1], 1 / (1 + np.exp(k - B)) + A + k, atol=1e-5)
+
+
+def test_calls_from_several_threads_keep_apart(compiled: WorkConservingModel) -> None:
+    wrong: list[bool] = []
+
+    def call(k: int) -> None:
+        wrong.extend(not np.array_equal(compiled([A + k, B])[2], A + k) for _ in range(20))
+
+    threads = [threading.Thread(target=call, args=(k,)) for k in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(wrong) == 80
+    assert not any(wrong)
+
+
+def test_a_callback_gets_the_userdata_after_the_end(compiled: WorkConservingModel) -> None:
+    told: list[object] = []
+    called = threading.Event()
+    request = compiled.create_infer_request()
+
+    def callback(userdata: object) -> None:
+        told.append(userdata)
+        called.set()
+
+    request.set_callback(callback, "mine")
+    request.start_async([A, B])
+    request.wait()
+    assert called.wait(30)
+    called.clear()
+    request.start_async(userdata="other")
+    assert called.wait(30)
+    assert told == ["mine", "other"]
+
+
+def test_a_request_tells_how_long_it_took_and_what_ran_where(compiled: WorkConservingModel) -> None:
+    request = compiled.create_infer_request()
+    with pytest.raises(ExecutionError, match="no inference has ended on this request yet"):
+        _ = request.latency
+    request.infer([A, B])
+    assert request.latency > 0
+    assert np.isfinite(request.times[1]).all()
+    assert sorted(request.timeline.ops.op.tolist()) == list(range(len(compiled.cut.subgraphs)))
+
+
+def test_a_request_that_runs_takes_nothing_else(core: ov.Core) -> None:
+    gate = Gate()
+    model = python_model(first=gate)
+    with hsdag.compile_work_conserving(model, placed(model, device_of), core) as compiled:
+        request = compiled.create_infer_request()
+        request.start_async(np.ones(4, np.float32))
+        assert gate.entered.wait(30)
+        assert not request.wait_for(1)
+        with pytest.raises(ExecutionError, match="the request is already running; wait for it, or create another one"):
+            request.start_async()
+        with pytest.raises(ExecutionError, match="the request is already running; wait for it, or create another one"):
+            request.set_input_tensor(ov.Tensor(np.ones(4, np.float32)))
+        gate.opened.set()
+        assert request.wait_for(30_000)
+
+
+@pytest.mark.parametrize(
+    ("inputs", "message"),
+    [
+        ({"c": A}, "the model has no input 'c'; it has"),
+        ({2: A}, "the model has no input 2; it has"),
+        ([A], "the model has 2 inputs, not 1"),
+        (A, "the model has 2 inputs; pass a mapping or a list"),
+        ({"a": A[0]}, r"input 'a' takes an array of shape \[2, 3\], not \[3\]"),
+        ({"a": A.astype(np.complex64)}, "input 'a' takes float32 and cannot hold complex64"),
+        ({"a": ov.Tensor(A.astype(np.float64))}, r"input 'a' takes f32 \[2, 3\], not f64 \[2, 3\]"),
+        ({"a": ov.Tensor(A[0].copy())}, r"input 'a' takes f32 \[2, 3\], not f32 \[3\]"),
+    ],
+)
+def test_inputs_that_do_not_fit_are_refused_in_one_line(
+    compiled: WorkConservingModel, inputs: Any, message: str
+) -> None:
+    with pytest.raises(OptionError, match=f"^{message}[^\n]*$"):
+        compiled(inputs)
+    assert_right(compiled([A, B]))
+
+
+def test_ports_that_are_not_there_are_refused(compiled: WorkConservingModel) -> None:
+    request = compiled.create_infer_request()
+    with pytest.raises(OptionError, match="the model has no output 'nothing'; it has"):
+        compiled([A, B])["nothing"]
+    with pytest.raises(OptionError, match="the model has no output 3"):
+        request.get_output_tensor(3)
+    with pytest.raises(OptionError, match="the model has no input -1"):
+        request.set_input_tensor(-1, ov.Tensor(A))
+    with pytest.raises(OptionError, match="the model has no input or output 'nothing'"):
+        request.get_tensor("nothing")
+    with pytest.raises(OptionError, match=r"input 0 takes f32 \[2, 3\] as an ov.Tensor, not ndarray"):
+        request.set_input_tensor(0, A)
+
+
+def test_compiling_does_not_change_the_model(core: ov.Core) -> None:
+    model = sample()
+    before = [(n.get_friendly_name(), dict(n.get_rt_info())) for n in model.get_ordered_ops()]
+    with hsdag.compile_work_conserving(model, alternating(model), core):
+        assert [(n.get_friendly_name(), dict(n.get_rt_info())) for n in model.get_ordered_ops()] == before
+
+
+def test_the_priority_of_the_placement_decides_who_goes_first(core: ov.Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(merging, "MOST_TRIALS", 0)
+    for first, second in (("p", "q"), ("q", "p")):
+        x = op.parameter([2], np.float32, name="x")
+        ends = [op.result(op.tanh(op.relu(x, name=f"{name}1"), name=name)) for name in "pq"]
+        model = ov.Model(ends, [x], "m")
+        ranks = {first: 0, f"{first}1": 0, second: 1, f"{second}1": 1}
+        placement = placed(model, lambda *_: 0, 1, priority=ranks)
+        with compile_placed(model, placement, core=core) as compiled:
+            request = compiled.create_infer_request()
+            request.infer(np.ones(2, np.float32))
+            start_s, _ = request.times
+            order = [compiled.cut.graph.op_names[compiled.cut.subgraphs[s].ops[-1]] for s in np.argsort(start_s)]
+        assert order == [first, second]
+
+
+def test_inputs_of_dynamic_shapes_take_another_size_every_time_and_others_are_refused(core: ov.Core) -> None:
+    x = op.parameter(ov.PartialShape([-1, 2]), np.float32, name="x")
+    model = ov.Model([op.result(op.tanh(op.relu(x), name="tanh"))], [x], "m")
+    request = hsdag.compile_work_conserving(model, alternating(model), core).create_infer_request()
+    for rows in (3, 1, 0, 5):
+        array = np.random.default_rng(rows).standard_normal((rows, 2)).astype(np.float32)
+        np.testing.assert_allclose(request.infer([array])[0], np.tanh(np.maximum(array, 0)), atol=1e-6)
+        np.testing.assert_allclose(request.infer([ov.Tensor(array)])[0], np.tanh(np.maximum(array, 0)), atol=1e-6)
+    with pytest.raises(OptionError, match=r"input 0 takes an array of shape \['\?', 2\], not \[2, 3\]"):
+        request.infer([np.ones((2, 3), np.float32)])
+    with pytest.raises(OptionError, match=r"input 0 takes f32 \['\?', 2\], not f32 \[3\]"):
+        request.infer([ov.Tensor(np.ones(3, np.float32))])
+
+
+@pytest.mark.parametrize("limit_s", [0.0, -1.0, float("nan")])
+def test_a_limit_that_is_no_time_is_refused(core: ov.Core, model: ov.Model, limit_s: float) -> None:
+    with pytest.raises(OptionError, match="an inference may take a positive number of seconds, not"):
+        hsdag.compile_work_conserving(model, alternating(model), core, time_limit_s=limit_s)
+
+
+def test_a_callback_is_told_of_its_own_run_however_soon_it_ends(core: ov.Core, model: ov.Model) -> None:
+    """The caller loses the processor between the start of a run and its own next step."""
+    latencies_ms: list[float] = []
+    with hsdag.compile_work_conserving(model, alternating(model), core) as compiled:
+        submit = compiled._engine.submit
+
+        def submit_and_sleep(*args: Any, **options: Any) -> Any:
+            run = submit(*args, **options)
+            time.sleep(0.03)
+            return run
+
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(compiled._engine, "submit", submit_and_sleep)
+            request = compiled.create_infer_request()
+            request.set_callback(lambda _: latencies_ms.append(request.latency))
+            request.infer([A, B])
+            patience_s = time.monotonic() + 60
+            while not latencies_ms:
+                assert time.monotonic() < patience_s
+                time.sleep(0.001)
+        assert latencies_ms == [request.latency]
+
+
+def test_inputs_may_be_strings(core: ov.Core) -> None:
+    text, x = op.parameter([2], ov.Type.string, name="text"), op.parameter([2, 3], np.float32, name="b")
+    symbols = opset15.string_tensor_unpack(text).output(2)
+    results = [op.result(symbols), op.result(op.relu(op.tanh(x, name="tanh"), name="relu"))]
+    model = ov.Model(results, [text, x], "texts")
+    with hsdag.compile_work_conserving(model, alternating(model), core) as compiled:
+        for words in (["ab", "c"], ["d", "efg"]):
+            found = compiled([np.array(words), B])
+            assert bytes(found[0]).decode() == "".join(words)
+            assert found[1] == pytest.approx(np.maximum(np.tanh(B), 0), abs=1e-6)
+        with pytest.raises(OptionError, match="input 0 takes strings and cannot hold float32"):
+            compiled([np.zeros(2, dtype=np.float32), B])
