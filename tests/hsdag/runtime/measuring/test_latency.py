@@ -105,6 +105,11 @@ def test_without_a_reference_that_runs_the_rounds_go_on(references: list[str]) -
     assert {len(s.rounds) for s in comparison.samples.values()} == {QUICK.max_rounds}
 
 
+@pytest.fixture(scope="module", autouse=True)
+def comparisons_are_short() -> None:
+    """They are as long as users have them."""
+
+
 class SlowClock:
     """A clock that inferences alone move on."""
 
