@@ -192,7 +192,7 @@ def steps() -> bool:
         problem = layered(num_ops)
         units, placer = problem_of(problem), make_placer("windows", is_cheap=True)
         placer.prepare(units, takes_order=True)
-        inner = ScheduleEvaluator(problem, Semantics(), unit_of_op=units.units.partition.labels)
+        inner = ScheduleEvaluator.of(units)
         recorder = RecordingEvaluator(inner, Budget(evaluations=400_000))
         begin_s = time.process_time()
         placer.search(units, recorder, Limits(num_workers=1))

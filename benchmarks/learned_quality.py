@@ -34,9 +34,7 @@ from hsdag.methods.lists.rules import SHIPPED, STEP, WEIGHTS, read_rules
 from hsdag.methods.portfolio.auto import LISTS
 from hsdag.methods.registry import make_placer
 from hsdag.models.sharded_workloads import LlamaSizes
-from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.policy_file import write_policy
 from hsdag.scoring.schedule import ScheduleEvaluator
@@ -88,10 +86,7 @@ def answer_s(problem: ScheduleProblem) -> float:
     """CPU seconds in which the policy decodes its schedules, and has them simulated."""
     units, placer = problem_of(problem), make_placer("rules", is_cheap=True)
     placer.prepare(units, takes_order=True)
-    evaluator, begin_s = (
-        ScheduleEvaluator(problem, Semantics(), LATENCY, units.units.partition.labels),
-        time.process_time(),
-    )
+    evaluator, begin_s = ScheduleEvaluator.of(units), time.process_time()
     placer.search(units, evaluator)
     return time.process_time() - begin_s
 

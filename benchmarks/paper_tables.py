@@ -315,7 +315,7 @@ def zero_shot_s(problem: ScheduleProblem, weights: Weights, seed: int) -> float:
     generator, units = torch.Generator().manual_seed(seed), problem_of(problem)
     placer = begun_with(SolveOptions("doppler", changes=ALONE), weights)
     plans = first_plans(placer.policy(units, generator), 1, generator)
-    evaluator = ScheduleEvaluator(problem, units.semantics, unit_of_op=units.units.partition.labels)
+    evaluator = ScheduleEvaluator.of(units)
     return min(score.value for score in evaluator.evaluate(plans))
 
 

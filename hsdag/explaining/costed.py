@@ -196,7 +196,7 @@ def bound_of(problem: Problem, costs: PlacementCosts, value: float) -> BoundSaid
     priced = with_costs(problem, costs.costs, problem.costs.memory_bytes)
     assert priced.costs is not None
     if isinstance(costs, HeteroCosts):
-        in_turn = replace(priced, hetero=costs, semantics=Semantics(execution=Execution.SEQUENTIAL))
+        in_turn = replace(priced, ops=costs, semantics=Semantics(execution=Execution.SEQUENTIAL))
         seconds = proven_bound(in_turn, priced.costs)
         found = None if seconds is None else Bound(seconds, "the minimum cut")
     else:

@@ -276,7 +276,7 @@ def explain_placement(
         profile = session.profile(ProfileCache.default(), on_step=on_step, side_by_side=overlaps)
         problem, costs = session.problem(profile=profile), session.model.costs(profile, placement.executor)
     if isinstance(costs, HeteroCosts):
-        problem = replace(problem, hetero=costs)
+        problem = replace(problem, ops=costs)
     return Case(problem, costs, placement, placement.executor).explained(limit_s)
 
 

@@ -303,7 +303,7 @@ class RunFolder:
                 f"{self.record.num_units}: the folder is of another version of hsdag; place the model again"
             )
         hetero = self.costs if isinstance(self.costs, HeteroCosts) else None
-        return replace(problem, semantics=Semantics(execution=EXECUTION[self.executor]), hetero=hetero)
+        return replace(problem, semantics=Semantics(execution=EXECUTION[self.executor]), ops=hetero)
 
     @cached_property
     def costs(self) -> PlacementCosts | None:

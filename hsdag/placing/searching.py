@@ -175,7 +175,7 @@ class Search:
             return
         costs = session.model.costs(profile, options.search_executor)
         hetero = costs if isinstance(costs, HeteroCosts) else None
-        problem = normalize_objective(session, replace(self._problem_of(profile), hetero=hetero), costs)
+        problem = normalize_objective(session, replace(self._problem_of(profile), ops=hetero), costs)
         self.costs, self.problem = costs, problem
         proposals = ShardProposals(session, options, profile)
         if options.executor != "hetero":
@@ -378,8 +378,8 @@ def search_in_slices(
             _report(driver, result, watcher)
             return
         if problem.costs is not None:
-            hetero = None if problem.hetero is None else hybrid.costs
-            problem = replace(with_costs(problem, hybrid.costs.costs, problem.costs.memory_bytes), hetero=hetero)
+            ops = None if problem.ops is None else hybrid.costs
+            problem = replace(with_costs(problem, hybrid.costs.costs, problem.costs.memory_bytes), ops=ops)
 
 
 def _report(driver: Driver, result: Result | None, watcher: Watcher) -> None:

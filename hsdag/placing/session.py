@@ -281,7 +281,7 @@ def normalize_objective(session: Session, problem: Problem, costs: PlacementCost
         if problem.costs is None:
             raise OptionError(f"--objective {objective.name} needs a profile of the model, which there is none of")
         session.runner.peak_of = lambda candidate: peak_of(session, problem, candidate)
-        found = replace(found, hetero=None)
+        found = replace(found, ops=None)
     return found
 
 

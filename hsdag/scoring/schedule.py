@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
@@ -18,9 +18,10 @@ from hsdag.runtime.problem.plan import Plan, op_ranks
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Order, Semantics
+from hsdag.runtime.simulator.simulation import Simulation, simulate
 from hsdag.runtime.simulator.values import simulated_values
 from hsdag.scoring.base import Evaluator, Score
-from hsdag.scoring.memory import MemoryCheck
+from hsdag.scoring.memory import MemoryCheck, one_inference
 
 if TYPE_CHECKING:
     from hsdag.runtime.costs.placement_costs import PlacementCosts
@@ -41,6 +42,12 @@ class ScheduleEvaluator(Evaluator):
     objective: Objective = LATENCY
     unit_of_op: IntArray | None = None  # [N]
     is_cheap = True
+
+    @classmethod
+    def of(cls, problem: Problem) -> Self:
+        """Scores of plans of a problem's units on a simulated machine. Raises ValueError where it has no costs."""
+        costs, unit_of_op = problem.simulated
+        return cls(costs, problem.semantics, problem.objective, unit_of_op)
 
     @property
     def takes_order(self) -> bool:  # type: ignore[override]
@@ -76,6 +83,10 @@ class ScheduleEvaluator(Evaluator):
         if plan.order is not None and self.takes_order:
             return plan.order if self.unit_of_op is None else op_ranks(self.problem, self.unit_of_op, plan.order)
         return np.argsort(self.problem.topological_order) if self.semantics.order is Order.PRIORITY else None
+
+    def run(self, plan: Plan) -> Simulation:
+        """One simulated inference."""
+        return simulate(self.problem, self.devices(plan), one_inference(self.semantics), self.ranks(plan))
 
     def _scored(self, value: float, device: IntArray, ranks: IntArray | None) -> Score:
         if not np.isfinite(value):
@@ -123,6 +134,13 @@ class ModelEvaluator(Evaluator):
     @cached_property
     def _memory(self) -> MemoryCheck | None:
         return None if self.problem.costs is None else MemoryCheck(self.problem.costs, self.problem.semantics)
+
+
+def evaluator_of(problem: Problem) -> Evaluator:
+    """Simulated scores of a problem's plans: under HETERO where it is placed for that, else of its schedules."""
+    if problem.ops is None or isinstance(problem.ops, ScheduleProblem):
+        return ScheduleEvaluator.of(problem)
+    return ModelEvaluator(problem, problem.ops, takes_order=False)
 
 
 def score_of(value: float) -> Score:

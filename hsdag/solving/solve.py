@@ -79,7 +79,7 @@ class _Search:
         self._begin = time.monotonic()
         self._tell_next_s = self._begin + TELL_EVERY_S
         self._units = problem_of(problem, objective, semantics)
-        self._evaluator = ScheduleEvaluator(problem, semantics, objective, self._units.units.partition.labels)
+        self._evaluator = ScheduleEvaluator.of(self._units)
         self._begin += compile_search(
             placer,
             self._units,

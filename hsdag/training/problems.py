@@ -9,7 +9,6 @@ import numpy as np
 
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import Evaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
@@ -59,7 +58,7 @@ def training_problem(family: Family, number: int, expert: SolveOptions | None) -
     """A problem of a family, by number, with the best plan of an expert's search, if there is an expert."""
     problem = family.problem(number)
     units = problem_of(problem)
-    evaluator = ScheduleEvaluator(problem, Semantics(), unit_of_op=units.units.partition.labels)
+    evaluator = ScheduleEvaluator.of(units)
     assert units.costs is not None
     experts: tuple[Plan, ...] = ()
     if expert is not None:

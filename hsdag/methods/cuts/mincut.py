@@ -15,6 +15,7 @@ from hsdag.methods.cuts.memory_prices import fitting
 from hsdag.methods.cuts.pipeline import evaluate_each, stages
 from hsdag.methods.incumbent import Incumbent, Limits, Status
 from hsdag.methods.registry import make_placer
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.packing import TIME_LIMIT_S, pack_weights
 from hsdag.runtime.problem.plan import Plan
@@ -22,10 +23,9 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution
 from hsdag.runtime.problem.units import problem_of
-from hsdag.scoring.base import Evaluator
 from hsdag.scoring.memory import MemoryCheck
 from hsdag.scoring.recording import RecordingEvaluator
-from hsdag.scoring.schedule import ModelEvaluator, ScheduleEvaluator
+from hsdag.scoring.schedule import evaluator_of
 
 SCALES = (1.0, 2.0, 0.5, 4.0, 1.4, 0.7)
 """Factors on what transfers and launches cost: the real cost of a boundary is less certain than that of an op."""
@@ -103,10 +103,10 @@ def proven_bound(units: Problem, problem: ScheduleProblem) -> float | None:
     devices, or a single device if that takes less. More devices, the period of a model, and other executions have no
     such bound.
     """
-    is_sequential = units.semantics.execution is Execution.SEQUENTIAL
-    if problem.num_devices > 2 or not is_sequential or (units.hetero is not None and units.objective.is_steady):
+    is_sequential, is_model = units.semantics.execution is Execution.SEQUENTIAL, isinstance(units.ops, HeteroCosts)
+    if problem.num_devices > 2 or not is_sequential or (is_model and units.objective.is_steady):
         return None
-    counts_runs = units.hetero is None and units.num_units == units.units.partition.num_items
+    counts_runs = not is_model and units.num_units == units.units.partition.num_items
     costs = BoundaryCosts.of(problem, Launches.RUNS if counts_runs else Launches.NOTHING)
     cut = pair_cut(costs, 0, problem.num_devices - 1)
     bound_s = cut.bound_s if cut is not None else np.inf
@@ -177,15 +177,12 @@ def _last_resorts(costs: BoundaryCosts, judge: MemoryCheck, left_s: float) -> It
 def _is_improved(problem: Problem) -> bool:
     """Whether cuts count otherwise than the simulator: under HETERO, and where memories have limits."""
     has_limits = problem.costs is not None and bool(np.isfinite(problem.costs.memory_bytes).any())
-    return problem.hetero is not None or has_limits
+    return isinstance(problem.ops, HeteroCosts) or has_limits
 
 
 def _improved(incumbent: Incumbent, tried: list[IntArray]) -> Plan | None:
-    """What single changes make of the best of ``tried`` [U] and of the single devices, by simulated values.
-
-    Under HETERO these are of the model, else of the units.
-    """
-    problem, costs = incumbent.problem, incumbent.costs
+    """What single changes make of the best of ``tried`` [U] and of the single devices, by simulated values."""
+    problem = incumbent.problem
 
     def is_over() -> bool:
         incumbent.check()
@@ -193,10 +190,5 @@ def _improved(incumbent: Incumbent, tried: list[IntArray]) -> Plan | None:
 
     alone = [np.full(problem.num_units, d, dtype=np.int64) for d in range(problem.num_devices)]
     starts = tuple(Plan(each) for each in [*tried, *alone] if problem.is_legal(each))
-    if problem.hetero is None:
-        ops, unit_of_op = (costs, None) if problem.ops is None else (problem.ops, problem.units.partition.labels)
-        simulated: Evaluator = ScheduleEvaluator(ops, problem.semantics, problem.objective, unit_of_op)
-    else:
-        simulated = ModelEvaluator(problem, problem.hetero, takes_order=False)
-    limits = Limits(num_workers=1, known=starts)
-    return make_placer("ea").search(problem, RecordingEvaluator(simulated, should_stop=is_over), limits).plan
+    recorder = RecordingEvaluator(evaluator_of(problem), should_stop=is_over)
+    return make_placer("ea").search(problem, recorder, Limits(num_workers=1, known=starts)).plan

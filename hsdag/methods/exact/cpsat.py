@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from ortools.sat.python import cp_model
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
@@ -25,40 +23,26 @@ MOST_OPS_WITH_LOADS = 150
 """Ops up to which every op also waits for the load of its ancestors: those constraints are quadratic in number."""
 
 
-@dataclass(frozen=True, eq=False)
-class Surroundings:
-    """What a part of a problem sees of the rest of it."""
-
-    arrival_s: FloatArray  # [N, D] when the inputs from outside are on a device
-    device_free_s: FloatArray  # [D]
-    tail_s: FloatArray  # [N, D] what follows the end of an op on a device
-    device_tail_s: FloatArray  # [D] what follows the last op of a device
-
-
 class IntervalModel(CpSatModel[tuple[IntArray, FloatArray]]):
     """The model of one problem, whose solutions are devices [N] and starts [N]; constraint numbers are DiviML's, IV-A.
 
     Every schedule of at most ``horizon_s`` seconds is a solution in ticks, so that the bound of the model is one of the
-    problem. ``pinned`` are devices by op. Loads are redundant: a model without them is sooner made, and its bound rises
-    later. While the model is made, ``check`` is called for every op, and what it raises goes on to the caller. Where an
-    op has no device left, there is no solution.
+    problem. ``pinned`` are devices by op. While the model is made, ``check`` is called for every op, and what it raises
+    goes on to the caller. Where an op has no device left, there is no solution.
     """
 
     def __init__(
         self,
         formulation: Formulation,
         horizon_s: float,
-        around: Surroundings | None = None,
         *,
         ticks: Ticks | None = None,
         pinned: Mapping[int, int] | None = None,
-        with_loads: bool = True,
         check: Callable[[], object] = lambda: None,
     ) -> None:
         p = formulation.problem
-        self._f, self._p, self._check, self._around = formulation, p, check, around
-        beyond: list[ArrayLike] = [] if around is None else list(vars(around).values())
-        self.ticks = ticks or Ticks.choose([*formulation.durations_s, *beyond], max(horizon_s, 1e-12))
+        self._f, self._p, self._check = formulation, p, check
+        self.ticks = ticks or Ticks.choose(formulation.durations_s, max(horizon_s, 1e-12))
         self._run = self.ticks.down(p.time_s)
         self._horizon = int(self.ticks.down(horizon_s)) + (0 if self.ticks.is_exact else 1)
         self.model = cp_model.CpModel()
@@ -67,10 +51,9 @@ class IntervalModel(CpSatModel[tuple[IntArray, FloatArray]]):
         self._let_no_ops_overlap_on_a_device()
         self._wait_for_inputs()
         self._end_after_every_op()
-        if with_loads:
-            self._let_devices_carry_their_load()
+        self._let_devices_carry_their_load()
         self._keep_within_memory()
-        if around is None and not pinned:
+        if not pinned:
             self._order_identical_devices()
         self.model.minimize(self.makespan)
 
@@ -93,12 +76,6 @@ class IntervalModel(CpSatModel[tuple[IntArray, FloatArray]]):
             self.start.append(self.model.new_int_var(min(int(heads[i]), latest), latest, f"s{i}"))
             taken = cp_model.LinearExpr.weighted_sum(list(on.values()), [int(self._run[i, d]) for d in on])
             self.end.append(self.start[i] + taken)
-        if self._around is not None:
-            first = self.ticks.down(np.maximum(self._around.arrival_s, self._around.device_free_s))
-            for i, on in enumerate(self.on):
-                for d, here in on.items():
-                    if first[i, d]:
-                        self.model.add(self.start[i] >= int(first[i, d])).only_enforce_if(here)
 
     def _load(self, ops: Iterable[int], d: int) -> Any:  # an expression of OR-Tools, typed too widely
         """Ticks of those of ``ops`` that are on a device."""
@@ -147,17 +124,11 @@ class IntervalModel(CpSatModel[tuple[IntArray, FloatArray]]):
                 self.model.add(self.start[v] >= after + int(cost[a, b])).only_enforce_if(literals)
 
     def _end_after_every_op(self) -> None:
-        """(2), and what the surroundings ask for after that."""
+        """(2)."""
         self.makespan = self.model.new_int_var(0, self._horizon, "C")
         for i, end in enumerate(self.end):
-            if not self._f.consumers[i] or self._around is not None:
+            if not self._f.consumers[i]:
                 self.model.add(self.makespan >= end)
-        if self._around is not None:
-            behind = self.ticks.down(np.maximum(self._around.tail_s, self._around.device_tail_s))
-            for i, on in enumerate(self.on):
-                for d, here in on.items():
-                    if behind[i, d]:
-                        self.model.add(self.makespan >= self.end[i] + int(behind[i, d])).only_enforce_if(here)
 
     def _let_devices_carry_their_load(self) -> None:
         """Redundant: the makespan holds a device's load, and so does what lies before and behind every op."""

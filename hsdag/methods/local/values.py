@@ -179,9 +179,9 @@ class Scheduled(NamedTuple):
         _propose(self, c, num)
 
 
-def scheduled(problem: Problem, costs: ScheduleProblem, unit_of_op: IntArray, *, takes_order: bool) -> Scheduled:
-    """Simulated values of plans under ``costs`` of ops, ``unit_of_op`` [N] being their units."""
-    semantics, d = problem.semantics, problem.num_devices
+def scheduled(problem: Problem, *, takes_order: bool) -> Scheduled:
+    """Values of plans on a simulated machine. Raises ValueError for a problem without costs."""
+    (costs, unit_of_op), semantics, d = problem.simulated, problem.semantics, problem.num_devices
     is_steady = problem.objective.is_steady and semantics.execution is Execution.WORK_CONSERVING
     most_bytes = sum(float(column.sum()) for column in (costs.weight_bytes, costs.output_bytes, costs.edge_bytes))
     has_memory, place = bool((most_bytes > costs.memory_bytes).any()), inverse_of(costs.topological_order)
@@ -333,17 +333,10 @@ def _penalised(scheduled: tuple[Scheduled, ...], c: Chain, value: float) -> floa
 
 
 def values_of(problem: Problem, takes_order: bool) -> Scheduled | UnderHetero:
-    """What the values of a chain come from: HETERO, the ops, where they are what is simulated, else the units.
-
-    Raises ValueError for a problem without costs.
-    """
-    if problem.costs is None:
-        raise ValueError("a problem without costs cannot be simulated")
-    if problem.ops is not None:
-        return scheduled(problem, problem.ops, problem.units.partition.labels, takes_order=takes_order)
-    of_units = scheduled(problem, problem.costs, np.arange(problem.num_units), takes_order=takes_order)
-    if isinstance(problem.hetero, HeteroCosts):
-        labels, is_period = problem.units.partition.labels, problem.objective.is_steady
-        costs = unit_costs(problem.hetero, labels, problem.num_units, is_period=is_period)
-        return UnderHetero(costs, (of_units,) if of_units.room else ())
-    return of_units
+    """What the values of a chain come from: HETERO, or a simulated machine. Raises as ``scheduled`` does."""
+    on_machine = scheduled(problem, takes_order=takes_order)
+    if not isinstance(problem.ops, HeteroCosts):
+        return on_machine
+    labels, is_period = problem.units.partition.labels, problem.objective.is_steady
+    costs = unit_costs(problem.ops, labels, problem.num_units, is_period=is_period)
+    return UnderHetero(costs, (on_machine,) if on_machine.room else ())

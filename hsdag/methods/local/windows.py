@@ -28,9 +28,7 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution
-from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.base import SearchStopped
-from hsdag.scoring.memory import one_inference
 from hsdag.scoring.schedule import ScheduleEvaluator
 
 SWEEPS_OF_SIZE, GAIN_OF_SIZE = 4, 0.01
@@ -81,14 +79,8 @@ class Timeline:
     @staticmethod
     def of(problem: Problem, plan: Plan, *, takes_order: bool) -> Timeline:
         """The simulated one of a plan. Raises ValueError for a problem without costs."""
-        if problem.costs is None:
-            raise ValueError("a problem without costs cannot be simulated")
-        costs, of_op, semantics = problem.costs, np.arange(problem.num_units), one_inference(problem.semantics)
-        if problem.ops is not None:
-            costs, of_op = problem.ops, problem.units.partition.labels
-        judge = ScheduleEvaluator(costs, semantics, unit_of_op=of_op)
-        ranks = judge.ranks(plan if takes_order else plan.unordered)
-        run = simulate(costs, judge.devices(plan), semantics, ranks)
+        costs, of_op = problem.simulated
+        run = ScheduleEvaluator.of(problem).run(plan if takes_order else plan.unordered)
         start_s, end_s = np.full(problem.num_units, np.inf), np.zeros(problem.num_units)
         np.minimum.at(start_s, of_op, run.start_s)
         np.maximum.at(end_s, of_op, run.end_s + costs.op_overhead_s)

@@ -23,14 +23,12 @@ from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.blocks import Blocks, find_blocks, first_blocks, inputs_of, part_of
 from hsdag.methods.repeated.bound import chained_bound
 from hsdag.methods.repeated.tiling import Layer, Library
-from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.problem.plan import Plan, unit_ranks
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator.simulation import Simulation, simulate
+from hsdag.runtime.simulator.simulation import Simulation
 from hsdag.scoring.base import Evaluator, Score
-from hsdag.scoring.memory import one_inference
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 
@@ -148,9 +146,7 @@ def _searched_apart(
 
     Each plan that is simulated counts as much as the part's share of all units.
     """
-    assert part.ops is not None
-    share, semantics = part.num_units / incumbent.problem.num_units, part.semantics
-    judge = ScheduleEvaluator(part.ops, semantics, part.objective, part.units.partition.labels)
+    share, judge = part.num_units / incumbent.problem.num_units, ScheduleEvaluator.of(part)
 
     def is_over() -> bool:
         incumbent.check()
@@ -164,7 +160,7 @@ def _searched_apart(
     finally:
         incumbent.spend(int(recorder.num_evaluations * share))
     for event in recorder.best(CANDIDATES):
-        yield simulate(part.ops, judge.devices(event.plan), one_inference(semantics), judge.ranks(event.plan))
+        yield judge.run(event.plan)
 
 
 def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequence[Library]]) -> Library:
@@ -262,11 +258,11 @@ def _search_positions(incumbent: Incumbent, blocks: Blocks) -> None:
 def _of_positions(problem: Problem, costs: ScheduleProblem, blocks: Blocks) -> Problem:
     """The problem with the units of one position as one unit."""
     tied = _tied(costs, blocks, problem)
-    if problem.ops is None and not isinstance(problem.hetero, HeteroCosts):
+    if problem.ops is None:
         return tied
     partition = tied.units.partition.refine(problem.units.partition)
     units = CoarseGraph(problem.units.fine, partition, tied.units.graph)
-    return replace(tied, units=units, ops=problem.ops, hetero=problem.hetero)
+    return replace(tied, units=units, ops=problem.ops)
 
 
 def _tied(costs: ScheduleProblem, blocks: Blocks, problem: Problem) -> Problem:

@@ -123,7 +123,7 @@ def restricted(problem: Problem, supported: BoolArray) -> Problem:
     costs, ops = problem.costs, problem.ops
     if costs is not None:
         costs = replace(costs, time_s=np.where(supported, costs.time_s, np.nan))
-    if ops is not None:
+    if isinstance(ops, ScheduleProblem):
         of_op = supported[problem.units.partition.labels]
         ops = replace(ops, time_s=np.where(of_op, ops.time_s, np.nan))
     return replace(problem, supported=supported, costs=costs, ops=ops)
@@ -136,5 +136,5 @@ def with_pinned_ops(problem: ScheduleProblem, pins: Sequence[Pin]) -> SchedulePr
     """
     pinned = pinned_devices(problem.op_names, pins, problem.device_names)
     found = with_pins(problem_of(problem), pinned).ops
-    assert found is not None, "ops are known"
+    assert isinstance(found, ScheduleProblem)
     return found

@@ -25,9 +25,8 @@ class Problem:
     A candidate is an array [U] of device indices, one per unit; ``units.partition`` expands it to ops.
     ``supported[u, d]`` says whether every op of unit u runs on device d. ``costs`` are what units and transfers
     take, where that is known: its ops are the units, in the same order. ``semantics`` is how plans are executed.
-    ``hetero`` says what placements of ops take under HETERO, where a model is placed for it; of launches and of tensors
-    that stay on their device, ``costs`` are then an estimate. ``ops`` are the costs of the ops themselves, where plans
-    are judged by simulating these.
+    ``ops`` are the costs of the ops themselves, where plans are judged by these: those of a problem file, or those of a
+    model under HETERO; of its launches and of tensors that stay on their device, ``costs`` are an estimate.
     Raises ValueError when a table has another shape than [U, D] or a unit runs nowhere.
     """
 
@@ -37,8 +36,7 @@ class Problem:
     objective: Objective = LATENCY
     costs: ScheduleProblem | None = None
     semantics: Semantics = Semantics()  # noqa: RUF009 - frozen
-    hetero: PlacementCosts | None = None
-    ops: ScheduleProblem | None = None
+    ops: ScheduleProblem | PlacementCosts | None = None
 
     def __post_init__(self) -> None:
         if self.supported.shape != (self.num_units, self.num_devices):
@@ -58,6 +56,18 @@ class Problem:
     def num_devices(self) -> int:
         """D, the number of devices."""
         return len(self.devices)
+
+    @property
+    def simulated(self) -> tuple[ScheduleProblem, IntArray]:
+        """The costs of a simulated machine, by op where these are known, else by unit; and [N] the unit of each op.
+
+        Raises ValueError for a problem without costs.
+        """
+        if isinstance(self.ops, ScheduleProblem):
+            return self.ops, self.units.partition.labels
+        if self.costs is None:
+            raise ValueError("a problem without costs cannot be simulated")
+        return self.costs, np.arange(self.num_units)
 
     def expand(self, unit_devices: IntArray) -> IntArray:
         """[..., N] device index per op from [..., U] device index per unit."""

@@ -30,7 +30,7 @@ def recorded(
     """All evaluations of a search, and what it returned if it came to its end; plans are those of ops."""
     semantics = semantics or Semantics()
     units = problem_of(problem, objective, semantics)
-    inner = ScheduleEvaluator(problem, semantics, objective, units.units.partition.labels)
+    inner = ScheduleEvaluator.of(units)
     evaluator = RecordingEvaluator(inner, Budget(evaluations=most))
     result = make_placer(method).search(units, evaluator, Limits(seed=seed))
     returned = None

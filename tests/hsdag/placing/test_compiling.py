@@ -53,7 +53,7 @@ def test_annealing_prepares_the_loop_of_all_values(monkeypatch: pytest.MonkeyPat
     make_placer("auto", is_cheap=True).prepare(problem, takes_order=True)
     assert made == [Scheduled]
     of_hetero, costs = random_problem(5, 30)
-    make_placer("auto", is_cheap=True).prepare(replace(of_hetero, hetero=costs), takes_order=False)
+    make_placer("auto", is_cheap=True).prepare(replace(of_hetero, ops=costs), takes_order=False)
     assert made == [Scheduled, UnderHetero]
 
 

@@ -50,7 +50,7 @@ def test_one_bad_unit_keeps_only_its_neighbours_from_leaving() -> None:
 def test_the_costs_of_what_is_not_allowed_are_gone_so_that_every_method_obeys() -> None:
     allowed, _ = within_difference(problem(), 1.0, Differs(np.full(UNITS, 0.1)))
     assert allowed.costs is not None
-    assert allowed.ops is not None
+    assert isinstance(allowed.ops, ScheduleProblem)
     assert (np.isnan(allowed.costs.time_s) == ~allowed.supported).all()
     assert (np.isnan(allowed.ops.time_s) == ~allowed.supported).all()
 

@@ -234,7 +234,7 @@ def test_a_split_that_hetero_runs_has_the_costs_of_hetero(kept_search: PlaceResu
     assert kept.record.executor == "auto"
     assert kept.executor == "hetero"
     assert isinstance(kept.costs, HeteroCosts)
-    assert kept.problem.hetero is kept.costs
+    assert kept.problem.ops is kept.costs
 
 
 def test_the_problem_is_rebuilt_without_devices(run: RunFolder) -> None:

@@ -45,7 +45,7 @@ BARE = Problem(
     np.ones((NUM, 2), dtype=np.bool_),
     semantics=Semantics(Execution.SEQUENTIAL),
 )
-PROBLEM = replace(with_costs(BARE, PRIOR.costs, np.full(2, np.inf)), hetero=PRIOR)
+PROBLEM = replace(with_costs(BARE, PRIOR.costs, np.full(2, np.inf)), ops=PRIOR)
 
 
 class Device(Evaluator):
@@ -95,15 +95,15 @@ def searched(
 def test_every_slice_goes_on_from_the_best_plan_under_the_recalibrated_costs() -> None:
     placer = Climber(most=100)
     driver, hybrid = searched(placer, Budget(seconds=60.0))
-    measured = [slice_.problem.hetero for slice_ in placer.slices]
+    measured = [slice_.problem.ops for slice_ in placer.slices]
     assert measured[0] is PRIOR
     assert hybrid.costs.costs.launch_s.mean() > 100 * PRIOR.costs.launch_s.mean()
     assert all(each is not PRIOR for each in measured[1:])
     assert len({id(each) for each in measured}) == len(measured)
     for slice_, began in zip(placer.slices[1:], placer.began_with[1:], strict=True):
         assert slice_.problem.costs is not None
-        assert slice_.problem.hetero is not None
-        assert (slice_.problem.costs.launch_s == slice_.problem.hetero.costs.launch_s).all()
+        assert isinstance(slice_.problem.ops, HeteroCosts)
+        assert (slice_.problem.costs.launch_s == slice_.problem.ops.costs.launch_s).all()
         assert began is not None
         assert began.is_split
     assert driver.recorder.best()[0].plan == Plan(np.repeat([0, 1, 0], 4))

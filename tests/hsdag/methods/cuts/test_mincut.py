@@ -129,7 +129,7 @@ def search(
 def evaluator(
     problem: ScheduleProblem, how: Semantics = SEQUENTIAL, objective: Objective = LATENCY
 ) -> ScheduleEvaluator:
-    return ScheduleEvaluator(problem, how, objective, problem_of(problem).units.partition.labels)
+    return ScheduleEvaluator.of(problem_of(problem, objective, how))
 
 
 @pytest.mark.parametrize("seed", range(200))

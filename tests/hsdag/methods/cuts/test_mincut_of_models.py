@@ -50,7 +50,7 @@ def problem_of_model(graph: ComputationGraph, costs: ScheduleProblem, *, chained
     shape = units.graph.num_ops, len(costs.launch_s)
     names = tuple(f"d{i}" for i in range(shape[1]))
     problem = Problem(units, names, np.ones(shape, dtype=np.bool_), semantics=Semantics(Execution.SEQUENTIAL))
-    return replace(with_costs(problem, costs, np.full(shape[1], np.inf)), hetero=HeteroCosts.of(graph, costs))
+    return replace(with_costs(problem, costs, np.full(shape[1], np.inf)), ops=HeteroCosts.of(graph, costs))
 
 
 def random_problem(seed: int, num_ops: int, num_devices: int = 2) -> tuple[Problem, HeteroCosts]:
@@ -153,8 +153,8 @@ def test_a_tensor_whose_shape_alone_is_read_is_not_sent() -> None:
     graph = graph_from_edges(["Parameter", "X", "ShapeOf", "X", "Reshape", "Result"], edges, output_bytes=[8] * 6)
     problem = problem_of_model(graph, random_costs(graph, 2, np.random.default_rng(0)))
     for placement in itertools.product(range(2), repeat=problem.num_units):
-        assert isinstance(problem.hetero, HeteroCosts)
-        check_units(problem, problem.hetero, np.array(placement))
+        assert isinstance(problem.ops, HeteroCosts)
+        check_units(problem, problem.ops, np.array(placement))
 
 
 def check_units(problem: Problem, hetero: HeteroCosts, placement: IntArray) -> None:

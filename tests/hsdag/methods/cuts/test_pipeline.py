@@ -90,7 +90,7 @@ def search(
     objective: Objective = THROUGHPUT,
 ) -> tuple[IntArray, list[Event]]:
     units, how = problem_of(problem, objective, how or Semantics()), how or Semantics()
-    judge = ScheduleEvaluator(problem, how, objective, units.units.partition.labels)
+    judge = ScheduleEvaluator.of(units)
     recorder = RecordingEvaluator(judge, Budget(evaluations=most))
     result = PipelinePlacer().search(units, recorder)
     if result.plan is None:

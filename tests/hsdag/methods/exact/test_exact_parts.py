@@ -8,11 +8,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.methods.exact.formulation import Formulation
 from hsdag.methods.exact.modules import ModuleAnswer, ModuleSolver
 from hsdag.methods.exact.solving import Ticks
-from hsdag.methods.exact.windows import Schedule, WindowSolver, sweeps
 from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan
@@ -59,31 +56,6 @@ def test_equal_modules_are_solved_once_and_others_by_themselves(monkeypatch: pyt
         ):
             solver.submit(module, pinned)()
     assert len(solved) == 4
-
-
-def swept_twice(num_threads: int) -> tuple[Schedule, Schedule]:
-    """A plan of a random problem, each op on its fastest device, and what windows make of it."""
-    problem = random_problem(3, 40, 3, density=0.1)
-    device = np.nanargmin(problem.time_s, axis=1)
-    in_order = np.argsort(problem.topological_order)
-
-    def judged(device: IntArray, start_s: FloatArray) -> Schedule:
-        ranks = np.argsort(np.lexsort((in_order, start_s)))
-        run = simulate(problem, device, Semantics(order=Order.PRIORITY), ranks)
-        return Schedule(device, run.start_s, run.makespan_s)
-
-    first = plan = judged(device, in_order.astype(float))
-    with WindowSolver(Formulation(problem), 0.01, np.inf, num_threads) as solver:
-        for windows in (sweeps(plan, 12)[0::2], sweeps(plan, 12)[1::2]):
-            plan = solver.improve(plan, windows, judged) or plan
-    return first, plan
-
-
-def test_windows_make_a_plan_better_whatever_the_number_of_threads() -> None:
-    (first, one), (_, two) = swept_twice(1), swept_twice(2)
-    assert one.makespan_s < 0.9 * first.makespan_s
-    assert np.array_equal(one.device, two.device)
-    assert one.makespan_s == two.makespan_s
 
 
 def test_a_module_that_comes_after_the_deadline_is_bounded_by_its_longest_path() -> None:

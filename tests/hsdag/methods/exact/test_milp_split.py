@@ -1,46 +1,40 @@
-"""MILP-SPLIT with several channels: annealing, windows and the bound, against brute force and by invariants."""
+"""MILP-SPLIT with several channels, and modules that are waited for."""
 
 from __future__ import annotations
 
-import numpy as np
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
 from hsdag.methods.exact import milp_split
-from hsdag.methods.exact.milp_split import MilpSplitPlacer
+from hsdag.methods.exact.milp_split import SHARE_OF_ANNEALING, MilpSplitPlacer
 from hsdag.methods.exact.modules import ModuleSolver
-from hsdag.methods.incumbent import Limits
-from hsdag.methods.registry import make_placer
+from hsdag.methods.incumbent import Limits, Status
+from hsdag.runtime.problem.semantics import Semantics
+from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import SearchStopped
-from hsdag.search.options import SolveOptions
-from hsdag.solving.solve import solve
-from tests.hsdag.methods.exact.exact_reference import BruteForce, random_problem
+from hsdag.scoring.schedule import ScheduleEvaluator
+from tests.hsdag.methods.exact.exact_reference import random_problem
 
 
-@pytest.fixture
-def many_channels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No graph counts as one channel, however small; its bound takes little time."""
-    monkeypatch.setattr(milp_split, "MOST_OPS_OF_A_SEGMENT", -1)
-    monkeypatch.setattr(milp_split, "MODULE_S", 0.1)
+def test_many_channels_are_annealed_and_then_searched_by_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[str, Limits]] = []
 
+    def noted(name: str) -> Any:
+        return SimpleNamespace(search=lambda _, __, limits: asked.append((name, limits)))
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("many_channels")
-@pytest.mark.parametrize("seed", range(12))
-def test_windows_find_nothing_below_the_optimum_and_the_bound_is_not_above_it(seed: int) -> None:
-    problem = random_problem(seed, 7, 2 + seed % 2)
-    solution = solve(problem, MilpSplitPlacer(), SolveOptions("milp-split", budget_s=600.0))
-    best_s = BruteForce(problem).makespan_s()
-    assert solution.value_s is not None
-    assert solution.value_s >= best_s * (1 - 1e-9)
-    assert solution.lower_bound_s <= best_s * (1 + 1e-9)
-
-
-def test_many_channels_are_annealed_to_less_than_any_list_schedule(many_channels: None) -> None:
-    problem = random_problem(3, 60, 4)
-    alone = [solve(problem, make_placer(m), SolveOptions(m)).value_s or np.inf for m in ("heft", "cpop", "etf")]
-    solution = solve(problem, MilpSplitPlacer(), SolveOptions("milp-split", budget_s=2.0))
-    assert solution.value_s is not None
-    assert solution.value_s < 0.97 * min(alone)
+    monkeypatch.setattr(milp_split, "make_placer", noted)
+    monkeypatch.setattr(milp_split, "FEW_OPS_OF_A_SEGMENT", 0)
+    monkeypatch.setattr(milp_split, "MOST_OPS_OF_A_SEGMENT", 0)
+    problem = random_problem(3, 12, 3)
+    units, evaluator = problem_of(problem), ScheduleEvaluator(problem, Semantics())
+    result = MilpSplitPlacer().search(units, evaluator, Limits(600.0))
+    (first, annealing), (second, windows) = asked
+    assert (first, second) == ("sa", "windows")
+    assert annealing.seconds == pytest.approx(SHARE_OF_ANNEALING * windows.seconds, rel=0.05)
+    assert annealing.known == (result.plan,)
+    assert (result.status, result.lower_bound) == (Status.FEASIBLE, None)
 
 
 def test_who_waits_for_a_module_can_be_stopped() -> None:

@@ -277,7 +277,7 @@ def test_every_device_of_a_unit_is_drawn_alike_and_no_other() -> None:
 def test_few_placements_are_all_seen_and_the_search_ends() -> None:
     costs = random_problem(2, 4, 2)
     problem = problem_of(costs)
-    of_units = ScheduleEvaluator(costs, Semantics(), unit_of_op=problem.units.partition.labels)
+    of_units = ScheduleEvaluator.of(problem)
     found = RandomPlacer().search(problem, of_units, Limits(seed=0))
     every = [Plan(each) for each in every_placement(costs)]
     best = min(score.value for score in ScheduleEvaluator(costs, Semantics()).evaluate(every))

@@ -63,11 +63,11 @@ def test_the_value_of_a_chain_is_that_of_its_plan(
     problem = with_sets(random_problem(seed, memory=memory), seed)
     semantics = Semantics(how, order, links)
     units = problem_of(problem, objective, semantics)
-    evaluator = ScheduleEvaluator(problem, semantics, objective, units.units.partition.labels)
+    evaluator = ScheduleEvaluator.of(units)
     if not shares_of(units, EVERY_MOVE, takes_order=evaluator.takes_order).any():
         return
     chain = chain_of(units, takes_order=evaluator.takes_order, seed=seed)
-    values = scheduled(units, problem, units.units.partition.labels, takes_order=evaluator.takes_order)
+    values = scheduled(units, takes_order=evaluator.takes_order)
     values.propose(chain, 0)
     chain.state["temperature"], chain.state["cooling"] = 0.1, 1.0
     for _ in range(5):
@@ -255,13 +255,13 @@ def test_units_go_by_rank_each_to_its_pin_or_where_it_ends_first(seed: int) -> N
 def test_the_value_of_a_chain_over_list_schedules_is_that_of_its_plan(seed: int) -> None:
     problem = random_problem(seed)
     units = problem_of(problem)
-    evaluator = ScheduleEvaluator(problem, Semantics(), unit_of_op=units.units.partition.labels)
+    evaluator = ScheduleEvaluator.of(units)
     share = shares_of(units, MOVES_OF_LISTS, takes_order=True)
     if not share.any():
         return
     assert units.costs is not None
     chain = chain_for(units, share, seed, has_pins=True)
-    values = scheduled(units, problem, units.units.partition.labels, takes_order=True)
+    values = scheduled(units, takes_order=True)
     values = values._replace(lists=lists_of(units.costs))
     chain.device[:], chain.rank[:] = units.num_devices, np.arange(units.num_units)
     values.propose(chain, 0)

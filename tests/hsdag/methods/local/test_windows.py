@@ -110,7 +110,7 @@ def test_a_timeline_is_the_simulated_run(seed: int) -> None:
 def test_windows_find_better_plans_than_they_begin_with_and_count_what_they_try() -> None:
     problem = layered(600, num_devices=4)
     units = problem_of(problem)
-    evaluator = ScheduleEvaluator(problem, Semantics(), unit_of_op=units.units.partition.labels)
+    evaluator = ScheduleEvaluator.of(units)
     start = make_placer("heft").search(units, evaluator)
     recorder = RecordingEvaluator(evaluator, Budget(evaluations=20_000))
     result = make_placer("windows").search(units, recorder, Limits(num_workers=2))
@@ -123,7 +123,7 @@ def test_a_window_alone_is_not_given_to_a_device_that_lacks_an_op() -> None:
     time_s[::3, 1] = np.nan
     problem = ScheduleProblem.from_arrays(time_s, [(v, v + 1) for v in range(59)], output_bytes=1.0)
     units = problem_of(problem)
-    evaluator = ScheduleEvaluator(problem, Semantics(), unit_of_op=units.units.partition.labels)
+    evaluator = ScheduleEvaluator.of(units)
     result = make_placer("windows", changes={"size": "20"}).search(
         units, RecordingEvaluator(evaluator, Budget(evaluations=5000)), Limits(num_workers=1)
     )

@@ -8,7 +8,6 @@ from hsdag.methods.incumbent import Limits, Result
 from hsdag.methods.portfolio.turns import search_with_restarts
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
@@ -35,7 +34,7 @@ def searched(
     evaluations: float = np.inf,
 ) -> tuple[Result, RecordingEvaluator]:
     units = problem_of(problem)
-    inner = ScheduleEvaluator(problem, Semantics(), unit_of_op=units.units.partition.labels)
+    inner = ScheduleEvaluator.of(units)
     recorder = RecordingEvaluator(inner, Budget(seconds, evaluations))
     limits = Limits(seconds, num_workers=1, seed=seed, pool=pool)
     return search_with_restarts(make_placer(method, is_cheap=True), units, recorder, limits), recorder

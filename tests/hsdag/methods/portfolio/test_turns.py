@@ -17,7 +17,6 @@ from hsdag.methods.portfolio.turns import Turn, TurnEnd, TurnJob, search_with_re
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan
-from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import Checkpoint, Score
 from hsdag.scoring.recording import Budget, RecordingEvaluator
@@ -28,7 +27,7 @@ from tests.hsdag.workers.here import Here
 
 PROBLEM = random_problem(30, 3)
 UNITS = problem_of(PROBLEM)
-EVALUATOR = ScheduleEvaluator(PROBLEM, Semantics(), unit_of_op=UNITS.units.partition.labels)
+EVALUATOR = ScheduleEvaluator.of(UNITS)
 
 
 class Recording(Here):

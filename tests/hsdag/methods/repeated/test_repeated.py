@@ -42,7 +42,7 @@ def searched(
     most: int = 4000,
 ) -> tuple[Result, RecordingEvaluator]:
     units = problem_of(problem, objective or LATENCY, semantics=semantics)
-    evaluator = ScheduleEvaluator(problem, semantics, units.objective, units.units.partition.labels)
+    evaluator = ScheduleEvaluator.of(units)
     recorder = RecordingEvaluator(evaluator, Budget(evaluations=most))
     return make_placer(method, is_cheap=True).search(units, recorder, Limits(num_workers=1)), recorder
 
