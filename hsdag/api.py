@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
 from pathlib import Path
@@ -79,7 +80,7 @@ def place(
 
     Raises a ``hsdag.HsdagError`` for what the caller can put right.
     """
-    given = dict(locals())
+    given, begin_s = dict(locals()), time.monotonic()  # loading libraries is part of the budget
     from hsdag.ir.graph.reader import load_model
     from hsdag.models import Workload
     from hsdag.placing.place import run_place
@@ -101,7 +102,7 @@ def place(
     folder = Path(run_folder) if run_folder is not None else None
     written = Path(output) if output is not None else None
     heard = _watched(watcher, progress, options.objective)
-    return run_place(source, options, run_folder=folder, resume=resume, output=written, watcher=heard)
+    return run_place(source, options, run_folder=folder, resume=resume, output=written, watcher=heard, begin_s=begin_s)
 
 
 def solve(

@@ -29,7 +29,7 @@ def place(
     from hsdag.cli.progress import SearchProgress
     from hsdag.ir.errors import OutputError
     from hsdag.ir.graph.reader import check_model_path
-    from hsdag.placing.final import comparison_s
+    from hsdag.placing.final import Pace
     from hsdag.runtime.objectives import find_objective
     from hsdag.search.options import parse_duration
 
@@ -44,7 +44,7 @@ def place(
     check_not_read([folder], read)
     if folder.resolve() == written.resolve():
         raise OutputError(f"the run folder cannot be {written} itself; name another one with --run")
-    final_s = comparison_s(budget_s)
+    final_s, _ = Pace().comparison_s(budget_s)
     with SearchProgress(budget_s - final_s, final_s, objective.text) as progress:
         outcome = api.place(model, **given, run_folder=folder, output=written, watcher=progress.watcher)
     if as_json:

@@ -25,17 +25,18 @@ if TYPE_CHECKING:
     from hsdag.placing.session import Session
     from hsdag.search.options import PlaceOptions
 
-CHECKING_SHARE = 0.25
-"""Of the time of a comparison: for checking the outputs of the answer in a process of its own."""
-
 FINAL_SHARE, FINAL_LEAST_S, FINAL_MOST_SHARE = 0.25, 8.0, 0.6
 """The final comparison's part of the budget: a share of it, these seconds, or what slow models need, but at most this
 share."""
-FINAL_CANDIDATES, CHECKED, WARM_UP_RUNS = 4, 3, 4
-"""The comparison has the time to compile, warm up and measure so many candidates, and to compile so many more where
-outputs are checked."""
+FINAL_CANDIDATES, WARM_UP_RUNS, RUNS_EACH_ROUND = 4, 4, 2
+"""It has the time to compile, warm up and measure so many candidates."""
 LEAST_FINAL_SHARE = 0.5
-"""Of its time, which the comparison has although the search took longer than it should."""
+"""Of its time, which the comparison has although the search took longer than it should, or checking needs more."""
+PROCESS_S, CHECK_RUNS = 1.5, 8
+"""What a process takes that loads OpenVINO, and the inferences of candidate and reference in a check of outputs."""
+TIMELINE_SHARE, TIMELINE_RUNS = 0.05, 14
+"""A timeline of the answer is measured where compiling it twice and so many inferences take at most this share of the
+budget."""
 
 TOLERANCE_FULL_PRECISION = 1e-4
 """Relative difference of outputs that is never too large, where all devices compute in single precision."""
@@ -55,22 +56,46 @@ _EXACT = {**_SINGLE, "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SI
 _ONE_THREAD = Candidate("CPU", properties={**_SINGLE, "INFERENCE_NUM_THREADS": "1"})
 
 
-def comparison_s(
-    budget_s: float,
-    profile: ModelProfile | None = None,
-    protocol: Protocol | None = None,
-    left_s: float = math.inf,
-) -> float:
-    """Seconds of the budget that the final comparison may take, where ``left_s`` of it are left."""
-    protocol = protocol or Protocol()
-    least_s = max(FINAL_SHARE * budget_s, FINAL_LEAST_S)
-    if profile is not None:
-        whole_s = min(float(np.nansum(times.time_s)) for times in profile.times)
+@dataclass(frozen=True)
+class Pace:
+    """Seconds that a device takes to compile the model, and for an inference; and the slowest candidate to open."""
+
+    compile_s: float = 0.0
+    run_s: float = 0.0
+    open_s: float = 0.0
+
+    @staticmethod
+    def of(profile: ModelProfile | None, slowest_open_s: float = 0.0) -> Pace:
+        """By a profile, and by what was opened since."""
+        if profile is None:
+            return Pace(slowest_open_s, 0.0, slowest_open_s)
         compile_s = max(times.compile_s for times in profile.times)
-        each_s = compile_s + (WARM_UP_RUNS + protocol.min_rounds) * whole_s
-        least_s = max(min(least_s, protocol.limit_s), FINAL_CANDIDATES * each_s + CHECKED * compile_s)
-    least_s = min(least_s, FINAL_MOST_SHARE * budget_s)
-    return min(least_s, max(left_s, LEAST_FINAL_SHARE * least_s))
+        return Pace(compile_s, min(float(np.nansum(t.time_s)) for t in profile.times), max(compile_s, slowest_open_s))
+
+    def timeline_s(self, budget_s: float) -> float:
+        """What measuring a timeline takes; 0 where that is too much of the budget, so that none is measured."""
+        takes_s = 2 * self.open_s + TIMELINE_RUNS * self.run_s
+        return takes_s if takes_s <= TIMELINE_SHARE * budget_s else 0.0
+
+    def checking_s(self, budget_s: float) -> float:
+        """What follows the last round: the answer in a process of its own, the reference, and a timeline."""
+        return PROCESS_S + self.open_s + self.compile_s + CHECK_RUNS * self.run_s + self.timeline_s(budget_s)
+
+    def comparison_s(
+        self, budget_s: float, protocol: Protocol | None = None, left_s: float = math.inf
+    ) -> tuple[float, float]:
+        """Seconds of the budget for the final comparison, where ``left_s`` are left, and of them for its rounds.
+
+        The rest is for checking the answer.
+        """
+        protocol = protocol or Protocol()
+        each_s = self.compile_s + (WARM_UP_RUNS + RUNS_EACH_ROUND * protocol.min_rounds) * self.run_s
+        checking_s = self.checking_s(budget_s)
+        needed_s = FINAL_CANDIDATES * each_s + self.open_s - self.compile_s + checking_s
+        wanted_s = max(min(max(FINAL_SHARE * budget_s, FINAL_LEAST_S), protocol.limit_s), needed_s)
+        whole_s = min(wanted_s, FINAL_MOST_SHARE * budget_s)
+        whole_s = min(whole_s, max(left_s, LEAST_FINAL_SHARE * whole_s))
+        return whole_s, max(whole_s - checking_s, LEAST_FINAL_SHARE * whole_s)
 
 
 @dataclass(frozen=True)
@@ -285,8 +310,9 @@ def final_comparison(
 
     Devices, but for those known to be ``slow``, the start and the first finalist are compared in any case. Of the
     others, baselines, finalists in their order and slow devices, the comparison skips the last for which
-    ``protocol.limit_s`` is too short. Of ``wholes``, devices of which others are parts, none is the answer where a
-    finalist beats every part: it is for those who keep the division. Raises SearchError when no answer is left.
+    ``protocol.limit_s`` is too short, after which outputs are checked. Of ``wholes``, devices of which others are
+    parts, none is the answer where a finalist beats every part: it is for those who keep the division. Raises
+    SearchError when no answer is left.
     """
     begin_s, begun, reasons = clock(), dict(start or {}), dict(disallowed or {})
     candidates = {**singles, **finalists, **begun, **automatic}
@@ -308,7 +334,7 @@ def final_comparison(
     reasons |= {name: verdict.reason for name, verdict in verdicts.items() if verdict.reason is not None}
     allowed = [name for name in singles if name not in reasons]
     parts = [name for name in allowed if name not in wholes]
-    left_s = max((1.0 - CHECKING_SHARE) * protocol.limit_s - (clock() - begin_s), 0.5 * protocol.limit_s)
+    left_s = max(protocol.limit_s - (clock() - begin_s), LEAST_FINAL_SHARE * protocol.limit_s)
     comparison = compare(
         runner.run,
         names,

@@ -28,7 +28,7 @@ from hsdag.placing.answer import (
     speed_sentence,
     turned_down,
 )
-from hsdag.placing.final import FinalResult, check_of, comparison_s, family_ratios, final_comparison
+from hsdag.placing.final import FinalResult, Pace, check_of, family_ratios, final_comparison
 from hsdag.placing.limits import check_start, disallowed_devices, disallowed_start
 from hsdag.placing.measured_trace import measured_timeline
 from hsdag.placing.result import CostsRecord, Member, PlaceResult, PlanRecord, Row, Tally, TimelineRecord, write_result
@@ -59,8 +59,8 @@ UNDER_HETERO = "HETERO:"
 START = "start"
 """The name of the placement that the search started with."""
 
-TIMELINE_SHARE, TIMELINE_RUNS = 0.05, 5
-"""A timeline of the answer is measured where compiling it takes at most this share of the budget; and its runs."""
+TIMELINE_RUNS = 5
+"""Of a measured timeline of the answer."""
 
 FAR_SLOWER = 2.0
 """Times the best device's value: one beyond it is compared only where there is time."""
@@ -80,12 +80,13 @@ def run_place(
     resume: bool = False,
     output: Path | None = None,
     watcher: Watcher | None = None,
+    begin_s: float | None = None,
 ) -> PlaceResult:
     """Place a model, a path or an ``ov.Model``, as ``hsdag.place`` does; with one device only nothing is searched.
 
-    The placement is written to ``output``.
+    The placement is written to ``output``. The budget runs from ``begin_s``, by default from now.
     """
-    watcher, begin_s = watcher or Watcher(), time.monotonic()
+    watcher, begin_s = watcher or Watcher(), time.monotonic() if begin_s is None else begin_s
     options.check()
     watcher.on_phase("loading devices")
     devices = _devices(options)
@@ -181,7 +182,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         why = disallowed_start(session, options.start, profile)
         disallowed |= {} if why is None else dict.fromkeys(start, why)
     left_s = options.budget_s + search.compiling_s - (time.monotonic() - search.begin_s)
-    limit_s = comparison_s(options.budget_s, profile, options.protocol, left_s)
+    _, limit_s = search.pace.comparison_s(options.budget_s, options.protocol, left_s)
     final = final_comparison(
         session.runner,
         placed,
@@ -415,8 +416,9 @@ class Outcome:
 
     def weight_bytes(self) -> dict[str, float]:
         """Weights and state by device, of the answer; empty where it is on a device that is not placed on."""
-        if self.final.answer in self.search.shardings:
-            return dict(weights_by_device(self.session, self.search.shardings[self.final.answer]))
+        if self.final.answer in self.search.shardings and self.search.proposals is not None:
+            divided = self.search.proposals.sharded(self.search.shardings[self.final.answer])
+            return dict(weights_by_device(self.session, divided))
         if self.final.answer in self.search.copies:
             chosen, whole = self.search.copies[self.final.answer].devices, float(self.session.graph.weight_bytes.sum())
             return {name: whole if d in chosen else 0.0 for d, name in enumerate(self.problem.devices)}
@@ -445,7 +447,10 @@ class Outcome:
 
     def timeline(self, answer: Candidate) -> TimelineRecord | None:
         """A measured run of the answer; None where that takes too long, or fails."""
-        if self.final.opened[self.final.answer].compile_s > TIMELINE_SHARE * self.options.budget_s:
+        taken_s = self.final.opened[self.final.answer].compile_s
+        if not Pace(taken_s, self.final.comparison.median_s(self.final.answer), taken_s).timeline_s(
+            self.options.budget_s
+        ):
             return None
         with suppress(SearchError):
             return TimelineRecord.of(measured_timeline(self.session, answer, TIMELINE_RUNS))

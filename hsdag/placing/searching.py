@@ -19,7 +19,7 @@ from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Contribution, Result
 from hsdag.methods.sharding import Sharding
 from hsdag.placing.copies import Copies, proposed_copies
-from hsdag.placing.final import Verifier, check_of, comparison_s
+from hsdag.placing.final import Pace, Verifier, check_of
 from hsdag.placing.limits import within_difference
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.placing.session import Session, normalize_objective
@@ -119,7 +119,6 @@ class Search:
             options.search_executor,
             objection=(lambda key: verifier.compared(key).reason) if verifier.is_limit else None,
         )
-        most_s = options.budget_s - comparison_s(options.budget_s, self.profile, options.protocol)
         if self.costs is not None:
             costs, some = self.costs, [Plan(problem.supported.argmax(axis=1))]
             self.compiling_s = compile_search(
@@ -132,8 +131,9 @@ class Search:
             begin_s += self.compiling_s
         if self.shardings and self.proposals is not None:
             watcher.on_phase("measuring shards")
-            limit_s, found = MEASURED_SHARE * most_s, list(self.shardings.values())
+            limit_s, found = MEASURED_SHARE * self._most_s, list(self.shardings.values())
             self.shardings = named(self.proposals.measured(found, limit_s, watcher.should_stop))
+        most_s = self._most_s
         spent_s = time.monotonic() - self.begin_s - self.compiling_s
         self.left_s = max(most_s - spent_s, LEAST_SEARCH_SHARE * most_s)
         is_short = self._is_short()
@@ -161,6 +161,16 @@ class Search:
         session.client.should_abandon = lambda: False
         verifier.close()
         self.contributions, self.search_s = driver.contributions, time.monotonic() - begin_s
+
+    @property
+    def pace(self) -> Pace:
+        """What candidates take, by the profile and by those that were opened so far."""
+        return Pace.of(self.profile, self.session.runner.slowest_open_s)
+
+    @property
+    def _most_s(self) -> float:
+        """Seconds of the budget without those of the final comparison."""
+        return self.options.budget_s - self.pace.comparison_s(self.options.budget_s, self.options.protocol)[0]
 
     def prepare(self) -> None:
         """Profile the model where the reward simulates, and propose what divides or copies it.

@@ -53,7 +53,8 @@ class ShardProposals:
     @cached_property
     def model(self) -> ov.Model:
         """The session's model."""
-        return _model(self.session)
+        subject = self.session.subject
+        return load_model(subject.path, subject.shapes, dynamic=bool(self.session.scenarios))
 
     @cached_property
     def shapes(self) -> Shapes:
@@ -130,7 +131,7 @@ class ShardProposals:
 
     def _fits(self, sharding: Sharding) -> bool:
         """Whether every device has the memory for its weights."""
-        held = _held_bytes(self.session, self.sharded(sharding))
+        held = weights_by_device(self.session, self.sharded(sharding))
         return all(held[name] <= limit for name, limit in self.limits.items() if name in held)
 
 
@@ -188,19 +189,9 @@ def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
     return found
 
 
-def weights_by_device(session: Session, sharding: Sharding) -> Mapping[str, float]:
+def weights_by_device(session: Session, found: ShardedGraph) -> Mapping[str, float]:
     """Bytes of weights on each device, those that several need counted on each."""
-    names = [spec.name for spec in session.devices.placed]
-    model, graph = _model(session), session.graph
-    return _held_bytes(session, shard(model, graph, sharding.regions, sharding.devices, names, fills=False))
-
-
-def _held_bytes(session: Session, found: ShardedGraph) -> Mapping[str, float]:
     placed = session.devices.placed
     widens = np.array([not reduces_precision((spec,)) for spec in placed])
     held = held_bytes(found.graph, np.array(found.devices), widens).tolist()
     return dict(zip([spec.name for spec in placed], held, strict=True))
-
-
-def _model(session: Session) -> ov.Model:
-    return load_model(session.subject.path, session.subject.shapes, dynamic=bool(session.scenarios))

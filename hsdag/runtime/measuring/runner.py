@@ -51,7 +51,8 @@ class CandidateRunner:
 
     ``peak_of`` simulates the bytes of a candidate's fullest device, where the objective counts memory.
     ``scenarios`` are what the worker measures, where it does not measure a single inference; ``requests`` how many are
-    in flight where it measures several at a time, if not as many as the device asks for.
+    in flight where it measures several at a time, if not as many as the device asks for. ``slowest_open_s`` is the
+    longest that a candidate took to open so far.
     """
 
     def __init__(
@@ -67,14 +68,16 @@ class CandidateRunner:
         self.limits = limits or Limits()
         self.candidates: dict[str, Candidate] = {}
         self._opened_in: dict[str, int] = {}
+        self.slowest_open_s = 0.0
         self.scenarios = tuple(scenarios)
 
     def open(self, key: str, candidate: Candidate) -> Opened:
         """Compile a candidate under a key. Raises CandidateFailed."""
         self.candidates[key] = candidate
         is_whole = candidate.devices is None  # what placements are compared with: it is worth waiting for
-        request = ask(Worker.open, key, self.hinted(candidate), self.limits.inference_s)
+        request, begin_s = ask(Worker.open, key, self.hinted(candidate), self.limits.inference_s), time.monotonic()
         opened = self.client.call(request, self.limits.compile_s, COMPILING_LIMIT_S if is_whole else 0.0)
+        self.slowest_open_s = max(self.slowest_open_s, time.monotonic() - begin_s)
         self._opened_in[key] = self.client.num_starts
         return opened
 

@@ -15,7 +15,7 @@ from hsdag.ir.device import parse_devices
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.processes import WorkerClient
-from hsdag.placing.final import Check, FinalResult, Verifier, comparison_s, family_ratios, final_comparison
+from hsdag.placing.final import Check, FinalResult, Pace, Verifier, family_ratios, final_comparison
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples
 from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
@@ -84,9 +84,9 @@ def compared(
 @pytest.mark.parametrize(
     ("num", "limit_s", "compile_s", "ran"),
     [
-        (3, 13.0, 3.0, {"placement 1", "AUTO:CPU"}),
-        (2, 8.0, 3.0, {"placement 1"}),
-        (2, 8.0, 20.0, {"placement 1"}),
+        (3, 9.75, 3.0, {"placement 1", "AUTO:CPU"}),
+        (2, 6.0, 3.0, {"placement 1"}),
+        (2, 6.0, 20.0, {"placement 1"}),
         (2, 60.0, 3.0, {"placement 1", "placement 2", "AUTO:CPU", "HETERO:placement 1"}),
     ],
 )
@@ -105,29 +105,32 @@ def test_rivals_for_which_there_is_no_time_are_dropped_before_they_are_compiled(
 
 @pytest.mark.parametrize("is_known", [False, True])
 def test_a_device_is_always_compared_unless_it_is_known_to_be_slow(client: WorkerClient, is_known: bool) -> None:
-    comparison = compared(client, ["placement 1"], 8.0, 3.0, SLOW=is_known)[0].comparison
+    comparison = compared(client, ["placement 1"], 6.0, 3.0, SLOW=is_known)[0].comparison
     assert ("SLOW" in comparison.skipped) is is_known
     assert ("SLOW" in comparison.samples) is not is_known
 
 
 @pytest.mark.parametrize(
-    ("budget_s", "compile_s", "whole_s", "expected_s"),
+    ("budget_s", "compile_s", "run_s", "open_s", "whole_s", "checking_s"),
     [
-        (60.0, 0.5, 0.05, 15.0),
-        (30.0, 0.1, 0.01, 8.0),
-        (1e4, 0.1, 0.01, 25.0),
-        (60.0, 2.0, 0.3, 26.0),
-        (4.0, 1, 1, 2.4),
+        (60.0, 0.5, 0.05, 0.5, 15.0, 1.5 + 4 * 0.5 + 22 * 0.05),  # with a timeline
+        (30.0, 0.1, 0.01, 0.1, 8.0, 1.5 + 4 * 0.1 + 22 * 0.01),
+        (1e4, 0.1, 0.01, 0.1, 25.0, 1.5 + 4 * 0.1 + 22 * 0.01),
+        (30.0, 0.4, 0.1, 2.0, 4 * 2.0 + 1.6 + 4.7, 1.5 + 2.0 + 0.4 + 8 * 0.1),  # without, and divided models open late
+        (60.0, 2.0, 0.3, 2.0, 4 * 6.8 + 7.9, 1.5 + 2 * 2.0 + 8 * 0.3),
+        (4.0, 1.0, 1.0, 0.0, 2.4, 1.2),
     ],
 )
-def test_the_comparison_has_a_part_of_the_budget_in_which_four_candidates_can_be_measured(
-    budget_s: float, compile_s: float, whole_s: float, expected_s: float
+def test_the_comparison_has_a_part_of_the_budget_in_which_four_candidates_are_measured_and_the_answer_is_checked(
+    budget_s: float, compile_s: float, run_s: float, open_s: float, whole_s: float, checking_s: float
 ) -> None:
-    times = [SimpleNamespace(compile_s=compile_s, time_s=np.array([np.nan, slow * whole_s])) for slow in (1.0, 3.0)]
-    profile = cast(ModelProfile, SimpleNamespace(times=times))
-    assert comparison_s(budget_s, profile) == pytest.approx(expected_s)
-    for left_s, limit_s in [(0.0, 0.5), (0.7, 0.7), (2.0, 1.0)]:  # of what it would have, where the search was late
-        assert comparison_s(budget_s, profile, left_s=left_s * expected_s) == pytest.approx(limit_s * expected_s)
+    times = [SimpleNamespace(compile_s=compile_s, time_s=np.array([np.nan, slow * run_s])) for slow in (1.0, 3.0)]
+    pace = Pace.of(cast(ModelProfile, SimpleNamespace(times=times)), open_s)
+    assert pace.comparison_s(budget_s) == pytest.approx((whole_s, whole_s - checking_s))
+    for left_s, share in [(0.0, 0.5), (0.7, 0.7), (2.0, 1.0)]:  # of what it would have, where the search was late
+        late_s, rounds_s = pace.comparison_s(budget_s, left_s=left_s * whole_s)
+        assert late_s == pytest.approx(share * whole_s)
+        assert rounds_s == pytest.approx(max(late_s - checking_s, late_s / 2))
 
 
 def test_a_placement_whose_ops_all_run_on_one_device_is_compared_as_no_split(client: WorkerClient) -> None:

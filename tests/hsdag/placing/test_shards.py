@@ -71,7 +71,8 @@ def test_what_is_proposed_runs_in_the_worker_and_computes_what_the_model_compute
     opened = session.runner.open("shards", sharded_candidate(session, sharding))
     session.runner.open("whole", Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"}))
     difference = session.runner.difference("shards", "whole")["max_relative"]
-    held, counts = weights_by_device(session, sharding), ops_by_device(session, sharding)
+    held = weights_by_device(session, proposals_of(session).sharded(sharding))
+    counts = ops_by_device(session, sharding)
     assert opened.devices == ("CPU_A", "CPU_B")
     assert difference is not None
     assert difference < 1e-5
@@ -114,7 +115,9 @@ def test_no_pinned_op_is_divided_and_no_device_holds_more_than_its_memory(tiny_b
             assert {sharding.devices[v] for v in pinned} == {1}
         limited = proposals_of(session)
         limited.limits = {"A": float(graph.weight_bytes.sum()) / 4}
-        assert all(weights_by_device(session, each)["A"] <= limited.limits["A"] for each in limited.proposed())
+        assert all(
+            weights_by_device(session, limited.sharded(each))["A"] <= limited.limits["A"] for each in limited.proposed()
+        )
 
 
 def test_nothing_is_divided_where_the_options_leave_no_room(session: Session) -> None:
