@@ -82,9 +82,10 @@ def place(
     """
     given, begin_s = dict(locals()), time.monotonic()  # loading libraries is part of the budget
     from hsdag.ir.graph.reader import load_model
+    from hsdag.ir.graph.scenario import parse_scenarios
     from hsdag.models import Workload
     from hsdag.placing.place import run_place
-    from hsdag.search.options import PlaceOptions, command_words, input_scenarios
+    from hsdag.search.options import PlaceOptions, command_words
 
     is_file = isinstance(model, str | Path)
     defaults = {name: each.default for name, each in signature(place).parameters.items() if name not in _UNSAID}
@@ -93,7 +94,7 @@ def place(
         | {
             "arguments": command_words({name: given[name] for name in defaults}, defaults),
             "changes": _changes(method, settings, init),
-            "scenarios": input_scenarios(data_shape, tokens),
+            "scenarios": parse_scenarios(data_shape, tokens),
             "start": None if start is None else _placement(start),
         }
     )
@@ -211,10 +212,10 @@ def profile(
     """
     from hsdag.benchmarking.profile import run_profile
     from hsdag.ir.graph.reader import input_shapes
+    from hsdag.ir.graph.scenario import parse_scenarios
     from hsdag.runtime.machine.devices import resolve_devices
-    from hsdag.search.options import input_scenarios
 
-    found, scenarios = resolve_devices(devices, partition_cpu), input_scenarios(data_shape, tokens)
+    found, scenarios = resolve_devices(devices, partition_cpu), parse_scenarios(data_shape, tokens)
     return run_profile(model, found, shapes=input_shapes(shape), scenarios=scenarios, seed=seed)
 
 
@@ -278,8 +279,9 @@ def compare(
     from hsdag.comparing import CompareOptions, Comparison, problem_called
     from hsdag.comparing import compare as run_compare
     from hsdag.ir.graph.reader import input_shapes
+    from hsdag.ir.graph.scenario import parse_scenarios
     from hsdag.models.registry import parse_workload_options
-    from hsdag.search.options import SolveOptions, input_scenarios
+    from hsdag.search.options import SolveOptions
     from hsdag.solving.simulate import parse_semantics
 
     given = {"objective": objective, "budget": budget, "max_evaluations": max_evaluations, "workers": workers}
@@ -295,7 +297,7 @@ def compare(
             devices=devices,
             partition_cpu=partition_cpu,
             shapes=input_shapes(shape),
-            scenarios=input_scenarios(data_shape, tokens),
+            scenarios=parse_scenarios(data_shape, tokens),
             on_step=heard.on_step,
         )
 

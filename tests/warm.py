@@ -22,8 +22,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from hsdag.ir.host import die_with_parent, start_process
+from hsdag.ir.processes import process_command
 
 MODULES = ("hsdag.runtime.measuring.worker", "hsdag.ir.graph.model_guard")
+COMMANDS = {process_command(module): module for module in MODULES}
 ROOT = Path(__file__).parents[1]
 
 
@@ -66,14 +68,16 @@ class Zygote:
 
     def start(self, command: Sequence[str], log: IO[bytes]) -> tuple[Any, Connection]:
         """As ``start_process`` does, which starts other commands than those of MODULES."""
-        if tuple(command[:2]) != (sys.executable, "-m") or command[2] not in MODULES:
+        if tuple(command) not in COMMANDS:
             return start_process(command, log)
         if self._process is None:
             fd = self._theirs.fileno()
             program = [sys.executable, "-m", __name__, str(fd)]
             self._process = subprocess.Popen(program, cwd=ROOT, pass_fds=[fd], start_new_session=True)
         told, tells = os.pipe()
-        request = json.dumps([command[2], str(Path.cwd()), dict(os.environ)]).encode(errors="surrogateescape")
+        request = json.dumps([COMMANDS[tuple(command)], str(Path.cwd()), dict(os.environ)]).encode(
+            errors="surrogateescape"
+        )
         ours, theirs = Pipe()
         with theirs:
             socket.send_fds(self._link, [request], [theirs.fileno(), log.fileno(), tells])

@@ -18,6 +18,7 @@ from hsdag.drawing import html_summary
 from hsdag.ir.device import DeviceSpec, split_devices
 from hsdag.ir.errors import OptionError, SearchError, chosen
 from hsdag.ir.graph.reader import InputShapes, input_shapes
+from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, Placement, Record
 from hsdag.ir.processes import CandidateFailed
 from hsdag.methods import HINTS
@@ -32,7 +33,7 @@ from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
 from hsdag.runtime.measuring.runner import RUNS_IN_FLIGHT, CandidateRunner
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.runtime.timeline import Timeline
-from hsdag.search.options import DataShape, executor_of, input_scenarios, parse_duration, parse_executor
+from hsdag.search.options import DataShape, executor_of, parse_duration, parse_executor
 
 TARGET = re.compile("(AUTO|HETERO|MULTI|BATCH)(:|$)")
 """How targets of several devices begin."""
@@ -214,7 +215,7 @@ def bench(
         raise OptionError("OpenVINO's properties are for its devices: leave them out with --executor cuda")
     spare = next((placement.model.input_shapes for placement in placed.values()), {})
     known = next((placement.data_shapes or () for placement in placed.values()), ())
-    scenarios = input_scenarios(data_shape, tokens) or input_scenarios(known, None)
+    scenarios = parse_scenarios(data_shape, tokens) or parse_scenarios(known, None)
     shapes, inputs = input_shapes(shape), Path(inputs) if inputs is not None else None
     given: dict[str, Any] = {"shapes": shapes, "spare": spare, "inputs": inputs, "scenarios": scenarios, "seed": seed}
     given["executor"] = "cuda" if on_torch else "hetero"

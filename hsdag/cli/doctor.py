@@ -47,7 +47,8 @@ def doctor(
         return
     from hsdag.diagnosis.examination import examine
     from hsdag.ir.graph.reader import check_model_path, input_shapes
-    from hsdag.search.options import input_scenarios, parse_duration
+    from hsdag.ir.graph.scenario import parse_scenarios
+    from hsdag.search.options import parse_duration
 
     if model is not None:
         check_model_path(model)
@@ -56,7 +57,7 @@ def doctor(
         devices,
         partition_cpu,
         shapes=input_shapes(shape),
-        scenarios=input_scenarios(data_shapes or (), tokens),
+        scenarios=parse_scenarios(data_shapes or (), tokens),
         budget_s=parse_duration(budget or "60s"),
         on_step=say,
     )

@@ -35,16 +35,16 @@ def profile(
     from hsdag.benchmarking.profile import AssumedCosts, ProfileResult, assumed_costs, run_profile
     from hsdag.ir.errors import OptionError
     from hsdag.ir.graph.reader import check_model_path, input_shapes
+    from hsdag.ir.graph.scenario import parse_scenarios
     from hsdag.runtime.machine.devices import resolve_devices
     from hsdag.runtime.measuring.caches import ProfileCache
     from hsdag.runtime.platforms.reader import load_platform
     from hsdag.runtime.problem.problem_file import write_problem
-    from hsdag.search.options import input_scenarios
 
     check_model_path(model)
     written = output or model.with_suffix(".costs.json")
     check_files([written], model_files(model, inputs))
-    shapes, scenarios = input_shapes(shape), input_scenarios(data_shapes or (), tokens)
+    shapes, scenarios = input_shapes(shape), parse_scenarios(data_shapes or (), tokens)
     if platform is None:
         cache, found = ProfileCache(None) if fresh else None, resolve_devices(devices, partition_cpu)
         given: dict[str, Any] = {"shapes": shapes, "inputs": inputs, "scenarios": scenarios}

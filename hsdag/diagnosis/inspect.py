@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,15 +14,19 @@ from hsdag.ir.graph.build import fingerprint, graph_of
 from hsdag.ir.graph.coarsen import chain_partition, coarsen, placement_units
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.reader import InputShapes, input_name, input_shapes, load_model
+from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.graph.sizing import sized
 from hsdag.ir.placement.placement import Record
 from hsdag.ir.shards.rules import RULES
 from hsdag.models import LANGUAGE_MODELS, MODELS, WORKLOADS
-from hsdag.placing.session import Session
-from hsdag.placing.shards import ShardProposals
 from hsdag.runtime.machine.devices import CudaInfo, DeviceInfo, cpu_topology, list_cuda, list_devices, resolve_devices
-from hsdag.runtime.measuring.profile import ModelProfile
-from hsdag.search.options import DataShape, PlaceOptions, input_scenarios
+from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
+from hsdag.runtime.measuring.runner import unsupported_ops
+
+if TYPE_CHECKING:
+    from hsdag.placing.session import Session
+    from hsdag.runtime.measuring.profile import ModelProfile
+    from hsdag.search.options import DataShape
 
 ASK_DEVICES_UP_TO = 20_000
 """Ops up to which devices are queried unasked: OpenVINO takes a minute for a model of 100,000."""
@@ -185,7 +189,7 @@ def inspect(
     are profiled, for what they could gain by computing the model together. Raises ModelError and DeviceError as reading
     and loading do, OptionError where devices are named for a model of open sizes.
     """
-    shapes, scenarios = input_shapes(shape), input_scenarios(data_shape, tokens)
+    shapes, scenarios = input_shapes(shape), parse_scenarios(data_shape, tokens)
     loaded = load_model(model, shapes, dynamic=True)
     of_model = [scenario.of(loaded) for scenario in scenarios]
     graph = replace(graph_of(loaded), name=Path(model).stem)
@@ -205,11 +209,16 @@ def inspect(
     unsupported, shards = None, None
     if is_known and (devices is not None or graph.num_ops <= ASK_DEVICES_UP_TO):
         found = resolve_devices(devices, None)
-        with Session(model, found, shapes=shapes, scenarios=scenarios) as session:
-            ops = {spec.name: session.unsupported_ops(spec).tolist() for spec in found.placed}
-            unsupported = {name: [session.graph.op_names[v] for v in missing] for name, missing in ops.items()}
-            if devices is not None and len(found.placed) > 1:
+        if devices is not None and len(found.placed) > 1:
+            from hsdag.placing.session import Session  # only here: it loads what searches need
+
+            with Session(model, found, shapes=shapes, scenarios=scenarios) as session:
+                missing = {spec.name: session.unsupported_ops(spec) for spec in found.placed}
                 shards = shard_bound(session, session.profile(side_by_side=True))
+        else:
+            with worker_client(WorkerSetup(Path(model), found.all, shapes, scenarios=tuple(of_model))) as client:
+                missing = {spec.name: unsupported_ops(client, spec) for spec in found.placed}
+        unsupported = {name: [graph.op_names[v] for v in ops] for name, ops in missing.items()}
     return InspectResult(
         name=graph.name,
         fingerprint=fingerprint(graph),
@@ -231,6 +240,9 @@ def inspect(
 
 def shard_bound(session: Session, profile: ModelProfile) -> ShardBound | None:
     """What dividing a session's model could gain at most, and why the rest cannot; None where no model is divided."""
+    from hsdag.placing.shards import ShardProposals
+    from hsdag.search.options import PlaceOptions
+
     proposals = ShardProposals(session, PlaceOptions(executor="work-conserving"), profile)
     if not proposals.is_possible:
         return None

@@ -18,6 +18,7 @@ from hsdag.explaining.explanation import Difference, Explanation, Gain, Predicti
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.graph.reader import InputShapes, Shapes, input_shapes
+from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.placement.placement import ExecutorName, Placement
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RESULT, RunFolder
@@ -30,7 +31,6 @@ from hsdag.runtime.objectives import LATENCY, find_objective
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import CostSource
 from hsdag.scoring.recording import Event
-from hsdag.search.options import input_scenarios
 
 ANSWER_LINES = 3
 """Of the answer of a search: what to run, what it gains, and what could be gained at most."""
@@ -267,7 +267,7 @@ def explain_placement(
         devices,
         shapes=shapes,
         spare=placement.model.input_shapes,
-        scenarios=input_scenarios(placement.data_shapes or (), None),
+        scenarios=parse_scenarios(placement.data_shapes or (), None),
         objective=objective,
         executor=placement.executor,
     ) as session:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 import time
@@ -123,6 +124,16 @@ def serve(make_worker: Callable[[Any, Channel], Handler], connection: Any, idle_
                 answer = WorkerDefect(f"in the worker process: {summary}")
                 answer.add_note(traceback.format_exc())
             channel.tell(answer)
+
+
+def process_command(module: str) -> tuple[str, ...]:
+    """The command of a process that runs a module which reads models and converts none.
+
+    OpenVINO does without its converter where that cannot be imported, which takes as long as all the rest of it.
+    """
+    without = "sys.modules['openvino.tools.ovc'] = None"
+    run = f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    return sys.executable, "-c", f"import runpy, sys; {without}; {run}"
 
 
 def main(make_worker: Callable[[Any, Channel], Handler]) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import DeviceError, OptionError, PlacementError
+from hsdag.ir.errors import OptionError, PlacementError
 from hsdag.ir.graph.colocation import floating_ops, half_constants, widened
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.graph.reader import Shapes
@@ -30,7 +30,7 @@ from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.profiler import Effort, Profiler
-from hsdag.runtime.measuring.runner import CandidateRunner, Limits
+from hsdag.runtime.measuring.runner import ASKING_LIMIT_S, CandidateRunner, Limits, unsupported_ops
 from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.objectives import LATENCY, Objective, find_objective
 from hsdag.runtime.problem.pins import Pin, pinned_devices
@@ -134,12 +134,7 @@ class Session:
         as compiling. Raises DeviceError when it cannot be asked."""
         key = spec.plugin, str(sorted((k, v) for k, v in spec.properties.items() if k not in SCHEDULING))
         if key not in self._unsupported:
-            try:
-                chosen = self.client.call(ask(Worker.choices, spec.openvino_name), 300.0, COMPILING_LIMIT_S)
-            except CandidateFailed as failure:
-                reason = f"device {spec.name!r} cannot tell which ops it supports: {failure.reason}"
-                raise DeviceError(reason) from failure
-            self._unsupported[key] = np.flatnonzero([not device for device in chosen])
+            self._unsupported[key] = unsupported_ops(self.client, spec)
         return self._unsupported[key]
 
     def profile(
@@ -232,7 +227,7 @@ class Session:
         if any(spec.openvino_name == first and not len(self.unsupported_ops(spec)) for spec in self.devices.placed):
             return [first] * self.graph.num_ops
         try:
-            return self.client.call(ask(Worker.choices, target), 300.0, COMPILING_LIMIT_S)
+            return self.client.call(ask(Worker.choices, target), ASKING_LIMIT_S, COMPILING_LIMIT_S)
         except CandidateFailed:
             return []
 

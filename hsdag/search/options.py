@@ -57,13 +57,6 @@ def _shapes(given: Any) -> dict[str, tuple[int, ...]]:
     return input_shapes(given)
 
 
-def input_scenarios(data_shape: DataShape, tokens: str | None) -> tuple[Scenario, ...]:
-    """Scenarios as ``parse_scenarios`` reads them, which raises OptionError."""
-    from hsdag.ir.graph.scenario import parse_scenarios
-
-    return parse_scenarios((data_shape,) if isinstance(data_shape, str) else data_shape, tokens)
-
-
 def parse_memory(text: str | None) -> dict[str, float]:
     """Bytes by device from ``GPU.0=8GB,GPU.1=512MiB``. Raises OptionError for a text of another form."""
     found: dict[str, float] = {}

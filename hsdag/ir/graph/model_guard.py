@@ -8,7 +8,6 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -20,11 +19,11 @@ from typing import TypeAlias
 
 from hsdag.ir.errors import HsdagError, ModelError
 from hsdag.ir.host import connection_to_parent, deadline, limit_memory
-from hsdag.ir.processes import CandidateFailed, Request, WorkerClient, WorkerDefect, serve
+from hsdag.ir.processes import CandidateFailed, Request, WorkerClient, WorkerDefect, process_command, serve
 
 Shapes: TypeAlias = Mapping[str, tuple[int, ...]]
 
-READER_COMMAND = (sys.executable, "-m", "hsdag.ir.graph.model_guard")
+READER_COMMAND = process_command("hsdag.ir.graph.model_guard")
 
 LEAST_LIMIT_S, SLOWEST_BYTES_PER_S = 4.0, 2_000_000
 """What reading may take: this much, and more for files of more bytes than are read meanwhile at this speed."""

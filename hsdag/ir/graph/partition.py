@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import Csr, IntArray, inverse_of
+from hsdag.ir.graph.computation_graph import Csr, IntArray, inverse_of, topological_order
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +37,19 @@ class Partition:
 
     @staticmethod
     def from_pairs(num_items: int, left: IntArray, right: IntArray) -> Partition:
-        """Connected components of the undirected pairs ``left[i]`` - ``right[i]``, in near-linear time."""
-        num_groups, labels = _components(num_items, left, right, directed=False)
-        first = np.full(num_groups, num_items)
-        np.minimum.at(first, labels, np.arange(num_items))
-        return Partition(inverse_of(np.argsort(first))[labels], num_groups)
+        """Connected components of the undirected pairs ``left[i]`` - ``right[i]``, in near-linear time.
+
+        Every component is a tree of links to smaller items, whose roots are joined until each has one.
+        """
+        links, joined = np.arange(num_items, dtype=np.int64), None
+        while joined is None or (links != joined).any():
+            joined = links.copy()
+            np.minimum.at(links, joined[left], joined[right])
+            np.minimum.at(links, joined[right], joined[left])
+            while (links != links[links]).any():
+                links = links[links]
+        first, labels = np.unique(links, return_inverse=True)
+        return Partition(labels.reshape(-1).astype(np.int64), len(first))
 
     @staticmethod
     def identity(num_items: int) -> Partition:
@@ -66,7 +75,15 @@ class Partition:
 
     def cycles(self, src: IntArray, dst: IntArray) -> IntArray:
         """[G] a number that groups share where they are on a common cycle of the quotient graph."""
-        return _components(self.num_groups, *self.quotient_edges(src, dst), directed=True)[1]
+        quotient = self.quotient_edges(src, dst)
+        with suppress(ValueError):
+            topological_order(self.num_groups, *quotient)
+            return np.arange(self.num_groups)
+        from scipy.sparse import coo_array  # only here: it loads slowly, and hardly any quotient has a cycle
+        from scipy.sparse.csgraph import connected_components
+
+        matrix = coo_array((np.ones(len(quotient[0]), dtype=np.int8), quotient), shape=(self.num_groups,) * 2)
+        return connected_components(matrix, directed=True, connection="strong")[1].astype(np.int64)
 
     def quotient_edges(self, src: IntArray, dst: IntArray) -> tuple[IntArray, IntArray]:
         """Distinct edges between different groups, sorted by (source, destination)."""
@@ -74,13 +91,3 @@ class Partition:
         keep = s != d
         keys = np.unique(s[keep] * np.int64(self.num_groups) + d[keep])
         return keys // max(self.num_groups, 1), keys % max(self.num_groups, 1)
-
-
-def _components(num: int, src: IntArray, dst: IntArray, *, directed: bool) -> tuple[int, IntArray]:
-    """How many components a graph has, strong ones of a directed graph, and the number [N] of each node's."""
-    from scipy.sparse import coo_array  # not at the top: it loads slowly, and the measuring process needs none
-    from scipy.sparse.csgraph import connected_components
-
-    matrix = coo_array((np.ones(len(src), dtype=np.int8), (src, dst)), shape=(num, num))
-    count, labels = connected_components(matrix, directed=directed, connection="strong")
-    return count, labels.astype(np.int64)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import openvino as ov
-from openvino.tools.ovc.error import Error as ConversionError
 
 from hsdag.ir.errors import ModelError, OptionError, last_line
 from hsdag.ir.graph.model_guard import GUARD
@@ -103,6 +102,8 @@ def check_model_path(path: Path) -> None:
 
 def _converted(module: Any, example_input: Any) -> ov.Model:
     """A torch module, or whatever else ``ov.convert_model`` takes. Raises ModelError when it does not."""
+    from openvino.tools.ovc.error import Error as ConversionError  # which processes that only read models do not load
+
     try:
         with quiet_conversion():
             return ov.convert_model(module, example_input=example_input)

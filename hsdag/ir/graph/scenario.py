@@ -78,7 +78,7 @@ class Scenario:
         return found
 
 
-def parse_scenarios(data_shapes: Sequence[str], tokens: str | None) -> tuple[Scenario, ...]:
+def parse_scenarios(data_shapes: str | Sequence[str], tokens: str | None) -> tuple[Scenario, ...]:
     """Scenarios from the values of ``--data-shape`` and that of ``--tokens``. Raises OptionError for both, or either.
 
     ``tokens`` has an item for each scenario of a language model, ``NEW[+PAST][@WEIGHT]``: NEW tokens after PAST ones.
@@ -87,7 +87,7 @@ def parse_scenarios(data_shapes: Sequence[str], tokens: str | None) -> tuple[Sce
         raise OptionError(f"--tokens is short for {OPTION}: give one of the two")
     if tokens is not None:
         return tuple(_of_tokens(item.strip(), tokens) for item in tokens.split(","))
-    return tuple(Scenario.parse(text) for text in data_shapes)
+    return tuple(Scenario.parse(text) for text in ((data_shapes,) if isinstance(data_shapes, str) else data_shapes))
 
 
 def shares(scenarios: Sequence[Scenario]) -> FloatArray:

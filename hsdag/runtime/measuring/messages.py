@@ -5,7 +5,6 @@ A request is a method of its worker and the arguments to call it with. Legend: D
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,13 +12,13 @@ from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.scenario import Scenario
-from hsdag.ir.processes import Request, WorkerClient
+from hsdag.ir.processes import Request, WorkerClient, process_command
 from hsdag.runtime.machine.usable import usable_memory_bytes
 
 A = TypeVar("A")
 P = ParamSpec("P")
 
-WORKER_COMMAND = (sys.executable, "-m", "hsdag.runtime.measuring.worker")
+WORKER_COMMAND = process_command("hsdag.runtime.measuring.worker")
 
 
 def worker_client(setup: Request[None], command: Sequence[str] = WORKER_COMMAND) -> WorkerClient:

@@ -9,6 +9,9 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import DeviceError
+from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.machine.energy_counters import EnergyCounters
@@ -25,6 +28,9 @@ MOST_TURN_S = 1.0
 LEAST_IN_FLIGHT, RUNS_IN_FLIGHT = 8, 4
 """Inferences that one measured period takes at least, and for each requested run."""
 
+ASKING_LIMIT_S = 300.0
+"""For a device to say which ops it runs."""
+
 LEAST_ENERGY_S = 0.1
 """Energy is counted over at least so long: RAPL's counters move about every millisecond."""
 
@@ -40,6 +46,15 @@ class Limits:
     def inference_s(self) -> float:
         """Seconds after which the executor gives an inference up, so that a hung device does not cost the worker."""
         return 0.4 * self.run_s
+
+
+def unsupported_ops(client: WorkerClient, spec: DeviceSpec) -> IntArray:
+    """Indices of the ops of a worker's model that a device does not run. Raises DeviceError when it cannot tell."""
+    try:
+        chosen = client.call(ask(Worker.choices, spec.openvino_name), ASKING_LIMIT_S, COMPILING_LIMIT_S)
+    except CandidateFailed as failure:
+        raise DeviceError(f"device {spec.name!r} cannot tell which ops it supports: {failure.reason}") from failure
+    return np.flatnonzero([not device for device in chosen])
 
 
 def _unknown_peak(_: Candidate) -> float:
