@@ -91,7 +91,8 @@ class Trial:
     @cached_property
     def one_by_one(self) -> Arrays:
         """Outputs of ops that are computed one by one."""
-        return op_by_op(self.core, self.model, [ov.Tensor(array) for array in self.inputs], OP_BY_OP_LIMIT_S)
+        inputs = [ov.Tensor(array) for array in self.inputs]
+        return op_by_op(self.core, self.model, [inputs], OP_BY_OP_LIMIT_S)
 
     @cached_property
     def tolerance(self) -> float:

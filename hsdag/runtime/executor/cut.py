@@ -165,7 +165,7 @@ class Instances:
         return np.where(here >= 0, here, self.index[op, self.home[op]])
 
 
-def instances_of(graph: ComputationGraph, device: IntArray, *, copies: bool = True) -> Instances:
+def instances_of(graph: ComputationGraph, device: IntArray) -> Instances:
     """What runs where: every op on its device, and joins where they are read, if less is sent that way.
 
     ``device`` is [N]. The fewest bytes that bring op v to device d are 0 on its own, else the smaller of its result
@@ -176,9 +176,8 @@ def instances_of(graph: ComputationGraph, device: IntArray, *, copies: bool = Tr
     reads, readers = known.producers, known.readers
     again, homes = np.zeros((2, graph.num_ops, num_devices), dtype=np.bool_)
     steps, device = 0.05 * num_devices * (graph.num_ops + len(reads.indices)), np.require(device, requirements="W")
-    if copies:
-        joins = known.order, reads.indptr, reads.indices, known.is_join, known.read_bytes
-        run(_copy_joins, steps, *joins, device, np.zeros(again.shape), again)
+    joins = known.order, reads.indptr, reads.indices, known.is_join, known.read_bytes
+    run(_copy_joins, steps, *joins, device, np.zeros(again.shape), again)
     is_end = known.is_result | (np.diff(graph.successors.indptr) == 0)
     run(_find_homes, steps, known.order, readers.indptr, readers.indices, is_end, again, device, homes)
     rank, on = (np.ascontiguousarray(found) for found in np.nonzero(homes[known.order]))
@@ -234,8 +233,8 @@ def _atom_graph(instances: Instances) -> tuple[Partition, IntArray, IntArray]:
 
 
 def cut_of(graph: ComputationGraph, instances: Instances, parts: Partition) -> Cut:
-    """The subgraphs of a grouping of instances into convex parts."""
-    part = running_order(instances, parts)[parts.labels].tolist()
+    """The subgraphs of a grouping of instances into convex parts, which come in an order in which they can run."""
+    part = parts.labels.tolist()
     has_instance = RunningOps.of(graph).runs.tolist()
     incoming, index, home = read_ports(graph), instances.index.tolist(), instances.home.tolist()
     members: list[list[int]] = [[] for _ in range(parts.num_groups)]
@@ -282,14 +281,6 @@ def incoming_ports(graph: ComputationGraph) -> list[list[tuple[int, int]]]:
     for u, out, v, port in zip(*(column.tolist() for column in columns), strict=True):
         ports[v].append((port, u, out))
     return [[(u, out) for _, u, out in sorted(found)] for found in ports]
-
-
-def running_order(instances: Instances, parts: Partition) -> IntArray:
-    """[S] the position of every part in an order in which they can run; ties go by the first instance."""
-    src, dst = parts.quotient_edges(instances.edge_src, instances.edge_dst)
-    first = np.full(parts.num_groups, len(instances.op))
-    np.minimum.at(first, parts.labels, np.arange(len(instances.op)))
-    return inverse_of(ranked_order(parts.num_groups, src, dst, first))
 
 
 Words = NDArray[np.uint64]

@@ -12,19 +12,18 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.ir.errors import PlacementError
-from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import (
+    BoolArray,
+    ComputationGraph,
+    Csr,
+    FloatArray,
+    IntArray,
+    inverse_of,
+    ranked_order,
+)
 from hsdag.ir.graph.partition import Partition
 from hsdag.ir.kernels import bare, inner, run
-from hsdag.runtime.executor.cut import (
-    Cut,
-    Instances,
-    RunningOps,
-    cut_of,
-    initial_parts,
-    instances_of,
-    items_of,
-    running_order,
-)
+from hsdag.runtime.executor.cut import Cut, Instances, RunningOps, cut_of, initial_parts, instances_of, items_of
 
 ASSUMED_FLOPS_PER_S, ASSUMED_BYTES_PER_S, ASSUMED_BOUNDARY_BYTES_PER_S, ASSUMED_LAUNCH_S = 1e11, 2e10, 3e9, 1e-4
 """What a device is taken for where nothing was measured: a core of a server, and the layout changes of a boundary."""
@@ -61,19 +60,8 @@ def part_schedule(graph: ComputationGraph, instances: Instances, parts: Partitio
     return schedule
 
 
-def _with_costs(graph: ComputationGraph, instances: Instances, costs: CutCosts) -> InstanceGraph:
-    op_s = np.nan_to_num(costs.op_s[instances.op, instances.device])
-    per_device = (costs.launch_s, costs.read_s_per_byte, costs.write_s_per_byte)
-    return InstanceGraph(instances.device, op_s, *tensors_of(graph, instances), *per_device)
-
-
 def merge_parts(
-    graph: ComputationGraph,
-    instances: Instances,
-    parts: Partition,
-    costs: CutCosts,
-    *,
-    by_load: bool = False,
+    graph: ComputationGraph, instances: Instances, parts: Partition, costs: CutCosts, *, by_load: bool = False
 ) -> Partition:
     """Join parts of one device while the simulated schedule, or ``by_load`` the busiest device's load, gets no longer.
 
@@ -83,7 +71,7 @@ def merge_parts(
     """
     if parts.num_groups > MOST_PARTS:
         return parts
-    return Partition.from_labels(_merged(graph, instances, parts, costs, MOST_TRIALS, by_load=by_load)[2])
+    return Partition.from_labels(_merged(graph, instances, parts, costs, MOST_TRIALS, by_load)[2])
 
 
 def _merged(
@@ -92,14 +80,16 @@ def _merged(
     parts: Partition,
     costs: CutCosts,
     most_trials: int,
-    *,
     by_load: bool = False,
 ) -> tuple[PartSchedule, float, IntArray]:
     """The schedule before parts are joined, the seconds that are judged afterwards, and the part [I] of each instance.
 
     Seconds are -1 where parts form a cycle.
     """
-    found, count, num_devices = _with_costs(graph, instances, costs), parts.num_groups, len(costs.launch_s)
+    op_s = np.nan_to_num(costs.op_s[instances.op, instances.device])
+    per_device = costs.launch_s, costs.read_s_per_byte, costs.write_s_per_byte
+    found = InstanceGraph(instances.device, op_s, *tensors_of(graph, instances), *per_device)
+    count, num_devices = parts.num_groups, len(costs.launch_s)
     labels, near = (parts.labels.copy(), parts.labels.copy()), np.zeros((count, count), dtype=np.bool_)
     schedules = PartSchedule.empty(count, num_devices), PartSchedule.empty(count, num_devices)
     steps = 0.2 * (len(found.device) + len(found.read_by) + count * count) * (count if most_trials else 1)
@@ -449,8 +439,10 @@ def plan_cut(
             f"the placement has {parts.num_groups} parts, more than {MOST_SUBGRAPHS}; "
             "place larger parts together, or use the hetero executor"
         )
-    position = running_order(instances, parts)
-    parts = Partition(position[parts.labels], parts.num_groups)
+    first = np.full(parts.num_groups, len(instances.op))
+    np.minimum.at(first, parts.labels, np.arange(len(instances.op)))
+    src, dst = parts.quotient_edges(instances.edge_src, instances.edge_dst)
+    parts = Partition(inverse_of(ranked_order(parts.num_groups, src, dst, first))[parts.labels], parts.num_groups)
     if priority is None:
         ranks = -part_schedule(graph, instances, parts, costs).b_level_s
     else:

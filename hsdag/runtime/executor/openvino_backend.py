@@ -427,10 +427,7 @@ class OpenVinoBackend(Backend):
             slot.infer(attempt.task, lambda: attempt.is_cancelled)
         except BaseException as raised:  # noqa: BLE001 - whatever a plugin raises is the failure of its run
             error = RuntimeError(reason_of(raised))  # without the frames it went through
-        if error is None:
-            inbox.done(attempt)
-        else:
-            inbox.failed(attempt, error)
+        inbox.done(attempt, error)
 
     def cancel(self, attempt: Attempt) -> None:
         """Ask the plugin to stop between two ops."""

@@ -34,50 +34,32 @@ class Resource:
     capacity: int = 1
 
 
-@dataclass(frozen=True, eq=False)
 class TaskGraph:
-    """Tasks in the order that breaks ties, their resources, and who waits for whom. Made by ``of``.
+    """Tasks in the order that breaks ties, their resources, and who waits for whom; edges given twice count once.
 
-    ``size_bytes`` is what a transfer moves and 0 for others. ``task_types`` are only shown.
+    ``edges`` [E, 2] have the task that comes first, and the one that waits for it; ``resource`` [T] indexes
+    ``resources``, and ``size_bytes`` [T] is what a transfer moves and 0 for others. ``task_types`` [T] are only shown.
+    Raises ValueError where tasks wait for each other in a circle.
     """
 
-    name: str
-    task_names: tuple[str, ...]  # [T]
-    task_types: tuple[str, ...]  # [T]
-    resource: IntArray  # [T]
-    resources: tuple[Resource, ...]  # [R]
-    device_names: tuple[str, ...]
-    edges: IntArray  # [E, 2] the task that comes first, and the one that waits for it
-    size_bytes: FloatArray  # [T]
-
-    @staticmethod
-    def of(
+    def __init__(
+        self,
         task_names: tuple[str, ...],
         resource: ArrayLike,
         resources: tuple[Resource, ...],
         edges: ArrayLike,
         *,
-        device_names: tuple[str, ...] | None = None,
         task_types: tuple[str, ...] | None = None,
         size_bytes: ArrayLike | None = None,
         name: str = "tasks",
-    ) -> TaskGraph:
-        """A task graph from plain sequences; edges given twice count once.
-
-        Raises ValueError where tasks wait for each other in a circle.
-        """
+    ) -> None:
         count, pairs = len(task_names), np.asarray(edges, dtype=np.int64).reshape(-1, 2)
         topological_order(count, pairs[:, 0], pairs[:, 1])
-        return TaskGraph(
-            name=name,
-            task_names=task_names,
-            task_types=task_types or ("",) * count,
-            resource=np.asarray(resource, dtype=np.int64),
-            resources=resources,
-            device_names=device_names or tuple(r.name for r in resources if r.destination is None),
-            edges=np.unique(pairs, axis=0) if len(pairs) else pairs,
-            size_bytes=np.zeros(count) if size_bytes is None else np.asarray(size_bytes, dtype=np.float64),
-        )
+        self.name, self.task_names, self.task_types = name, task_names, task_types or ("",) * count
+        self.resource: IntArray = np.asarray(resource, dtype=np.int64)
+        self.resources = resources
+        self.edges: IntArray = np.unique(pairs, axis=0) if len(pairs) else pairs
+        self.size_bytes: FloatArray = np.zeros(count) if size_bytes is None else np.asarray(size_bytes, dtype=float)
 
     @property
     def num_tasks(self) -> int:
@@ -89,7 +71,7 @@ class TaskGraph:
         """Tasks that wait for each task."""
         return Csr.build(self.num_tasks, self.edges[:, 0], self.edges[:, 1])
 
-    def timeline(self, start_s: FloatArray, end_s: FloatArray, *, simulated: bool = False) -> Timeline:
+    def timeline(self, start_s: FloatArray, end_s: FloatArray) -> Timeline:
         """The tasks that ran, by starts and ends [T] in seconds from the start of the run, NaN for all others."""
         ran = np.flatnonzero(np.isfinite(end_s))
         device = np.array([r.device for r in self.resources], dtype=np.int64)[self.resource]
@@ -102,11 +84,11 @@ class TaskGraph:
             name=self.name,
             op_names=self.task_names,
             op_types=self.task_types,
-            device_names=self.device_names,
+            device_names=tuple(r.name for r in self.resources if r.destination is None),
             ops=OpIntervals(runs, device[runs], start_s[runs], end_s[runs]),
             transfers=TransferIntervals(*sent),
             edges=self.edges,
-            simulated=simulated,
+            simulated=False,
         )
 
     def where(self, task: int) -> str:
@@ -219,12 +201,8 @@ class Inbox:
         if self._on_put is not None:
             self._on_put()
 
-    def done(self, attempt: Attempt) -> None:
-        """An attempt ended well, now."""
-        self.put(attempt, time.perf_counter())
-
-    def failed(self, attempt: Attempt, error: BaseException) -> None:
-        """An attempt ended with an error."""
+    def done(self, attempt: Attempt, error: BaseException | None = None) -> None:
+        """An attempt ended now, well or with an error."""
         self.put(attempt, time.perf_counter(), error)
 
 

@@ -42,10 +42,9 @@ def op_alone(
     arrays = outputs_on(device, up_to(model, read), courses) if read else []
     keys = [(source, k) for source in read for k in range(len(_node(model, source).outputs()))]
     tensors = {key: _tensor(array) for key, array in zip(keys, arrays, strict=False)}
-    node = _node(model.clone(), name)
-    sources = [port.get_source_output() for port in node.inputs()]
-    wanted = [(source.get_node().get_friendly_name(), source.get_index()) for source in sources]
-    excerpt, given = alone(node, {port: tensors[key] for port, key in enumerate(wanted) if key in tensors})
+    node = _node(model, name)
+    wanted = [(source.get_node().get_friendly_name(), source.get_index()) for source in node.input_values()]
+    excerpt, given = _alone_with(node, {port: tensors[key] for port, key in enumerate(wanted) if key in tensors})
     return excerpt, (Course((tuple(given),)),)
 
 
@@ -161,49 +160,31 @@ def op_by_op(
     RuntimeError where an op runs neither way, or after ``limit_s`` seconds.
     """
     state: dict[str, ov.Tensor] = {}
-    end_s = clock() + limit_s
-
-    def check(done: int, num_ops: int) -> None:
-        if clock() > end_s:
-            raise RuntimeError(f"op by op, {done} of {num_ops} ops took {limit_s:.0f} s, which is the limit")
-
-    return [array for inputs in inferences for array in _op_by_op(core, model.clone(), inputs, state, check)]
-
-
-def _op_by_op(
-    core: Any,
-    model: ov.Model,
-    inputs: Sequence[ov.Tensor],
-    state: dict[str, ov.Tensor],
-    check: Callable[[int, int], None],
-) -> Arrays:
-    """Outputs [R] of one inference, which reads and changes the ``state`` of variables."""
-    values: dict[tuple[ov.Node, int], ov.Tensor] = {}
-    nodes = model.get_ordered_ops()
-    readers = Counter(_key(port.get_source_output()) for node in nodes for port in node.inputs())
-    given = dict(zip(model.get_parameters(), inputs, strict=True))
-    left = dict(state)
-    for done, node in enumerate(nodes):
-        check(done, len(nodes))
-        if node in given:
-            values[node, 0] = given[node]
-            continue
-        keys = [_key(port.get_source_output()) for port in node.inputs()]
-        kind, found = node.get_type_name(), []
-        if kind == "Assign":
-            left[node.get_variable_id()] = values[keys[0]]
-        elif kind == "ReadValue" and node.get_variable_id() in state:
-            found = [state[node.get_variable_id()]]
-        elif kind != "Result":
-            found = _outputs_of(core, node, [values[key] for key in keys])
-        if found:
-            values |= {(node, k): tensor for k, tensor in enumerate(found)}
-            readers.subtract(keys)
-            for key in keys:
-                if not readers[key]:
-                    values.pop(key, None)
-    state.update(left)
-    return [array_of(values[_key(result.input(0).get_source_output())]) for result in model.get_results()]
+    found, end_s = list[NDArray[Any]](), clock() + limit_s
+    for inputs in inferences:
+        excerpt = model.clone()  # compiled alone, an op forgets that its shape is dynamic
+        nodes = excerpt.get_ordered_ops()
+        reads = [[_key(source) for source in node.input_values()] for node in nodes]
+        values = {(node, 0): tensor for node, tensor in zip(excerpt.get_parameters(), inputs, strict=True)}
+        readers, left = Counter(key for keys in reads for key in keys), dict(state)
+        for done, (node, keys) in enumerate(zip(nodes, reads, strict=True)):
+            if clock() > end_s:
+                raise RuntimeError(f"op by op, {done} of {len(nodes)} ops took {limit_s:.0f} s, which is the limit")
+            kind = node.get_type_name()
+            if kind == "Assign":
+                left[node.get_variable_id()] = values[keys[0]]
+            elif kind == "ReadValue" and node.get_variable_id() in state:
+                values[node, 0] = state[node.get_variable_id()]
+            elif kind not in ("Parameter", "Result"):
+                outputs = _outputs_of(core, node, [values[key] for key in keys])
+                values |= {(node, k): tensor for k, tensor in enumerate(outputs)}
+                readers.subtract(keys)
+                for key in keys:
+                    if not readers[key]:
+                        values.pop(key, None)
+        state = left
+        found += [array_of(values[_key(result.input_value(0))]) for result in excerpt.get_results()]
+    return found
 
 
 def _key(output: Any) -> tuple[ov.Node, int]:
@@ -228,8 +209,8 @@ def _outputs_of(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[o
 
 def _compiled_alone(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[ov.Tensor]:
     """An op cut out of its model and compiled in single precision."""
-    sources = [port.get_source_output().get_node().get_type_name() for port in node.inputs()]
-    model, given = alone(node, {k: tensor for k, tensor in enumerate(inputs) if sources[k] != "Constant"})
+    sources = [value.get_node().get_type_name() for value in node.input_values()]
+    model, given = _alone_with(node, {k: x for k, x in enumerate(inputs) if sources[k] != "Constant"})
     compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     request = compiled.create_infer_request()
     for port, tensor in zip(compiled.inputs, given, strict=True):
@@ -238,23 +219,30 @@ def _compiled_alone(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> li
     return [request.get_output_tensor(k) for k in range(len(compiled.outputs))]
 
 
-def alone(node: ov.Node, tensors: Mapping[int, ov.Tensor]) -> tuple[ov.Model, list[ov.Tensor]]:
-    """Op ``node``, cut out of its model, as a model of its own, and the tensors of that one's inputs.
+def _alone_with(node: ov.Node, tensors: Mapping[int, ov.Tensor]) -> tuple[ov.Model, list[ov.Tensor]]:
+    """An op that reads ``tensors``, by input port, as a model, and the tensors of that one's inputs.
 
-    ``tensors`` are what the op reads, by input port; ports without one keep what they read. Real numbers become inputs,
-    one for each output that they come from, others constants, for plugins may have to know a shape or an axis.
+    Real numbers become inputs, others constants, for plugins may have to know a shape or an axis.
     """
-    parameters: dict[tuple[ov.Node, int], Any] = {}
-    given: list[ov.Tensor] = []
-    for k, tensor in tensors.items():
-        port = node.input(k)
-        source = port.get_source_output()
-        if not source.get_element_type().is_real():
-            port.replace_source_output(opset13.constant(tensor).output(0))
-            continue
-        if _key(source) not in parameters:
-            parameters[_key(source)] = opset13.parameter(tensor.get_shape(), source.get_element_type())
-            given.append(tensor)
-        port.replace_source_output(parameters[_key(source)].output(0))
-    results = [opset13.result(port) for port in node.outputs()]
-    return ov.Model(results, list(parameters.values()), node.get_friendly_name()), given
+    given = {k: tensor for k, tensor in tensors.items() if tensor.element_type.is_real()}
+    return alone(node, {**tensors, **{k: ov.PartialShape(list(x.shape)) for k, x in given.items()}}), [*given.values()]
+
+
+def alone(node: ov.Node, reads: Mapping[int, ov.Tensor | ov.PartialShape]) -> ov.Model:
+    """A copy of an op as a model. By input port, it reads a constant where ``reads`` has a tensor, or a model's input.
+
+    Ports that ``reads`` lacks keep what they read.
+    """
+    sources, parameters = node.input_values(), []
+    try:
+        for k, what in reads.items():
+            source = opset13.constant(what) if isinstance(what, ov.Tensor) else None
+            if source is None:
+                source = opset13.parameter(what, sources[k].get_element_type())
+                parameters.append(source)
+            node.input(k).replace_source_output(source.output(0))
+        results = [opset13.result(port) for port in node.outputs()]
+        return ov.Model(results, parameters, node.get_friendly_name()).clone()
+    finally:
+        for k, source in enumerate(sources):
+            node.input(k).replace_source_output(source)

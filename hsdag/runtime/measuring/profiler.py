@@ -208,18 +208,35 @@ class Profiler:
     def _links(self, devices: Sequence[DeviceSpec]) -> LinkProfile:
         kind = "image" if "Convolution" in self._graph.op_types else "matrix"
         key = {"what": "links", "kind": kind, "devices": [identity(spec) for spec in devices]}
-        effort_s = self._effort.probe_limit_s
-        stored = self._kept(key, effort_s, "profiling transfers", lambda: measure_links(self._probe, devices, kind))
-        tables = (np.array(stored[name]) for name in ("launch_s", "latency_s", "bandwidth_bytes_per_s"))
-        return LinkProfile(*tables)
+        names, effort_s = [spec.openvino_name for spec in devices], self._effort.probe_limit_s
+        stored = self._kept(key, effort_s, "profiling transfers", lambda: self._measured_links(names, kind))
+        return LinkProfile(*(np.array(stored[name]) for name in ("launch_s", "latency_s", "bandwidth_bytes_per_s")))
 
-    def _probe(self, names: tuple[str, ...], kind: str, tensors: int, size_bytes: int) -> Probed | None:
-        """A probe on one device, or cut between two; None where it does not run."""
-        what = Probe(names, kind, tensors, size_bytes, self._effort.probe_runs, self._effort.probe_limit_s)
-        try:
-            return self._client.call(ask(Worker.probe, what), PROBE_LIMIT_S)
-        except CandidateFailed:
-            return None
+    def _measured_links(self, names: Sequence[str], kind: str) -> dict[str, list[Any]]:
+        """Launches, latencies and bandwidths under HETERO; where a device does not run probes, means of the others'."""
+        alone = [self._probed((name,), kind) for name in names]
+        table = np.full((3, len(names), len(names)), np.nan)
+        for a, b in itertools.permutations(range(len(names)), 2):
+            fitted = fit_link(PROBES, alone[a], alone[b], self._probed((names[a], names[b]), kind))
+            if fitted is not None:
+                table[:, a, b] = fitted
+        launch, latency, inverse = table
+        return {
+            "launch_s": [_mean(column, launch) for column in launch.T],
+            "latency_s": _filled(latency).tolist(),
+            "bandwidth_bytes_per_s": (1.0 / np.maximum(_filled(inverse), 1e-12)).tolist(),
+        }
+
+    def _probed(self, names: tuple[str, ...], kind: str) -> list[Probed | None]:
+        """Probes on one device, or cut between two; None for one that does not run."""
+        found: list[Probed | None] = []
+        for tensors, size_bytes in PROBES:
+            what = Probe(names, kind, tensors, size_bytes, self._effort.probe_runs, self._effort.probe_limit_s)
+            try:
+                found.append(self._client.call(ask(Worker.probe, what), PROBE_LIMIT_S))
+            except CandidateFailed:
+                found.append(None)
+        return found
 
     def contention(self, devices: Sequence[DeviceSpec], times: Sequence[DeviceProfile]) -> Contention:
         """Small models and the model itself on two devices at once; what fails, or takes too long, stays unknown."""
@@ -265,32 +282,6 @@ MODEL_ERROR, FLOOR_S = 0.05, 1e-6
 """What a launch, a latency and a bandwidth miss of a probe's figure, and the least error of any."""
 
 
-def measure_links(
-    probe: Callable[..., Probed | None], devices: Sequence[DeviceSpec], kind: str
-) -> dict[str, list[Any]]:
-    """Launches, latencies and bandwidths under HETERO; where a device does not run the probe, means of the others'.
-
-    ``probe(names, kind, tensors, size_bytes)`` is a ``Probe``'s answer, None where it does not run.
-    """
-    d, names = len(devices), [spec.openvino_name for spec in devices]
-    alone = [[probe((name,), kind, *size) for size in PROBES] for name in names]
-    launch, latency, inverse = (np.full((d, d), np.nan) for _ in range(3))
-    for a, b in itertools.permutations(range(d), 2):
-        rest = [probe((names[a], names[b]), kind, *size) for size in PROBES]
-        fitted = fit_link(PROBES, alone[a], alone[b], rest)
-        if fitted is not None:
-            launch[a, b], latency[a, b], inverse[a, b] = fitted
-    for table in (latency, inverse):
-        _fill(table)
-    launch_s = np.array([_mean(launch[:, b], launch) for b in range(d)])
-    inverse = np.maximum(inverse, 1e-12)
-    return {
-        "launch_s": launch_s.tolist(),
-        "latency_s": latency.tolist(),
-        "bandwidth_bytes_per_s": (1.0 / inverse).tolist(),
-    }
-
-
 def fit_link(
     sizes: Sequence[tuple[int, int]],
     sender: Sequence[Probed | None],
@@ -322,16 +313,13 @@ def fit_link(
     return launch_s, latency_s, per_byte_s
 
 
-def _fill(table: FloatArray) -> None:
-    """Give the diagonal, and pairs without figures, means of those there are: of their devices', else of all."""
-    known = table.copy()
-    for a, b in itertools.product(range(len(table)), repeat=2):
-        if np.isnan(known[a, b]):
-            table[a, b] = _mean(np.concatenate([known[a], known[:, b]]), known)
+def _filled(table: FloatArray) -> FloatArray:
+    """[D, D] with means in place of what is missing: of the devices' own figures, else of all."""
+    own = [[_mean(np.append(row, column), table) for column in table.T] for row in table]
+    return np.where(np.isnan(table), own, table)
 
 
 def _mean(values: FloatArray, others: FloatArray) -> float:
-    for candidates in (values, others):
-        if not np.isnan(candidates).all():
-            return float(np.nanmean(candidates))
-    return 0.0
+    """Of those values that are numbers, else of the others that are, else 0."""
+    known = next((x[~np.isnan(x)] for x in (values, others) if not np.isnan(x).all()), np.zeros(1))
+    return float(known.mean())

@@ -71,7 +71,7 @@ class Worker(CallHandler):
         self.compiled: dict[str, Any] = {}
         self.references: dict[str, list[NDArray[Any]]] = {}
         self.requests: dict[str, CourseRunner] = {}
-        self.side_by_side: set[str] = set()  # candidates that several devices run at a time, which are closed
+        self.compile_s = 0.0  # what the last compilation took
         self.core = make_core(self.specs)
         self.compiled_models = CompiledModels(self.core, self.specs)
         if self.specs:  # the limit of the first request does not count for reading the model and making inputs
@@ -117,42 +117,67 @@ class Worker(CallHandler):
 
         The work-conserving executor gives an inference up after a limit. Raises ExecutionError when one fails.
         """
-        before = memory_use(self.core, self.specs)
+        self.close(key)
+        before, begin_s = memory_use(self.core, self.specs), time.perf_counter()
         if candidate.target == "op-by-op":
-            return self._open_op_by_op(key, inference_limit_s or math.inf)
-        if candidate.copies:
-            opened = self._open_copies(key, candidate)
-        elif candidate.executor == "work-conserving":
-            opened = self._open_side_by_side(key, candidate, inference_limit_s)
-        else:
-            opened = self._open_compiled(key, candidate)
+            limit_s = inference_limit_s or math.inf
+            with device_calls():
+                each = (op_by_op(self.core, self.model, course.inferences, limit_s) for course in self.courses)
+                self.references[key] = [array for outputs in each for array in outputs]
+            return Opened(time.perf_counter() - begin_s, 0, ())
+        try:
+            self.compiled[key], num_parts, devices = self._compiled(candidate, inference_limit_s)
+            with device_calls():
+                self.requests[key] = self._infer_request(self.compiled[key])
+            self.outputs(key)
+        except (DeviceError, PlacementError, ExecutionError) as error:
+            self.close(key)
+            raise ExecutionError(str(error)) from error
         pairs = zip(memory_use(self.core, self.specs), before, strict=True)
         resident_bytes, device_bytes = (None if now is None or old is None else max(now - old, 0) for now, old in pairs)
-        return replace(
-            opened, first_s=self.requests[key].first_s, resident_bytes=resident_bytes or 0, device_bytes=device_bytes
-        )
+        memory = self.requests[key].first_s, resident_bytes or 0, device_bytes
+        requests = tuple(copy.num_requests for copy in getattr(self.compiled[key], "copies", ()))
+        return Opened(self.compile_s, num_parts, devices, *memory, requests)
 
-    def _open_compiled(self, key: str, candidate: Candidate) -> Opened:
-        """Compile for a device, or a target of several. Raises ExecutionError for what HETERO would get wrong, too."""
-        try:
-            model = self.model if candidate.devices is None else self.prepared.place(list(candidate.devices))
-        except PlacementError as error:
-            raise ExecutionError(str(error)) from error
-        properties = candidate.properties
+    def _compiled(self, candidate: Candidate, limit_s: float | None) -> tuple[Any, int, tuple[str, ...]]:
+        """What is compiled, how many parts it has, and the devices that it runs on.
+
+        Raises PlacementError for what an executor would get wrong, DeviceError or ExecutionError for a device that
+        does not compile it.
+        """
+        names, properties = candidate.target.rpartition(":")[2].split(","), candidate.properties
+        used = [spec for name in names for spec in self.specs if spec.openvino_name == name]
+        if candidate.copies:
+            copies = list(zip(used, (requests for _, requests in candidate.copies), strict=True))
+            with self._compiling(candidate.target):
+                return compile_copies(self.core, self.model, copies, properties), len(copies), tuple(names)
+        if candidate.executor == "work-conserving":
+            return self._compiled_in_parts(candidate, used, names, limit_s)
+        model = self.model if candidate.devices is None else self.prepared.place(list(candidate.devices))
         if candidate.target.startswith("HETERO:"):
             properties = hetero_properties(self.specs, properties)
         properties = {**self.compiled_models.properties(candidate.target), **properties}
-        begin = time.perf_counter()
         with self._compiling(candidate.target), device_calls():
             compiled = self.core.compile_model(model, candidate.target, properties)
-        compile_s = time.perf_counter() - begin
-        self._keep(key, compiled)
-        submodels = 1
-        if "HETERO_NUMBER_OF_SUBMODELS" in compiled.get_property("SUPPORTED_PROPERTIES"):
-            submodels = int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))
-        named = candidate.target.rpartition(":")[2].split(",")
-        used = [spec for spec in self.specs if spec.openvino_name in named]
-        return Opened(compile_s, submodels, execution_devices(compiled, used))
+        has_number = "HETERO_NUMBER_OF_SUBMODELS" in compiled.get_property("SUPPORTED_PROPERTIES")
+        num_parts = int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")) if has_number else 1
+        return compiled, num_parts, execution_devices(compiled, used)
+
+    def _compiled_in_parts(
+        self, candidate: Candidate, used: Sequence[DeviceSpec], names: list[str], limit_s: float | None
+    ) -> tuple[Any, int, tuple[str, ...]]:
+        """Raises ModelError for models that no placement suits, as well."""
+        from hsdag.ir.shards.rewrite import shard
+        from hsdag.runtime.executor.compiling import compile_on
+
+        model, graph, devices = self.model, self.graph, candidate.devices or ()
+        if candidate.regions:
+            found = shard(model, graph, candidate.regions, [names.index(each) for each in devices], names)
+            model, graph, devices = found.model, found.graph, tuple(names[d] for d in found.devices)
+        given = devices, candidate.priority, candidate.properties
+        with self._compiling(candidate.target):
+            compiled = compile_on(self.core, model, graph, used, *given, by_load=candidate.by_load, limit_s=limit_s)
+        return compiled, len(compiled.cut.subgraphs), tuple(names[d] for d in np.unique(compiled.cut.device))
 
     def run(self, key: str, runs: int, stop_after_s: float, scenario: int | None = None) -> list[float]:
         """Seconds of each of ``runs`` inferences, ending early after ``stop_after_s`` in all.
@@ -172,7 +197,7 @@ class Worker(CallHandler):
         compiled, count = self.compiled[key], requests
         if isinstance(compiled, CopiedModel):
             count = max(count, compiled.num_in_flight)
-        elif key not in self.side_by_side and not is_exact:
+        elif hasattr(compiled, "get_property") and not is_exact:  # one of OpenVINO's own
             count = max(count, int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
         with device_calls():
             runners = [self._infer_request(compiled) for _ in range(count)]
@@ -186,10 +211,7 @@ class Worker(CallHandler):
         """Forget a candidate; nothing where there is none."""
         self.references.pop(key, None)
         self.requests.pop(key, None)
-        compiled = self.compiled.pop(key, None)
-        if key in self.side_by_side:
-            self.side_by_side.discard(key)
-            compiled.close()
+        getattr(self.compiled.pop(key, None), "close", bool)()  # what has threads of ours
 
     def timeline(self, candidate: Candidate, runs: int, inference_limit_s: float | None = None) -> Timeline:
         """When every part of a candidate for the work-conserving executor ran in the median one of ``runs`` inferences.
@@ -197,7 +219,7 @@ class Worker(CallHandler):
         Two more come first, to warm up.
         """
         found: list[tuple[float, Timeline]] = []
-        self._open_side_by_side(_TRACED, candidate, inference_limit_s)
+        self.open(_TRACED, candidate, inference_limit_s)
         try:
             runner = self.requests[_TRACED]
             for _ in range(runs + 2):
@@ -347,69 +369,12 @@ class Worker(CallHandler):
 
     @contextlib.contextmanager
     def _compiling(self, target: str) -> Iterator[None]:
-        """Tell the client that time now goes into compiling."""
+        """Tell the client that time now goes into compiling, and note how much."""
         self._tell(Compiling(target))
+        begin_s = time.perf_counter()
         yield
+        self.compile_s = time.perf_counter() - begin_s
         self._tell(Compiling(None))
-
-    def _open_op_by_op(self, key: str, limit_s: float) -> Opened:
-        """Keep outputs that were computed without compiling the model."""
-        begin = time.perf_counter()
-        with device_calls():
-            each = (op_by_op(self.core, self.model, course.inferences, limit_s) for course in self.courses)
-            self.references[key] = [array for outputs in each for array in outputs]
-        return Opened(time.perf_counter() - begin, 0, ())
-
-    def _open_side_by_side(self, key: str, candidate: Candidate, inference_limit_s: float | None) -> Opened:
-        """Raises ModelError for models that no placement suits, as well."""
-        from hsdag.ir.shards.rewrite import shard
-        from hsdag.runtime.executor.compiling import compile_on
-
-        begin, names = time.perf_counter(), candidate.target.split(",")
-        used = [next(spec for spec in self.specs if spec.openvino_name == name) for name in names]
-        model, graph, devices = self.model, self.graph, candidate.devices or ()
-        try:
-            if candidate.regions:
-                found = shard(model, graph, candidate.regions, [names.index(each) for each in devices], names)
-                model, graph, devices = found.model, found.graph, tuple(names[d] for d in found.devices)
-            with self._compiling(candidate.target):
-                given = devices, candidate.priority, candidate.properties
-                compiled = compile_on(
-                    self.core, model, graph, used, *given, by_load=candidate.by_load, limit_s=inference_limit_s
-                )
-        except (DeviceError, PlacementError) as error:
-            raise ExecutionError(str(error)) from error
-        compile_s = time.perf_counter() - begin
-        self._keep(key, compiled, is_side_by_side=True)
-        ran_on = tuple(names[d] for d in np.unique(compiled.cut.device))
-        return Opened(compile_s, len(compiled.cut.subgraphs), ran_on)
-
-    def _open_copies(self, key: str, candidate: Candidate) -> Opened:
-        begin, specs = time.perf_counter(), {spec.openvino_name: spec for spec in self.specs}
-        copies = [(specs[name], requests) for name, requests in candidate.copies]
-        try:
-            with self._compiling(candidate.target):
-                compiled = compile_copies(self.core, self.model, copies, candidate.properties)
-        except DeviceError as error:
-            raise ExecutionError(str(error)) from error
-        compile_s = time.perf_counter() - begin
-        self._keep(key, compiled, is_side_by_side=True)
-        requests = tuple(copy.num_requests for copy in compiled.copies)
-        return Opened(compile_s, len(copies), tuple(name for name, _ in candidate.copies), requests=requests)
-
-    def _keep(self, key: str, compiled: Any, *, is_side_by_side: bool = False) -> None:
-        """Have a compiled candidate under a key, in place of what was there, if an inference of it goes through."""
-        self.close(key)
-        if is_side_by_side:
-            self.side_by_side.add(key)
-        self.compiled[key] = compiled
-        try:
-            with device_calls():
-                self.requests[key] = self._infer_request(compiled)
-            self.outputs(key)
-        except ExecutionError:
-            self.close(key)
-            raise
 
     def _infer_request(self, compiled: Any) -> CourseRunner:
         return CourseRunner(compiled.create_infer_request(), self.model.inputs, self.courses, stateful=self.stateful)

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from queue import SimpleQueue
+from functools import partial
 from typing import TypeAlias
 
 import torch
 
+from hsdag.runtime.executor.openvino_backend import DeviceThread
 from hsdag.runtime.executor.tasks import Attempt, Inbox
 from hsdag.runtime.torch.buffers import RunState, task_error
 from hsdag.runtime.torch.devices import LogicalDevice
@@ -19,8 +19,6 @@ from hsdag.runtime.torch.op import Tensor
 
 CLOSE_S = 1.0
 """How long closing waits for what runs; a thread that hangs longer ends with its task, a kernel keeps its tensors."""
-
-_Item = tuple[Attempt, RunState, Inbox]
 
 
 class WorkerLane:
@@ -31,29 +29,21 @@ class WorkerLane:
     """
 
     def __init__(self, name: str, threads: int = 1) -> None:
-        self._threads = threads
         self._threads_outside = torch.get_num_threads()
-        self._queue: SimpleQueue[_Item | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._main, name=f"hsdag-{name}", daemon=True)
-        self._thread.start()
+        self._thread = DeviceThread(f"hsdag-{name}")
+        self._thread.give(partial(torch.set_num_threads, threads))
+        self._thread.give(partial(torch.set_grad_enabled, False))
 
     def start(self, attempt: Attempt, state: RunState, inbox: Inbox) -> bool:
         """Queue it."""
-        self._queue.put((attempt, state, inbox))
+        self._thread.give(partial(_perform, attempt, state, inbox))
         return False
 
     def close(self) -> None:
         """End the thread after the tasks it has."""
-        self._queue.put(None)
+        self._thread.end()
         self._thread.join(CLOSE_S)
         torch.set_num_threads(self._threads_outside)
-
-    def _main(self) -> None:
-        torch.set_num_threads(self._threads)
-        torch.set_grad_enabled(False)
-        while (item := self._queue.get()) is not None:
-            _perform(*item)
-            del item
 
 
 def _perform(attempt: Attempt, state: RunState, inbox: Inbox) -> None:

@@ -17,6 +17,7 @@ import torch
 from openvino import opset13
 
 from hsdag.ir.errors import ModelError
+from hsdag.runtime.measuring.differences import alone
 
 Tensor = torch.Tensor
 Shape = tuple[int, ...]
@@ -158,8 +159,12 @@ def by_openvino(op: Op) -> TensorFunction:
     if op.type in WITH_STATE:
         raise UnsupportedOpError(f"{op.label} keeps state, which torch devices do not run; use OpenVINO's devices")
     types = [op.dtype(port) for port in range(op.node.get_output_size())]
+    ports = [port for port in range(op.num_inputs) if port not in op.known]
+    reads = {port: op.node.get_input_partial_shape(port) for port in ports}
+    kinds = [source.get_node().get_type_name() for source in op.node.input_values()]
+    reads |= {port: _as_openvino(x) for port, x in op.known.items() if kinds[port] != "Constant"}
     try:
-        compiled = ov.Core().compile_model(_alone(op), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+        compiled = ov.Core().compile_model(alone(op.node, reads), "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
         request = compiled.create_infer_request()
     except RuntimeError as error:
         raise UnsupportedOpError(f"{op.label} runs neither in torch nor by itself on OpenVINO's CPU device") from error
@@ -167,27 +172,11 @@ def by_openvino(op: Op) -> TensorFunction:
 
     def run(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
         with busy:
-            request.infer([_as_openvino(x) for port, x in enumerate(xs) if port not in op.known])
+            request.infer([_as_openvino(xs[port]) for port in ports])
             found = [_from_openvino(request.get_output_tensor(k), dtype) for k, dtype in enumerate(types)]
         return tuple(x.to(xs[0].device) for x in found)
 
     return run
-
-
-def _alone(op: Op) -> ov.Model:
-    """A model of a copy of one op: its inputs are the ports whose values are not known."""
-    parameters, sources = [], op.node.input_values()
-    try:
-        for port, source in enumerate(sources):
-            if port not in op.known:
-                parameters.append(opset13.parameter(source.get_partial_shape(), source.get_element_type()))
-                op.node.input(port).replace_source_output(parameters[-1].output(0))
-            elif source.get_node().get_type_name() != "Constant":
-                op.node.input(port).replace_source_output(ov.op.Constant(_as_openvino(op.known[port])).output(0))
-        return ov.Model([opset13.result(port) for port in op.node.outputs()], parameters, "op").clone()
-    finally:
-        for port, source in enumerate(sources):
-            op.node.input(port).replace_source_output(source)
 
 
 def _as_openvino(x: Tensor) -> ov.Tensor:

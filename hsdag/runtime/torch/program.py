@@ -147,12 +147,11 @@ def _task_graph(
     resources = [Resource(device.name, i, capacity=QUEUE) for i, device in enumerate(devices)]
     resources += [Resource(f"{devices[a].name}->{devices[b].name}", a, b, QUEUE) for a, b in channels]
     writer = {b: t for t, work in enumerate(works) for b in work.writes}
-    return TaskGraph.of(
+    return TaskGraph(
         tuple(work.name for work in works),
         [work.resource for work in works],
         tuple(resources),
         [(writer[b], t) for t, work in enumerate(works) for b in work.reads if b in writer],
-        device_names=tuple(device.name for device in devices),
         task_types=tuple(graph.nodes[work.node].op_type for work in works),
         size_bytes=[work.size_bytes for work in works],
         name=graph.name,

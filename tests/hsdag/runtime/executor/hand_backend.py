@@ -5,35 +5,24 @@ from __future__ import annotations
 import heapq
 import threading
 import time
-from dataclasses import dataclass
 
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Resource, TaskGraph
+
+FOREVER_S = 60.0
 
 
 def chain(count: int, num_devices: int = 1) -> TaskGraph:
     """Tasks one after another, on devices in turn."""
     devices = tuple(Resource(f"d{k}", k) for k in range(num_devices))
     edges = [(t, t + 1) for t in range(count - 1)]
-    return TaskGraph.of(tuple(f"t{t}" for t in range(count)), [t % num_devices for t in range(count)], devices, edges)
-
-
-class BrokenBackend(Backend):
-    """Tasks that end when they start, but for one that raises."""
-
-    def __init__(self, task: int, message: str) -> None:
-        self._task, self._message = task, message
-
-    def start(self, attempt: Attempt, inbox: Inbox) -> bool:  # noqa: ARG002
-        if attempt.task == self._task:
-            raise RuntimeError(self._message)
-        return True
+    return TaskGraph(tuple(f"t{t}" for t in range(count)), [t % num_devices for t in range(count)], devices, edges)
 
 
 class HandBackend(Backend):
     """Tasks of ``by_hand`` end through ``end``, all others at once.
 
-    ``raising`` are names of methods that raise.
+    ``raising`` are names of methods that raise, with the number of a task or slot where they raise for that alone.
     """
 
     def __init__(self, by_hand: frozenset[int] = frozenset(), raising: tuple[str, ...] = ()) -> None:
@@ -45,8 +34,8 @@ class HandBackend(Backend):
     def note(self, method: str, which: int) -> None:
         self.calls.append((method, which))
         self.threads.add(threading.current_thread().name)
-        if method in self.raising:
-            raise RuntimeError(f"{method} is broken")
+        if self.raising & {method, f"{method} {which}"}:
+            raise RuntimeError(f"{method} is\n  broken")
 
     def calls_of(self, method: str) -> list[int]:
         return [which for name, which in self.calls if name == method]
@@ -69,29 +58,21 @@ class HandBackend(Backend):
     def close(self) -> None:
         self.note("close", 0)
 
-    def await_start(self, count: int = 1) -> tuple[Attempt, Inbox]:
-        """The last of ``count`` tasks by hand, once they have started."""
-        patience_s = time.monotonic() + 60
+    def await_calls(self, method: str, count: int = 1) -> None:
+        """Wait until a method has been called so often."""
+        patience_s = time.monotonic() + FOREVER_S
+        while len(self.calls_of(method)) < count:
+            assert time.monotonic() < patience_s
+            time.sleep(0.0005)
+
+    def end(self, count: int = 1, error: BaseException | None = None) -> None:
+        """End the last of ``count`` tasks by hand, once they have started."""
+        patience_s = time.monotonic() + FOREVER_S
         while len(self.waiting) < count:
             assert time.monotonic() < patience_s
             time.sleep(0.0005)
-        return self.waiting[count - 1]
-
-    def end(self, count: int = 1) -> None:
-        """Await a task by hand, and end it."""
-        attempt, inbox = self.await_start(count)
-        inbox.done(attempt)
-
-
-@dataclass(frozen=True)
-class Span:
-    """One task of one run, in virtual seconds."""
-
-    run: int
-    slot: int
-    task: int
-    start_s: float
-    end_s: float
+        attempt, inbox = self.waiting[count - 1]
+        inbox.done(attempt, error)
 
 
 class VirtualBackend(Backend):
@@ -107,27 +88,22 @@ class VirtualBackend(Backend):
         self.duration_s: list[float] = duration_s.tolist()
         self.gate = threading.Event()
         self.gate.set()
-        self.spans: list[Span] = []  # in order of start
-        self.ended_slots: list[int] = []
-        self.now_s = 0.0
+        self.starts: list[tuple[float, int, int]] = []  # in virtual seconds, with slot and task
+        self._now_s = 0.0
         self._running: list[tuple[float, int, Attempt]] = []
 
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:  # noqa: ARG002
         """Set its end."""
-        end_s = self.now_s + self.duration_s[attempt.task]
-        heapq.heappush(self._running, (end_s, len(self.spans), attempt))
-        self.spans.append(Span(attempt.run.number, attempt.slot, attempt.task, self.now_s, end_s))
+        end_s = self._now_s + self.duration_s[attempt.task]
+        heapq.heappush(self._running, (end_s, len(self.starts), attempt))
+        self.starts.append((self._now_s, attempt.slot, attempt.task))
         return False
 
     def poll(self, inbox: Inbox) -> None:
         """Go on to the next moment at which something ends."""
         if not self._running or not self.gate.is_set():
             return
-        self.now_s = self._running[0][0]
-        while self._running and self._running[0][0] == self.now_s:
+        self._now_s = self._running[0][0]
+        while self._running and self._running[0][0] == self._now_s:
             attempt = heapq.heappop(self._running)[2]
-            inbox.put(attempt, attempt.run.begun_s + self.now_s)
-
-    def run_ended(self, slot: int) -> None:
-        """Note it."""
-        self.ended_slots.append(slot)
+            inbox.put(attempt, attempt.run.begun_s + self._now_s)

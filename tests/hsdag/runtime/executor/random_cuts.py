@@ -24,8 +24,8 @@ class Placed:
     device: IntArray  # [N]
     num_devices: int
 
-    def instances(self, *, copies: bool = True) -> Instances:
-        return instances_of(self.graph, self.device, copies=copies)
+    def instances(self) -> Instances:
+        return instances_of(self.graph, self.device)
 
     def initial(self) -> tuple[Instances, Partition]:
         instances = self.instances()

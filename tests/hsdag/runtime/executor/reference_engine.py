@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,34 +22,20 @@ class Case:
 
 
 @st.composite
-def cases(draw: st.DrawFn, shortest: int = 0, *, with_channels: bool = True, one_at_a_time: bool = False) -> Case:
-    """Random tasks on two or three devices, and on channels between them; ties abound."""
+def cases(draw: st.DrawFn) -> Case:
+    """Random tasks on up to five resources; ties abound."""
     rng = np.random.default_rng(draw(st.integers(0, 10**6)))
-    num_devices, count = draw(st.integers(1, 3)), draw(st.integers(0, 30))
-    capacity = [1] * 9 if one_at_a_time else rng.integers(1, 4, 9).tolist()
-    resources = [Resource(f"d{d}", d, capacity=capacity[d]) for d in range(num_devices)]
-    if with_channels:
-        pairs = itertools.permutations(range(num_devices), 2)
-        resources += [Resource(f"d{a}-d{b}", a, b, capacity[3 + a + b]) for a, b in pairs]
+    num_resources, count = draw(st.integers(1, 5)), draw(st.integers(0, 30))
     label = rng.permutation(count)  # indices need not be topological
     tail, head = np.nonzero(np.triu(rng.random((count, count)) < rng.uniform(0, 4) / max(count, 1), 1))
-    graph = TaskGraph.of(
+    graph = TaskGraph(
         tuple(f"t{v}" for v in range(count)),
-        rng.integers(0, len(resources), count),
-        tuple(resources),
+        rng.integers(0, num_resources, count),
+        tuple(Resource(f"d{d}", d, capacity=int(rng.integers(1, 4))) for d in range(num_resources)),
         np.stack([label[tail], label[head]], axis=1),
-        size_bytes=rng.integers(0, 9, count).astype(float),
     )
     ranks = rng.integers(0, 5, count).astype(float) if draw(st.booleans()) else None
-    return Case(graph, rng.integers(shortest, 6, count) * EIGHTH_S, ranks)
-
-
-def inputs_of(graph: TaskGraph) -> list[list[int]]:
-    """What each task waits for."""
-    inputs: list[list[int]] = [[] for _ in range(graph.num_tasks)]
-    for tail, head in graph.edges.tolist():
-        inputs[head].append(tail)
-    return inputs
+    return Case(graph, rng.integers(0, 6, count) * EIGHTH_S, ranks)
 
 
 def reference_starts(case: Case, num_runs: int = 1) -> list[tuple[float, int, int]]:
@@ -58,8 +43,8 @@ def reference_starts(case: Case, num_runs: int = 1) -> list[tuple[float, int, in
 
     Of what waits for a resource, the oldest run goes first, then the smallest rank, or what was ready first.
     """
-    graph, inputs = case.graph, inputs_of(case.graph)
-    tasks = range(graph.num_tasks)
+    graph, tasks = case.graph, range(case.graph.num_tasks)
+    inputs = [graph.edges[graph.edges[:, 1] == t, 0].tolist() for t in tasks]
     now_s, starts, ended = 0.0, {}, set[tuple[int, int]]()
     ready_s: dict[tuple[int, int], float] = {}
     running: dict[tuple[int, int], float] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import networkx as nx
 import numpy as np
@@ -66,7 +67,8 @@ def test_only_joins_are_copied(placed: Placed) -> None:
 
 @given(placed_graphs)
 def test_copies_are_made_only_where_fewer_bytes_are_sent(placed: Placed) -> None:
-    without, with_copies = placed.instances(copies=False), placed.instances()
+    types = tuple("MatMul" if kind in JOIN_TYPES else kind for kind in placed.graph.op_types)
+    without, with_copies = replace(placed, graph=replace(placed.graph, op_types=types)).instances(), placed.instances()
     fewer = sent_bytes(placed, with_copies) < sent_bytes(placed, without)
     has_copies = bool((with_copies.device != placed.device[with_copies.op]).any())
     assert fewer == has_copies

@@ -1,28 +1,66 @@
-"""Task graphs: what is refused, and names for people."""
+"""Task graphs: what is refused, and names for people; and what a run of one tells of itself."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from hsdag.runtime.executor.tasks import Resource, TaskGraph
+from hsdag.ir.errors import ExecutionError
+from hsdag.runtime.executor.engine import Engine
+from hsdag.runtime.executor.tasks import Backend, NullBackend, Resource, Run, TaskGraph
+from tests.hsdag.runtime.executor.hand_backend import FOREVER_S, HandBackend, VirtualBackend, chain
 
-pytestmark = pytest.mark.usefixtures("poll_s")
+SENT = TaskGraph(
+    ("make", "send", "read"),
+    [0, 2, 1],
+    (Resource("a", 0), Resource("b", 1), Resource("a to b", 0, 1)),
+    [(0, 1), (1, 2), (0, 1)],
+    size_bytes=[0.0, 64.0, 0.0],
+)
+"""A result made on a, sent to b, and read there; an edge is given twice."""
 
-DEVICE = (Resource("a", 0),)
+
+def run_once(graph: TaskGraph, backend: Backend) -> Run:
+    with Engine(graph, backend) as engine:
+        run = engine.submit()
+        assert run.wait(FOREVER_S)
+    return run
 
 
-def test_an_edge_given_twice_counts_once() -> None:
-    graph = TaskGraph.of(("x", "y"), [0, 0], DEVICE, [(0, 1), (0, 1)])
-    assert graph.edges.tolist() == [[0, 1]]
-
-
-def test_people_are_told_the_task_and_its_device_or_channel() -> None:
-    resources = (Resource("a", 0), Resource("b", 1), Resource("a to b", 0, 1))
-    graph = TaskGraph.of(("make", "send"), [0, 2], resources, [(0, 1)])
-    assert [graph.where(t) for t in (0, 1)] == ["'make' on device a", "'send' on channel a to b"]
+def test_an_edge_given_twice_counts_once_and_people_are_told_the_task_and_where_it_runs() -> None:
+    assert SENT.edges.tolist() == [[0, 1], [1, 2]]
+    assert [SENT.where(t) for t in (0, 1)] == ["'make' on device a", "'send' on channel a to b"]
 
 
 @pytest.mark.parametrize("edges", [[(0, 1), (1, 0)], [(1, 1)]])
 def test_tasks_that_wait_for_each_other_are_refused(edges: list[tuple[int, int]]) -> None:
     with pytest.raises(ValueError, match="cycle"):
-        TaskGraph.of(("x", "y"), [0, 0], DEVICE, edges)
+        TaskGraph(("x", "y"), [0, 0], (Resource("a", 0),), edges)
+
+
+def test_transfers_are_on_the_link_they_used_with_their_size() -> None:
+    timeline = run_once(SENT, NullBackend()).timeline
+    assert (timeline.simulated, timeline.device_names) == (False, ("a", "b"))
+    assert timeline.used_links == [(0, 1)]
+    assert (timeline.transfers.op.tolist(), timeline.transfers.size_bytes.tolist()) == ([1], [64.0])
+    assert (timeline.ops.op.tolist(), timeline.ops.device.tolist()) == ([0, 2], [0, 1])
+
+
+def test_the_makespan_is_the_end_of_the_last_task_and_no_end_comes_before_its_start() -> None:
+    """Ends that a device tells in its own time may come before the start; the interval is then empty."""
+    run = run_once(chain(3), VirtualBackend(np.array([0.0, 0.0, 100.0])))
+    start_s, end_s = run.times
+    assert run.makespan_s == run.timeline.end_s == end_s[2] == pytest.approx(100.0)
+    assert end_s[:2].tolist() == start_s[:2].tolist()
+
+
+def test_a_run_tells_what_ended_once_it_is_over() -> None:
+    backend = HandBackend(frozenset({1}))
+    with Engine(chain(3), backend) as engine:
+        run = engine.submit()
+        with pytest.raises(RuntimeError, match="not ended yet"):
+            run.makespan_s  # noqa: B018
+        backend.end(error=OSError("no"))
+        with pytest.raises(ExecutionError, match="no"):
+            run.wait(FOREVER_S)
+    assert run.timeline.ops.op.tolist() == [0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hsdag.ir.processes import CandidateFailed
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples, compare, paired_ratio
 
 QUICK = Protocol(min_rounds=6, max_rounds=12, turn_s=0.01, limit_s=60.0)
+USUAL = Protocol(min_rounds=6, max_rounds=60, turn_s=0.15)
 
 
 def synthetic(medians_s: dict[str, float], noise: float, seed: int = 0) -> Callable[[str, int], list[float]]:
@@ -128,7 +130,7 @@ class SlowClock:
 def test_candidates_for_which_there_is_no_time_are_not_begun(each_s: float, limit_s: float, ran: list[str]) -> None:
     names = ["cpu", "placement 1", "placement 2"]
     clock, rng, begun = SlowClock(dict.fromkeys(names, each_s)), np.random.default_rng(0), list[str]()
-    protocol = Protocol(limit_s=limit_s)
+    protocol = replace(USUAL, limit_s=limit_s)
     how = {"prepare": begun.append, "num_sure": 2, "clock": lambda: clock.now_s}
     found = compare(clock.run, names, ["cpu"], protocol, rng, **how)  # type: ignore[arg-type]
     assert list(found.samples) == begun == ran
@@ -139,14 +141,14 @@ def test_candidates_for_which_there_is_no_time_are_not_begun(each_s: float, limi
 
 def test_what_must_be_compared_is_measured_though_the_time_is_over() -> None:
     clock, rng, names = SlowClock({"cpu": 30.0, "placement 1": 30.0}), np.random.default_rng(0), ["cpu", "placement 1"]
-    found = compare(clock.run, names, ["cpu"], Protocol(limit_s=50.0), rng, num_sure=2, clock=lambda: clock.now_s)
+    found = compare(clock.run, names, ["cpu"], replace(USUAL, limit_s=50.0), rng, num_sure=2, clock=lambda: clock.now_s)
     assert 2 <= len(found.samples["placement 1"].rounds) < 6  # the limit was passed fourfold
     assert clock.now_s <= 5 * 50.0
 
 
 def test_turns_are_shorter_where_time_is_short() -> None:
     clock, rng, names = SlowClock({"cpu": 0.03, "placement 1": 0.03}), np.random.default_rng(0), ["cpu", "placement 1"]
-    found = compare(clock.run, names, ["cpu"], Protocol(limit_s=1.0), rng, num_sure=2, clock=lambda: clock.now_s)
+    found = compare(clock.run, names, ["cpu"], replace(USUAL, limit_s=1.0), rng, num_sure=2, clock=lambda: clock.now_s)
     assert {len(turn) for turn in found.samples["cpu"].rounds} == {2}  # not the 5 of 0.15 s
     assert len(found.samples["cpu"].rounds) >= 6
     assert clock.now_s <= 1.0

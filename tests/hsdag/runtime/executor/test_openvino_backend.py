@@ -1,4 +1,4 @@
-"""Faults of real inferences: the error names op and device, nothing is left behind, the next inference works."""
+"""OpenVINO's requests: faults of real inferences, what is freed, parts that pass on what they read, and memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,18 @@ import pytest
 from openvino import opset13 as op
 
 import hsdag
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, ExecutionError
-from hsdag.runtime.executor import openvino_backend
+from hsdag.ir.placement.prepared import prepare
+from hsdag.runtime.executor import cut, merging, openvino_backend
+from hsdag.runtime.executor.compiling import compile_placed
+from hsdag.runtime.executor.openvino_backend import DeviceThread, SharedMemory, memory_of, passed_on
 from hsdag.runtime.executor.requests import WorkConservingModel
+from tests.hsdag.runtime.executor.hand_backend import FOREVER_S
 from tests.hsdag.runtime.executor.placing import placed
-from tests.hsdag.runtime.executor.python_ops import Gate, PythonOp, device_of, expected, python_model
+from tests.hsdag.runtime.executor.python_ops import Call, Gate, PythonOp, device_of, expected, python_model
 
 X = np.asarray([-1.0, 0.5, 1.0, 2.0], dtype=np.float32)
-FOREVER_S = 60.0
 
 
 def own_threads() -> list[str]:
@@ -48,15 +53,27 @@ def compiled(core: ov.Core, model: ov.Model, limit_s: float | None = None) -> Wo
     return hsdag.compile_work_conserving(model, placed(model, device_of), core, time_limit_s=limit_s)
 
 
-def fail_once(error: Exception) -> tuple[Callable[[], None], list[bool]]:
-    """Raises while its flag stands."""
-    stands = [True]
+class Counted:
+    """A call of an op that counts, after another call."""
 
-    def call() -> None:
-        if stands[0]:
-            raise error
+    def __init__(self, call: Call = bool) -> None:
+        self.call, self.count = call, 0
 
-    return call, stands
+    def __call__(self) -> None:
+        self.count += 1
+        self.call()
+
+
+class Failing:
+    """A call of an op that raises, so often at most."""
+
+    def __init__(self, at_most: int = 10**6) -> None:
+        self.left = at_most
+
+    def __call__(self) -> None:
+        if self.left:
+            self.left -= 1
+            raise ValueError("no such number")
 
 
 def works(model: WorkConservingModel) -> bool:
@@ -67,23 +84,17 @@ def works(model: WorkConservingModel) -> bool:
 def test_an_op_that_raises_is_named_with_its_device_and_the_next_inference_works(
     core: ov.Core, name: str, device: str
 ) -> None:
-    call, stands = fail_once(ValueError("no such number"))
-    with compiled(core, python_model(**{"one": {"first": call}, "two": {"second": call}}[name])) as model:
+    failing = Failing()
+    with compiled(core, python_model(**{"one": {"first": failing}, "two": {"second": failing}}[name])) as model:
         for _ in range(2):
             with pytest.raises(ExecutionError, match=f"on device {device} failed: Node {name} .*no such number$"):
                 model(X)
-        stands[0] = False
+        failing.left = 0
         assert works(model)
 
 
 def test_what_goes_well_when_it_is_done_again_has_gone_well(core: ov.Core) -> None:
-    calls = iter([True])
-
-    def call() -> None:
-        if next(calls, False):
-            raise ValueError("not yet")
-
-    with compiled(core, python_model(first=call)) as model:
+    with compiled(core, python_model(first=Failing(1))) as model:
         assert works(model)
         assert works(model)
 
@@ -91,14 +102,14 @@ def test_what_goes_well_when_it_is_done_again_has_gone_well(core: ov.Core) -> No
 def test_a_device_that_hangs_is_named_and_awaited_until_it_comes_back(core: ov.Core) -> None:
     hanging = Gate()
     calls = iter([hanging])
-    with compiled(core, python_model(second=lambda: next(calls, bool)()), limit_s=0.6) as model:
+    with compiled(core, python_model(second=lambda: next(calls, bool)()), limit_s=0.3) as model:
         first, second = model.create_infer_request(), model.create_infer_request()
         with pytest.raises(
-            ExecutionError, match=r"took more than 0.6 s; it waited for 'two .. sigmoid' on device CPU_1"
+            ExecutionError, match=r"took more than 0.3 s; it waited for 'two .. sigmoid' on device CPU_1"
         ):
             first.infer(X)
         assert not hanging.left.is_set()
-        with pytest.raises(ExecutionError, match=r"took more than 0.6 s; it waited for its turn"):
+        with pytest.raises(ExecutionError, match=r"took more than 0.3 s; it waited for its turn"):
             second.infer(X)
         hanging.opened.set()
         wait_until(lambda: not model._engine._loop.running)
@@ -203,25 +214,14 @@ def test_sizes_that_do_not_fit_are_refused(core: ov.Core, is_whole: bool) -> Non
                 request.infer([values, np.asarray(bad)])
 
 
-class Counted:
-    """A call of an op that counts, after another call."""
-
-    def __init__(self, call: Callable[[], object]) -> None:
-        self.call, self.count = call, 0
-
-    def __call__(self) -> None:
-        self.count += 1
-        self.call()
-
-
 def test_what_failed_once_is_not_run_again_behind_the_next_inference(core: ov.Core) -> None:
-    call, stands = fail_once(ValueError("no such number"))
-    counted = Counted(call)
+    failing = Failing()
+    counted = Counted(failing)
     with compiled(core, python_model(first=counted)) as model:
         failed, other = model.create_infer_request(), model.create_infer_request()
         with pytest.raises(ExecutionError, match="no such number"):
             failed.infer(X)
-        stands[0], counted.count = False, 0
+        failing.left = counted.count = 0
         assert np.allclose(other.infer(X)[0], expected(X), atol=1e-6)
         assert counted.count == 1
 
@@ -252,7 +252,7 @@ def test_what_is_cancelled_in_a_thread_of_the_plugin_stops_between_two_ops_and_i
 ) -> None:
     monkeypatch.setattr(openvino_backend, "LEFT_BEHIND", [None])
     gate = Gate()
-    first, second = Counted(gate), Counted(bool)
+    first, second = Counted(gate), Counted()
     model = python_model(first, second)
     with hsdag.compile_work_conserving(model, placed(model, lambda *_: 0), core) as compiled:
         request = compiled.create_infer_request()
@@ -265,3 +265,106 @@ def test_what_is_cancelled_in_a_thread_of_the_plugin_stops_between_two_ops_and_i
             request.wait()
         wait_until(lambda: not compiled._engine._loop.running)
     assert (first.count, second.count) == (1, 0)
+
+
+def test_a_job_that_gives_the_next_goes_on_in_its_thread_and_what_jobs_held_is_freed() -> None:
+    class Held:
+        """Something."""
+
+    thread, idents, done, held = DeviceThread("d"), list[int](), threading.Event(), Held()
+    freed = weakref.ref(held)
+
+    def job(left: int) -> None:
+        idents.append(threading.get_ident())
+        thread.give(partial(job, left - 1) if left else done.set)
+
+    thread.give(partial(gc.is_tracked, held))  # type: ignore[arg-type]
+    thread.give(partial(job, 1000))
+    del held
+    assert done.wait(FOREVER_S)
+    assert freed() is None
+    thread.end()
+    thread.join(FOREVER_S)
+    assert (len(idents), len(set(idents))) == (1001, 1)
+
+
+CPU, GPU, OTHER = DeviceSpec("CPU_0", "CPU"), DeviceSpec("GPU.0", "GPU.0"), DeviceSpec("GPU.1", "GPU.1")
+
+
+@pytest.mark.parametrize(
+    ("writer", "readers", "is_result", "home"),
+    [
+        (CPU, (CPU,), False, None),
+        (CPU, (), True, None),
+        (GPU, (GPU, GPU), False, "device"),
+        (GPU, (GPU,), True, "host"),
+        (CPU, (GPU,), False, "host"),
+        (GPU, (OTHER,), False, "host"),
+        (GPU, (GPU, CPU), False, "host"),
+    ],
+)
+def test_a_tensor_lives_where_all_who_use_it_can_reach_it(
+    writer: DeviceSpec, readers: tuple[DeviceSpec, ...], is_result: bool, home: str | None
+) -> None:
+    assert memory_of(writer, readers, is_result) == home
+
+
+def test_where_no_context_can_be_had_the_ordinary_tensor_stays() -> None:
+    memory = SharedMemory(ov.Core(), (CPU, DeviceSpec("GPU.7", "GPU.7")))
+    assert memory.tensor(1, [0], False, ov.Type.f32, ov.Shape([2, 3])) is None
+
+
+def convert(x: ov.Node) -> ov.Node:
+    return op.convert(x, "f32")
+
+
+def column(x: ov.Node) -> ov.Node:
+    return op.reshape(x, op.constant(np.array([-1, 1])), special_zero=False)
+
+
+BUILDERS: dict[str, Callable[[ov.Node], list[ov.Node]]] = {
+    "a Convert": lambda x: [convert(x)],
+    "there and back": lambda x: [convert(op.convert(x, "f64"))],
+    "behind a Reshape": lambda x: [convert(column(x))],
+    "beside other work": lambda x: [convert(x), op.exp(convert(x))],
+    "twice": lambda x: [convert(x), convert(x)],
+}
+"""What the second device does; each gives its input, in some shape, or the exponential of that."""
+
+
+def assert_right(model: ov.Model, request: Any, sizes: Sequence[int]) -> None:
+    """Whatever sizes come after each other."""
+    for size in sizes:
+        x = np.linspace(1.0, 2.0, size, dtype=np.float32)
+        for k, found in enumerate(request.infer({0: x}).to_tuple()):
+            is_exp = model.outputs[k].get_node().input_value(0).get_node().get_type_name() == "Exp"
+            expected = np.exp(np.tanh(x)) if is_exp else np.tanh(x)
+            np.testing.assert_allclose(np.asarray(found).reshape(-1), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", BUILDERS)
+def test_a_part_that_passes_on_its_input_is_right_at_all_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cut, "JOIN_TYPES", frozenset())
+    monkeypatch.setattr(merging, "MOST_TRIALS", 0)
+    x = op.parameter(ov.PartialShape([-1]), np.float32, name="x")
+    model = ov.Model([op.result(y) for y in BUILDERS[name](op.tanh(x))], [x], "passing")
+    sizes = np.random.default_rng(0).integers(1, 2000, 40).tolist()
+    placement = placed(model, lambda name, _: int(name != "x"))
+    with compile_placed(model, placement) as compiled:
+        assert len(compiled.cut.subgraphs) > 1
+        assert_right(model, compiled.create_infer_request(), [72, 48, *sizes])
+    if name == "a Convert":  # a defect of the plugin's that HETERO meets, too
+        core, prepared = ov.Core(), prepare(model)
+        for device in placement.devices:
+            device.register(core)
+        names = {device.name: device.openvino_name for device in placement.devices}
+        apart = prepared.place([names[name] for name in placement.devices_of(prepared.graph)])
+        hetero = core.compile_model(apart, f"HETERO:{','.join(names.values())}")
+        assert_right(model, hetero.create_infer_request(), [72, 48])
+
+
+def test_outputs_that_the_plugin_passes_on_are_found() -> None:
+    x, y = (op.parameter(ov.PartialShape([-1]), np.float32) for _ in range(2))
+    nodes = [op.tanh(x), convert(y), convert(column(y))]
+    model = ov.Model([op.result(node) for node in nodes], [x, y], "passing")
+    assert passed_on(ov.Core().compile_model(model, "CPU")) == {1: 1}

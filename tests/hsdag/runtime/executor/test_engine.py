@@ -1,0 +1,422 @@
+"""The engine: who starts when, what becomes of a run that fails, hangs or is cancelled, and closing."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import itertools
+import subprocess
+import sys
+import threading
+import time
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hsdag.ir.errors import ExecutionError
+from hsdag.runtime.executor.engine import Engine
+from hsdag.runtime.executor.tasks import Attempt, Inbox, NullBackend, Resource, Run, TaskGraph
+from tests.hsdag.runtime.executor.hand_backend import FOREVER_S, HandBackend, VirtualBackend, chain
+from tests.hsdag.runtime.executor.reference_engine import Case, cases, reference_starts
+
+ROOT = Path(__file__).parents[4]
+told_or_polled = pytest.mark.usefixtures("poll_s")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def of_other_tests() -> None:
+    """Garbage of other tests goes, and what they still hold is looked at by no collection of these tests."""
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def no_thread_is_left() -> Iterator[None]:
+    """Whatever a test does with its engines, their threads end."""
+    yield
+    gc.collect()
+    patience_s = time.monotonic() + FOREVER_S
+    while any(thread.name == "hsdag-engine" for thread in threading.enumerate()):
+        assert time.monotonic() < patience_s
+        time.sleep(0.001)
+
+
+@pytest.fixture
+def reported(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What went to threading.excepthook."""
+    found: list[str] = []
+    monkeypatch.setattr(threading, "excepthook", lambda args: found.append(" ".join(str(args.exc_value).split())))
+    return found
+
+
+def failure(run: Run) -> str:
+    with pytest.raises(ExecutionError, match=r".") as caught:
+        run.wait(FOREVER_S)
+    return str(caught.value)
+
+
+@given(cases(), st.integers(1, 3))
+def test_starts_of_all_runs_are_those_of_a_slow_engine(case: Case, num_runs: int) -> None:
+    backend = VirtualBackend(case.duration_s)
+    backend.gate.clear()
+    with Engine(case.graph, backend, ranks=case.ranks) as engine:
+        runs = [engine.submit(slot) for slot in range(num_runs)]
+        backend.gate.set()
+        assert all(run.wait(FOREVER_S) for run in runs)
+    assert sorted(backend.starts) == reference_starts(case, num_runs)
+
+
+@told_or_polled
+def test_a_resource_takes_as_many_tasks_as_it_has_room_for_and_the_next_when_one_has_ended() -> None:
+    backend = HandBackend(frozenset(range(4)))
+    with Engine(TaskGraph(tuple("abcd"), [0] * 4, (Resource("d0", 0, capacity=2),), []), backend) as engine:
+        run = engine.submit()
+        for ended in range(4):
+            backend.await_calls("start", min(ended + 2, 4))
+            assert len(backend.waiting) == min(ended + 2, 4)
+            backend.end(ended + 1)
+        assert run.wait(FOREVER_S)
+        assert engine._loop.free == [2]
+
+
+@told_or_polled
+def test_a_task_that_ends_at_once_does_not_hold_up_another_device() -> None:
+    backend = HandBackend()
+    devices = (Resource("a", 0), Resource("b", 1))
+    graph = TaskGraph(tuple("abcdef"), [0, 0, 0, 0, 1, 1], devices, [(0, 1), (1, 2), (2, 3), (4, 5)])
+    with Engine(graph, backend) as engine:
+        assert engine.submit().wait(FOREVER_S)
+    assert set(backend.calls_of("start")[:2]) == {0, 4}
+
+
+def test_the_reporting_thread_starts_the_next_task_unless_the_backend_is_polled(poll_s: float | None) -> None:
+    backend = HandBackend(frozenset({0, 1}))
+    with Engine(chain(2), backend) as engine:
+        run = engine.submit()
+        backend.await_calls("start")
+        reporter = threading.Thread(target=backend.end, name="reporter")
+        reporter.start()
+        reporter.join()
+        backend.end(2)
+        run.wait(FOREVER_S)
+    assert ("reporter" in backend.threads) is (poll_s is None)
+
+
+@told_or_polled
+def test_on_end_must_not_wait_for_another_run_and_may_close_the_engine_whoever_calls_it() -> None:
+    refused: list[bool] = []
+
+    def wait_and_close(_: Run) -> None:
+        with pytest.raises(RuntimeError, match="must not wait"):
+            second.wait()
+        refused.append(True)
+        engine.close()
+
+    backend = HandBackend(frozenset({0}))
+    engine = Engine(chain(1), backend)
+    engine.submit(0, on_end=wait_and_close)
+    backend.await_calls("start")
+    second = engine.submit(1)
+    backend.end()
+    assert "was closed" in failure(second)
+    engine.close()
+    assert (refused, backend.calls_of("close")) == ([True], [0])
+
+
+@told_or_polled
+def test_on_end_may_submit_the_next_run_on_the_same_slot() -> None:
+    ended, over = [], threading.Event()
+    with Engine(chain(2), NullBackend()) as engine:
+
+        def again(run: Run) -> None:
+            ended.append(run.number)
+            if len(ended) == 50:
+                over.set()
+            else:
+                engine.submit(on_end=again)
+
+        engine.submit(on_end=again)
+        assert over.wait(FOREVER_S)
+    assert ended == list(range(1, 51))
+
+
+@told_or_polled
+@pytest.mark.parametrize("starts", [False, True])
+def test_a_task_that_fails_is_named_with_its_device_on_one_line_and_nothing_more_is_started(starts: bool) -> None:
+    backend = HandBackend(frozenset({1}) if starts else frozenset(), () if starts else ("start 1",))
+    with Engine(chain(3, 2), backend) as engine:
+        run = engine.submit()
+        if starts:
+            backend.end(error=RuntimeError("start is\n  broken"))
+        assert failure(run) == "'t1' on device d1 failed: start is broken"
+        assert isinstance(run.error and run.error.__cause__, RuntimeError)
+        assert backend.calls_of("start") == [0, 1]
+
+
+@told_or_polled
+def test_a_failed_run_waits_for_its_other_tasks_before_its_slot_is_put_away() -> None:
+    backend = HandBackend(frozenset({0, 1}))
+    graph = TaskGraph(("t0", "t1"), [0, 1], (Resource("d0", 0), Resource("d1", 1)), [])
+    with Engine(graph, backend, grace_s=FOREVER_S) as engine:
+        run = engine.submit()
+        backend.await_calls("start", 2)
+        backend.end(1, OSError("gone"))
+        assert not run.wait(0.02)
+        assert (backend.calls_of("cancel"), backend.calls_of("run_ended")) == ([1], [])
+        backend.end(2)
+        failure(run)
+
+
+@told_or_polled
+def test_a_hanging_task_is_named_and_its_device_taken_until_it_comes_back() -> None:
+    backend = HandBackend(frozenset({1}))
+    with Engine(chain(3, 2), backend, grace_s=0.01) as engine:
+        run = engine.submit(limit_s=0.02)
+        assert failure(run) == "the inference of 'tasks' took more than 0.02 s; it waited for 't1' on device d1"
+        assert backend.calls_of("cancel") == [1]
+        backend.by_hand = frozenset()
+        assert failure(engine.submit(limit_s=0.02)).endswith("it waited for its turn")
+        second = engine.submit()
+        backend.end(error=OSError("late"))
+        backend.end()
+        assert second.wait(FOREVER_S)
+        assert backend.calls_of("start") == [0, 1, 0, 0, 1, 2]
+
+
+@told_or_polled
+def test_a_chain_of_tasks_that_end_at_once_can_be_cut_short_by_a_limit() -> None:
+    class Slow(NullBackend):
+        def start(self, attempt: Attempt, inbox: Inbox) -> bool:
+            time.sleep(0.002)
+            return super().start(attempt, inbox)
+
+    backend = Slow()
+    with Engine(chain(5000), backend) as engine:
+        assert "took more than" in failure(engine.submit(limit_s=0.02))
+        assert len(backend.started) < 5000
+
+
+@told_or_polled
+def test_an_end_told_twice_counts_once() -> None:
+    backend = HandBackend(frozenset({0, 1}))
+    with Engine(chain(3), backend) as engine:
+        run = engine.submit()
+        backend.end(1)
+        backend.end(1)
+        backend.await_calls("start", 2)
+        backend.end(1)
+        assert not run.wait(0.02)
+        backend.end(2)
+        assert run.wait(FOREVER_S)
+        assert backend.calls_of("start") == [0, 1, 2]
+
+
+@told_or_polled
+@pytest.mark.parametrize("method", ["cancel", "run_ended", "close"])
+def test_a_backend_that_breaks_while_a_run_is_taken_out_ends_no_thread(method: str, reported: list[str]) -> None:
+    backend = HandBackend(frozenset({0}), raising=(method,))
+    with Engine(chain(1), backend, grace_s=0.0) as engine:
+        assert "took more than" in failure(engine.submit(limit_s=0.01))
+        backend.by_hand = frozenset()
+        backend.end()
+        backend.raising.discard("run_ended")
+        assert engine.submit().wait(FOREVER_S)
+    assert reported == [f"{method} is broken"]
+
+
+@told_or_polled
+def test_a_run_that_cannot_be_put_away_has_failed() -> None:
+    with Engine(chain(1), HandBackend(raising=("run_ended",))) as engine:
+        assert failure(engine.submit()) == "the inference of 'tasks' could not be put away: run_ended is broken"
+
+
+def test_a_poll_that_raises_is_the_failure_of_what_runs() -> None:
+    backend = HandBackend(frozenset({1}), raising=("poll",))
+    backend.poll_s = 0.0
+    with Engine(chain(2, 2), backend, grace_s=0.01) as engine:
+        assert failure(engine.submit()) == "'t1' on device d1 failed: poll is broken"
+        backend.raising.clear()
+        backend.end(1)
+        second = engine.submit()
+        backend.end(2)
+        assert second.wait(FOREVER_S)
+    assert backend.threads == {"hsdag-engine"}
+
+
+@told_or_polled
+@pytest.mark.parametrize("error", [ValueError("no"), SystemExit(3)])
+def test_what_on_end_raises_is_reported_and_the_next_run_works(error: BaseException, reported: list[str]) -> None:
+    def fail(_: Run) -> None:
+        raise error
+
+    with Engine(chain(2), NullBackend()) as engine:
+        assert engine.submit(on_end=fail).wait(FOREVER_S)
+        assert engine.submit().wait(FOREVER_S)
+    assert reported == [str(error)]
+
+
+@told_or_polled
+def test_a_task_that_ends_the_thread_fails_its_run_and_closes_the_engine(reported: list[str]) -> None:
+    class Leaving(HandBackend):
+        def start(self, attempt: Attempt, inbox: Inbox) -> bool:  # noqa: ARG002
+            raise SystemExit
+
+    backend = Leaving()
+    engine = Engine(chain(2), backend)
+    assert "the executor broke down: SystemExit()" in failure(engine.submit())
+    engine.close()
+    with pytest.raises(ExecutionError, match="is closed"):
+        engine.submit()
+    assert backend.calls_of("close") == [0]
+
+
+@told_or_polled
+def test_a_run_that_is_cancelled_says_so_and_leaves_the_order_of_the_others_as_it_is() -> None:
+    """However the tasks of both are queued: those of the other run start by rank, those of this one never."""
+    ranks = np.random.default_rng(0).permutation(41).astype(float)
+    ranks[0] = -1.0
+    graph = TaskGraph(tuple(f"t{t}" for t in range(41)), [0] * 41, (Resource("d0", 0),), [])
+    backend = HandBackend(frozenset({0}))
+    with Engine(graph, backend, ranks=ranks) as engine:
+        first, second = engine.submit(0), engine.submit(1)
+        backend.await_calls("start")
+        engine.cancel(first)
+        backend.end(1)
+        assert failure(first) == "the inference of 'tasks' was cancelled"
+        backend.end(2)
+        assert second.wait(FOREVER_S)
+    assert backend.calls_of("start") == [0, *np.argsort(ranks).tolist()]
+
+
+def test_the_error_of_a_task_holds_nothing_of_it() -> None:
+    """The tensors in the frames of a task that ran out of memory must go before its run does."""
+
+    class Greedy(NullBackend):
+        held: weakref.ref[np.ndarray] | None = None
+
+        def start(self, attempt: Attempt, inbox: Inbox) -> bool:  # noqa: ARG002
+            tensor = np.zeros(3)
+            self.held = weakref.ref(tensor)
+            raise MemoryError("no memory")
+
+    backend = Greedy()
+    gc.disable()
+    try:
+        with Engine(chain(1), backend) as engine:
+            run = engine.submit()
+            assert "no memory" in failure(run)
+            assert backend.held is not None
+            assert backend.held() is None
+    finally:
+        gc.enable()
+
+
+@told_or_polled
+def test_closing_cancels_what_runs_and_what_waits_and_goes_on_without_what_hangs() -> None:
+    backend = HandBackend(frozenset({0}))
+    engine = Engine(chain(2), backend, grace_s=0.01)
+    runs = [engine.submit(slot) for slot in range(3)]
+    backend.await_calls("start")
+    engine.close()
+    assert all("was closed while an inference ran" in failure(run) for run in runs)
+    assert sorted(backend.calls_of("run_ended")) == [0, 1, 2]
+
+
+@told_or_polled
+@pytest.mark.parametrize("is_used", [False, True])
+def test_a_backend_is_closed_once_after_the_last_run_whoever_closes(is_used: bool) -> None:
+    """Threads that close at the same time all come back to a closed backend."""
+    backend = HandBackend(frozenset({0}))
+    engine = Engine(chain(1), backend, grace_s=0.05)
+    if is_used:
+        engine.submit()
+        backend.await_calls("start")
+    closed: list[list[int]] = []
+
+    def close() -> None:
+        engine.close()
+        closed.append(backend.calls_of("close"))
+
+    closers = [threading.Thread(target=close) for _ in range(4 if is_used else 1)]
+    for closer in closers:
+        closer.start()
+    for closer in closers:
+        closer.join(FOREVER_S)
+    engine.close()
+    assert closed == [[0]] * len(closers)
+    assert backend.calls_of("close") == [0]
+
+
+@told_or_polled
+def test_runs_submitted_while_another_thread_closes_end_or_are_refused() -> None:
+    for _ in range(3):
+        engine, runs = Engine(chain(3), NullBackend()), list[Run]()
+        begun = threading.Event()
+
+        def submit(engine: Engine = engine, runs: list[Run] = runs, begun: threading.Event = begun) -> None:
+            with contextlib.suppress(ExecutionError):
+                for slot in itertools.count():
+                    runs.append(engine.submit(slot))
+                    begun.set()
+
+        submitter = threading.Thread(target=submit)
+        submitter.start()
+        assert begun.wait(FOREVER_S)
+        engine.close()
+        submitter.join(FOREVER_S)
+        assert all(run.is_over for run in runs)
+
+
+@told_or_polled
+@pytest.mark.parametrize("is_used", [False, True])
+def test_an_engine_that_is_forgotten_closes_its_backend_and_no_callback_of_a_run_holds_it(is_used: bool) -> None:
+    backend = HandBackend()
+    gc.disable()
+    try:
+        engine = Engine(chain(2), backend)
+        if is_used:
+            run = engine.submit(on_end=engine.cancel)
+            assert run.wait(FOREVER_S)
+        del engine
+        backend.await_calls("close")
+    finally:
+        gc.enable()
+
+
+def run_program(text: str) -> list[str]:
+    """What a program prints that begins with an engine whose task ends by hand, and has a run in flight."""
+    before = """
+import signal, threading
+from hsdag.runtime.executor.engine import Engine
+from tests.hsdag.runtime.executor.hand_backend import HandBackend, chain
+backend = HandBackend(frozenset({0}))
+engine = Engine(chain(1), backend, grace_s=0.01)
+run = engine.submit(on_end=lambda run: print(run.error is not None, flush=True))
+"""
+    command = [sys.executable, "-c", before + text]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True, cwd=ROOT)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_a_program_that_ends_with_a_run_in_flight_cancels_it() -> None:
+    assert run_program("backend.close = lambda: print('closed', flush=True)") == ["True", "closed"]
+
+
+def test_an_interrupted_wait_leaves_the_run_in_flight() -> None:
+    """In a process of its own: one that has loaded OpenVINO's CPU plugin twice may crash at its first Ctrl-C."""
+    interrupted = """
+signal.signal(signal.SIGINT, signal.default_int_handler)
+threading.Timer(0.05, signal.pthread_kill, (threading.main_thread().ident, signal.SIGINT)).start()
+try:
+    run.wait(60.0)
+except KeyboardInterrupt:
+    backend.end()
+    print(run.wait(60.0))
+"""
+    assert run_program(interrupted) == ["False", "True"]
