@@ -20,14 +20,7 @@ from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.placement import Record
 from hsdag.runtime.machine.devices import cpu_topology, named_devices
 from hsdag.runtime.machine.usable import usable_memory_bytes
-from hsdag.runtime.measuring.messages import (
-    WORKER_COMMAND,
-    DeviceFacts,
-    Precision,
-    WorkerSetup,
-    ask,
-    worker_client,
-)
+from hsdag.runtime.measuring.messages import WORKER_COMMAND, DeviceFacts, Precision, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.profile import Contention
 from hsdag.runtime.measuring.worker import Worker
 
@@ -134,7 +127,6 @@ def _listed(questions: Questions) -> tuple[str, ...]:
 
 
 def _examined_device(questions: Questions, spec: DeviceSpec) -> Device:
-    """A device, with findings on its precision."""
     facts = questions.ask(spec.name, "loading", ask(Worker.device_facts, spec), compiles=False)
     precision = None if facts is None else questions.ask(spec.name, "a small network", ask(Worker.precision, spec))
     if facts is not None and precision is not None:
@@ -143,7 +135,6 @@ def _examined_device(questions: Questions, spec: DeviceSpec) -> Device:
 
 
 def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> Pair:
-    """Two devices, with findings on whether they overlap."""
     about, gains = f"{one.name} and {other.name}", {}
     for kind in ("compute", "memory"):
         question = ask(Worker.contention, (one, other), kind, PAIR_S)

@@ -169,10 +169,10 @@ def devices() -> DevicesResult:
 
 def zoo() -> ModelsResult:
     """The models and workloads that can be built."""
-    models = [Entry(name=spec.name, summary=spec.summary) for spec in MODELS]
-    models += [Entry(name=spec.name, summary=spec.summary) for spec in LANGUAGE_MODELS]
-    workloads = [Entry(name=spec.name, summary=spec.summary) for spec in WORKLOADS.values()]
-    return ModelsResult(models=tuple(models), workloads=tuple(workloads))
+    models = tuple(Entry(name=spec.name, summary=spec.summary) for spec in MODELS)
+    models += tuple(Entry(name=spec.name, summary=spec.summary) for spec in LANGUAGE_MODELS)
+    workloads = tuple(Entry(name=spec.name, summary=spec.summary) for spec in WORKLOADS.values())
+    return ModelsResult(models=models, workloads=workloads)
 
 
 def inspect(
@@ -271,10 +271,7 @@ def shard_bound(session: Session, profile: ModelProfile) -> ShardBound | None:
                 scheme=region.scheme,
                 ops=len(region.ops),
                 last=graph.op_names[region.ops[-1]],
-                whole_s=each.whole_s,
-                bound_s=each.bound_s,
-                sync_s=each.sync_s,
-                pays=each.pays,
+                **{name: getattr(each, name) for name in ("whole_s", "bound_s", "sync_s", "pays")},
             )
             for region, each in zip(regions, figures, strict=True)
         ),

@@ -10,13 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import openvino as ov
 
-from hsdag.diagnosis.findings import (
-    SHRUNK,
-    Finding,
-    Questions,
-    finding,
-    of_outputs,
-)
+from hsdag.diagnosis.findings import SHRUNK, Finding, Questions, finding, of_outputs
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of, name_uniquely
 from hsdag.ir.graph.computation_graph import ComputationGraph

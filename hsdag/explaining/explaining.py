@@ -88,7 +88,7 @@ class Case:
         if costed is not None:
             bound = bound_of(replace(problem, objective=costed.objective), costed.costs, costed.value)
             known = {"limits": costed.limits(), "bound": bound}
-        found = Explanation(
+        return Explanation(
             model=self.placement.model.name,
             executor=self.executor,
             objective=objective.name,
@@ -100,9 +100,9 @@ class Case:
             next_best=rivals[False],
             best_split=rivals[True] if len(set(named)) == 1 else None,
             notes=tuple(notes),
+            elapsed_s=time.monotonic() - begin_s,
             **known,
         )
-        return found.model_copy(update={"elapsed_s": time.monotonic() - begin_s})
 
     def _spread(self) -> Explanation:
         """The explanation of a placement that divides ops, or copies the model."""
@@ -234,7 +234,7 @@ def differences(
     return tuple(found), int((placement != other).sum())
 
 
-def explain_run(kept: RunFolder, placement: Placement | None = None, *, limit_s: float = LIMIT_S) -> Explanation:
+def explain_run(kept: RunFolder, placement: Placement | None = None) -> Explanation:
     """Explain the answer of a kept run, or another placement of its model, by the costs that the search ended with.
 
     Raises SearchError where the search did not end and no placement is given, PlacementError where that is for another
@@ -243,7 +243,7 @@ def explain_run(kept: RunFolder, placement: Placement | None = None, *, limit_s:
     chosen = placement or kept.placement
     if chosen is None:
         raise SearchError(f"the search in {kept.path} has not ended: finish it with --resume, or name a placement")
-    return Case(kept.problem, kept.costs, chosen, kept.executor, kept.events, kept.result).explained(limit_s)
+    return Case(kept.problem, kept.costs, chosen, kept.executor, kept.events, kept.result).explained()
 
 
 def explain_placement(
@@ -251,7 +251,6 @@ def explain_placement(
     model: Any,
     *,
     shapes: Shapes | None = None,
-    limit_s: float = LIMIT_S,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Explanation:
     """Explain a placement of a model, a path or an ``ov.Model``, which is profiled, or found in the cache of profiles.
@@ -277,7 +276,7 @@ def explain_placement(
         problem, costs = session.problem(profile=profile), session.model.costs(profile, placement.executor)
     if isinstance(costs, HeteroCosts):
         problem = replace(problem, ops=costs)
-    return Case(problem, costs, placement, placement.executor).explained(limit_s)
+    return Case(problem, costs, placement, placement.executor).explained()
 
 
 def _devices_of(placement: Placement) -> DeviceSet:

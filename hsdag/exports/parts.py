@@ -171,10 +171,7 @@ def placed_parts(model: ov.Model, placement: Placement, *, by_load: bool = False
         ops, copies = (tuple(op for op in own if own[op] is is_own and op in inside) for is_own in (True, False))
         parts.append(Part(submodel.model, devices[subgraph.device], sources, ops, copies, submodel.has_state))
     outputs = {name: (port, fed[tensor]) for name, (port, tensor) in names.outputs.items()}
-    every = (
-        *(source for part in parts for source in part.sources.values()),
-        *(source for _, source in outputs.values()),
-    )
+    every = [origin for _, origin in outputs.values()] + [each for part in parts for each in part.sources.values()]
     read = {each.name for each in every if each.part is None}
     ports = zip(names.inputs.values(), model.inputs, strict=True)
     inputs = {origin.name: port for origin, port in ports if origin.name in read}
@@ -342,15 +339,7 @@ def write_pipeline(placement: Placement, source: ModelSource, out_path: Path) ->
             }
         ],
     }
-    with new_folder(out_path, "ovms") as folder:
-        for part, part_name in named:
-            version = folder / part_name / "1"
-            version.mkdir(parents=True)
-            ov.save_model(part.model, version / "model.xml", compress_to_fp16=False)
-        (folder / CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
-        (folder / "placement.json").write_text(placement.to_json(), encoding="utf-8")
-    files = (out_path / part_name / "1" / f"model.{kind}" for part_name in names for kind in ("xml", "bin"))
-    return [out_path / CONFIG, *files, out_path / "placement.json"]
+    return _write_repository(placement, out_path, config, {part_name: part.model for part, part_name in named})
 
 
 def _write_copies(placement: Placement, source: ModelSource, out_path: Path, name: str) -> list[Path]:
@@ -363,12 +352,19 @@ def _write_copies(placement: Placement, source: ModelSource, out_path: Path, nam
         given = {"name": f"{name}_{copy.device}", "base_path": name, "target_device": device.plugin}
         properties = {"PERFORMANCE_HINT": "THROUGHPUT", **device.properties}
         entries.append({"config": {**given, "nireq": copy.requests, "plugin_config": properties}})
+    return _write_repository(placement, out_path, {"model_config_list": entries}, {name: model})
+
+
+def _write_repository(
+    placement: Placement, out_path: Path, config: Mapping[str, Any], models: Mapping[str, ov.Model]
+) -> list[Path]:
     with new_folder(out_path, "ovms") as folder:
-        (folder / name / "1").mkdir(parents=True)
-        ov.save_model(model, folder / name / "1" / "model.xml", compress_to_fp16=False)
-        (folder / CONFIG).write_text(json.dumps({"model_config_list": entries}, indent=1) + "\n", encoding="utf-8")
+        for name, model in models.items():
+            (folder / name / "1").mkdir(parents=True)
+            ov.save_model(model, folder / name / "1" / "model.xml", compress_to_fp16=False)
+        (folder / CONFIG).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
         (folder / "placement.json").write_text(placement.to_json(), encoding="utf-8")
-    files = (out_path / name / "1" / f"model.{kind}" for kind in ("xml", "bin"))
+    files = (out_path / name / "1" / f"model.{kind}" for name in models for kind in ("xml", "bin"))
     return [out_path / CONFIG, *files, out_path / "placement.json"]
 
 

@@ -1,5 +1,4 @@
-"""The placed graph of a report: ops in layers, coloured by device, group or cost, with a search that goes to what it
-finds.
+"""The placed graph of a report: ops in layers, coloured by device or cost, with a search that goes to what it finds.
 
 Legend: N ops, E edges between different pairs of ops, P points of routes, D devices.
 """
@@ -9,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,21 +17,18 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.kernels import longest_before
-from hsdag.ir.placement.placement import Placement
 from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.figures import BARE, colour_of, hatch_of, new_figure
-from hsdag.runtime.executor.merging import plan_cut
 
 if TYPE_CHECKING:
     from bokeh.models import ColumnDataSource, CustomJS, UIElement
 
-HERE = Path(__file__).parent
 OP_SIZE, KNOWN_SIZE = (0.84, 0.7), (0.36, 0.22)
 """Width and height of an op, and of one that depends on no data, in layers."""
 
 HEIGHT_PX = 560
 LOOK = {
-    "fill_color": "by_device",
+    "fill_color": "colour",
     "line_color": None,
     "hatch_color": "black",
     "hatch_alpha": 0.4,
@@ -49,11 +44,14 @@ LEAST_REACH = 8.0
 
 BAR_TITLE = "ms on its device; grey: no time of its own, or less than a thousandth of the longest"
 
+STUB = 0.9
+"""Layers that are drawn at either end of an edge over too many of them."""
+
 LARGE = 400
 """Ops that run on data beyond which a drawing is not taken in at a glance."""
 
 LAYERS_SHOWN = 24
-"""Layers on both sides of an op that was searched for, at most."""
+"""Layers of a large graph that are shown at first or around an op that was searched for, and that edges cross."""
 
 MAX_SWEEPS = 24
 """Sweeps over the layers that order ops by the barycentre of their neighbours."""
@@ -89,23 +87,21 @@ class LayeredDrawing:
 
 
 def layers_of(graph: ComputationGraph, is_known: BoolArray) -> IntArray:
-    """[N] the layer of each op: the longest way to it, in edges, from ops that data come from.
-
-    What is known before any data lies one layer before its first reader.
-    """
+    """[N] the layer of each op: one before its first reader; of what nobody reads, the longest way to it, in edges."""
     steps = (~is_known).astype(np.float64)
     before = longest_before(graph.topological_order, graph.predecessors, steps, np.zeros(graph.num_edges))
     layer = before.astype(np.int64)
     for v in graph.topological_order[::-1].tolist():
-        if is_known[v]:
-            layer[v] = layer[graph.successors.of(v)].min() - 1
+        if len(readers := graph.successors.of(v)):
+            layer[v] = layer[readers].min() - 1
     return np.asarray(layer - layer.min(initial=0), dtype=np.int64)
 
 
 def draw_layers(graph: ComputationGraph) -> LayeredDrawing:
     """Draw a graph by Sugiyama's method in layers that are known, so that thousands of ops take less than a second.
 
-    What is known before any data is no part of that: it is drawn small, beside the ops that read it.
+    What is known before any data is no part of that: it is drawn small, beside the ops that read it. Nor are edges of
+    large graphs over more than ``LAYERS_SHOWN`` layers, of which both ends are drawn.
     Raises OptionError where igraph is not installed.
     """
     if not is_installed("igraph"):
@@ -117,13 +113,17 @@ def draw_layers(graph: ComputationGraph) -> LayeredDrawing:
     edge = np.unique(np.stack([graph.edge_src, graph.edge_dst], axis=1), axis=0).reshape(-1, 2)
     shown = np.flatnonzero(~is_known)
     index = np.cumsum(~is_known) - 1
-    is_drawn = ~is_known[edge].any(axis=1)
+    is_long = layer[edge[:, 1]] - layer[edge[:, 0]] > (LAYERS_SHOWN if len(shown) > LARGE else graph.num_ops)
+    is_drawn = ~is_known[edge].any(axis=1) & ~is_long
     drawn = igraph.Graph(n=len(shown), edges=index[edge[is_drawn]].tolist(), directed=True)
     layout = drawn.layout_sugiyama(layers=layer[shown].tolist(), hgap=ROW, maxiter=MAX_SWEEPS)
     place = np.zeros((graph.num_ops, 2))
     place[shown] = np.asarray(layout.coords, dtype=np.float64).reshape(-1, 2)[:, ::-1]
     _place_known(graph, is_known, layer, place)
     bends: list[list[list[float]]] = [[] for _ in edge]
+    for e in np.flatnonzero(is_long).tolist():
+        (x, y), (right, row) = place[edge[e]].tolist()
+        bends[e] = [[x + STUB, y], [np.nan, np.nan], [right - STUB, row]]
     for e, found in zip(np.flatnonzero(is_drawn).tolist(), layout.edge_routing, strict=True):
         bends[e] = [[x, y] for y, x in found]
     route, length = _routes(edge, place, bends)
@@ -157,30 +157,26 @@ def _routes(edge: IntArray, place: FloatArray, bends: list[list[list[float]]]) -
 class PlacedGraph:
     """A model's ops, what each takes on every device, and where it is placed.
 
-    ``device`` is -1 for all ops where there is no placement. ``group`` numbers what ``group_kind`` names.
+    ``device`` is -1 for all ops where there is no placement.
     """
 
     graph: ComputationGraph
     devices: tuple[str, ...]
     device: IntArray  # [N]
-    group: IntArray  # [N]
-    group_kind: str
     time_s: FloatArray  # [N, D], NaN where it is not known
 
     @staticmethod
     def of(run: RunFolder) -> PlacedGraph:
         """The graph of a search with its answer, or without a placement while there is none."""
         devices, device = run.problem.devices, np.full(run.graph.num_ops, -1, dtype=np.int64)
-        group, kind = run.problem.units.partition.labels, "placement unit"
         if run.placement is not None:
             names = run.placement.homes_of(run.graph)
             devices = (*devices, *sorted(set(names) - set(devices)))
             device = np.array([devices.index(name) for name in names], dtype=np.int64)
-            group, kind = submodels_of(run, run.placement)
         time_s = np.full((run.graph.num_ops, len(devices)), np.nan)
         for d, times in enumerate([] if run.profile is None else run.profile.times):
             time_s[:, d] = times.time_s
-        return PlacedGraph(run.graph, devices, device, group, kind, time_s)
+        return PlacedGraph(run.graph, devices, device, time_s)
 
     @cached_property
     def drawing(self) -> LayeredDrawing:
@@ -205,25 +201,6 @@ class PlacedGraph:
         return self.devices[device] if device >= 0 else "not placed"
 
 
-def submodels_of(run: RunFolder, placement: Placement) -> tuple[IntArray, str]:
-    """[N] what runs each op, numbered from 0, -1 for what is in none or in all; and what that is called.
-
-    That is a part or a submodel where a placement is split, else a placement unit.
-    """
-    plan = run.plan_of(placement)
-    if plan is None or len(placement.used_devices) < 2 or run.executor == "cuda":
-        return run.problem.units.partition.labels, "placement unit"
-    device = run.problem.expand(plan.placement)
-    if run.executor == "hetero":
-        from hsdag.ir.hetero.submodels import SubmodelCollector
-
-        return SubmodelCollector(run.graph).submodel_of(device), "submodel"
-    cut = plan_cut(run.graph, device, run.problem.num_devices, by_load=run.problem.objective.is_steady)
-    part = np.full(run.graph.num_ops, -1, dtype=np.int64)
-    part[cut.instances.op] = cut.parts.labels
-    return part, "part"
-
-
 def op_source(placed: PlacedGraph) -> ColumnDataSource:
     """The ops, those that take longest first."""
     from bokeh.models import ColumnDataSource
@@ -241,12 +218,10 @@ def op_source(placed: PlacedGraph) -> ColumnDataSource:
         "type": [graph.op_types[v] for v in ops],
         "device": [placed.name_of(int(placed.device[v])) for v in ops],
         "shape": [f"{'×'.join(map(str, graph.shape_of(v))) or 'scalar'} {graph.element_types[v]}" for v in ops],
-        "group": [str(placed.group[v]) if placed.group[v] >= 0 else "none" for v in ops],
         "times": [_times(placed, v) for v in ops],
         "output_bytes": graph.output_bytes[order],
         "weight_bytes": _read_bytes(graph, drawing.is_known)[order],
-        "by_device": [colour_of(int(placed.device[v])) for v in ops],
-        "by_group": [colour_of(int(placed.group[v])) for v in ops],
+        "colour": [colour_of(int(placed.device[v])) for v in ops],
         "cost_ms": 1e3 * placed.cost_s[order],
     }
     return ColumnDataSource(columns)
@@ -267,9 +242,7 @@ def graph_figure(placed: PlacedGraph, source: ColumnDataSource) -> list[UIElemen
     from bokeh.models import Range1d, Select
 
     drawing = placed.drawing
-    is_first = (
-        drawing.x <= 2 * LAYERS_SHOWN if int((~drawing.is_known).sum()) > LARGE else np.ones_like(drawing.is_known)
-    )
+    is_first = drawing.x <= LAYERS_SHOWN if int((~drawing.is_known).sum()) > LARGE else np.ones_like(drawing.is_known)
     made = new_figure(
         "graph",
         HEIGHT_PX,
@@ -284,10 +257,9 @@ def graph_figure(placed: PlacedGraph, source: ColumnDataSource) -> list[UIElemen
     ops = _draw_ops(made, placed, source)
     legend, bar = _add_keys(made, placed, ops)
     _draw_labels(made, source)
-    choices = [("device", "device"), ("group", f"group: {placed.group_kind}"), ("cost", "cost")]
-    colouring = Select(title="Colour by", value="device", options=choices, width=190)
-    known = {"ops": ops, "hatch": LOOK["hatch_alpha"], "legend": legend, "bar": bar, "mapper": bar.color_mapper}
-    colouring.js_on_change("value", _script("colour.js", **known))
+    colouring = Select(title="Colour by", value="device", options=["device", "cost"], width=190)
+    known = {"ops": ops, "hatch": LOOK["hatch_alpha"], "legend": legend, "bar": bar}
+    colouring.js_on_change("value", _script("colour(cb_obj.value, {})", **known))
     return [row([colouring, *_search(made, source)], sizing_mode="stretch_width", css_classes=["controls"]), made]
 
 
@@ -297,20 +269,21 @@ def _search(made: Any, source: ColumnDataSource) -> list[UIElement]:
 
     search = TextInput(title="Search by name or type", placeholder="such as Convolution", width=260, tags=[0])
     count = Div(text="", width=90, align="end", css_classes=["count"])
-    known = {"search": search, "count": count, "source": source, "figure": made, "layers": LAYERS_SHOWN}
-    search.js_on_change("value_input", _script("search.js", step=0, **known))
+    known = {"search": search, "count": count, "ops": source, "figure": made, "layers": LAYERS_SHOWN}
+    search.js_on_change("value_input", _script("look_for(0, {})", **known))
     buttons = []
     for label, step in (("Previous", -1), ("Next", 1)):
         button = Button(label=label, width=80, align="end")
-        button.js_on_click(_script("search.js", step=step, **known))
+        button.js_on_click(_script(f"look_for({step}, {{}})", **known))
         buttons.append(button)
     return [search, *buttons, count]
 
 
-def _script(file: str, **known: object) -> CustomJS:
+def _script(call: str, **known: object) -> CustomJS:
+    """The call of a function of page.js, which takes what is ``known`` by name where there are braces."""
     from bokeh.models import CustomJS
 
-    return CustomJS(args=known, code=(HERE / file).read_text())
+    return CustomJS(args=known, code=call.format("{" + ", ".join(known) + "}"))
 
 
 def _extent(places: FloatArray) -> tuple[float, float]:
@@ -350,7 +323,6 @@ def _draw_ops(made: Any, placed: PlacedGraph, source: ColumnDataSource) -> list[
         ("shape", "@shape"),
         ("output", "@output_bytes{0,0} bytes"),
         ("weights", "@weight_bytes{0,0} bytes"),
-        (placed.group_kind, "@group"),
     ]
     made.add_tools(HoverTool(renderers=drawn, tooltips=tooltips))
     return drawn
@@ -362,7 +334,7 @@ def _draw_labels(made: Any, ops: ColumnDataSource) -> None:
 
     labels = ColumnDataSource({"x": [], "y": [], "type": []})
     made.text("x", "y", text="type", source=labels, text_align="center", text_baseline="middle", text_font_size="10px")
-    script = _script("labels.js", figure=made, ops=ops, labels=labels)
+    script = _script("label({})", figure=made, ops=ops, labels=labels)
     for axis in (made.x_range, made.y_range):
         axis.js_on_change("end", script)
 

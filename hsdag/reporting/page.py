@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -18,11 +18,11 @@ import numpy as np
 from hsdag.drawing import html_table, is_installed
 from hsdag.explaining.explaining import explain_run
 from hsdag.explaining.explanation import Explanation
-from hsdag.ir.errors import FileFormatError, HsdagError, OptionError
-from hsdag.placing.result import Member, PlaceResult, Tally, TimelineRecord, members_table
+from hsdag.ir.errors import HsdagError, OptionError
+from hsdag.placing.result import PlaceResult, Tally, TimelineRecord, members_table
 from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.figures import comparison_figure, interval_of, progress_figures, timeline_figures
-from hsdag.reporting.graph import LARGE, PlacedGraph, graph_figure, op_source
+from hsdag.reporting.graph import LARGE, LAYERS_SHOWN, PlacedGraph, graph_figure, op_source
 from hsdag.reporting.report import advice_of, environment_of, sentence_of
 from hsdag.runtime.objectives import Objective
 from hsdag.version import __version__
@@ -32,8 +32,14 @@ if TYPE_CHECKING:
     from bokeh.models import UIElement
 
 HERE = Path(__file__).parent
+CSS = (HERE / "page.css").read_text()
+"""Of the page, and from the first ``:host`` on of Bokeh's widgets."""
+
 FEWEST, MOST = 4, 80
 """Layers that make a list worth having, and that can be looked through."""
+
+SMALLEST, OTHERS = 400, "other ops"
+"""The share of all ops, as one of so many, that a layer has at least; what ops are called that are in none."""
 
 MOST_ROWS, MOST_OPS = 8, 40
 """Of gains, the largest first; of the profile, the longest first."""
@@ -41,9 +47,9 @@ MOST_ROWS, MOST_OPS = 8, 40
 GRAPH_LEAD = (
     "Data flow from left to right; small marks are weights and what else is known before any data. Thick lines go from "
     "device to device. Drag to move, hold Ctrl and turn the wheel to zoom, point at an op for its figures. Beside its "
-    "colour, each device has its own hatch, and so have ops that several devices compute together. Colours of groups "
-    "repeat: point at an op for its number."
+    "colour, each device has its own hatch, and so have ops that several devices compute together."
 )
+LARGE_LEAD = f" Lines over more than {LAYERS_SHOWN} columns are drawn at both their ends alone."
 PROFILE_LEAD = (
     "Measured milliseconds on every device of the ops that take longest. Ops that a device computes as one share one "
     "figure, which stands at the heaviest of them."
@@ -64,14 +70,13 @@ class Fact(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Section:
-    """A heading, a sentence, HTML that is escaped already, figures below it, and HTML below these."""
+    """A heading, a sentence, HTML that is escaped already, and figures below it."""
 
     key: str
     title: str
     lead: str = ""
     html: str = ""
-    figures: Sequence[UIElement] = field(default_factory=list)
-    after: str = ""
+    figures: Sequence[UIElement] = ()
 
 
 def check_report() -> None:
@@ -82,7 +87,7 @@ def check_report() -> None:
 
 
 def report_html(run: RunFolder) -> str:
-    """The page. Raises OptionError as ``check_report`` does, FileFormatError where files do not fit together."""
+    """The page. Raises OptionError as ``check_report`` does, FileFormatError as reading a run does."""
     check_report()
     from bokeh.core.templates import MACROS
     from bokeh.embed import file_html
@@ -94,18 +99,18 @@ def report_html(run: RunFolder) -> str:
     day = [] if run.result is None else [run.result.finished[:10]]
     devices = ", ".join(run.problem.devices)
     known: dict[str, Any] = {
+        "macros": MACROS,
         "name": name,
         "subtitle": " · ".join([run.record.objective, f"{run.record.executor} executor", devices, *day]),
         "sentence": sentence_of(run),
         "facts": facts_of(run),
         "advice": advice_of(run),
         "sections": sections,
-        "css": (HERE / "page.css").read_text(),
+        "css": CSS,
         "script": (HERE / "page.js").read_text(),
         "footer": f"Written by hsdag {__version__}. Figures are measured unless they are called simulated.",
     }
     document = _document([figure for section in sections for figure in section.figures])
-    known["macros"] = MACROS
     title, resources = f"{name}, placed by hsdag", Resources(mode="inline")
     return str(file_html(document, resources, title, template=template, template_variables=known))
 
@@ -118,12 +123,12 @@ def _document(roots: Sequence[UIElement]) -> Document:
     made = Document()
     for root in roots:
         made.add_root(root)
-    sheet = InlineStyleSheet(css=(HERE / "widgets.css").read_text())
+    sheet = InlineStyleSheet(css=CSS[CSS.index(":host {") :])
     for element in made.select({"type": UIElement}):
         element.stylesheets = [*element.stylesheets, sheet]
     kinds = {"figures": Plot, "legends": Legend, "titles": Title, "bars": ColorBar}
     painted = {name: list(made.select({"type": kind})) for name, kind in kinds.items()}
-    made.js_on_event("document_ready", CustomJS(args=painted, code=(HERE / "paint.js").read_text()))
+    made.js_on_event("document_ready", CustomJS(args=painted, code="paint({figures, legends, titles, bars})"))
     return made
 
 
@@ -138,9 +143,9 @@ def facts_of(run: RunFolder) -> list[Fact]:
     if run.result is not None:
         answer = run.result.answer
         facts += [_gain(run.result), _value(run.result, run.problem.objective)]
-        placed = {device: count for device, count in answer.ops.items() if count}
-        shares = [f"{count} on {device}" for device, count in placed.items()]
-        facts += [Fact("Ops", " + ".join(map(str, placed.values())), ", ".join(shares))] if placed else []
+        shares = {device: count for device, count in answer.ops.items() if count}
+        where = ", ".join(f"{count} on {device}" for device, count in shares.items())
+        facts += [Fact("Ops", " + ".join(map(str, shares.values())), where)] if shares else []
     tally = _tally(run)
     if tally.tried or tally.simulated:
         simulated = [f"{tally.simulated:,} simulated"] if tally.simulated else []
@@ -150,7 +155,6 @@ def facts_of(run: RunFolder) -> list[Fact]:
 
 
 def _tally(run: RunFolder) -> Tally:
-    """What was tried; simulations are known when a search has ended."""
     return Tally.of(run.events, 0 if run.result is None else run.result.tally.simulated)
 
 
@@ -176,20 +180,22 @@ def _value(result: PlaceResult, objective: Objective) -> Fact:
 
 def sections_of(run: RunFolder) -> list[Section]:
     """All sections that have something to show."""
-    objective, result, members = run.problem.objective, run.result, () if run.result is None else run.result.members
+    objective, result = run.problem.objective, run.result
     placed = PlacedGraph.of(run)
     source = op_source(placed)
     found = [] if result is None else [_comparison(result)]
     explanation = _explained(run)
     found += [] if explanation is None else [_explanation(explanation)]
-    found.append(Section("graph", "Graph", GRAPH_LEAD, layers_html(placed), graph_figure(placed, source)))
+    layers = layers_html(placed)
+    lead = GRAPH_LEAD + LARGE_LEAD * bool(layers)
+    found.append(Section("graph", "Graph", lead, layers, graph_figure(placed, source)))
     if result is not None and result.timeline is not None:
         found.append(_timeline(run, result.timeline))
     if run.events:
         lead = "Every placement that was measured, when it was, and the best so far."
         found.append(Section("search", "Search", lead, figures=progress_figures(run.events, objective)))
     if run.events or result is not None:
-        found.append(_tried(run, objective, members))
+        found.append(_tried(run, objective))
     if run.profile is not None:
         found.append(Section("profile", "Profile", PROFILE_LEAD, _profile(placed)))
     pairs = environment_of(run).items()
@@ -209,26 +215,25 @@ def _explained(run: RunFolder) -> Explanation | None:
 
 
 def _timeline(run: RunFolder, record: TimelineRecord) -> Section:
-    """Raises FileFormatError where the timeline is damaged."""
     lead = "One inference: a row for each device, and below for each link. Colours are op types."
     if scenarios := run.record.data_shapes:
         lead += f" It is of the first of {len(scenarios)} scenarios, {scenarios[0]}."
-    try:
-        return Section("timelines", "Timeline", lead, figures=timeline_figures(record.timeline()))
-    except ValueError as error:
-        raise FileFormatError(f"{run.path}: the timeline of the result is damaged: {error}") from error
+    return Section("timelines", "Timeline", lead, figures=timeline_figures(record.timeline()))
 
 
 def layers_by_name(names: Sequence[str]) -> list[str]:
     """[N] the layer of each op: the longest beginning of its name, up to a ``/`` or ``.``, that leaves few layers.
 
+    A layer has a fair number of ops, and the next shorter beginning of their names is a layer for those of others.
     Where names tell nothing, a layer is a run of the ops in their order.
     """
     paths = [[part for part in re.split(r"[/.]", name)[:-1] if part] for name in names]
-    for depth in range(max(map(len, paths), default=0), 0, -1):
-        layers = ["/".join(path[:depth]) for path in paths]
+    sizes = Counter("/".join(path[:depth]) for path in paths for depth in range(1, len(path) + 1))
+    for deepest in range(max(map(len, paths), default=0), 0, -1):
+        begins = [["/".join(path[:depth]) for depth in range(min(deepest, len(path)), 0, -1)] for path in paths]
+        layers = [next((each for each in own if sizes[each] * SMALLEST >= len(names)), OTHERS) for own in begins]
         if FEWEST <= len(set(layers)) <= MOST:
-            return [layer or "ops of no layer" for layer in layers]
+            return layers
     size = -(-len(names) // MOST)
     return [f"ops {k // size * size + 1} to {min(k // size * size + size, len(names))}" for k in range(len(names))]
 
@@ -243,24 +248,23 @@ def layers_html(placed: PlacedGraph) -> str:
     for v, layer in zip(ops, layers_by_name([graph.op_names[v] for v in ops]), strict=True):
         members.setdefault(layer, []).append(v)
     lines = []
-    for layer, own in members.items():
+    for layer, own in sorted(members.items(), key=lambda each: (each[0] == OTHERS, drawing.x[each[1]].mean())):
         device = [placed.name_of(int(placed.device[v])) for v in own]
         cost_ms = [f"{1e3 * placed.cost_s[v]:.4g}" for v in own]
         where = ", ".join(f"{count} on {name}" for name, count in Counter(device).most_common())
         rows = [[graph.op_names[v], graph.op_types[v], *more] for v, *more in zip(own, device, cost_ms, strict=True)]
         x, y = drawing.x[own], drawing.y[own]
         view = f"[{x.min():g}, {x.max():g}, {y.min():g}, {y.max():g}]"
+        button = f'<button type="button" class="theme" data-view="{view}">Show in the graph</button>'
         lines.append(
-            f"<details><summary><b>{escape(layer)}</b> ops: {escape(where)}; "
+            f"<details><summary><b>{escape(layer)}</b>: {escape(where)}; "
             f"{1e3 * float(np.sum(placed.cost_s[own])):.4g} ms</summary>"
-            f'<button type="button" class="theme" data-view="{view}">Show in the graph</button>'
-            f"{html_table(['op', 'type', 'device', 'ms'], rows)}</details>"
+            f"{button * (layer != OTHERS)}{html_table(['op', 'type', 'device', 'ms'], rows)}</details>"
         )
     return f'<div class="layers">{"".join(lines)}</div>'
 
 
 def _profile(placed: PlacedGraph) -> str:
-    """A table of the ops that take longest."""
     graph, rows = placed.graph, []
     longest = np.argsort(-placed.cost_s, kind="stable")[:MOST_OPS]
     for v in longest[placed.cost_s[longest] > 0].tolist():
@@ -271,12 +275,11 @@ def _profile(placed: PlacedGraph) -> str:
 
 
 def _comparison(result: PlaceResult) -> Section:
-    html = html_table(*result.table(), result.rows.index(result.answer))
-    after = ""
-    if result.failures:
-        after = "<h3>Not compared</h3>" + html_table(["candidate", "why"], list(result.failures.items()))
+    columns, rows = result.table()
+    rows = [[name.removesuffix(" *"), *rest] for name, *rest in rows]
+    html = html_table(columns, rows, result.rows.index(result.answer))
     figures = [comparison_figure(result.rows, versus_of(result))]
-    return Section("comparison", "Comparison", COMPARISON_LEAD, html, figures, after)
+    return Section("comparison", "Comparison", COMPARISON_LEAD, html, figures)
 
 
 def _explanation(found: Explanation) -> Section:
@@ -286,19 +289,15 @@ def _explanation(found: Explanation) -> Section:
     return Section("explanation", "Why", "Why the placement is as it is, and what would change it.", html)
 
 
-def _tried(run: RunFolder, objective: Objective, members: Sequence[Member]) -> Section:
+def _tried(run: RunFolder, objective: Objective) -> Section:
     tally, result = _tally(run), run.result
-    counts = [["measured", f"{tally.tried - tally.num_failed:,}"], ["failed", f"{tally.num_failed:,}"]]
-    counts += [["simulated", f"{tally.simulated:,}"]] if tally.simulated else []
-    html = html_table(["placements", "count"], counts)
-    if tally.failures:
-        reasons = [[reason, str(count)] for reason, count in tally.failures.items()]
-        html += "<h3>Why placements failed</h3>" + html_table(["reason", "count"], reasons)
+    counts = {"measured": tally.tried - tally.num_failed, "failed": tally.num_failed, "simulated": tally.simulated}
+    html = html_table(["placements", "count"], [[what, f"{count:,}"] for what, count in counts.items()])
+    tables = {"Why placements failed": (["reason", "count"], [[why, str(n)] for why, n in tally.failures.items()])}
     if result is not None:
         rejected = [[name, why] for name, why in result.turned_down.items() if name != result.answer.name]
-        none = "<p>No candidate was faster and rejected.</p>"
-        html += "<h3>Faster, but not the answer</h3>"
-        html += html_table(["candidate", "why"], rejected) if rejected else none
-    if members:
-        html += "<h3>Methods, simulated</h3>" + html_table(*members_table(members, objective))
+        tables["Faster, but not the answer"] = ["candidate", "why"], rejected
+        tables["Not compared"] = ["candidate", "why"], [list(each) for each in result.failures.items()]
+        tables["Methods, simulated"] = members_table(result.members, objective)
+    html += "".join(f"<h3>{title}</h3>{html_table(*table)}" for title, table in tables.items() if table[1])
     return Section("tried", "What was tried", html=html)

@@ -16,6 +16,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import hsdag
+from hsdag.exports.ort import layer_assignment
 from hsdag.ir.errors import OptionError, OutputError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.reader import load_model
@@ -52,15 +53,13 @@ def session(path: Path, settings: dict[str, str]) -> Any:
     return onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
 
 
-def settings_of(path: Path) -> dict[str, str]:
-    return {"session.layer_assignment_settings": json.loads(path.read_text())["session.layer_assignment_settings"]}
-
-
 def halves(place: Place, path: Path) -> Placement:
     return place(load_model(path, spare={"x": (1, 3, 8, 8)}), lambda s: ("FAST", "SLOW")[s % 2])
 
 
-def test_annotations_read_back_to_the_devices_of_the_ops(tmp_path: Path, place: Place, onnx_file: Path) -> None:
+def test_annotations_are_the_devices_of_the_ops_and_onnx_runtime_takes_them_and_the_setting(
+    tmp_path: Path, place: Place, onnx_file: Path
+) -> None:
     placement = halves(place, onnx_file)
     result = hsdag.export(placement, "ort", tmp_path / "out.onnx", onnx_file)
     assert [path.name for path in result.files] == ["out.onnx", "out.json"]
@@ -72,18 +71,16 @@ def test_annotations_read_back_to_the_devices_of_the_ops(tmp_path: Path, place: 
     assert set(found) == {"c", "s", "l", "g", "f", "y", "z"}
     assert {tensor: made[tensor] for tensor in found} == found
     assert set(found.values()) == {"FAST", "SLOW"}
-
-
-def test_onnx_runtime_takes_the_annotations_and_the_setting(tmp_path: Path, place: Place, onnx_file: Path) -> None:
-    (path, document) = hsdag.export(halves(place, onnx_file), "ort", tmp_path / "out.onnx", onnx_file).files
-    settings = settings_of(document)
-    assert settings == {"session.layer_assignment_settings": "cpu(=FAST, =SLOW)"}
+    path, document = result.files
+    key = "session.layer_assignment_settings"
+    settings = {key: json.loads(document.read_text())[key]}
+    assert settings == {key: "cpu(=FAST, =SLOW)"}
     x = np.random.default_rng(0).standard_normal((1, 3, 8, 8)).astype(np.float32)
     expected = session(onnx_file, {}).run(None, {"x": x})
     for found, wanted in zip(session(path, settings).run(None, {"x": x}), expected, strict=True):
         np.testing.assert_array_equal(found, wanted)
     with pytest.raises(Exception, match="Invalid layering config"):  # so it is read at all
-        session(path, {"session.layer_assignment_settings": "cpu"})
+        session(path, {key: "cpu"})
 
 
 def test_nodes_that_openvino_dropped_go_with_their_neighbours_and_are_told(
@@ -114,8 +111,6 @@ def test_a_model_with_weights_outside_keeps_them_outside(
 
 
 def test_devices_have_the_names_that_onnx_runtime_knows_them_by(place: Place, onnx_file: Path) -> None:
-    from hsdag.exports.ort import layer_assignment
-
     placement = halves(place, onnx_file)
     for plugins, setting in (
         (("GPU.1", "NPU"), "gpu:1(=FAST); npu(=SLOW)"),
@@ -127,12 +122,6 @@ def test_devices_have_the_names_that_onnx_runtime_knows_them_by(place: Place, on
     odd = [replace(device, plugin="TEMPLATE") for device in placement.devices]
     with pytest.raises(OptionError, match="no name for device 'FAST' over 'TEMPLATE'"):
         layer_assignment(placement.model_copy(update={"devices": odd}))
-
-
-def test_a_name_that_the_setting_cannot_hold_is_refused(place: Place, onnx_file: Path) -> None:
-    from hsdag.exports.ort import layer_assignment
-
-    placement = halves(place, onnx_file)
     devices = [replace(device, name=f"{device.name};1") for device in placement.devices]
     affinity = {op: f"{device};1" for op, device in placement.affinity.items()}
     with pytest.raises(OptionError, match=r"cannot read a device's name .*'FAST;1'"):
@@ -145,7 +134,8 @@ def test_other_models_than_onnx_and_other_endings_are_refused(
     placement = place(model, lambda s: ("FAST", "SLOW")[s % 2])
     with pytest.raises(OptionError, match=r"annotates an ONNX model: name the .onnx file .*not a model in memory"):
         hsdag.export(placement, "ort", tmp_path / "out.onnx", model)
+    of_onnx = halves(place, onnx_file)
     with pytest.raises(OptionError, match=r"end the output's name in .onnx, not .*out.xml"):
-        hsdag.export(halves(place, onnx_file), "ort", tmp_path / "out.xml", onnx_file)
+        hsdag.export(of_onnx, "ort", tmp_path / "out.xml", onnx_file)
     with pytest.raises(OutputError, match=r"out.onnx cannot be written: No such file or directory"):
-        hsdag.export(halves(place, onnx_file), "ort", tmp_path / "absent" / "out.onnx", onnx_file)
+        hsdag.export(of_onnx, "ort", tmp_path / "absent" / "out.onnx", onnx_file)

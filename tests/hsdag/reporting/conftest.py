@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Iterator
 
 import pytest
 from playwright.sync_api import Browser, Dialog, Page, sync_playwright
@@ -26,14 +25,16 @@ ARGUMENTS = [
 ]
 READY = "window.Bokeh && Bokeh.documents.length && Bokeh.documents[0].is_idle"
 
-OpenPage = Callable[..., Page]
-
 
 @pytest.fixture(scope="session")
 def html(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """The page of the example."""
+    """The page of the example, with the list of layers that large graphs have."""
     file = "page.html"
-    folder = made_once(tmp_path_factory, "page", lambda to: (to / file).write_text(report_html(RUN), encoding="utf-8"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("hsdag.reporting.page.LARGE", 1)
+        patch.setattr("hsdag.reporting.page.MOST", 2)
+        write = lambda to: (to / file).write_text(report_html(RUN), encoding="utf-8")  # noqa: E731
+        folder = made_once(tmp_path_factory, "page", write)
     return (folder / file).read_text(encoding="utf-8")
 
 
@@ -47,30 +48,24 @@ def browser() -> Iterator[Browser]:
         launched.close()
 
 
-@pytest.fixture
-def open_page(browser: Browser, tmp_path: Path) -> Iterator[OpenPage]:
-    """Opens a page from disk and waits for its figures; fails if it ever complains, or asks for anything else."""
+@pytest.fixture(scope="module")
+def page(browser: Browser, html: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Page]:
+    """The page, opened from disk, its figures drawn; fails if it ever complains, or asks for anything else."""
     complaints: list[str] = []
-    pages: list[Page] = []
 
     def heard(dialog: Dialog) -> None:
         complaints.append(dialog.message)
         dialog.dismiss()
 
-    def opened(html: str, **context: object) -> Page:
-        file = tmp_path / "report.html"
-        file.write_text(html)
-        page = browser.new_context(**context).new_page()  # type: ignore[arg-type]
-        pages.append(page)
-        page.on("console", lambda message: complaints.append(message.text) if message.type != "info" else None)
-        page.on("pageerror", lambda error: complaints.append(str(error)))
-        page.on("request", lambda request: complaints.append(request.url) if request.url != file.as_uri() else None)
-        page.on("dialog", heard)
-        page.goto(file.as_uri())
-        page.wait_for_function(READY)
-        return page
-
+    file = tmp_path_factory.mktemp("page") / "report.html"
+    file.write_text(html)
+    opened = browser.new_page()
+    opened.on("console", lambda message: complaints.append(message.text) if message.type != "info" else None)
+    opened.on("pageerror", lambda error: complaints.append(str(error)))
+    opened.on("request", lambda request: complaints.append(request.url) if request.url != file.as_uri() else None)
+    opened.on("dialog", heard)
+    opened.goto(file.as_uri())
+    opened.wait_for_function(READY)
     yield opened
-    for page in pages:
-        page.context.close()
+    opened.close()
     assert [line for line in complaints if "setting log level" not in line] == []

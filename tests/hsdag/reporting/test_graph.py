@@ -62,6 +62,21 @@ def test_a_long_edge_goes_around_the_ops_between_its_ends() -> None:
     assert abs(y[2] - drawing.y[2]) >= 1.0
 
 
+def test_what_is_read_late_lies_before_its_reader() -> None:
+    late = graph_from_edges(["Parameter", "Relu", "Relu", "Parameter", "Add"], [(0, 1), (1, 2), (2, 4), (3, 4)])
+    assert draw_layers(late).x.tolist() == [0, 1, 2, 2, 3]
+
+
+def test_of_an_edge_over_many_layers_of_a_large_graph_both_ends_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hsdag.reporting.graph.LARGE", 4)
+    monkeypatch.setattr("hsdag.reporting.graph.LAYERS_SHOWN", 3)
+    drawing = draw_layers(LONG_WAY)
+    long = int(np.flatnonzero((drawing.edge == [0, 4]).all(axis=1))[0])
+    x, y = drawing.routes(np.arange(len(drawing.edge)) == long)
+    np.testing.assert_allclose(x, [0, 0.9, np.nan, 3.1, 4, np.nan])
+    assert [y[0], y[1], y[3], y[4]] == [drawing.y[0], drawing.y[0], drawing.y[4], drawing.y[4]]
+
+
 def test_a_graph_without_edges_is_drawn() -> None:
     drawing = draw_layers(graph_from_edges(["Parameter"], []))
     assert (len(drawing.x), len(drawing.route_x)) == (1, 0)

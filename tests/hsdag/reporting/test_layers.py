@@ -18,8 +18,11 @@ def test_a_layer_is_the_longest_beginning_of_names_that_leaves_few_layers() -> N
     ]
     found = layers_by_name([*names, "Add_7"])
     assert found[:6] == ["net/block/0"] * 6
-    assert (len(set(found)), found[-1]) == (31, "ops of no layer")
+    assert (len(set(found)), found[-1]) == (31, "other ops")
     assert layers_by_name(names[:36])[0] == "net/block/0/attention"  # of six blocks all parts are few enough
+    rotary = ["rotary/cos/input/Sin"] + [f"rotary/sin/{k}/Sin" for k in range(9)]
+    mixed = layers_by_name([*(f"net/block/{k % 30}/MatMul_{k}" for k in range(800)), *rotary, "alone/Add"])
+    assert mixed[800:] == ["rotary"] + ["rotary/sin"] * 9 + ["other ops"]
 
 
 def test_ops_whose_names_tell_nothing_are_in_runs_of_their_order() -> None:

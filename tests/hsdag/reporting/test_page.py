@@ -3,36 +3,35 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from html import unescape
-
-import numpy as np
-import pytest
 
 from hsdag.explaining.explaining import explain_run
 from hsdag.reporting.figures import comparison_figure
-from hsdag.reporting.graph import PlacedGraph, op_source
-from hsdag.reporting.page import facts_of, report_html
+from hsdag.reporting.page import facts_of, sections_of
+from hsdag.reporting.report import sentence_of
 from tests.hsdag.reporting.examples import BEGUN, EVENTS, EVIL, FAST, NAMES, PROFILE, RESULT, RUN, Example
 
 
-@pytest.mark.slow
-def test_the_page_names_no_other_file(html: str) -> None:
-    own = re.sub(r"<script.*?</script>", "", html, flags=re.S)
+def section_of(html: str, key: str) -> str:
+    """The HTML of one section."""
+    return html[html.index(f'<section id="{key}"') :].partition("</section>")[0]
+
+
+def test_the_page_names_no_other_file_and_names_with_markup_are_escaped_everywhere(html: str) -> None:
+    own = re.sub(r"<script(?! type).*?</script>", "", html, flags=re.S)
     assert not re.findall(r"<[a-z][^>]*(?:src|href)=\"(?!#|data:)", own)
     assert "default-src 'none'" in html
-
-
-def test_names_with_markup_are_escaped_everywhere(html: str) -> None:
-    own = re.sub(r"<script(?! type).*?</script>", "", html, flags=re.S)
     assert "<img" not in own
     assert own.count("</script>") == 1
 
 
-def test_the_speed_up_is_that_of_the_answer_over_the_best_device() -> None:
-    first = facts_of(RUN)[0]
+def test_the_facts_are_the_speed_up_over_the_best_device_and_counts_by_how_placements_ended() -> None:
+    first, *_, tried = facts_of(RUN)
     assert (first.label, first.value) == ("Speed-up", "1.333×")
     assert "1.283 to 1.383" in first.note
+    assert (tried.value, tried.note) == ("2", "1 failed, 1,234 simulated")
+    unfinished = facts_of(Example(EVENTS, PROFILE, None))[-1]
+    assert (unfinished.value, unfinished.note) == ("2", "1 failed")
 
 
 def test_where_the_best_device_is_the_answer_nothing_was_gained() -> None:
@@ -40,25 +39,11 @@ def test_where_the_best_device_is_the_answer_nothing_was_gained() -> None:
     assert facts_of(Example(EVENTS, PROFILE, RESULT.model_copy(update={"rows": rows})))[0].value == "none"
 
 
-def test_counts_of_placements_are_apart_by_how_they_ended() -> None:
-    tried, unfinished = facts_of(RUN)[-1], facts_of(Example(EVENTS, PROFILE, None))[-1]
-    assert (tried.value, tried.note) == ("2", "1 failed, 1,234 simulated")
-    assert (unfinished.value, unfinished.note) == ("2", "1 failed")
-
-
-def test_simulated_figures_are_called_simulated(html: str) -> None:
-    for words in ("Simulated: ", "Measured: 7.5 ms", "Methods, simulated"):
-        assert words in html
-
-
-def test_what_was_not_compared_stands_below_the_figure_of_what_was(html: str) -> None:
-    section = html[html.index('id="comparison"') : html.index('id="graph"')]
-    assert section.index('class="bk"') < section.index("Not compared")
-
-
 def test_the_sections_answer_questions_in_the_order_in_which_they_come_up(html: str) -> None:
     keys = ["comparison", "explanation", "graph", "timelines", "search", "tried", "profile", "environment"]
     assert re.findall(r'<section id="(\w+)"', html) == keys
+    for words in ("Simulated: ", "Measured: 7.5 ms", "Methods, simulated"):
+        assert words in html
 
 
 def test_a_long_name_leaves_room_for_the_figure_beside_it() -> None:
@@ -67,26 +52,21 @@ def test_a_long_name_leaves_room_for_the_figure_beside_it() -> None:
     assert {len(label) for label in labels} == {48}
 
 
-def test_an_op_in_no_part_is_in_none() -> None:
-    source = op_source(replace(PlacedGraph.of(RUN), group=np.array([-1, 0, 1, 2, 3])))
-    assert dict(zip(source.data["name"], source.data["group"], strict=True))[NAMES[0]] == "none"
-
-
 def test_a_run_that_has_only_begun_still_makes_a_page() -> None:
-    page = report_html(BEGUN)
-    assert "Nothing has been measured yet." in page
-    assert "not placed" in page
-    assert re.findall(r'<section id="(\w+)"', page) == ["graph", "environment"]
-    assert EVIL not in re.sub(r"<script.*?</script>", "", page, flags=re.S)
+    assert "Nothing has been measured yet." in sentence_of(BEGUN)
+    graph, environment = sections_of(BEGUN)
+    assert (graph.key, environment.key) == ("graph", "environment")
+    (legend,) = graph.figures[-1].above[0].items[:1]
+    assert legend.label.value == "not placed"
+    assert EVIL not in environment.html
 
 
 def test_tables_of_the_explanation_are_in_milliseconds(html: str) -> None:
     found = explain_run(RUN)
-    section = html[html.index('id="explanation"') : html.index('id="graph"')]
     gain, limit = found.gains[0], found.limits[0]
     figures = [f"{1e3 * gain.moved:.4g}", f"{1e3 * gain.gain:+.3g}", f"{1e3 * limit.seconds:.4g}"]
     for figure in (*figures, f"{100 * limit.gain:.1f}"):
-        assert f'<td class="figure">{figure}</td>' in section
+        assert f'<td class="figure">{figure}</td>' in section_of(html, "explanation")
 
 
 def test_the_answer_of_the_comparison_is_marked(html: str) -> None:
@@ -96,6 +76,5 @@ def test_the_answer_of_the_comparison_is_marked(html: str) -> None:
 
 
 def test_the_profile_has_the_longest_op_first_with_its_time_on_every_device(html: str) -> None:
-    section = html[html.index('<section id="profile"') :]
-    first = re.findall(r"<td.*?>(.*?)</td>", section)[:5]
+    first = re.findall(r"<td.*?>(.*?)</td>", section_of(html, "profile"))[:5]
     assert [unescape(each) for each in first] == [NAMES[1], "Convolution", FAST, "4", "8"]

@@ -8,8 +8,6 @@ import pytest
 from playwright.sync_api import Page
 
 from hsdag.reporting.graph import PlacedGraph
-from hsdag.reporting.page import report_html
-from tests.hsdag.reporting.conftest import OpenPage
 from tests.hsdag.reporting.examples import EVIL, FAST, NAMES, RUN
 
 MODEL = "name => Bokeh.documents[0].get_model_by_name(name)"
@@ -21,25 +19,12 @@ def model(page: Page, name: str, expression: str) -> Any:
     return page.evaluate(f"(name => {{ const it = ({MODEL})(name); return {expression} }})({name!r})")
 
 
-def selected(page: Page) -> list[str]:
-    """Names of the selected ops."""
-    ops = "it.renderers.find(each => each.glyph.type == 'Rect').data_source"
-    names: list[str] = model(page, "graph", f"{ops}.selected.indices.map(i => {ops}.data.name[i])")
-    return names
-
-
-@pytest.mark.slow
-def test_every_figure_is_drawn(html: str, open_page: OpenPage) -> None:
-    page = open_page(html)
+def test_every_figure_is_drawn_and_names_with_markup_stay_text(page: Page) -> None:
     assert page.locator("section h2").all_inner_texts() == [
         "Comparison", "Why", "Graph", "Timeline", "Search", "What was tried", "Profile", "Environment",
     ]  # fmt: skip
     assert page.locator(".bk-Figure").count() == 4
     assert page.evaluate("[...document.querySelectorAll('section .bk-Figure')].every(each => each.offsetHeight > 50)")
-
-
-def test_names_with_markup_stay_text(html: str, open_page: OpenPage) -> None:
-    page = open_page(html)
     assert page.title() == f"{EVIL}, placed by hsdag"
     assert page.locator("h1").inner_text() == EVIL
     assert page.locator("img").count() == 0
@@ -47,8 +32,7 @@ def test_names_with_markup_stay_text(html: str, open_page: OpenPage) -> None:
     assert f"{FAST}, ms" in page.locator("#profile th").all_inner_texts()
 
 
-def test_an_op_tells_its_figures_as_text_where_one_points_at_it(html: str, open_page: OpenPage) -> None:
-    page = open_page(html)
+def test_an_op_tells_its_figures_as_text_where_one_points_at_it(page: Page) -> None:
     figure = page.locator("#graph .bk-Figure")
     figure.scroll_into_view_if_needed()
     box = figure.bounding_box()
@@ -65,19 +49,21 @@ def test_an_op_tells_its_figures_as_text_where_one_points_at_it(html: str, open_
     assert "4 ms" in shown
 
 
-def test_a_search_selects_ops_and_goes_to_the_first(html: str, open_page: OpenPage) -> None:
-    page = open_page(html)
-    page.get_by_label("Search by name or type").type("right")
+def test_a_search_selects_ops_and_goes_to_the_first_and_next_to_the_next(page: Page) -> None:
+    field = page.get_by_label("Search by name or type")
+    field.type("right")
     page.wait_for_function(SETTLED)
-    assert selected(page) == [NAMES[3]]
-    centre = model(page, "graph", "(it.x_range.start + it.x_range.end) / 2")
-    assert centre == pytest.approx(2.0)
+    ops = "it.renderers.find(each => each.glyph.type == 'Rect').data_source"
+    assert model(page, "graph", f"{ops}.selected.indices.map(i => {ops}.data.name[i])") == [NAMES[3]]
+    assert model(page, "graph", "(it.x_range.start + it.x_range.end) / 2") == pytest.approx(2.0)
+    field.fill("")
+    field.type("t")
+    page.get_by_role("button", name="Next").click()
+    page.wait_for_function(SETTLED)
+    assert page.locator(".count").evaluate("it => it.shadowRoot.textContent").endswith("2 of 5")
 
 
-def test_a_layer_of_a_large_graph_goes_to_its_ops(open_page: OpenPage, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hsdag.reporting.page.LARGE", 1)
-    monkeypatch.setattr("hsdag.reporting.page.MOST", 2)
-    page = open_page(report_html(RUN))
+def test_a_layer_of_a_large_graph_goes_to_its_ops(page: Page) -> None:
     assert page.locator("#graph summary").count() == 2
     page.locator("#graph summary").last.click()
     page.get_by_role("button", name="Show in the graph").locator("visible=true").click()
@@ -87,34 +73,25 @@ def test_a_layer_of_a_large_graph_goes_to_its_ops(open_page: OpenPage, monkeypat
     assert shown == pytest.approx([drawing.x[3:].min() - 2, drawing.x[3:].max() + 2])
 
 
-def test_next_goes_on_to_the_next_op_that_was_found(html: str, open_page: OpenPage) -> None:
-    page = open_page(html)
-    page.get_by_label("Search by name or type").type("t")
-    page.get_by_role("button", name="Next").click()
-    page.wait_for_function(SETTLED)
-    assert page.locator(".count").evaluate("it => it.shadowRoot.textContent").endswith("2 of 5")
-
-
-@pytest.mark.slow
-def test_colouring_by_cost_shows_the_bar_of_times(html: str, open_page: OpenPage) -> None:
-    page = open_page(html)
+def test_colouring_by_cost_shows_the_bar_of_times(page: Page) -> None:
     page.get_by_label("Colour by").select_option("cost")
     page.wait_for_function(SETTLED)
     assert model(page, "graph", "it.renderers.filter(each => each.glyph.fill_color?.field == 'cost_ms').length") == 2
     ops = "it.renderers.filter(each => each.glyph.type == 'Rect')"
     assert model(page, "graph", f"{ops}.map(each => each.glyph.hatch_alpha.value)") == [0, 0]
-    assert model(page, "graph", "it.above.map(each => [each.type, each.visible])") == [
-        ["Legend", False],
-        ["ColorBar", True],
-    ]
+    keys = "it.above.map(each => [each.type, each.visible])"
+    assert model(page, "graph", keys) == [["Legend", False], ["ColorBar", True]]
+    page.get_by_label("Colour by").select_option("device")
+    page.wait_for_function(SETTLED)
+    assert model(page, "graph", keys) == [["Legend", True], ["ColorBar", False]]
+    assert model(page, "graph", f"{ops}.map(each => each.glyph.fill_color.field)") == ["colour", "colour"]
 
 
-def test_a_page_follows_the_theme_of_the_system_and_the_button(html: str, open_page: OpenPage) -> None:
-    page = open_page(html, color_scheme="dark")
+def test_a_page_follows_the_theme_of_the_system_and_the_button(page: Page) -> None:
+    page.emulate_media(color_scheme="dark")
     bar = "it.above.find(each => each.type == 'ColorBar')"
-    assert model(page, "graph", f"[{bar}.title_text_color.trim(), {bar}.major_label_text_color.trim()]") == 2 * [
-        "#e4e9ee"
-    ]
+    inks = model(page, "graph", f"[{bar}.title_text_color.trim(), {bar}.major_label_text_color.trim()]")
+    assert inks == ["#e4e9ee", "#e4e9ee"]
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.get_by_role("button", name="Light theme").click()
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
@@ -123,19 +100,13 @@ def test_a_page_follows_the_theme_of_the_system_and_the_button(html: str, open_p
     assert ink.strip() == "#1b2430"
 
 
-@pytest.mark.slow
-def test_on_a_telephone_every_control_of_the_graph_is_in_view(html: str, open_page: OpenPage) -> None:
-    page = open_page(html, viewport={"width": 390, "height": 800})
+@pytest.mark.parametrize("width", [1280, 800, 390])
+def test_nothing_sticks_out_of_a_narrow_window_and_every_control_is_in_view(page: Page, width: int) -> None:
+    page.set_viewport_size({"width": width, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
     for name in ("Previous", "Next"):
         box = page.get_by_role("button", name=name).bounding_box()
         assert box is not None
-        assert box["x"] + box["width"] <= 390
+        assert box["x"] + box["width"] <= width
     reached = "it => { it.scrollLeft = 1e4; return it.lastElementChild.getBoundingClientRect().right }"
-    assert page.locator("nav").evaluate(reached) <= 390
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [1280, 800, 390])
-def test_nothing_sticks_out_of_a_narrow_window(html: str, open_page: OpenPage, width: int) -> None:
-    page = open_page(html, viewport={"width": width, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    assert page.locator("nav").evaluate(reached) <= width

@@ -15,10 +15,9 @@ from hsdag.cli.app import run
 from hsdag.ir.errors import SearchError
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder
-from hsdag.reporting.graph import PlacedGraph, submodels_of
-from hsdag.reporting.report import advice_of, environment_of
+from hsdag.reporting.graph import PlacedGraph
+from hsdag.reporting.report import advice_of, environment_of, sentence_of
 from hsdag.search.options import command_words
-from tests.hsdag.reporting.examples import EVENTS, PLACEMENT, PROFILE, RESULT, Example
 
 
 @pytest.fixture
@@ -41,17 +40,16 @@ def test_ops_are_where_the_placement_has_them(folder: Path, kept_search: PlaceRe
     assert found == kept_search.placement.affinity
 
 
-@pytest.mark.slow
 def test_the_placement_file_stands_for_the_run_beside_it(folder: Path, tmp_path: Path) -> None:
     result = hsdag.report(folder.with_suffix(".json"), tmp_path / "report.html")
     assert result.files == (tmp_path / "report.html",)
     assert result.sentence in result.files[0].read_text().replace("&#39;", "'")
 
 
-def test_a_search_that_was_killed_still_gives_what_there_is(unfinished: Path, tmp_path: Path) -> None:
-    result = hsdag.report(unfinished, tmp_path / "report.html")
-    assert "has not come to its end" in result.sentence
-    assert "resume" in advice_of(RunFolder.load(unfinished))[0].text
+def test_a_search_that_was_killed_still_gives_what_there_is(unfinished: Path) -> None:
+    kept = RunFolder.load(unfinished)
+    assert "has not come to its end" in sentence_of(kept)
+    assert "resume" in advice_of(kept)[0].text
 
 
 @pytest.fixture
@@ -116,11 +114,3 @@ def test_a_folder_that_is_no_run_is_said_in_one_line(tmp_path: Path) -> None:
     with pytest.raises(SearchError, match="is no run folder"):
         hsdag.report(tmp_path, tmp_path / "report.html")
     assert not (tmp_path / "report.html").exists()
-
-
-def test_the_parts_of_a_split_are_those_of_its_executor() -> None:
-    found = {}
-    for executor in ("hetero", "work-conserving", "cuda"):
-        groups, found[executor] = submodels_of(Example(EVENTS, PROFILE, RESULT, executor), PLACEMENT)
-        assert len({groups[2], groups[3]}) == 2  # which are on different devices
-    assert found == {"hetero": "submodel", "work-conserving": "part", "cuda": "placement unit"}
