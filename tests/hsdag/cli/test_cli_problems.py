@@ -142,6 +142,7 @@ def test_tables_say_that_they_are_simulated(capsys: pytest.CaptureFixture[str], 
         "All on gpu: 7000 ms",
     )
     assert all(claim in text for claim in claims)
+    assert "The placement is in" not in text
 
 
 def test_solve_answers_in_full_and_its_placement_simulates_alike(

@@ -28,6 +28,13 @@ def evidence(placements: IntArray, measured: list[float], simulated: list[float]
     return Evidence(best, placements, np.array(measured), np.array(simulated), CHAIN)
 
 
+def test_a_plan_is_described_by_the_edges_that_it_cuts_and_the_seconds_of_units_on_their_devices() -> None:
+    (found,) = CHAIN.features(split_at(4), 2.0, 0.5)
+    assert found[: NUM - 1].tolist() == [2.0 if edge == 3 else 0.0 for edge in range(NUM - 1)]
+    assert found[NUM - 1 :].reshape(NUM, 2).argmax(axis=1).tolist() == [0] * 4 + [1] * 6
+    assert found[NUM - 1 :].sum() == pytest.approx(0.5)
+
+
 NOTHING = evidence(np.zeros((0, NUM), dtype=np.int64), [], [])
 
 

@@ -1,4 +1,4 @@
-"""Units of a problem, pins of its ops, and packing of weights."""
+"""Units of a problem, pins of its ops, packing of weights, and which semantics an objective takes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from hsdag.features import feature_matrix
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.runtime.problem.packing import Packing, pack_weights
 from hsdag.runtime.problem.pins import Pin, parse_pins, pinned_devices, with_pinned_ops, with_pins
 from hsdag.runtime.problem.plan import op_ranks
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Semantics
+from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.problem.units import graph_of_problem, problem_of
 from hsdag.runtime.simulator.simulation import simulate, simulate_makespans
 from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
@@ -208,3 +209,10 @@ def test_a_result_that_is_held_for_no_time_needs_no_room() -> None:
     )
     assert (simulate(problem, [1, 0]).peak_memory_bytes <= problem.memory_bytes).all()
     assert pack_weights(problem, problem_of(problem)).status is Packing.FOUND
+
+
+def test_links_that_block_both_devices_are_for_throughput_alone() -> None:
+    Semantics(links=Links.BLOCKING).check(THROUGHPUT)
+    Semantics(links=Links.CHANNEL).check(LATENCY)
+    with pytest.raises(OptionError, match="--links blocking is for --objective throughput only"):
+        Semantics(links=Links.BLOCKING).check(LATENCY)
