@@ -18,6 +18,7 @@ import hsdag
 from hsdag.cli.app import run
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.placement.placement import Placement
 from hsdag.ir.shards.placed import divided
 from hsdag.ir.shards.rewrite import shapes_of
@@ -42,7 +43,7 @@ from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.pins import Pin
 from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.search.driver import Watcher
-from hsdag.search.options import PlaceOptions, input_scenarios
+from hsdag.search.options import PlaceOptions
 from tests.exported import run_parts
 from tests.hsdag.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, outputs_of
 from tests.model_server import Pipeline
@@ -201,7 +202,7 @@ def test_variables_are_divided_by_heads_and_64_tokens_are_those_of_the_whole_mod
 
 def test_a_prompt_is_divided_and_where_syncs_are_dear_a_line_says_why_nothing_is(tmp_path: Path) -> None:
     path = save_model_files("tiny_stateful_llama_fp16", tmp_path / "llama.xml")
-    devices, scenarios = resolve_devices(EXACT_DEVICES, None), input_scenarios((), "32,1+8")
+    devices, scenarios = resolve_devices(EXACT_DEVICES, None), parse_scenarios((), "32,1+8")
     with Session(path, devices, executor="work-conserving", scenarios=scenarios) as session:
         proposals = proposals_of(session)
         (sharding, *_) = proposals.proposed()
