@@ -1,4 +1,4 @@
-"""Linear programs as plain tables, and objectives without an order as exact programs for k devices.
+"""CP-SAT models of which device each op is on, and of what that costs where order has no say.
 
 Legend: N ops, D devices.
 """
@@ -6,176 +6,149 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from ortools.sat.python import cp_model
-from scipy.sparse import csr_array
 
-from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.methods.exact.formulation import Formulation, twins_of
-from hsdag.methods.exact.highs import HighsAnswer, solve_highs
-from hsdag.methods.exact.solving import CpSatModel
-from hsdag.methods.incumbent import Limits
+from hsdag.methods.exact.solving import CpSatModel, T, Ticks
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution, Links
 
-INFINITE = float("inf")
+Term = tuple[cp_model.IntVar, int]
+Pair = tuple[int, int, int]  # consumer, its device, and the ticks of sending there
 
 
-@dataclass
-class LinearModel:
-    """Minimise ``cost`` x over rows low <= A x <= high; filled row by row."""
+class PlacedModel(CpSatModel[T]):
+    """Devices of ops: (1), (6) and the order of identical devices of DiviML, sections IV-A and VI.
 
-    low: list[float] = field(default_factory=list)
-    high: list[float] = field(default_factory=list)
-    is_whole: list[bool] = field(default_factory=list)
-    cost: list[float] = field(default_factory=list)
-    constant: float = 0.0
-    row_low: list[float] = field(default_factory=list)
-    row_high: list[float] = field(default_factory=list)
-    row_start: list[int] = field(default_factory=lambda: [0])
-    index: list[int] = field(default_factory=list)
-    value: list[float] = field(default_factory=list)
+    ``pinned`` are devices by op. While the model is made, ``check`` is called for every op, and what it raises goes on
+    to the caller. Where an op has no device left, there is no solution.
+    """
 
-    def variable(self, low: float, high: float, *, is_whole: bool = False, cost: float = 0.0) -> int:
-        """Add a variable and return its number."""
-        self.low.append(low)
-        self.high.append(high)
-        self.is_whole.append(is_whole)
-        self.cost.append(cost)
-        return len(self.low) - 1
+    def __init__(self, f: Formulation, pinned: Mapping[int, int] | None, check: Callable[[], object]) -> None:
+        self.model, self._f, self._p, self._check = cp_model.CpModel(), f, f.problem, check
+        self._place_every_op_once(pinned or {})
+        self._keep_within_memory()
+        if not pinned:
+            self._order_identical_devices()
 
-    def binary(self, cost: float = 0.0) -> int:
-        """Add a variable that is 0 or 1."""
-        return self.variable(0, 1, is_whole=True, cost=cost)
+    def _place_every_op_once(self, pinned: Mapping[int, int]) -> None:
+        """(1), over the devices that run an op and could hold it."""
+        can = self._f.allowed.copy()
+        for i, d in pinned.items():
+            can[i, np.arange(self._p.num_devices) != d] = False
+        self.on = [
+            {d: self.model.new_bool_var(f"x{i},{d}") for d in np.flatnonzero(row).tolist()} for i, row in enumerate(can)
+        ]
+        for on in self.on:
+            self.model.add_exactly_one(list(on.values()))
 
-    def row(self, terms: Sequence[tuple[int, float]], low: float = -INFINITE, high: float = INFINITE) -> None:
-        """Add low <= the sum of coefficient times variable <= high; a variable may come several times."""
-        merged: dict[int, float] = {}
-        for variable, coefficient in terms:
-            merged[variable] = merged.get(variable, 0.0) + coefficient
-        self.index.extend(merged)
-        self.value.extend(merged.values())
-        self.row_start.append(len(self.index))
-        self.row_low.append(low)
-        self.row_high.append(high)
+    def _total(self, amounts: IntArray, ops: Iterable[int], d: int) -> Any:  # an expression of OR-Tools
+        """The sum of ``amounts`` [N] of those of ``ops`` that are on a device."""
+        there = [i for i in ops if d in self.on[i]]
+        return cp_model.LinearExpr.weighted_sum([self.on[i][d] for i in there], [int(amounts[i]) for i in there])
 
-    def rows(self, index: IntArray, value: FloatArray, high: float) -> None:
-        """Add rows [K, W] of at most ``high``."""
-        self.row_start.extend((self.row_start[-1] + index.shape[1] * np.arange(1, len(index) + 1)).tolist())
-        self.index.extend(index.ravel().tolist())
-        self.value.extend(value.ravel().tolist())
-        self.row_low.extend([-INFINITE] * len(index))
-        self.row_high.extend([high] * len(index))
-
-    def solved(self, limits: Limits, on_wait: Callable[[], None] = lambda: None) -> HighsAnswer:
-        """What HiGHS finds; ``on_wait`` and what is raised as in ``solve_highs``, the bound with the constant."""
-        shape = len(self.row_low), len(self.low)
-        matrix = csr_array((self.value, self.index, self.row_start), shape=shape)
-        answer = solve_highs(
-            np.array(self.cost), np.array(self.is_whole), (np.array(self.low), np.array(self.high)),
-            (matrix, np.array(self.row_low), np.array(self.row_high)),
-            seconds=limits.seconds, num_workers=limits.num_workers, seed=limits.seed, on_wait=on_wait,
-        )  # fmt: skip
-        return replace(answer, bound=answer.bound + self.constant)
-
-    def choices(self, f: Formulation) -> list[dict[int, int]]:
-        """(1): for each op a binary by device that may take it, of which one is 1; there is such a device."""
-        on = [{d: self.binary() for d in np.flatnonzero(row).tolist()} for row in f.allowed]
-        for of_op in on:
-            self.row([(x, 1.0) for x in of_op.values()], 1, 1)
-        return on
-
-    def order_twins(self, f: Formulation, on: list[dict[int, int]]) -> None:
-        """Of identical devices the first has no fewer ops: symmetries by tasks (section VI)."""
-        for a, b in itertools.chain.from_iterable(map(itertools.pairwise, twins_of(f.problem))):
-            self.row([(of_op[d], sign) for of_op in on for d, sign in ((a, 1.0), (b, -1.0)) if d in of_op], low=0)
-
-    def keep_within_memory(self, f: Formulation, on: list[dict[int, int]], *, is_whole: bool = True) -> None:
-        """(6), or what the memory rule asks for, where it can bind: in whole units, or in shares of the memory.
-
-        ``beside`` is the most that any op of the device takes while it runs.
-        """
-        for d in range(f.problem.num_devices):
-            there = [i for i, choices in enumerate(on) if d in choices]
-            room = f.room(d, there)
+    def _keep_within_memory(self) -> None:
+        """(6), or what the memory rule asks for, where it can bind; ``beside`` is the most that a running op takes."""
+        for d in range(self._p.num_devices):
+            there = [i for i, on in enumerate(self.on) if d in on]
+            room = self._f.room(d, there)
             if room is None:
                 continue
-            unit = 1.0 if is_whole else float(max(room.size, 1))
-            beside = self.variable(0, float(room.running[there].max()) / unit)
+            beside = self.model.new_int_var(0, room.size, f"beside{d}")
             for i in there:
+                self._check()
                 if room.running[i]:
-                    self.row([(on[i][d], float(room.running[i]) / unit), (beside, -1.0)], high=0)
-            held = [(on[i][d], float(room.held[i]) / unit) for i in there]
-            self.row([*held, (beside, 1.0)], high=room.size / unit)
+                    self.model.add(beside >= int(room.running[i]) * self.on[i][d])
+            self.model.add(self._total(room.held, there, d) + beside <= room.size)
+
+    def _order_identical_devices(self) -> None:
+        """Of identical devices the first has no fewer ops: symmetries by tasks (section VI)."""
+        for a, b in itertools.chain.from_iterable(map(itertools.pairwise, twins_of(self._p))):
+            first, second = (sum(on[d] for on in self.on if d in on) for d in (a, b))
+            self.model.add(first >= second)
+
+    def hint_devices(self, device: IntArray) -> None:
+        """Begin with devices [N]."""
+        for on, d in zip(self.on, device.tolist(), strict=True):
+            for other, here in on.items():
+                self.model.add_hint(here, other == d)
+
+    def devices(self, value: Callable[[cp_model.IntVar], int]) -> IntArray:
+        """[N] the devices that the values of the variables describe."""
+        return np.array([next(d for d, here in on.items() if value(here)) for on in self.on], dtype=np.int64)
 
 
-Amounts = Callable[[ArrayLike], np.ndarray]
-Pair = tuple[int, int, float]  # consumer, its device, and the cost of sending there
-
-
-class AssignmentModel:
-    """Which device each op is on, and what that costs; ``of_seconds`` gives the unit, such as whole ticks.
+class AssignmentModel(PlacedModel[IntArray]):
+    """What placements [N] cost without an order, in ticks; loads are at most ``most``.
 
     Sequential: op times, a transfer of each result to each other device that reads it (or one in all by EGRESS),
     launches, and overheads. Throughput: the load of the busiest device, bus, channel, or device with its transfers.
     """
 
-    def __init__(self, f: Formulation, problem: Problem, of_seconds: Amounts) -> None:
-        p, semantics = f.problem, problem.semantics
-        self._f, self._p, self._links, self._of = f, p, semantics.links, of_seconds
-        self.linear = LinearModel()
-        self.on = self.linear.choices(f)
-        self.linear.keep_within_memory(f, self.on)
-        self.linear.order_twins(f, self.on)
-        if semantics.execution is Execution.SEQUENTIAL:
-            self._charge_ops_and_transfers()
-            self._charge_launches()
+    def __init__(
+        self,
+        f: Formulation,
+        problem: Problem,
+        ticks: Ticks,
+        most: int,
+        check: Callable[[], object] = lambda: None,
+    ) -> None:
+        super().__init__(f, None, check)
+        self._links, self._ticks = problem.semantics.links, ticks
+        if problem.semantics.execution is Execution.SEQUENTIAL:
+            self._in_turn()
         else:
-            self._busiest()
+            self._busiest(most)
 
-    def _charge_ops_and_transfers(self) -> None:
-        run = self._of(self._p.time_s)
-        self.linear.constant += float(self._of(self._p.op_overhead_s * (self._p.num_ops - 1)))
+    def read(self, value: Callable[[cp_model.IntVar], int]) -> IntArray:
+        """The placement [N]."""
+        return self.devices(value)
+
+    def _in_turn(self) -> None:
+        """Ops, transfers, launches and overheads, one after another."""
+        p, run = self._p, self._ticks.down(self._p.time_s)
+        terms = self._launches()
         for u, choices in enumerate(self.on):
-            for d, x in choices.items():
-                self.linear.cost[x] += float(run[u, d])
+            self._check()
+            terms += [(x, int(run[u, d])) for d, x in choices.items()]
             for group in self._destinations(u):
-                for y, cost in self._layers(u, {a: self._pairs(u, a, group) for a in choices}):
-                    self.linear.cost[y] += cost
+                terms += self._layers(u, {a: self._pairs(u, a, group) for a in choices})
+        self.model.minimize(_sum(terms) + int(self._ticks.down(p.op_overhead_s * (p.num_ops - 1))))
 
-    def _charge_launches(self) -> None:
-        launch, before = self._of(self._p.launch_s), -1
-        for i in self._p.topological_order.tolist():
+    def _launches(self) -> list[Term]:
+        launch, order, terms = self._ticks.down(self._p.launch_s), self._p.topological_order.tolist(), list[Term]()
+        for before, i in itertools.pairwise([-1, *order]):
             for d, x in self.on[i].items():
-                if not launch[d]:
-                    continue
-                starts = self.linear.binary(float(launch[d]))
-                stays = [(self.on[before][d], -1.0)] if before >= 0 and d in self.on[before] else []
-                self.linear.row([(x, 1.0), *stays, (starts, -1.0)], high=0)
-            before = i
+                if launch[d]:
+                    starts = self.model.new_bool_var(f"l{i},{d}")
+                    stays = [self.on[before][d]] if before >= 0 and d in self.on[before] else []
+                    self.model.add_bool_or([x.negated(), starts, *stays])
+                    terms.append((starts, int(launch[d])))
+        return terms
 
-    def _busiest(self) -> None:
+    def _busiest(self, most: int) -> None:
         """The period is at least every load."""
-        d = self._p.num_devices
-        loads: list[list[tuple[int, float]]] = [[] for _ in range(d * (1 + d))]
-        hold = self._of(self._p.time_s + self._p.op_overhead_s)
+        p, d = self._p, self._p.num_devices
+        loads: list[list[Term]] = [[] for _ in range(d * (1 + d))]
+        hold = self._ticks.down(p.time_s + p.op_overhead_s)
         for i, choices in enumerate(self.on):
             for a, x in choices.items():
-                loads[a].append((x, float(hold[i, a])))
-        for u in range(self._p.num_ops) if self._links is not Links.INDEPENDENT else ():
+                loads[a].append((x, int(hold[i, a])))
+        for u in range(p.num_ops) if self._links is not Links.INDEPENDENT else ():
+            self._check()
             for a, group in itertools.product(self.on[u], self._destinations(u)):
                 terms = self._layers(u, {a: self._pairs(u, a, group)})
                 for carrier in self._carriers(a, group):
                     loads[carrier] += terms
-        period = self.linear.variable(0, float("inf"), cost=1.0)
+        period = self.model.new_int_var(0, most, "period")
         for load in loads:
-            if load:
-                self.linear.row([*load, (period, -1.0)], high=0)
+            self.model.add(_sum(load) <= period)
+        self.model.minimize(period)
 
     def _destinations(self, u: int) -> list[list[int]]:
         """Devices that a result may be sent to, those of one transfer together."""
@@ -190,80 +163,30 @@ class AssignmentModel:
         return [d + a] if self._links is Links.EGRESS else [d * (1 + a) + group[0]]
 
     def _pairs(self, u: int, a: int, group: list[int]) -> list[Pair]:
-        """Consumers of u that may be on a device of ``group``, with the cost of sending there from a."""
+        """Consumers of u that may be on a device of ``group``, with the ticks of sending there from a."""
         found = []
         for v, size in self._f.consumers[u].items():
-            cost = self._of(self._f.transfer_s(size) + self._p.transfer_overhead_s)
-            found += [(v, b, float(cost[a, b])) for b in group if b != a and b in self.on[v] and cost[a, b] > 0]
+            cost = self._ticks.down(self._f.transfer_s(size) + self._p.transfer_overhead_s)
+            found += [(v, b, int(cost[a, b])) for b in group if b != a and b in self.on[v] and cost[a, b] > 0]
         return found
 
-    def _layers(self, u: int, pairs: dict[int, list[Pair]]) -> list[tuple[int, float]]:
+    def _layers(self, u: int, pairs: dict[int, list[Pair]]) -> list[Term]:
         """Variables and costs that add up to the dearest pair that is chosen, for u on any of the devices of pairs."""
-        costs = sorted({cost for of_home in pairs.values() for _, _, cost in of_home})
-        terms, below = [], 0.0
-        for cost in costs:
-            y = self.linear.binary()
+        terms, below = list[Term](), 0
+        for cost in sorted({cost for of_home in pairs.values() for _, _, cost in of_home}):
+            y = self.model.new_bool_var(f"y{u},{cost}")
             chosen: dict[tuple[int, int], set[int]] = {}
             for a, of_home in pairs.items():
                 for v, b, dear in of_home:
                     if dear >= cost:
                         chosen.setdefault((v, b), set()).add(a)
-            for (v, b), homes in chosen.items():
-                self._send(y, u, v, b, homes)
+            for (v, b), homes in chosen.items():  # y is 1 where v is on b and u is on one of the homes
+                elsewhere = [x for a, x in self.on[u].items() if a not in homes]
+                self.model.add_bool_or([self.on[v][b].negated(), y, *elsewhere])
             terms.append((y, cost - below))
             below = cost
         return terms
 
-    def _send(self, y: int, u: int, v: int, b: int, homes: set[int]) -> None:
-        """y is 1 where v is on b and u is on one of ``homes``."""
-        away = [(x, 1.0) for a, x in self.on[u].items() if a not in homes]
-        if len(away) < len(homes):
-            self.linear.row([(self.on[v][b], 1.0), *[(x, -1.0) for x, _ in away], (y, -1.0)], high=0)
-        else:
-            of_homes = [(self.on[u][a], 1.0) for a in sorted(homes)]
-            self.linear.row([(self.on[v][b], 1.0), *of_homes, (y, -1.0)], high=1)
 
-
-def chosen_devices(on: Sequence[Mapping[int, int]], values: Mapping[int, float] | FloatArray) -> IntArray:
-    """[N] the device of each op, by its variables on devices and their values."""
-    return np.array([max(of_op, key=lambda d, of_op=of_op: float(values[of_op[d]])) for of_op in on], dtype=np.int64)  # type: ignore[misc]
-
-
-class WholeModel(CpSatModel[IntArray]):
-    """An assignment whose coefficients are whole numbers as a CP-SAT model; its solutions are placements [N].
-
-    Variables without a limit are at most ``largest``; ``check`` is called row by row and may raise.
-    """
-
-    def __init__(self, assignment: AssignmentModel, largest: int, check: Callable[[], object] = lambda: None) -> None:
-        self.model, self._on, linear = cp_model.CpModel(), assignment.on, assignment.linear
-        self._variables = [
-            self.model.new_int_var(int(low), largest if math.isinf(high) else int(high), f"v{k}")
-            for k, (low, high) in enumerate(zip(linear.low, linear.high, strict=True))
-        ]
-        for r, (low, high) in enumerate(zip(linear.row_low, linear.row_high, strict=True)):
-            check()
-            span = slice(linear.row_start[r], linear.row_start[r + 1])
-            terms = self._sum(linear.index[span], linear.value[span])
-            self.model.add_linear_constraint(terms, _whole(low), _whole(high))
-        used = [k for k, cost in enumerate(linear.cost) if cost]
-        objective = self._sum(used, [linear.cost[k] for k in used])
-        self.model.minimize(objective + round(linear.constant))
-
-    def read(self, value: Callable[[cp_model.IntVar], int]) -> IntArray:
-        """The placement [N]."""
-        values = {x: value(self._variables[x]) for on in self._on for x in on.values()}
-        return chosen_devices(self._on, values)
-
-    def hint(self, placement: IntArray) -> None:
-        """Begin with a placement [N]."""
-        for i, on in enumerate(self._on):
-            for d, x in on.items():
-                self.model.add_hint(self._variables[x], int(placement[i] == d))
-
-    def _sum(self, index: Sequence[int], value: Sequence[float]) -> cp_model.LinearExprT:
-        return cp_model.LinearExpr.weighted_sum([self._variables[k] for k in index], [round(c) for c in value])
-
-
-def _whole(limit: float) -> int:
-    return int(math.copysign(2**62, limit)) if math.isinf(limit) else round(limit)
+def _sum(terms: list[Term]) -> Any:
+    return cp_model.LinearExpr.weighted_sum([variable for variable, _ in terms], [ticks for _, ticks in terms])

@@ -14,21 +14,20 @@ from ortools.sat.python import cp_model
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.base import NoOptions, O
-from hsdag.methods.exact.assignment import AssignmentModel, WholeModel
+from hsdag.methods.exact.assignment import AssignmentModel, PlacedModel
 from hsdag.methods.exact.base import ExactPlacer, ExactSearch
-from hsdag.methods.exact.formulation import Formulation, MemoryRule, twins_of
+from hsdag.methods.exact.formulation import Formulation, MemoryRule
 from hsdag.methods.exact.solving import CpSatModel, T, Ticks, solve_model
 
 MOST_OPS_WITH_LOADS = 150
 """Ops up to which every op also waits for the load of its ancestors: those constraints are quadratic in number."""
 
 
-class IntervalModel(CpSatModel[tuple[IntArray, FloatArray]]):
+class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
     """The model of one problem, whose solutions are devices [N] and starts [N]; constraint numbers are DiviML's, IV-A.
 
     Every schedule of at most ``horizon_s`` seconds is a solution in ticks, so that the bound of the model is one of the
-    problem. ``pinned`` are devices by op. While the model is made, ``check`` is called for every op, and what it raises
-    goes on to the caller. Where an op has no device left, there is no solution.
+    problem.
     """
 
     def __init__(
@@ -40,33 +39,18 @@ class IntervalModel(CpSatModel[tuple[IntArray, FloatArray]]):
         pinned: Mapping[int, int] | None = None,
         check: Callable[[], object] = lambda: None,
     ) -> None:
-        p = formulation.problem
-        self._f, self._p, self._check = formulation, p, check
+        super().__init__(formulation, pinned, check)
         self.ticks = ticks or Ticks.choose(formulation.durations_s, max(horizon_s, 1e-12))
-        self._run = self.ticks.down(p.time_s)
+        self._run = self.ticks.down(self._p.time_s)
         self._horizon = int(self.ticks.down(horizon_s)) + (0 if self.ticks.is_exact else 1)
-        self.model = cp_model.CpModel()
-        self._place_every_op_once(pinned or {})
         self._give_every_op_a_start()
         self._let_no_ops_overlap_on_a_device()
         self._wait_for_inputs()
         self._end_after_every_op()
         self._let_devices_carry_their_load()
-        self._keep_within_memory()
-        if not pinned:
-            self._order_identical_devices()
+        if formulation.memory is MemoryRule.PEAK:
+            self._keep_peaks_within_memory()
         self.model.minimize(self.makespan)
-
-    def _place_every_op_once(self, pinned: Mapping[int, int]) -> None:
-        """(1), over the devices that run an op and could hold it."""
-        can = self._f.allowed.copy()
-        for i, d in pinned.items():
-            can[i, np.arange(self._p.num_devices) != d] = False
-        self.on = [
-            {d: self.model.new_bool_var(f"x{i},{d}") for d in np.flatnonzero(row).tolist()} for i, row in enumerate(can)
-        ]
-        for on in self.on:
-            self.model.add_exactly_one(list(on.values()))
 
     def _give_every_op_a_start(self) -> None:
         heads, tails = self.ticks.down(self._f.heads_s), self.ticks.down(self._f.tails_s)
@@ -79,8 +63,7 @@ class IntervalModel(CpSatModel[tuple[IntArray, FloatArray]]):
 
     def _load(self, ops: Iterable[int], d: int) -> Any:  # an expression of OR-Tools, typed too widely
         """Ticks of those of ``ops`` that are on a device."""
-        there = [i for i in ops if d in self.on[i]]
-        return cp_model.LinearExpr.weighted_sum([self.on[i][d] for i in there], [int(self._run[i, d]) for i in there])
+        return self._total(self._run[:, d], ops, d)
 
     def _let_no_ops_overlap_on_a_device(self) -> None:
         """(7), for ops that are not ordered by precedence with all others; with overheads for all."""
@@ -151,24 +134,15 @@ class IntervalModel(CpSatModel[tuple[IntArray, FloatArray]]):
                 if len(behind) > 1:
                     self.model.add(self.makespan >= self.end[i] + self._load(behind, d))
 
-    def _keep_within_memory(self) -> None:
-        """(6) under the memory rule, where it can bind; under PEAK with every result's life as an interval."""
+    def _keep_peaks_within_memory(self) -> None:
+        """Every result's life as an interval, beside the weights."""
         for d in range(self._p.num_devices):
             there = [i for i, on in enumerate(self.on) if d in on]
             room = self._f.room(d, there)
-            if room is None:
-                continue
-            sizes = [int(room.held[i]) for i in there]
-            held = cp_model.LinearExpr.weighted_sum([self.on[i][d] for i in there], sizes)
-            self.model.add(held <= room.size)
-            for i in there:
-                self._check()
-                if room.running[i]:
-                    self.model.add(held + int(room.running[i]) * self.on[i][d] <= room.size)
-            if self._f.memory is MemoryRule.PEAK:
+            if room is not None:
                 intervals, sizes = self._lives(d, room.unit_bytes)
                 left = self.model.new_int_var(0, room.size, f"room{d}")
-                self.model.add(left + held == room.size)
+                self.model.add(left + self._total(room.held, there, d) == room.size)
                 self.model.add_cumulative(intervals, sizes, left)
 
     def _lives(self, d: int, unit: float) -> tuple[list[cp_model.IntervalVar], list[int]]:
@@ -217,23 +191,15 @@ class IntervalModel(CpSatModel[tuple[IntArray, FloatArray]]):
             self.model.add(until >= self.end[v]).only_enforce_if([there, self.on[v][d]])
         return self.model.new_optional_interval_var(begin, length, until, there, f"copy{u},{d}")
 
-    def _order_identical_devices(self) -> None:
-        """Of identical devices the first has no fewer ops: symmetries by tasks (section VI)."""
-        for a, b in itertools.chain.from_iterable(map(itertools.pairwise, twins_of(self._f.problem))):
-            first, second = (sum(on[d] for on in self.on if d in on) for d in (a, b))
-            self.model.add(first >= second)
-
     def hint(self, device: IntArray, start_s: FloatArray) -> None:
         """Begin with devices [N] and starts [N]."""
         for i, start in enumerate(self.ticks.down(start_s).tolist()):
             self.model.add_hint(self.start[i], start)
-            for d, here in self.on[i].items():
-                self.model.add_hint(here, bool(device[i] == d))
+        self.hint_devices(device)
 
     def read(self, value: Callable[[cp_model.IntVar], int]) -> tuple[IntArray, FloatArray]:
         """Devices [N] and starts [N] in seconds."""
-        device = [next(d for d, here in on.items() if value(here)) for on in self.on]
-        return np.asarray(device, dtype=np.int64), self.ticks.seconds([value(start) for start in self.start])
+        return self.devices(value), self.ticks.seconds([value(start) for start in self.start])
 
 
 class CpSatMethod(ExactPlacer[O]):
@@ -241,10 +207,10 @@ class CpSatMethod(ExactPlacer[O]):
 
     def _assignment(self, search: ExactSearch) -> None:
         ticks = Ticks.choose(search.formulation.durations_s, max(search.horizon_s, 1e-12))
-        assignment = AssignmentModel(search.formulation, search.incumbent.problem, ticks.down)
-        model = WholeModel(assignment, int(ticks.down(search.horizon_s)) + 1, search.left_s)
+        most = int(ticks.down(search.horizon_s)) + 1
+        model = AssignmentModel(search.formulation, search.incumbent.problem, ticks, most, search.left_s)
         if search.incumbent.best is not None:
-            model.hint(search.incumbent.best.placement)
+            model.hint_devices(search.incumbent.best.placement)
         _solve(search, model, ticks, search.incumbent.consider)
 
 

@@ -5,22 +5,86 @@ Legend: N ops, D devices.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
+from scipy.sparse import csr_array
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.methods.base import NoOptions
-from hsdag.methods.exact.assignment import AssignmentModel, LinearModel, chosen_devices
-from hsdag.methods.exact.base import TOLERANCE, ExactPlacer, ExactSearch, OutOfTime
-from hsdag.methods.exact.formulation import Formulation
+from hsdag.methods.exact.base import TOLERANCE, ExactSearch, OutOfTime
+from hsdag.methods.exact.cpsat import CpSatMethod
+from hsdag.methods.exact.formulation import Formulation, twins_of
+from hsdag.methods.exact.highs import HighsAnswer, solve_highs
+from hsdag.methods.incumbent import Limits
 
 MOST_OPS, MOST_ENTRIES, ENTRIES_PER_S = 20_000, 10_000_000, 500_000
 """Of a program that is begun: in all, and for each second that there is, for it has to be made and sent to HiGHS."""
 
 
-class MilpPlacer(ExactPlacer[NoOptions]):
-    """Work-conserving latency by big-M constraints and order variables; the other objectives without an order.
+INFINITE = float("inf")
+
+
+@dataclass
+class LinearModel:
+    """Minimise ``cost`` x over rows low <= A x <= high; filled row by row."""
+
+    low: list[float] = field(default_factory=list)
+    high: list[float] = field(default_factory=list)
+    is_whole: list[bool] = field(default_factory=list)
+    cost: list[float] = field(default_factory=list)
+    row_low: list[float] = field(default_factory=list)
+    row_high: list[float] = field(default_factory=list)
+    row_start: list[int] = field(default_factory=lambda: [0])
+    index: list[int] = field(default_factory=list)
+    value: list[float] = field(default_factory=list)
+
+    def variable(self, low: float, high: float, *, is_whole: bool = False, cost: float = 0.0) -> int:
+        """Add a variable and return its number."""
+        self.low.append(low)
+        self.high.append(high)
+        self.is_whole.append(is_whole)
+        self.cost.append(cost)
+        return len(self.low) - 1
+
+    def binary(self, cost: float = 0.0) -> int:
+        """Add a variable that is 0 or 1."""
+        return self.variable(0, 1, is_whole=True, cost=cost)
+
+    def row(self, terms: Sequence[tuple[int, float]], low: float = -INFINITE, high: float = INFINITE) -> None:
+        """Add low <= the sum of coefficient times variable <= high; a variable may come several times."""
+        merged: dict[int, float] = {}
+        for variable, coefficient in terms:
+            merged[variable] = merged.get(variable, 0.0) + coefficient
+        self.index.extend(merged)
+        self.value.extend(merged.values())
+        self.row_start.append(len(self.index))
+        self.row_low.append(low)
+        self.row_high.append(high)
+
+    def rows(self, index: IntArray, value: FloatArray, high: float) -> None:
+        """Add rows [K, W] of at most ``high``."""
+        self.row_start.extend((self.row_start[-1] + index.shape[1] * np.arange(1, len(index) + 1)).tolist())
+        self.index.extend(index.ravel().tolist())
+        self.value.extend(value.ravel().tolist())
+        self.row_low.extend([-INFINITE] * len(index))
+        self.row_high.extend([high] * len(index))
+
+    def solved(self, limits: Limits, on_wait: Callable[[], None] = lambda: None) -> HighsAnswer:
+        """What HiGHS finds; ``on_wait`` and what is raised as in ``solve_highs``."""
+        shape = len(self.row_low), len(self.low)
+        matrix = csr_array((self.value, self.index, self.row_start), shape=shape)
+        return solve_highs(
+            np.array(self.cost), np.array(self.is_whole), (np.array(self.low), np.array(self.high)),
+            (matrix, np.array(self.row_low), np.array(self.row_high)),
+            seconds=limits.seconds, num_workers=limits.num_workers, seed=limits.seed, on_wait=on_wait,
+        )  # fmt: skip
+
+
+class MilpPlacer(CpSatMethod[NoOptions]):
+    """Work-conserving latency by big-M constraints and order variables; the other objectives as ``cpsat`` does.
 
     HiGHS answers at its end. Where the program is too large to be made within the budget, the warm start is the answer.
     """
@@ -33,24 +97,10 @@ class MilpPlacer(ExactPlacer[NoOptions]):
         if search.formulation.problem.num_ops > MOST_OPS or num_entries(search.formulation) > most:
             raise OutOfTime
         model = MilpModel(search.formulation, search.horizon_s * (1 + TOLERANCE), check=search.left_s)
-        values = _solve(search, model.linear, model.unit_s)
-        if values is not None:
-            search.consider(*model.read(values))
-
-    def _assignment(self, search: ExactSearch) -> None:
-        unit_s = max(search.horizon_s, 1e-12) / 1000
-        of_seconds = lambda seconds: np.asarray(seconds) / unit_s  # noqa: E731
-        model = AssignmentModel(search.formulation, search.incumbent.problem, of_seconds)
-        values = _solve(search, model.linear, unit_s)
-        if values is not None:
-            search.incumbent.consider(chosen_devices(model.on, values))
-
-
-def _solve(search: ExactSearch, linear: LinearModel, unit_s: float) -> FloatArray | None:
-    """The values of all variables in the best solution; its bound, in units of ``unit_s``, is noted."""
-    answer = linear.solved(search.limits_left, search.wake)
-    search.prove(answer.bound * unit_s, TOLERANCE)
-    return answer.values
+        answer = model.linear.solved(search.limits_left, search.wake)
+        search.prove(answer.bound * model.unit_s, TOLERANCE)
+        if answer.values is not None:
+            search.consider(*model.read(answer.values))
 
 
 class MilpModel:
@@ -69,13 +119,17 @@ class MilpModel:
         self._big = horizon_s / self.unit_s * (1 + 1e-9)
         self._time, self._overhead = p.time_s / self.unit_s, p.op_overhead_s / self.unit_s
         self.linear = LinearModel()
-        self.on = self.linear.choices(f)
+        self.on = [{d: self.linear.binary() for d in np.flatnonzero(row).tolist()} for row in f.allowed]
+        for of_op in self.on:  # (1)
+            self.linear.row([(x, 1.0) for x in of_op.values()], 1, 1)
         self.start = [self.linear.variable(min(float(s), self._big), self._big) for s in f.heads_s / self.unit_s]
         self._end_after_every_op()
         self._wait_for_inputs()
         self._let_no_ops_overlap()
-        self.linear.keep_within_memory(f, self.on, is_whole=False)
-        self.linear.order_twins(f, self.on)
+        self._keep_within_memory()
+        for pair in itertools.chain.from_iterable(map(itertools.pairwise, twins_of(p))):  # symmetries by tasks
+            signs = tuple(zip(pair, (1.0, -1.0), strict=True))
+            self.linear.row([(on[d], sign) for on in self.on for d, sign in signs if d in on], low=0)
 
     def _taken(self, i: int) -> list[tuple[int, float]]:
         return [(x, float(self._time[i, d])) for d, x in self.on[i].items()]
@@ -141,9 +195,25 @@ class MilpModel:
         value = np.stack([one, hold + big, -one, big * one, sign * big * one], axis=1)
         self.linear.rows(index, value, big * (3.0 if sign > 0 else 2.0))
 
+    def _keep_within_memory(self) -> None:
+        """(6) where it can bind, in shares of the memory; ``beside`` is the most that any op takes while it runs."""
+        for d in range(self._p.num_devices):
+            there = [i for i, choices in enumerate(self.on) if d in choices]
+            room = self._f.room(d, there)
+            if room is None:
+                continue
+            unit = float(max(room.size, 1))
+            beside = self.linear.variable(0, float(room.running[there].max()) / unit)
+            for i in there:
+                if room.running[i]:
+                    self.linear.row([(self.on[i][d], float(room.running[i]) / unit), (beside, -1.0)], high=0)
+            held = [(self.on[i][d], float(room.held[i]) / unit) for i in there]
+            self.linear.row([*held, (beside, 1.0)], high=room.size / unit)
+
     def read(self, values: FloatArray) -> tuple[IntArray, FloatArray]:
         """Devices [N] and starts [N] of a solution."""
-        return chosen_devices(self.on, values), values[self.start] * self.unit_s
+        device = np.array([max(of_op, key=lambda d, of_op=of_op: float(values[of_op[d]])) for of_op in self.on])  # type: ignore[misc]
+        return device, values[self.start] * self.unit_s
 
 
 def unordered(f: Formulation) -> BoolArray:

@@ -12,8 +12,8 @@ import pytest
 from hsdag.methods.base import Placer
 from hsdag.methods.cuts import memory_prices
 from hsdag.methods.cuts.mincut import MincutPlacer
-from hsdag.methods.exact import assignment, base, cpsat, milp
-from hsdag.methods.exact.assignment import AssignmentModel, WholeModel
+from hsdag.methods.exact import base, cpsat, milp
+from hsdag.methods.exact.assignment import AssignmentModel
 from hsdag.methods.exact.base import HEURISTICS, SHARE_OF_HEURISTIC, ExactSearch, warm_start
 from hsdag.methods.exact.cpsat import CpSatPlacer, IntervalModel
 from hsdag.methods.exact.formulation import Formulation, MemoryRule, generous_horizon_s
@@ -180,19 +180,17 @@ def test_sizes_beyond_64_bits_bind_where_order_has_no_say(
 
 def test_what_an_op_takes_while_it_runs_keeps_others_off_its_device() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, 5.0]] * 2, [], weight_bytes=2, output_bytes=2, memory_bytes=[5, 9])
-    model = AssignmentModel(
-        Formulation(problem, MemoryRule.RUNNING), problem_of(problem, LATENCY, SEQUENTIAL), np.asarray
-    )
-    answer = solve_model(WholeModel(model, 2**20), Limits(600.0, 1))
-    assert answer.value == 6
+    model = AssignmentModel(Formulation(problem), problem_of(problem, LATENCY, SEQUENTIAL), Ticks(1.0), 100)
+    assert solve_model(model, Limits(600.0, 1)).value == 6
 
 
 def test_memory_within_an_assignment_takes_entries_in_proportion_to_ops() -> None:
     """Rows that list all ops for every op outgrew any budget on the 1,347 ops and 30 devices of GPT-3."""
 
     def entries(num_ops: int) -> int:
-        formulation = Formulation(tight(num_ops), MemoryRule.RUNNING)
-        return len(AssignmentModel(formulation, problem_of(tight(num_ops), THROUGHPUT), np.asarray).linear.index)
+        problem = tight(num_ops)
+        model = AssignmentModel(Formulation(problem), problem_of(problem, THROUGHPUT), Ticks(0.01), 10**6).model
+        return sum(len(each.linear.vars) for each in model.proto.constraints)
 
     assert entries(400) < 3 * entries(200)
 
@@ -269,7 +267,7 @@ def test_a_model_is_made_with_a_look_at_the_clock_for_every_op(make: object) -> 
 @pytest.mark.parametrize("method", ["cpsat", "milp"])
 def test_a_stop_is_heard_while_a_model_is_made(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "HEURISTICS", ("heft",))
-    monkeypatch.setattr(assignment, "solve_highs", begun)
+    monkeypatch.setattr(milp, "solve_highs", begun)
     monkeypatch.setattr(cpsat, "solve_model", begun)
     problem = random_problem(8, 60, 3, density=0.1)
     units = problem_of(problem)

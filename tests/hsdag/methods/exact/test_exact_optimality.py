@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import settings
 
-from hsdag.methods.exact.assignment import AssignmentModel, WholeModel
+from hsdag.methods.exact.assignment import AssignmentModel
 from hsdag.methods.exact.cpsat import IntervalModel
 from hsdag.methods.exact.formulation import Formulation, generous_horizon_s
 from hsdag.methods.exact.milp import MilpModel
@@ -120,8 +120,8 @@ def test_assignments_equal_brute_force(links: Links, execution: Execution) -> No
         problem = small_problem(seed, 6)
         launch_s = np.array([0.0, 0.5, 1.0])[: problem.num_devices]
         problem = replace(problem, launch_s=launch_s, transfer_overhead_s=0.5)
-        model = AssignmentModel(Formulation(problem), problem_of(problem, objective, semantics), ticks.down)
-        answer = solve_model(WholeModel(model, 2**20), LIMITS)
+        model = AssignmentModel(Formulation(problem), problem_of(problem, objective, semantics), ticks, 2**20)
+        answer = solve_model(model, LIMITS)
         assert answer.solution is not None
         found_s = judge(problem, answer.solution[None], semantics)[0]
         assert found_s == pytest.approx(judge(problem, every_placement(problem), semantics).min(), rel=1e-12)
