@@ -19,7 +19,7 @@ from tests.docs.test_extending import EXAMPLES
 
 MODULE = re.compile(r"(?<!/)\bhsdag(?:\.(?!md\b)[A-Za-z_]\w*)+")
 IMPORT = re.compile(r"^from (hsdag[\w.]*) import (?:\((.*?)\)|([^\n]*))", re.DOTALL | re.MULTILINE)
-FILE = re.compile(r"\b(?:hsdag|ir|features|models|runtime|benchmarks|tests|docs)/[\w./]+\.(?:py|md|cpp|toml)\b")
+FILE = re.compile(r"\b(?:hsdag|benchmarks|tests|docs)/[\w./]+\.(?:py|md|cpp|toml)\b")
 OPTION = re.compile(r"(?<![\w-])--[a-z][\w-]*")
 COMMAND = re.compile(r"\bhsdag (?:--\w+ \S+ )?([a-z]+(?: (?:list|build)(?= ))?)((?: (?!hsdag )[^\n`|]*)?)")
 
@@ -56,27 +56,18 @@ def test_modules_and_their_names_exist(text: str) -> None:
                 found = getattr(found, part)
             except AttributeError:
                 found = import_module(f"{found.__name__}.{part}")
-
-
-def test_the_reference_names_classes_and_functions_where_they_are_defined(text: str) -> None:
     for name in re.findall(r"^::: (hsdag[\w.]+\.[A-Z]\w*)$", text, re.MULTILINE):  # the site's tool follows no import
         module, _, cls = name.rpartition(".")
         assert getattr(import_module(module), cls).__module__ == module
 
 
-def test_files_exist(text: str) -> None:
+def test_files_and_options_exist(text: str) -> None:
     assert not [name for name in FILE.findall(text) if "NAME" not in name and not (ROOT / name).exists()]
-
-
-def test_options_exist(text: str) -> None:
     known = {flag for flags in options().values() for flag in flags}
     benchmarks = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").rglob("*.py"))
     of_hsdag = re.sub(r"\b(pip install|ray start)\b[^\n`]*", "", text)
     of_hsdag = re.sub(r"^\| `-[^|]*\|", "", of_hsdag, flags=re.MULTILINE)  # the options of benchmark_app
     assert not [o for o in OPTION.findall(of_hsdag) if o not in known and f'"{o}"' not in benchmarks]
-
-
-def test_commands_take_the_options_that_are_shown_with_them(text: str) -> None:
     for name, rest in COMMAND.findall(text):
         if name in options():
             assert set(OPTION.findall(rest)) <= options()[name], (name, rest)
@@ -104,25 +95,14 @@ def test_every_fault_has_a_promise_and_a_test_that_exists() -> None:
     assert set(re.findall(r"`(test_\w+)`", page)) <= written
 
 
-@pytest.fixture(scope="module")
-def sections() -> dict[str, str]:
-    """The text under every heading of the page."""
+def test_every_command_has_a_section_with_all_its_options_their_values_words_and_defaults() -> None:
     text: str = runpy.run_path(str(ROOT / "docs" / "reference" / "command_line.py"))["page"]()
-    return {part.partition("\n")[0]: part for part in text.split("\n## hsdag")[1:]}
-
-
-def test_every_command_has_a_section_with_all_its_options(sections: dict[str, str]) -> None:
+    sections = {part.partition("\n")[0]: part for part in text.split("\n## hsdag")[1:]}
     for name, flags in options().items():
         section = sections[f" {name}" if name else ""]
         assert all(f"`{flag}`" in section for flag in flags - {"--help"} if flag.startswith("-")), name
-
-
-def test_an_option_has_its_value_its_words_and_its_default(sections: dict[str, str]) -> None:
     row = next(line for line in sections[" place"].splitlines() if line.startswith("| `--budget`"))
     assert row.startswith("| `--budget` `TEXT` | Time for all of it: 10s, 5m, 1h.")
     assert row.endswith("Default: `60s`. |")
-
-
-def test_no_cell_of_a_table_is_cut_by_a_bar(sections: dict[str, str]) -> None:
     rows = [line for text in sections.values() for line in text.splitlines() if line.startswith("| ")]
     assert {row.replace("\\|", "").count("|") for row in rows} == {3}

@@ -48,20 +48,17 @@ def costs(told: dict[str, Any]) -> Path:
     return Path(told["costs"])
 
 
-@pytest.mark.slow
-def test_the_costs_are_a_problem_file_of_the_models_own_ops(costs: Path, tiny_resnet: Path) -> None:
+def test_the_costs_are_a_problem_file_of_the_models_own_ops_that_says_how_much_devices_slow_each_other_down(
+    costs: Path, tiny_resnet: Path
+) -> None:
     problem = read_problem(costs)
     assert problem.device_names == ("CPU_0", "CPU_1")
     assert problem.source is CostSource.MEASURED
     assert set(problem.op_names) == set(read_graph(tiny_resnet).op_names)
     assert problem_of(problem).num_units < problem.num_ops
-
-
-def test_the_costs_say_how_much_devices_slow_each_other_down(costs: Path) -> None:
-    slowdown = read_problem(costs).slowdown
-    assert slowdown is not None
-    assert slowdown.shape == (2, 2)
-    assert slowdown.min() >= 1.0
+    assert problem.slowdown is not None
+    assert problem.slowdown.shape == (2, 2)
+    assert problem.slowdown.min() >= 1.0
 
 
 def test_tables_show_what_loading_took_and_every_link(told: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
@@ -90,11 +87,6 @@ def test_a_platform_that_is_not_here_gives_costs_that_say_they_are_not_measured(
     problem = read_problem(tmp_path / "c.json")
     assert list(problem.device_names) == document["devices"]
     assert len(set(problem.labels.colocate)) == placement_units(read_graph(tiny_resnet)).graph.num_ops
-
-
-def test_a_platform_and_devices_of_this_machine_exclude_each_other(
-    tiny_resnet: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
     assert run(["profile", str(tiny_resnet), "--platform", "t4-a100", "--partition-cpu", "2"]) == 2
     assert "--platform brings its own devices" in capsys.readouterr().err
 
@@ -110,7 +102,7 @@ def two_devices() -> ModelProfile:
     return ModelProfile(devices=(first, second), links=links)
 
 
-def test_devices_are_compared_over_ops_that_one_of_them_computes_as_one() -> None:
+def test_devices_are_compared_over_ops_that_one_of_them_computes_as_one_and_a_tie_is_won_by_neither() -> None:
     graph = graph_from_edges(["Relu", "Convolution", "Add", "Sin"], [(0, 1), (1, 2), (2, 3)], flops=[1, 9, 1, 1])
     rows, wins, saved_s = heaviest_ops(graph, two_devices())
     assert [(row.type, row.fused_ops, row.time_s, row.best) for row in rows] == [
@@ -119,9 +111,6 @@ def test_devices_are_compared_over_ops_that_one_of_them_computes_as_one() -> Non
         ("Relu", 1, {"A": 1.0, "B": 3.0}, "A"),
     ]
     assert (wins.tolist(), saved_s.tolist()) == ([1, 2], [2.0, 1.0])
-
-
-def test_what_two_devices_do_equally_fast_is_won_by_neither() -> None:
     graph = graph_from_edges(["Relu"], [])
     same = tuple(DeviceProfile(np.array([2.0]), (), 2.0, 0.0, 1, 0, None, device=device) for device in (A, B))
     links = LinkProfile(np.zeros(2), np.zeros((2, 2)), np.ones((2, 2)))
@@ -135,7 +124,6 @@ def test_what_two_devices_do_equally_fast_is_won_by_neither() -> None:
     [
         (("bench", "--device", "CPU", "--trace", "{weights}"), "is read by this command"),
         (("profile", "--devices", "CPU", "-o", "{weights}"), "is read by this command"),
-        (("profile", "--devices", "CPU", "-i", "{inputs}", "-o", "{inputs}"), "is read by this command"),
         (("place", "--devices", "CPU", "-i", "{inputs}", "-o", "{inputs}"), "is read by this command"),
         (("bench", "--device", "CPU", "--device", "AUTO:CPU", "--trace", "{other}"), "show one run"),
     ],

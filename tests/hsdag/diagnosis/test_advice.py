@@ -6,8 +6,6 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from hsdag.diagnosis.examination import next_commands, shape_options
 from hsdag.diagnosis.model import ModelReport
 from hsdag.ir.device import DeviceSpec, parse_devices
@@ -18,7 +16,7 @@ FILE = Path("my model.xml")
 GPUS = (*parse_devices("GPU.0,GPU.1"), DeviceSpec.parse("FAST=CPU[INFERENCE_NUM_THREADS=2]"))
 
 
-def report(open_inputs: tuple[str, ...] = (), overflowing: tuple[str, ...] = ()) -> ModelReport:
+def report(overflowing: tuple[str, ...] = ()) -> ModelReport:
     known: dict[str, Any] = {
         "name": "m",
         "ops": 1,
@@ -27,7 +25,7 @@ def report(open_inputs: tuple[str, ...] = (), overflowing: tuple[str, ...] = ())
         "variables": (),
         "outputs": {},
     }
-    return ModelReport(**known, open_inputs=open_inputs, overflowing=overflowing, hetero=())
+    return ModelReport(**known, open_inputs=(), overflowing=overflowing, hetero=())
 
 
 def devices_of(command: str) -> tuple[DeviceSpec, ...]:
@@ -35,26 +33,19 @@ def devices_of(command: str) -> tuple[DeviceSpec, ...]:
     return parse_devices(words[words.index("--devices") + 1])
 
 
-def test_devices_are_named_so_that_hsdag_reads_them() -> None:
+def test_devices_are_named_so_that_hsdag_reads_them_and_compute_in_f32_where_they_overflow() -> None:
     (command,) = next_commands(FILE, report(), GPUS, None, 4, [])
     assert shlex.split(command)[:3] == ["hsdag", "place", str(FILE)]
     assert devices_of(command) == GPUS
-
-
-def test_devices_that_overflow_are_to_compute_in_f32() -> None:
     (command,) = next_commands(FILE, report(overflowing=("GPU.1",)), GPUS, None, 4, [])
     hints = [spec.properties.get("INFERENCE_PRECISION_HINT") for spec in devices_of(command)]
     assert hints == [None, "f32", None]
 
 
-@pytest.mark.parametrize(("threads", "where"), [(2, "--partition-cpu 2"), (1, "--devices CPU")])
-def test_a_lone_cpu_is_to_be_divided_if_it_can(threads: int, where: str) -> None:
-    first, second = next_commands(None, None, parse_devices("CPU"), None, threads, [])
-    assert first == f"hsdag doctor MODEL {where}"
-    assert second == f"hsdag place MODEL {where}"
-
-
-def test_parts_of_the_cpu_are_asked_for_again() -> None:
+def test_a_lone_cpu_is_to_be_divided_if_it_can_and_its_parts_are_asked_for_again() -> None:
+    for threads, where in ((2, "--partition-cpu 2"), (1, "--devices CPU")):
+        said = next_commands(None, None, parse_devices("CPU"), None, threads, [])
+        assert said == (f"hsdag doctor MODEL {where}", f"hsdag place MODEL {where}")
     specs = (*parse_devices("CPU_0=CPU,CPU_1=CPU"), DeviceSpec.parse("GPU"))
     assert next_commands(FILE, report(), specs, 2, 4, [])[0].endswith(" --devices GPU --partition-cpu 2")
 
@@ -65,7 +56,4 @@ def test_shapes_are_given_again_and_asked_for_where_they_are_open() -> None:
     assert shape_options({}, parse_scenarios((), "16,1+16@3")) == ["--tokens", "16,1+16@3"]
     (command,) = next_commands(FILE, report(), GPUS, None, 4, options[:2], ["y[1,2048]", "z[1,64]"])
     assert command.endswith(" --shape 'x[1,3],y[1,2048],z[1,64]'")
-
-
-def test_without_a_device_there_is_nothing_to_run() -> None:
     assert next_commands(FILE, report(), (), None, 4, []) == ()

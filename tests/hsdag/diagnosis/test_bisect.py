@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Container
 from pathlib import Path
 
 import numpy as np
@@ -26,12 +27,12 @@ DEVICES = "FLUSHED=CPU[CPU_DENORMALS_OPTIMIZATION=YES],EXACT=CPU[CPU_DENORMALS_O
 SMALL = np.float32(1e-39)
 
 
-def looked(differs: set[int], failing: set[int] = frozenset()) -> object:  # type: ignore[assignment]
+def bisector_of(graph: ComputationGraph, differs: set[int], failing: Container[int] = ()) -> Bisector:
     def look(v: int) -> Probe:
         failure = "crashed" if v in failing else None
         return Probe(str(v), "MatMul", 1.0, v in differs and failure is None, failure)
 
-    return look
+    return Bisector(graph, look)
 
 
 @st.composite
@@ -54,7 +55,7 @@ def test_a_difference_that_stays_is_found_where_it_begins(graph: ComputationGrap
     planted = data.draw(st.integers(0, graph.num_ops - 1))
     differs = behind(graph, planted)
     ends = [v for v in range(graph.num_ops) if not len(graph.successors.of(v))]
-    assert Bisector(graph, looked(differs)).first(ends) == planted  # type: ignore[arg-type]
+    assert bisector_of(graph, differs).first(ends) == planted
 
 
 @given(graphs(), st.data())
@@ -64,7 +65,7 @@ def test_whatever_differs_all_that_the_named_op_reads_agrees_or_fails(
     ops = st.sets(st.integers(0, graph.num_ops - 1))
     differs, failing = data.draw(ops), data.draw(ops)
     ends = [v for v in range(graph.num_ops) if not len(graph.successors.of(v))]
-    first = Bisector(graph, looked(differs, failing)).first(ends)  # type: ignore[arg-type]
+    first = bisector_of(graph, differs, failing).first(ends)
     if first is None:
         assert not (differs - failing) & set(ends)
     else:
@@ -74,14 +75,14 @@ def test_whatever_differs_all_that_the_named_op_reads_agrees_or_fails(
 
 def test_what_the_accused_op_reads_is_looked_at_though_an_op_behind_it_agrees() -> None:
     graph = graph_from_edges(["MatMul"] * 9, [*((v, v + 1) for v in range(8)), (1, 8)])
-    bisector = Bisector(graph, looked({1, 8}))  # type: ignore[arg-type]
+    bisector = bisector_of(graph, {1, 8})
     assert bisector.first([8]) == 1
     assert not bisector.probes[3].differs
 
 
 def test_a_chain_takes_about_as_many_probes_as_its_length_has_bits() -> None:
     graph = graph_from_edges(["MatMul"] * 1000, [(v, v + 1) for v in range(999)])
-    bisector = Bisector(graph, looked(set(range(617, 1000))))  # type: ignore[arg-type]
+    bisector = bisector_of(graph, set(range(617, 1000)))
     assert bisector.first([999]) == 617
     assert len(bisector.probes) <= 13
 
@@ -155,11 +156,6 @@ def test_the_command_prints_the_op_and_one_document(tmp_path: Path, capsys: pyte
     assert (document["first"]["op"], document["is_own"], document["devices"]) == ("planted", True, ["FLUSHED", "EXACT"])
 
 
-def test_other_than_two_devices_is_a_users_error(tmp_path: Path) -> None:
-    with pytest.raises(OptionError, match="compares two devices, not 1"):
-        bisect(small_model(hidden=False), parse_devices("CPU"))
-
-
 DIES = """
 import os
 from hsdag.ir.processes import main
@@ -171,11 +167,10 @@ main(lambda setup, channel: Dies())
 """
 
 
-def test_a_process_that_ends_is_said() -> None:
+def test_a_process_that_ends_and_mistakes_of_the_user_are_said(tmp_path: Path) -> None:
     with pytest.raises(SearchError, match="do not both run the model: the worker exited with code 3"):
         bisect(small_model(hidden=False), parse_devices(DEVICES), command=(sys.executable, "-c", DIES))
-
-
-def test_inputs_that_are_not_there_are_a_mistake_of_the_user(tmp_path: Path) -> None:
+    with pytest.raises(OptionError, match="compares two devices, not 1"):
+        bisect(small_model(hidden=False), parse_devices("CPU"))
     with pytest.raises(HsdagError, match=r"no such file: .*absent\.npz"):
         bisect(small_model(hidden=False), parse_devices(DEVICES), inputs=tmp_path / "absent.npz")

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from hsdag.diagnosis.cuda_check import CHECKS, check_copy, check_cuda, check_fault, check_model, setup_of
-from hsdag.ir.errors import DeviceError, ExecutionError
+from hsdag.diagnosis.cuda_check import CHECKS, check_copy, check_cuda, check_fault, setup_of
+from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.measuring.messages import WorkerSetup
 from hsdag.runtime.torch import ops
 from hsdag.runtime.torch.devices import parse_torch_devices
@@ -63,17 +63,11 @@ def test_what_works_passes_whatever_the_devices_are(worker: TorchWorker) -> None
     assert check_copy(asked(worker), PAIR[:1]) == "A is the only device"
 
 
-def test_a_device_that_is_not_here_is_an_error_before_any_check() -> None:
-    with pytest.raises(DeviceError, match="torch finds no cuda:99 here"):
-        check_cuda("cuda:99")
-
-
 def test_an_op_that_computes_something_else_is_found(monkeypatch: pytest.MonkeyPatch, setup: WorkerSetup) -> None:
     monkeypatch.setitem(ops.BUILDERS, "Relu", lambda _: lambda xs: (2 * torch.relu(xs[0]),))
     worker = TorchWorker(setup)
-    for check in (check_model, check_fault):
-        with pytest.raises(ExecutionError, match="outputs of tiny_inception, placed at random, differ"):
-            check(asked(worker), PAIR)
+    with pytest.raises(ExecutionError, match="outputs of tiny_inception, placed at random, differ"):
+        check_fault(asked(worker), PAIR)
 
 
 def test_an_inference_that_is_not_given_up_is_found(worker: TorchWorker, monkeypatch: pytest.MonkeyPatch) -> None:

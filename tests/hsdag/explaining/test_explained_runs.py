@@ -36,21 +36,16 @@ def split(kept: Path, tiny_resnet: Path) -> Placement:
     )
 
 
-def test_the_run_beside_a_placement_explains_it(kept: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_run_beside_a_placement_explains_it_in_the_words_of_the_search(
+    kept: Path, kept_search: PlaceResult, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["explain", str(kept), "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     answer = Placement.load(kept)
     assert document["value"]["measured"] == (answer.latency and answer.latency.median_s)
     assert document["ops"][answer.used_devices[0]] > 0
     assert document["next_best"]["measured"] is True
-
-
-def test_any_placement_of_the_model_is_explained_by_the_costs_of_a_run(kept: Path, split: Placement) -> None:
-    found = hsdag.explain(split, run=kept.with_suffix(".run"))
-    assert sum(count > 0 for count in found.ops.values()) == 2
-    assert {limit.kind for limit in found.limits} >= {"work", "transfers"}
-    assert len(found.gains) > 3
-    assert found.bound is not None
+    assert document["sentences"][:2] == list(kept_search.lines[:2])
 
 
 @pytest.mark.slow
@@ -66,9 +61,14 @@ def test_a_model_is_profiled_with_the_sizes_that_the_placement_is_for(split: Pla
         hsdag.explain(split.model_copy(update={"data_shapes": ("[1,3,32,32]@0",)}), model=tiny_resnet)
 
 
-def test_people_get_tables_and_sentences(
+def test_any_placement_of_the_model_is_explained_by_the_costs_of_a_run_in_tables_and_sentences(
     kept: Path, split: Placement, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    found = hsdag.explain(split, run=kept.with_suffix(".run"))
+    assert sum(count > 0 for count in found.ops.values()) == 2
+    assert {limit.kind for limit in found.limits} >= {"work", "transfers"}
+    assert sum(len(gain.ops) for gain in found.gains) > 3
+    assert found.bound is not None
     split.save(tmp_path / "split.json")
     assert run(["explain", str(tmp_path / "split.json"), "--run", str(kept.with_suffix(".run")), "--top", "2"]) == 0
     text = capsys.readouterr().out
@@ -94,7 +94,3 @@ def test_a_divided_model_is_explained_by_the_costs_of_a_run(tiny_resnet: Path, k
     assert len(found.regions) == len(placement.shards or ()) > 0
     assert all(each.shares["CPU_0"] > each.shares["CPU_1"] for each in found.regions if each.scheme == "rows")
     assert all(each.divided_s for each in found.regions)
-
-
-def test_the_answer_is_explained_with_the_words_of_the_search(kept_search: PlaceResult) -> None:
-    assert explain(kept_search).sentences[:2] == kept_search.lines[:2]

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import hsdag
-from hsdag.cli.app import run
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.placement.placement import CopyRecord, Placement
 from hsdag.placing.by_hand import divide
@@ -22,7 +21,7 @@ def sharded(tiny_bert: Path) -> Placement:
 
 
 def test_regions_are_told_with_their_shares_and_what_they_take_whole_and_divided(
-    tiny_bert: Path, sharded: Placement, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_bert: Path, sharded: Placement
 ) -> None:
     found = hsdag.explain(sharded, model=tiny_bert)
     assert len(found.regions) == len(sharded.shards or ())
@@ -41,11 +40,9 @@ def test_regions_are_told_with_their_shares_and_what_they_take_whole_and_divided
     assert taken == sorted(taken, reverse=True)
     assert f"ops in {len(taken)} regions are divided." in found.sentences[1]
     assert f"{1e3 * np.sum(taken):.4g} ms on the quickest device" in found.sentences[2]
-    sharded.save(tmp_path / "sharded.json")
-    assert run(["explain", str(tmp_path / "sharded.json"), "--model", str(tiny_bert), "--top", "2"]) == 0
-    shown = capsys.readouterr().out
-    assert f"the longest of {len(taken)} regions that devices divide" in shown
-    assert "A:75% B:25%" in shown
+    (title, _, rows), *_ = found.tables(2)
+    assert title.startswith(f"the longest of {len(taken)} regions that devices divide")
+    assert any("A:75% B:25%" in row for row in rows)
 
 
 def test_copies_are_told_with_their_requests(tiny_bert: Path, sharded: Placement) -> None:

@@ -62,42 +62,19 @@ def test_a_schema_takes_what_hsdag_writes_and_refuses_an_unknown_key(kind: str, 
         jsonschema.validate({**written[kind], "colour": "red"}, file_schema(kind))
 
 
-@pytest.mark.parametrize(
-    ("kind", "change", "complaint"),
-    [
+def test_a_schema_refuses_what_is_broken(written: dict[str, Any]) -> None:
+    for kind, change, complaint in (
         ("placement", {"model": {"name": "a", "fingerprint": "sha256:0"}}, "does not match"),
         ("placement", {"format": "hsdag-problem"}, "'hsdag-placement' was expected"),
-        ("placement", {"devices": []}, "should be non-empty"),
         ("problem", {"ops": [{"name": "a", "time_s": [-1.0]}]}, "less than the minimum of 0"),
-        ("problem", {"version": 2}, "1 was expected"),
         ("parts", {"parts": []}, "should be non-empty"),
-        ("platform", {"description": ""}, "should be non-empty"),
-        ("run", {"num_units": "many"}, "is not of type 'integer'"),
         ("event", {"elapsed_s": None}, "is not of type 'number'"),
-        ("candidate", {"order": "210"}, "is not valid under any"),
-        ("graph", {"output_bytes": [-1]}, "less than the minimum of 0"),
         ("profile", {"devices": [{}]}, "is a required property"),
-        ("result", {"placement": None}, "is not of type 'object'"),
-    ],
-)
-def test_a_schema_refuses_what_is_broken(
-    kind: str, change: dict[str, Any], complaint: str, written: dict[str, Any]
-) -> None:
-    with pytest.raises(jsonschema.ValidationError, match=complaint):
-        jsonschema.validate({**written[kind], **change}, file_schema(kind))
-
-
-def test_a_file_without_its_format_is_refused(written: dict[str, Any]) -> None:
+    ):
+        with pytest.raises(jsonschema.ValidationError, match=complaint):
+            jsonschema.validate({**written[kind], **change}, file_schema(kind))
     unmarked = {key: value for key, value in written["placement"].items() if key != "format"}
     with pytest.raises(jsonschema.ValidationError, match="'format' is a required property"):
         jsonschema.validate(unmarked, file_schema("placement"))
-
-
-def test_the_diagonal_of_links_may_be_null(written: dict[str, Any]) -> None:
-    links = {"latency_s": [[None]], "bandwidth_bytes_per_s": [[None]]}
+    links = {"latency_s": [[None]], "bandwidth_bytes_per_s": [[None]]}  # whose diagonal may be null
     jsonschema.validate({**written["problem"], "links": links}, file_schema("problem"))
-
-
-def test_files_that_a_schema_takes_are_read(written: dict[str, Any], tmp_path: Path) -> None:
-    (tmp_path / "p.json").write_text(json.dumps(written["placement"]))
-    assert hsdag.Placement.load(tmp_path / "p.json").devices[0].plugin == "CPU"
