@@ -43,7 +43,7 @@ class Placer(ABC, Generic[O]):
     that its plans come with orders, ``needs_costs`` that it computes on the costs of units, ``learns`` that it learns
     from scores: methods that do not start again when costs were recalibrated. ``is_seeded`` says that other seeds may
     find other plans, so that a pool of workers searches with several at once; other methods divide their work among the
-    workers, or have no use for them. ``tries_few`` says that it has a few plans evaluated, not hundreds.
+    workers, or have no use for them. ``num_tried`` is about how many plans it has evaluated, where that is known.
     ``options_type`` is the dataclass of its hyper-parameters, whose defaults are the default preset.
     """
 
@@ -55,7 +55,7 @@ class Placer(ABC, Generic[O]):
     options_type: ClassVar[type] = NoOptions
     learns: ClassVar[bool] = False
     is_seeded: ClassVar[bool] = False
-    tries_few: ClassVar[bool] = False
+    num_tried: ClassVar[float] = float("inf")
 
     def __init__(self, options: O | None = None) -> None:
         self.options: O = self.presets(is_cheap=False)["default"].options if options is None else options

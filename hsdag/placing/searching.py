@@ -125,6 +125,7 @@ class Search:
                 placer,
                 problem,
                 lambda: model_values(problem, costs, some),
+                steps=costs.steps,
                 takes_order=inner.takes_order,
                 say=watcher.on_phase,
             )

@@ -184,11 +184,14 @@ def compile_search(
     problem: Problem,
     evaluate: Callable[[], object],
     *,
+    steps: float,
     takes_order: bool,
     say: Callable[[str], None],
     once: Callable[[], object] = lambda: None,
 ) -> float:
     """Have the kernels compiled of the placer and of ``evaluate``, which has some plan simulated; then call ``once``.
+
+    To simulate a plan takes the interpreter about so many ``steps``.
 
     What a method of few plans calls on a small problem is interpreted, and not compiled at all. The seconds of
     compiling, 0 where nothing was compiled. ``say`` hears of it when the first function is. Raises OptionError for a
@@ -196,12 +199,12 @@ def compile_search(
     """
     placer.check(problem)
     graph = problem.units.fine
-    steps = float((graph.num_ops + len(graph.edge_src)) * problem.num_devices * (FEW_PLANS + problem.num_devices))
+    of_lists = float((graph.num_ops + graph.num_edges) * problem.num_devices * (FEW_PLANS + problem.num_devices))
     listener = _Compiling(say)
     with numba_event.install_listener("numba:compile", listener):
-        with compiling(is_short=placer.tries_few and is_interpreted(steps)):
+        with compiling(is_short=is_interpreted(placer.num_tried * steps)):
             evaluate()
-        with compiling(is_short=is_interpreted(steps)):
+        with compiling(is_short=is_interpreted(of_lists)):
             placer.prepare(problem, takes_order=takes_order)
         once()
     return listener.seconds

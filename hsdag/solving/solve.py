@@ -84,6 +84,7 @@ class _Search:
             placer,
             self._units,
             self._evaluate_first,
+            steps=float(problem.num_ops + len(problem.edge_src)),
             takes_order=self._evaluator.takes_order,
             say=watcher.on_phase,
             once=self._compute_bound,

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.base import NoOptions, O, Placer
-from hsdag.methods.incumbent import Incumbent, Status
+from hsdag.methods.incumbent import Incumbent, Limits, Status
 from hsdag.methods.lists.load_balance import balanced_placement
 from hsdag.methods.lists.schedule import ListSchedule, list_schedule
 from hsdag.methods.memory_repair import fastest_devices, repaired
@@ -23,11 +23,12 @@ from hsdag.scoring.schedule import ScheduleEvaluator
 
 
 def search_two_ops(placer: Placer[Any], problem: Problem) -> None:
-    """Search two ops by the objective of a problem: that calls the same kernels."""
+    """Search two ops by the objective of a problem, by one plan of a list scheduler: that calls the same kernels."""
     ops = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [(0, 1)])
     with suppress(OptionError):  # not for this objective
         evaluator = ScheduleEvaluator(ops, problem.semantics, problem.objective)
-        placer.search(problem_of(ops, problem.objective, problem.semantics), evaluator)
+        limits = Limits(seconds=0.0) if isinstance(placer, ListPlacer) else None
+        placer.search(problem_of(ops, problem.objective, problem.semantics), evaluator, limits)
 
 
 class ListPlacer(Placer[O]):
@@ -41,7 +42,7 @@ class ListPlacer(Placer[O]):
 
     objectives: ClassVar[tuple[str, ...]] = ("latency", "throughput")
     gives_order = True
-    tries_few = True
+    num_tried = 12.0
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:  # noqa: ARG002
         search_two_ops(self, problem)

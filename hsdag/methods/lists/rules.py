@@ -133,7 +133,7 @@ class RulesPlacer(ListPlacer[RulesOptions]):
     used, as the work-conserving machine will.
     """
 
-    tries_few = False
+    num_tried = float("inf")
     name = "rules"
     options_type = RulesOptions
     objectives = ("latency",)

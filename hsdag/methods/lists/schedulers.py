@@ -135,7 +135,7 @@ class EnumerativePlacer(ListPlacer[NoOptions]):
     a meta-op stand for themselves.
     """
 
-    tries_few = False
+    num_tried = float("inf")
     name = "enumerative"
 
     gives_order = False

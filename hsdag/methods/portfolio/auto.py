@@ -76,6 +76,7 @@ class AutoPlacer(Placer[AutoOptions]):
     options_type = AutoOptions
     needs_costs = False
     gives_order = True
+    num_tried = 200.0
 
     def __init__(self, options: AutoOptions | None = None) -> None:
         super().__init__(options)

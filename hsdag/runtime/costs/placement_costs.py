@@ -27,6 +27,11 @@ class PlacementCosts(ABC):
     def costs(self) -> ScheduleProblem:
         """The same by op and link, for methods that compute on costs; ``time_s`` is [N, D]."""
 
+    @property
+    def steps(self) -> float:
+        """About how many steps a placement takes the interpreter, each of them as much as to simulate one op."""
+        return float(self.costs.num_ops + len(self.costs.edge_src))
+
     @abstractmethod
     def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
         """[B] simulated seconds of one inference under placements [B, N]; infinite where one is illegal."""

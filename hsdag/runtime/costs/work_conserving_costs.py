@@ -43,6 +43,9 @@ PROBED = 0.1
 CALIBRATION_ROUNDS = 3
 """How often chains are found again under the factors fitted along the chains before."""
 
+STEPS_OF_AN_OP = 0.3
+"""What the interpreter takes to cut a model and to merge its parts, in ops that it could simulate meanwhile."""
+
 
 @dataclass(frozen=True, eq=False)
 class WorkConservingCosts(PlacementCosts):
@@ -76,6 +79,11 @@ class WorkConservingCosts(PlacementCosts):
     def num_devices(self) -> int:
         """D."""
         return int(self.table.op_s.shape[1])
+
+    @property
+    def steps(self) -> float:
+        """Those of cutting and merging."""
+        return STEPS_OF_AN_OP * self.table.graph.num_ops
 
     @cached_property
     def excess(self) -> FloatArray:

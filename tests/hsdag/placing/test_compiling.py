@@ -7,14 +7,17 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from numba.core import event
 
+from hsdag.ir.kernels import bare, run
 from hsdag.methods.local.values import Scheduled, UnderHetero
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
+from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import ONCE, compile_search
 from tests.hsdag.methods.cuts.test_mincut_of_models import random_problem
 
@@ -22,10 +25,10 @@ from tests.hsdag.methods.cuts.test_mincut_of_models import random_problem
 def test_compiling_is_announced_once_and_takes_no_time_of_the_search() -> None:
     problem = problem_of(ScheduleProblem.from_arrays([[1.0, 2.0]] * 3, [(0, 1), (1, 2)]))
     placer, said = make_placer("auto", is_cheap=True), list[str]()
-    compile_search(placer, problem, list, takes_order=True, say=said.append)
+    compile_search(placer, problem, list, steps=3.0, takes_order=True, say=said.append)
     assert len(said) <= 1
     again: list[str] = []
-    assert compile_search(placer, problem, list, takes_order=True, say=again.append) == 0.0
+    assert compile_search(placer, problem, list, steps=3.0, takes_order=True, say=again.append) == 0.0
     assert again == []
 
 
@@ -41,8 +44,30 @@ class Compiling(type(make_placer("met"))):  # type: ignore[misc]
 def test_what_is_compiled_is_said_at_the_first_function() -> None:
     problem = problem_of(ScheduleProblem.from_arrays([[1.0, 2.0]], []))
     said: list[str] = []
-    assert compile_search(Compiling(), problem, list, takes_order=True, say=said.append) > 0.0
+    assert compile_search(Compiling(), problem, list, steps=1.0, takes_order=True, say=said.append) > 0.0
     assert said == [ONCE]
+
+
+@pytest.mark.parametrize(
+    ("method", "steps", "is_compiled"), [("auto", 100, False), ("auto", 200, True), ("sa", 1, True)]
+)
+def test_what_few_plans_are_simulated_with_is_compiled_where_they_take_many_steps(
+    method: str, steps: int, is_compiled: bool
+) -> None:
+    problem = problem_of(ScheduleProblem.from_arrays([[1.0, 2.0]], []))
+    kernel: Any = bare(lambda x: x + 1)
+    placer = make_placer(method, is_cheap=True)
+    compile_search(placer, problem, lambda: run(kernel, steps, 1), steps=steps, takes_order=False, say=lambda _: None)
+    assert bool(kernel.signatures) is is_compiled
+
+
+def test_a_list_scheduler_prepares_with_one_plan(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+    score = ScheduleEvaluator.evaluate
+    monkeypatch.setattr(ScheduleEvaluator, "evaluate", lambda own, plans: tried.append(len(plans)) or score(own, plans))
+    problem = problem_of(ScheduleProblem.from_arrays([[1.0, 2.0]] * 2, [(0, 1)]))
+    make_placer("rules", is_cheap=True).prepare(problem, takes_order=True)
+    assert tried == [1, 2]  # every unit where it is fastest, and a plan with its order and without
 
 
 def test_annealing_prepares_the_loop_of_all_values(monkeypatch: pytest.MonkeyPatch) -> None:
