@@ -54,7 +54,6 @@ from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.reader import load_platform
-from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.search.options import PlaceOptions
 from hsdag.sources import with_devices
@@ -188,13 +187,11 @@ def boxed(name: str, least: float) -> bool:
 
     def simulated_s(way: Sharding) -> float:
         found = shard(model, graph, way.regions, way.devices, platform.device_names, fills=False)
-        own = analytic_costs(found.graph, platform)
-        problem = ScheduleProblem.from_graph(
-            found.graph, replace(own, time_s=own.time_s * scale), platform.device_names, platform.memory_bytes
-        )
+        problem = analytic_costs(found.graph, platform)
         sent = ~known_ops(found.graph)[problem.edge_src]  # weights are where they are read
         edges = {each: getattr(problem, each)[sent] for each in ("edge_src", "edge_dst", "edge_bytes", "edge_port")}
-        return float(simulate(replace(problem, **edges), np.array(found.devices), WORK_CONSERVING).makespan_s)
+        problem = replace(problem, time_s=problem.time_s * scale, **edges)
+        return float(simulate(problem, np.array(found.devices), WORK_CONSERVING).makespan_s)
 
     own = ShardCosts(costs.time_s * scale, np.ones(2), float(latency_s), float(per_byte))
     found = propose(shapes_of(model, graph)[1], own, judge=simulated_s, steps=BOX_STEPS)

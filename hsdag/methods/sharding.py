@@ -21,11 +21,9 @@ from hsdag.ir.graph.colocation import colocate, known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.graph.state import SHAPE_OF_TYPES, repeated_ops, variable_of
 from hsdag.ir.shards.regions import Region, Scheme, Shapes
+from hsdag.methods.segments import Outside, Segments
 
-LEAST_SHARE = 1e-4
-"""Of the model's work: ops that do less are no reason to divide a region, and what reads nothing else runs anywhere."""
-
-MOST_SEGMENTS = 8
+MOST_SEGMENTS = 5
 """That are divided as one region by rows: halos grow with every one."""
 
 UNEVEN, MOST_MOVES = 1.05, 4
@@ -138,56 +136,21 @@ class ShardChooser:
     ) -> None:
         self.shapes = shapes
         self.shares = shares
-        self._bound, self._repeated = _bound_to_variables(shapes.graph)
+        self._bound, repeated = _bound_to_variables(shapes.graph)
         self.pins = {**{v: 0 for v in self._bound if self._keeps(v)}, **(pins or {})}
         self._pinned = frozenset(pins or ())
         self.schemes = schemes
         self.costs = costs
         self.num_devices = costs.time_s.shape[1]
-        graph = shapes.graph
-        self._runs = np.array(shapes.runs)
-        self._time_s = np.where(self._runs[:, None], np.where(np.isnan(costs.time_s), np.inf, costs.time_s), 0.0)
-        self._work_s = np.where(self._runs, np.nan_to_num(costs.time_s).max(axis=1), 0.0)
-        self._own_s = self._time_s
+        self.segments = Segments(shapes, costs.time_s, self.pins, repeated, can_be_equal=not self._bound)
+        self._time_s = self.segments.time_s
         self._busy_s = self._time_s * costs.slowdown
-        self._is_main = self._main_ops()
-        self._cuts = self._cut_ops()
-        bounds = [-1, *self._cuts]
-        self._segments = [
-            [v for v in range(first + 1, last + 1) if self._is_main[v]] for first, last in itertools.pairwise(bounds)
-        ]
         self._home = int(self._time_s.sum(axis=0).argmin())
-        self._sides = [
-            v
-            for v in range(graph.num_ops)
-            if self._runs[v] and not self._is_main[v] and v not in self.pins and v not in self._bound
-        ]
+        self._sides = [v for v in self.segments.others if v not in self.pins and v not in self._bound]
         self._price = 1.0
         self._shared: dict[tuple[object, ...], tuple[Region, FloatArray, float] | None] = {}
         self._regions: dict[tuple[object, ...], tuple[Region, int] | None] = {}
         self._parts: dict[tuple[object, ...], tuple[list[int], FloatArray] | None] = {}
-
-    def _main_ops(self) -> BoolArray:
-        """[N] ops that do a share of the work worth dividing, or depend on one; all others are cheap to repeat."""
-        graph, work = self.shapes.graph, self._work_s
-        is_main: BoolArray = work > LEAST_SHARE * work.sum()
-        is_main &= np.isin(graph.op_types, ["MatMul", "Convolution", "GroupConvolution", "Gather"]) & self._runs
-        is_main &= ~self._repeated
-        for v in graph.topological_order.tolist():
-            if self._runs[v] and not is_main[v] and not self._repeated[v] and graph.op_types[v] != "Assign":
-                is_main[v] = is_main[graph.predecessors.of(v)].any()
-        return is_main
-
-    def _cut_ops(self) -> list[int]:
-        """Ops through whose results every path of the main ops goes, in order, and the last main op."""
-        graph, furthest, found = self.shapes.graph, -1, []
-        main = np.flatnonzero(self._is_main)
-        for v in main.tolist():
-            readers = [u for u in graph.successors.of(v).tolist() if self._is_main[u]]
-            if furthest <= v and readers:
-                found.append(v)
-            furthest = max([furthest, *readers])
-        return [*found, *([int(main[-1])] if len(main) and int(main[-1]) not in found else [])]
 
     def figures(self, region: Region) -> RegionFigures:
         """What a region takes, on one device and divided."""
@@ -203,26 +166,38 @@ class ShardChooser:
 
         Syncs take ``price`` times what they do, and devices ``scale`` [D] times, where it is given.
         """
-        time_s = self._own_s * np.array(scale or 1.0)
+        time_s = self.segments.time_s * np.array(scale or 1.0)
         if not np.array_equal(time_s, self._time_s):
             self._shared.clear()
         self._price, self._time_s, self._busy_s = price, time_s, time_s * self.costs.slowdown
-        if not self._segments:
+        if not self.segments.main:
             return None
         cost: list[dict[Layout, tuple[float, Layout, int, _Way | None]]] = [{EVERYWHERE: (0.0, EVERYWHERE, 0, None)}]
-        for j in range(1, len(self._segments) + 1):
+        solved: dict[tuple[object, ...], tuple[int, list[_Way]]] = {}
+        for j in range(1, len(self.segments.main) + 1):
             found: dict[Layout, tuple[float, Layout, int, _Way | None]] = {}
             for i in range(max(0, j - MOST_SEGMENTS), j):
-                for way in self._ways(i, j):
+                key = i == 0, *self.segments.kinds[i:j]
+                if key not in solved:
+                    solved[key] = i, self._ways(i, j)
+                for way in solved[key][1]:
                     for layout, (before_s, *_) in cost[i].items():
                         total_s = before_s + way.compute_s + way.sync_s + self._sync_s(i, layout, way.reads)
                         if total_s < found.get(way.end, (np.inf,))[0]:
-                            found[way.end] = total_s, layout, i, way
+                            found[way.end] = total_s, layout, i, self._moved(way, solved[key][0], i, j)
             cost.append(found)
-        count, ends = len(self._segments), cost[-1]
+        count, ends = len(self.segments.main), cost[-1]
         joined = {layout: found[0] + self._sync_s(count, layout, EVERYWHERE) for layout, found in ends.items()}
         end = min(joined, key=joined.__getitem__)
         return self._followed_back(cost, end, joined[end])
+
+    def _moved(self, way: _Way, first: int, i: int, j: int) -> _Way:
+        """A way to compute segments from ``first`` on as one to compute the equal ones from i up to j."""
+        if first == i:
+            return way
+        pairs = zip(self.segments.members[first : first + j - i], self.segments.members[i:j], strict=True)
+        moved = {v: u for before, now in pairs for v, u in zip(before, now, strict=True)}
+        return replace(way, regions=tuple(replace(r, ops=tuple(moved[v] for v in r.ops)) for r in way.regions))
 
     def _followed_back(
         self, cost: list[dict[Layout, tuple[float, Layout, int, _Way | None]]], end: Layout, total_s: float
@@ -241,7 +216,7 @@ class ShardChooser:
         inside = {v for *_, way in ways for region in way.regions for v in region.ops}
         repeated = [v for v in self._sides if v not in inside]
         for i, j, way in reversed(ways):
-            ops = [v for segment in self._segments[i:j] for v in segment]
+            ops = [v for segment in self.segments.main[i:j] for v in segment]
             regions += way.regions
             rest = [v for v in ops if v not in inside]
             if way.device is None:
@@ -256,7 +231,7 @@ class ShardChooser:
 
     def _ways(self, i: int, j: int) -> list[_Way]:
         """The ways to compute segments i up to j."""
-        ops = [v for segment in self._segments[i:j] for v in segment]
+        ops = [v for segment in self.segments.main[i:j] for v in segment]
         ways: list[_Way] = []
         if j == i + 1:
             total = self._time_s[ops].sum(axis=0)
@@ -272,7 +247,7 @@ class ShardChooser:
 
         From a home the other devices get what they read, and bring back what they give: they do less, so as to wait.
         """
-        heavy = sorted((v for v in ops if self._is_heavy(v)), reverse=True)
+        heavy = sorted((v for v in ops if self.segments.is_heavy(v)), reverse=True)
         chosen: list[_Division] = []
         taken: set[int] = set()
         for v in heavy:
@@ -305,10 +280,6 @@ class ShardChooser:
     def _sync_of(self, size_bytes: float) -> float:
         return self._price * self.costs.sync_s(size_bytes)
 
-    def _is_heavy(self, v: int) -> bool:
-        is_kernel = self.shapes.op(v).type in ("MatMul", "Convolution", "GroupConvolution")
-        return is_kernel and bool(self._work_s[v] > LEAST_SHARE * self._work_s.sum())
-
     def _inner_schemes(self, v: int) -> list[tuple[Scheme, int | None]]:
         op = self.shapes.op(v)
         if op.type == "MatMul":
@@ -337,9 +308,7 @@ class ShardChooser:
             wait_s += sum(found.sync_s)
             wait_s[home] = 0.0
         else:
-            if key not in self._regions:
-                self._regions[key] = self._undivided(*key)
-            undivided = self._regions[key]
+            undivided = self._undivided(*key)
             if undivided is None:
                 return None
             region, grain = undivided
@@ -372,7 +341,15 @@ class ShardChooser:
         self, scheme: Scheme, last: int, axis: int | None, first: int, taken: frozenset[int]
     ) -> tuple[Region, int] | None:
         """The region without shares, and the grain of its bounds; None where there is none that may be divided."""
-        region = self.shapes.region(scheme, last, axis, _Outside(first, taken, self._bound))
+        key = scheme, last, axis, first, taken
+        if key not in self._regions:
+            self._regions[key] = self._found(*key)
+        return self._regions[key]
+
+    def _found(
+        self, scheme: Scheme, last: int, axis: int | None, first: int, taken: frozenset[int]
+    ) -> tuple[Region, int] | None:
+        region = self.shapes.region(scheme, last, axis, Outside(first, taken, self._bound))
         if region is None or not self._is_closed(region):
             return None
         types = {self.shapes.op(v).type for v in region.ops}
@@ -442,13 +419,15 @@ class ShardChooser:
         for axis in range(op.rank):
             if op.outputs[0][axis] < self.num_devices:
                 continue
+            undivided = self._undivided("rows", last, axis, ops[0], frozenset())
+            inside = frozenset(undivided[0].ops if undivided else ())
+            rest = [v for v in ops if v not in inside]
+            if not inside or any(self.segments.is_heavy(v) or v in self.pins for v in rest) or (needs_all and rest):
+                continue
             found = self._divided("rows", last, axis, ops[0], home=home)
             if found is None:
                 continue
             region, each_s = found.region, found.each_s
-            rest = [v for v in ops if v not in set(region.ops)]
-            if any(self._is_heavy(v) or v in self.pins for v in rest) or (needs_all and rest):
-                continue
             if home is not None:
                 compute_s, rest_s = float(each_s.max()), float(self._time_s[rest, home].sum())
                 sync_s = found.span_s - compute_s
@@ -465,7 +444,7 @@ class ShardChooser:
         """Where devices change in what a region by rows reads, as the bounds of its own end (halos are extra)."""
         if i == 0:
             return ()
-        size = self.shapes.op(self._cuts[i - 1]).outputs[0]
+        size = self.shapes.op(self.segments.cuts[i - 1]).outputs[0]
         axis = region.axes[-1]
         if axis is None or axis >= len(size):
             return ()
@@ -512,9 +491,9 @@ class ShardChooser:
 
     def _sync_s(self, i: int, found: Layout, wanted: Layout) -> float:
         """Seconds to bring what the first i segments give from one layout to another."""
-        if i == 0 or found in (wanted, EVERYWHERE) or (len(found) == 1 and i == len(self._segments)):
+        if i == 0 or found in (wanted, EVERYWHERE) or (len(found) == 1 and i == len(self.segments.main)):
             return 0.0
-        size = float(self.shapes.graph.output_bytes[self._cuts[i - 1]])
+        size = float(self.shapes.graph.output_bytes[self.segments.cuts[i - 1]])
         if len(found) > 1 and len(wanted) > 1 and found[0] == wanted[0]:
             return 0.0  # the same axis: the halo counts with the region
         return self._sync_of(size)
@@ -549,18 +528,6 @@ def _bound_to_variables(graph: ComputationGraph) -> tuple[dict[int, IntArray], B
     bound = {labels[v] for v, variable in enumerate(graph.variables) if variable}
     members = {v: sets.of(label) for v, label in enumerate(labels) if label in bound and not found.floating[v]}
     return members, repeated_ops(graph, known_ops(graph))
-
-
-@dataclass(frozen=True)
-class _Outside:
-    """Ops that a region does not take: those before its segment, unless a variable binds them, and some more."""
-
-    first: int
-    taken: frozenset[int]
-    bound: Mapping[int, object]
-
-    def __contains__(self, v: object) -> bool:
-        return v in self.taken or (isinstance(v, int) and v < self.first and v not in self.bound)
 
 
 PRICES = (1.0, 0.5, 2.0)

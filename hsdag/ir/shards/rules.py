@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import prod
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 Shape: TypeAlias = tuple[int, ...]
 
 
-@dataclass(frozen=True)
-class Span:
+class Span(NamedTuple):
     """A range of a tensor along an axis: the indices from ``first`` up to ``last``, which is not part of it."""
 
     axis: int

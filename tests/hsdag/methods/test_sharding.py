@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -11,8 +13,9 @@ import pytest
 from openvino import opset13 as op
 
 from hsdag.ir.graph.build import graph_of
-from hsdag.ir.shards.regions import Shapes
+from hsdag.ir.shards.regions import Region, Shapes
 from hsdag.ir.shards.rewrite import shapes_of, shard
+from hsdag.methods.segments import Segments
 from hsdag.methods.sharding import (
     EVERYWHERE,
     MOST_STEPS,
@@ -71,14 +74,14 @@ def costs_of(shapes: Shapes, launch_s: float = 1e-5, speeds: tuple[float, ...] =
 
 def every_cost(chooser: ShardChooser) -> Iterator[float]:
     """Of all sequences of ways, one after another."""
-    end = len(chooser._segments)
+    end, ways = len(chooser.segments.main), cache(chooser._ways)
     pending: list[tuple[int, Layout, float]] = [(0, EVERYWHERE, 0.0)]
     while pending:
         i, layout, seconds = pending.pop()
         if i == end:
             yield seconds + chooser._sync_s(end, layout, EVERYWHERE)
         for j in range(i + 1, end + 1):
-            for way in chooser._ways(i, j):
+            for way in ways(i, j):
                 step = way.compute_s + way.sync_s + chooser._sync_s(i, layout, way.reads)
                 pending.append((j, way.end, seconds + step))
 
@@ -94,6 +97,49 @@ def test_no_sequence_of_ways_is_cheaper(
     least = min(every_cost(chooser))
     found = chooser.best()
     assert (least if found is None else found.predicted_s) == pytest.approx(least)
+
+
+def test_no_cut_is_left_out_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    shapes = shapes_in(convolutions(3))
+    some = ShardChooser(shapes, costs_of(shapes, 1e-6))
+    monkeypatch.setattr(Segments, "_useful", lambda _, cuts: cuts)
+    every = ShardChooser(shapes, costs_of(shapes, 1e-6))
+    assert len(some.segments.cuts) < len(every.segments.cuts)
+    found, wanted = some.best(), every.best()
+    assert found is not None
+    assert wanted is not None
+    assert found.predicted_s == pytest.approx(wanted.predicted_s, rel=1e-3)
+
+
+def test_equal_blocks_are_solved_once_where_their_times_differ_by_no_more_than_noise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked = Counter[str]()
+    region = Shapes.region
+
+    def counted(*given: Any) -> Region | None:
+        asked["regions"] += 1
+        return region(*given)
+
+    monkeypatch.setattr(Shapes, "region", counted)
+
+    def solved(count: int, noise: float, slow: float = 1.0) -> int:
+        shapes, rng = shapes_in(mlps(count)), np.random.default_rng(0)
+        costs = costs_of(shapes)
+        costs.time_s[:] *= np.exp(noise * rng.standard_normal(costs.time_s.shape))
+        costs.time_s[shapes.graph.num_ops // 2 :] *= slow
+        chooser = ShardChooser(shapes, costs)
+        asked.clear()
+        found = chooser.best()
+        assert found is not None
+        model = mlps(count)
+        assert shard(model, graph_of(model), found.regions, found.devices, "AB").devices
+        divided = {v for each in found.regions if each.scheme != "replicated" for v in each.ops}
+        assert sum(shapes.op(v).type == "MatMul" for v in divided) == 2 * count
+        return asked["regions"]
+
+    assert solved(8, 0.0) == solved(12, 0.0) == solved(12, 0.02)
+    assert solved(12, 0.02, slow=2.0) > solved(12, 0.02)
 
 
 def test_a_chain_of_blocks_is_divided_where_syncs_are_cheap_and_left_whole_where_they_are_not() -> None:

@@ -1,0 +1,139 @@
+"""Segments: a model between the tensors through which all paths of its work pass.
+
+Legend: N ops, D devices, K segments.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from hsdag.ir.graph.computation_graph import BoolArray, FloatArray
+from hsdag.ir.graph.state import SHAPE_OF_TYPES
+from hsdag.ir.shards.regions import Shapes
+
+LEAST_SHARE = 1e-4
+"""Of the model's work: ops that do less are no reason to divide a region, and what reads nothing else runs anywhere."""
+
+NOISE = 0.15
+"""What times of equal segments may differ by, as a share of their median."""
+
+
+@dataclass(frozen=True)
+class Outside:
+    """Ops that a region does not take: those before its segment, unless a variable binds them, and some more."""
+
+    first: int
+    taken: frozenset[int]
+    bound: Mapping[int, object]
+
+    def __contains__(self, v: object) -> bool:
+        return v in self.taken or (isinstance(v, int) and v < self.first and v not in self.bound)
+
+
+class Segments:
+    """The segments [K] of a model: each ends in an op of ``cuts``, and has ``main`` ops among its ``members``.
+
+    Of equal segments the ``kinds`` are the same number, and so are the times ``time_s`` [N, D], infinite where a device
+    lacks an op. ``others`` are the ops that are no main ones. No segments are equal unless they ``can_be_equal``.
+    """
+
+    def __init__(
+        self, shapes: Shapes, time_s: FloatArray, pins: Mapping[int, int], repeated: BoolArray, *, can_be_equal: bool
+    ) -> None:
+        self._shapes, self._pins, self._repeated, self._runs = shapes, pins, repeated, np.array(shapes.runs)
+        self.time_s = np.where(self._runs[:, None], np.where(np.isnan(time_s), np.inf, time_s), 0.0)
+        self._work_s = np.where(self._runs, np.nan_to_num(time_s).max(axis=1), 0.0)
+        self._is_main = self._main_ops()
+        self.cuts = self._useful(self._cut_ops())
+        between = [range(first + 1, last + 1) for first, last in itertools.pairwise([-1, *self.cuts])]
+        self.main = [[v for v in each if self._is_main[v]] for each in between]
+        self.members = [[v for v in each if self._runs[v]] for each in between]
+        self.others: list[int] = np.flatnonzero(self._runs & ~self._is_main).tolist()
+        self.kinds = self._equal_segments() if can_be_equal else list(range(len(self.main)))
+
+    def is_heavy(self, v: int) -> bool:
+        """Whether an op is a product or a convolution that does a share of the work worth dividing."""
+        is_kernel = self._shapes.op(v).type in ("MatMul", "Convolution", "GroupConvolution")
+        return is_kernel and bool(self._work_s[v] > LEAST_SHARE * self._work_s.sum())
+
+    def _main_ops(self) -> BoolArray:
+        """[N] ops that do a share of the work worth dividing, or depend on one; all others are cheap to repeat."""
+        graph, work = self._shapes.graph, self._work_s
+        is_main: BoolArray = work > LEAST_SHARE * work.sum()
+        is_main &= np.isin(graph.op_types, ["MatMul", "Convolution", "GroupConvolution", "Gather"]) & self._runs
+        is_main &= ~self._repeated
+        for v in graph.topological_order.tolist():
+            if self._runs[v] and not is_main[v] and not self._repeated[v] and graph.op_types[v] != "Assign":
+                is_main[v] = is_main[graph.predecessors.of(v)].any()
+        return is_main
+
+    def _cut_ops(self) -> list[int]:
+        """Ops through whose results every path of the main ops goes, in order, and the last main op."""
+        graph, furthest, found = self._shapes.graph, -1, []
+        main = np.flatnonzero(self._is_main)
+        for v in main.tolist():
+            readers = [u for u in graph.successors.of(v).tolist() if self._is_main[u]]
+            if furthest <= v and readers:
+                found.append(v)
+            furthest = max([furthest, *readers])
+        return [*found, *([int(main[-1])] if len(main) and int(main[-1]) not in found else [])]
+
+    def _useful(self, cuts: list[int]) -> list[int]:
+        """Cuts without those between what can be divided by rows as a whole and light ops that keep the tensor's size.
+
+        The result of a product of matrices stays one: it may be a sum of partial results.
+        """
+        kept = [-1, *cuts[:1]]
+        for before, last in itertools.pairwise(cuts):
+            is_light = not self._heavy(before, last) and self._shapes.op(before).type != "MatMul"
+            if is_light and self._is_by_rows(kept[-2], before, last):
+                kept.pop()
+            kept.append(last)
+        return kept[1:]
+
+    def _heavy(self, before: int, last: int) -> set[int]:
+        return {v for v in range(before + 1, last + 1) if self._is_main[v] and self.is_heavy(v)}
+
+    def _is_by_rows(self, before: int, cut: int, last: int) -> bool:
+        """Whether what follows an op up to ``last``, by way of a cut of the same size, is divided as a whole."""
+        sizes, inside = self._shapes.op(last).outputs[0], {cut, *self._heavy(before, cut)}
+        axes = [axis for axis, size in enumerate(sizes) if size >= self.time_s.shape[1]]
+        outside = Outside(before + 1, frozenset(), {})
+        regions = (self._shapes.region("rows", last, axis, outside) for axis in axes)
+        is_same = sizes == self._shapes.op(cut).outputs[0]
+        return is_same and any(region is not None and inside <= set(region.ops) for region in regions)
+
+    def _equal_segments(self) -> list[int]:
+        """A number for each segment [K], the same for equal ones: these have equal ops that read and give the same.
+
+        Their ops take the mean of what was measured, from which no more than noise sets those of one number apart.
+        """
+        kinds, found = list(range(len(self.members))), dict[tuple[object, ...], list[int]]()
+        for k, members in enumerate(self.members):
+            place = {v: position for position, v in enumerate(members)}
+            cut = self.cuts[k - 1] if k else -1
+            found.setdefault(tuple(self._looks(v, place, cut) for v in members), []).append(k)
+        for alike in found.values():
+            each_s = np.array([self.time_s[self.members[k]] for k in alike])
+            total_s = each_s.sum(axis=1)
+            is_usual = np.isclose(total_s, np.median(total_s, axis=0), rtol=NOISE).all(axis=1)
+            usual = [k for k, usual in zip(alike, is_usual.tolist(), strict=True) if usual]
+            for k in usual:
+                kinds[k] = usual[0]
+                self.time_s[self.members[k]] = each_s[is_usual].mean(axis=0)
+        return kinds
+
+    def _looks(self, v: int, place: Mapping[int, int], cut: int) -> tuple[object, ...]:
+        """All that says how an op of a segment may be divided, beside its time; ``place`` is that of its ops."""
+        op, graph, shapes = self._shapes.op(v), self._shapes.graph, self._shapes
+        reads = [shapes.producer(v, port) for port in range(len(op.inputs))]
+        sources = [-1 if u < 0 else place.get(u, "cut" if u == cut else f"op {u}") for u in reads]
+        types = {u: "shape" if graph.op_types[u] in SHAPE_OF_TYPES else "op" for u in graph.successors.of(v).tolist()}
+        readers = frozenset(place.get(u, kind) for u, kind in types.items())
+        numbers = [op.constant(port) for port, u in enumerate(reads) if u < 0 and len(op.inputs[port]) < 2]
+        flags = self._is_main[v], self._repeated[v], self._pins.get(v), shapes.reading(v)
+        return op.type, str(op.attributes), op.inputs, op.outputs, *sources, *flags, str(numbers), readers
