@@ -36,7 +36,9 @@ def ran(command: str) -> bool:
     return run(words) == 0
 
 
-def test_what_place_and_its_report_advise_runs(odd: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_place_its_report_and_that_of_a_killed_search_advise_runs(
+    odd: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert run(["place", str(odd), *WORDS, "--shape", "x[4,16]"]) == 0
     advised = capsys.readouterr().out.splitlines()[-1]
     assert ran(advised.removeprefix("Next: "))
@@ -46,13 +48,8 @@ def test_what_place_and_its_report_advise_runs(odd: Path, capsys: pytest.Capture
     for code in codes:
         assert "--shape" in code or "--placement" in code
         assert ran(code.replace("--budget 48s", "--budget 12s"))
-
-
-def test_what_a_search_that_was_killed_advises_runs(odd: Path) -> None:
-    assert run(["place", str(odd), *WORDS, "--shape", "x[4,16]"]) == 0
-    kept = odd.with_suffix(".placement.run")
-    (kept / "result.json").unlink()
-    (advice,) = advice_of(RunFolder.load(kept))
+    (kept.path / "result.json").unlink()  # as where the search was killed
+    (advice,) = advice_of(RunFolder.load(kept.path))
     assert advice.code is not None
     assert "--resume" in advice.code
     assert ran(advice.code)

@@ -111,3 +111,10 @@ def test_export_writes_what_a_placement_holds(
     table.unlink()
     assert run(["export", str(out), "--format", "parts", "-m", str(tiny_resnet), "-o", str(tmp_path / "parts")]) == 0
     assert capsys.readouterr().out.startswith(f"wrote {tmp_path / 'parts'}, ")  # not the names of all files
+
+
+def test_inferences_are_counted_as_benchmark_app_does(capsys: pytest.CaptureFixture[str], tiny_resnet: Path) -> None:
+    given = ["-d", "CPU[NUM_STREAMS=1]", "-hint", "latency", "-niter", "20", "-nireq", "2"]
+    (row,) = answer(capsys, "bench", "-m", tiny_resnet, *given)["rows"]
+    assert row["runs"] == 20
+    assert row["min_s"] <= row["median_s"] <= row["max_s"]

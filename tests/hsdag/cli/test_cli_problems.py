@@ -176,13 +176,6 @@ def test_solve_says_that_nothing_fits(capsys: pytest.CaptureFixture[str], tmp_pa
     assert "No placement fits into the memory" in capsys.readouterr().out
 
 
-def test_solve_for_throughput_answers_the_period(capsys: pytest.CaptureFixture[str], problem: Path) -> None:
-    document = answer(capsys, "solve", problem, "--objective", "throughput", "--max-evaluations", 16)
-    assert document["objective"] == "throughput"
-    assert document["value"] <= 7
-    assert document["unit"] == "s"
-
-
 @pytest.mark.parametrize(
     ("text", "line"),
     [

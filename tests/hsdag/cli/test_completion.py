@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
@@ -63,11 +61,3 @@ def test_completing_loads_no_openvino_torch_or_compiler() -> None:
         "assert not {'openvino', 'torch', 'numba', 'scipy', 'ortools'} & set(sys.modules), sys.modules.keys()"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
-
-
-def test_completion_installs_itself(tmp_path: Path) -> None:
-    environment = {**os.environ, "HOME": str(tmp_path), "_TYPER_COMPLETE_TEST_DISABLE_SHELL_DETECTION": "1"}
-    command = [sys.executable, "-m", "hsdag", "--install-completion", "bash"]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert "bash completion installed" in done.stdout
-    assert (tmp_path / ".bashrc").exists()

@@ -22,16 +22,6 @@ from hsdag.search.driver import ONCE, compile_search
 from tests.hsdag.methods.cuts.test_mincut_of_models import random_problem
 
 
-def test_compiling_is_announced_once_and_takes_no_time_of_the_search() -> None:
-    problem = problem_of(ScheduleProblem.from_arrays([[1.0, 2.0]] * 3, [(0, 1), (1, 2)]))
-    placer, said = make_placer("auto", is_cheap=True), list[str]()
-    compile_search(placer, problem, list, steps=3.0, takes_order=True, say=said.append)
-    assert len(said) <= 1
-    again: list[str] = []
-    assert compile_search(placer, problem, list, steps=3.0, takes_order=True, say=again.append) == 0.0
-    assert again == []
-
-
 class Compiling(type(make_placer("met"))):  # type: ignore[misc]
     """Has two functions compiled, as numba tells of it."""
 

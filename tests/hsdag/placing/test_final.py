@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import openvino as ov
@@ -182,66 +182,40 @@ class Timed(CandidateRunner):
         return [self.seconds[key]] * runs
 
 
-ANSWERS = [
-    ((2.0, 1.0, 3.0), {}, "start"),
-    ((2.0, 1.0, 3.0), {"start": "it breaks --pin"}, "placement 1"),
-    ((1.0, 2.0, 3.0), {}, "placement 1"),
-    ((2.0, 2.0, 3.0), {}, "start"),
-    ((9.0, 9.0, 3.0), {}, "CPU"),
-    ((4.0, 5.0, 3.0), {}, "CPU"),  # faster than the start alone, which is slower than a device
-    ((1.0, 5.0, 3.0), {}, "placement 1"),
-]
-"""By the milliseconds of placement 1, of the placement to start with and of the device alone, and what may not be."""
-
-
-def test_what_the_search_started_with_is_replaced_by_what_is_faster_alone(
-    client: WorkerClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Verifier, "in_own_process", Verifier.compared)
-    runner, names = Timed(client, LATENCY), ("placement 1", "start", "CPU")
-    for times_ms, disallowed, answer in ANSWERS:
-        runner.seconds = {name: 1e-3 * ms for name, ms in zip(names, times_ms, strict=True)}
-        result = final_comparison(
-            runner,
-            {"placement 1": WHOLE},
-            {"CPU": WHOLE},
-            {},
-            Protocol(min_rounds=8, max_rounds=8, turn_s=0.001),
-            Check(reduced=True),
-            start={"start": WHOLE},
-            disallowed=disallowed,
-            rng=np.random.default_rng(0),
-        )
-        assert result.answer == answer
-        assert result.ratios["start"].value == pytest.approx(3.0 / times_ms[1])
-
-
-def test_the_best_single_device_is_the_fastest_of_those_that_may_be_the_answer(
-    client: WorkerClient, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Verifier, "in_own_process", Verifier.compared)
-    runner, check = Timed(client, LATENCY), Check(reduced=True)
-    runner.seconds = {"placement 1": 2e-3, "A": 3e-3, "B": 1e-3}
-    protocol, singles = Protocol(min_rounds=8, max_rounds=8, turn_s=0.001), dict.fromkeys("AB", WHOLE)
-    kept, rng = {"B": "it breaks --pin"}, np.random.default_rng(0)
-    found = final_comparison(runner, {"placement 1": WHOLE}, singles, {}, protocol, check, disallowed=kept, rng=rng)
-    assert (found.best_single, found.answer) == ("A", "placement 1")
-
-
 @pytest.mark.parametrize(
-    ("split_ms", "answer", "best_single"), [(2.0, "placement 1", "A"), (4.0, "CPU", "CPU"), (0.5, "placement 1", "A")]
+    ("times_ms", "given", "answer", "best_single"),
+    [
+        ({"placement 1": 2.0, "start": 1.0, "CPU": 3.0}, {}, "start", "CPU"),
+        ({"placement 1": 2.0, "start": 1.0, "CPU": 3.0}, {"disallowed": {"start": "a pin"}}, "placement 1", "CPU"),
+        ({"placement 1": 1.0, "start": 2.0, "CPU": 3.0}, {}, "placement 1", "CPU"),
+        ({"placement 1": 2.0, "start": 2.0, "CPU": 3.0}, {}, "start", "CPU"),
+        ({"placement 1": 9.0, "start": 9.0, "CPU": 3.0}, {}, "CPU", "CPU"),
+        ({"placement 1": 4.0, "start": 5.0, "CPU": 3.0}, {}, "CPU", "CPU"),  # faster than a start that is too slow
+        ({"placement 1": 2.0, "A": 3.0, "B": 1.0}, {"disallowed": {"B": "a pin"}}, "placement 1", "A"),
+        ({"placement 1": 2.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"wholes": ["CPU"]}, "placement 1", "A"),
+        ({"placement 1": 4.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"wholes": ["CPU"]}, "CPU", "CPU"),
+    ],
 )
-def test_a_whole_device_is_no_answer_where_a_split_beats_its_parts_and_else_it_is(
-    client: WorkerClient, monkeypatch: pytest.MonkeyPatch, split_ms: float, answer: str, best_single: str
+def test_the_answer_is_the_fastest_that_may_be_it_and_beats_device_and_start(
+    client: WorkerClient,
+    monkeypatch: pytest.MonkeyPatch,
+    times_ms: dict[str, float],
+    given: dict[str, Any],
+    answer: str,
+    best_single: str,
 ) -> None:
     monkeypatch.setattr(Verifier, "in_own_process", Verifier.compared)
-    runner, rng = Timed(client, LATENCY), np.random.default_rng(0)
-    runner.seconds = {"placement 1": 1e-3 * split_ms, "A": 3e-3, "B": 3.5e-3, "CPU": 1e-3}
-    singles, protocol = dict.fromkeys(("A", "B", "CPU"), WHOLE), Protocol(min_rounds=8, max_rounds=8, turn_s=0.001)
-    check = Check(reduced=True)
-    found = final_comparison(runner, {"placement 1": WHOLE}, singles, {}, protocol, check, wholes=["CPU"], rng=rng)
+    runner, protocol = Timed(client, LATENCY), Protocol(min_rounds=8, max_rounds=8, turn_s=0.001)
+    runner.seconds = {name: 1e-3 * ms for name, ms in times_ms.items()}
+    start = {name: WHOLE for name in times_ms if name == "start"}
+    singles = {name: WHOLE for name in times_ms if name not in ("start", "placement 1")}
+    rng, check = np.random.default_rng(0), Check(reduced=True)
+    found = final_comparison(
+        runner, {"placement 1": WHOLE}, singles, {}, protocol, check, start=start, rng=rng, **given
+    )
     assert (found.answer, found.best_single) == (answer, best_single)
-    assert ("CPU" in found.disallowed) == (answer == "placement 1")
+    assert all(found.ratios[name].value == pytest.approx(3.0 / times_ms[name]) for name in start)
+    assert ("CPU" in found.disallowed) == ("wholes" in given and answer != "CPU")
 
 
 def test_a_placement_to_start_with_that_does_not_run_is_not_judged(client: WorkerClient) -> None:

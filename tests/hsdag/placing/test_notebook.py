@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from html import escape
 
-import numpy as np
-
 import hsdag
-from hsdag.comparing import CompareOptions, compare
 from hsdag.placing.result import PlaceResult
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
@@ -35,15 +31,3 @@ def test_a_simulation_shows_what_devices_do() -> None:
     html = hsdag.simulate(PROBLEM, {"a": "<i>", "b": "<i>"})._repr_html_()
     assert "makespan 3 ms" in html
     assert "<td>&lt;i&gt;</td>" in html
-
-
-def test_a_comparison_shows_its_table() -> None:
-    html = compare(PROBLEM, CompareOptions(("heft", "met"), 1))._repr_html_()
-    assert "SIMULATED &lt;b&gt;" in html
-    assert "<td>heft</td>" in html
-
-
-def test_a_simulated_objective_has_its_own_unit() -> None:
-    problem = replace(PROBLEM, weight_bytes=np.array([2e6, 1e6]))
-    html = hsdag.simulate(problem, {"a": "B", "b": "B"}, objective="memory")._repr_html_()
-    assert "peak 3 MB" in html

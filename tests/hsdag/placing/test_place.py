@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -27,31 +26,9 @@ from tests.placements import by_hand
 QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
 
 
-@pytest.mark.slow
-def test_an_ov_model_and_a_torch_module_are_placed_like_a_file(tiny_resnet: Path) -> None:
-    model = ov.Core().read_model(tiny_resnet)
-    placement = hsdag.place(model, partition_cpu=2, method="best-device")
-    assert set(placement.affinity) == set(read_graph(tiny_resnet).canonical_names)
-    module = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU())
-    found = hsdag.place(module, "CPU", example_input=torch.ones(1, 8), shape="1,8", method="best-device")
-    assert found.latency is not None
-
-
 def test_a_module_that_does_not_convert_is_a_users_error() -> None:
     with pytest.raises(hsdag.HsdagError, match="cannot convert this"):
         hsdag.place(object(), "CPU")
-
-
-def test_outputs_that_are_not_finite_count_as_equal_where_they_are_the_same(tmp_path: Path) -> None:
-    x = opset13.parameter([1, 64], np.float32, name="x")
-    weight = opset13.constant(np.eye(64, dtype=np.float32))
-    y = opset13.log(opset13.matmul(opset13.relu(x), weight, False, False))
-    ov.serialize(ov.Model([opset13.result(y)], [x], "logs"), tmp_path / "logs.xml")
-    options = PlaceOptions(partition_cpu=2, method="sa", reward="measured", max_evaluations=2, protocol=QUICK)
-    outcome = run_place(tmp_path / "logs.xml", options)
-    assert outcome.verdict.difference is not None
-    assert outcome.verdict.reason is None
-    json.dumps(outcome.document(), allow_nan=False)
 
 
 @pytest.mark.slow
@@ -77,11 +54,9 @@ def test_a_model_that_was_placed_before_is_placed_as_it_was_read(tmp_path: Path)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("preset", ["default", "paper"])
-def test_both_presets_search_and_keep_out_of_the_callers_torch_threads(tiny_resnet: Path, preset: str) -> None:
-    options = PlaceOptions(
-        partition_cpu=2, method="hsdag", preset=preset, max_evaluations=6, reward="measured", protocol=QUICK
-    )
+def test_a_search_that_learns_keeps_out_of_the_callers_torch_threads(tiny_resnet: Path) -> None:
+    given = {"method": "hsdag", "preset": "paper", "max_evaluations": 6, "reward": "measured"}
+    options = PlaceOptions(partition_cpu=2, protocol=QUICK, **given)  # type: ignore[arg-type]
     torch.set_num_threads(2)
     try:
         assert run_place(tiny_resnet, options).tally.tried == 6

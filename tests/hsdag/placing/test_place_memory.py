@@ -71,13 +71,6 @@ def test_why_a_start_is_no_answer_names_the_device_and_its_memory(chain: Path, f
     assert why.endswith(f"on {full}, which has 57.3 kB")
 
 
-def test_an_answer_that_is_one_device_says_why_no_split_is_and_warns_of_nothing(chain: Path) -> None:
-    found = place(chain, partition_cpu=2, method="sa", reward="measured", max_evaluations=1, data_shape="1,64")
-    assert found.lines[0] == f"Run the model on {found.answer.name} as it is."
-    assert found.sentence.startswith("No split placement was ")
-    assert found.warnings == ()
-
-
 def test_memory_that_cannot_be_met_is_refused_at_once_with_the_least_that_could_do(chain: Path) -> None:
     with pytest.raises(OptionError, match=r"take 197 kB, and --memory gives A, B 160 kB together; 197 kB is the least"):
         place(chain, DEVICES, data_shape=SHAPES, memory="A=100KB,B=60KB")

@@ -112,17 +112,6 @@ def test_an_executor_that_is_named_wins_over_the_files(tiny_resnet: Path, split:
     assert "subgraph" not in {result.timeline.op_types[op] for op in result.timeline.ops.op.tolist()}
 
 
-@pytest.mark.slow
-def test_subgraphs_of_a_measured_timeline_never_overlap_on_a_device(tiny_resnet: Path, split: Placement) -> None:
-    timeline = hsdag.bench(tiny_resnet, {"p": split}, time="0.3s", with_timeline=True).timeline
-    assert timeline is not None
-    ops = timeline.ops
-    for device in range(2):
-        mine = np.flatnonzero(ops.device == device)
-        mine = mine[np.argsort(ops.start_s[mine])]
-        assert (ops.start_s[mine][1:] >= ops.end_s[mine][:-1]).all()
-
-
 def test_a_model_with_state_is_searched_and_its_splits_are_run(stateful: Path) -> None:
     one = "INFERENCE_NUM_THREADS=1"
     options = PlaceOptions(devices=f"A=CPU[{one}],B=CPU[{one}]", executor="work-conserving", protocol=QUICK)

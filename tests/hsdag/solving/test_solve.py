@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -37,41 +38,59 @@ from tests.hsdag.methods.exact.exact_reference import random_problem
 OPTIONS = SolveOptions("test", budget_s=60.0)
 
 
-class Everything(Placer[NoOptions]):
-    """Tries all placements."""
+class Does(Placer[NoOptions]):
+    """A method that does with its incumbent what a test says."""
 
     name = "test"
     needs_costs = False
 
-    def _search(self, incumbent: Incumbent) -> Status:
-        problem = incumbent.problem
-        every = itertools.product(range(problem.num_devices), repeat=problem.num_units)
-        incumbent.evaluate([Plan(np.array(choice)) for choice in every])
-        return Status.FEASIBLE
-
-
-class Worst(Everything):
-    """Believes in all units on the last device."""
+    def __init__(self, what: Callable[[Incumbent], object]) -> None:
+        super().__init__()
+        self._what = what
 
     def _search(self, incumbent: Incumbent) -> Status:
-        incumbent.evaluate([Plan(np.full(incumbent.problem.num_units, incumbent.problem.num_devices - 1))])
-        return Status.FEASIBLE
+        ended = self._what(incumbent)
+        return ended if isinstance(ended, Status) else Status.FEASIBLE
 
 
-class Ranked(Everything):
-    """Puts 'far' on the second device and the rest on the first, with ranks."""
+class DoesInOrder(Does):
+    """The same with orders."""
 
     gives_order = True
 
-    def __init__(self, unit_ranks: dict[str, int]) -> None:
-        super().__init__()
-        self.unit_ranks = unit_ranks
 
-    def _search(self, incumbent: Incumbent) -> Status:
+def all_plans(incumbent: Incumbent) -> None:
+    problem = incumbent.problem
+    every = itertools.product(range(problem.num_devices), repeat=problem.num_units)
+    incumbent.evaluate([Plan(np.array(choice)) for choice in every])
+
+
+EVERYTHING = Does(all_plans)
+
+
+def ranked(unit_ranks: dict[str, int]) -> Does:
+    """Puts 'far' on the second device and the rest on the first, with ranks."""
+
+    def consider(incumbent: Incumbent) -> None:
         names = incumbent.problem.units.graph.op_names
-        placement = np.array([0 if name != "far" else 1 for name in names])
-        incumbent.consider(placement, np.array([self.unit_ranks[name] for name in names]))
-        return Status.FEASIBLE
+        placement = np.array([int(name == "far") for name in names])
+        incumbent.consider(placement, np.array([unit_ranks[name] for name in names]))
+
+    return DoesInOrder(consider)
+
+
+def gives_up(_: Incumbent) -> None:
+    raise GaveUp("nothing fits")
+
+
+def proving(status: Status) -> Does:
+    """Ends with a bound of its own."""
+    return Does(lambda incumbent: incumbent.prove(Bound(2.5, "a proof of its own")) or status)  # type: ignore[func-returns-value]
+
+
+def stopped_with_ranks(incumbent: Incumbent) -> None:
+    incumbent.evaluate([Plan(np.array([0, 0, 1]), np.array([1, 0, 2]))])
+    raise SearchStopped
 
 
 def six_ops(seed: int, memory: float = np.inf) -> ScheduleProblem:
@@ -88,7 +107,7 @@ def urgent() -> ScheduleProblem:
 
 def test_an_answer_that_meets_the_bound_is_optimal_and_ends_the_search() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, 2.0], [1.0, 2.0]], [(0, 1)])
-    solution = solve(problem, Everything(), OPTIONS)
+    solution = solve(problem, EVERYTHING, OPTIONS)
     assert (solution.status, solution.value_s, solution.gap) == (Status.OPTIMAL, 2.0, 0.0)
     assert solution.num_evaluations == problem.num_devices
 
@@ -96,7 +115,7 @@ def test_an_answer_that_meets_the_bound_is_optimal_and_ends_the_search() -> None
 @given(st.integers(0, 2**32))
 def test_a_search_of_everything_finds_the_best(seed: int) -> None:
     problem = six_ops(seed)
-    solution = solve(problem, Everything(), OPTIONS)
+    solution = solve(problem, EVERYTHING, OPTIONS)
     every = itertools.product(range(2), repeat=6)
     assert solution.value_s == min(simulate(problem, p).makespan_s for p in every)
     assert solution.status in (Status.FEASIBLE, Status.OPTIMAL)
@@ -105,7 +124,8 @@ def test_a_search_of_everything_finds_the_best(seed: int) -> None:
 @given(st.integers(0, 2**32), st.sampled_from([LATENCY, THROUGHPUT]), st.sampled_from(list(Execution)))
 def test_a_bad_method_still_answers_the_best_single_device(seed: int, objective: Objective, how: Execution) -> None:
     options = replace(OPTIONS, objective=objective, semantics=Semantics(how))
-    solution = solve(six_ops(seed), Worst(), options)
+    worst = Does(lambda incumbent: incumbent.evaluate([Plan(np.ones(6, dtype=np.int64))]))
+    solution = solve(six_ops(seed), worst, options)
     assert solution.value_s == min(solution.single_s.values())
     assert set(solution.single_s) == {"d0", "d1"}
 
@@ -115,7 +135,7 @@ def test_the_answer_simulates_to_what_it_promises(seed: int, links: Links, how: 
     objective = THROUGHPUT if links is Links.BLOCKING else LATENCY
     options = replace(OPTIONS, objective=objective, semantics=Semantics(how, links=links))
     problem = six_ops(seed)
-    solution = solve(problem, Everything(), options)
+    solution = solve(problem, EVERYTHING, options)
     assert solution.device is not None
     again = simulate_placement(problem, Plan(solution.device), options.semantics, objective)
     assert again.value_s == solution.value_s
@@ -124,13 +144,13 @@ def test_the_answer_simulates_to_what_it_promises(seed: int, links: Links, how: 
 
 def test_the_end_of_the_budget_is_told() -> None:
     problem = six_ops(1)
-    solution = solve(problem, Everything(), replace(OPTIONS, max_evaluations=5))
+    solution = solve(problem, EVERYTHING, replace(OPTIONS, max_evaluations=5))
     assert (solution.status, solution.num_evaluations) == (Status.TIME_LIMIT, 5)
-    assert solve(problem, Everything(), replace(OPTIONS, budget_s=1e-9)).status is Status.TIME_LIMIT
+    assert solve(problem, EVERYTHING, replace(OPTIONS, budget_s=1e-9)).status is Status.TIME_LIMIT
 
 
 def test_an_interrupt_answers_the_best_so_far() -> None:
-    solution = solve(six_ops(1), Everything(), OPTIONS, Watcher(should_stop=lambda: True))
+    solution = solve(six_ops(1), EVERYTHING, OPTIONS, Watcher(should_stop=lambda: True))
     assert solution.interrupted
     assert solution.status is Status.FEASIBLE
     assert solution.value_s == min(solution.single_s.values())
@@ -142,7 +162,7 @@ def test_no_answer_exceeds_a_memory_and_infeasible_is_said_only_where_it_is(seed
     every = [np.array(p) for p in itertools.product(range(2), repeat=6)]
     is_possible = any((simulate(problem, p).peak_memory_bytes <= memory).all() for p in every)
     try:
-        solution = solve(problem, Everything(), OPTIONS)
+        solution = solve(problem, EVERYTHING, OPTIONS)
     except SearchError:  # weights fit, and no placement does in its order
         assert not is_possible
         return
@@ -158,7 +178,7 @@ def test_no_answer_exceeds_a_memory_and_infeasible_is_said_only_where_it_is(seed
 
 def test_where_no_device_runs_all_a_placement_is_found_nonetheless() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, np.nan], [np.nan, 2.0]], [(0, 1)])
-    solution = solve(problem, Everything(), OPTIONS)
+    solution = solve(problem, EVERYTHING, OPTIONS)
     assert solution.single_s == {}
     assert (solution.value_s, solution.status) == (3.0, Status.OPTIMAL)
 
@@ -170,7 +190,7 @@ def test_a_method_for_single_devices_says_that_none_runs_all() -> None:
 
 
 def test_ranks_of_a_method_are_honoured_and_kept() -> None:
-    solution = solve(urgent(), Ranked({"near": 1, "late": 0, "far": 2}), OPTIONS)
+    solution = solve(urgent(), ranked({"near": 1, "late": 0, "far": 2}), OPTIONS)
     assert solution.value_s == 1 + 5  # first come, first served would take 5 + 1 + 5
     assert solution.semantics.order is Order.PRIORITY
     assert solution.ranks == {"near": 1, "late": 0, "far": 2}
@@ -180,7 +200,7 @@ def test_ranks_of_a_method_are_honoured_and_kept() -> None:
 def test_ranks_that_harm_are_left_out() -> None:
     times, names = [[1.0, 50.0], [5.0, 50.0], [50.0, 5.0]], ["late", "near", "far"]
     problem = ScheduleProblem.from_arrays(times, [(0, 2)], op_names=names)
-    delaying = Ranked({"near": 0, "late": 1, "far": 2})
+    delaying = ranked({"near": 0, "late": 1, "far": 2})
 
     def value(order: Order | None) -> float | None:
         return solve(problem, delaying, replace(OPTIONS, semantics=Semantics(order=order))).value_s
@@ -192,9 +212,9 @@ def test_ranks_that_harm_are_left_out() -> None:
 @pytest.mark.parametrize(
     ("placer", "objective", "semantics", "message"),
     [
-        (Everything(), LATENCY, Semantics(order=Order.PRIORITY), "method 'test' gives none"),
+        (EVERYTHING, LATENCY, Semantics(order=Order.PRIORITY), "method 'test' gives none"),
         (PipelinePlacer(), LATENCY, Semantics(order=Order.PRIORITY), "method 'pipeline' gives none"),
-        (Everything(), LATENCY, Semantics(links=Links.BLOCKING), "--links blocking is for --objective throughput"),
+        (EVERYTHING, LATENCY, Semantics(links=Links.BLOCKING), "--links blocking is for --objective throughput"),
         (EnumerativePlacer(), LATENCY, Semantics(), "'enumerative' needs the meta-op of each op"),
     ],
 )
@@ -210,7 +230,7 @@ def test_what_can_be_refused_is_refused_before_anything_is_evaluated(
 
 def test_the_document_is_complete_and_its_schedule_is_legal() -> None:
     problem = six_ops(7)
-    document = solve(problem, Everything(), OPTIONS).document()
+    document = solve(problem, EVERYTHING, OPTIONS).document()
     fields = {"method", "placement", "value", "unit", "lower_bound", "gap", "status", "schedule", "elapsed_s"}
     assert fields | {"evaluations", "execution", "order", "links", "objective", "simulated"} <= set(document)
     rows = {row["op"]: row for row in document["schedule"]}
@@ -222,24 +242,9 @@ def test_the_document_is_complete_and_its_schedule_is_legal() -> None:
     assert max(row["end_s"] for row in rows.values()) == document["value"]
 
 
-class GivesUpAtOnce(Everything):
-    """A method that finds nothing legal."""
-
-    def _search(self, incumbent: Incumbent) -> Status:  # noqa: ARG002
-        raise GaveUp("nothing fits")
-
-
-class Proves(Everything):
-    """A method that ends with a bound of its own."""
-
-    def _search(self, incumbent: Incumbent) -> Status:
-        incumbent.prove(Bound(2.5, "a proof of its own"))
-        return Status.FEASIBLE
-
-
 def test_where_a_method_gives_up_the_best_that_was_known_is_the_answer() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, 2.0], [1.0, 2.0]], [(0, 1)], link_latency_s=1.0)
-    solution = solve(problem, GivesUpAtOnce(), OPTIONS)
+    solution = solve(problem, Does(gives_up), OPTIONS)
     assert (solution.value_s, solution.status) == (2.0, Status.OPTIMAL)
 
 
@@ -247,16 +252,8 @@ def test_a_bound_that_the_method_proves_is_taken_over_for_ops_but_not_for_what_i
     times = [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
     plain = ScheduleProblem.from_arrays(times, [(0, 1), (0, 2)])
     tied = replace(plain, labels=replace(plain.labels, colocate=("s", "s", "")))
-    found = [solve(p, Proves(), OPTIONS).bound for p in (plain, tied)]
+    found = [solve(p, proving(Status.FEASIBLE), OPTIONS).bound for p in (plain, tied)]
     assert found == [Bound(2.5, "a proof of its own"), Bound(2.0, "the critical path")]
-
-
-class SaysOptimal(Proves):
-    """Ends with a proof of its own that its units have no better plan."""
-
-    def _search(self, incumbent: Incumbent) -> Status:
-        super()._search(incumbent)
-        return Status.OPTIMAL
 
 
 def test_nothing_is_called_optimal_where_an_op_has_several_results() -> None:
@@ -264,7 +261,7 @@ def test_nothing_is_called_optimal_where_an_op_has_several_results() -> None:
     plain = ScheduleProblem.from_arrays([[1.0, 1.0]] * 3, [(0, 1), (0, 2)])
     ports = replace(plain, edge_port=np.array([0, 1]))
     assert ports.has_ports
-    ended = [solve(p, SaysOptimal(), OPTIONS) for p in (plain, ports)]
+    ended = [solve(p, proving(Status.OPTIMAL), OPTIONS) for p in (plain, ports)]
     assert [each.status for each in ended] == [Status.OPTIMAL, Status.FEASIBLE]
     assert [each.bound.argument == "a proof of its own" for each in ended] == [True, False]
 
@@ -283,17 +280,7 @@ def test_what_fits_in_some_order_is_never_called_infeasible() -> None:
     assert found.value_s == 4.0
 
 
-class StoppedWithRanks(Everything):
-    """Evaluates a placement whose order is what makes it fast, and is stopped."""
-
-    gives_order = True
-
-    def _search(self, incumbent: Incumbent) -> Status:
-        incumbent.evaluate([Plan(np.array([0, 0, 1]), np.array([1, 0, 2]))])
-        raise SearchStopped
-
-
 def test_a_stopped_search_keeps_the_order_of_its_best() -> None:
     """Op 1 feeds op 2 on the other device, so it has to go before op 0, which comes first by index."""
     problem = ScheduleProblem.from_arrays([[2.0, 9.0], [2.0, 9.0], [9.0, 2.0]], [(1, 2)], link_latency_s=0.1)
-    assert solve(problem, StoppedWithRanks(), OPTIONS).value_s == pytest.approx(4.1)
+    assert solve(problem, DoesInOrder(stopped_with_ranks), OPTIONS).value_s == pytest.approx(4.1)
