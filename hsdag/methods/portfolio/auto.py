@@ -132,7 +132,7 @@ class AutoPlacer(Placer[AutoOptions]):
         is_deep, is_large = num > MOST_UNITS_AT_ONCE, num > MOST_UNITS_FOR_ALL and has_schedule(problem)
         if size <= MOST_CHOICES_TO_PROVE:
             yield Turn("cpsat", 0.2)
-        if has_schedule(problem) and find_blocks(costs) is not None:
+        if find_blocks(costs) is not None:
             yield Turn("repeated", 0.7 if is_deep else 0.15)
         if not is_large:
             yield Turn("sa", 0.15)

@@ -12,10 +12,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph.computation_graph import IntArray
+from hsdag.ir.graph.coarsen import CoarseGraph
+from hsdag.ir.graph.computation_graph import IntArray, inverse_of
 from hsdag.methods.base import Placer
 from hsdag.methods.exact.formulation import twins_of
-from hsdag.methods.incumbent import GaveUp, Incumbent, Status
+from hsdag.methods.incumbent import GaveUp, Incumbent, Limits, Status
 from hsdag.methods.local.windows import has_schedule
 from hsdag.methods.memory_repair import repaired
 from hsdag.methods.registry import make_placer
@@ -25,14 +26,14 @@ from hsdag.methods.repeated.tiling import Layer, Library
 from hsdag.runtime.problem.plan import Plan, unit_ranks
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import Simulation
+from hsdag.scoring.base import Evaluator, Score
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 
 WITHOUT = {"without": "repeated,cpsat"}
-"""What searches a block: ``auto`` without what would look for blocks again."""
+"""What searches a block or its positions: ``auto`` without what would look for blocks again."""
 ALONE, MOST_IN_ROW, ROW = 0.3, 4, 0.7
 """Where devices are unlike: how much less time a block has alone; blocks that are searched in a row then, and for what
 share of the time that is left."""
@@ -53,14 +54,13 @@ class RepeatedOptions:
 class RepeatedPlacer(Placer[RepeatedOptions]):
     """Repeated structure: what is found for one block counts for all of its kind.
 
-    A block of each kind is searched by itself, with what it reads as inputs that cost nothing. Its schedule is laid
-    over all blocks, one behind the other, and windows of the whole schedule are searched across the seams. Gives up
-    where nothing repeats.
+    Where an order matters, a block of each kind is searched by itself, with what it reads as inputs that cost nothing.
+    Its schedule is laid over all blocks, one behind the other, and windows of the whole schedule are searched across
+    the seams. Elsewhere counterparts in all blocks share a device, and ``auto`` searches over positions; every plan is
+    evaluated as a whole. Gives up where nothing repeats.
     """
 
     name = "repeated"
-    objectives = ("latency",)
-    executions = (Execution.WORK_CONSERVING,)
     options_type = RepeatedOptions
     gives_order = True
     is_seeded = True
@@ -71,13 +71,17 @@ class RepeatedPlacer(Placer[RepeatedOptions]):
             raise GaveUp("nothing in the graph repeats")
         if incumbent.limits.known:
             incumbent.evaluate(incumbent.limits.known)
-        self._lay(incumbent, blocks)
+        if has_schedule(incumbent.problem):
+            self._lay(incumbent, blocks)
+        else:
+            _search_positions(incumbent, blocks)
         return Status.FEASIBLE
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
-        if problem.costs is None or not has_schedule(problem) or find_blocks(problem.costs) is None:
+        if problem.costs is None or find_blocks(problem.costs) is None:
             return  # where nothing repeats, nothing is called
-        for each in ("sa", "rules", "windows"):
+        names = ("sa", "rules", "windows") if has_schedule(problem) else ("sa", "mincut")
+        for each in names:
             make_placer(each, is_cheap=True).prepare(problem, takes_order=takes_order)
 
     def _lay(self, incumbent: Incumbent, blocks: Blocks) -> None:
@@ -195,6 +199,70 @@ def searched_row(incumbent: Incumbent, blocks: Blocks, library: Library) -> Libr
     for run in itertools.islice(_searched_apart(incumbent, problem, "sa", seconds, evaluations, (known,)), 1):
         library.learn(blocks, np.arange(costs.num_ops), run.device, run.start_s)
     return library
+
+
+@dataclass(frozen=True, eq=False)
+class _Expanded(Evaluator):
+    """Scores of plans of positions, as plans of units; bounds of the former say nothing of the latter."""
+
+    inner: Incumbent
+    position: IntArray  # [U]
+    is_cheap = True
+
+    @property
+    def takes_order(self) -> bool:  # type: ignore[override]
+        """As the units' evaluator does."""
+        return self.inner.takes_order
+
+    @property
+    def evaluations_left(self) -> float:
+        """Of the units' evaluator."""
+        return self.inner.evaluations_left
+
+    def spend(self, count: int) -> None:
+        """See ``Evaluator``."""
+        self.inner.spend(count)
+
+    def check(self) -> None:
+        """See ``Evaluator``."""
+        self.inner.check()
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        """One score per plan."""
+        return self.inner.evaluate([self._plan(plan) for plan in plans])
+
+    def report(self, plans: Sequence[Plan]) -> list[Score]:
+        """See ``Evaluator``."""
+        return self.inner.report([self._plan(plan) for plan in plans])
+
+    def _plan(self, plan: Plan) -> Plan:
+        order = None if plan.order is None else plan.order[self.position]
+        if order is not None:
+            order = inverse_of(np.lexsort((inverse_of(self.inner.costs.topological_order), order)))
+        return Plan(plan.placement[self.position], order)
+
+
+def _search_positions(incumbent: Incumbent, blocks: Blocks) -> None:
+    """Search over positions, whose units share a device."""
+    problem = _of_positions(incumbent.problem, incumbent.costs, blocks)
+    of_unit = np.empty(incumbent.problem.num_units, dtype=np.int64)
+    labels = problem.units.partition.labels
+    if len(labels) == len(of_unit):
+        of_unit = labels
+    else:
+        of_unit[incumbent.problem.units.partition.labels] = labels
+    limits = Limits(incumbent.left_s, incumbent.limits.num_workers, incumbent.limits.seed)
+    make_placer("auto", changes=WITHOUT, is_cheap=True).search(problem, _Expanded(incumbent, of_unit), limits)
+
+
+def _of_positions(problem: Problem, costs: ScheduleProblem, blocks: Blocks) -> Problem:
+    """The problem with the units of one position as one unit."""
+    tied = _tied(costs, blocks, problem)
+    if problem.ops is None:
+        return tied
+    partition = tied.units.partition.refine(problem.units.partition)
+    units = CoarseGraph(problem.units.fine, partition, tied.units.graph)
+    return replace(tied, units=units, ops=problem.ops)
 
 
 def _tied(costs: ScheduleProblem, blocks: Blocks, problem: Problem) -> Problem:

@@ -14,11 +14,12 @@ from hsdag.methods.repeated.blocks import Blocks, by_period, find_blocks, inputs
 from hsdag.methods.repeated.bound import chained_bound
 from hsdag.methods.repeated.placer import searched_row
 from hsdag.methods.repeated.tiling import Layer, Library, best_exchange
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.bounds.makespan import makespan_bound
 from hsdag.runtime.problem.pins import Pin, with_pinned_ops
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Semantics
+from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
@@ -35,11 +36,15 @@ def blocks_of(problem: ScheduleProblem) -> Blocks:
 
 def searched(
     problem: ScheduleProblem,
+    method: str = "repeated",
+    semantics: Semantics = Semantics(),  # noqa: B008
+    objective: Objective | None = None,
     most: int = 4000,
 ) -> tuple[Result, RecordingEvaluator]:
-    units = problem_of(problem)
-    recorder = RecordingEvaluator(ScheduleEvaluator.of(units), Budget(evaluations=most))
-    return make_placer("repeated", is_cheap=True).search(units, recorder, Limits(num_workers=1)), recorder
+    units = problem_of(problem, objective or LATENCY, semantics=semantics)
+    evaluator = ScheduleEvaluator.of(units)
+    recorder = RecordingEvaluator(evaluator, Budget(evaluations=most))
+    return make_placer(method, is_cheap=True).search(units, recorder, Limits(num_workers=1)), recorder
 
 
 def test_counterparts_have_one_position_and_blocks_follow_each_other() -> None:
@@ -212,6 +217,20 @@ def test_memory_is_held_by_the_whole_chain() -> None:
     result, _ = searched(problem)
     assert result.plan is not None
     assert np.bincount(result.plan.placement, minlength=2)[1] <= 25
+
+
+@pytest.mark.parametrize("objective", [None, THROUGHPUT])
+def test_counterparts_share_a_device_where_no_order_counts(objective: Objective | None) -> None:
+    problem = chain([1.0] * 8)
+    execution = Execution.SEQUENTIAL if objective is None else Execution.WORK_CONSERVING
+    result, recorder = searched(problem, semantics=Semantics(execution=execution), objective=objective, most=600)
+    found = blocks_of(problem)
+    assert result.plan is not None
+    for event in recorder.events:
+        for position in range(found.position.max() + 1):
+            assert len(set(event.plan.placement[found.position == position])) == 1
+    if objective is not None:  # the loads of both devices are close to half of everything
+        assert result.score <= 0.55 * float(problem.time_s[:, 0].sum())
 
 
 def test_what_is_known_is_where_the_search_begins() -> None:
