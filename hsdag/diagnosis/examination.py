@@ -23,6 +23,7 @@ from hsdag.runtime.machine.usable import usable_memory_bytes
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, DeviceFacts, Precision, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.profile import Contention
 from hsdag.runtime.measuring.worker import Worker
+from hsdag.search.options import command_words
 
 PAIR_S = 0.3
 """Seconds for which two devices run side by side, of each kind of small model."""
@@ -179,11 +180,10 @@ def next_commands(
 
 def shape_options(shapes: Shapes, scenarios: Sequence[Scenario]) -> list[str]:
     """Shapes and scenarios as the options that gave them."""
-    fixed = ",".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in shapes.items())
-    options, tokens = ["--shape", fixed] if shapes else [], [each.tokens for each in scenarios if each.tokens]
-    if tokens:
-        return [*options, "--tokens", ",".join(tokens)]
-    return [*options, *(part for scenario in scenarios for part in ("--data-shape", scenario.text))]
+    tokens = ",".join(scenario.tokens for scenario in scenarios if scenario.tokens)
+    texts = [] if tokens else [scenario.text for scenario in scenarios]
+    given = {"shape": shapes, "tokens": tokens, "data_shape": texts}
+    return list(command_words(given, dict.fromkeys(given)) or ())
 
 
 def _as_option(spec: DeviceSpec, *, in_f32: bool) -> str:

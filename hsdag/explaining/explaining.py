@@ -32,9 +32,6 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import CostSource
 from hsdag.scoring.recording import Event
 
-ANSWER_LINES = 3
-"""Of the answer of a search: what to run, what it gains, and what could be gained at most."""
-
 LIMIT_S = 20.0
 """Seconds after which no further move is simulated."""
 
@@ -138,7 +135,9 @@ class Case:
     def _answer(self) -> tuple[str, ...]:
         """What the search said of the placement, where that was its answer."""
         result = self.result
-        return () if result is None or self.placement != result.placement else result.lines[:ANSWER_LINES]
+        if result is None or self.placement != result.placement:
+            return ()
+        return tuple(filter(None, [*result.lines[:1], result.sentence, result.bound]))
 
     def _by_index(self, named: list[str]) -> IntArray | None:
         """[N] the device of every op; None where one is on a device that is not placed on."""

@@ -23,6 +23,9 @@ WORTH_SAYING = 0.01
 MOST_NAMED = 3
 """Ops that a sentence names."""
 
+ANSWER_LINES = 3
+"""Of the answer of a search: what to run, what it gains, and, where that is known, what could be gained at most."""
+
 
 @dataclass(frozen=True)
 class Gain:
@@ -178,7 +181,8 @@ class Explanation(Record):
         """The whole in plain sentences: what can be acted on first, then what can be understood."""
         if self.regions or self.copies:
             return (*self.answer, self._value_sentence(), *self._spread_sentences(), *self.notes)
-        found = [self._value_sentence(), *self._cause_sentences(), *self._rival_sentences(), self._bound_sentence()]
+        bound = [] if len(self.answer) == ANSWER_LINES else [self._bound_sentence()]
+        found = [self._value_sentence(), *self._cause_sentences(), *self._rival_sentences(), *bound]
         return (*self.answer, *found, *self._gain_sentences(), *self.notes)
 
     def tables(self, most: int) -> list[tuple[str, list[str], list[list[str]]]]:
@@ -238,19 +242,19 @@ class Explanation(Record):
         return found
 
     def _gain_sentences(self) -> list[str]:
-        found = []
-        if self.gains and self.gains[0].gain > 0 and self.value.simulated:
-            first = self.gains[0]
-            share = 100 * first.gain / self.value.simulated
+        found, value = [], self.value.simulated
+        if not self.gains or not value:
+            return []
+        first, last = self.gains[0], self.gains[-1]
+        if first.gain > 0:
             found.append(
                 f"{first.op} gains most from where it is: on {first.other} instead of {first.device}, the placement "
-                f"would take {1e3 * first.gain:.3g} ms longer, {share:.1f}% (simulated)."
+                f"would take {1e3 * first.gain:.3g} ms longer, {100 * first.gain / value:.1f}% (simulated)."
             )
-        if self.gains and self.gains[-1].gain < 0:
-            best = self.gains[-1]
+        if last.gain < -WORTH_SAYING * value:
             found.append(
-                f"The costs would rather have {best.op} on {best.other}, for {-1e3 * best.gain:.3g} ms (simulated); no "
-                "measurement has borne that out."
+                f"By the costs, {last.op} would be better on {last.other}, by {-1e3 * last.gain:.3g} ms (simulated); "
+                "no measurement has confirmed that."
             )
         return found
 
@@ -266,11 +270,8 @@ class Explanation(Record):
     def _rival_sentences(self) -> list[str]:
         found = []
         if self.best_split is not None:
-            said = (
-                "No split won: the nearest one"
-                if self.best_split.ratio >= 1
-                else "None was shown to be faster; a split"
-            )
+            slower = self.best_split.ratio >= 1
+            said = "No split won: the nearest one" if slower else "No split was shown to be faster; one of them"
             found.append(f"{said}, {self.best_split.name}, {self.best_split.words}.")
         if self.next_best is not None and self.next_best != self.best_split:
             rival = self.next_best

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hsdag
 from hsdag.benchmarking.profile import ProfileResult, heaviest_ops
 from hsdag.cli.app import run
 from hsdag.cli.profile import show_profile
@@ -26,26 +27,19 @@ from tests.placements import halves
 
 
 def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    capsys.readouterr()
     assert run([*(str(a) for a in arguments), "--json"]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document
 
 
 @pytest.fixture(scope="module")
-def told(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """The JSON answer of a profile."""
+def costs(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The costs that a profile wrote, and beside them its JSON answer."""
     written = tmp_path_factory.mktemp("costs") / "costs.json"
     with contextlib.redirect_stdout(io.StringIO()) as printed:
-        asked = ["--partition-cpu", "2", "-o", str(written), "--json"]
-        assert run(["profile", str(tiny_resnet), *asked]) == 0
-    document: dict[str, Any] = json.loads(printed.getvalue())
-    return document
-
-
-@pytest.fixture(scope="module")
-def costs(told: dict[str, Any]) -> Path:
-    return Path(told["costs"])
+        assert run(["profile", str(tiny_resnet), "--partition-cpu", "2", "-o", str(written), "--json"]) == 0
+    written.with_name("answer.json").write_text(printed.getvalue())
+    return written
 
 
 def test_the_costs_are_a_problem_file_of_the_models_own_ops_that_says_how_much_devices_slow_each_other_down(
@@ -61,8 +55,9 @@ def test_the_costs_are_a_problem_file_of_the_models_own_ops_that_says_how_much_d
     assert problem.slowdown.min() >= 1.0
 
 
-def test_tables_show_what_loading_took_and_every_link(told: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:
-    show_profile(ProfileResult(**told, schedule=read_problem(Path(told["costs"]))), 3)
+def test_tables_show_what_loading_took_and_every_link(costs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    told = json.loads(costs.with_name("answer.json").read_text())
+    show_profile(ProfileResult(**told, schedule=read_problem(costs)), 3)
     table = capsys.readouterr().out
     assert all(words in table for words in ("compile s", "first ms", "process MB", "GPU MB", "heaviest of"))
     rows = [" ".join(line.split()) for line in table.splitlines()]
@@ -70,13 +65,12 @@ def test_tables_show_what_loading_took_and_every_link(told: dict[str, Any], caps
 
 
 def test_a_solution_of_the_costs_is_a_placement_that_runs_the_model(
-    costs: Path, tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    costs: Path, tiny_resnet: Path, tmp_path: Path
 ) -> None:
     solved = tmp_path / "solved.json"
     asked = ["--method", "heft", "-o", str(solved)]
     assert run(["solve", str(costs), *asked]) == 0
-    document = answer(capsys, "bench", tiny_resnet, "-p", solved, "--time", "0.3s")
-    assert document["failures"] == {}
+    assert hsdag.bench(tiny_resnet, [solved], time="0.3s").failures == {}
 
 
 def test_a_platform_that_is_not_here_gives_costs_that_say_they_are_not_measured(
@@ -119,17 +113,8 @@ def test_devices_are_compared_over_ops_that_one_of_them_computes_as_one_and_a_ti
     assert wins.tolist() == [0, 0]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "reason"),
-    [
-        (("bench", "--device", "CPU", "--trace", "{weights}"), "is read by this command"),
-        (("profile", "--devices", "CPU", "-o", "{weights}"), "is read by this command"),
-        (("place", "--devices", "CPU", "-i", "{inputs}", "-o", "{inputs}"), "is read by this command"),
-        (("bench", "--device", "CPU", "--device", "AUTO:CPU", "--trace", "{other}"), "show one run"),
-    ],
-)
 def test_nothing_a_user_has_is_overwritten_and_what_cannot_be_done_is_said(
-    arguments: tuple[str, ...], reason: str, tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = tmp_path / "m.xml"
     for suffix in (".xml", ".bin"):
@@ -138,10 +123,15 @@ def test_nothing_a_user_has_is_overwritten_and_what_cannot_be_done_is_said(
     np.savez(inputs, images=np.zeros(1))
     named = {"weights": model.with_suffix(".bin"), "inputs": inputs, "other": tmp_path / "t.json"}
     before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    command, *options = (argument.format(**named) for argument in arguments)
-    assert run([command, str(model), *options]) == 2
-    assert reason in capsys.readouterr().err
-    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    for text, reason in (
+        ("bench {model} --device CPU --trace {weights}", "is read by this command"),
+        ("profile {model} --devices CPU -o {weights}", "is read by this command"),
+        ("place {model} --devices CPU -i {inputs} -o {inputs}", "is read by this command"),
+        ("bench {model} --device CPU --device AUTO:CPU --trace {other}", "show one run"),
+    ):
+        assert run(text.format(model=model, **named).split()) == 2
+        assert reason in capsys.readouterr().err
+        assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_a_measured_trace_holds_the_ops_of_every_device_and_says_measured(

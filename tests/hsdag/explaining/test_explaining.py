@@ -197,6 +197,7 @@ def measured_case(
 
     events = [event("AAABBB", 5.0), event("AABBBB", 6.0), event("AAAAAA", 8.0), event("BBBBBB", 9.0)]
     result = PlaceResult.model_construct(  # of its answer, only what it is compared with
+        sentence="",
         placement=case.placement,
         rows=(Row.model_construct(name=answer, is_answer=True),),
         finalists={f"placement {k + 1}": PlanRecord.of(events[k].plan, 2) for k in range(2)},

@@ -39,6 +39,8 @@ def test_simulated_figures_are_called_so_and_measured_ones_have_their_interval()
     assert places == sorted(places)  # what a user can change comes first
     assert "proven by the minimum cut: at most 10.0% is left to gain" in text
     assert "No lower bound is known" in said(FOUND.model_copy(update={"bound": None}))
+    answered = FOUND.model_copy(update={"answer": ("Run it.", "It is faster.", "At most 4% could be gained.")})
+    assert "proven by" not in said(answered)  # the answer of a search has said what could be gained
 
 
 def test_where_no_split_won_the_nearest_one_is_named_with_what_it_loses() -> None:
@@ -49,11 +51,13 @@ def test_where_no_split_won_the_nearest_one_is_named_with_what_it_loses() -> Non
     assert "next best" not in text
     near = dataclasses.replace(split, ratio=0.8)
     text = said(FOUND.model_copy(update={"ops": {"A": 5, "B": 0}, "best_split": near, "next_best": near}))
-    assert "None was shown to be faster; a split, placement 1, takes 0.800 times as long" in text
+    assert "No split was shown to be faster; one of them, placement 1, takes 0.800 times as long" in text
 
 
 def test_a_move_that_the_costs_would_rather_have_is_no_gain() -> None:
     wish = Gain("pool", "MaxPool", ("pool",), "B", "A", 0.0085, -0.0005)
+    slight = dataclasses.replace(wish, gain=-8e-5)  # less than 1% of the time
+    assert "By the costs" not in said(FOUND.model_copy(update={"gains": (*FOUND.gains, slight)}))
     text = said(FOUND.model_copy(update={"gains": (*FOUND.gains, wish)}))
     assert "conv gains most" in text
-    assert "would rather have pool on A, for 0.5 ms (simulated)" in text
+    assert "By the costs, pool would be better on A, by 0.5 ms (simulated)" in text

@@ -167,10 +167,13 @@ def test_the_program_compiles_and_runs_the_placed_model(
     library = next((PACKAGE / "libs").glob("libopenvino.so.*"))
     program = tmp_path / "run"
     flags = ["-std=c++17", "-Wall", "-Wextra", "-isystem", str(PACKAGE / "include"), f"-Wl,-rpath,{library.parent}"]
-    command = [compiler(), *flags, str(source), str(library), "-o", str(program)]
-    built = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+    def ran(*command: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run([*map(str, command)], capture_output=True, text=True, check=False, timeout=120)
+
+    built = ran(compiler(), *flags, source, library, "-o", program)
     assert (built.stderr, built.returncode) == ("", 0)
-    done = subprocess.run([program, xml], capture_output=True, text=True, check=False, timeout=60)
+    done = ran(program, xml)
     assert done.stderr == ""
     assert f"submodels: {submodels(core, placement, model)}\n" in done.stdout
     inputs, files = some_inputs(model), []
@@ -180,10 +183,7 @@ def test_the_program_compiles_and_runs_the_placed_model(
         else:
             np.save(tmp_path / f"{k}.npy", array)
         files.append(f"{name}={tmp_path / (f'{k}.raw' if k % 2 else f'{k}.npy')}")
-    done = subprocess.run(
-        [program, xml, *files, "--output", tmp_path], capture_output=True, text=True, check=False, timeout=60
-    )
-    assert done.stderr == ""
+    assert ran(program, xml, *files, "--output", tmp_path).stderr == ""
     for port, right in zip(model.outputs, outputs_of(model, inputs), strict=True):
         name = port.get_any_name() if port.get_names() else port.get_node().get_friendly_name()
         np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), right, rtol=1e-3, atol=1e-4)
@@ -191,13 +191,11 @@ def test_the_program_compiles_and_runs_the_placed_model(
     np.save(wrong, next(iter(inputs.values())).astype(np.float64))
     first = next(iter(inputs))
     for argument, why in ((f"{first}={wrong}", "does not hold elements of f32"), ("nothing=x", "no file is given for")):
-        done = subprocess.run([program, xml, argument], capture_output=True, text=True, check=False, timeout=60)
+        done = ran(program, xml, argument)
         assert (done.returncode, why in done.stderr) == (1, True), done.stderr
     ov.save_model(placement.apply(model), tmp_path / "merged.xml", compress_to_fp16=False)
     (tmp_path / "merged.xml").write_text((tmp_path / "merged.xml").read_text().replace('"relu"', '"other"'))
-    refused = subprocess.run(
-        [program, tmp_path / "merged.xml"], capture_output=True, text=True, check=False, timeout=60
-    )
+    refused = ran(program, tmp_path / "merged.xml")
     assert (refused.returncode, "the affinity map does not have op 'other'" in refused.stderr) == (1, True)
 
 
