@@ -10,7 +10,7 @@ import pytest
 from hsdag.methods.exact.formulation import twins_of
 from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
 from hsdag.methods.registry import make_placer
-from hsdag.methods.repeated.blocks import Blocks, by_period, find_blocks, inputs_of, part_of
+from hsdag.methods.repeated.blocks import Blocks, _matched, by_period, find_blocks, inputs_of, part_of
 from hsdag.methods.repeated.bound import chained_bound
 from hsdag.methods.repeated.placer import searched_row
 from hsdag.methods.repeated.tiling import Layer, Library, best_exchange
@@ -70,6 +70,15 @@ def test_kinds_of_blocks_that_take_turns_are_one() -> None:
     assert found.kind.tolist() == [-1, 0, 0, 0, 0, 0]
     irregular = Blocks(block, np.tile(np.arange(4), 6), np.array([0, 0, 1, 0, 1, 1, 0, 1, 0, 0, 0, 1]))
     assert by_period(irregular) is irregular
+
+
+def test_one_kind_of_block_that_is_large_enough_suffices() -> None:
+    block = np.repeat(np.arange(4), [8, 8, 2, 2])
+    exact = np.concatenate([np.tile(np.arange(8), 2), np.tile([20, 21], 2)]).astype(np.uint64)
+    found = _matched(block, exact, np.arange(20))
+    assert found is not None
+    assert found.kind[0] == found.kind[1] != found.kind[2] == found.kind[3]
+    assert _matched(block[16:] - 2, exact[16:], np.arange(4)) is None
 
 
 def test_nothing_repeats_in_a_graph_of_unlike_ops() -> None:

@@ -80,7 +80,7 @@ def test_times_of_ops_and_costs_of_units_add_up_to_the_latency_of_the_model(prof
         assert device.time_s.sum() == pytest.approx(device.latency_s)
         assert whole_s[d] == pytest.approx(device.latency_s)
     crossing_s = links.launch_s[1] + links.latency_s[0, 1] + 1e6 / links.bandwidth_bytes_per_s[0, 1]
-    assert 0 < crossing_s < np.inf
+    assert 0 < crossing_s < 3600.0
     known = [device.memory_bytes for device in profile.times]
     assert profile.memory_bytes.sum() == pytest.approx(known[0])  # parts of the CPU share it
 

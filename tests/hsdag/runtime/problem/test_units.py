@@ -18,7 +18,7 @@ from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.runtime.problem.packing import Packing, pack_weights
 from hsdag.runtime.problem.pins import Pin, parse_pins, pinned_devices, with_pinned_ops, with_pins
-from hsdag.runtime.problem.plan import op_ranks
+from hsdag.runtime.problem.plan import Plan, op_ranks
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
@@ -216,3 +216,10 @@ def test_links_that_block_both_devices_are_for_throughput_alone() -> None:
     Semantics(links=Links.CHANNEL).check(LATENCY)
     with pytest.raises(OptionError, match="--links blocking is for --objective throughput only"):
         Semantics(links=Links.BLOCKING).check(LATENCY)
+
+
+def test_plans_have_one_key_where_placements_and_orders_are_equal() -> None:
+    plans = [Plan(np.array(placement)) for placement in ([0, 1], [1, 0], [0, 1])]
+    ordered = [Plan(np.array([0, 1]), np.array(order)) for order in ([0, 1], [1, 0])]
+    assert plans[0].key == plans[2].key == ordered[0].unordered.key
+    assert len({plan.key for plan in (*plans, *ordered)}) == 4
