@@ -144,7 +144,8 @@ class CompiledPart:
             self.model = compile_model(rest) if len(kept) > 1 or self.has_state else None
         ports = (port for op in submodel.model.get_ops() for port in op.outputs())
         has_open = any(self.is_dynamic) or any(port.get_partial_shape().is_dynamic for port in ports)
-        self.may_run_unchecked = not has_open and not self.has_state
+        has_text = any(port.get_element_type() == ov.Type.string for port in submodel.model.outputs)
+        self.may_run_unchecked = not (has_open or has_text or self.has_state)  # of text, OpenVINO warns that it copies
 
 
 class Wiring:
@@ -332,10 +333,10 @@ class DeviceThread:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._jobs: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._jobs: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread: threading.Thread | None = None
 
-    def give(self, job: Callable[[], None]) -> None:
+    def give(self, job: Callable[[], object]) -> None:
         """Have a job run after those given before."""
         if self._thread is None:
             thread = threading.Thread(target=self._main, name=self._name, daemon=True)

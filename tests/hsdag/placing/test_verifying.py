@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -77,6 +78,15 @@ def test_a_placement_that_only_runs_beside_others_fails_in_a_process_of_its_own(
 def test_a_right_split_passes(tiny_resnet: Path) -> None:
     verdict = judged(tiny_resnet, halves(tiny_resnet, "MaxPool"), FULL, in_own_process)
     assert (verdict.reason, verdict.versus, verdict.tolerance) == (None, "cpu", 1e-4)
+
+
+def test_outputs_that_are_not_finite_where_the_cpus_are_are_turned_down() -> None:
+    def nothing(*_: object) -> None:
+        pass
+
+    runner = SimpleNamespace(open=nothing, close=nothing, difference=lambda *_: {"max_relative": None})
+    verdict = Verifier(cast("CandidateRunner", runner), FULL).compared("placement 1")
+    assert "its outputs differ in values that are not finite from cpu" in (verdict.reason or "")
 
 
 @pytest.fixture

@@ -9,9 +9,6 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-import openvino as ov
-
 from hsdag.ir.processes import Channel, main
 from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.messages import WorkerSetup
@@ -66,43 +63,8 @@ FAULTS: dict[str, Callable[[], object]] = {
 }
 
 
-WRONG: dict[str, Callable[[Any], Any]] = {
-    "nan": lambda right: np.full_like(right, np.nan),
-    "shape": lambda right: np.concatenate([right, right]),
-}
-"""What splits give in place of their outputs."""
-
-
-class WrongRequest:
-    """A request that gives other outputs than it has."""
-
-    def __init__(self, request: Any, wrong: Callable[[Any], Any]) -> None:
-        self._request, self._wrong = request, wrong
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._request, name)
-
-    def get_tensor(self, port: Any) -> ov.Tensor:
-        """The wrong output."""
-        return ov.Tensor(self._wrong(self._request.get_tensor(port).data))
-
-
-class WrongModel:
-    """A compiled model of such requests."""
-
-    def __init__(self, compiled: Any, wrong: Callable[[Any], Any]) -> None:
-        self._compiled, self._wrong = compiled, wrong
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._compiled, name)
-
-    def create_infer_request(self) -> WrongRequest:
-        """A request of the compiled model."""
-        return WrongRequest(self._compiled.create_infer_request(), self._wrong)
-
-
 class FaultyCore:
-    """A core whose n-th compilation goes wrong, or all of whose splits give wrong outputs."""
+    """A core whose n-th compilation goes wrong."""
 
     def __init__(self, core: Any, fault: str, nth: int) -> None:
         self._core, self._fault, self._left = core, fault, nth
@@ -114,9 +76,7 @@ class FaultyCore:
         self._left -= 1
         if self._left == 0 and self._fault in FAULTS:
             FAULTS[self._fault]()
-        compiled = self._core.compile_model(*args)
-        is_wrong = self._fault in WRONG and args[1].startswith("HETERO:")
-        return WrongModel(compiled, WRONG[self._fault]) if is_wrong else compiled
+        return self._core.compile_model(*args)
 
 
 class FaultyWorker(Worker):

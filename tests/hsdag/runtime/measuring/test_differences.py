@@ -9,6 +9,7 @@ import openvino as ov
 import pytest
 from openvino import opset13
 
+from hsdag.ir.errors import ExecutionError
 from hsdag.models import save_model_files
 from hsdag.runtime.measuring.differences import op_by_op, output_difference
 from hsdag.runtime.measuring.inferences import make_inputs
@@ -75,6 +76,11 @@ def test_output_difference_in_closed_form() -> None:
     assert figures["mse"] == pytest.approx(4 / 3)
     assert figures["l2"] == 2.0
     assert figures["cosine"] == pytest.approx(13 / (3 * np.sqrt(21)))
+
+
+def test_outputs_of_another_shape_are_a_failure() -> None:
+    with pytest.raises(ExecutionError, match=r"output 0 has shape \[2, 3\], and \[3\] is expected"):
+        output_difference([np.zeros((2, 3))], [np.zeros(3)])
 
 
 @pytest.mark.parametrize("odd", [np.nan, np.inf, -np.inf])

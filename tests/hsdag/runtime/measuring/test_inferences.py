@@ -1,0 +1,272 @@
+"""Inferences: what state timed ones find, what their inputs are, how scenarios are weighed, and pipelines."""
+
+from __future__ import annotations
+
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13
+
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import ExecutionError, HsdagError
+from hsdag.ir.graph.scenario import parse_scenarios
+from hsdag.runtime.machine.devices import device_calls
+from hsdag.runtime.measuring import inferences
+from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.differences import op_by_op
+from hsdag.runtime.measuring.inferences import (
+    Course,
+    CourseRunner,
+    InputArrays,
+    make_courses,
+    make_inputs,
+    steady_period_s,
+)
+from hsdag.runtime.measuring.messages import WorkerSetup
+from hsdag.runtime.measuring.worker import Worker, op_times
+from tests.hsdag.ir.growing import growing_model, saved
+
+TENSORS = tuple((ov.Tensor(np.full(1, k)),) for k in range(4))
+
+
+class Recorder:
+    """A request that notes what is done with it; inference of tensor k takes k seconds on its own clock."""
+
+    def __init__(self) -> None:
+        self.done: list[Any] = []
+        self.now_s = 0.0
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+    def set_tensor(self, port: str, tensor: ov.Tensor) -> None:
+        assert port == "x"
+        self.bound = int(tensor.data[0])
+
+    def reset_state(self) -> None:
+        self.done.append("reset")
+
+    def infer(self) -> None:
+        self.done.append(self.bound)
+        self.now_s += self.bound
+
+
+def course_runner(*courses: Course, stateful: bool = True) -> tuple[CourseRunner, Recorder]:
+    request = Recorder()
+    return CourseRunner(request, ["x"], courses, stateful=stateful), request
+
+
+def test_what_runs_before_runs_from_a_fresh_state_and_is_not_timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    course = Course((TENSORS[3], TENSORS[3], TENSORS[1]))
+    runner, request = course_runner(course)
+    monkeypatch.setattr("hsdag.runtime.measuring.inferences.time", request)
+    assert runner.seconds(course) == 1.0
+    assert request.done == ["reset", 3, 3, 1]
+
+
+def test_seconds_are_means_by_the_weights_of_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner, request = course_runner(Course((TENSORS[2],), 0.75), Course((TENSORS[1],), 0.25), stateful=False)
+    monkeypatch.setattr("hsdag.runtime.measuring.inferences.time", request)
+    assert runner.weighted_s() == 0.75 * 2 + 0.25 * 1
+    assert request.done == [2, 1]
+
+
+class Counting(Recorder):
+    """A request whose only primitive, an op called "a", takes as long as the inference."""
+
+    @property
+    def profiling_info(self) -> list[Any]:
+        real_time = SimpleNamespace(total_seconds=lambda: float(self.bound))
+        return [SimpleNamespace(node_name="a", node_type="MatMul", real_time=real_time)]
+
+    def get_runtime_model(self) -> None:
+        raise RuntimeError
+
+
+def test_times_of_ops_are_means_by_the_weights_of_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
+    courses = [Course((TENSORS[2],), 0.75), Course((TENSORS[3], TENSORS[1]), 0.25)]
+    request = Counting()
+    runner = CourseRunner(request, ["x"], courses, stateful=False)
+    monkeypatch.setattr("hsdag.runtime.measuring.inferences.time", request)
+    answer = op_times(runner, runner, request, ["a"], 3, 60.0)
+    assert answer["primitives"] == [[[0], 0.75 * 2 + 0.25 * 1, 0, "MatMul"]]
+    assert answer["latency_s"] == 0.75 * 2 + 0.25 * 1
+
+
+def test_streams_run_whole_scenarios_side_by_side() -> None:
+    course = Course((TENSORS[1], TENSORS[0]))
+    pairs = [course_runner(course) for _ in range(2)]
+    streams = [runner.stream(course) for runner, _ in pairs]
+    steady_period_s(streams, 4)
+    for stream, (_, request) in zip(streams, pairs, strict=True):
+        stream.infer(share_outputs=True)
+        assert request.done == ["reset", 1, 0] * 5
+
+
+def test_only_errors_of_openvino_are_failures_of_a_device() -> None:
+    with pytest.raises(ExecutionError, match="no such device"), device_calls():
+        raise RuntimeError("no such device")
+    with pytest.raises(AttributeError), device_calls():
+        object().infer  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_inputs_of_language_models_are_valid_at_every_step() -> None:
+    (scenario,) = parse_scenarios((), "2+5")
+    inputs = [opset13.parameter([-1, -1], np.int64, name=n) for n in ("input_ids", "attention_mask", "position_ids")]
+    inputs.append(opset13.parameter([-1], np.int32, name="beam_idx"))
+    model = ov.Model([opset13.result(p) for p in inputs], inputs, "inputs")
+    (course,) = make_courses(model, [scenario.of(model)], 0, None)
+    tokens, mask, positions, beams = zip(*([t.data.tolist() for t in each] for each in course.inferences), strict=True)
+    assert {token for each in tokens for token in each[0]} <= {0, 1}
+    assert mask == ([[1] * 3], [[1] * 5], [[1] * 7])
+    assert positions == ([[0, 1, 2]], [[3, 4]], [[5, 6]])
+    assert beams == ([0],) * 3
+
+
+def test_arrays_of_a_file_are_the_inputs_of_a_scenario_and_others_depend_on_the_seed_alone(tmp_path: Path) -> None:
+    model, given = growing_model(), {"input_ids": (1, 9)}
+    np.savez(tmp_path / "in.npz", input_ids=np.arange(9)[None])
+    assert make_inputs(model, 0, tmp_path / "in.npz", given)[0].data.tolist() == [list(range(9))]
+    first, again, other = (make_inputs(model, seed, None, given)[0].data.tolist() for seed in (1, 1, 2))
+    assert first == again != other
+
+
+def test_strings_come_from_a_file_and_numbers_do_not_pass_for_them(tmp_path: Path) -> None:
+    text, x = opset13.parameter([2], ov.Type.string, name="text"), opset13.parameter([1, 8], ov.Type.i4, name="x")
+    model = ov.Model([opset13.result(text), opset13.result(opset13.convert(x, "f32"))], [text, x], "texts")
+    assert make_inputs(model, 0, None)[1].get_byte_size() == 4  # packed integers
+    np.savez(tmp_path / "in.npz", text=np.zeros(2), x=np.zeros((1, 8)))
+    with pytest.raises(HsdagError, match="needs an array 'text' of strings, not of float64"):
+        make_inputs(model, 0, tmp_path / "in.npz")
+    model = ov.Model([opset13.result(text)], [text], "text")
+    np.savez(tmp_path / "in.npz", text=np.array(["ab", "c"]))
+    assert make_inputs(model, 0, tmp_path / "in.npz")[0].str_data.tolist() == ["ab", "c"]
+
+
+@pytest.fixture(scope="module")
+def setup(tmp_path_factory: pytest.TempPathFactory) -> WorkerSetup:
+    model = growing_model()
+    scenarios = tuple(each.of(model) for each in parse_scenarios(["1,6", "1,5>1,1@3"], None))
+    path = saved(model, tmp_path_factory.mktemp("growing"))
+    return WorkerSetup(path, (DeviceSpec("CPU", "CPU"),), scenarios=scenarios)
+
+
+def test_a_step_finds_the_state_that_those_before_it_left_compiled_and_op_by_op(setup: WorkerSetup) -> None:
+    model = growing_model()
+    steps = [[ov.Tensor(np.array([part]))] for part in ([3, 1, 4, 1, 5], [9])]
+    compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    runner = CourseRunner(
+        compiled.create_infer_request(), model.inputs, [Course(tuple(map(tuple, steps)))], stateful=True
+    )
+    first, last = runner.outputs(model.outputs)
+    again = runner.outputs(model.outputs)
+    np.testing.assert_array_equal(again[1], last)
+    by_op = op_by_op(ov.Core(), model, steps, 60.0)
+    np.testing.assert_allclose(by_op[0], first, rtol=1e-4)
+    np.testing.assert_allclose(by_op[1], last, rtol=1e-4)
+    assert not np.allclose(op_by_op(ov.Core(), model, steps[1:], 60.0)[0], last)
+
+
+def test_a_model_with_state_and_dynamic_shapes_is_profiled_compared_and_timed_by_scenario(setup: WorkerSetup) -> None:
+    worker = Worker(setup)
+    answer = worker.op_times(Candidate("CPU"), "CPU", 3, 0.2)
+    names = [worker.graph.op_types[v] for ops, *_ in answer["primitives"] for v in ops]
+    assert {"MatMul", "Softmax"} <= set(names)
+    assert (answer["latency_s"] > 0, answer["runs"]) == (True, 3)
+    worker.open("a", Candidate("CPU"))
+    worker.open("op by op", Candidate("op-by-op"))
+    assert worker.difference("a", "op by op")["max_relative"] < 1e-2  # type: ignore[operator]
+    assert [len(worker.run("a", 3, 60.0, scenario)) for scenario in (None, 1)] == [3, 3]
+
+
+class Machine:
+    """Requests in virtual time, on one device that runs them in turn; each inference takes what ``duration_s`` says."""
+
+    def __init__(self, duration_s: list[float]) -> None:
+        self.duration_s, self.now_s, self.free_s, self.num_started, self.num_running = duration_s, 0.0, 0.0, 0, 0
+        self.running_when_waited = set[int]()
+
+    def perf_counter(self) -> float:
+        return self.now_s
+
+
+class Request:
+    def __init__(self, machine: Machine) -> None:
+        self.machine, self.end_s, self.is_running = machine, 0.0, False
+
+    def start_async(self) -> None:
+        assert not self.is_running
+        machine, self.is_running = self.machine, True
+        machine.free_s = self.end_s = max(machine.free_s, machine.now_s) + machine.duration_s[machine.num_started]
+        machine.num_started += 1
+        machine.num_running += 1
+
+    def wait(self) -> None:
+        assert self.is_running
+        machine, self.is_running = self.machine, False
+        machine.now_s = max(machine.now_s, self.end_s)
+        machine.running_when_waited.add(machine.num_running)
+        machine.num_running -= 1
+
+
+def measured(patch: pytest.MonkeyPatch, duration_s: list[float], count: int, num: int) -> tuple[float, Machine]:
+    machine = Machine(duration_s)
+    patch.setattr(inferences, "time", machine)
+    return steady_period_s([Request(machine) for _ in range(count)], num), machine
+
+
+def test_inferences_that_fill_and_empty_the_pipeline_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    duration_s = [9.0] * 3 + [2.0] * 6 + [7.0] * 3
+    assert measured(monkeypatch, duration_s, 3, 6)[0] == 2.0
+
+
+def test_all_requests_are_in_flight_until_the_last_one_counted_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    _, machine = measured(monkeypatch, [1.0] * 30, 4, 20)
+    assert machine.num_started == 28
+    assert machine.running_when_waited == {4, 3, 2, 1}
+    assert machine.num_running == 0
+
+
+class Harm:
+    """What runs a program where it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return exec, ("raise AssertionError('code of the file ran')",)
+
+
+def test_arrays_come_back_as_they_were_written(tmp_path: Path) -> None:
+    np.savez_compressed(tmp_path / "in.npz", x=np.arange(6.0).reshape(2, 3), s=np.array(["ab", "c"]))
+    arrays = InputArrays(tmp_path / "in.npz")
+    assert arrays.names == {"x", "s"}
+    assert arrays.read("x", (2, 3)).tolist() == [[0.0, 1.0, 2.0], [3.0, 4.0, 5.0]]
+    assert arrays.read("s", (2,)).tolist() == ["ab", "c"]
+    with pytest.raises(HsdagError, match=r"needs an array 'x' of shape \[6\]"):
+        arrays.read("x", (6,))
+    with pytest.raises(HsdagError, match="needs an array 'y' of shape"):
+        arrays.read("y", (2,))
+
+
+def test_what_is_no_numbers_or_strings_is_refused_and_objects_unread(tmp_path: Path) -> None:
+    np.savez(tmp_path / "in.npz", x=np.array([Harm()], dtype=object), d=np.zeros(1, "<M8[s]"))
+    arrays = InputArrays(tmp_path / "in.npz")
+    with pytest.raises(HsdagError, match=r"the array 'x' of .* cannot be read: Object arrays"):
+        arrays.read("x", (1,))
+    with pytest.raises(HsdagError, match=r"has an array 'd' of datetime64.*, not of numbers or strings"):
+        arrays.read("d", (1,))
+
+
+@pytest.mark.parametrize("content", [b"\x93NUMPY\x01\x00", b"\x93NUMPY\x09\x00"])
+def test_damaged_files_are_refused(content: bytes, tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "in.npz", "w") as archive:
+        archive.writestr("x.npy", content)
+    with pytest.raises(HsdagError, match=r"the array 'x' of .* cannot be read"):
+        InputArrays(tmp_path / "in.npz").read("x", (4,))
+    for other in (b"x", b""):
+        (tmp_path / "in.npz").write_bytes(other)
+        with pytest.raises(HsdagError, match=r"is not an \.npz file"):
+            InputArrays(tmp_path / "in.npz")
