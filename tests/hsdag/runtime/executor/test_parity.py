@@ -18,6 +18,7 @@ from tests.hsdag.runtime.executor.placing import Arrays, RecordingCore, drawn, p
 from tests.hsdag.runtime.executor.random_models import models
 
 RELATIVE = 1e-4
+"""Of the largest value of each output, what it may be off."""
 
 
 def run_in_order(cut: Cut, compiled: Sequence[Any], model: ov.Model, inputs: Arrays) -> Arrays:
@@ -39,35 +40,26 @@ def run_in_order(cut: Cut, compiled: Sequence[Any], model: ov.Model, inputs: Arr
     return [of_result[port.get_node().get_friendly_name()] for port in model.outputs]
 
 
-def assert_near(found: Arrays, expected: Arrays) -> None:
-    """Within 1e-4 of the largest value of each output."""
-    for one, other in zip(found, expected, strict=True):
-        assert one.shape == other.shape
-        assert one.dtype == other.dtype
+def assert_parity(core: ov.Core, model: ov.Model, seed: int, num_devices: int) -> None:
+    """Of a drawn placement, which is inferred twice."""
+    inputs, recording = random_inputs(model, seed), RecordingCore(core)
+    with hsdag.compile_work_conserving(model, drawn(model, seed, num_devices), recording) as compiled:
+        found = [list(compiled(inputs).to_tuple()) for _ in range(2)]
+        expected = run_in_order(compiled.cut, recording.compiled, model, inputs)
+    for outputs in found:
+        assert [one.tobytes() for one in outputs] == [other.tobytes() for other in expected]
+    for one, other in zip(expected, plain(core, model, inputs), strict=True):
+        assert (one.shape, one.dtype) == (other.shape, other.dtype)
         assert np.abs(one - other).max(initial=0) <= RELATIVE * np.abs(other).max(initial=1e-3)
-
-
-def assert_parity(core: ov.Core, model: ov.Model, seeds: list[int], num_devices: int) -> None:
-    """Of one placement for each seed; every placement is inferred twice."""
-    inputs = random_inputs(model, seeds[0])
-    on_cpu = plain(core, model, inputs)
-    for seed in seeds:
-        recording = RecordingCore(core)
-        with hsdag.compile_work_conserving(model, drawn(model, seed, num_devices), recording) as compiled:
-            found = [list(compiled(inputs).to_tuple()) for _ in range(2)]
-            expected = run_in_order(compiled.cut, recording.compiled, model, inputs)
-        for outputs in found:
-            assert [one.tobytes() for one in outputs] == [other.tobytes() for other in expected]
-        assert_near(expected, on_cpu)
 
 
 @settings(max_examples=settings().max_examples // 2, suppress_health_check=[HealthCheck.too_slow])
 @given(model=models, seed=st.integers(0, 99), num_devices=st.integers(2, 4))
 def test_random_placements_of_random_models_agree(core: ov.Core, model: ov.Model, seed: int, num_devices: int) -> None:
-    assert_parity(core, model, [seed], num_devices)
+    assert_parity(core, model, seed, num_devices)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["tiny_resnet", "tiny_inception", "tiny_bert"])
+@pytest.mark.parametrize("name", ["tiny_resnet", "tiny_bert"])
 def test_a_random_placement_of_a_small_network_agrees(core: ov.Core, name: str) -> None:
-    assert_parity(core, build_model(name), [1], 2)
+    assert_parity(core, build_model(name), 1, 2)

@@ -14,7 +14,7 @@ import hsdag
 from hsdag.ir.placement.prepared import prepare
 from tests.hsdag.runtime.executor.placing import RecordingCore, alternating
 
-SIZE, NUM_LAYERS = 96, 4
+SIZE, NUM_LAYERS = 96, 2
 
 
 def int8_weight(rng: np.random.Generator) -> ov.Node:
@@ -50,7 +50,6 @@ def weights_of(compiled: Iterable[Any]) -> list[tuple[str, str]]:
     return sorted(each for each in found if each[1] == f"[{SIZE},{SIZE}]")
 
 
-@pytest.mark.slow
 def test_a_split_int8_model_holds_each_weight_once_and_compressed(core: ov.Core) -> None:
     model = residual(int8_weight)
     compressed = [("i8", f"[{SIZE},{SIZE}]")] * (2 * NUM_LAYERS)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -13,7 +12,6 @@ from hsdag.ir.processes import CandidateFailed
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples, compare, paired_ratio
 
 QUICK = Protocol(min_rounds=6, max_rounds=12, turn_s=0.01, limit_s=60.0)
-USUAL = Protocol(min_rounds=6, max_rounds=60, turn_s=0.15)
 
 
 def synthetic(medians_s: dict[str, float], noise: float, seed: int = 0) -> Callable[[str, int], list[float]]:
@@ -75,30 +73,20 @@ def test_a_hopeless_candidate_is_dropped_after_three_rounds() -> None:
     assert len(comparison.samples["a"].rounds) >= 6
 
 
-def ordered_rounds(candidates: list[str], references: list[str], rounds: int) -> list[list[str]]:
-    """The order of every round of a comparison."""
-    order: list[str] = []
+def test_every_round_takes_every_candidate_and_nobody_keeps_a_predecessor() -> None:
+    order, protocol = list[str](), Protocol(min_rounds=40, max_rounds=40)
 
     def run(name: str, n: int) -> list[float]:
         order.append(name)
         return [1e-2] * n
 
-    compare(run, candidates, references, Protocol(min_rounds=rounds, max_rounds=rounds), np.random.default_rng(0))
-    taken = order[-rounds * len(candidates) :]
-    return [taken[i : i + len(candidates)] for i in range(0, len(taken), len(candidates))]
-
-
-def test_nobody_keeps_a_predecessor_over_the_rounds() -> None:
-    rounds = ordered_rounds(["a", "b", "c", "d"], ["a"], 40)
+    compare(run, list("abcd"), ["a", "b"], protocol, np.random.default_rng(0))
+    rounds = [order[i : i + 4] for i in range(len(order) - 160, len(order), 4)]
+    assert all(sorted(each) == list("abcd") for each in rounds)
     for name in "abcd":
         before = Counter(r[r.index(name) - 1] if r.index(name) else None for r in rounds)
         assert set(before) == {None, *"abcd"} - {name}
         assert max(before.values()) <= 20  # of 40; 10 are expected
-
-
-def test_every_round_takes_every_candidate_and_every_reference() -> None:
-    rounds = ordered_rounds(["fast", "slow", "split"], ["fast", "slow"], 5)
-    assert all(sorted(r) == ["fast", "slow", "split"] for r in rounds)
 
 
 @pytest.mark.parametrize("references", [[], ["gone"]])
@@ -123,35 +111,34 @@ class SlowClock:
         return [self.seconds[name]] * n
 
 
-@pytest.mark.parametrize(
-    ("each_s", "limit_s", "ran"),
-    [(1.0, 60.0, ["cpu", "placement 1", "placement 2"]), (3.0, 60.0, ["cpu", "placement 1"])],
-)
-def test_candidates_for_which_there_is_no_time_are_not_begun(each_s: float, limit_s: float, ran: list[str]) -> None:
-    names = ["cpu", "placement 1", "placement 2"]
-    clock, rng, begun = SlowClock(dict.fromkeys(names, each_s)), np.random.default_rng(0), list[str]()
-    protocol = replace(USUAL, limit_s=limit_s)
-    how = {"prepare": begun.append, "num_sure": 2, "clock": lambda: clock.now_s}
-    found = compare(clock.run, names, ["cpu"], protocol, rng, **how)  # type: ignore[arg-type]
-    assert list(found.samples) == begun == ran
-    assert (found.skipped, found.failures) == (tuple(names[len(ran) :]), {})
+def timed(names: list[str], each_s: float, limit_s: float, prepare: Callable[[str], object] = bool) -> Comparison:
+    """A comparison by a clock that inferences alone move on, which keeps to its limit, or five times that."""
+    clock = SlowClock(dict.fromkeys(names, each_s))
+    how = {"prepare": prepare, "num_sure": 2, "clock": lambda: clock.now_s}
+    protocol = Protocol(min_rounds=6, max_rounds=60, turn_s=0.15, limit_s=limit_s)
+    found = compare(clock.run, names, ["cpu"], protocol, np.random.default_rng(0), **how)  # type: ignore[arg-type]
+    assert clock.now_s <= (limit_s if len(found.samples["cpu"].rounds) >= 6 else 5 * limit_s)
+    return found
+
+
+@pytest.mark.parametrize(("each_s", "num"), [(1.0, 3), (3.0, 2)])
+def test_candidates_for_which_there_is_no_time_are_not_begun(each_s: float, num: int) -> None:
+    names, begun = ["cpu", "placement 1", "placement 2"], list[str]()
+    found = timed(names, each_s, 60.0, begun.append)
+    assert list(found.samples) == begun == names[:num]
+    assert (found.skipped, found.failures) == (tuple(names[num:]), {})
     assert all(len(each.rounds) >= 6 for each in found.samples.values())
-    assert clock.now_s <= limit_s
 
 
 def test_what_must_be_compared_is_measured_though_the_time_is_over() -> None:
-    clock, rng, names = SlowClock({"cpu": 30.0, "placement 1": 30.0}), np.random.default_rng(0), ["cpu", "placement 1"]
-    found = compare(clock.run, names, ["cpu"], replace(USUAL, limit_s=50.0), rng, num_sure=2, clock=lambda: clock.now_s)
-    assert 2 <= len(found.samples["placement 1"].rounds) < 6  # the limit was passed fourfold
-    assert clock.now_s <= 5 * 50.0
+    rounds = timed(["cpu", "placement 1"], 30.0, 50.0).samples["placement 1"].rounds
+    assert 2 <= len(rounds) < 6  # the limit was passed fourfold
 
 
 def test_turns_are_shorter_where_time_is_short() -> None:
-    clock, rng, names = SlowClock({"cpu": 0.03, "placement 1": 0.03}), np.random.default_rng(0), ["cpu", "placement 1"]
-    found = compare(clock.run, names, ["cpu"], replace(USUAL, limit_s=1.0), rng, num_sure=2, clock=lambda: clock.now_s)
-    assert {len(turn) for turn in found.samples["cpu"].rounds} == {2}  # not the 5 of 0.15 s
-    assert len(found.samples["cpu"].rounds) >= 6
-    assert clock.now_s <= 1.0
+    rounds = timed(["cpu", "placement 1"], 0.03, 1.0).samples["cpu"].rounds
+    assert {len(turn) for turn in rounds} == {2}  # not the 5 of 0.15 s
+    assert len(rounds) >= 6
 
 
 def test_a_device_that_was_dropped_is_not_the_fastest_by_its_few_rounds() -> None:
@@ -159,10 +146,11 @@ def test_a_device_that_was_dropped_is_not_the_fastest_by_its_few_rounds() -> Non
     assert Comparison({"dropped": early, "kept": late}, {}).fastest(["dropped", "kept"]) == "kept"
 
 
-def test_how_precise_a_ratio_is_said_to_be_ignores_who_is_ahead() -> None:
-    for gain in (1.04, 1 / 1.04):
-        comparison = measured({"a": 1e-3, "b": 1e-3 * gain}, 1e-4, ["a"])
-        assert len(comparison.samples["a"].rounds) == QUICK.max_rounds
+def test_rounds_end_once_the_interval_is_narrow_whoever_is_ahead() -> None:
+    """How precise a ratio is said to be counts what is certain of it as well."""
+    for ratio, noise, rounds in ((1.0, 1e-4, 6), (1.0, 0.5, 12), (1.04, 1e-4, 12), (1 / 1.04, 1e-4, 12)):
+        comparison = measured({"a": 1e-3, "b": 1e-3 * ratio}, noise, ["a"])
+        assert len(comparison.samples["a"].rounds) == rounds
 
 
 def test_a_candidate_that_fails_leaves_the_others_measured() -> None:
@@ -178,12 +166,6 @@ def test_a_candidate_that_fails_leaves_the_others_measured() -> None:
     comparison = compare(run, ["bad", "good"], ["good"], QUICK, np.random.default_rng(0))
     assert comparison.failures == {"bad": "it broke"}
     assert len(comparison.samples["good"].rounds) >= QUICK.min_rounds
-
-
-def test_rounds_end_once_the_interval_is_narrow() -> None:
-    steady, noisy = (measured({"a": 1e-3, "b": 1e-3}, noise, ["a"]) for noise in (1e-4, 0.5))
-    assert len(steady.samples["a"].rounds) == QUICK.min_rounds
-    assert len(noisy.samples["a"].rounds) == QUICK.max_rounds
 
 
 def test_records_hold_the_figures_of_all_runs() -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -97,20 +96,58 @@ def test_devices_side_by_side_are_measured_by_every_kind_of_probe(profiled: Prof
     ]
 
 
+def profiler_of(
+    answer: Callable[[Call[Any]], Any], *types: str, cache: ProfileCache | None = None, **how: Any
+) -> Profiler:
+    """Of a model of ops in a chain, in a worker that gives these answers."""
+    client = cast("WorkerClient", SimpleNamespace(call=lambda request, *_: answer(request)))
+    edges = [(v, v + 1) for v in range(len(types) - 1)]
+    graph = graph_from_edges(list(types), edges, flops=[float(kind == "MatMul") for kind in types])
+    return Profiler(client, graph, "digest", cache or ProfileCache(None), **{"effort": QUICK, **how})
+
+
+def times_of(*seconds: float) -> dict[str, Any]:
+    """What a worker answers of a device on which ops take so long, the whole model 1 s."""
+    primitives = [[[v], s, 0, ""] for v, s in enumerate(seconds)]
+    return {"primitives": primitives, "latency_s": 1.0, **dict.fromkeys(FIGURES)}
+
+
+def crashes(_: object) -> None:
+    raise CandidateFailed("the worker was ended by SIGSEGV")
+
+
+def device(profiler: Profiler, d: int = 0) -> DeviceProfile:
+    return profiler._device(PARTS, np.full(profiler._graph.num_ops, d), d)
+
+
 def test_pairs_that_were_not_measured_side_by_side_are_unknown_and_said_to_be() -> None:
     """A model that is too slow for the time that is left is not even asked for."""
     asked, steps = list[object](), list[str]()
 
-    def call(request: Call[Any], *_: float) -> None:
+    def answer(request: Call[Any]) -> None:
         asked.append(request.args[1])
-        raise CandidateFailed("crashed")
+        crashes(request)
 
     slow = DeviceProfile(np.ones(1), (), 1e3, 0.0, 1, 0, None, device=PARTS[0])
-    client, graph = cast("WorkerClient", SimpleNamespace(call=call)), graph_from_edges(["Relu"], [])
-    profiler = Profiler(client, graph, "digest", ProfileCache(None), effort=QUICK, on_step=steps.append)
-    assert np.isnan(profiler.contention(PARTS, [slow] * 2).slowdown[0, 1])
+    found = profiler_of(answer, "Relu", on_step=steps.append).contention(PARTS, [slow] * 2)
+    assert np.isnan(found.slowdown[0, 1])
     assert asked == ["compute", "memory"]
     assert steps[-1] == "how much P0 and P1 slow each other down could not be measured; they are taken not to"
+
+
+def test_links_of_a_device_that_runs_no_probe_are_means_of_the_others() -> None:
+    def answer(request: Call[Any]) -> Probed:
+        (what,) = request.args
+        if PARTS[1].openvino_name in what.devices:
+            crashes(what)
+        names = [spec.openvino_name for spec in three]
+        crossed = what.tensors * (1 + names.index(what.devices[-1])) * 1e-5 if len(what.devices) > 1 else 0.0
+        return Probed(1e-5 + crossed, 1e-6, what.size_bytes)
+
+    three = (*PARTS, DeviceSpec.parse("P2=CPU[INFERENCE_NUM_THREADS=3]"))
+    links = profiler_of(answer, "MatMul")._links(three)
+    np.testing.assert_allclose(links.latency_s[[0, 2, 0], [2, 0, 1]], [3e-5, 1e-5, 3e-5], rtol=0.05)
+    np.testing.assert_allclose(links.latency_s[1, 1], 2e-5, rtol=0.05)  # of all that are known
 
 
 def test_factors_are_of_the_least_times_and_at_least_one() -> None:
@@ -167,30 +204,16 @@ def test_a_model_that_differs_in_a_body_alone_is_another_model_to_the_cache(tmp_
     assert len(names) == 1  # to a placement they are one model
 
 
-def test_a_model_below_the_counters_resolution_has_its_latency_at_its_heaviest_op(tmp_path: Path) -> None:
-    x = opset13.parameter([1, 4], np.float32, name="x")
-    product = opset13.matmul(opset13.sin(x), np.ones((4, 4), np.float32), False, False)
-    ov.save_model(ov.Model([opset13.result(opset13.sin(product))], [x], "small"), tmp_path / "small.xml")
-    cache = ProfileCache(tmp_path / "cache")
-    with Session(tmp_path / "small.xml", DeviceSet(PARTS[:1], ())) as session:
-        session.profile(cache, QUICK)
-        for path in (tmp_path / "cache").iterdir():
-            entry = json.loads(path.read_text())
-            if "primitives" in entry["value"]:
-                entry["value"]["primitives"] = [[ops, 0.0] for ops, _ in entry["value"]["primitives"]]
-                path.write_text(json.dumps(entry))
-        device = session.profile(cache, QUICK).times[0]
-    assert device.latency_s is not None
-    assert device.time_s[session.graph.op_types.index("MatMul")] == pytest.approx(device.latency_s)
-    assert device.time_s.sum() == pytest.approx(device.latency_s)
+def test_a_model_below_the_counters_resolution_has_its_latency_at_its_heaviest_op() -> None:
+    profiler = profiler_of(lambda _: times_of(0.0, 0.0, 0.0), "Sin", "MatMul", "Sin")
+    assert device(profiler).time_s.tolist() == [0.0, 1.0, 0.0]
 
 
-def test_an_interrupt_ends_a_profile_between_two_steps(tiny_resnet: Path) -> None:
-    with (
-        Session(tiny_resnet, DeviceSet(PARTS, ())) as session,
-        pytest.raises(DeviceError, match="profiling was interrupted"),
-    ):
-        session.profile(ProfileCache(None), QUICK, should_stop=lambda: True)
+def test_an_interrupt_ends_a_profile_between_two_steps_and_a_device_that_crashes_is_named() -> None:
+    with pytest.raises(DeviceError, match="profiling was interrupted"):
+        device(profiler_of(lambda _: times_of(1.0), "Relu", should_stop=lambda: True))
+    with pytest.raises(DeviceError, match="device 'P0' cannot be profiled: the worker was ended by SIGSEGV"):
+        device(profiler_of(crashes, "Relu"))
 
 
 def test_the_one_launch_in_a_models_latency_is_taken_out_of_its_ops() -> None:
@@ -208,22 +231,14 @@ def test_a_short_budget_makes_a_short_profile() -> None:
 def test_a_device_that_would_take_a_profile_beyond_its_time_counts_as_another_of_its_plugin() -> None:
     now_s, steps = 0.0, list[str]()
 
-    def call(*_: object) -> dict[str, Any]:
+    def answer(_: object) -> dict[str, Any]:
         nonlocal now_s
         now_s += 6.0
-        return {"primitives": [[[0], 1.0, 0, "Relu"]], "latency_s": 1.0, **dict.fromkeys(FIGURES)}
+        return times_of(1.0)
 
-    client, graph = cast("WorkerClient", SimpleNamespace(call=call)), graph_from_edges(["Relu"], [])
-    profiler = Profiler(
-        client,
-        graph,
-        "digest",
-        ProfileCache(None),
-        effort=replace(QUICK, total_s=10.0),
-        on_step=steps.append,
-        clock=lambda: now_s,
-    )
-    first, second = (profiler._device(PARTS, np.array([d]), d) for d in range(2))
+    how = {"effort": replace(QUICK, total_s=10.0), "on_step": steps.append, "clock": lambda: now_s}
+    profiler = profiler_of(answer, "Relu", **how)
+    first, second = device(profiler), device(profiler, 1)
     assert "takes about 6 s, and only 4 s are left for profiling; its ops are taken to run as on P0" in steps[1]
     assert second.time_s.tolist() == first.time_s.tolist() == [1.0]
 
@@ -244,16 +259,17 @@ def test_a_model_that_takes_long_to_compile_is_compiled_once(
     assert all(answer["compile_s"] > 0 and answer["latency_s"] > 0 for answer in answers)
 
 
-def test_a_hasty_profile_serves_no_careful_search_but_a_careful_one_serves_a_hasty_one(
-    profiled: Profiled, tiny_resnet: Path
-) -> None:
-    steps: list[str] = []
-    with Session(tiny_resnet, DeviceSet(PARTS[:1], ())) as session:
-        for limit_s in (1.0, 0.2):
-            effort = replace(QUICK, limit_s=limit_s)
-            session.profile(profiled[2], effort, on_step=steps.append)
-    found = [step.partition(";")[0] for step in steps if "P0" in step]
-    assert found == ["profiling P0", "P0 was profiled before"]
+def test_a_hasty_profile_serves_no_careful_search_but_a_careful_one_serves_a_hasty_one(tmp_path: Path) -> None:
+    asked = list[object]()
+
+    def answer(request: object) -> dict[str, Any]:
+        asked.append(request)
+        return times_of(1.0)
+
+    for limit_s, num_asked in ((0.1, 1), (1.0, 2), (0.2, 2)):
+        effort = replace(QUICK, limit_s=limit_s)
+        device(profiler_of(answer, "Relu", cache=ProfileCache(tmp_path), effort=effort))
+        assert len(asked) == num_asked
 
 
 def test_entries_are_kept_by_effort_and_processors_and_damaged_ones_count_as_none(
@@ -274,15 +290,6 @@ def test_entries_are_kept_by_effort_and_processors_and_damaged_ones_count_as_non
     for entry in tmp_path.glob("*.json"):
         entry.write_text('{"key": 3')
     assert cache.get({"what": "x"}) is None
-
-
-def test_a_device_that_crashes_over_its_profile_is_named(tiny_resnet: Path) -> None:
-    crashing = (sys.executable, str(Path(__file__).with_name("faulty_worker.py")), "crash", "1")
-    with (
-        Session(tiny_resnet, DeviceSet(PARTS, ()), worker_command=crashing) as session,
-        pytest.raises(DeviceError, match="device 'P0' cannot be profiled: the worker was ended by SIGSEGV"),
-    ):
-        session.profile(ProfileCache(None), QUICK)
 
 
 def test_an_executor_that_starts_every_op_pays_a_launch_at_crossings_alone() -> None:

@@ -8,7 +8,7 @@ import torch
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
 from hsdag.runtime.machine.usable import usable_cpus
-from hsdag.runtime.torch.devices import logical_device, parse_torch_devices, resolve_torch_devices
+from hsdag.runtime.torch.devices import LogicalDevice, logical_device, parse_torch_devices, resolve_torch_devices
 
 
 def test_logical_devices_of_the_cpu_have_names_and_threads() -> None:
@@ -26,6 +26,11 @@ def test_without_cuda_the_error_says_what_to_write_instead() -> None:
         parse_torch_devices(None)
     with pytest.raises(DeviceError, match="device 'cuda:0': torch finds no cuda:0 here; CUDA devices: none"):
         parse_torch_devices("cuda:0,cuda:1")
+
+
+def test_a_device_that_torch_does_not_find_is_refused() -> None:
+    with pytest.raises(DeviceError, match="torch finds no gpu here; CUDA devices: "):
+        LogicalDevice("d", "gpu")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +11,7 @@ import numpy as np
 import openvino as ov
 import pytest
 import torch
-from hypothesis import HealthCheck, assume, example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from openvino import opset1, opset2, opset3, opset8, opset10, opset11, opset14
@@ -27,10 +27,6 @@ Array = NDArray[Any]
 Build = Callable[..., ov.Node | ov.Output]
 
 BAR = 1e-4
-SOME = settings(suppress_health_check=[HealthCheck.filter_too_much])
-PADS = st.lists(st.integers(0, 2), min_size=2, max_size=2)
-STEPS = st.lists(st.integers(1, 3), min_size=2, max_size=2)
-LIMIT, STEP = st.integers(-9, 9), st.sampled_from([-3, -2, -1, 1, 2, 3])
 SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
 
 
@@ -235,26 +231,30 @@ def test_attention_agrees(kind: str) -> None:
     agrees(build, query, key, value, *([masks[kind]] if kind in masks else []))
 
 
-@SOME
-@given(limits=st.lists(st.tuples(LIMIT, LIMIT, STEP), min_size=2, max_size=2))
-def test_slice_agrees_for_any_limits_and_steps(limits: list[tuple[int, int, int]]) -> None:
-    assume(all(range(*slice(a, b, c).indices(n)) for (a, b, c), n in zip(limits, (6, 5), strict=True)))
-    start, stop, step = (list(column) for column in zip(*limits, strict=True))
-    agrees(lambda x: ops.slice(x, start, stop, step, [2, -2]), numbers(2, 5, 6), in_torch=min(step) > 0)
+def limits(rng: np.random.Generator, sizes: Sequence[int], sign: int, *, masked: bool) -> list[list[int]]:
+    """Starts, stops, steps and masks of both ends that leave something of every axis."""
+    while True:
+        found = rng.integers(-9, 10, (5, len(sizes)))
+        found[2], found[3:] = sign * (1 + found[2] % 3), found[3:] % 2 * masked
+        cuts = (slice(None if low else a, None if high else b, step) for a, b, step, low, high in found.T.tolist())
+        if all(range(*cut.indices(size)) for cut, size in zip(cuts, sizes, strict=True)):
+            kept: list[list[int]] = found.tolist()
+            return kept
 
 
-@SOME
-@given(
-    limits=st.lists(st.tuples(LIMIT, LIMIT, STEP), min_size=2, max_size=2),
-    masks=st.lists(st.lists(st.integers(0, 1), min_size=2, max_size=2), min_size=2, max_size=2),
-)
-def test_strided_slice_agrees_for_any_limits_and_masks(
-    limits: list[tuple[int, int, int]], masks: list[list[int]]
-) -> None:
-    for axis, ((a, b, c), n) in enumerate(zip(limits, (5, 6), strict=True)):
-        assume(range(*slice(None if masks[0][axis] else a, None if masks[1][axis] else b, c).indices(n)))
-    begin, end, steps = (list(column) for column in zip(*limits, strict=True))
-    agrees(lambda x: ops.strided_slice(x, begin, end, steps, *masks), numbers(5, 6, 2), in_torch=min(steps) > 0)
+@pytest.mark.parametrize("sign", [1, -1])
+def test_slices_agree_for_any_limits_steps_and_masks(sign: int) -> None:
+    def plain(start: list[int], stop: list[int], step: list[int], *_: list[int]) -> Build:
+        return lambda x: ops.slice(x, start, stop, step, [2, -2])
+
+    def strided(*how: list[int]) -> Build:
+        return lambda x: ops.strided_slice(x, *how)
+
+    rng = np.random.default_rng(0)
+    count = 20 if sign > 0 else 3
+    cases = [(plain(*limits(rng, (6, 5), sign, masked=False)), (numbers(2, 5, 6),)) for _ in range(count)]
+    cases += [(strided(*limits(rng, (5, 6), sign, masked=True)), (numbers(5, 6, 2),)) for _ in range(count)]
+    all_agree(cases, in_torch=sign > 0)
 
 
 @pytest.mark.parametrize(
@@ -274,37 +274,34 @@ def test_strided_slice_with_new_lost_and_skipped_axes_agrees(
     agrees(lambda x: ops.strided_slice(x, begin, end, [1] * len(begin), none, none, **masks), numbers(3, 4, 5))
 
 
-@pytest.mark.parametrize("is_constant", [True, False])
-@pytest.mark.parametrize("opset", [opset1, ops])
-@given(axis=st.integers(-3, 2), shape=st.lists(st.integers(1, 3), min_size=1, max_size=2), seed=st.integers(0, 99))
-@settings(max_examples=6)
-def test_gather_agrees_and_gives_zeros_for_indices_out_of_range(
-    opset: Any, is_constant: bool, axis: int, shape: list[int], seed: int
-) -> None:
-    indices = np.asarray(np.random.default_rng(seed).integers(-6, 7, shape), np.int32)
-    build = (lambda x: opset.gather(x, indices, np.int64(axis))) if is_constant else (
-        lambda x, i: opset.gather(x, i, np.int64(axis)))  # fmt: skip
-    agrees(build, numbers(2, 4, 3), *([] if is_constant else [indices]))
+def test_gather_agrees_and_gives_zeros_for_indices_out_of_range() -> None:
+    def gather(opset: Any, axis: int, *indices: Array) -> Build:
+        return lambda x, *given: opset.gather(x, *(given or indices), np.int64(axis))
+
+    rng, cases = np.random.default_rng(0), list[tuple[Build, tuple[Array, ...]]]()
+    for opset, axis, rank in itertools.product((opset1, ops), (-3, -1, 0, 1), (1, 2)):
+        indices = np.asarray(rng.integers(-6, 7, rng.integers(1, 4, rank)), np.int32)
+        x = numbers(2, 4, 3)
+        cases += [(gather(opset, axis, indices), (x,)), (gather(opset, axis), (x, indices))]
+    all_agree(cases)
 
 
-@SOME
-@given(
-    strides=STEPS,
-    dilations=STEPS,
-    begin=PADS,
-    end=PADS,
-    kernel=STEPS,
-    groups=st.sampled_from([0, 1, 2]),
-    auto=st.sampled_from(["explicit", "same_upper", "same_lower", "valid"]),
-)
-@example(
-    auto="explicit", groups=0, kernel=[1, 1], strides=[1, 1], dilations=[1, 1], begin=[1, 0], end=[0, 0]
-)  # fmt: skip
-def test_convolution_agrees_whatever_its_window(auto: str, groups: int, kernel: list[int], **window: list[int]) -> None:
-    order = [window[name] for name in ("strides", "begin", "end", "dilations")]
-    build, shape = (ops.group_convolution, (groups, 3, 4 // groups)) if groups else (ops.convolution, (3, 4))
-    weights = numbers(*shape, *kernel, seed=1)
-    agrees(lambda x: build(x, weights, *order, auto), numbers(1, 4, 9, 8))
+def drawn(rng: np.random.Generator, dilation: int = 3) -> dict[str, list[int]]:
+    """A window along two axes: paddings up to 2, steps and kernels up to 3, dilations up to the one given."""
+    most = {"kernel": 3, "begin": 2, "end": 2, "strides": 3, "dilations": dilation}
+    return {name: rng.integers(name not in ("begin", "end"), high + 1, 2).tolist() for name, high in most.items()}
+
+
+def test_convolution_agrees_whatever_its_window() -> None:
+    def convolution(auto: str, groups: int, kernel: list[int], **window: list[int]) -> Build:
+        build, shape = (ops.group_convolution, (groups, 3, 4 // groups)) if groups else (ops.convolution, (3, 4))
+        weights = numbers(*shape, *kernel, seed=1)
+        return lambda x: build(x, weights, *(window[name] for name in ("strides", "begin", "end", "dilations")), auto)
+
+    rng, autos = np.random.default_rng(0), ("explicit", "same_upper", "same_lower", "valid")
+    windows = [(auto, groups, drawn(rng)) for auto, groups, _ in itertools.product(autos, (0, 1, 2), range(3))]
+    windows.append(("explicit", 0, {**drawn(rng), "begin": [1, 0], "end": [0, 0], "kernel": [1, 1]}))
+    all_agree((convolution(auto, groups, **window), (numbers(1, 4, 9, 8),)) for auto, groups, window in windows)
 
 
 @pytest.mark.parametrize(("sizes", "kernel"), [((11,), (3,)), ((5, 6, 7), (2, 3, 1))])
@@ -314,36 +311,32 @@ def test_windows_of_one_and_three_axes_agree(sizes: tuple[int, ...], kernel: tup
     agrees(lambda x: opset8.max_pool(x, ones, ones, ones, ones, [2] * len(sizes)).output(0), x)
 
 
-def pool_window(window: dict[str, list[int]]) -> dict[str, Any]:
+def pool_windows(rng: np.random.Generator, dilation: int) -> Iterator[dict[str, list[int]]]:
     """OpenVINO refuses padding as wide as the window; windows without any element have no value."""
-    for axis, size in enumerate((9, 8)):
-        k, b, e = (window[name][axis] for name in ("kernel", "begin", "end"))
-        assume(b < k and e < k)
-        step, wide = window["strides"][axis], (k - 1) * window.get("dilations", [1, 1])[axis] + 1
-        assume(-(-(size + b + e - wide) // step) * step < size + b)  # where the last window starts, rounded up
-    return {"pads_begin": window["begin"], "pads_end": window["end"], "kernel_shape": window["kernel"]}
+    while True:
+        window, size = drawn(rng, dilation), np.array([9, 8])
+        kernel, begin, end, strides, dilations = map(np.array, window.values())
+        wide = (kernel - 1) * dilations + 1
+        last = -(-(size + begin + end - wide) // strides) * strides  # where it starts, rounded up
+        if (begin < kernel).all() and (end < kernel).all() and (last < size + begin).all():
+            yield window
 
 
-ROUNDING = st.sampled_from(["floor", "ceil", "ceil_torch"])
-SHORT_STEPS = st.lists(st.integers(1, 2), min_size=2, max_size=2)
+def test_pools_agree_whatever_their_windows() -> None:
+    def max_pool(rounding: str, window: dict[str, list[int]]) -> Build:
+        steps, common = (window["strides"], window["dilations"]), (window["begin"], window["end"], window["kernel"])
+        return lambda x: opset14.max_pool(x, *steps, *common, rounding_type=rounding).output(0)
 
+    def avg_pool(rounding: str, window: dict[str, list[int]], exclude: bool) -> Build:
+        common = window["strides"], window["begin"], window["end"], window["kernel"], exclude
+        return lambda x: opset14.avg_pool(x, *common, rounding_type=rounding)
 
-@SOME
-@given(strides=STEPS, dilations=SHORT_STEPS, begin=PADS, end=PADS, kernel=STEPS, rounding=ROUNDING)
-def test_max_pool_agrees_whatever_its_window(rounding: str, **window: list[int]) -> None:
-    common, steps = pool_window(window), (window["strides"], window["dilations"])
-    agrees(lambda x: opset14.max_pool(x, *steps, **common, rounding_type=rounding).output(0), numbers(2, 3, 9, 8))
-
-
-@SOME
-@given(strides=STEPS, begin=PADS, end=PADS, kernel=STEPS, exclude=st.booleans(), rounding=ROUNDING)
-def test_avg_pool_agrees_with_and_without_its_padding(rounding: str, exclude: bool, **window: list[int]) -> None:
-    common = pool_window(window)
-    agrees(
-        lambda x: opset14.avg_pool(x, window["strides"], **common, exclude_pad=exclude, rounding_type=rounding),
-        numbers(1, 2, 9, 8),
-        in_torch=None,
-    )
+    rng, roundings, x = np.random.default_rng(0), ("floor", "ceil", "ceil_torch"), (numbers(2, 3, 9, 8),)
+    windows = pool_windows(rng, 2)
+    all_agree((max_pool(rounding, next(windows)), x) for rounding in roundings for _ in range(10))
+    windows = pool_windows(rng, 1)
+    kinds = itertools.product(roundings, (True, False), range(8))
+    all_agree(((avg_pool(rounding, next(windows), exclude), x) for rounding, exclude, _ in kinds), None)
 
 
 def test_avg_pool_agrees_whatever_its_auto_pad() -> None:
@@ -440,21 +433,8 @@ def test_every_op_of_the_zoo_runs_in_torch_without_reading_a_value(name: str) ->
     assert {x.device.type for x in results} == {"meta"}
 
 
-def test_same_ops_run_in_half_and_in_double_precision() -> None:
-    for element_type, dtype in ((np.float16, torch.float16), (np.float64, torch.float64)):
-        run, _ = build_op(ops.softmax(ops.parameter([1, 3], element_type), 1))
-        assert run([torch.zeros(1, 3, dtype=dtype)])[0].dtype is dtype
-
-
-VALUES = [1, 0, 5, 7, 3]
-
-
 @pytest.mark.parametrize("name", "f64 f32 f16 bf16 i64 i32 i16 i8 u8 i4 u4 boolean".split())
-def test_a_constant_keeps_its_values(name: str) -> None:
-    tensor = constant_tensor(ov.op.Constant(getattr(ov.Type, name), ov.Shape([5]), VALUES))
-    assert tensor.tolist() == ([bool(x) for x in VALUES] if name == "boolean" else VALUES)
-
-
-@pytest.mark.parametrize(("name", "values"), [("i4", [-8, 7, -1]), ("u4", [15, 8, 1]), ("bf16", [-2.5, 0.75, 384.0])])
-def test_narrow_numbers_keep_their_sign_and_size(name: str, values: list[float]) -> None:
-    assert constant_tensor(ov.op.Constant(getattr(ov.Type, name), ov.Shape([3]), values)).tolist() == values
+def test_a_constant_keeps_its_values_with_their_sign_and_size(name: str) -> None:
+    values = {"i4": [-8, 7, -1], "u4": [15, 8, 1], "bf16": [-2.5, 0.75, 384.0], "boolean": [True, False, True]}
+    expected = values.get(name, [1, 0, 5])
+    assert constant_tensor(ov.op.Constant(getattr(ov.Type, name), ov.Shape([3]), expected)).tolist() == expected
