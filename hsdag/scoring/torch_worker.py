@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -141,7 +141,7 @@ class TorchWorker(CallHandler):
         self._references.pop(key, None)
         request = self._requests.pop(key, None)
         if request is not None:
-            request.close()
+            request.executor.close()
 
     def difference(self, key: str, reference: str) -> Distance:
         """How far the outputs of one candidate are from those of another."""
@@ -182,9 +182,10 @@ class TorchWorker(CallHandler):
     ) -> dict[str, Any]:
         """Medians of ops in an executor that has one device; what constants and inputs take is what is resident."""
         graph, begin_s = self._source.graph, time.perf_counter()
-        with closing(self._request(Candidate(of))) as request:
-            compile_s, program = time.perf_counter() - begin_s, request.executor.program
-            found, resident_bytes = timed(request, runs, for_s), request.executor.resident_bytes
+        request = self._request(Candidate(of))
+        with request.executor as executor:
+            compile_s, program = time.perf_counter() - begin_s, executor.program
+            found, resident_bytes = timed(request, runs, for_s), executor.resident_bytes
         taken_s = np.zeros((len(found), graph.num_nodes))
         for k, (_, timeline) in enumerate(found):
             taken_s[k, program.node_of[timeline.ops.op]] = timeline.ops.end_s - timeline.ops.start_s
@@ -220,7 +221,9 @@ class TorchWorker(CallHandler):
         graph = None if kind == "model" else openvino_graph(probe_model(kind))
         with ExitStack() as stack:
             each = [self._request(Candidate(spec.openvino_name), graph) for spec in devices]
-            return times_beside([stack.enter_context(closing(request)) for request in each], for_s)
+            for request in each:
+                stack.enter_context(request.executor)
+            return times_beside(each, for_s)
 
     def _request(
         self,

@@ -30,8 +30,7 @@ class WorkConservingModel:
     def __init__(
         self, model: ov.Model, cut: Cut, backend: OpenVinoBackend, engine: Engine, limit_s: float | None
     ) -> None:
-        self._model = model
-        self.cut = cut
+        self.inputs, self.outputs, self.cut = list(model.inputs), list(model.outputs), cut
         op = {node.get_name(): v for v, (_, node) in enumerate(ordered_ops(model))}
         tensor_of = dict(cut.results)
         self.input_ops = [op[port.get_node().get_name()] for port in model.inputs]
@@ -52,23 +51,13 @@ class WorkConservingModel:
         with self._lock:
             return self._called().infer(inputs)
 
-    @property
-    def inputs(self) -> list[Any]:
-        """Ports of the model's inputs."""
-        return list(self._model.inputs)
-
-    @property
-    def outputs(self) -> list[Any]:
-        """Ports of the model's outputs."""
-        return list(self._model.outputs)
-
     def input(self, key: Any = 0) -> Any:
         """An input by index or name."""
-        return self._model.inputs[port_index(self._model.inputs, key, "input")]
+        return self.inputs[port_index(self.inputs, key, "input")]
 
     def output(self, key: Any = 0) -> Any:
         """An output by index or name."""
-        return self._model.outputs[port_index(self._model.outputs, key, "output")]
+        return self.outputs[port_index(self.outputs, key, "output")]
 
     def create_infer_request(self) -> WorkConservingRequest:
         """A request with tensors of its own."""

@@ -75,25 +75,15 @@ def up_to(model: ov.Model, names: tuple[str, ...]) -> ov.Model:
 
 def inputs_of(model: ov.Model, name: str) -> tuple[str, ...]:
     """The ops that op ``name`` reads and that depend on the model's inputs or state, each once."""
-    found: dict[str, None] = {}
-    for port in _node(model, name).inputs():
-        source = port.get_source_output().get_node()
-        if _depends_on_data(source):
-            found[source.get_friendly_name()] = None
-    return tuple(found)
+    depend: set[ov.Node] = set()
+    for node in model.get_ordered_ops():
+        if node.get_type_name() in ("Parameter", "ReadValue") or depend.intersection(_sources(node)):
+            depend.add(node)
+    return tuple(dict.fromkeys(x.get_friendly_name() for x in _sources(_node(model, name)) if x in depend))
 
 
-def _depends_on_data(node: Any) -> bool:
-    """Whether an op is computed from an input or a variable."""
-    seen, to_do = set[str](), [node]
-    while to_do:
-        current = to_do.pop()
-        if current.get_type_name() in ("Parameter", "ReadValue"):
-            return True
-        if current.get_name() not in seen:
-            seen.add(current.get_name())
-            to_do += [value.get_node() for value in current.input_values()]
-    return False
+def _sources(node: ov.Node) -> list[ov.Node]:
+    return [value.get_node() for value in node.input_values()]
 
 
 def _node(model: ov.Model, name: str) -> Any:
@@ -209,8 +199,8 @@ def _outputs_of(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[o
 
 def _compiled_alone(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[ov.Tensor]:
     """An op cut out of its model and compiled in single precision."""
-    sources = [value.get_node().get_type_name() for value in node.input_values()]
-    model, given = _alone_with(node, {k: x for k, x in enumerate(inputs) if sources[k] != "Constant"})
+    sources = zip(_sources(node), enumerate(inputs), strict=True)
+    model, given = _alone_with(node, {k: x for source, (k, x) in sources if source.get_type_name() != "Constant"})
     compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     request = compiled.create_infer_request()
     for port, tensor in zip(compiled.inputs, given, strict=True):

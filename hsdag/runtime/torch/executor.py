@@ -151,10 +151,6 @@ class TorchRequest:
         """End the inference early."""
         self.executor.engine.cancel(self.run)
 
-    def close(self) -> None:
-        """Close the executor."""
-        self.executor.close()
-
     @property
     def latency(self) -> float:
         """Seconds that the last inference took."""

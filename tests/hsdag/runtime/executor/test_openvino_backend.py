@@ -278,7 +278,7 @@ def test_a_job_that_gives_the_next_goes_on_in_its_thread_and_what_jobs_held_is_f
         idents.append(threading.get_ident())
         thread.give(partial(job, left - 1) if left else done.set)
 
-    thread.give(partial(gc.is_tracked, held))  # type: ignore[arg-type]
+    thread.give(partial(gc.is_tracked, held))
     thread.give(partial(job, 1000))
     del held
     assert done.wait(FOREVER_S)

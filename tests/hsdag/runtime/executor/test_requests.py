@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -169,7 +170,8 @@ def test_a_request_that_runs_takes_nothing_else(core: ov.Core) -> None:
         request.start_async(np.ones(4, np.float32))
         assert gate.entered.wait(30)
         assert not request.wait_for(1)
-        for call in (request.start_async, lambda: request.set_input_tensor(ov.Tensor(np.ones(4, np.float32)))):
+        again: list[Callable[[], None]] = [request.start_async, partial(request.set_input_tensor, ov.Tensor([1.0]))]
+        for call in again:
             with pytest.raises(ExecutionError, match="request is already running; wait for it, or create another one"):
                 call()
         gate.opened.set()

@@ -236,8 +236,8 @@ def test_a_device_that_would_take_a_profile_beyond_its_time_counts_as_another_of
         now_s += 6.0
         return times_of(1.0)
 
-    how = {"effort": replace(QUICK, total_s=10.0), "on_step": steps.append, "clock": lambda: now_s}
-    profiler = profiler_of(answer, "Relu", **how)
+    effort = replace(QUICK, total_s=10.0)
+    profiler = profiler_of(answer, "Relu", effort=effort, on_step=steps.append, clock=lambda: now_s)
     first, second = device(profiler), device(profiler, 1)
     assert "takes about 6 s, and only 4 s are left for profiling; its ops are taken to run as on P0" in steps[1]
     assert second.time_s.tolist() == first.time_s.tolist() == [1.0]
