@@ -6,6 +6,7 @@ import fcntl
 import gc
 import json
 import os
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple
 from functools import cache
@@ -31,7 +32,8 @@ settings.register_profile("same_examples", max_examples=20, deadline=None, deran
 settings.register_profile("new_examples", max_examples=200, deadline=None)  # make hunt
 settings.load_profile("same_examples")
 torch.set_num_threads(1)  # the policies under test are small: more threads only get in each other's way
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # processes that tests start would compile every module once more
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)  # else all processes would compile every module, and every test, anew
+sys.dont_write_bytecode = False
 gc.disable()  # while modules are imported, which leave no garbage
 
 

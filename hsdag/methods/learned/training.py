@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from scipy.stats import rankdata
 
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
@@ -271,6 +270,8 @@ class Trainer:
         if trail:
             rewards = rewards[:, None] - self._rewards(trail, self._evaluate(trail)).reshape(len(rollouts), -1)
         if options.baseline is Baseline.RANKS:
+            from scipy.stats import rankdata  # not at the top: it takes long to load
+
             rewards = rankdata(rewards, axis=0)
         discount = options.discount ** np.array([rollout.step for rollout in rollouts], dtype=np.float64)
         weights = rewards - self._baseline(rewards)
