@@ -109,12 +109,12 @@ def forked(link: socket.socket) -> str:
     die_with_parent()
     stdin, log, tells = fds
     if pid := os.fork():
-        os.write(tells, f"{pid}\n".encode())
         _, status = os.waitpid(pid, 0)
         with suppress(BrokenPipeError):  # nobody asks any more
             os.write(tells, f"{os.waitstatus_to_exitcode(status)}\n".encode())
         os._exit(0)
-    os.setsid()
+    os.setsid()  # before anybody could end its session
+    os.write(tells, f"{os.getpid()}\n".encode())
     for fd, own in ((stdin, 0), (log, 1), (log, 2)):
         os.dup2(fd, own)
     for fd in fds:

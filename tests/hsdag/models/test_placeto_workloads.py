@@ -45,9 +45,8 @@ def test_cells_that_halve_the_resolution_double_the_filters() -> None:
     assert shapes == [(2, filters, rows, rows) for filters, rows in sizes]
 
 
-@pytest.mark.parametrize("layers", [1, 2, 4])
-@pytest.mark.parametrize("feeds", [True, False])
-def test_a_translation_model_has_as_many_ops_as_the_formula_says(layers: int, *, feeds: bool) -> None:
+@pytest.mark.parametrize(("layers", "feeds"), [(1, True), (3, False)])
+def test_a_translation_model_has_as_many_ops_as_the_formula_says(layers: int, feeds: bool) -> None:
     sizes = NmtSizes(5, 7, layers, feeds_attention=feeds)
     assert nmt(sizes).graph.num_ops == (1 + 2 * layers) * 5 + (6 + 2 * layers) * 7 + 2 * layers + 5
 

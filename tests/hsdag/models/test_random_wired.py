@@ -14,8 +14,6 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.models.diviml import RandomWiring, random_wired
 
-FAMILIES = ("ws", "er", "ba")
-
 
 @pytest.mark.parametrize(("family", "least", "most"), [("ws", 64, 64), ("ba", 135, 135), ("er", 60, 140)])
 @given(st.integers(0, 300))
@@ -31,15 +29,13 @@ def _graph(wiring: RandomWiring) -> ComputationGraph:
     return random_wired(wiring).graph
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize(("family", "channels"), [("ws", 1), ("er", 2), ("ba", 3)])
 def test_ops_are_those_of_modules_channels_stem_and_head(family: str, channels: int) -> None:
     graph = _graph(RandomWiring(family, nodes=10, modules=5, channels=channels))
     assert graph.num_ops == 10 * 5 + 2 * channels * 5 + 2
 
 
-@pytest.mark.parametrize("dependence", ["weak", "strong"])
-@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@pytest.mark.parametrize(("dependence", "channels"), [("weak", 1), ("weak", 3), ("strong", 3)])
 def test_so_many_edges_lead_from_module_to_module_as_there_are_channels(dependence: str, channels: int) -> None:
     graph = _graph(RandomWiring("er", 10, 4, channels, dependence, seed=7))
     home = [name.split(".")[0] for name in graph.op_names]

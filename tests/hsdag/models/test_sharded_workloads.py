@@ -24,11 +24,10 @@ from hsdag.models.sharding import Sharder
 from tests.hsdag.models.computed import execute, random_inputs
 
 Array = NDArray[np.float64]
-SHARDED = ("chainmm", "ffnn", "llama-block", "llama-layer")
 SMALL = LlamaSizes(tokens=8, width=32, heads=4, hidden=48, vocabulary=32)
 
 
-@pytest.mark.parametrize("k", [2, 3, 4, 5, 8])
+@pytest.mark.parametrize("k", [2, 5])
 def test_sharded_chainmm_is_the_chain_of_products(k: int) -> None:
     workload = chainmm(k, size=2 * k)
     x = random_inputs(workload)
@@ -36,7 +35,7 @@ def test_sharded_chainmm_is_the_chain_of_products(k: int) -> None:
     np.testing.assert_allclose(execute(workload, x)["result"], expected, rtol=1e-12)
 
 
-@pytest.mark.parametrize("k", [2, 4, 8])
+@pytest.mark.parametrize("k", [2, 8])
 def test_sharded_ffnn_is_the_network_with_biases(k: int) -> None:
     workload = ffnn(k, batch=8 * k, width=6, hidden=16)
     x = random_inputs(workload)
@@ -44,7 +43,7 @@ def test_sharded_ffnn_is_the_network_with_biases(k: int) -> None:
     np.testing.assert_allclose(execute(workload, x)["Y"], softmax(hidden @ x["W2"] + x["b2"], axis=1), rtol=1e-12)
 
 
-@pytest.mark.parametrize("k", [2, 4, 8, 16])
+@pytest.mark.parametrize("k", [2, 8])
 def test_sharded_llama_block_is_the_transformer_block(k: int) -> None:
     workload = llama_block(k, SMALL)
     x = random_inputs(workload)
@@ -53,7 +52,7 @@ def test_sharded_llama_block_is_the_transformer_block(k: int) -> None:
     np.testing.assert_allclose(result, _layer(x, angles, masked=False), rtol=1e-10)
 
 
-@pytest.mark.parametrize("k", [2, 4, 8, 16])
+@pytest.mark.parametrize("k", [2, 16])
 def test_sharded_llama_layer_gives_the_logits_of_the_last_token(k: int) -> None:
     workload = llama_layer(k, SMALL)
     x = random_inputs(workload)
@@ -114,8 +113,8 @@ def _flops_of(workload: Workload, op_type: str) -> float:
     return float(sum(f for f, t in zip(graph.flops, graph.op_types, strict=True) if t == op_type))
 
 
-@pytest.mark.parametrize("k", [4, 8])
-def test_products_take_the_operations_of_the_unsharded_ones(k: int) -> None:
+def test_products_take_the_operations_of_the_unsharded_ones() -> None:
+    k = 8
     t, d, f, v = 4096, 4096, 11008, 32000
     layer = 2 * t * (4 * d * d + 3 * d * f) + 4 * t * t * d
     assert _flops_of(chainmm(k), "MatMul") == 6 * 10_000**3
@@ -124,8 +123,7 @@ def test_products_take_the_operations_of_the_unsharded_ones(k: int) -> None:
     assert _flops_of(llama_layer(k), "MatMul") == layer + 2 * d * v
 
 
-@pytest.mark.parametrize("k", [2, 4, 8])
-@pytest.mark.parametrize("name", SHARDED)
+@pytest.mark.parametrize(("name", "k"), [("chainmm", 2), ("ffnn", 8), ("llama-block", 8), ("llama-layer", 4)])
 def test_meta_ops_have_a_shard_per_device_at_most_and_stand_in_order_shards_before_aggregations(
     name: str, k: int
 ) -> None:
@@ -162,9 +160,8 @@ def test_a_region_of_a_sharded_tensor_is_the_slice_of_the_whole(row: int, rows: 
     np.testing.assert_array_equal(execute(workload, inputs)["y"], expected)
 
 
-@pytest.mark.parametrize("k", [2, 4])
-def test_blocks_in_a_row_are_each_a_block_that_reads_the_one_before(k: int) -> None:
-    one, three = llama_block(k, SMALL), llama_block(k, SMALL, SMALL, SMALL)
+def test_blocks_in_a_row_are_each_a_block_that_reads_the_one_before() -> None:
+    one, three = llama_block(4, SMALL), llama_block(4, SMALL, SMALL, SMALL)
     shared = sum(meta in ("x", "frequencies") for meta in one.meta_ops)
     assert three.graph.num_ops == 3 * one.graph.num_ops - 2 * shared
     assert _flops_of(three, "MatMul") == 3 * _flops_of(one, "MatMul")

@@ -11,7 +11,7 @@ from hsdag.models.sharded_workloads import EPSILON, TransformerSizes, transforme
 from tests.hsdag.models.computed import execute, random_inputs
 
 Array = NDArray[np.float64]
-GRIDS = [(2, 1, 2), (2, 2, 1), (3, 3, 3), (4, 2, 4), (4, 4, 1), (6, 2, 3), (8, 4, 2)]
+GRIDS = [(2, 2, 1), (3, 3, 3), (8, 4, 2)]
 """Devices, head groups and row parts."""
 
 
@@ -52,7 +52,7 @@ def test_a_block_has_as_many_nodes_as_the_formula_says(k: int, h: int, r: int) -
     assert transformer(k, small(k, h, r)).graph.num_ops == r + 2 * (14 * r + 22 * k + 2 * (k // h) + 6 * h)
 
 
-@pytest.mark.parametrize("k", range(2, 9))
+@pytest.mark.parametrize("k", [2, 7, 8])
 def test_drawn_sizes_fit_the_devices_and_stay_within_400_nodes(k: int) -> None:
     drawn = [TransformerSizes.drawn(seed, k) for seed in range(6)]
     assert all(transformer(k, sizes).graph.num_ops <= 400 for sizes in drawn)

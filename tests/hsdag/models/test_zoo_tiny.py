@@ -65,10 +65,9 @@ def test_outputs_are_finite_of_sane_scale_and_depend_on_the_input(built: dict[st
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", TINY)
-def test_same_seed_writes_the_same_bytes(tmp_path: Path, name: str) -> None:
-    first = save_model_files(name, tmp_path / "first.xml", seed=5)
-    second = save_model_files(name, tmp_path / "second.xml", seed=5)
+def test_same_seed_writes_the_same_bytes(tmp_path: Path) -> None:
+    first = save_model_files("tiny_bert", tmp_path / "first.xml", seed=5)
+    second = save_model_files("tiny_bert", tmp_path / "second.xml", seed=5)
     assert first.read_bytes() == second.read_bytes()
     assert first.with_suffix(".bin").read_bytes() == second.with_suffix(".bin").read_bytes()
 

@@ -63,9 +63,3 @@ def test_sizes_follow_shapes_and_edges() -> None:
 def test_inconsistent_columns_are_refused(change: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         replace(diamond(), **change)  # type: ignore[arg-type]
-
-
-def test_networkx_keeps_parallel_edges_and_attributes() -> None:
-    other = graph_from_edges(["A", "B"], [(0, 1), (0, 1)], flops=[0, 7]).to_networkx()
-    assert other.number_of_edges(0, 1) == 2
-    assert other.nodes[1]["flops"] == 7.0

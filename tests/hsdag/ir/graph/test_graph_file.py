@@ -37,9 +37,3 @@ def test_an_edge_that_leaves_the_graph_is_named(graph: ComputationGraph, tmp_pat
     path.write_text(json.dumps(document))
     with pytest.raises(FileFormatError, match=r"graph\.json: an edge of graph .* leaves the graph"):
         read_graph_file(path)
-
-
-def test_another_document_is_no_graph(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_text('{"format": "hsdag-placement"}')
-    with pytest.raises(FileFormatError, match="'format' is not 'hsdag-graph'"):
-        read_graph_file(tmp_path / "a.json")

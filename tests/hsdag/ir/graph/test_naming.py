@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import random
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -40,23 +38,6 @@ def test_inputs_of_an_op_are_numbered_in_the_order_of_its_ports() -> None:
         "Subtract:0",
         "Result:0",
     )
-
-
-def test_another_process_that_read_another_model_before_sees_the_same_names(
-    onnx_file: Path, tmp_path: Path, model: ov.Model
-) -> None:
-    ov.save_model(model, tmp_path / "other.xml")
-    program = (
-        "import sys, openvino as ov\n"
-        "from hsdag.ir.graph.build import fingerprint, read_graph\n"
-        "ov.Core().read_model(sys.argv[1])\n"
-        "graph = read_graph(sys.argv[2], {'': (2, 3, 8, 8)})\n"
-        "print(fingerprint(graph), *graph.canonical_names)\n"
-    )
-    command = [sys.executable, "-c", program, str(tmp_path / "other.xml"), str(onnx_file)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60)
-    graph = graph_of(read(onnx_file))
-    assert done.stdout.split() == [fingerprint(graph), *graph.canonical_names]
 
 
 def test_reshaping_keeps_canonical_names_and_changes_the_fingerprint(onnx_file: Path) -> None:

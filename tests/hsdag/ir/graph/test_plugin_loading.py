@@ -5,31 +5,24 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import pytest
-
-DEVICES_OF_ONE_CORE = """
+PROGRAM = """
+import signal, openvino as ov
+from hsdag.ir.device import DeviceSpec
+from hsdag.runtime.machine.devices import make_core
 core = ov.Core()
 for name in ("SLOW", "FAST"):
     DeviceSpec.parse(f"{name}=CPU").register(core)
 del core
-"""
-TWO_CORES = """
 first = make_core((DeviceSpec.parse("CPU"),))
 second = make_core((DeviceSpec.parse("CPU"),))
 del first
 del second
+signal.signal(signal.SIGINT, lambda *_: print("handled"))
+signal.raise_signal(signal.SIGINT)
 """
+"""Two devices of one core, and two cores."""
 
 
-@pytest.mark.parametrize("program", [DEVICES_OF_ONE_CORE, TWO_CORES], ids=["devices of one core", "two cores"])
-def test_ctrl_c_after_plugins_are_gone_reaches_its_handler(program: str) -> None:
-    lines = [
-        "import signal, openvino as ov",
-        "from hsdag.ir.device import DeviceSpec",
-        "from hsdag.runtime.machine.devices import make_core",
-        program,
-        "signal.signal(signal.SIGINT, lambda *_: print('handled'))",
-        "signal.raise_signal(signal.SIGINT)",
-    ]
-    done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=False)
+def test_ctrl_c_after_plugins_are_gone_reaches_its_handler() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "handled\n", "")

@@ -10,8 +10,6 @@ import numpy as np
 import openvino as ov
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from openvino import opset13 as op
 
 from hsdag.ir.device import DeviceSpec
@@ -78,7 +76,7 @@ def test_a_file_that_lacks_something_is_named_with_what_it_lacks(saved: Path, tm
     assert f"{saved} is truncated" in refusal(saved)
 
 
-@pytest.mark.parametrize("change", [-1, 1, -100, 100])
+@pytest.mark.parametrize("change", [-1, 1])
 def test_a_bin_of_another_size_is_refused(saved: Path, change: int) -> None:
     weights = saved.with_suffix(".bin")
     content = weights.read_bytes()
@@ -190,16 +188,6 @@ def test_shapes_are_parsed(text: str, shapes: dict[str, tuple[int, ...]]) -> Non
 def test_other_texts_are_no_shapes(text: str) -> None:
     with pytest.raises(OptionError, match="--shape"):
         parse_shapes(text)
-
-
-names = st.from_regex(r"[A-Za-z_][A-Za-z0-9_.:/]{0,8}", fullmatch=True)
-sizes = st.lists(st.integers(1, 5000), max_size=4).map(tuple)
-
-
-@given(shapes=st.dictionaries(names, sizes, min_size=1, max_size=4))
-def test_shapes_written_out_are_read_back(shapes: dict[str, tuple[int, ...]]) -> None:
-    text = ",".join(f"{name}[{','.join(map(str, shape))}]" for name, shape in shapes.items())
-    assert parse_shapes(text) == shapes
 
 
 def test_a_node_that_cannot_be_converted_is_named_with_its_reason(tmp_path: Path) -> None:

@@ -70,13 +70,6 @@ def test_period_of_sequential_execution_is_its_makespan(case: Case, links: Links
     assert period_s(problem, [placement], how) == pytest.approx([slow.sequential()])
 
 
-@given(cases)
-def test_period_under_independent_links_is_at_most_the_makespan_and_the_last_overhead(case: Case) -> None:
-    problem, placement, _ = case
-    makespan_s = simulate(problem, placement).makespan_s
-    assert period_s(problem, [placement])[0] <= makespan_s + problem.op_overhead_s + 1e-9
-
-
 SIMULATED = reference_simulator.SIMULATED
 
 
@@ -94,27 +87,6 @@ def test_contended_runs_agree_with_the_reference(
     case = random_case(seed, num_ops, num_devices, *overheads_s, contended=True)
     how = Semantics(order=order, links=links, seed=seed)
     assert reference_simulator.largest_deviation(case, how) <= 1e-9
-
-
-@pytest.mark.parametrize("links", SIMULATED)
-def test_two_equal_ops_side_by_side_each_take_their_factor_as_long(links: Links) -> None:
-    run = simulate(apart([2.0, 2.0], np.array([[1, 1.5], [1.5, 1]])), [0, 1], Semantics(links=links))
-    assert run.end_s.tolist() == [3.0, 3.0]
-    assert run.busy_s.tolist() == [3.0, 3.0]
-
-
-@pytest.mark.parametrize("links", SIMULATED)
-def test_overheads_and_transfers_neither_slow_down_nor_are_slowed_down(links: Links) -> None:
-    problem = ScheduleProblem.from_arrays(
-        np.array([[1, 1], [1, 1], [6, 6]]),
-        [(0, 1)],
-        output_bytes=4.0,
-        link_bandwidth_bytes_per_s=1.0,
-        slowdown=[[1, 2], [2, 1]],
-        op_overhead_s=8.0,
-    )
-    run = simulate(problem, [1, 0, 0], Semantics(links=links), [0, 1, 0])  # 2 s of both, 4 s of transfer, 8 s overhead
-    assert run.end_s.tolist() == [2.0, 2.0 + 5.0 + 8.0 + 1.0, 2.0 + 5.0]
 
 
 def test_factors_of_one_are_as_none() -> None:

@@ -53,14 +53,14 @@ def equal_devices(
 
 
 @pytest.mark.slow
-@settings(max_examples=100)
+@settings(max_examples=30)
 @given(st.integers(0, 2**32), st.integers(1, 7), st.integers(1, 3))
 def test_no_schedule_beats_the_bound(seed: int, num_ops: int, num_devices: int) -> None:
     problem = drawn(seed, num_ops, num_devices)
     assert makespan_bound(problem).value_s <= BruteForce(problem).makespan_s() * ROUNDING
 
 
-@settings(max_examples=40)
+@settings(max_examples=12)
 @given(st.integers(0, 2**32), st.integers(1, 7), st.integers(2, 3))
 def test_no_schedule_beats_the_bound_of_large_problems(seed: int, num_ops: int, num_devices: int) -> None:
     problem = drawn(seed, num_ops, num_devices)
@@ -94,9 +94,9 @@ def test_no_plan_of_ops_with_several_results_beats_the_bound_over_any_links(
 
 
 def test_the_bound_is_the_optimum_of_many_small_problems_and_near_it_for_the_rest() -> None:
-    problems = [drawn(seed, 6, 2) for seed in range(60)]
+    problems = [drawn(seed, 6, 2) for seed in range(40)]
     shares = np.array([makespan_bound(p).value_s / BruteForce(p).makespan_s() for p in problems])
-    assert (shares > 1 - 1e-9).sum() >= 25
+    assert (shares > 1 - 1e-9).sum() >= 16
     assert shares.mean() > 0.94
 
 
@@ -204,16 +204,6 @@ def test_devices_that_are_alike_in_all_are_one_kind_at_the_least_of_their_prices
 def costly(seed: int, num_ops: int) -> ScheduleProblem:
     """Two devices, with launches and overheads half of the time."""
     return random_problem(seed, num_ops, launch_s=[seed % 3, 1.0], transfer_overhead_s=float(seed % 2))
-
-
-@settings(max_examples=25)
-@given(st.integers(0, 2**32), st.integers(1, 6))
-def test_no_placement_and_no_order_beats_the_bound(seed: int, num_ops: int) -> None:
-    problem = costly(seed, num_ops)
-    placements, how = every_placement(problem), Semantics(order=Order.PRIORITY)
-    ranks = [np.array(order) for order in itertools.permutations(range(num_ops))]
-    best_s = min(simulate_makespans(problem, placements, how, rank, 1).min() for rank in ranks)
-    assert lower_bound(LATENCY, problem, Execution.WORK_CONSERVING).value_s <= best_s * (1 + 1e-12)
 
 
 @given(st.integers(0, 2**32), st.integers(1, 6))
