@@ -34,8 +34,7 @@ from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.methods.incumbent import Status
 from hsdag.methods.learned.policy import first_plans
 from hsdag.models import WORKLOADS, build_model
-from hsdag.models.diviml import GptSizes, gpt3
-from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
+from hsdag.runtime.objectives import LATENCY, Objective
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -44,7 +43,7 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
-from hsdag.sources import build_problem, cluster, find_family, with_devices, workload_problem
+from hsdag.sources import build_problem, find_family, with_devices
 from hsdag.training.train import UNSEEN
 
 if TYPE_CHECKING:
@@ -335,9 +334,9 @@ DOPPLER: dict[str, Rows] = {
     "doppler-11": Transfers(on("p100x4"), Searches(on("v100x8"), RIVALS)),
 }
 
-# ---- DiviML: randomly wired networks with simulated costs, and GPT-3 on a cluster
+# ---- DiviML: randomly wired networks with simulated costs
 
-BATCH, SERVERS = 16, 6
+BATCH = 16
 METHODS = {
     "best device": "best-device", "MET": "met", "Greedy": "greedy", "HEFT": "heft", "(1+1) EA": "ea", "SA": "sa",
     "MILP": "cpsat", "MILP-SPLIT": "milp-split",
@@ -358,24 +357,6 @@ def of_batches(name: str) -> ScheduleProblem:
     return replace(problem, time_s=launch_s + (problem.time_s - launch_s) * BATCH, **sizes)
 
 
-def gpt3_on(row: str) -> ScheduleProblem:
-    """All of GPT-3 on six servers, or a sixth of its layers on one, which the other servers repeat."""
-    if not row.startswith("one server"):
-        return build_problem("gpt3")
-    return workload_problem(gpt3(GptSizes(layers=GptSizes().layers // SERVERS)), cluster(load_platform("t4-a100"), 1))
-
-
-def gpt3_throughput(name: str, _: Sequence[str], effort: Effort) -> Cells:
-    """DiviML, Table V: the rows are methods; inputs a second."""
-    if "symmetries" in name and "by time" not in name:
-        yield "throughput", Ours(note="milp-split has one form, in the row 'symmetries by time'")
-        return
-    search = Search("cpsat" if name == "one server, MILP" else "milp-split", seed=SEED)
-    searches = Searches(gpt3_on, {"throughput": search, "bound": BOUND}, "inputs/s", THROUGHPUT)
-    cells = dict(searches(name, ("throughput", "bound"), effort))
-    yield "throughput", cells["bound" if name == "UBound" else "throughput"]
-
-
 DIVIML: dict[str, Rows] = {
     "diviml-1": Searches(network, {**{name: Search(method) for name, method in METHODS.items()}, "LBound": BOUND}),
     "diviml-3": Searches(
@@ -386,7 +367,6 @@ DIVIML: dict[str, Rows] = {
         {**{name: Search(method, seed=SEED) for name, method in METHODS.items()}, "UBound": BOUND},
         "images/s",
     ),
-    "diviml-5": gpt3_throughput,
 }
 
 # ---- Placeto: its comparisons, and policies judged on graphs of a family that they were not trained on

@@ -25,14 +25,6 @@ from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_jso
 from hsdag.runtime.problem.schedule_problem import FREE, OpLabels, ScheduleProblem
 from hsdag.runtime.simulator.simulation import simulate
 
-MAX_SERVERS = 64
-TWINS = 2
-"""GPUs of each kind in a server of a cluster: DiviML's symmetry factor of 4 per server (§VI) is two pairs."""
-
-NETWORK_LATENCY_S = 3e-5
-NETWORK_BANDWIDTH_BYTES_PER_S = 12.5e9
-"""Between servers: 100 Gbit/s Ethernet; assumed, for DiviML's text does not name its network."""
-
 
 def workload_problem(workload: Workload, platform: Platform) -> ScheduleProblem:
     """The problem of placing ``workload`` on ``platform``, with the labels of its ops and analytic costs."""
@@ -56,9 +48,6 @@ def build_problem(
     where = load_platform(platform or spec.platform)
     if "devices" in given:
         where = first_devices(where, int(given.pop("devices")))
-    servers = int(given.pop("servers", spec.servers))
-    if servers != 1 or spec.servers != 1:
-        where = cluster(where, servers)
     problem = workload_problem(spec.build(where.num_devices, given), where)
     return problem_from_json(problem_to_json(problem), f"{name} on {where.name}")
 
@@ -88,42 +77,6 @@ def with_devices(platform: Platform, names: Sequence[str]) -> Platform:
         link_bandwidth_bytes_per_s=platform.link_bandwidth_bytes_per_s[np.ix_(idx, idx)],
         calibration=fitted,
     )
-
-
-def cluster(platform: Platform, servers: int) -> Platform:
-    """So many servers over a network, each with the platform's devices and every GPU of it twice (DiviML, Fig. 8).
-
-    Twins are linked as the device is with its slowest neighbour. Raises OptionError for fewer than one server
-    or more than MAX_SERVERS.
-    """
-    if not 1 <= servers <= MAX_SERVERS:
-        raise OptionError(f"--servers must lie in 1..{MAX_SERVERS}, not {servers}")
-    copies = [range(TWINS) if device.kind == "gpu" else range(1) for device in platform.devices]
-    rows = [(s, d, i) for s in range(servers) for d, twins in enumerate(copies) for i in twins]
-    names = [f"s{s}.{platform.devices[d].name}" + (f".{i}" if len(copies[d]) > 1 else "") for s, d, i in rows]
-    devices = tuple(
-        platform.devices[d].model_copy(update={"name": name}) for name, (_, d, _) in zip(names, rows, strict=True)
-    )
-    kind, home = np.array([d for _, d, _ in rows]), np.array([s for s, _, _ in rows])
-    near = home[:, None] == home[None, :]
-    latency_s = _with_twins(platform.link_latency_s, np.max, NETWORK_LATENCY_S)
-    bandwidth = _with_twins(platform.link_bandwidth_bytes_per_s, np.min, NETWORK_BANDWIDTH_BYTES_PER_S)
-    return Platform(
-        name=f"{servers}x-{platform.name}",
-        description=f"{servers} servers over a network, each with the GPUs of {platform.name} twice.",
-        devices=devices,
-        link_latency_s=np.where(near, latency_s[np.ix_(kind, kind)], NETWORK_LATENCY_S),
-        link_bandwidth_bytes_per_s=np.where(near, bandwidth[np.ix_(kind, kind)], NETWORK_BANDWIDTH_BYTES_PER_S),
-    )
-
-
-def _with_twins(table: FloatArray, worst: Callable[[FloatArray], float], alone: float) -> FloatArray:
-    """[D, D] a link table whose diagonal holds the worst entry of its row, ``alone`` where there is no other."""
-    whole = table.copy()
-    for d in range(len(table)):
-        others = np.delete(table[d], d)
-        whole[d, d] = worst(others) if len(others) else alone
-    return whole
 
 
 MIN_OPS, MAX_OPS = 30, 400

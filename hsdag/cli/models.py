@@ -46,7 +46,6 @@ def build(
     channels: int | None = typer.Option(None, "--channels", help="random-wired: edges between modules."),
     dependence: str | None = typer.Option(None, "--dependence", help="random-wired: weak or strong."),
     batch: int | None = typer.Option(None, "--batch", help="random-wired: images at a time."),
-    servers: int | None = typer.Option(None, "--servers", help="gpt3: servers in the cluster."),
     as_json: Json = False,
 ) -> None:
     """Build a model as OpenVINO IR with random fp16 weights, or a workload as a problem file with analytic costs."""
@@ -56,7 +55,7 @@ def build(
 
     given: dict[str, str | int | None] = {
         "seed": seed, "size": size, "devices": devices, "family": family, "nodes": nodes, "modules": modules,
-        "channels": channels, "dependence": dependence, "batch": batch, "servers": servers, "blocks": blocks,
+        "channels": channels, "dependence": dependence, "batch": batch, "blocks": blocks,
     }  # fmt: skip
     options = {key: value for key, value in given.items() if value is not None}
     if name in WORKLOADS:

@@ -1,4 +1,4 @@
-"""DiviML's workloads: randomly wired networks (§V), and GPT-3 in shape (§VI)."""
+"""DiviML's workloads: randomly wired networks (§V)."""
 
 from __future__ import annotations
 
@@ -134,44 +134,3 @@ def _channel_ends(ends: Sequence[int], wiring: RandomWiring, rng: np.random.Gene
         if not channel:
             channel.add(int(rng.integers(wiring.nodes)))
     return served
-
-
-@dataclass(frozen=True)
-class GptSizes:
-    """The largest model of Brown et al. 2020 (Table 2.1), in f16; 20 tokens are one input of DiviML's Table V."""
-
-    layers: int = 96
-    width: int = 12_288
-    heads: int = 96
-    vocabulary: int = 50_257
-    positions: int = 2048
-    tokens: int = 20
-
-
-def gpt3(sizes: GptSizes = GptSizes()) -> Workload:
-    """One pass over ``tokens`` tokens, without a cache: 14 ops a layer, embedding, last norm and logits.
-
-    Weights are held by the ops; the logits' product has its own copy of the embedding.
-    """
-    stack, t, d, h = WorkloadBuilder("gpt3", "f16"), sizes.tokens, sizes.width, sizes.heads
-
-    def norm(name: str, x: int) -> int:
-        return stack.add(name, "MVN", [x], (t, d), num_weights=2 * d)
-
-    def product(name: str, source: int, rows: int, columns: int) -> int:
-        return stack.add(name, "MatMul", [source], (t, columns), 2.0 * t * rows * columns, (rows + 1) * columns)
-
-    x = stack.add("embedding", "Gather", [], (t, d), num_weights=(sizes.vocabulary + sizes.positions) * d)
-    for at in (f"layer{layer}" for layer in range(sizes.layers)):
-        normed = norm(f"{at}.norm1", x)
-        query, key, value = (product(f"{at}.{part}", normed, d, d) for part in ("query", "key", "value"))
-        scores = stack.add(f"{at}.scores", "MatMul", [query, key], (h, t, t), 2.0 * t * t * d)
-        weights = stack.add(f"{at}.softmax", "Softmax", [scores], (h, t, t))
-        mixed = stack.add(f"{at}.mix", "MatMul", [weights, value], (t, d), 2.0 * t * t * d)
-        x = stack.add(f"{at}.add1", "Add", [x, product(f"{at}.project", mixed, d, d)], (t, d))
-        up = product(f"{at}.up", norm(f"{at}.norm2", x), d, 4 * d)
-        gelu = stack.add(f"{at}.gelu", "Gelu", [up], (t, 4 * d))
-        x = stack.add(f"{at}.add2", "Add", [x, product(f"{at}.down", gelu, 4 * d, d)], (t, d))
-    logits = 2.0 * d * sizes.vocabulary
-    stack.add("logits", "MatMul", [norm("norm", x)], (1, sizes.vocabulary), logits, d * sizes.vocabulary)
-    return stack.build()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from hsdag.ir.errors import ModelError, OptionError, OutputError
 from hsdag.ir.files import write_ir
-from hsdag.models.diviml import RandomWiring, gpt3, random_wired
+from hsdag.models.diviml import RandomWiring, random_wired
 from hsdag.models.networks import LANGUAGE_MODELS, MODELS, ModelSpec, StatefulSpec
 from hsdag.models.placeto import EnasSizes, NmtSizes, PtbSizes, enas, nmt, ptb
 from hsdag.models.sharded_workloads import (
@@ -40,9 +40,9 @@ _MODELS = {spec.name: spec for spec in _ALL}
 class WorkloadSpec:
     """One workload.
 
-    ``make`` takes the number of devices, and by name those of the ``options`` that are given, but for ``devices`` and
-    ``servers``. ``platform`` is where the workload is placed by default, ``servers`` the default number of copies of
-    it, over a network. A workload that ``is_sharded`` is cut for its 2 to MAX_DEVICES devices.
+    ``make`` takes the number of devices, and by name those of the ``options`` that are given, but for ``devices``.
+    ``platform`` is where the workload is placed by default. A workload that ``is_sharded`` is cut for its 2 to
+    MAX_DEVICES devices.
     """
 
     name: str
@@ -50,7 +50,6 @@ class WorkloadSpec:
     make: Callable[..., Workload]
     options: tuple[str, ...]
     platform: str = "p100x4"
-    servers: int = 1
     is_sharded: bool = False
 
     def build(self, num_devices: int, options: Mapping[str, str | int] | None = None) -> Workload:
@@ -60,7 +59,7 @@ class WorkloadSpec:
         over which it cannot be sharded.
         """
         self.check_options(options or {})
-        given = {name: value for name, value in (options or {}).items() if name not in ("devices", "servers")}
+        given = {name: value for name, value in (options or {}).items() if name != "devices"}
         _check_seed(int(given.get("seed", 0)))
         for option in ("size", "blocks"):
             if int(given.get(option, 1)) < 1:
@@ -135,14 +134,6 @@ WORKLOADS = {
         _drawn("enas", "Random convolutional cells on CIFAR-10 images (Placeto)", lambda s: enas(EnasSizes.drawn(s))),
         _drawn("nmt", "An unrolled translation model of random sizes (Placeto)", lambda s: nmt(NmtSizes.drawn(s))),
         _drawn("ptb", "A random recurrent cell, unrolled over words (Placeto)", lambda s: ptb(PtbSizes.drawn(s))),
-        WorkloadSpec(
-            "gpt3",
-            "A pass over 20 tokens through GPT-3, on six servers (DiviML)",
-            lambda _: gpt3(),
-            ("servers",),
-            "t4-a100",
-            servers=6,
-        ),
     )
 }
 

@@ -9,13 +9,9 @@ import heapq
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-if TYPE_CHECKING:
-    import networkx as nx
 
 IntArray = NDArray[np.int64]
 FloatArray = NDArray[np.float64]
@@ -147,17 +143,6 @@ class ComputationGraph:
     def shape_of(self, v: int) -> tuple[int, ...]:
         """Shape of op v's first output."""
         return tuple(int(d) for d in self.shapes[v, : self.ranks[v]])
-
-    def to_networkx(self) -> nx.MultiDiGraph:
-        """The graph with op indices as nodes and one edge per input port."""
-        import networkx as nx
-
-        graph = nx.MultiDiGraph(name=self.name)
-        for v in range(self.num_ops):
-            graph.add_node(v, name=self.op_names[v], type=self.op_types[v], flops=float(self.flops[v]))
-        rows = zip(self.edge_src.tolist(), self.edge_dst.tolist(), self.edge_bytes.tolist(), strict=True)
-        graph.add_edges_from((s, d, {"bytes": b}) for s, d, b in rows)
-        return graph
 
 
 def padded(shapes: Sequence[Sequence[int]]) -> tuple[IntArray, IntArray]:

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.networks import as_networkx
 
 from hsdag.features.columns import (
     degree_one_hot,
@@ -38,7 +39,7 @@ def random_graph(seed: int, density: float = 0.15) -> ComputationGraph:
 @given(st.integers(0, 1000))
 def test_degrees_count_parallel_edges_once(seed: int) -> None:
     graph = random_graph(seed)
-    simple = nx.DiGraph(graph.to_networkx())
+    simple = nx.DiGraph(as_networkx(graph))
     assert in_degrees(graph).tolist() == [simple.in_degree(v) for v in range(graph.num_ops)]
     assert out_degrees(graph).tolist() == [simple.out_degree(v) for v in range(graph.num_ops)]
 
@@ -73,7 +74,7 @@ def test_a_groups_type_is_the_mean_of_its_members() -> None:
 
 def slope(graph: ComputationGraph, v: int, max_radius: int | None) -> float:
     """The fractal dimension of op v by shortest paths of networkx."""
-    undirected = nx.Graph(graph.to_networkx().to_undirected())
+    undirected = nx.Graph(as_networkx(graph).to_undirected())
     distances = [d for u, d in nx.single_source_shortest_path_length(undirected, v).items() if u != v]
     radii = range(1, min(max(distances, default=0), max_radius or graph.num_ops) + 1)
     if len(radii) < 2:

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.models import find_workload
 from hsdag.models.placeto import EnasSizes, NmtSizes, PtbSizes, enas, nmt, ptb
+from tests.networks import as_networkx
 
 SEEDS = st.integers(0, 10_000)
 DRAWN = ("random-wired", "chain", "transformer", "enas", "nmt", "ptb")
@@ -35,7 +36,7 @@ def test_one_seed_gives_one_workload_and_another_another(name: str) -> None:
 def test_every_node_of_an_enas_cell_reads_at_most_two_earlier_ones_and_none_is_left_out(seed: int) -> None:
     graph = enas(EnasSizes.drawn(seed)).graph
     assert all(len(graph.predecessors.of(v)) <= 2 for v in range(graph.num_ops) if graph.op_types[v] not in ("Concat",))
-    assert len(nx.ancestors(graph.to_networkx(), graph.num_ops - 1)) == graph.num_ops - 1
+    assert len(nx.ancestors(as_networkx(graph), graph.num_ops - 1)) == graph.num_ops - 1
 
 
 def test_cells_that_halve_the_resolution_double_the_filters() -> None:
@@ -61,7 +62,7 @@ def test_a_state_follows_from_the_step_before_and_the_layer_below() -> None:
 def test_only_attention_that_is_fed_on_makes_a_step_wait_for_the_attention_before_it() -> None:
     for feeds in (True, False):
         graph = nmt(NmtSizes(3, 3, 1, feeds_attention=feeds)).graph
-        before = nx.ancestors(graph.to_networkx(), graph.index_of["decoder.t1.l0.gates"])
+        before = nx.ancestors(as_networkx(graph), graph.index_of["decoder.t1.l0.gates"])
         assert (graph.index_of["decoder.t0.attention"] in before) is feeds
 
 

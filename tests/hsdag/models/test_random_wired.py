@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.models.diviml import RandomWiring, random_wired
+from tests.networks import as_networkx
 
 
 @pytest.mark.parametrize(("family", "least", "most"), [("ws", 64, 64), ("ba", 135, 135), ("er", 60, 140)])
@@ -20,7 +21,7 @@ from hsdag.models.diviml import RandomWiring, random_wired
 def test_a_module_is_a_connected_graph_of_its_family(family: str, least: int, most: int, seed: int) -> None:
     graph = _graph(RandomWiring(family, 32, 1, seed=seed))
     nodes = [v for v, name in enumerate(graph.op_names) if ".n" in name]
-    module = graph.to_networkx().subgraph(nodes)
+    module = as_networkx(graph).subgraph(nodes)
     assert nx.is_weakly_connected(module)
     assert least <= module.number_of_edges() <= most  # WS: 2 a node, BA: 5 a node after the first 5
 
@@ -48,7 +49,7 @@ def test_so_many_edges_lead_from_module_to_module_as_there_are_channels(dependen
 @given(st.integers(0, 300))
 def test_in_a_strong_module_one_input_reaches_all_nodes_and_all_reach_one_output(seed: int) -> None:
     graph = _graph(RandomWiring("er", 10, 1, 3, "strong", seed))
-    net, index = graph.to_networkx(), graph.index_of
+    net, index = as_networkx(graph), graph.index_of
     nodes = {index[f"m0.n{v}"] for v in range(10)}
     assert nodes <= nx.descendants(net, index["m0.in0"])
     assert nodes <= nx.ancestors(net, index["m0.out0"])

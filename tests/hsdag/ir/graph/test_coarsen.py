@@ -11,11 +11,12 @@ from hypothesis import strategies as st
 from hsdag.ir.graph.coarsen import chain_partition, coarsen, placement_units
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.graph.partition import Partition
+from tests.networks import as_networkx
 
 
 def chains_by_the_rule(graph: ComputationGraph) -> set[frozenset[int]]:
     """App. G read literally: walk the ops in topological order and merge v_j into the set of v_i."""
-    other = nx.DiGraph(graph.to_networkx())
+    other = nx.DiGraph(as_networkx(graph))
     set_of = {v: {v} for v in other}
     for i in nx.topological_sort(other):
         children = list(other.successors(i))

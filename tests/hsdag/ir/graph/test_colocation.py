@@ -13,6 +13,7 @@ from openvino import opset13 as op
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import Colocation, colocate, kept_compressed
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
+from tests.networks import as_networkx
 
 
 class Sets:
@@ -101,7 +102,7 @@ def test_an_op_floats_exactly_when_no_data_reaches_it(
     dags: st.SearchStrategy[ComputationGraph], data: st.DataObject
 ) -> None:
     graph = data.draw(dags)
-    other = nx.DiGraph(graph.to_networkx())
+    other = nx.DiGraph(as_networkx(graph))
     other.remove_edges_from([(u, v) for u, v in other.edges if graph.op_types[v] == "ShapeOf"])
     floating = colocate(graph).floating
     for v in range(graph.num_ops):

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges, topological_order
+from tests.networks import as_networkx
 
 
 def diamond() -> ComputationGraph:
@@ -20,7 +21,7 @@ def diamond() -> ComputationGraph:
 @given(data=st.data())
 def test_neighbour_lists_are_those_of_networkx(dags: st.SearchStrategy[ComputationGraph], data: st.DataObject) -> None:
     graph = data.draw(dags)
-    other = graph.to_networkx()
+    other = as_networkx(graph)
     for v in range(graph.num_ops):
         assert sorted(graph.successors.of(v).tolist()) == sorted(d for _, d in other.out_edges(v))
         assert sorted(graph.predecessors.of(v).tolist()) == sorted(s for s, _ in other.in_edges(v))
