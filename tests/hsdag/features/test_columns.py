@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.networks import as_networkx
 
 from hsdag.features.columns import (
     degree_one_hot,
@@ -23,6 +22,7 @@ from hsdag.ir.graph.coarsen import coarsen
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.graph.partition import Partition
 from hsdag.ir.kernels import INTERPRETED_VARIABLE
+from tests.networks import as_networkx
 
 DIAMOND = graph_from_edges(
     ["A", "B", "B", "C"], [(0, 1), (0, 2), (1, 3), (2, 3), (2, 3)], shapes=[(1,), (2, 3), (4,), ()]
