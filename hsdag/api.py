@@ -369,7 +369,6 @@ def _loaded(model: Any, placement: Placement, shape: InputShapes = None) -> Any:
 
 
 def _watched(watcher: Watcher | None, progress: Callable[[str], None] | None, objective: Objective) -> Watcher:
-    """What a search tells: a watcher, or one that has ``progress`` hear lines."""
     from hsdag.search.driver import Watcher
 
     if progress is None:

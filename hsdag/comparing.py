@@ -220,7 +220,6 @@ class Comparison(Record):
         return [bound, *lines, *unfinished]
 
     def _repr_html_(self) -> str:
-        """Title, table and remarks, as notebooks show them."""
         return html_summary(" ".join([self.title() + ".", *self.remarks()]), *self.table())
 
     def _runs_of(self, method: str) -> list[Run]:
@@ -336,21 +335,17 @@ def runs_of(
             ended = len(searches) - len(running)
             watcher.on_phase(f"{ended} of {len(searches)} runs on {pool.num_workers} workers")
             for future in wait(running, LOOK_EVERY_S, FIRST_COMPLETED).done:
-                yield _run_of(future, running.pop(future))
+                lost = running.pop(future)
+                try:
+                    yield future.result()
+                except ExecutionError as error:  # the search cost several workers
+                    yield Run(method=lost.method, seed=lost.seed, elapsed_s=0.0, failure=str(error))
             if watcher.should_stop():
                 return
     finally:
         pool.exchange(Findings(is_over=True))
         for future in running:
             future.cancel()
-
-
-def _run_of(future: Future[Run], options: SolveOptions) -> Run:
-    """What a worker answered, or that the search cost several of them."""
-    try:
-        return future.result()
-    except ExecutionError as error:
-        return Run(method=options.method, seed=options.seed, elapsed_s=0.0, failure=str(error))
 
 
 def setup_of(problem: ScheduleProblem, options: CompareOptions) -> Setup:
@@ -374,7 +369,6 @@ def setup_of(problem: ScheduleProblem, options: CompareOptions) -> Setup:
 
 
 def _refusals(problem: ScheduleProblem, options: CompareOptions, methods: Sequence[str]) -> dict[str, str]:
-    """Why methods cannot search the problem."""
     units = problem_of(problem, options.search.objective, options.search.semantics)
     refused: dict[str, str] = {}
     for method in methods:

@@ -33,7 +33,7 @@ from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
 from hsdag.runtime.measuring.runner import RUNS_IN_FLIGHT, CandidateRunner
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.runtime.timeline import Timeline
-from hsdag.search.options import DataShape, executor_of, parse_duration, parse_executor
+from hsdag.search.options import DataShape, executor_of, parse_duration
 
 TARGET = re.compile("(AUTO|HETERO|MULTI|BATCH)(:|$)")
 """How targets of several devices begin."""
@@ -201,7 +201,7 @@ def bench(
     if time is None and tuning.iterations is None:
         time = DEFAULT_TIME
     half_s = None if time is None else parse_duration(time, "--time") / 2
-    ran_by = None if executor is None or executor == "auto" else executor_of(parse_executor(executor))
+    ran_by = None if executor is None or executor == "auto" else executor_of(executor)
     if ran_by not in (None, "cuda") and not placed:
         raise OptionError("--executor chooses what runs a placement: name one with --placement")
     on_torch = runs_on_torch(ran_by, placed)

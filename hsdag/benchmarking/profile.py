@@ -156,7 +156,7 @@ def run_profile(
 
 
 def _result(session: Session, problem: Problem, profile: ModelProfile, costs: ScheduleProblem) -> ProfileResult:
-    own = {record.name: record for record in session.device_records}
+    own = {record.name: record for record in list(session.devices.all)}
     records = tuple(own[name] for name in problem.devices)
     heaviest, wins, saved_s = heaviest_ops(session.graph, profile)
     whole = ("latency_s", "spread", "runs", "compile_s", "first_s", "resident_bytes", "device_bytes", "memory_bytes")

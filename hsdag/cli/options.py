@@ -109,7 +109,6 @@ Curve: TypeAlias = Annotated[
 
 
 def _option(kind: Any, text: str, flag: str | None = None, **more: Any) -> Callable[[str], Any]:
-    """The type of a parameter, by its name."""
     return lambda name: Annotated[kind, Option(flag or f"--{name.replace('_', '-')}", help=text, **more)]
 
 

@@ -58,7 +58,6 @@ def place(
 
 
 def _show_all(outcome: PlaceResult) -> None:
-    """Every figure, before the answer."""
     from hsdag.placing.session import in_bytes
     from hsdag.runtime.objectives import find_objective
 

@@ -109,7 +109,6 @@ def _show_pairs(result: ProfileResult) -> None:
 
 
 def _link(tables: ProfiledLinks, a: int, b: int) -> list[str]:
-    """Microseconds and GB/s from one device to another."""
     return [_scaled(tables.latency_s[a][b], 1e6), _scaled(tables.bandwidth_bytes_per_s[a][b], 1e-9)]
 
 

@@ -50,9 +50,11 @@ LARGEST_TOLERANCE = 0.1
 
 Difference = Mapping[str, float | None]
 
-_REFERENCE, _OTHERWISE = "reference", "computed differently"
+_REFERENCE, _OTHERWISE = "reference {}", "computed differently"
 _SINGLE = {"INFERENCE_PRECISION_HINT": "f32"}
-_EXACT = {**_SINGLE, "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+_EXACT_CPU = Candidate(
+    "CPU", properties={**_SINGLE, "KV_CACHE_PRECISION": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
+)
 _ONE_THREAD = Candidate("CPU", properties={**_SINGLE, "INFERENCE_NUM_THREADS": "1"})
 
 
@@ -158,7 +160,7 @@ class Verifier:
         self._runner, self._check = runner, check
         self._tolerance: float | None = check.max_difference
         self._own_difference = 0.0  # of the whole model, between precisions
-        self._is_kept = False
+        self._open: set[ReferenceName] = set()
 
     @property
     def is_limit(self) -> bool:
@@ -166,10 +168,10 @@ class Verifier:
         return self._check.is_limit
 
     def close(self) -> None:
-        """Forget the reference, where it was kept."""
-        if self._is_kept:
-            self._is_kept = False
-            self._runner.close(_REFERENCE)
+        """Forget the references."""
+        for opinion in self._open:
+            self._runner.close(_REFERENCE.format(opinion))
+        self._open.clear()
 
     def in_own_process(self, name: str) -> Verdict:
         """Run a candidate before anything else in a new process, then compare its outputs."""
@@ -196,7 +198,7 @@ class Verifier:
         first, reasons = Verdict(self._check.reference, self._check.least), []
         for opinion in self._check.opinions:
             try:
-                difference = self._difference(name, self.REFERENCES[opinion])
+                difference = self._difference(name, opinion)
             except CandidateFailed as failure:
                 reasons.append(f"its outputs could not be compared with {opinion}: {failure.reason}")
                 continue
@@ -228,13 +230,13 @@ class Verifier:
             return self._tolerance
         others = [self.REFERENCES["op-by-op"], self.REFERENCES["cpu"], _ONE_THREAD]
         others += [Candidate("CPU")] * self._check.reduced
-        reference, apart = self.REFERENCES[self._check.reference], [0.0]
+        apart = [0.0]
         for other in others:
-            if other == reference:
+            if other == self.REFERENCES[self._check.reference]:
                 continue
             try:
                 self._runner.open(_OTHERWISE, other)
-                relative = self._difference(_OTHERWISE, reference)["max_relative"]
+                relative = self._difference(_OTHERWISE, self._check.reference)["max_relative"]
                 self._runner.close(_OTHERWISE)
             except CandidateFailed:
                 continue
@@ -245,17 +247,13 @@ class Verifier:
         self._tolerance = max(self._check.least, min(SLACK * max(apart), LARGEST_TOLERANCE))
         return self._tolerance
 
-    def _difference(self, name: str, reference: Candidate) -> Difference:
-        if self._check.is_limit:  # there is one reference, which many candidates are compared with
-            if not self._is_kept:
-                exact = reference == self.REFERENCES["cpu"]
-                self._runner.open(_REFERENCE, Candidate("CPU", properties=_EXACT) if exact else reference)
-                self._is_kept = True
-            return self._runner.difference(name, _REFERENCE)
-        self._runner.open(_REFERENCE, reference)
-        difference = self._runner.difference(name, _REFERENCE)
-        self._runner.close(_REFERENCE)
-        return difference
+    def _difference(self, name: str, opinion: ReferenceName) -> Difference:
+        key = _REFERENCE.format(opinion)
+        if opinion not in self._open:
+            exact = self._check.is_limit and opinion == "cpu"
+            self._runner.open(key, _EXACT_CPU if exact else self.REFERENCES[opinion])
+            self._open.add(opinion)
+        return self._runner.difference(name, key)
 
 
 WHOLE = "these devices are parts of it; run the model on it unless you need the parts separately"
@@ -381,7 +379,6 @@ def _differing(
 def _why_none(
     check: Check, comparison: Comparison, verdicts: Mapping[str, Verdict], disallowed: Mapping[str, str]
 ) -> str:
-    """Why no candidate is the answer."""
     rejected = {name: verdict.reason for name, verdict in verdicts.items() if verdict.reason is not None}
     others = {**disallowed, **rejected}
     reasons = "; ".join(f"{name}: {reason}" for name, reason in [*comparison.failures.items(), *others.items()])

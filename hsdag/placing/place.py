@@ -21,7 +21,6 @@ from hsdag.ir.placement.placement import SPREAD_VERSION, CopyRecord, Placement, 
 from hsdag.ir.shards.placed import sharded_fields
 from hsdag.placing.answer import (
     NO_SINGLE,
-    better_word,
     faster_but_disallowed,
     left_to_gain,
     nearest_of,
@@ -164,7 +163,6 @@ def _start(session: Session, options: PlaceOptions) -> dict[str, Candidate]:
 
 
 def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | None) -> PlaceResult:
-    """Compare finalists with the baselines, and keep what came out."""
     session, options, watcher, profile = search.session, search.options, search.watcher, search.profile
     watcher.on_phase("comparing the best with every baseline")
     interrupted, plans = watcher.should_stop(), plans_of(search)
@@ -284,7 +282,7 @@ class Outcome:
         return Placement(
             **fields,
             model=self.session.model_record,
-            devices=self.session.device_records,
+            devices=list(self.session.devices.all),
             names=dict(zip(ops, graph.op_names, strict=True)),
             method=method,
             seed=seed,
@@ -309,7 +307,6 @@ class Outcome:
 
     @property
     def _answer_devices(self) -> list[str]:
-        """[N] the device of every op of the answer."""
         return self._devices_of(self.final.answer) or [self.final.answer] * self.session.graph.num_ops
 
     def rows(self) -> tuple[Row, ...]:
@@ -394,16 +391,7 @@ class Outcome:
         sizes = (
             f"{failed} placements failed with inputs that stay dynamic; where all data have one size, --shape fixes it"
         )
-        return tuple(filter(None, [self.search.unprofiled, counted, judged, sizes if failed else None, self._idle()]))
-
-    def _idle(self) -> str | None:
-        """Which devices a split leaves without work."""
-        answer, ops = self.final.answer, self._ops_of(self.final.answer)
-        idle = [spec.name for spec in self.session.devices.placed if not ops.get(spec.name)]
-        if answer not in self.proposed or not idle:
-            return None
-        better = better_word(self.options.objective.takes)
-        return f"{' and '.join(idle)}: no placement that was compared and uses every device is {better}"
+        return tuple(filter(None, [self.search.unprofiled, counted, judged, sizes if failed else None]))
 
     def bound(self) -> str:
         """What could be gained at most, where latency counts and the model was profiled."""
@@ -462,7 +450,6 @@ class Outcome:
         return {**_versions(), "system": platform.platform(), "processors": str(usable_cpus()), **hardware}
 
     def _alone(self) -> str:
-        """The sentence where nothing was searched."""
         only, name = self.session.devices.placed[0].name, self.final.answer
         figure = f"{name} takes {self.options.objective.text(self.final.comparison.median_s(name))}"
         advice = "name a second device with --devices, or share the CPU out with --partition-cpu 2"

@@ -368,14 +368,12 @@ class PlaceResult(Record):
         return None if self.run_folder is None else shlex.join(["hsdag", "explain", str(self.run_folder)])
 
     def __str__(self) -> str:
-        """The answer in lines."""
         return "\n".join(self.lines) or self.sentence
 
     def __repr__(self) -> str:
         return f"PlaceResult({self.sentence!r})"
 
     def _repr_html_(self) -> str:
-        """The answer and the comparison, as notebooks show it."""
         chosen = next(i for i, row in enumerate(self.rows) if row.is_answer)
         return html_summary(str(self), *self.table(), chosen)
 

@@ -41,7 +41,7 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import Score
 from hsdag.scoring.policy_file import StateFile
 from hsdag.scoring.recording import Event
-from hsdag.search.options import EXECUTION, executor_of, parse_executor, recorded_options
+from hsdag.search.options import EXECUTION, executor_of, recorded_options
 
 OPTIONS = "options"
 """The options of the command line, which ``hsdag place MODEL @FILE`` takes."""
@@ -253,7 +253,7 @@ class RunFolder:
         """What runs the answer where that is split, else what the search looked for placements for."""
         if self.placement is not None and len(self.placement.used_devices) > 1:
             return self.placement.executor
-        return executor_of(parse_executor(self.record.executor))
+        return executor_of(self.record.executor)
 
     @cached_property
     def graph(self) -> ComputationGraph:
@@ -314,7 +314,7 @@ class RunFolder:
         if self.profile is None:
             return None
         costs = self._model.costs(self.profile, self.executor)
-        is_searched = self.executor == executor_of(parse_executor(self.record.executor))
+        is_searched = self.executor == executor_of(self.record.executor)
         if self.result is None or self.result.costs is None or not is_searched:
             return costs
         try:
@@ -360,7 +360,6 @@ def _read_record(path: Path) -> RunRecord:
 
 
 def _append(path: Path, records: Sequence[Record]) -> None:
-    """Append a line each, durably."""
     try:
         with path.open("ab") as file:
             file.write(b"".join(record.model_dump_json(exclude_none=True).encode() + b"\n" for record in records))

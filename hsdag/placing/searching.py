@@ -198,7 +198,6 @@ class Search:
             self.watcher.note(note)
 
     def _profiled(self) -> ModelProfile | None:
-        """The profile of the model; None where there is none to be had."""
         session, options = self.session, self.options
         try:
             return session.profile(
@@ -314,12 +313,11 @@ class Search:
         )
 
     def _open(self, path: Path, *, resume: bool) -> RunFolder:
-        """The run folder, until the session ends."""
         session, subject, labels = self.session, self.session.subject, self.session.subject.labels
         source = subject.name if subject.is_workload or subject.name is None else subject.path.resolve()
         record = RunRecord(
             model=session.model_record,
-            devices=session.device_records,
+            devices=list(session.devices.all),
             placed=list(self.problem.devices),
             num_units=self.problem.num_units,
             data_shapes=tuple(scenario.text for scenario in session.scenarios),
@@ -329,7 +327,7 @@ class Search:
             **self.options.record(),
         )
         folder = RunFolder.resume(path, record) if resume else RunFolder.create(path, record)
-        session.open_until_end(folder)
+        session.until_end.enter_context(folder)
         folder.keep_model(session.graph, self.profile)
         return folder
 

@@ -6,7 +6,7 @@ import hashlib
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -52,7 +52,8 @@ class Session:
     ``source`` is a path, an ``ov.Model`` or a torch module; what is not a file is written to a temporary IR, so that
     both number ops equally. For the executor "cuda", whose ``devices`` are torch's, it may be a workload, too.
     ``shapes`` fixes inputs, ``spare`` those that are dynamic otherwise. With ``scenarios`` inputs may stay dynamic:
-    these are what the model is profiled and measured on, and ``graph`` has their sizes. ``memory_bytes`` are limits by
+    these are what the model is profiled and measured on, and ``graph`` has their sizes. What is ``until_end`` is closed
+    when the session ends. ``memory_bytes`` are limits by
     device; ``pins`` hold ops on devices that are placed on. Raises ModelError and DeviceError as reading and loading
     do, OptionError for a limit of a device that is not there, for pins that cannot be kept, and for scenarios of the
     executor "cuda".
@@ -81,10 +82,10 @@ class Session:
         for limited in self._limits:
             if limited not in known:
                 raise OptionError(f"--memory names device {limited!r}; the devices are {', '.join(known)}")
-        self._stack = ExitStack()
+        self.until_end = ExitStack()
         self._unsupported: dict[tuple[str, str], IntArray] = {}
-        with self._stack:
-            folder = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="hsdag-")))
+        with self.until_end:
+            folder = Path(self.until_end.enter_context(tempfile.TemporaryDirectory(prefix="hsdag-")))
             if self.is_on_torch:
                 self.subject = read_for_torch(source, shapes, spare, folder, scenarios, len(devices.placed))
             else:
@@ -109,25 +110,16 @@ class Session:
             self._digest = _digest(self.subject.path, inputs, kinds)
             setup = WorkerSetup(self.subject.path, devices.all, self.subject.shapes, seed, inputs, self.scenarios)
             command = worker_command or (TORCH_WORKER_COMMAND if self.is_on_torch else WORKER_COMMAND)
-            self.client = self._stack.enter_context(worker_client(setup, command))
+            self.client = self.until_end.enter_context(worker_client(setup, command))
             limits = Limits(compile_s=candidate_limit_s, run_s=max(candidate_limit_s / 2, 1.0))
             self.runner = CandidateRunner(self.client, objective, limits, self.scenarios)
-            self._stack = self._stack.pop_all()
+            self.until_end = self.until_end.pop_all()
 
     def __enter__(self) -> Session:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def open_until_end(self, resource: AbstractContextManager[object]) -> None:
-        """Close a resource, such as a run folder, when the session ends."""
-        self._stack.enter_context(resource)
-
-    @property
-    def device_records(self) -> list[DeviceSpec]:
-        """Every device that may hold the whole model, as a placement file lists them."""
-        return list(self.devices.all)
+        self.until_end.close()
 
     def unsupported_ops(self, spec: DeviceSpec) -> IntArray:
         """Indices of the ops a device does not run; devices that run the same are asked once, since it takes as long

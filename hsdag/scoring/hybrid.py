@@ -234,7 +234,6 @@ class HybridEvaluator(Evaluator):
 
 
 def _terms(problem: Problem, costs: PlacementCosts) -> Terms:
-    """What the values of plans of units are made of."""
     graph, labels = problem.units.graph, problem.units.partition.labels
     columns = [np.bincount(labels, column, problem.num_units) for column in np.nan_to_num(costs.costs.time_s).T]
     return Terms(graph.edge_src, graph.edge_dst, np.stack(columns, axis=1).astype(np.float64))

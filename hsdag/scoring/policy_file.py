@@ -63,7 +63,6 @@ def read_policy(path: Path, method: str) -> PolicyFile:
 
 
 def _tensors(path: Path, framework: str) -> tuple[dict[str, Any], dict[str, str]]:
-    """Tensors by name, and the metadata beside them."""
     with safe_open(path, framework=framework) as stored:
         return {name: stored.get_tensor(name) for name in stored.keys()}, stored.metadata() or {}  # noqa: SIM118
 

@@ -136,7 +136,6 @@ class RecordingEvaluator(Evaluator):
         return [self._cache[plan] for plan in plans]
 
     def _keep(self, plans: Sequence[Plan]) -> None:
-        """Evaluate and write down."""
         for plan, score in zip(plans, self._inner.evaluate(plans), strict=True):
             event = Event(plan, score, self.elapsed_s)
             self._note(event)

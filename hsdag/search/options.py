@@ -82,14 +82,14 @@ def parse_duration(text: str | float, option: str = "--budget") -> float:
     return seconds
 
 
-def executor_of(choice: ExecutorChoice) -> ExecutorName:
-    """The executor that a search looks for placements for."""
-    return "work-conserving" if choice == "auto" else choice
-
-
 def parse_executor(text: str) -> ExecutorChoice:
     """An executor by name. Raises OptionError that lists the choices."""
     return chosen("executor", text, EXECUTION)
+
+
+def executor_of(text: str) -> ExecutorName:
+    """The executor that a search looks for placements for. Raises OptionError that lists the choices."""
+    return "work-conserving" if (choice := parse_executor(text)) == "auto" else choice
 
 
 def parse_reference(text: str) -> ReferenceName:

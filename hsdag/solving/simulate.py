@@ -73,7 +73,6 @@ class SimulateResult(Simulated):
         return f"Simulated {value}; {self.run.num_transfers} transfers, {mebibytes(self.run.transfer_bytes)} MiB"
 
     def _repr_html_(self) -> str:
-        """The value and what devices do, as notebooks show it."""
         return html_summary(f"SIMULATED {self.problem.name}. {self.sentence()}", *self.table())
 
 
@@ -152,7 +151,6 @@ def placed(
 
 
 def _read(path: Path) -> Placement | dict[str, str]:
-    """What a placement file holds."""
     text = read_text(path)
     document = parse_json(text, str(path))
     if not isinstance(document, dict) or not document:

@@ -147,7 +147,6 @@ class SolveResult(Simulated):
         ]
 
     def _repr_html_(self) -> str:
-        """The value, its bound and the single devices, as notebooks show them."""
         objective, value = self.objective, self.objective.label
         found = "no placement" if self.value_s is None else f"{value} {objective.text(self.value_s)}"
         bound = f"lower bound {objective.text(self.lower_bound_s)} by {self.bound.argument}"

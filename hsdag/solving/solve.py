@@ -172,7 +172,6 @@ class _Search:
         return self._answer(self.best, ended)
 
     def _is_proven(self, value: float) -> bool:
-        """Whether nothing better can be found."""
         return relative_gap(value, self._proven.value_s) == 0.0
 
     @property

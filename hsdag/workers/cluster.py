@@ -155,7 +155,6 @@ def disconnect() -> None:
 
 
 def _nodes() -> dict[str, dict[str, Any]]:
-    """Those that are alive, by name; none where the connection is gone."""
     nodes: Any = ray.nodes
     with contextlib.suppress(Exception):
         return {node["NodeID"]: node for node in nodes() if node["Alive"]}
