@@ -19,7 +19,7 @@ from hsdag.models.registry import workload_called
 
 WORKLOAD = "chainmm[size=256;devices=2]"
 DEVICES = "A=cpu[threads=1],B=cpu[threads=1]"
-SEARCH = ["--executor", "cuda", "--devices", DEVICES, "--method", "critical-path", "--budget", "12s"]
+SEARCH = ["--executor", "cuda", "--devices", DEVICES, "--method", "critical-path", "--budget", "300s"]
 
 
 @pytest.fixture(scope="module")

@@ -116,7 +116,7 @@ def test_simulated_candidates_come_back_but_for_a_line_cut_short(tmp_path: Path)
         _ = folder.kept
 
 
-def test_the_policy_comes_back_bit_for_bit(tmp_path: Path) -> None:
+def test_the_policy_comes_back_bit_for_bit_or_is_said_to_be_damaged(tmp_path: Path) -> None:
     folder = started(tmp_path)
     assert folder.state.load() is None
     tensors = {"w": torch.randn(3, 4), "g": torch.arange(5, dtype=torch.uint8)}
@@ -124,10 +124,6 @@ def test_the_policy_comes_back_bit_for_bit(tmp_path: Path) -> None:
     loaded, state = folder.state.load() or ({}, {})
     assert state == {"updates": 3, "name": "x"}
     assert all(torch.equal(loaded[name], tensor) for name, tensor in tensors.items())
-
-
-def test_a_damaged_policy_is_a_clear_error(tmp_path: Path) -> None:
-    folder = started(tmp_path)
     folder.policy_path.write_bytes(b"not tensors")
     with pytest.raises(FileFormatError, match="damaged"):
         folder.state.load()
@@ -172,6 +168,11 @@ def test_what_is_no_run_folder_is_never_moved(tmp_path: Path) -> None:
     with pytest.raises(OutputError, match="is not a run folder"):
         RunFolder.create(tmp_path / "precious", RECORD)
     assert (tmp_path / "precious").is_dir()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot be created"):
+        RunFolder.create(tmp_path / "file" / "run", RECORD)
+    with pytest.raises(SearchError, match="nothing to resume"):
+        RunFolder.resume(tmp_path / "none", RECORD)
 
 
 def test_two_searches_never_share_a_folder(tmp_path: Path) -> None:
@@ -197,17 +198,6 @@ def test_any_number_of_devices_can_be_written(tmp_path: Path) -> None:
     event = Event(Plan(np.array([0, 49, 36])), Score(1.0), 1.0)
     folder.append(event)
     assert same(folder.events, [event])
-
-
-def test_there_must_be_something_to_resume(tmp_path: Path) -> None:
-    with pytest.raises(SearchError, match="nothing to resume"):
-        RunFolder.resume(tmp_path / "none", RECORD)
-
-
-def test_a_folder_that_cannot_be_made_is_a_clear_error(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
-    with pytest.raises(OutputError, match="cannot be created"):
-        RunFolder.create(tmp_path / "file" / "run", RECORD)
 
 
 @pytest.fixture
@@ -289,47 +279,30 @@ def test_a_folder_that_holds_no_search_and_one_of_another_model_are_named(run: R
 
 def test_a_result_of_version_1_is_read_as_one_of_today(run: RunFolder, tmp_path: Path) -> None:
     """Version 1 had the unit in the names of its figures, and the answer apart from the rest."""
-    now = run.result
+    now, path = run.result, tmp_path / "result.json"
     assert now is not None
-    same = ("sentence", "objective", "failures", "turned_down", "search_s", "interrupted", "warnings", "run_folder")
     whole = json.loads(now.model_dump_json())
-    rows = [
-        {
-            **{name: row[name] for name in ("name", "runs", "ci95", "rounds", "submodels", "ops")},
-            "median_s": row["median"],
-            "p95_s": row["p95"],
-            "ratio_to_best_single": row["ratio"],
-            "answer": row["is_answer"],
-        }
-        for row in whole["rows"]
-    ]
-    old_answer = {
-        **{name: whole[name] for name in same},
-        "rows": rows,
-        "speedup": whole["placement"]["speedup"],
-        "difference": whole["verdict"]["difference"],
-        "reference": whole["verdict"]["versus"],
-        "tolerance": whole["verdict"]["tolerance"],
-        "objection": whole["verdict"]["reason"],
-        "evaluations": now.tally.tried,
-        "failed_evaluations": now.tally.num_failed,
-        "evaluation_failures": now.tally.failures,
-        "evaluations_by_box": {},
-        "simulated_evaluations": now.tally.simulated,
+    named = {"median": "median_s", "p95": "p95_s", "ratio": "ratio_to_best_single", "is_answer": "answer"}
+    tally, verdict = whole["tally"], whole["verdict"]
+    old = {
+        **{name: whole[name] for name in whole if name not in ("value", "unit", "samples", "weight_bytes")},
+        "rows": [{named.get(name, name): figure for name, figure in row.items()} for row in whole["rows"]],
+        **{name: verdict[name] for name in ("difference", "tolerance")},
+        "reference": verdict["versus"],
+        "objection": verdict["reason"],
+        "evaluations": tally["tried"],
+        "evaluation_failures": tally["failures"],
+        "simulated_evaluations": tally["simulated"],
         "held_bytes": whole["weight_bytes"],
-        "members": whole["members"],
     }
-    kept = ("placement", "model_path", "costs", "timeline", "environment", "budget_s", "finished")
-    old = {"format": "hsdag-result", "version": 1, "answer": old_answer, "samples_s": whole["samples"]}
-    old |= {name: whole[name] for name in kept}
-    path = tmp_path / "result.json"
-    path.write_text(json.dumps(old))
-    assert read_result(path) == now.model_copy(
-        update={"finalists": {}, "placement_file": None, "bound": "", "lines": ()}
-    )
-    path.write_text(json.dumps({**old, "answer": {**old_answer, "rows": [{**rows[0], "median_s": None}]}}))
+
+    def read(answer: dict[str, object]) -> PlaceResult:
+        document = {**whole, "version": 1, "answer": answer, "samples_s": whole["samples"]}
+        path.write_text(json.dumps(document))
+        return read_result(path)
+
+    assert read(old) == now.model_copy(update={"finalists": {}, "placement_file": None, "bound": "", "lines": ()})
     with pytest.raises(FileFormatError, match="value: Input should be a valid number"):
-        read_result(path)
-    path.write_text(json.dumps({**old, "answer": {"sentence": "x"}}))
+        read({**old, "rows": [{**old["rows"][0], "median_s": None}]})
     with pytest.raises(FileFormatError, match="answer: not that of a search"):
-        read_result(path)
+        read({"sentence": "x"})

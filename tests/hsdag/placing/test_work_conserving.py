@@ -19,7 +19,6 @@ from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.placement.placement import Placement
 from hsdag.ir.processes import CandidateFailed, Request, WorkerClient
-from hsdag.placing.measured_trace import measured_timeline
 from hsdag.placing.place import run_place
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.searching import Search
@@ -30,7 +29,6 @@ from hsdag.runtime.machine.devices import DeviceSet, resolve_devices
 from hsdag.runtime.measuring.latency import Protocol, Ratio
 from hsdag.runtime.measuring.messages import Call
 from hsdag.runtime.measuring.profile import ModelProfile
-from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.search.options import PlaceOptions
 from tests.placements import halves
@@ -135,21 +133,6 @@ def branches(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("branches") / "branches.xml"
     ov.serialize(ov.Model(ends, [x], "branches"), path)
     return path
-
-
-@pytest.mark.slow
-def test_a_device_takes_the_ready_part_that_the_plan_puts_first(branches: Path) -> None:
-    with Session(branches, resolve_devices(None, 2)) as session:
-        problem, names = session.problem(), session.graph.op_names
-        late = {problem.units.partition.labels[names.index(name)] for name in ("a1", "b1")}
-        placement = np.array([int(u in late) for u in range(problem.num_units)])
-        for first, second in ("ab", "ba"):
-            order = np.ones(problem.num_units, dtype=np.int64)
-            order[problem.units.partition.labels[names.index(f"{first}0")]] = 0
-            candidate = session.placed(problem, Plan(placement, order), "work-conserving")
-            timeline = measured_timeline(session, candidate, runs=1)
-            start_s = dict(zip(np.array(timeline.op_names)[timeline.ops.op], timeline.ops.start_s, strict=True))
-            assert start_s[f"{first}0"] < start_s[f"{second}0"]
 
 
 @pytest.mark.slow

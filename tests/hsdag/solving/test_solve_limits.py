@@ -31,12 +31,12 @@ def test_single_devices_that_break_a_pin_are_simulated_and_named() -> None:
 
 
 def test_memory_takes_the_place_of_the_problems_own() -> None:
-    found = solve(CHAIN, "auto", memory="d0=20", budget="5s")
+    found = solve(CHAIN, "cpsat", memory="d0=20", budget="60s")
     assert found.affinity is not None
     assert found.run is not None
     assert found.run.peak_memory_bytes[0] <= 20
     assert sorted(found.affinity.values()) == ["d0", "d0", "d1"]
-    assert solve(CHAIN, "auto", memory="d0=9,d1=9", budget="2s").status.value == "infeasible"
+    assert solve(CHAIN, "cpsat", memory="d0=9,d1=9", budget="60s").status.value == "infeasible"
 
 
 def test_limits_that_do_not_fit_the_problem_are_refused() -> None:

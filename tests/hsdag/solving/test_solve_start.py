@@ -22,7 +22,7 @@ PROBLEM = find_family("random-wired").problem(3)
 
 @pytest.fixture(scope="module")
 def best() -> SolveResult:
-    return solve(PROBLEM, make_placer("auto", is_cheap=True), SolveOptions("auto", budget_s=60.0, max_evaluations=3000))
+    return solve(PROBLEM, make_placer("auto", is_cheap=True), SolveOptions("auto", budget_s=60.0, max_evaluations=600))
 
 
 @pytest.mark.parametrize("method", ["sa", "doppler", "auto"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from collections.abc import Iterator
 from concurrent.futures import wait
 from pathlib import Path
@@ -77,10 +76,8 @@ def test_an_interrupt_leaves_no_worker_at_work() -> None:
     def check() -> None:
         raise KeyboardInterrupt
 
-    begin_s = time.monotonic()
     with pytest.raises(KeyboardInterrupt), Pool([LocalHost()]) as pool:
-        pool.answers([Sleeps(300.0)], check)
-    assert time.monotonic() - begin_s < 100.0
+        pool.answers([Sleeps(1e6)], check)
     assert set(psutil.Process().children()) == children
 
 
