@@ -11,13 +11,12 @@ proves it. Exit status 1 where a bar is missed.
 
 from __future__ import annotations
 
-import argparse
 import re
 import sys
 from collections import Counter
 
 import numpy as np
-from machine import machine
+from machine import options
 
 from hsdag.methods.incumbent import Status
 from hsdag.methods.registry import make_placer
@@ -42,11 +41,12 @@ def solved(
     method: str,
     seconds: float,
     semantics: Semantics = Semantics(),  # noqa: B008 - frozen
-    without: str = "",
+    seed: int = 0,
+    **changes: str,
 ) -> tuple[SolveResult, float]:
-    """The result of a search, and its value."""
-    placer = make_placer(method, changes={"without": without} if without else {}, is_cheap=True)
-    found = solve(problem, placer, SolveOptions(method, budget_s=seconds, semantics=semantics))
+    """The result of a search, and its value, infinite where it has none."""
+    placer = make_placer(method, changes=changes, is_cheap=True)
+    found = solve(problem, placer, SolveOptions(method, budget_s=seconds, semantics=semantics, seed=seed))
     return found, np.inf if found.value_s is None else found.value_s
 
 
@@ -117,15 +117,8 @@ def prove(seed: int, seconds: float, rival_s: float) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--seconds", type=float, default=10.0)
-    parser.add_argument("--rival-seconds", type=float, default=60.0)
-    parser.add_argument("--wired", type=int, default=20)
-    parser.add_argument("--small", type=int, default=10)
-    parser.add_argument("--only", default="")
-    parser.add_argument("--rivals", default=",".join(RIVALS))
-    a = parser.parse_args()
-    print(machine())
+    rivals = ",".join(RIVALS)
+    a = options(__doc__, seconds=10.0, rival_seconds=60.0, wired=20, small=10, only="", rivals=rivals)
     chosen = {
         name: p for name, p in problems(a.wired).items() if not a.only or any(o in name for o in a.only.split(";"))
     }

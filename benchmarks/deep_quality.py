@@ -10,21 +10,22 @@ latter), and the features of such a graph (bar 10 CPU s). Last, proposals a seco
 250 (bar: a factor of 5). ``--slow`` multiplies all seconds, on a machine that has other work; ``--without
 repeated`` shows what blocks contribute. Exit status 1 where a bar is missed.
 
-    python benchmarks/deep_quality.py [--blocks 4,16,64,256] [--platforms p100x4,p100x8] [--seconds 30] [--slow 1]
+    python benchmarks/deep_quality.py [chains models large steps] [--blocks 4,16,64,256] [--platforms p100x4,p100x8]
+                                      [--seconds 30] [--slow 1]
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
 from auto_quality import solved
-from machine import machine
+from machine import options
 from speed import layered
 
 from hsdag.features import feature_matrix
@@ -59,7 +60,7 @@ def chain(platform: str, sizes: list[LlamaSizes]) -> ScheduleProblem:
     return replace(problem, memory_bytes=np.full(num_devices, np.inf))
 
 
-def chains(given: argparse.Namespace) -> Iterator[bool]:
+def chains(given: Namespace) -> Iterator[bool]:
     """Whether each chain keeps its bars."""
     for platform in given.platforms.split(","):
         seconds = given.seconds * given.slow
@@ -95,7 +96,7 @@ def deep_models(layers: int) -> dict[str, ModelSpec]:
     }
 
 
-def models(given: argparse.Namespace) -> Iterator[bool]:
+def models(given: Namespace) -> Iterator[bool]:
     """Whether a short search of a deep model is as good as a long one."""
     platform = load_platform("i9-12900k-uhd770-flex170")
     for name, spec in deep_models(given.layers).items():
@@ -105,7 +106,7 @@ def models(given: argparse.Namespace) -> Iterator[bool]:
         for execution in map(Execution, given.executions.split(",")):
             how = Semantics(execution)
             values = [
-                solved(problem, "auto", seconds * given.slow, how, given.without)[1]
+                solved(problem, "auto", seconds * given.slow, how, without=given.without)[1]
                 for seconds in (given.short, given.long)
             ]
             print(
@@ -146,12 +147,7 @@ def unlike(family: str, num_ops: int) -> ScheduleProblem:
     platform, found, size = load_platform("p100x4"), list[ScheduleProblem](), 0
     while size < num_ops:
         seed = len(found)
-        rng = np.random.default_rng(seed)
-        if family == "llama":
-            width = 512 * int(rng.integers(4, 13))
-            tokens, hidden = 128 * int(rng.integers(16, 65)), 64 * int(rng.integers(1, 4) * width // 64)
-            workload = llama_block(4, LlamaSizes(tokens, width, width // 128, hidden + 64 * seed))
-        elif family == "transformers":
+        if family == "transformers":
             drawn = replace(TransformerSizes.drawn(seed, 4), layers=1)
             workload = transformer(4, replace(drawn, tokens=1024 + 4 * seed))
         else:
@@ -162,7 +158,7 @@ def unlike(family: str, num_ops: int) -> ScheduleProblem:
     return in_a_row(found)
 
 
-def large(given: argparse.Namespace) -> Iterator[bool]:
+def large(given: Namespace) -> Iterator[bool]:
     """Whether ``auto`` is well ahead of lists on large graphs in which nothing repeats."""
     for family, num_ops in itertools.product(given.families.split(","), map(int, given.ops.split(","))):
         problem = unlike(family, num_ops)
@@ -176,16 +172,13 @@ def large(given: argparse.Namespace) -> Iterator[bool]:
         bar = BARS_OF_SIZE.get((family, num_ops), 1.0)
         print(
             f"{family}, {problem.num_ops} ops: {best} {lists[best]:.6g}, auto over it {over:.4f} (bar {bar}), "
-            f"gap {100 * (own.gap or 0.0):.1f}%; features {features_s:.1f} CPU s (bar {FEATURES_S:g})\n"
-            + "\n".join(
-                f"    {m.method:10s} {m.began_s:6.1f} to {m.ended_s:6.1f} s  {m.after:.6g}" for m in own.members
-            ),
+            f"gap {100 * (own.gap or 0.0):.1f}%; features {features_s:.1f} CPU s (bar {FEATURES_S:g})",
             flush=True,
         )
         yield over <= bar and features_s <= FEATURES_S
 
 
-def steps() -> bool:
+def steps(_: Namespace) -> Iterator[bool]:
     """Whether a step of windows costs about as much in a large graph."""
     rate = {}
     for num_ops in (250, 10_000):
@@ -202,30 +195,30 @@ def steps() -> bool:
         f"windows: {rate[250]:,.0f} proposals a CPU second at 250 ops, {rate[10_000]:,.0f} at 10,000: "
         f"{slower:.2f} times (bar {SLOWER})"
     )
-    return slower <= SLOWER
+    yield slower <= SLOWER
+
+
+PARTS = {each.__name__: each for each in (chains, models, large, steps)}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--blocks", default="4,16,64,256")
-    parser.add_argument("--platforms", default=",".join(PLATFORMS))
-    parser.add_argument("--seconds", type=float, default=30.0)
-    parser.add_argument("--layers", type=int, default=48)
-    parser.add_argument("--short", type=float, default=10.0)
-    parser.add_argument("--long", type=float, default=600.0)
-    parser.add_argument("--slow", type=float, default=1.0)
-    parser.add_argument("--models", default="decoder,bert,resnet152")
-    parser.add_argument("--executions", default=",".join(each.value for each in Execution))
-    parser.add_argument("--families", default="transformers,wired")
-    parser.add_argument("--ops", default="10000,100000")
-    parser.add_argument("--without", default="", help="methods that auto is to do without, as a control")
-    parser.add_argument("--only", default="chains,models,large,steps")
-    given = parser.parse_args()
-    print(machine())
-    parts, kept = given.only.split(","), []
-    kept += [steps()] if "steps" in parts else []
-    for part in (chains, models, large):
-        kept += part(given) if part.__name__ in parts else []
+    given = options(
+        __doc__,
+        PARTS,
+        blocks="4,16,64,256",
+        platforms=",".join(PLATFORMS),
+        seconds=30.0,
+        layers=48,
+        short=10.0,
+        long=600.0,
+        slow=1.0,
+        models="decoder,bert,resnet152",
+        executions=",".join(each.value for each in Execution),
+        families="transformers,wired",
+        ops="10000,100000",
+        without=("", "methods that auto is to do without, as a control"),
+    )
+    kept = [is_kept for part in given.parts for is_kept in PARTS[part](given)]
     print(f"{sum(kept)} of {len(kept)} bars are kept")
     return 0 if all(kept) else 1
 

@@ -9,13 +9,12 @@ transformer and modules of parallel branches, whose ops prefer different devices
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Sequence
 
 import numpy as np
 import torch
-from machine import machine
+from machine import options
 
 from hsdag.runtime.measuring.latency import half_width
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
@@ -44,77 +43,56 @@ ROWS: dict[str, tuple[str, str, dict[str, str]]] = {
 """Method, preset and changes of every row."""
 
 
-class Builder:
-    """A graph under construction: ops with their type, size of their result and work, and their producers."""
+Op = tuple[str, Sequence[int], int, int, float]
+"""Its type, its producers, channels and side of its result, and its FLOPs."""
 
-    def __init__(self) -> None:
-        self.types: list[str] = []
-        self.sides: list[int] = []
-        self.bytes: list[float] = []
-        self.flops: list[float] = []
-        self.edges: list[tuple[int, int]] = []
 
-    def add(self, kind: str, inputs: Sequence[int], channels: int, side: int, flops: float) -> int:
-        """A new op; its index."""
-        self.types.append(kind)
-        self.sides.append(side)
-        self.bytes.append(4.0 * channels * side**2)
-        self.flops.append(flops)
-        self.edges += [(u, len(self.types) - 1) for u in inputs]
-        return len(self.types) - 1
-
-    def problem(self, name: str, speed: Sequence[Sequence[float]], cut_s: float) -> ScheduleProblem:
-        """Times from FLOPs over ``speed`` [N, D], scaled so that the best single device takes ``SINGLE_S``."""
-        time_s = np.array(self.flops)[:, None] / np.array(speed)
-        return ScheduleProblem.from_arrays(
-            time_s * SINGLE_S / time_s.sum(axis=0).min(),
-            self.edges,
-            output_bytes=self.bytes,
-            launch_s=cut_s,
-            link_latency_s=cut_s,
-            link_bandwidth_bytes_per_s=10e9,
-            name=name,
-            labels=OpLabels.empty(len(self.types), self.types),
-        )
+def problem_of(name: str, ops: Sequence[Op], speed: Sequence[Sequence[float]], cut_s: float) -> ScheduleProblem:
+    """Times from FLOPs over ``speed`` [N, D], scaled so that the best single device takes ``SINGLE_S``."""
+    types, producers, channels, sides, flops = zip(*ops, strict=True)
+    time_s = np.array(flops)[:, None] / np.array(speed)
+    return ScheduleProblem.from_arrays(
+        time_s * SINGLE_S / time_s.sum(axis=0).min(),
+        [(u, v) for v, inputs in enumerate(producers) for u in inputs],
+        output_bytes=4.0 * np.array(channels) * np.array(sides) ** 2,
+        launch_s=cut_s,
+        link_latency_s=cut_s,
+        link_bandwidth_bytes_per_s=10e9,
+        name=name,
+        labels=OpLabels.empty(len(ops), types),
+    )
 
 
 def inception_like() -> ScheduleProblem:
     """Eleven modules of four parallel branches, 101 ops."""
-    b = Builder()
-    v = b.add("Convolution", [], 32, 149, 1e8)
+    ops: list[Op] = [("Convolution", [], 32, 149, 1e8)]
     for module in range(11):
-        side = (35, 17, 8)[min(module // 4, 2)]
-        ends = []
+        side, v, ends = (35, 17, 8)[min(module // 4, 2)], len(ops) - 1, []
         for depth in (1, 2, 3):
-            w = v
-            for _ in range(depth):
-                w = b.add("Convolution", [w], 96 + 32 * depth, side, 2e7 * (1 + depth))
-            ends.append(w)
-        pooled = b.add("AvgPool", [v], 256, side, 3e6)
-        ends.append(b.add("Convolution", [pooled], 64, side, 2e7))
-        v = b.add("Concat", ends, 512, side, 1e6)
-    b.add("MatMul", [v], 1000, 1, 4e6)
-    speed = [(3.0, 1.0, 1.0) if side > 20 else (1.0, 2.5, 1.0) for side in b.sides]
-    return b.problem("inception-like, large maps 3x on A, small 2.5x on B", speed, 0.0002)
+            for k in range(depth):
+                ops.append(("Convolution", [len(ops) - 1 if k else v], 96 + 32 * depth, side, 2e7 * (1 + depth)))
+            ends.append(len(ops) - 1)
+        ops += [("AvgPool", [v], 256, side, 3e6), ("Convolution", [len(ops)], 64, side, 2e7)]
+        ops.append(("Concat", [*ends, len(ops) - 1], 512, side, 1e6))
+    ops.append(("MatMul", [len(ops) - 1], 1000, 1, 4e6))
+    speed = [(3.0, 1.0, 1.0) if side > 20 else (1.0, 2.5, 1.0) for _, _, _, side, _ in ops]
+    return problem_of("inception-like, large maps 3x on A, small 2.5x on B", ops, speed, 0.0002)
 
 
 def transformer_like() -> ScheduleProblem:
     """Eight encoder layers of matrix products and element-wise ops, 97 ops."""
-    b = Builder()
-    v = b.add("Gather", [], 768, 1, 1e6)
+    ops: list[Op] = [("Gather", [], 768, 1, 1e6)]
+    v = 0
     for _ in range(8):
-        qkv = [b.add("MatMul", [v], 768, 8, 8e7) for _ in range(3)]
-        s = b.add("MatMul", qkv[:2], 12, 8, 4e7)
-        s = b.add("Softmax", [s], 12, 8, 6e7)
-        s = b.add("MatMul", [s, qkv[2]], 768, 8, 4e7)
-        s = b.add("MatMul", [s], 768, 8, 8e7)
-        v = b.add("Add", [s, v], 768, 8, 3e7)
-        v = b.add("MVN", [v], 768, 8, 8e7)
-        s = b.add("MatMul", [v], 3072, 8, 3e8)
-        s = b.add("Gelu", [s], 3072, 8, 2e8)
-        b.add("MatMul", [s], 768, 8, 3e8)
-    speed = [(1.0, 3.0) if kind == "MatMul" else (3.0, 1.0) for kind in b.types]
-    return b.problem("transformer-like, MatMul 3x on B, rest 3x on A", speed, 0.00002)
+        n = len(ops)
+        ops += [("MatMul", [v], 768, 8, 8e7)] * 3
+        ops += [("MatMul", [n, n + 1], 12, 8, 4e7), ("Softmax", [n + 3], 12, 8, 6e7)]
+        ops += [("MatMul", [n + 4, n + 2], 768, 8, 4e7), ("MatMul", [n + 5], 768, 8, 8e7)]
+        ops += [("Add", [n + 6, v], 768, 8, 3e7), ("MVN", [n + 7], 768, 8, 8e7)]
+        ops += [("MatMul", [n + 8], 3072, 8, 3e8), ("Gelu", [n + 9], 3072, 8, 2e8), ("MatMul", [n + 10], 768, 8, 3e8)]
+        v = n + 8
+    speed = [(1.0, 3.0) if kind == "MatMul" else (3.0, 1.0) for kind, *_ in ops]
+    return problem_of("transformer-like, MatMul 3x on B, rest 3x on A", ops, speed, 0.00002)
 
 
 def ratio(problem: ScheduleProblem, row: str, evaluations: int, seed: int) -> float:
@@ -128,15 +106,10 @@ def ratio(problem: ScheduleProblem, row: str, evaluations: int, seed: int) -> fl
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seeds", type=int, default=10, help="searches per row and problem")
-    parser.add_argument("--first-seed", type=int, default=100, help="0 to 9 served to choose the settings")
-    parser.add_argument("--evaluations", type=int, default=300, help="plans that a search may evaluate")
-    parser.add_argument("--only", default="", help="only rows whose name contains one of these, with commas between")
-    given = parser.parse_args()
+    only, first_seed = ("", "rows whose name contains one of these"), (100, "0 to 9 served to choose the settings")
+    given = options(__doc__, seeds=10, first_seed=first_seed, evaluations=300, only=only)
     torch.set_num_threads(1)
     problems, begin_s = [transformer_like(), inception_like()], time.process_time()
-    print(machine())
     for i, problem in enumerate(problems, start=1):
         print(f"P{i}: SIMULATED {problem.name}, {problem.num_ops} ops")
     print(f"{'':<30}{''.join(f' |           P{i}' for i in range(1, len(problems) + 1))}")

@@ -2,44 +2,46 @@
 
 The problems were named before anything was trained: of the families trained on and of two others, numbers from
 ``FIRST`` on, DOPPLER's workloads in the units of its published graphs, and Llama's blocks in a row. Over what ``auto``
-finds in --seconds without the policy, as geometric means with 95% intervals: the answer of the policy at once (bars:
-1.12 on families trained on, 1.25 on others), the best list scheduler, random draws in as many seconds, the same decoder
-with weights drawn at random (bar: 10% worse than the policy) and with those that training begins with; DOPPLER and
-HSDAG after --tuned seconds (bar: 1.05), and ``auto`` after 3 s with the policy over 10 s without (bar: 1). Last,
-Placeto, GDP and RNN over random draws on DOPPLER's workloads (bar: the interval is below 1). Exit status 1 where a bar
-is missed.
+finds in --seconds without the policy, as geometric means with 95% intervals (bootstrap over problems and seeds):
 
-    python benchmarks/learned_quality.py [--each 3] [--seconds 30] [--tuned 10] [--only at-once,tuned,auto,units]
+- at_once: the answer of the policy (bars: 1.12 on families trained on, 1.25 on others, 1 CPU second), the best list
+  scheduler, random draws in a second, and the same decoder with --seeds sets of weights drawn at random (bar: 10% worse
+  than the policy) and drawn around those that training begins with;
+- tuned: DOPPLER and HSDAG after --tuned seconds (bar: 1.05);
+- auto: ``auto`` after 3 s with the policy over 10 s without (bar: 1);
+- units: Placeto, GDP and RNN without annealing over random draws on DOPPLER's workloads, with what the policy answers
+  and without (bar, with it: below 1 with every seed).
+
+Exit status 1 where a bar is missed. Several processes can share the problems: ``--part 1/2 --out 1.jsonl`` and ``--part
+2/2 --out 2.jsonl`` measure every second one, and ``--read 1.jsonl --read 2.jsonl`` judges them all.
+
+    python benchmarks/learned_quality.py [at_once tuned auto units] [--each 4] [--seconds 30] [--tuned 10] [--seeds 3]
 """
 
 from __future__ import annotations
 
-import argparse
+import json
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from argparse import Namespace
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from auto_quality import WORKLOADS, published
+from auto_quality import WORKLOADS, published, solved
 from deep_quality import chain
-from machine import machine
-from scipy import stats
+from machine import options
 
 from hsdag.ir.errors import OptionError, SearchError
-from hsdag.methods.lists.parsing import Layer, layer_weights
 from hsdag.methods.lists.rules import METHOD as RULES
-from hsdag.methods.lists.rules import SHIPPED, STEP, WEIGHTS, read_rules
+from hsdag.methods.lists.rules import WEIGHTS, changed, shipped_rules
 from hsdag.methods.portfolio.auto import LISTS
-from hsdag.methods.registry import make_placer
 from hsdag.models.sharded_workloads import LlamaSizes
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.policy_file import write_policy
-from hsdag.scoring.schedule import ScheduleEvaluator
-from hsdag.search.options import SolveOptions
-from hsdag.solving.solve import solve
 from hsdag.sources import find_family
 from hsdag.training.rules import first_rule
 
@@ -47,153 +49,146 @@ FIRST = 2_000_000
 """Problems from this number on are never trained on."""
 TRAINED, OTHERS = ("random-wired", "transformer", "chain", "nmt", "llama"), ("enas", "ptb")
 BLOCKS = (2, 4, 8)
-DECODING_S, BAR_TRAINED, BAR_OTHERS, BAR_UNTRAINED, BAR_TUNED = 1.0, 1.12, 1.25, 1.10, 1.05
-RIVALS = ("doppler", "hsdag")
+DECODING_S, BAR_UNTRAINED, BAR_TUNED, BAR_AUTO = 1.0, 1.10, 1.05, 1.0
+BARS = {"families trained on": 1.12, "others": 1.25}
+DRAWN = {"drawn weights": 0.0, "weights around the first rule": 1.0}
+"""Untrained policies, and how many times the first rule they are drawn around."""
+PARTS = ("at_once", "tuned", "auto", "units")
+SAMPLES = 10_000
+Row = dict[str, Any]
+"""The name of a problem, whether its family was trained on, and the figures found, several where seeds differ."""
 
 
-def problems(each: int) -> dict[str, tuple[bool, ScheduleProblem]]:
-    """By name, and whether the family was trained on."""
-    found = {
-        f"{name} {k}": (name in TRAINED, find_family(name).problem(FIRST + k))
+def problems(each: int) -> dict[str, Callable[[], ScheduleProblem]]:
+    """By name, the first word of which is the family."""
+    found: dict[str, Callable[[], ScheduleProblem]] = {
+        f"{name} {k}": partial(find_family(name).problem, FIRST + k)
         for name in (*TRAINED, *OTHERS)
         for k in range(each)
     }
-    found |= {f"{name}, published": (False, published(name)) for name in WORKLOADS}
-    return found | {f"{num} Llama blocks": (False, chain("p100x4", [LlamaSizes()] * num)) for num in BLOCKS}
+    found |= {f"{name}, published": partial(published, name) for name in WORKLOADS}
+    return found | {f"blocks of Llama, {num}": partial(chain, "p100x4", [LlamaSizes()] * num) for num in BLOCKS}
 
 
-def drawn_policy(path: Path, rng: np.random.Generator, begin: float) -> Path:
-    """A policy file with a parsing network and rules drawn at random, around ``begin`` times the first rule."""
-    rules, layers = read_rules(SHIPPED)
-    drawn = [Layer(*(rng.standard_normal(part.shape) * len(part) ** -0.5 for part in layer)) for layer in layers]
-    own = begin * first_rule() + STEP * rng.standard_normal(rules.shape)
-    own[:, -2] = 1.0
-    write_policy(path, {WEIGHTS: own} | layer_weights(drawn), {"method": RULES})
-    return path
+def drawn_policy(path: Path, seed: int, begin: float) -> str:
+    """A policy file with rules drawn at random, around ``begin`` times the first rule."""
+    rules = changed(np.tile(begin * first_rule(), (len(shipped_rules()), 1)), 1.0, np.random.default_rng(seed))
+    rules[:, -1] = 1.0
+    write_policy(path, {WEIGHTS: rules}, {"method": RULES})
+    return str(path)
 
 
 def value(problem: ScheduleProblem, method: str, seconds: float, seed: int = 0, **changes: str) -> float:
     """What a method finds; infinite where that is nothing, or the method is not for the problem."""
     try:
-        placer = make_placer(method, changes=changes, is_cheap=True)
-        found = solve(problem, placer, SolveOptions(method, budget_s=seconds, seed=seed)).value_s
+        return solved(problem, method, seconds, seed=seed, **changes)[1]
     except (OptionError, SearchError):
-        found = None
-    return np.inf if found is None else found
+        return np.inf
 
 
-def answer_s(problem: ScheduleProblem) -> float:
-    """CPU seconds in which the policy decodes its schedules, and has them simulated."""
-    units, placer = problem_of(problem), make_placer("rules", is_cheap=True)
-    placer.prepare(units, takes_order=True)
-    evaluator, begin_s = ScheduleEvaluator.of(units), time.process_time()
-    placer.search(units, evaluator)
-    return time.process_time() - begin_s
-
-
-def measured(problem: ScheduleProblem, given: argparse.Namespace, policies: dict[str, Path]) -> dict[str, float]:
-    """Values over what ``auto`` finds without the policy; and the seconds of an answer at once."""
-    parts, found, seconds = given.only.split(","), dict[str, float](), given.seconds
-    if "at-once" in parts:
-        found["at once"] = value(problem, "rules", seconds)
-        found |= {name: value(problem, "rules", seconds, initial=str(path)) for name, path in policies.items()}
-        found["lists"] = min(value(problem, method, seconds) for method in LISTS)
-        found["random"] = value(problem, "random", DECODING_S)
-    if "tuned" in parts:
-        found |= {f"{method} tuned": value(problem, method, given.tuned) for method in RIVALS}
+def measured(name: str, problem: ScheduleProblem, given: Namespace, policies: dict[str, list[str]]) -> Row:
+    """The row of a problem."""
+    found, seconds, seeds = dict[str, list[float]](), given.seconds, range(given.seeds)
+    if "at_once" in given.parts:
+        for kind, paths in policies.items():
+            found[kind] = [value(problem, "rules", seconds, initial=path) for path in paths]
+        begin_s = time.process_time()
+        found["at once"] = [value(problem, "rules", seconds)]
+        answer_s = time.process_time() - begin_s
+        found["lists"] = [min(value(problem, method, seconds) for method in LISTS)]
+        found["random draws"] = [value(problem, "random", DECODING_S)]
+    if "tuned" in given.parts:
+        found |= {f"{method} tuned": [value(problem, method, given.tuned)] for method in ("doppler", "hsdag")}
     auto_s = value(problem, "auto", seconds, without="rules") if found else 1.0
-    found = {name: each / auto_s for name, each in found.items()}
-    if "at-once" in parts:
-        found["seconds"] = answer_s(problem)
-    if "auto" in parts:
-        found["auto 3 s over 10 s without"] = value(problem, "auto", 3.0) / value(
-            problem, "auto", 10.0, without="rules"
-        )
-    return found
+    found = {column: [each / auto_s for each in values] for column, values in found.items()}
+    if "at_once" in given.parts:
+        found["seconds"] = [answer_s]
+    if "auto" in given.parts:
+        without_s = value(problem, "auto", 10.0, without="rules")
+        found["auto 3 s over 10 s without"] = [value(problem, "auto", 3.0) / without_s]
+    if "units" in given.parts and name.endswith("published"):
+        drawn_s = [value(problem, "random", given.tuned, seed) for seed in seeds]
+        for method in ("placeto", "gdp", "rnn"):
+            for taught, column in (("true", method), ("false", f"{method} alone")):
+                how = {"polish": "0", "begins_taught": taught}
+                own_s = [value(problem, method, given.tuned, seed, **how) for seed in seeds]
+                found[f"{column} over random draws"] = (np.array(own_s) / drawn_s).tolist()
+    return {"name": name, "is_trained": name.split()[0] in TRAINED, "ops": problem.num_ops, "found": found}
 
 
-def mean(ratios: Sequence[float]) -> tuple[float, float, float]:
-    """The geometric mean and its 95% interval, by Student's t of the logarithms."""
-    logs = np.log(ratios)
-    half = stats.t.ppf(0.975, len(logs) - 1) * logs.std(ddof=1) / len(logs) ** 0.5 if len(logs) > 1 else 0.0
-    return float(np.exp(logs.mean())), float(np.exp(logs.mean() - half)), float(np.exp(logs.mean() + half))
+def judged(name: str, ratios: np.ndarray, most: float = np.inf, least: float | None = None) -> bool:
+    """Print the mean of ratios [problems, seeds]; whether it is at most ``most``, or the interval above ``least``."""
+    logs, rng = np.log(ratios), np.random.default_rng(0)
+    samples = [
+        logs[rng.integers(len(logs), size=len(logs))][:, rng.integers(logs.shape[1], size=logs.shape[1])].mean()
+        for _ in range(SAMPLES)
+    ]
+    (low, high), middle = np.exp(np.quantile(samples, (0.025, 0.975))), float(np.exp(logs.mean()))
+    bar = f", bar {most}" if np.isfinite(most) else "" if least is None else f", bar {least}"
+    print(f"{name:55s} {middle:.3f} [{low:.3f}, {high:.3f}] over {len(ratios)}{bar}", flush=True)
+    return middle <= most if least is None else middle >= least and low > 1.0
 
 
-def judged(name: str, ratios: Sequence[float], bar: float = np.inf, *, is_least: bool = False) -> bool:
-    """Print the mean of a column, and whether it keeps its bar, which an untrained policy has to exceed."""
-    middle, low, high = mean(ratios)
-    print(f"{name:60s} {middle:.3f} [{low:.3f}, {high:.3f}]" + (f", bar {bar}" if np.isfinite(bar) else ""), flush=True)
-    return middle >= bar and low > 1.0 if is_least else middle <= bar
-
-
-def judge(found: dict[str, dict[str, float]], is_trained: dict[str, bool]) -> bool:
+def judge(rows: list[Row]) -> bool:
     """Print the means of all columns over all problems; whether the bars are kept."""
-    columns, kept = {name: np.array([row[name] for row in found.values()]) for name in next(iter(found.values()))}, []
-    of_trained = np.array([is_trained[name] for name in found])
-    for name, ratios in columns.items():
-        if name == "at once":
-            kept.append(judged("at once, families trained on", ratios[of_trained], BAR_TRAINED))
-            kept.append(judged("at once, others", ratios[~of_trained], BAR_OTHERS))
-            untrained = "untrained over trained"
-            kept.append(judged(untrained, columns["drawn weights"] / ratios, BAR_UNTRAINED, is_least=True))
-        elif name == "seconds":
-            print(f"{'CPU seconds of an answer at once, most':60s} {ratios.max():.2f}")
-        elif name.endswith("tuned"):
-            kept.append(judged(name, ratios, BAR_TUNED))
-        elif name.startswith("auto"):
-            kept.append(judged(name, ratios, 1.0))
+    kept, is_trained = [], np.array([row["is_trained"] for row in rows])
+    for column in dict.fromkeys(column for row in rows for column in row["found"]):
+        of_column = {row["name"]: np.array([row["found"][column]]) for row in rows if column in row["found"]}
+        ratios = np.concatenate(list(of_column.values()))
+        if column.endswith("over random draws"):
+            for name, each in of_column.items():
+                judged(f"{name}: {column}", each)
+                kept += [] if "alone" in column else [float(each.max()) < 1.0]
+        elif column == "seconds":
+            print(f"{'CPU seconds of an answer at once, most':55s} {ratios.max():.2f}, bar {DECODING_S}")
+            kept.append(float(ratios.max()) <= DECODING_S)
+        elif column.startswith("auto") or column.endswith("tuned"):
+            kept.append(judged(column, ratios, BAR_AUTO if column.startswith("auto") else BAR_TUNED))
         else:
-            judged(f"{name}, families trained on", ratios[of_trained])
-            judged(f"{name}, others", ratios[~of_trained])
+            for kind, which in (("families trained on", is_trained), ("others", ~is_trained)):
+                bar = BARS.get(kind, np.inf) if column == "at once" else np.inf
+                is_kept = not which.any() or judged(f"{column}, {kind}", ratios[which], bar)
+                kept += [is_kept] if np.isfinite(bar) else []
+            if column in DRAWN:
+                at_once = np.array([row["found"]["at once"] for row in rows])
+                least = BAR_UNTRAINED if column == "drawn weights" else None
+                is_worse = judged(f"{column} over the policy", ratios / at_once, least=least)
+                kept += [] if least is None else [is_worse]
+    print(f"{sum(kept)} of {len(kept)} bars are kept")
     return all(kept)
 
 
-def units(seconds: float, seeds: int) -> bool:
-    """Whether Placeto, GDP and RNN, without annealing, are ahead of random draws on DOPPLER's four workloads.
-
-    Beside them, the same without a policy that was learned on other problems.
-    """
-    kept = True
-    for name in WORKLOADS:
-        problem, ratios = published(name), dict[str, list[float]]()
-        for seed in range(seeds):
-            drawn = value(problem, "random", seconds, seed)
-            for method in ("placeto", "gdp", "rnn"):
-                for taught, column in (("true", method), ("false", f"{method} alone")):
-                    found = value(problem, method, seconds, seed, polish="0", begins_taught=taught)
-                    ratios.setdefault(column, []).append(found / drawn)
-        for column, each in ratios.items():
-            middle, low, high = mean(each)
-            print(f"{name}: {column} over random draws {middle:.3f} [{low:.3f}, {high:.3f}]", flush=True)
-            kept &= high < 1.0 or column.endswith("alone")
-    return kept
-
-
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--each", type=int, default=3, help="problems of each family")
-    parser.add_argument("--seconds", type=float, default=30.0, help="of a search of auto")
-    parser.add_argument("--tuned", type=float, default=10.0, help="seconds of a search of DOPPLER and HSDAG")
-    parser.add_argument("--seeds", type=int, default=3, help="of Placeto, GDP and RNN")
-    parser.add_argument("--only", default="at-once,tuned,auto,units")
-    given = parser.parse_args()
-    print(machine(), "all figures SIMULATED", sep="\n")
-    kept, found, is_trained = True, dict[str, dict[str, float]](), dict[str, bool]()
+    given = options(
+        __doc__,
+        PARTS,
+        each=(4, "problems of each family"),
+        seconds=(30.0, "of a search of auto"),
+        tuned=(10.0, "seconds of a search of DOPPLER and HSDAG, and of Placeto, GDP and RNN"),
+        seeds=(3, "of weights drawn at random, and of Placeto, GDP and RNN"),
+        only=("", "problems whose name contains this"),
+        part=("1/1", "which of how many parts of the problems"),
+        out=(None, "file that a line is added to for each problem"),
+        read=(list[str](), "file of such lines, which are judged with nothing measured; repeatable"),
+    )
+    print("all figures SIMULATED")
+    rows = [json.loads(line) for path in given.read for line in Path(path).read_text().splitlines()]
+    number, count = map(int, given.part.split("/"))
+    chosen = {} if rows else {name: make for name, make in problems(given.each).items() if given.only in name}
     with tempfile.TemporaryDirectory() as folder:
-        rng = np.random.default_rng(0)
         policies = {
-            name: drawn_policy(Path(folder) / f"{i}.safetensors", rng, begin)
-            for i, (name, begin) in enumerate((("drawn weights", 0.0), ("weights around the first rule", 1.0)))
+            kind: [drawn_policy(Path(folder, f"{begin}-{seed}"), seed, begin) for seed in range(given.seeds)]
+            for kind, begin in DRAWN.items()
         }
-        for name, (trained, problem) in problems(given.each).items():
-            if set(given.only.split(",")) - {"units"}:
-                found[name], is_trained[name] = measured(problem, given, policies), trained
-                row = "  ".join(f"{column} {ratio:.3f}" for column, ratio in found[name].items())
-                print(f"{name:24s} {problem.num_ops:5d} ops on {problem.num_devices}  {row}", flush=True)
-    kept = judge(found, is_trained) if found else True
-    if "units" in given.only:
-        kept &= units(given.tuned, given.seeds)
-    return 0 if kept else 1
+        for name, make in list(chosen.items())[number - 1 :: count]:
+            rows.append(measured(name, make(), given, policies))
+            if given.out is not None:
+                with Path(given.out).open("a") as file:
+                    file.write(json.dumps(rows[-1]) + "\n")
+    for row in sorted(rows, key=lambda row: row["name"]):
+        figures = (f"{column} {'/'.join(f'{each:.3f}' for each in found)}" for column, found in row["found"].items())
+        print(f"{row['name']:24s} {row['ops']:5d} ops  {'  '.join(figures)}")
+    return 0 if judge(rows) else 1
 
 
 if __name__ == "__main__":

@@ -11,7 +11,6 @@ their line, for a person to judge: some change nothing. Exit status 1 when fewer
 
 from __future__ import annotations
 
-import argparse
 import ast
 import copy
 import os
@@ -26,9 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from machine import machine
+from machine import ROOT, options
 
-ROOT = Path(__file__).resolve().parent.parent
 COMPILED = {"inner", "inlined", "bare", "kernel", "njit", "compiled"}
 BAR = 0.8
 LIMIT_S = "300"
@@ -54,28 +52,29 @@ class Mutant:
     text: str
 
 
-def mutated(node: ast.AST) -> Iterator[ast.AST]:
-    """The node with its operator changed, for each that it has."""
-    found = copy.deepcopy(node)
-    if isinstance(found, ast.Compare) and type(found.ops[0]) in OPERATORS:
-        found.ops[0] = OPERATORS[type(found.ops[0])]()
-    elif isinstance(found, (ast.BinOp, ast.BoolOp)) and type(found.op) in OPERATORS:
-        if isinstance(found, ast.BinOp) and any(
-            isinstance(side, ast.Constant | ast.JoinedStr)
-            and not isinstance(getattr(side, "value", None), (int, float))
-            for side in (found.left, found.right)
-        ):
-            return  # strings are joined, and a change would only raise a TypeError
-        found.op = OPERATORS[type(found.op)]()
-    elif isinstance(found, ast.UnaryOp) and isinstance(found.op, ast.Not):
-        found = found.operand
-    elif isinstance(found, ast.Call) and isinstance(found.func, ast.Name) and found.func.id in NAMES:
-        found.func.id = NAMES[found.func.id]
-    elif isinstance(found, ast.Call) and isinstance(found.func, ast.Attribute) and found.func.attr in NAMES:
-        found.func.attr = NAMES[found.func.attr]
-    else:
-        return
-    yield found
+def mutated(node: ast.AST) -> ast.AST | None:
+    """The node with its operator changed, if it has one."""
+    match found := copy.deepcopy(node):
+        case ast.Compare(ops=[operator, *_]) if type(operator) in OPERATORS:
+            found.ops[0] = OPERATORS[type(operator)]()
+        case ast.BinOp(left=left, right=right) if any(map(is_text, (left, right))):
+            return None  # strings are joined, and a change would only raise a TypeError
+        case ast.BinOp(op=operator) | ast.BoolOp(op=operator) if type(operator) in OPERATORS:
+            found.op = OPERATORS[type(operator)]()
+        case ast.UnaryOp(op=ast.Not()):
+            return found.operand
+        case ast.Call(func=ast.Name(id=name)) if name in NAMES:
+            found.func.id = NAMES[name]
+        case ast.Call(func=ast.Attribute(attr=name)) if name in NAMES:
+            found.func.attr = NAMES[name]
+        case _:
+            return None
+    return found
+
+
+def is_text(node: ast.AST) -> bool:
+    """Whether a node is a literal that is no number."""
+    return isinstance(node, ast.Constant | ast.JoinedStr) and not isinstance(getattr(node, "value", None), int | float)
 
 
 def is_compiled(node: ast.AST) -> bool:
@@ -100,7 +99,8 @@ def mutants_of(path: Path) -> list[Mutant]:
         starts.append(starts[-1] + len(line))
     found = []
     for node in interpreted(ast.parse(text)):
-        for changed in mutated(node):
+        changed = mutated(node)
+        if changed is not None:
             begin, end = starts[node.lineno - 1] + node.col_offset, starts[node.end_lineno - 1] + node.end_col_offset
             before, after = text.encode()[begin:end].decode(), f"({ast.unparse(changed)})"
             new = (text.encode()[:begin] + after.encode() + text.encode()[end:]).decode()
@@ -149,14 +149,8 @@ def noticing(mutant: Mutant, copied: Path, jobs: int) -> str | None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--count", type=int, default=60)
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--only", default="", help="files whose path begins so")
-    parser.add_argument("--first", type=int, default=0, help="how many of them to leave out")
-    parser.add_argument("--jobs", type=int, default=2)
-    given = parser.parse_args()
-    print(machine())
+    only, first = ("", "files whose path begins so"), (0, "how many of them to leave out")
+    given = options(__doc__, count=60, seed=0, only=only, first=first, jobs=2)
     files = [f for f in sorted((ROOT / "hsdag").rglob("*.py")) if str(f.relative_to(ROOT)).startswith(given.only)]
     every = [mutant for file in files for mutant in mutants_of(file)]
     drawn = random.Random(given.seed).sample(every, min(given.count, len(every)))[given.first :]

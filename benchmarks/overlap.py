@@ -16,10 +16,8 @@ Usage: python benchmarks/overlap.py [--model encoder] [--layers 12] [--budget 60
 
 from __future__ import annotations
 
-import argparse
 import sys
 import tempfile
-import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +26,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import torch
-from machine import machine
+from machine import ONE, options
 from torch import nn
 from torch.nn import functional
 
@@ -43,30 +41,30 @@ from hsdag.runtime.measuring.inferences import steady_period_s
 
 BARS = {"inception_v3": 0.68, "resnet50": 0.72, "encoder": 0.62, "vit": 0.62, "prefill": 0.65}
 COPIES_BAR = 0.95
-ONE = "INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32"
 DEVICES = f"CPU_0=CPU[{ONE}],CPU_1=CPU[{ONE}]"
 HARMONIC = "the harmonic bound"
 
 
+def rates(models: list[Any], in_flight: int, seconds: float) -> list[float]:
+    """Inferences a second of models that run at the same time, each with so many requests in flight."""
+
+    def rate(model: Any) -> float:
+        requests = [model.create_infer_request() for _ in range(in_flight)]
+        steady_period_s(requests, in_flight)
+        each_s = steady_period_s(requests, 2 * in_flight)
+        return 1.0 / steady_period_s(requests, max(int(seconds / each_s), in_flight))
+
+    return list(ThreadPoolExecutor(len(models)).map(rate, models))
+
+
 def side_by_side(path: Path, seconds: float, devices: str) -> float:
     """Inferences of two copies, one on each device at the same time, over those of one device alone."""
-    core, requests = ov.Core(), []
+    core, models = ov.Core(), []
     for spec in parse_devices(devices):
         spec.register(core)
-        requests.append(core.compile_model(path, spec.openvino_name).create_infer_request())
-
-    def rate(running: list[Any]) -> float:
-        begin_s, count = time.perf_counter(), 0
-        while time.perf_counter() < begin_s + seconds:
-            for request in running:
-                request.start_async()
-            for request in running:
-                request.wait()
-            count += len(running)
-        return count / (time.perf_counter() - begin_s)
-
-    rate(requests)  # warms up
-    return rate(requests) / np.mean([rate([request]) for request in requests])
+        models.append(core.compile_model(path, spec.openvino_name))
+    alone = [rates([model], 1, seconds)[0] for model in models]
+    return float(sum(rates(models, 1, seconds)) / np.mean(alone))
 
 
 def copies(path: Path, seconds: float) -> dict[str, float]:
@@ -77,26 +75,11 @@ def copies(path: Path, seconds: float) -> dict[str, float]:
     own = [core.compile_model(path, spec.openvino_name, throughput) for spec in specs]
     names = ",".join(spec.openvino_name for spec in specs)
     auto = core.compile_model(path, f"AUTO:{names}", {"PERFORMANCE_HINT": "CUMULATIVE_THROUGHPUT"})
-
-    def rates(models: list[Any], in_flight: int) -> list[float]:
-        requests = [[model.create_infer_request() for _ in range(in_flight)] for model in models]
-        ends = ThreadPoolExecutor(len(models)).map(lambda each: rate_of(each, seconds), requests)
-        return list(ends)
-
-    rates([copied], copied.num_in_flight)  # warms up
-    found = [
-        (sum(rates(own, 2)), rates([copied], copied.num_in_flight)[0], rates([auto], 4)[0], max(rates(own[:1], 2)))
-        for _ in range(3)
-    ]
+    turns = ((own, 2), ([copied], copied.num_in_flight), ([auto], 4), (own[:1], 2))
+    rates([copied], copied.num_in_flight, seconds)  # warms up
+    found = [[sum(rates(models, in_flight, seconds)) for models, in_flight in turns] for _ in range(3)]
     both, copy, auto_rate, one = np.median(found, axis=0).tolist()
     return {"both devices": copy / both, "AUTO": copy / auto_rate, "one device": copy / one}
-
-
-def rate_of(requests: list[Any], seconds: float) -> float:
-    """Inferences a second with all requests in flight."""
-    steady_period_s(requests, len(requests))
-    each_s = steady_period_s(requests, 2 * len(requests))
-    return 1.0 / steady_period_s(requests, max(int(seconds / each_s), len(requests)))
 
 
 def ratios(path: Path, devices: str, budget: str, seed: int) -> dict[str, float]:
@@ -158,20 +141,19 @@ def network(name: str, layers: int, path: Path) -> Path:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--model", default="inception_v3")
-    parser.add_argument("--layers", type=int, default=12, help="of encoder, vit and prefill")
-    parser.add_argument("--budget", default="60s")
-    parser.add_argument("--runs", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=5.0, help="of each way to run two copies")
-    parser.add_argument("--copies", action="store_true", help="compare copies, for throughput")
-    parser.add_argument("--unequal", metavar="PROPERTIES", help="of the second device, in place of those of the first")
-    given = parser.parse_args()
+    given = options(
+        __doc__,
+        model="inception_v3",
+        layers=(12, "of encoder, vit and prefill"),
+        budget="60s",
+        runs=5,
+        seconds=(5.0, "of each way to run two copies"),
+        copies=(False, "compare copies, for throughput"),
+        unequal=(None, "properties of the second device, in place of those of the first"),
+    )
     devices = DEVICES if given.unequal is None else f"CPU_0=CPU[{ONE}],CPU_1=CPU[{given.unequal}]"
-    print(machine())
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{given.model}.xml"
-        path = network(given.model, given.layers, path)
+        path = network(given.model, given.layers, Path(folder) / f"{given.model}.xml")
         if given.copies:
             found = copies(path, given.seconds)
             print(", ".join(f"{value:.3f} times the inferences of {name}" for name, value in found.items()))

@@ -9,7 +9,6 @@ Usage: python benchmarks/paper_tables.py [TABLE ...] [--budget-s 10] [--seeds 3]
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import sys
@@ -22,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from diviml_costs import SEED, Costs, network
-from machine import machine
+from machine import options
 
 from hsdag.benchmarking.profile import assumed_costs
 from hsdag.comparing import Run, run_once
@@ -32,14 +31,12 @@ from hsdag.ir.graph.coarsen import CoarseGraph, coarsen, placement_units
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.methods.incumbent import Status
-from hsdag.methods.learned.policy import first_plans
 from hsdag.models import WORKLOADS, build_model
 from hsdag.runtime.objectives import LATENCY, Objective
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
-from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
@@ -253,10 +250,10 @@ RIVALS: dict[str, Column] = {
 ALONE = {"own_scores": "false", "begins_taught": "false", "polish": "0"}
 """Nothing is known of the problem but what was learned on another one; scores of single ops would stay behind."""
 Weights = dict[str, Any]
-SHOTS = {"zero-shot": 0, "2k-shot": 2000, "4k-shot": 4000}
-"""Episodes on the problem that the policy is moved to."""
 UNTRAINED = "untrained"
 """The control of zero-shot: what the policy would do before it has learned anything."""
+SHOTS = {UNTRAINED: 1, "zero-shot": 1, "2k-shot": 2000, "4k-shot": 4000}
+"""Plans on the problem that the policy is moved to, the most probable one first."""
 SOURCE_EPISODES = 4000
 """Episodes on the problem that it is trained on (section 6.1, ChainMM and FFNN)."""
 
@@ -271,25 +268,23 @@ class Transfers:
     def __call__(self, name: str, columns: Sequence[str], effort: Effort) -> Cells:
         """Figures of a row: transfers first, then the other searches."""
         problem, seeds = self.others.problem(name), range(effort.num_seeds)
-        learned: list[Weights] = []
-        for seed in seeds if set(SHOTS) & set(columns) else ():
+        shots = [column for column in columns if column in SHOTS]
+        learned: list[Weights] = [{} for _ in seeds]
+        for seed in seeds if set(shots) - {UNTRAINED} else ():
             options = effort.options("doppler", max_evaluations=SOURCE_EPISODES, seed=seed, changes=ALONE)
             placer = options.placer()
             solve(self.source(name), placer, options)
-            learned.append(placer.trainer.policy.network.state_dict())  # type: ignore[attr-defined]
-        for column in (column for column in columns if column in (UNTRAINED, *SHOTS)):
-            episodes = SHOTS.get(column, 0)
-            if episodes == 0:
-                own = learned if column in SHOTS else [{}] * len(seeds)
-                yield column, Ours.over([1e3 * zero_shot_s(problem, own[seed], seed) for seed in seeds])
-                continue
-            runs = []
+            learned[seed] = placer.trainer.policy.network.state_dict()  # type: ignore[attr-defined]
+        for column in shots:
+            runs, episodes = [], SHOTS[column]
             for seed, weights in enumerate(learned):
-                options = effort.options("doppler", max_evaluations=episodes, seed=seed, changes=ALONE)
-                runs.append(solve(problem, begun_with(options, weights), options))
-            values = [1e3 * run.value_s for run in runs if run.value_s is not None]
+                changes = {**ALONE, "single_devices_first": str(episodes > 1).lower()}
+                options = effort.options("doppler", max_evaluations=episodes, seed=seed, changes=changes)
+                placer = begun_with(options, {} if column == UNTRAINED else weights)
+                runs.append(solve(problem, placer, options))
+            values = [np.inf if run.value_s is None else 1e3 * run.value_s for run in runs]
             yield column, Ours.over(values, elapsed_s=sum(run.elapsed_s for run in runs))
-        yield from self.others(name, [column for column in columns if column not in (UNTRAINED, *SHOTS)], effort)
+        yield from self.others(name, [column for column in columns if column not in SHOTS], effort)
 
 
 def begun_with(options: SolveOptions, weights: Weights) -> DopplerPlacer:
@@ -305,17 +300,6 @@ def begun_with(options: SolveOptions, weights: Weights) -> DopplerPlacer:
     placer.policy = policy  # type: ignore[method-assign]
     placer.learns_before = lambda *_: True  # type: ignore[method-assign]
     return placer
-
-
-def zero_shot_s(problem: ScheduleProblem, weights: Weights, seed: int) -> float:
-    """Simulated seconds of the most probable plan under learned weights; infinite where it exceeds a memory."""
-    import torch
-
-    generator, units = torch.Generator().manual_seed(seed), problem_of(problem)
-    placer = begun_with(SolveOptions("doppler", changes=ALONE), weights)
-    plans = first_plans(placer.policy(units, generator), 1, generator)
-    evaluator = ScheduleEvaluator.of(units)
-    return min(score.value for score in evaluator.evaluate(plans))
 
 
 def on(platform: str) -> Callable[[str], ScheduleProblem]:
@@ -471,22 +455,15 @@ def reproduce(name: str, effort: Effort, rows: Sequence[str], columns: Sequence[
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("tables", nargs="*", metavar="TABLE", help=f"all, or some of {', '.join(RECIPES)}")
-    parser.add_argument("--budget-s", type=float, default=10.0, help="seconds of each search")
-    parser.add_argument("--seeds", type=int, default=3, help="searches of each figure")
-    parser.add_argument("--row", action="append", default=[], help="only this row; repeatable")
-    parser.add_argument("--column", action="append", default=[], help="only this column; repeatable")
-    given = parser.parse_args()
-    names = given.tables or list(RECIPES)
-    known = [*RECIPES, *(row for t in TABLES.values() for row in t["rows"])]
-    known += [column for t in TABLES.values() for column in (*t["columns"], *t["controls"])]
-    for each in (*names, *given.row, *given.column):
-        if each not in known:
-            parser.error(f"no table, row or column is called {each!r}")
-    print(machine(), file=sys.stderr)
+    only = list[str](), "only these; repeatable"
+    budget_s, seeds = (10.0, "seconds of each search"), (3, "searches of each figure")
+    given = options(__doc__, RECIPES, budget_s=budget_s, seeds=seeds, row=only, column=only)
+    known = {row for t in TABLES.values() for row in t["rows"]}
+    known |= {column for t in TABLES.values() for column in (*t["columns"], *t["controls"])}
+    if unknown := {*given.row, *given.column} - known:
+        sys.exit(f"no row or column is called {unknown.pop()!r}")
     effort = Effort(given.budget_s, max(1, given.seeds))
-    done = [reproduce(name, effort, given.row, given.column) for name in names]
+    done = [reproduce(name, effort, given.row, given.column) for name in given.parts]
     return 0 if all(done) else 1
 
 

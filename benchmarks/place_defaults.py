@@ -11,7 +11,6 @@ Usage: python benchmarks/place_defaults.py [--models resnet50,inception_v3,bert_
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -19,10 +18,11 @@ import subprocess
 import sys
 import tempfile
 import time
+from argparse import Namespace
 from pathlib import Path
 from typing import NamedTuple
 
-from machine import machine
+from machine import options
 
 import hsdag
 from hsdag import Placement
@@ -60,20 +60,17 @@ def place(model: Path, method: str, budget: str, out: Path) -> Answer:
         document = json.load(answer)
     assert process.returncode == 0
     (ratio,) = [row["ratio"] for row in document["rows"] if row["is_answer"]]
-    total_s = time.perf_counter() - begin_s
-    figures = f"first {first_s:.1f} s, {total_s:.0f} s in all, x{ratio:.3f}"
-    print(f"  {method}, {budget}: {figures}; {document['sentence']}", flush=True)
+    print(f"  {method}, {budget}: first {first_s:.1f} s, x{ratio:.3f}; {document['sentence']}", flush=True)
     return Answer(Placement.load(out), first_s, ratio)
 
 
-def judge(name: str, folder: Path, arguments: argparse.Namespace) -> bool:
+def judge(name: str, folder: Path, arguments: Namespace) -> bool:
     """Whether a model keeps the bars."""
     model = save_model_files(name, folder / f"{name}.xml")
     print(name)
     runs = [place(model, "auto", arguments.budget, folder / f"{name}-{i}.json") for i in range(arguments.runs)]
-    rivals = [method for method in arguments.rivals.split(",") if method]
     placements = {f"run {i}": run.placement for i, run in enumerate(runs)}
-    for method in rivals:
+    for method in filter(None, arguments.rivals.split(",")):
         placements[method] = place(model, method, arguments.rival_budget, folder / f"{name}-{method}.json").placement
     splits = {label: each for label, each in placements.items() if len(set(each.affinity.values())) > 1}
     devices = resolve_devices(DEVICES, None).all
@@ -90,14 +87,8 @@ def judge(name: str, folder: Path, arguments: argparse.Namespace) -> bool:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default="resnet50,inception_v3,bert_base_uncased")
-    parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--budget", default="30s")
-    parser.add_argument("--rivals", default="sa,mincut,cpsat")
-    parser.add_argument("--rival-budget", default="600s")
-    arguments = parser.parse_args()
-    print(machine())
+    models, rivals = "resnet50,inception_v3,bert_base_uncased", "sa,mincut,cpsat"
+    arguments = options(__doc__, models=models, runs=10, budget="30s", rivals=rivals, rival_budget="600s")
     with tempfile.TemporaryDirectory() as folder:
         kept = [judge(name, Path(folder), arguments) for name in arguments.models.split(",")]
     print(f"{sum(kept)} of {len(kept)} models keep the bars")

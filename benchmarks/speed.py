@@ -1,30 +1,26 @@
-"""How fast the compiled parts are: simulations, list schedules, cuts, proposals of annealing, features, submodels.
+"""How fast parts are: simulations, list schedules, cuts, proposals of annealing, submodels, tasks of the torch engine.
 
 Every answer is checked first: makespans against the reference simulator of the tests, schedules for inputs that are
-there before an op starts, cuts against brute force, fractal dimensions against shortest paths of scipy. Compilation is
-not timed. Random graphs have two inputs an op, on four devices. Exit status 1 when a bar is missed: 20 us a simulation
-of 261 ops over independent links and 120 us for 1,000; HEFT 20 ms for 1,000 ops and 10 s for 100,000; a cut of 10,000
-ops 1 s; 50,000 proposals of annealing a second for 261 ops; the exact fractal dimension of 10,000 ops 20 s.
+there before an op starts, cuts against brute force, what tasks hand on. Compilation is not timed. Random graphs have
+two inputs an op, on four devices. Exit status 1 when a bar is missed: 20 us a simulation of 261 ops over independent
+links and 120 us for 1,000; HEFT 20 ms for 1,000 ops and 10 s for 100,000; a cut of 10,000 ops 1 s; 50,000 proposals of
+annealing a second for 261 ops; 15 us an empty task of the torch engine.
 
-Usage: python benchmarks/speed.py [--only simulator,heft,...] [--largest 100000]
+Usage: python benchmarks/speed.py [simulator heft cut annealing submodels torch_tasks] [--largest 100000]
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-from machine import machine
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import dijkstra
+import torch
+from machine import options
 
-from hsdag.features.columns import fractal_dimension
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.hetero.submodels import SubmodelCollector
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, pair_cut
@@ -36,11 +32,13 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate_makespans
+from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
+from hsdag.runtime.torch.executor import TorchExecutor
+from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode
+from hsdag.runtime.torch.program import Program, build_program
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.sources import build_problem
-
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tests.hsdag.runtime.simulator.reference_simulator import Reference
 
 ROUNDS = 5
@@ -152,23 +150,6 @@ def annealing(largest: int) -> Iterator[tuple[str, float, float]]:
         yield f"proposal of annealing, {problem.num_ops} ops", proposal_s, bar_s
 
 
-def fractal(largest: int) -> Iterator[tuple[str, float, float]]:
-    """Seconds of the exact fractal dimension of a deep network, one call."""
-    n = min(largest, 10_000)
-    edges = [(v - 1, v) for v in range(1, n)] + [(v - 4, v) for v in range(4, n, 4)]
-    graph = graph_from_edges(["X"] * n, edges)
-    begin_s = time.perf_counter()
-    found = fractal_dimension(graph)
-    took_s = time.perf_counter() - begin_s
-    matrix = coo_array((np.ones(graph.num_edges), (graph.edge_src, graph.edge_dst)), shape=(n, n)).tocsr()
-    sample = np.random.default_rng(1).choice(n, 5, replace=False)
-    for v, hops in zip(sample, dijkstra(matrix, directed=False, indices=sample, unweighted=True), strict=True):
-        counts = np.cumsum(np.bincount(hops.astype(int)))[1:] - 1
-        slope = np.polyfit(np.log(np.arange(1, len(counts) + 1)), np.log(counts), 1)[0]
-        expect(bool(np.isclose(slope, found[v])), f"the fractal dimension of op {v}")
-    yield f"fractal dimension, {n} ops", took_s, 20.0
-
-
 def submodels(largest: int) -> Iterator[tuple[str, float, float]]:
     """Seconds in which a random placement is split into HETERO's submodels."""
     for num_ops in (1000, 100_000):
@@ -182,17 +163,37 @@ def submodels(largest: int) -> Iterator[tuple[str, float, float]]:
         yield f"HETERO's submodels, {num_ops} ops", median_s(lambda c=collector, d=devices: c.submodel_of(d)), np.inf
 
 
-PARTS = {each.__name__: each for each in (simulator, heft, cut, annealing, fractal, submodels)}
+def chains(num_tasks: int, width: int, devices: Sequence[LogicalDevice], is_crossing: bool) -> Program:
+    """``width`` chains of tasks that hand their input on, over the devices in turn or every task anywhere."""
+    reads = [0 if i < width else i - width + 1 for i in range(num_tasks)]
+    tasks = (TorchNode(f"t{i}", "Empty", ((u, 0),), lambda xs: (xs[0],)) for i, u in enumerate(reads))
+    fed = TorchNode("x", feed=Feed("x", torch.float32, (4,)))
+    graph = TorchGraph("empty", (fed, *tasks), {f"y{i}": (num_tasks - i, 0) for i in range(width)})
+    in_turn = np.array([0, *(i % width % len(devices) for i in range(num_tasks))])
+    anywhere = np.random.default_rng(0).integers(0, len(devices), num_tasks + 1)
+    return build_program(graph, anywhere if is_crossing else in_turn, devices)
+
+
+def torch_tasks(largest: int) -> Iterator[tuple[str, float, float]]:
+    """Seconds of an empty task of the torch engine on the CPU; copies between devices count as tasks, too."""
+    for name, width, is_crossing in (("16 chains", 16, False), ("one chain", 1, False), ("tasks anywhere", 16, True)):
+        program = chains(min(largest, 10_000), width, logical_devices(4, "cpu"), is_crossing)
+        with TorchExecutor(program) as executor:
+            executor.load({"x": np.arange(4, dtype=np.float32)})
+            found = []
+            for _ in range(3 + ROUNDS):
+                request = executor.submit()
+                expect(all(x.tolist() == [0.0, 1.0, 2.0, 3.0] for x in request.wait().values()), f"outputs of {name}")
+                found.append(request.latency / program.tasks.num_tasks)
+        yield f"empty task, {name}, {program.tasks.num_tasks} tasks", float(np.median(found[3:])), 15e-6
+
+
+PARTS = {each.__name__: each for each in (simulator, heft, cut, annealing, submodels, torch_tasks)}
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default=",".join(PARTS))
-    parser.add_argument("--largest", type=int, default=100_000)
-    given = parser.parse_args()
-    print(machine())
-    kept = True
-    for name in given.only.split(","):
+    given, kept = options(__doc__, PARTS, largest=100_000), True
+    for name in given.parts:
         for what, seconds, bar_s in PARTS[name](given.largest):
             kept &= seconds <= bar_s
             bar = f" (bar {1e6 * bar_s:,.0f} us)" if np.isfinite(bar_s) else ""

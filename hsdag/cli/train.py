@@ -23,7 +23,7 @@ def train(
     output: Path = typer.Option(..., "--output", "-o", help="The policy: FILE.safetensors."),
     problems: int = typer.Option(200, "--problems", help="Problems to train on."),
     updates: int = typer.Option(1500, "--updates", help="Updates of the rules."),
-    expert: str = typer.Option("1s", "--expert", help="Annealing for each problem, which the network imitates."),
+    expert: str = typer.Option("1s", "--expert", help="Annealing that the policy is compared with."),
     expert_evaluations: int | None = typer.Option(
         None, "--expert-evaluations", help="End annealing after N plans in place of --expert: the same plans anywhere."
     ),

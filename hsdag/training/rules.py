@@ -20,7 +20,6 @@ import torch
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.learned.training import NUM_FIRST, State
-from hsdag.methods.lists.parsing import LIMITS, Layer, layer_weights
 from hsdag.methods.lists.rules import (
     DEVICE_FEATURES,
     METHOD,
@@ -37,7 +36,6 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.tables import OP_FEATURES, WAY_TO_END, tables_of
 from hsdag.scoring.base import CurvePoint, SearchStopped
-from hsdag.training.parsing import taught_parsing
 from hsdag.training.problems import TrainingProblem
 from hsdag.workers.pool import Exchange, Job, Pool
 
@@ -82,10 +80,10 @@ lost with a worker."""
 class RuleProblem:
     """A problem to train rules on: their values by the simulator, as logarithms of shares of the work of all ops."""
 
-    def __init__(self, problem: TrainingProblem, layers: list[Layer]) -> None:
+    def __init__(self, problem: TrainingProblem) -> None:
         costs = self._costs = problem.costs
         self._evaluator = problem.evaluator
-        self._scheduler = RuleScheduler(tables_of(costs), layers)
+        self._scheduler = RuleScheduler(tables_of(costs))
         self.unit_s = float(np.where(costs.supported, costs.time_s, np.inf).min(axis=1).sum()) or 1.0
 
     def values(self, rules: Sequence[FloatArray]) -> FloatArray:
@@ -127,11 +125,9 @@ class RuleTraining:
         seed: int,
         check: Callable[[], None] = lambda: None,
         pool: Pool | None = None,
-        layers: list[Layer] | None = None,
     ) -> None:
         self._pool, self._check = pool, check
-        self.layers = taught_parsing(problems, seed, check) if layers is None else layers
-        self._problems = [RuleProblem(problem, self.layers) for problem in problems]
+        self._problems = [RuleProblem(problem) for problem in problems]
         self._seed, self._rng = seed, np.random.default_rng(seed)
         self.rules = np.tile(first_rule(), (options.rules, 1))  # [R, W]
         self._values = np.zeros((0, len(problems)))  # [R, P]
@@ -140,7 +136,7 @@ class RuleTraining:
 
     def begin(self) -> None:
         """Take the rules of the set, one by one, from a pool."""
-        begins = [first_rule(limit, ahead) for limit in range(len(LIMITS)) for ahead in AHEAD]
+        begins = [first_rule(ahead) for ahead in AHEAD]
         pool = begins + [self._changed(begins[i % len(begins)]) for i in range(POOL * len(self.rules) - len(begins))]
         values = self._values_of(pool, np.arange(len(self._problems)))
         best = np.full(len(self._problems), np.inf)
@@ -204,7 +200,7 @@ class RuleTraining:
     def state(self) -> State:
         """The rules, their values, the curve, and the random numbers to come."""
         arrays = {"rules": self.rules, "values": self._values, "curve": np.array(self.curve)}
-        tensors = {name: torch.tensor(array) for name, array in (arrays | layer_weights(self.layers)).items()}
+        tensors = {name: torch.tensor(array) for name, array in arrays.items()}
         return tensors, {"random": self._rng.bit_generator.state}
 
     def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
@@ -215,11 +211,11 @@ class RuleTraining:
     def policy(self) -> tuple[Mapping[str, Any], dict[str, Any]]:
         """The rules, and how the set got better."""
         card = {"method": METHOD, "rules": len(self.rules), "curve": np.round(self.curve, 5).tolist()}
-        return {WEIGHTS: self.rules} | layer_weights(self.layers), card
+        return {WEIGHTS: self.rules}, card
 
     def worth(self, problem: TrainingProblem) -> tuple[float, float]:
         """The best value of one round of schedules, and that of 16, in all but the first of which rules are changed."""
-        of_rules, rng = RuleProblem(problem, self.layers), np.random.default_rng(self._seed)
+        of_rules, rng = RuleProblem(problem), np.random.default_rng(self._seed)
         rounds = [changed(self.rules, spread, rng) for spread in (0.0, *[SPREAD] * (NUM_FIRST - 1))]
         values = [of_rules.unit_s * float(np.exp(of_rules.values(list(rules)).min())) for rules in rounds]
         return values[0], min(values)
@@ -229,11 +225,10 @@ AHEAD = (0.0, 1.0, 3.0)
 """Weights of the way to the end by an op's consumers that the pool is drawn around."""
 
 
-def first_rule(limit: int = 0, ahead: float = 0.0) -> FloatArray:
+def first_rule(ahead: float = 0.0) -> FloatArray:
     """[W] near HEFT: the longest way to the end first, where an op ends first and what follows may end first.
 
-    Where groups have a ``limit``, an op prefers the device where its group is; with ``ahead`` the one from which its
-    consumers may end first.
+    With ``ahead``, an op prefers the device from which its consumers may end first.
     """
     rule = np.zeros(NUM_WEIGHTS)
     devices = len(OP_FEATURES) + len(MOMENT_FEATURES)
@@ -242,6 +237,5 @@ def first_rule(limit: int = 0, ahead: float = 0.0) -> FloatArray:
     rule[devices + DEVICE_FEATURES.index("way to the end, longer than by the best device")] = -1.0 if not ahead else 0.0
     by_consumers = "way to the end by the op's consumers, longer than by the best device"
     rule[devices + DEVICE_FEATURES.index(by_consumers)] = -ahead
-    rule[devices + DEVICE_FEATURES.index("whether the op's group is there")] = 2.0 * (limit > 0)
-    rule[-2:] = 1.0, limit
+    rule[-1] = 1.0
     return rule

@@ -16,7 +16,6 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.files import FileLock
 from hsdag.methods.learned.base import one_thread
 from hsdag.methods.learned.training import SAVE_EVERY_S, State, check_same, described
-from hsdag.methods.lists.parsing import parsing_layers
 from hsdag.methods.lists.rules import METHOD as RULES
 from hsdag.methods.registry import changed_options
 from hsdag.scoring.base import CurvePoint, SearchStopped
@@ -39,9 +38,9 @@ UNSEEN = 1_000_000
 class TrainOptions:
     """What to train on, and for how long. Raises OptionError for a value out of range.
 
-    The parsing network imitates the ``expert``, which policies are compared with: annealing for ``expert_s`` seconds
-    or, where they are given, ``expert_evaluations``, which find the same plan on any machine. ``changes`` are
-    hyper-parameters of the training by name.
+    Policies are compared with an expert: annealing for ``expert_s`` seconds or, where they are given,
+    ``expert_evaluations``, which find the same plan on any machine. ``changes`` are hyper-parameters of the training by
+    name.
     """
 
     family: str
@@ -139,15 +138,12 @@ def run_train(
             raise SearchStopped
 
     numbers = range(options.seed * options.problems, (options.seed + 1) * options.problems)
-    imitated = None if stored is not None else options.expert
     taken = f"another training is writing to {path}; wait for it, or name another file with --output"
     with FileLock(path.with_suffix(".lock"), taken), pool_of(options.workers, watcher.note) as pool, one_thread():
-        experts = "" if imitated is None else f", {options.expert_limit} of annealing each"
-        watcher.on_phase(f"{options.problems} problems of {family.name}{experts}")
-        problems = training_problems(family, numbers, imitated, check, pool)
+        watcher.on_phase(f"{options.problems} problems of {family.name}")
+        problems = training_problems(family, numbers, None, check, pool)
         watcher.on_phase(f"training, {options.updates} updates")
-        layers = parsing_layers(stored[0]) if stored else None
-        training = RuleTraining(problems, options.learning, options.seed, check, pool, layers)
+        training = RuleTraining(problems, options.learning, options.seed, check, pool)
         _improve(training, options, file, stored, check, on_update)
         watcher.on_phase(f"trying it on {options.unseen} problems that were not trained on")
         unseen = training_problems(family, range(UNSEEN, UNSEEN + options.unseen), options.expert, check, pool)

@@ -19,13 +19,12 @@ from hsdag.methods.learned.options import TrainingOptions
 from hsdag.methods.learned.policy import Policy, Rollout
 from hsdag.methods.learned.training import Trainer
 from hsdag.methods.lists.base import search_two_ops
-from hsdag.methods.lists.rules import RulesOptions, RulesPlacer
+from hsdag.methods.lists.rules import RulesOptions, RulesPlacer, are_asked
 from hsdag.methods.lists.schedulers import CriticalPathPlacer
 from hsdag.methods.local.sa import SaPlacer
 from hsdag.runtime.machine.usable import usable_memory_bytes
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.semantics import Execution
 from hsdag.scoring.base import CurvePoint, SearchMeasurement
 
 T = TypeVar("T", bound=TrainingOptions)
@@ -140,9 +139,8 @@ class LearnedPlacer(Placer[T]):
 
     def _taught(self, incumbent: Incumbent) -> list[Plan]:
         """The best plan of the policy that was learned on other problems, where it knows what is asked for."""
-        is_like_learned = incumbent.problem.semantics.execution is Execution.WORK_CONSERVING
         is_new = incumbent.checkpoint is None or incumbent.checkpoint.load() is None
-        if not (incumbent.is_cheap and is_like_learned and is_new and self.options.begins_taught):
+        if not (are_asked(incumbent) and is_new and self.options.begins_taught):
             return []
         try:
             plan = self._taught_placer().search(incumbent.problem, incumbent, incumbent.limits).plan

@@ -7,7 +7,7 @@ links are slow, another one spreads ops. Legend: N ops, D devices, R rules, W we
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,16 +19,8 @@ import numpy as np
 from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.ir.kernels import bare, inlined, run
+from hsdag.methods.incumbent import Incumbent
 from hsdag.methods.lists.base import ListPlacer
-from hsdag.methods.lists.parsing import (
-    LIMITS,
-    NUM_INPUTS,
-    Layer,
-    edge_inputs,
-    edge_scores,
-    groups_of,
-    parsing_layers,
-)
 from hsdag.methods.lists.schedule import (
     IdleTime,
     ListSchedule,
@@ -44,6 +36,7 @@ from hsdag.methods.lists.schedule import (
 )
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.semantics import Execution
 from hsdag.runtime.problem.tables import (
     OP_FEATURES,
     PATH_THROUGH,
@@ -51,7 +44,6 @@ from hsdag.runtime.problem.tables import (
     Tables,
     lengths_of,
     levels_of,
-    mean_seconds,
     op_features,
     tables_of,
 )
@@ -61,7 +53,6 @@ MOMENT_FEATURES = (
     "earliest start, later than that of the first candidate",
     "earliest end, later than that of the first candidate",
     "end on the second best device, later than on the best",
-    "whether its group has begun",
 )
 """Of an op among the candidates, as they change while ops are placed; in units of the mean op, cut at ``MOST``."""
 DEVICE_FEATURES = (
@@ -76,17 +67,14 @@ DEVICE_FEATURES = (
     "share of memory that is taken with the op",
     "how long the device would wait for the op's inputs",
     "way to the end by the op's consumers, longer than by the best device",
-    "whether the op's group is there",
-    "work of groups that began there and are not placed yet, in units of a balanced schedule",
 )
 """Of a device for the op at hand; times in units of the mean op, cut at ``MOST``."""
 MOST = 10.0
 NUM_WEIGHED = 5
 """The first features of a device count with three weights: by themselves, and times two features of the op, which are
 the longest path through it and the longest way to the end without transfers."""
-PARTS = (len(OP_FEATURES), len(MOMENT_FEATURES), len(DEVICE_FEATURES), NUM_WEIGHED, NUM_WEIGHED, 1, 1)
-"""Weights of a rule: of an op, of the moment, of a device, of a device by the op, the share of memory it fills, and
-which of ``LIMITS`` its groups have, which is rounded."""
+PARTS = (len(OP_FEATURES), len(MOMENT_FEATURES), len(DEVICE_FEATURES), NUM_WEIGHED, NUM_WEIGHED, 1)
+"""Weights of a rule: of an op, of the moment, of a device, of a device by the op, and the share of memory it fills."""
 NUM_WEIGHTS = sum(PARTS)
 METHOD, WEIGHTS = "rules", "rules"
 SHIPPED = Path(__file__).parents[1] / "policies" / "default.safetensors"
@@ -100,7 +88,7 @@ SPREAD = 0.2
 """Standard deviation by which the rules of all rounds but the first are changed, in steps of each weight."""
 LUCK = 0.02
 """In these rounds, scores of ops are multiplied by a random factor between 1 - LUCK and 1 + LUCK, too."""
-STEP = np.repeat((4.0, 1.0, 0.7, 0.7, 0.7, 0.1, 0.5), PARTS)
+STEP = np.repeat((4.0, 1.0, 0.7, 0.7, 0.7, 0.1), PARTS)
 """[W] how far a weight is changed for a difference that shows."""
 
 
@@ -126,6 +114,11 @@ class RulesOptions:
         return RulesOptions(rounds=ROUNDS_AT_ONCE, initial=initial)
 
 
+def are_asked(incumbent: Incumbent) -> bool:
+    """Whether other methods begin with what the rules answer: where plans are simulated as those they learned from."""
+    return incumbent.is_cheap and incumbent.problem.semantics.execution is Execution.WORK_CONSERVING
+
+
 class RulesPlacer(ListPlacer[RulesOptions]):
     """List scheduling by learned rules: no training on the problem at hand, about a millisecond a schedule.
 
@@ -140,30 +133,29 @@ class RulesPlacer(ListPlacer[RulesOptions]):
 
     def __init__(self, options: RulesOptions | None = None) -> None:
         super().__init__(options)
-        self._rules, self._layers = read_rules(Path(self.options.initial or SHIPPED))
+        self._given = None if self.options.initial is None else read_rules(Path(self.options.initial))
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:
         """Rounds times rules plans; the same seed gives the same ones."""
         assert problem.costs is not None
-        scheduler, rng = RuleScheduler(tables_of(problem.costs), self._layers), np.random.default_rng(seed)
-        yield from (scheduler.plan(rule) for rule in self._rules)
-        steps = len(self._rules) * problem.num_units * problem.num_devices
+        scheduler, rng = RuleScheduler(tables_of(problem.costs)), np.random.default_rng(seed)
+        rules = shipped_rules() if self._given is None else self._given
+        yield from (scheduler.plan(rule) for rule in rules)
+        steps = len(rules) * problem.num_units * problem.num_devices
         steps *= REPAIRING if np.isfinite(problem.costs.memory_bytes).any() else 1
         rounds = self.options.rounds or min(max(STEPS_AT_ONCE // steps, 1), MOST_ROUNDS)
         for _ in range(1, rounds):
-            for rule in changed(self._rules, self.options.spread, rng):
+            for rule in changed(rules, self.options.spread, rng):
                 yield scheduler.plan(rule, rng)
 
 
 class RuleScheduler:
     """Schedules one problem by any rule; what does not depend on the rule is computed once."""
 
-    def __init__(self, tables: Tables, layers: list[Layer]) -> None:
-        (n, d), levels = tables.time_s.shape, levels_of(tables)
+    def __init__(self, tables: Tables) -> None:
+        n, d = tables.time_s.shape
         self._tables = tables
-        self._x = op_features(tables, levels)
-        self._mean_s = mean_seconds(tables)
-        self._groups = groups_of(tables, edge_scores(layers, edge_inputs(tables, levels)))
+        self._x = op_features(tables, levels_of(tables))
         self._factor = np.ascontiguousarray(self._x[:, [PATH_THROUGH, STATIC_WAY]])
         self._tail_s = np.zeros((n, d))
         run(fill_tails, 0.05 * d * d * len(tables.in_op), tables, self._tail_s)
@@ -179,7 +171,7 @@ class RuleScheduler:
 
         With ``luck``, devices of equal scores are taken in random order, and so are ops whose scores hardly differ.
         """
-        of_op, moment, device, by_path, by_way, memory, limit = np.split(weights, np.cumsum(PARTS)[:-1])
+        of_op, moment, device, by_path, by_way, memory = np.split(weights, np.cumsum(PARTS)[:-1])
         of_device = np.zeros((3, len(device)))
         of_device[0], of_device[1, : len(by_path)], of_device[2, : len(by_way)] = device, by_path, by_way
         room, (n, d) = Room.of(self._tables), self._tables.time_s.shape
@@ -196,14 +188,9 @@ class RuleScheduler:
             self._length_s,
             float(memory[0]),
             device_order,
-            self._mean_s,
-            self._groups[int(np.clip(np.round(limit[0]), 0, len(LIMITS) - 1))],
         )
-        left_s = np.zeros(n)
-        np.add.at(left_s, rule.group, self._mean_s)
-        begun = Begun(np.full(n, -1, np.int64), left_s, np.zeros(d))
         starts = Starts(np.zeros(d), np.zeros(d, np.int64), np.zeros(d, np.bool_), np.zeros(d), np.zeros(len(device)))
-        scratch = IdleTime.of(d, n), Outlook.of(self._tables), starts, begun
+        scratch = IdleTime.of(d, n), Outlook.of(self._tables), starts
         run(schedule_by_rule, 4.0 * d * (n + len(self._tables.in_op)), self._tables, rule, room, *scratch)
         return room.schedule()
 
@@ -213,40 +200,32 @@ def changed(rules: FloatArray, spread: float, rng: np.random.Generator) -> Float
     return np.asarray(rules + spread * STEP * rng.standard_normal(rules.shape))
 
 
-def read_rules(path: Path) -> tuple[FloatArray, list[Layer]]:
-    """[R, W] the rules of a policy file, and its parsing network. Raises FileFormatError for any other file."""
-    weights = read_policy(path, METHOD).weights
-    rules, layers = weights.get(WEIGHTS), parsing_layers(weights)
+@functools.cache
+def shipped_rules() -> FloatArray:
+    """[R, W] the rules that come with a release."""
+    return read_rules(SHIPPED)
+
+
+def read_rules(path: Path) -> FloatArray:
+    """[R, W] the rules of a policy file. Raises FileFormatError for any other file."""
+    rules = read_policy(path, METHOD).weights.get(WEIGHTS)
     if rules is None or rules.ndim != 2 or rules.shape[1] != NUM_WEIGHTS or not len(rules):
         raise FileFormatError(f"{path} does not hold rules of {NUM_WEIGHTS} weights; write one with 'hsdag train'")
-    widths = list(itertools.pairwise([NUM_INPUTS, *(each.bias.size for each in layers)]))
-    if [each.weight.shape for each in layers] != widths or not layers or layers[-1].bias.shape != (1,):
-        raise FileFormatError(f"{path} holds no parsing network of {NUM_INPUTS} inputs; write one with 'hsdag train'")
-    return np.asarray(rules, dtype=np.float64), layers
+    return np.asarray(rules, dtype=np.float64)
 
 
 class Rule(NamedTuple):
     """A rule as the kernel reads it for one problem."""
 
     score: FloatArray  # [N] of ops, without the moment
-    moment: FloatArray  # [4]
-    device: FloatArray  # [3, 13] by themselves, and times two features of the op
+    moment: FloatArray  # [3]
+    device: FloatArray  # [3, 11] by themselves, and times two features of the op
     factor: FloatArray  # [N, 2] those features
     tail_s: FloatArray  # [N, D] what comes at least behind an op on a device, transfers included
     op_s: float  # the mean op
     length_s: float  # of a balanced schedule
     most_memory: float  # share of a device's memory that ops may fill
     device_order: IntArray  # [D] by which devices of equal scores are taken
-    mean_s: FloatArray  # [N]
-    group: IntArray  # [N] the op that names the group of every op
-
-
-class Begun(NamedTuple):
-    """The groups that have begun, by the op that names them."""
-
-    home: IntArray  # [N] the device of the op that was placed last, -1 before the first
-    left_s: FloatArray  # [N] work of a group that is not placed yet
-    pending_s: FloatArray  # [D] the same of all groups whose home is a device
 
 
 class Starts(NamedTuple):
@@ -256,44 +235,38 @@ class Starts(NamedTuple):
     gap: IntArray  # [D] the idle time that it would take
     able: BoolArray  # [D]
     ahead_s: FloatArray  # [D] the way to the end by its consumers
-    features: FloatArray  # [13] of the device that is looked at
+    features: FloatArray  # [11] of the device that is looked at
 
 
 @bare
-def schedule_by_rule(t: Tables, rule: Rule, room: Room, idle: IdleTime, w: Outlook, at: Starts, begun: Begun) -> None:
+def schedule_by_rule(t: Tables, rule: Rule, room: Room, idle: IdleTime, w: Outlook, at: Starts) -> None:
     """Take the candidate of the largest score and place it on the device of the largest score, until all are placed.
 
     Near O(N (C + D) + E D) for C candidates at a time.
     """
     count = first_candidates(room, w)
     for turn in range(len(room.device)):
-        v = _select(t, rule, room, w, begun, count)
+        v = _select(t, rule, room, w, count)
         look(t, room, w, v)
         permit(t, w, v, rule.most_memory, at.able)
         for d in range(len(room.free_s)):
             if t.time_s[v, d] < np.inf:
                 at.start_s[d], at.gap[d] = earliest(idle, d, w.ready_s[v, d], t.time_s[v, d], t.op_overhead_s)
                 at.ahead_s[d] = _way_by_consumers(t, rule, room, w, v, d, at.start_s[d] + t.time_s[v, d])
-        d = _place(t, rule, room, w, at, begun, v)
+        d = _place(t, rule, room, w, at, v)
         occupy(idle, d, at.gap[d], at.start_s[d], at.start_s[d] + t.time_s[v, d] + t.op_overhead_s)
         settle_and_free(t, room, w, v, d, at.start_s[d])
         room.sequence[turn] = v
-        _note(t, rule, room, w, begun, v, d)
+        _tell_consumers(t, room, w, v, d)
         count = offer(t, room, w, v, count - 1)
 
 
 @inlined
-def _note(t: Tables, rule: Rule, room: Room, w: Outlook, begun: Begun, v: int, d: int) -> None:
-    """v is placed on device d: its group is there, and its consumers get its result from there."""
-    group = rule.group[v]
-    if begun.home[group] >= 0:
-        begun.pending_s[begun.home[group]] -= begun.left_s[group]
-    begun.home[group] = d
-    begun.left_s[group] -= rule.mean_s[v]
-    begun.pending_s[d] += begun.left_s[group]
+def _tell_consumers(t: Tables, room: Room, w: Outlook, v: int, d: int) -> None:
+    """v is placed on device d: its consumers get its result from there."""
     for k in range(t.out_first[v], t.out_first[v + 1]):
         u = t.out_op[k]
-        for other in range(len(begun.pending_s)):
+        for other in range(len(room.free_s)):
             sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
             w.ready_s[u, other] = max(w.ready_s[u, other], room.end_s[v] + sent_s)
 
@@ -316,7 +289,7 @@ def _way_by_consumers(t: Tables, rule: Rule, room: Room, w: Outlook, v: int, d: 
 
 
 @inlined
-def _select(t: Tables, rule: Rule, room: Room, w: Outlook, begun: Begun, count: int) -> int:
+def _select(t: Tables, rule: Rule, room: Room, w: Outlook, count: int) -> int:
     """Take the candidate of the largest score off the list; ties by op index."""
     first_s, first_end_s, at, highest = np.inf, np.inf, 0, -np.inf
     for i in range(count):
@@ -329,7 +302,6 @@ def _select(t: Tables, rule: Rule, room: Room, w: Outlook, begun: Begun, count: 
         score += rule.moment[0] * min((start_s - first_s) / rule.op_s, MOST)
         score += rule.moment[1] * min((end_s - first_end_s) / rule.op_s, MOST)
         score += rule.moment[2] * (min((second_s - end_s) / rule.op_s, MOST) if second_s < np.inf else MOST)
-        score += rule.moment[3] if begun.home[rule.group[v]] >= 0 else 0.0
         if score > highest or (score == highest and v < w.candidate[at]):
             at, highest = i, score
     chosen: int = w.candidate[at]
@@ -351,10 +323,9 @@ def _soonest(t: Tables, room: Room, w: Outlook, v: int) -> tuple[float, float, f
 
 
 @inlined
-def _place(t: Tables, rule: Rule, room: Room, w: Outlook, at: Starts, begun: Begun, v: int) -> int:
+def _place(t: Tables, rule: Rule, room: Room, w: Outlook, at: Starts, v: int) -> int:
     """The device of the largest score; ties by ``device_order``."""
     first_s, end_s, way_s, least_s, free_s, ahead_s = np.inf, np.inf, np.inf, np.inf, np.inf, np.inf
-    home = begun.home[rule.group[v]]
     for d in range(len(at.able)):
         free_s = min(free_s, room.free_s[d])
         if at.able[d]:
@@ -378,8 +349,6 @@ def _place(t: Tables, rule: Rule, room: Room, w: Outlook, at: Starts, begun: Beg
         x[8] = min(w.memory[d], MOST)
         x[9] = max(min((w.ready_s[v, d] - room.free_s[d]) / unit_s, MOST), -MOST)
         x[10] = min((at.ahead_s[d] - ahead_s) / unit_s, MOST)
-        x[11] = 1.0 if d == home else 0.0
-        x[12] = begun.pending_s[d] / rule.length_s
         score = 0.0
         for f in range(len(x)):
             by_op = rule.device[1, f] * rule.factor[v, 0] + rule.device[2, f] * rule.factor[v, 1]

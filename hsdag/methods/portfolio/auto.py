@@ -13,7 +13,7 @@ from hsdag.methods import method_names
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import LEAST_GAIN, Incumbent, Status
 from hsdag.methods.lists.base import search_two_ops
-from hsdag.methods.lists.rules import RulesOptions, RulesPlacer
+from hsdag.methods.lists.rules import RulesOptions, RulesPlacer, are_asked
 from hsdag.methods.local.windows import has_schedule
 from hsdag.methods.portfolio.turns import SideBySide, Turn, note_turn
 from hsdag.methods.registry import make_placer
@@ -151,11 +151,7 @@ class AutoPlacer(Placer[AutoOptions]):
         is_large = problem.num_units > MOST_UNITS_FOR_ALL
         chosen = [m for m in _lists(problem) if not (is_large and m in SLOW_LISTS)]
         yield from (Turn(method, 0.1) for method in (QUICK_LISTS if is_again else chosen))
-        if (
-            incumbent.is_cheap
-            and problem.semantics.execution is Execution.WORK_CONSERVING
-            and not (is_large or is_again)
-        ):
+        if are_asked(incumbent) and not (is_large or is_again):
             yield Turn("rules", 0.1, options=self._policy)
         if problem.semantics.execution is Execution.SEQUENTIAL or problem.objective.is_steady:
             yield Turn("mincut", 0.3)

@@ -21,7 +21,6 @@ from hsdag.solving.solve import solve
 from hsdag.sources import find_family
 
 POINTS = [CurvePoint(i, 3.0 / (i + 1), 2.0 / (i + 1), 1.0 / (i + 1), 0.5) for i in range(120)]
-TRAINING = ["train", "enas", "--problems", "1", "--updates", "2", "--expert", "0.05s", "--unseen", "1"]
 
 
 @pytest.mark.parametrize("name", ["curve.png", "curve.svg"])
@@ -62,12 +61,6 @@ def test_solve_draws_a_learning_curve(capsys: pytest.CaptureFixture[str], tmp_pa
                 "--set", "width=8", "--curve", str(curve), "--json"]) == 0  # fmt: skip
     assert json.loads(capsys.readouterr().out)["method"] == "doppler"
     assert "best so far" in curve.read_text()
-
-
-def test_train_draws_the_learning_curve_of_what_it_trains_on_a_single_problem(tmp_path: Path) -> None:
-    curve = tmp_path / "curve.svg"
-    assert run([*TRAINING, "--set", "rules=2", "-o", str(tmp_path / "p.safetensors"), "--curve", str(curve)]) == 0
-    assert "training on enas" in curve.read_text()
 
 
 def test_a_method_that_learns_nothing_has_no_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -126,12 +126,13 @@ def test_means_leave_out_problems_without_a_plan_within_memory_and_count_them(
         "problems": 3, "first_over_annealing": 2.0, "first_failed": 2, "best_of_16": 1.25, "best_failed": 1
     }  # fmt: skip
     monkeypatch.setattr(RuleTraining, "worth", lambda *_: next(found))
-    path, shown = tmp_path / "policy.safetensors", []
-    for extra in ((), ("--json",)):
+    path, curve, shown = tmp_path / "policy.safetensors", tmp_path / "curve.svg", []
+    for extra in (("--curve", str(curve)), ("--json",)):
         begin = ("train", "enas", "-o", str(path), "--problems", "2", "--updates", "1", "--unseen", "1")
         assert run([*begin, "--set", "rules=2", *extra]) == 0
         shown.append(capsys.readouterr().out)
     assert "no plan within memory: the first answer on 1, any of 16 on 1" in " ".join(shown[0].split())
+    assert "training on enas" in curve.read_text()
     with safe_open(path, framework="np") as stored:
         card = strict(stored.metadata()["card"])
     assert card["unseen"] == strict(shown[1])["card"]["unseen"]

@@ -85,7 +85,7 @@ def test_training_improves_rules_and_goes_on_to_the_same_ones_after_an_interrupt
     whole = trained(RuleTraining(problems, TWO, 0), 12)
     assert whole.curve[-1] < whole.curve[0]
     assert (np.diff(whole.curve) <= 0).all()
-    values = [RuleProblem(each, whole.layers).values(list(whole.rules)) for each in problems]
+    values = [RuleProblem(each).values(list(whole.rules)) for each in problems]
     assert whole.curve[-1] == np.mean(np.min(values, axis=1))
     checks = iter([False] * 30 + [True])
 

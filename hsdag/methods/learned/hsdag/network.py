@@ -6,7 +6,7 @@ groups of them, H hidden width.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
 
@@ -163,8 +163,6 @@ def dropout(share: float, seed: int | None) -> Callable[[torch.Tensor], torch.Te
     return dropped if seed is not None and share > 0.0 else lambda x: x
 
 
-SUREST = 0.05
-"""Probabilities that edges begin with keep this distance from 0 and 1."""
 SLOWNESS_UNIT = 30.0
 """By how much the weight of slowness grows where its parameter grows by 1: a few updates are to be enough."""
 
@@ -194,8 +192,7 @@ class GroupNetwork(nn.Module):
     ``x`` [U, F] are standardised features, ``supported`` [U, D]. ``groupable`` joins only units that the same devices
     support, which alone may share a group. Where ``time_s`` [U, D] is known, a learned multiple of the logarithm of
     what a group takes on a device goes straight to its logit; not in the paper. Messages pass along ``edges``, or else
-    the topology. ``taught`` are probabilities of edges that their ends belong together, which scores begin with in
-    place of ``score_bias``.
+    the topology.
     """
 
     def __init__(
@@ -207,7 +204,6 @@ class GroupNetwork(nn.Module):
         generator: torch.Generator,
         time_s: torch.Tensor | None = None,
         edges: Edges | None = None,
-        taught: Mapping[tuple[int, int], float] | None = None,
     ) -> None:
         super().__init__()
         self._config, self._x, self._time_s = config, x, time_s
@@ -216,10 +212,6 @@ class GroupNetwork(nn.Module):
         alike = (supported[topology.left] == supported[topology.right]).all(axis=1)
         self.groupable = Topology.from_edges(topology.num_nodes, topology.left[alike], topology.right[alike])
         self.supported = torch.tensor(supported)
-        self._begin_logits = torch.full((self.groupable.num_edges,), config.score_bias)
-        if taught is not None:
-            ends = zip(self.groupable.left.tolist(), self.groupable.right.tolist(), strict=True)
-            self._begin_logits = torch.logit(torch.tensor([taught[each] for each in ends]), eps=SUREST)
         self.encoder = Encoder(
             config.encoder,
             x.shape[1],
@@ -238,7 +230,7 @@ class GroupNetwork(nn.Module):
         z = self.encoder(self._x, self._edges, situation.state, masks)
         z = unit_rows(z) if self._config.normalise else z
         left, right = (torch.from_numpy(ends) for ends in (self.groupable.left, self.groupable.right))
-        logits = self.edge_mlp(z.index_select(0, left) * z.index_select(0, right)).squeeze(-1) + self._begin_logits
+        logits = self.edge_mlp(z.index_select(0, left) * z.index_select(0, right)).squeeze(-1) + self._config.score_bias
         return View(z, within(logits, self._config.score_range))
 
     def parse(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -21,12 +20,8 @@ from hsdag.methods.learned.hsdag.network import GroupNetwork, HsdagConfig, Situa
 from hsdag.methods.learned.inputs import cost_features, edges_of, finite_times
 from hsdag.methods.learned.networks import standardise
 from hsdag.methods.learned.policy import GREEDY, Exploring, Likelihood, Policy, Rollout, drawn
-from hsdag.methods.lists.parsing import edge_inputs, edge_scores
-from hsdag.methods.lists.rules import SHIPPED, read_rules
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.semantics import Execution
-from hsdag.runtime.problem.tables import levels_of, tables_of
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,19 +145,8 @@ class HsdagPlacer(LearnedPlacer[HsdagConfig]):
             time_s = torch.tensor(finite_times(problem.costs), dtype=torch.float32)
         topology = Topology.from_edges(graph.num_ops, graph.edge_src, graph.edge_dst)
         edges = None if options.encoder == "hsdag" else edges_of(problem, with_costs=options.costs)
-        is_like_learned = problem.semantics.execution is Execution.WORK_CONSERVING and problem.costs is not None
-        taught = taught_scores(problem, options.initial) if options.begins_taught and is_like_learned else None
         x, able = standardise(values), problem.supported
-        return GroupPolicy(GroupNetwork(x, topology, able, options, generator, time_s, edges, taught), options)
-
-
-def taught_scores(problem: Problem, initial: str | None) -> dict[tuple[int, int], float]:
-    """By the ends of edges, smaller first, the probability that they belong together, as learned on other problems."""
-    assert problem.costs is not None
-    tables = tables_of(problem.costs)
-    scores = edge_scores(read_rules(Path(initial or SHIPPED))[1], edge_inputs(tables, levels_of(tables)))
-    ends = np.sort([np.repeat(np.arange(problem.num_units), np.diff(tables.out_first)), tables.out_op], axis=0)
-    return dict(zip(zip(*ends.tolist(), strict=True), scores.tolist(), strict=True))
+        return GroupPolicy(GroupNetwork(x, topology, able, options, generator, time_s, edges), options)
 
 
 def feature_groups(config: HsdagConfig) -> tuple[str, ...]:

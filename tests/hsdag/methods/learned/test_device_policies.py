@@ -23,6 +23,7 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import random_problem
 from tests.hsdag.methods.learned.hsdag.test_placer import Recorder, Store
+from tests.hsdag.methods.learned.policies import generator
 
 TINY = {
     "placeto": {"width": "12", "embedding": "8", "head": "8", "rounds": "2", "step": "4", "sweeps": "2"},
@@ -39,23 +40,22 @@ PARTS = {
     "doppler": ("encoder.input", "encoder.rounds", "features", "select", "node", "seen", "inner", "outer", "out",
                 "direct"),
 }  # fmt: skip
+NOT_IN_PAPERS = ("attention.0.distance", "direct")
 METHODS = pytest.mark.parametrize("method", sorted(TINY))
 BY_UNIT = pytest.mark.parametrize("method", ["gdp", "placeto", "rnn"])
 PRESETS = pytest.mark.parametrize("preset", ["default", "paper"])
 EVERY_PART = pytest.mark.parametrize(
     ("method", "preset", "part"),
     [
-        *((method, "default", part) for method, parts in PARTS.items() for part in parts),
-        *(("hsdag", "paper", part) for part in PARTS["hsdag"]),
-        *(("doppler", "paper", part) for part in PARTS["doppler"][:-1]),
+        (method, preset, part)
+        for preset in ("default", "paper")
+        for method, parts in PARTS.items()
+        for part in parts
+        if preset == "default" or part not in NOT_IN_PAPERS
     ],
 )
 PLAIN = Exploring()
 ROUND = r"encoder\.rounds\.\d$"
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def placer_of(method: str, preset: str = "default", **changes: str) -> LearnedPlacer[Any]:
@@ -109,10 +109,10 @@ def test_the_same_seed_draws_the_same_plans_and_another_one_others(method: str) 
 def test_an_untrained_policy_prefers_no_device(method: str) -> None:
     problem = random_problem(3, 14, 3)
     policy = policy_of(replace(problem, time_s=np.nan_to_num(problem.time_s, nan=4.0)), method, trained=False)
-    drawn = np.concatenate([rollout.plan.placement for rollout in policy.draw(200, PLAIN, generator())])
-    best = np.concatenate([policy.best(generator(i)).plan.placement for i in range(60)])
+    drawn = np.concatenate([rollout.plan.placement for rollout in policy.draw(100, PLAIN, generator())])
+    best = np.concatenate([policy.best(generator(i)).plan.placement for i in range(30)])
     for devices in (drawn, best):
-        assert np.abs(np.bincount(devices, minlength=3) / len(devices) - 1 / 3).max() < 0.06
+        assert np.abs(np.bincount(devices, minlength=3) / len(devices) - 1 / 3).max() < 0.08
 
 
 @METHODS
@@ -182,15 +182,6 @@ def test_a_method_takes_any_encoder_and_learns_through_it(method: str, encoder: 
     learned = [sum(float(p.grad.abs().sum()) for p in each.parameters() if p.grad is not None) for each in rounds]
     assert len(learned) >= 2
     assert min(learned) > 0
-
-
-@BY_UNIT
-def test_every_weight_of_the_papers_network_gets_a_gradient(method: str) -> None:
-    policy = policy_of(random_problem(3, 14, 3), method, "paper")
-    policy.likelihood(policy.draw(4, PLAIN, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
-    for name, parameter in policy.network.named_parameters():
-        assert parameter.grad is not None, name
-        assert parameter.grad.abs().max() > 0, name
 
 
 def one_fast(fast: int) -> ScheduleProblem:

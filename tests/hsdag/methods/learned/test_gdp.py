@@ -11,12 +11,9 @@ from hsdag.methods.learned.gdp import FARTHEST, GdpConfig, Segments
 from hsdag.methods.learned.inputs import tokens_of
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
+from tests.hsdag.methods.learned.policies import generator
 
 ALL = torch.ones(3, 4, dtype=torch.bool)
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def layer(*, relative: bool = True) -> Segments:

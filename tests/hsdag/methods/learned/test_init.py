@@ -7,12 +7,11 @@ from pathlib import Path
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Incumbent, Limits
 from hsdag.methods.lists.rules import RulesOptions, RulesPlacer
 from hsdag.methods.local.sa import SaPlacer
+from hsdag.methods.portfolio.auto import LISTS
 from hsdag.methods.registry import make_placer
-from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -20,15 +19,10 @@ from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
-from hsdag.sources import find_family
+from tests.hsdag.methods.exact.exact_reference import random_problem
 from tests.hsdag.methods.learned.policies import write_small_policy
 
 SEED = 3
-
-
-@pytest.fixture(scope="module")
-def problem() -> ScheduleProblem:
-    return find_family("chain").problem(4)
 
 
 @pytest.fixture(scope="module")
@@ -37,29 +31,22 @@ def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def problem_file(problem: ScheduleProblem, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def problem_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("problem") / "problem.json"
-    write_problem(problem, path)
+    write_problem(random_problem(3, 14, 3), path)
     return path
 
 
-def searched(placer: Placer[object], problem: ScheduleProblem, evaluations: float) -> list[Plan]:
-    """What a search had evaluated, in order."""
-    recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=evaluations))
-    placer.search(problem_of(problem), recorder, Limits(seed=SEED))
-    return [event.plan for event in recorder.events]
-
-
 @pytest.mark.parametrize("method", ["auto", "doppler", "gdp", "hsdag", "placeto", "rnn"])
-def test_a_search_begins_with_the_plans_of_a_policy(problem: ScheduleProblem, policy: Path, method: str) -> None:
-    options = RulesOptions(rounds=4, initial=str(policy))
-    plans = set(RulesPlacer(options).proposals(problem_of(problem), SEED))
-    assert not plans & set(searched(make_placer(method, is_cheap=True), problem, 20))
-    changes = {"initial": str(policy)} | ({"without": "cpsat,milp-split"} if method == "auto" else {})
-    begun = searched(make_placer(method, changes=changes, is_cheap=True), problem, 500)
-    assert plans <= set(begun)
-    if method != "auto":
-        assert not plans & set(searched(make_placer(method, "paper", is_cheap=True), problem, 20))
+def test_a_search_begins_with_the_plans_of_a_policy(policy: Path, method: str) -> None:
+    problem = random_problem(3, 40, 3)
+    plans = set(RulesPlacer(RulesOptions(rounds=4, initial=str(policy))).proposals(problem_of(problem), SEED))
+    for initial, begins in ((str(policy), True), ("none", False)):
+        changes = {"initial": initial} | ({"without": ",".join((*LISTS, "cpsat"))} if method == "auto" else {})
+        recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=60))
+        make_placer(method, changes=changes, is_cheap=True).search(problem_of(problem), recorder, Limits(seed=SEED))
+        assert (plans <= {event.plan for event in recorder.events}) is begins
+    assert method == "auto" or not make_placer(method, "paper", is_cheap=True).options.begins_taught
 
 
 @pytest.mark.parametrize(("changes", "times"), [({}, 1), ({"polish": "0"}, 0), ({"updates": "1"}, 0)])

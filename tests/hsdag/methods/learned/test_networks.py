@@ -5,10 +5,7 @@ from __future__ import annotations
 import torch
 
 from hsdag.methods.learned.networks import Edges, GraphConvolution, PooledSage
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
+from tests.hsdag.methods.learned.policies import generator
 
 
 def test_graph_sage_takes_the_largest_of_what_neighbours_send() -> None:

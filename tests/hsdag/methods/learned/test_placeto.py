@@ -28,6 +28,7 @@ from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.base import Score
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import random_problem
+from tests.hsdag.methods.learned.policies import generator
 from tests.hsdag.methods.learned.test_training import Additive
 
 ALONE = Plan(np.zeros(6, dtype=np.int64))
@@ -38,10 +39,6 @@ CHAIN = [(0, 1), (1, 2), (2, 3), (0, 4)]  # and 5 by itself
 def sized(output_bytes: list[float]) -> ScheduleProblem:
     """Six ops on two devices whose results have these sizes."""
     return ScheduleProblem.from_arrays(np.ones((6, 2)), CHAIN, output_bytes=np.array(output_bytes))
-
-
-def generator(seed: int = 0) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 def policy_of(problem: ScheduleProblem, config: PlacetoConfig) -> PlacetoPolicy:

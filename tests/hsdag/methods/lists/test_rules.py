@@ -10,7 +10,6 @@ import pytest
 
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.methods.lists.parsing import NUM_INPUTS, Layer
 from hsdag.methods.lists.rules import (
     DEVICE_FEATURES,
     MOMENT_FEATURES,
@@ -33,7 +32,7 @@ from hsdag.training.rules import first_rule
 from tests.hsdag.methods.exact.exact_reference import random_problem
 
 
-def rule(of_op: dict[str, float] | None = None, memory: float = 1.0, limit: int = 0, **of_device: float) -> FloatArray:
+def rule(of_op: dict[str, float] | None = None, memory: float = 1.0, **of_device: float) -> FloatArray:
     """Weights of the features that begin with the given words."""
     weights = np.zeros(NUM_WEIGHTS)
     weights[WAY_TO_END] = 30.0
@@ -43,14 +42,12 @@ def rule(of_op: dict[str, float] | None = None, memory: float = 1.0, limit: int 
     for words, value in of_device.items():
         at = next(i for i, name in enumerate(DEVICE_FEATURES) if name.startswith(words.replace("_", " ")))
         weights[len(OP_FEATURES) + len(MOMENT_FEATURES) + at] = value
-    weights[-2:] = memory, limit
+    weights[-1] = memory
     return weights
 
 
-def scheduler_of(problem: ScheduleProblem, score: float = 0.0) -> RuleScheduler:
-    """With a parsing network that gives all edges the same score."""
-    layer = Layer(np.zeros((NUM_INPUTS, 1)), np.array([np.log(score / (1.0 - score)) if score else -9.0]))
-    return RuleScheduler(tables_of(problem), [layer])
+def scheduler_of(problem: ScheduleProblem) -> RuleScheduler:
+    return RuleScheduler(tables_of(problem))
 
 
 def forty_ops(seed: int) -> ScheduleProblem:
@@ -96,17 +93,6 @@ def test_a_rule_may_take_the_op_that_starts_first_for_the_one_with_the_longest_w
     by_time = scheduler_of(long).schedule(rule({"end on the second": 0.0, "earliest end": -100.0}))
     assert by_way.sequence.tolist() == [0, 2, 1]
     assert by_time.sequence.tolist() == [0, 1, 2]
-
-
-def test_an_op_follows_its_group_and_new_groups_go_where_less_is_left_to_do() -> None:
-    """Two chains of three: in groups, each on a device of its own, though results are sent at once."""
-    chains = ScheduleProblem.from_arrays([[1.0, 1.0]] * 6, [(0, 2), (2, 4), (1, 3), (3, 5)])
-    grouped = scheduler_of(chains, score=0.9)
-    apart = grouped.schedule(rule(limit=3, whether=1.0, work_of_groups=-1.0)).device
-    assert apart.tolist() == [0, 1, 0, 1, 0, 1]
-    assert grouped.schedule(rule(limit=0, whether=1.0, work_of_groups=-1.0)).device.tolist() == [0] * 6
-    begun_first = grouped.schedule(rule({"longest way to the end, as": 0.0, "whether its": 1.0}, limit=3))
-    assert begun_first.sequence.tolist() in ([0, 2, 4, 1, 3, 5], [1, 3, 5, 0, 2, 4])
 
 
 def test_an_op_goes_where_its_consumer_will_find_its_other_input() -> None:
@@ -159,9 +145,6 @@ def test_what_holds_no_rules_is_refused(tmp_path: Path) -> None:
     write_policy(path, {WEIGHTS: np.zeros((2, 3))}, {"method": "rules"})
     with pytest.raises(FileFormatError, match=f"does not hold rules of {NUM_WEIGHTS} weights"):
         RulesPlacer(RulesOptions(initial=str(path)))
-    write_policy(path, {WEIGHTS: np.zeros((2, NUM_WEIGHTS))}, {"method": "rules"})
-    with pytest.raises(FileFormatError, match=f"holds no parsing network of {NUM_INPUTS} inputs"):
-        RulesPlacer(RulesOptions(initial=str(path)))
     write_policy(path, {WEIGHTS: np.zeros((2, NUM_WEIGHTS))}, {"method": "doppler"})
     with pytest.raises(FileFormatError, match="is a policy of method 'doppler', not of 'rules'"):
         RulesPlacer(RulesOptions(initial=str(path)))
@@ -172,14 +155,14 @@ def test_what_was_learned_of_the_order_and_in_all_pays_on_problems_not_seen() ->
     """Over the rule that training begins with, and over the same rules with its order."""
     assert SHIPPED.stat().st_size < 5e6
     family, values = find_family("random-wired,transformer,chain,nmt,llama"), list[list[float]]()
-    rules, layers = read_rules(SHIPPED)
+    rules = read_rules(SHIPPED)
     first, of_order = np.tile(first_rule(), (len(rules), 1)), slice(len(OP_FEATURES) + len(MOMENT_FEATURES))
     without_order = rules.copy()
     without_order[:, of_order] = first[:, of_order]
     for number in range(3_000_000, 3_000_015):
         costs = problem_of(family.problem(number)).costs
         assert costs is not None
-        scheduler = RuleScheduler(tables_of(costs), layers)
+        scheduler = RuleScheduler(tables_of(costs))
         plans = [[scheduler.plan(each) for each in weights] for weights in (rules, without_order, first[:1])]
         values.append([min(simulate(costs, p.placement, ranks=p.order).makespan_s for p in each) for each in plans])
     learned, unordered, begun = np.exp(np.log(values).mean(axis=0))

@@ -1,8 +1,7 @@
-"""DOPPLER's stages: simulated plans before measured ones, what serves meanwhile, and eight devices in two groups."""
+"""DOPPLER's stages: simulated plans before measured ones, and what serves meanwhile."""
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -12,7 +11,6 @@ import pytest
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Limits, Result
 from hsdag.methods.registry import make_placer
-from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics
@@ -89,35 +87,3 @@ def test_a_search_imitates_the_plan_that_serves(problem: ScheduleProblem) -> Non
         last = [plan.placement for plan, _ in machine.asked[-8:]]
         alike[len(known)] = float(np.mean(np.stack(last) == good.placement))
     assert alike[1] > alike[0] + 0.2
-
-
-def test_work_that_exchanges_much_stays_within_a_group_of_devices() -> None:
-    """Eight devices in two groups; controls learned as if all links were as fast as those inside a group."""
-    platform, width, depth = load_platform("v100x8"), 8, 5
-    edges = [
-        (width * (layer - 1) + 4 * (v // 4) + u, width * layer + v)  # all to all within either half of a layer
-        for layer in range(1, depth)
-        for v in range(width)
-        for u in range(4)
-    ]
-    times = np.repeat(np.random.default_rng(0).uniform(2e-4, 4e-4, (width * depth, 1)), 8, axis=1)
-    grouped = ScheduleProblem.from_arrays(
-        times,
-        edges,
-        output_bytes=10e6,
-        link_latency_s=platform.link_latency_s,
-        link_bandwidth_bytes_per_s=platform.link_bandwidth_bytes_per_s,
-    )
-    inside = platform.link_bandwidth_bytes_per_s[0, 1]
-    alike = replace(grouped, link_bandwidth_bytes_per_s=np.full((8, 8), inside))
-    found = []
-    for seed, learned_on in itertools.product(range(3), (grouped, alike)):
-        evaluator = ScheduleEvaluator(learned_on, Semantics())
-        plan = searched(learned_on, evaluator, seed=seed, updates="15", begins_as="critical-path").plan
-        assert plan is not None
-        ends = plan.placement[grouped.edge_src], plan.placement[grouped.edge_dst]
-        is_between = (ends[0] != ends[1]) & (platform.link_bandwidth_bytes_per_s[ends] < inside)
-        found.append((ScheduleEvaluator(grouped, Semantics()).evaluate([plan])[0].value, is_between.mean()))
-    (value_s, between), (other_s, of_other) = np.mean(np.reshape(found, (3, 2, 2)), axis=0)
-    assert value_s < 0.9 * other_s
-    assert between < 0.5 * of_other

@@ -55,12 +55,6 @@ def test_equal_scores_leave_about_a_third_of_a_chain_cut() -> None:
     assert abs(level.partition.num_groups / 3001 - 1 / 3) < 0.03  # an edge is cut when both neighbours outrank it
 
 
-def test_untrained_scores_never_join_a_connected_graph_into_one_group() -> None:
-    for num_nodes in range(2, 12):
-        topology = path(num_nodes)
-        assert all_kept(topology, np.full(topology.num_edges, 0.5)).partition.num_groups >= 2
-
-
 @pytest.mark.parametrize(
     ("scores", "labels"),
     [((0.4, 0.3), [0, 0, 1]), ((0.3, 0.4), [0, 1, 1]), ((0.6, 0.5), [0, 0, 1]), ((0.6, 0.51), [0, 0, 0])],
