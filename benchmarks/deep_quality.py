@@ -1,6 +1,6 @@
 """What ``--method auto`` makes of deep graphs, over what one of their blocks takes; all simulated.
 
-Chains of Llama's block on four P100 and on eight (``p100x8``: each twice), without limits of memory. For every chain:
+Chains of Llama's block on four P100 and on eight (``p100x8``), without limits of memory. For every chain:
 ``auto`` over blocks times the best of one block (bar 1.015; 1.04 with every fourth block of another width, which counts
 as its own best), its gap to the lower bound, and how much more that is than one block's gap (bar 1%). Then decoders of
 BERT's and Llama's kind, ``--layers`` deep, and ResNet-152, under sequential and work-conserving execution: ``auto`` in
@@ -37,27 +37,38 @@ from hsdag.models.diviml import RandomWiring, random_wired
 from hsdag.models.networks import BertSizes, DecoderSizes, ModelInput, ModelSpec, ResNetSizes, llama_decoder, seeded
 from hsdag.models.sharded_workloads import LlamaSizes, TransformerSizes, llama_block, transformer
 from hsdag.runtime.platforms.analytic import analytic_costs
+from hsdag.runtime.platforms.platform import Platform
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import graph_of_problem, problem_of
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
-from hsdag.sources import cluster, workload_problem
+from hsdag.sources import workload_problem
 
 WIDE = LlamaSizes(hidden=16_384)
-PLATFORMS = {"p100x4": (4, lambda: load_platform("p100x4")), "p100x8": (8, lambda: cluster(load_platform("p100x4"), 1))}
 BAR, BAR_OF_WIDTHS, MORE_GAP, BAR_OF_TIME, SLOWER = 1.015, 1.04, 0.01, 1.01, 5.0
 LISTS = ("heft", "cpop", "etf", "m-etf", "met", "greedy", "critical-path")
 BARS_OF_SIZE = {("transformers", 10_000): 0.85, ("transformers", 100_000): 0.85, ("wired", 100_000): 0.95}
 FEATURES_S = 10.0
 
 
+def p100x8() -> Platform:
+    """Eight P100, all of them linked as those of p100x4 are."""
+    four, tables = load_platform("p100x4"), ("link_latency_s", "link_bandwidth_bytes_per_s")
+    devices = tuple(each.model_copy(update={"name": f"gpu{k}"}) for k, each in enumerate(2 * four.devices))
+    links = {name: np.full((8, 8), getattr(four, name)[0, 1]) for name in tables}
+    return replace(four, name="p100x8", devices=devices, **links)
+
+
+PLATFORMS = {"p100x4": lambda: load_platform("p100x4"), "p100x8": p100x8}
+
+
 def chain(platform: str, sizes: list[LlamaSizes]) -> ScheduleProblem:
     """Blocks in a row, without limits of memory."""
-    num_devices, load = PLATFORMS[platform]
-    problem = workload_problem(llama_block(num_devices, *sizes), load())
-    return replace(problem, memory_bytes=np.full(num_devices, np.inf))
+    where = PLATFORMS[platform]()
+    problem = workload_problem(llama_block(where.num_devices, *sizes), where)
+    return replace(problem, memory_bytes=np.full(where.num_devices, np.inf))
 
 
 def chains(given: Namespace) -> Iterator[bool]:
