@@ -14,11 +14,13 @@ import pytest
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.processes import Request, WorkerClient
 from hsdag.placing.answer import left_to_gain, speed_sentence, too_few_rounds
-from hsdag.placing.place import run_place
+from hsdag.placing.copies import Copies
+from hsdag.placing.place import proposed_candidates, run_place, slow_devices
 from hsdag.placing.result import Tally
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import resolve_devices
+from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Protocol, Ratio
 from hsdag.runtime.measuring.messages import Call, ask
 from hsdag.runtime.measuring.profile import ModelProfile
@@ -241,3 +243,28 @@ def test_a_search_says_so_after_its_first_placement() -> None:
     search = SimpleNamespace(watcher=Watcher(on_phase=phases.append), options=PlaceOptions(budget_s=20.0))
     Search._tell_what_it_takes(cast(Search, search), event(None), recorder)
     assert [phase.partition(" to compile")[0] for phase in phases] == ["a placement takes 5 s"]
+
+
+def searched(events: Sequence[tuple[list[int], float]], **found: Any) -> Search:
+    """A search over three devices that measured plans, and what else it found."""
+    devices = SimpleNamespace(placed=[SimpleNamespace(openvino_name=f"CPU_{name}") for name in "ABC"])
+    session = SimpleNamespace(devices=devices, placed=lambda *_: Candidate("a split"))
+    measured = [Event(Plan(np.array(placement)), Score(value), 1.0) for placement, value in events]
+    given = {"finalists": [], "shardings": {}, "copies": {}, "under_hetero": None, "proposals": None} | found
+    problem = SimpleNamespace(devices=tuple("ABC"))
+    return cast(
+        Search, SimpleNamespace(session=session, problem=problem, events=measured, options=PlaceOptions(), **given)
+    )
+
+
+def test_devices_that_take_more_than_twice_as_long_as_another_one_are_slow() -> None:
+    alone = [([d, d], value) for d, value in enumerate((1.0, 2.0, 2.1))]
+    assert slow_devices(searched([*alone, ([0, 1], 0.5)])) == {"C"}
+
+
+@pytest.mark.parametrize(("period_s", "first"), [(0.9, "copies 1"), (1.1, "placement 1")])
+def test_what_is_expected_to_be_faster_than_every_measured_split_is_compared_first(period_s: float, first: str) -> None:
+    split = Plan(np.array([0, 1]))
+    search = searched([([0, 1], 1.0), ([0, 0], 2.0)], finalists=[split], copies={"copies 1": Copies((0, 1), period_s)})
+    found = proposed_candidates(search, {"placement 1": split})
+    assert (next(iter(found)), set(found)) == (first, {"placement 1", "copies 1"})
