@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -113,23 +114,11 @@ class ScheduleProblem:
 
     def _check_shapes(self) -> None:
         n, e, d = self.num_ops, len(self.edge_src), self.num_devices
-        shapes = {
-            "time_s": (n, d),
-            "output_bytes": (n,),
-            "weight_bytes": (n,),
-            "edge_dst": (e,),
-            "edge_bytes": (e,),
-            "edge_port": (e,),
-            "link_latency_s": (d, d),
-            "link_bandwidth_bytes_per_s": (d, d),
-            "memory_bytes": (d,),
-            "launch_s": (d,),
-            "topological_order": (n,),
-        }
-        shapes |= {} if self.power_w is None else {"power_w": (d,)}
+        shapes = {**_table_shapes(n, e, d), "time_s": (n, d), "edge_dst": (e,), "topological_order": (n,)}
         for field, shape in shapes.items():
-            if getattr(self, field).shape != shape:
-                raise ValueError(f"{field} of problem {self.name!r} must be {shape}, not {getattr(self, field).shape}")
+            table = getattr(self, field)
+            if table is not None and table.shape != shape:
+                raise ValueError(f"{field} of problem {self.name!r} must be {shape}, not {table.shape}")
         if self.devices and tuple(device.name for device in self.devices) != self.device_names:
             raise ValueError(f"the devices of problem {self.name!r} must be those of its device names, in order")
         if n == 0 or d == 0:
@@ -238,80 +227,47 @@ class ScheduleProblem:
         time_s: ArrayLike,
         edges: Sequence[tuple[int, int]] | IntArray,
         *,
-        output_bytes: ArrayLike = 0.0,
-        edge_bytes: ArrayLike | None = None,
-        edge_port: ArrayLike = 0,
-        link_latency_s: ArrayLike = 0.0,
-        link_bandwidth_bytes_per_s: ArrayLike = FREE,
-        weight_bytes: ArrayLike = 0.0,
-        memory_bytes: ArrayLike = FREE,
-        launch_s: ArrayLike = 0.0,
-        op_overhead_s: float = 0.0,
-        transfer_overhead_s: float = 0.0,
-        name: str = "problem",
         op_names: Sequence[str] | None = None,
         device_names: Sequence[str] | None = None,
-        labels: OpLabels | None = None,
         order: IntArray | None = None,
-        source: CostSource = CostSource.FILE,
-        model: ModelRecord | None = None,
-        devices: tuple[DeviceSpec, ...] = (),
-        slowdown: ArrayLike | None = None,
-        power_w: ArrayLike | None = None,
+        **others: Any,
     ) -> ScheduleProblem:
-        """A problem from plain tables; a single number fills a table.
+        """A problem from plain tables; ``others`` are fields by name, of which a single number fills a table.
 
-        ``edges`` are pairs of op indices, or [E, 2]; ``edge_bytes`` defaults to the producer's output.
-        An edge carries the first result of its producer unless ``edge_port`` says otherwise.
-        Raises ValueError as the class does, and when the edges form a cycle.
+        ``edges`` are pairs of op indices, or [E, 2]; ``edge_bytes`` defaults to the producer's output, other amounts to
+        0, bandwidths and memory to FREE. An edge carries the first result of its producer unless ``edge_port`` says
+        otherwise. Raises ValueError as the class does, and when the edges form a cycle.
         """
-        times = np.array(time_s, dtype=np.float64)
+        times, name = np.array(time_s, dtype=np.float64), others.setdefault("name", "problem")
         if times.ndim != 2:
             raise ValueError(f"time_s of problem {name!r} must be a table of ops by devices, not {times.shape}")
         n, d = times.shape
         pairs = np.array(edges, dtype=np.int64).reshape(-1, 2)
         src, dst = pairs[:, 0].copy(), pairs[:, 1].copy()
-        outputs = _table(output_bytes, (n,))
+        known: dict[str, Any] = {"labels": OpLabels.empty(n), "op_overhead_s": 0.0, "transfer_overhead_s": 0.0}
+        known |= {field: value for field, value in others.items() if value is not None}
+        for field, shape in _table_shapes(n, len(src), d).items():
+            if field not in ("slowdown", "power_w") or field in known:
+                free = FREE if field in ("link_bandwidth_bytes_per_s", "memory_bytes") else 0.0
+                known[field] = _table(known.get(field, free), shape)
+        if others.get("edge_bytes") is None:
+            known["edge_bytes"] = known["output_bytes"][src]
+        known["edge_port"] = known["edge_port"].astype(np.int64)
         return ScheduleProblem(
-            name=name,
             device_names=tuple(device_names) if device_names is not None else tuple(f"d{i}" for i in range(d)),
             op_names=tuple(op_names) if op_names is not None else tuple(f"op{v}" for v in range(n)),
             time_s=times,
-            output_bytes=outputs,
-            weight_bytes=_table(weight_bytes, (n,)),
             edge_src=src,
             edge_dst=dst,
-            edge_bytes=outputs[src] if edge_bytes is None else _table(edge_bytes, (len(src),)),
-            edge_port=_table(edge_port, (len(src),)).astype(np.int64),
-            link_latency_s=_table(link_latency_s, (d, d)),
-            link_bandwidth_bytes_per_s=_table(link_bandwidth_bytes_per_s, (d, d)),
-            memory_bytes=_table(memory_bytes, (d,)),
-            launch_s=_table(launch_s, (d,)),
-            op_overhead_s=op_overhead_s,
-            transfer_overhead_s=transfer_overhead_s,
             topological_order=topological_order(n, src, dst) if order is None else order.copy(),
-            labels=labels if labels is not None else OpLabels.empty(n),
-            source=source,
-            model=model,
-            devices=devices,
-            slowdown=None if slowdown is None else _table(slowdown, (d, d)),
-            power_w=None if power_w is None else _table(power_w, (d,)),
+            **known,
         )
 
     @staticmethod
     def from_graph(
-        graph: ComputationGraph,
-        time_s: ArrayLike,
-        device_names: Sequence[str] | None = None,
-        *,
-        launch_s: ArrayLike = 0.0,
-        link_latency_s: ArrayLike = 0.0,
-        link_bandwidth_bytes_per_s: ArrayLike = FREE,
-        memory_bytes: ArrayLike = FREE,
-        source: CostSource = CostSource.FILE,
-        slowdown: ArrayLike | None = None,
+        graph: ComputationGraph, time_s: ArrayLike, device_names: Sequence[str] | None = None, **others: Any
     ) -> ScheduleProblem:
-        """The problem of placing ``graph``; sequential execution keeps the graph's order.
+        """The problem of placing ``graph``; sequential execution keeps the graph's order, ``others`` are more fields.
 
         Raises ValueError when graph, times and device names disagree in size, or an op runs nowhere.
         """
@@ -321,19 +277,31 @@ class ScheduleProblem:
             output_bytes=graph.output_bytes,
             edge_bytes=graph.edge_bytes,
             edge_port=graph.edge_src_port,
-            link_latency_s=link_latency_s,
-            link_bandwidth_bytes_per_s=link_bandwidth_bytes_per_s,
             weight_bytes=graph.weight_bytes,
-            memory_bytes=memory_bytes,
-            launch_s=launch_s,
             name=graph.name,
             op_names=graph.op_names,
             device_names=device_names,
             labels=replace(OpLabels.empty(graph.num_ops, graph.op_types), canonical=graph.canonical_names),
             order=graph.topological_order,
-            source=source,
-            slowdown=slowdown,
+            **others,
         )
+
+
+def _table_shapes(num_ops: int, num_edges: int, num_devices: int) -> dict[str, tuple[int, ...]]:
+    """The shapes of the tables that a number can fill."""
+    of_ops, of_edges, of_devices, of_links = (num_ops,), (num_edges,), (num_devices,), (num_devices, num_devices)
+    return {
+        "output_bytes": of_ops,
+        "weight_bytes": of_ops,
+        "edge_bytes": of_edges,
+        "edge_port": of_edges,
+        "link_latency_s": of_links,
+        "link_bandwidth_bytes_per_s": of_links,
+        "memory_bytes": of_devices,
+        "launch_s": of_devices,
+        "slowdown": of_links,
+        "power_w": of_devices,
+    }
 
 
 def excess_of(slowdown: FloatArray | None, num_devices: int) -> FloatArray:
