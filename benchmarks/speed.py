@@ -22,7 +22,7 @@ import torch
 from machine import options
 
 from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.ir.hetero.submodels import SubmodelCollector
+from hsdag.ir.placement.submodels import SubmodelCollector
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, pair_cut
 from hsdag.methods.incumbent import Limits
 from hsdag.methods.lists.schedulers import HeftPlacer

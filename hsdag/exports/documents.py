@@ -19,8 +19,8 @@ from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import Colocation, colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.partition import Partition
-from hsdag.ir.hetero.submodels import SubmodelCollector
 from hsdag.ir.placement.placement import Placement
+from hsdag.ir.placement.submodels import SubmodelCollector
 
 COLUMNS = ("op", "type", "device", "openvino_device")
 

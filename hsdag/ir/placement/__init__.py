@@ -1,1 +1,1 @@
-"""Placements: the artefact, and the models that are compiled for it."""
+"""Placements: the artefact, the models that are compiled for it, and what HETERO makes of these."""

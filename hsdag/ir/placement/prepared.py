@@ -250,7 +250,7 @@ def _affinity_of(node: ov.Node) -> str:
 
 def _check_state(model: ov.Model) -> None:
     """Raise PlacementError where HETERO parts ops of a placed model that share a variable."""
-    from hsdag.ir.hetero.submodels import SubmodelCollector  # not at the top: most models keep no state
+    from hsdag.ir.placement.submodels import SubmodelCollector  # not at the top: most models keep no state
 
     graph = graph_of(model)
     names = [_affinity_of(node) for node in model.get_ordered_ops()]

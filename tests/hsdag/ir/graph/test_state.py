@@ -11,8 +11,8 @@ from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate, floating_ops, known_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
-from hsdag.ir.hetero.submodels import SubmodelCollector
 from hsdag.ir.placement.prepared import COPY_MARK, prepare
+from hsdag.ir.placement.submodels import SubmodelCollector
 from hsdag.models import DecoderSizes, build_model
 from hsdag.models.decoder_graph import decoder_model
 from tests.stateful import CPUS, generate, placement_of, split_after, unsplit

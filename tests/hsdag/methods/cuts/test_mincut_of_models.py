@@ -28,7 +28,7 @@ from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.scoring.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
-from tests.hsdag.ir.hetero.random_models import random_model
+from tests.hsdag.ir.placement.random_models import random_model
 from tests.hsdag.runtime.costs.plain_latency import plain_latency_s
 
 SOME = settings().max_examples // 2

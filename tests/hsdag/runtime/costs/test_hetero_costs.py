@@ -17,7 +17,7 @@ from hsdag.runtime.costs.hetero_costs import HeteroCosts, placement_s, unit_cost
 from hsdag.runtime.objectives import find_objective
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 from hsdag.runtime.simulator.execution import busiest_s
-from tests.hsdag.ir.hetero.random_models import random_devices, random_model
+from tests.hsdag.ir.placement.random_models import random_devices, random_model
 from tests.hsdag.runtime.costs.plain_latency import plain_latency_s
 
 

@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.ir.hetero.submodels import SubmodelCollector
 from hsdag.ir.placement.prepared import prepare
-from tests.hsdag.ir.hetero.hetero_members import actual_submodels, same_members
-from tests.hsdag.ir.hetero.hetero_rules import Nodes, hetero_split
-from tests.hsdag.ir.hetero.random_models import random_devices, random_model
+from hsdag.ir.placement.submodels import SubmodelCollector
+from tests.hsdag.ir.placement.hetero_members import actual_submodels, same_members
+from tests.hsdag.ir.placement.hetero_rules import Nodes, hetero_split
+from tests.hsdag.ir.placement.random_models import random_devices, random_model
 
 SPECS = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1]") for i in range(3))
 

@@ -1,7 +1,7 @@
 """The submodels that HETERO makes of a placed model, and what crosses between them; no device is asked.
 
 HETERO joins neighbouring ops of one device to a submodel and cuts submodels again where they would wait for each
-other; ``rules`` has the rules. A submodel costs a launch, and every tensor that leaves one, also to another
+other; ``hetero_rules`` has the rules. A submodel costs a launch, and every tensor that leaves one, also to another
 on the same device, costs a conversion.
 
 Legend: N ops of the graph, M nodes of the placed model that run on data, K edges into them, T tensors that they read,
@@ -18,8 +18,8 @@ import numpy as np
 from hsdag.ir.graph.colocation import kept_compressed, known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, Csr, FloatArray, IntArray, inverse_of
 from hsdag.ir.graph.state import SHAPE_OF_TYPES, read_by_repeated, repeated_ops
-from hsdag.ir.hetero.rules import Net, Workspace, split
 from hsdag.ir.kernels import bare, run
+from hsdag.ir.placement.hetero_rules import Net, Workspace, split
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,1 +1,0 @@
-"""The submodels that HETERO makes of a placed model."""
