@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -30,22 +30,11 @@ from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.objectives import LATENCY, find_objective
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import CostSource
-from hsdag.scoring.recording import Event
 
 LIMIT_S = 20.0
 """Seconds after which no further move is simulated."""
 
 NO_COSTS = "Nothing was profiled, so gains and limits are not known; --model MODEL has the model profiled."
-
-
-class Measured(NamedTuple):
-    """Another plan, with what it was measured at, and that over what the explained one was measured at."""
-
-    name: str
-    placement: IntArray  # [N]
-    value: float
-    ratio: float
-    ci95: tuple[float, float] | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +45,6 @@ class Case:
     costs: PlacementCosts | None
     placement: Placement
     executor: ExecutorName
-    events: Sequence[Event] = ()
     result: PlaceResult | None = None
 
     def explained(self, limit_s: float = LIMIT_S) -> Explanation:
@@ -164,20 +152,20 @@ class Case:
     ) -> Rival | None:
         """The best other plan, of those over several devices where ``split`` says so.
 
-        Plans of the final comparison come first, then those that were measured in the search alone, then the best
-        single move by the costs; None where there is none of these.
+        Plans of the final comparison come first, then the best single move by the costs; None where there is neither.
         """
-        for measured in (self._compared(), self._searched(own)):
-            others = [
-                each
-                for each in measured
-                if (own is None or not np.array_equal(each.placement, own))
-                and (not split or len(np.unique(each.placement)) > 1)
-            ]
-            if others:
-                best = min(others, key=lambda each: each.value)
-                differs = differences(self.problem, own, best.placement, costed)
-                return Rival(best.name, True, best.ratio, best.ci95, best.value, *differs)
+        others = {
+            name: placement
+            for name, placement in self._compared().items()
+            if (own is None or not np.array_equal(placement, own)) and (not split or len(np.unique(placement)) > 1)
+        }
+        if others and self.result is not None:
+            comparison = self.result.comparison
+            best = min(others, key=comparison.median_s)
+            ratio = comparison.ratio(self.result.answer.name, best)
+            ci95 = (ratio.low, ratio.high) if ratio.is_known else None
+            differs = differences(self.problem, own, others[best], costed)
+            return Rival(best, True, ratio.value, ci95, comparison.median_s(best), *differs)
         if costed is None or not gains or (split and len(costed.devices) < 2):
             return None
         move = gains[-1]
@@ -185,33 +173,17 @@ class Case:
         name = f"the one with {move.op} on {move.other}"
         return Rival(name, False, move.moved / costed.value, None, move.moved, (there,), len(move.ops))
 
-    def _compared(self) -> list[Measured]:
-        """The plans of the final comparison beside the answer that keep pins and were not turned down."""
+    def _compared(self) -> dict[str, IntArray]:
+        """The plans [N] of the final comparison beside the answer that keep pins and were not turned down."""
         problem, result = self.problem, self.result
         if result is None or self.placement.affinity != result.placement.affinity:
-            return []
-        comparison, answer, found = result.comparison, result.answer.name, []
+            return {}
+        samples, answer = result.comparison.samples, result.answer.name
         labels, sizes = problem.units.partition.labels, (problem.num_units, problem.num_devices)
         plans = {name: np.full(len(labels), d) for d, name in enumerate(problem.devices)}
         plans |= {name: problem.expand(each.plan(*sizes, RESULT).placement) for name, each in result.finalists.items()}
-        beside = comparison.samples.keys() - {answer, *result.turned_down} if answer in comparison.samples else ()
-        for name, placement in plans.items():
-            if name in beside and problem.supported[labels, placement].all():
-                ratio = comparison.ratio(answer, name)
-                ci95 = (ratio.low, ratio.high) if ratio.is_known else None
-                found.append(Measured(name, placement, comparison.median_s(name), ratio.value, ci95))
-        return found
-
-    def _searched(self, own: IntArray | None) -> list[Measured]:
-        """The plans that the search measured, if it measured this one too."""
-        scored = [event for event in self.events if event.score.failure is None]
-        placements = [self.problem.expand(event.plan.placement) for event in scored]
-        pairs = list(zip(scored, placements, strict=True))
-        same = [e.score.value for e, placement in pairs if own is not None and np.array_equal(placement, own)]
-        return [
-            Measured(f"the plan measured after {e.elapsed_s:.1f} s", p, e.score.value, e.score.value / min(same), None)
-            for e, p in (pairs if same else ())
-        ]
+        beside = samples.keys() - {answer, *result.turned_down} if answer in samples else ()
+        return {n: each for n, each in plans.items() if n in beside and problem.supported[labels, each].all()}
 
 
 def differences(
@@ -242,7 +214,7 @@ def explain_run(kept: RunFolder, placement: Placement | None = None) -> Explanat
     chosen = placement or kept.placement
     if chosen is None:
         raise SearchError(f"the search in {kept.path} has not ended: finish it with --resume, or name a placement")
-    return Case(kept.problem, kept.costs, chosen, kept.executor, kept.events, kept.result).explained()
+    return Case(kept.problem, kept.costs, chosen, kept.executor, kept.result).explained()
 
 
 def explain_placement(

@@ -89,7 +89,7 @@ class Rival:
         if not self.measured:
             return f"takes {self.ratio:.3f} times as long (simulated)"
         if self.ci95 is None:
-            return f"takes {self.ratio:.3f} times as long (measured in the search, without an interval)"
+            return f"takes {self.ratio:.3f} times as long (measured, without an interval)"
         return f"takes {self.ratio:.3f} times as long (measured, 95% interval {self.ci95[0]:.3f} to {self.ci95[1]:.3f})"
 
 

@@ -76,22 +76,19 @@ def device_by_tensor(placement: Placement, source: ModelSource) -> dict[str, str
 def annotate(graph: Any, devices: dict[str, str]) -> list[str]:
     """Annotate the nodes of an ONNX graph; the names of those whose outputs OpenVINO's model does not have.
 
-    Such a node gets the device of a node that it reads, else of one that reads it, where there is one.
+    Such a node gets the device of a node that it reads, where there is one.
     """
-    device_of = [next((devices[name] for name in node.output if name in devices), None) for node in graph.node]
-    unmapped = [k for k, device in enumerate(device_of) if device is None]
-    made_on = {name: device_of[k] for k, node in enumerate(graph.node) for name in node.output}
-    read_on: dict[str, str] = {}
-    for k in unmapped:  # in topological order, as ONNX lists nodes
-        node = graph.node[k]
-        device_of[k] = next((made_on[name] for name in node.input if made_on.get(name)), None)
-        made_on.update(dict.fromkeys(node.output, device_of[k]))
-    for node, device in zip(reversed(graph.node), reversed(device_of), strict=True):
-        found = device or next((read_on[name] for name in node.output if name in read_on), None)
-        if found is not None:
-            read_on.update(dict.fromkeys(node.input, found))
-            _set_annotation(node, found)
-    return [graph.node[k].name or next(iter(graph.node[k].output), graph.node[k].op_type) for k in unmapped]
+    unmapped: list[str] = []
+    made_on: dict[str, str] = {}
+    for node in graph.node:  # in topological order
+        device = next((devices[name] for name in node.output if name in devices), None)
+        if device is None:
+            unmapped.append(node.name or next(iter(node.output), node.op_type))
+            device = next((made_on[name] for name in node.input if name in made_on), None)
+        if device is not None:
+            made_on.update(dict.fromkeys(node.output, device))
+            _set_annotation(node, device)
+    return unmapped
 
 
 def _set_annotation(node: Any, device: str) -> None:

@@ -29,8 +29,6 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 from hsdag.runtime.simulator.simulation import simulate
-from hsdag.scoring.base import Score
-from hsdag.scoring.recording import Event
 
 LAUNCH_S, LATENCY_S, BYTES_PER_S = 0.5, 0.25, 100.0
 CHAIN = graph_from_edges(
@@ -190,21 +188,20 @@ def measured_case(
         case = replace(case, problem=with_pins(case.problem, of_a))
     labels = case.problem.units.partition.labels
 
-    def event(text: str, value: float) -> Event:
+    def plan(text: str) -> PlanRecord:
         units = np.zeros(case.problem.num_units, dtype=np.int64)
         units[labels] = ["AB".index(device) for device in text]
-        return Event(Plan(units), Score(value), 1.5)
+        return PlanRecord.of(Plan(units), 2)
 
-    events = [event("AAABBB", 5.0), event("AABBBB", 6.0), event("AAAAAA", 8.0), event("BBBBBB", 9.0)]
     result = PlaceResult.model_construct(  # of its answer, only what it is compared with
         sentence="",
         placement=case.placement,
         rows=(Row.model_construct(name=answer, is_answer=True),),
-        finalists={f"placement {k + 1}": PlanRecord.of(events[k].plan, 2) for k in range(2)},
+        finalists={"placement 1": plan("AAABBB"), "placement 2": plan("AABBBB")},
         samples={name: [[seconds * (1 + r / 100)] for r in range(6)] for name, seconds in samples_s.items()},
         turned_down={turned_down: "its outputs differ"} if turned_down else {},
     )
-    return replace(case, events=events, result=result).explained()
+    return replace(case, result=result).explained()
 
 
 def test_the_next_best_plan_is_the_fastest_other_one_of_the_comparison() -> None:
@@ -236,13 +233,7 @@ def test_of_a_placement_on_one_device_the_nearest_split_is_named() -> None:
     assert found.best_split.ratio == pytest.approx(1.1)
 
 
-def test_without_a_comparison_the_next_best_plan_is_the_searchs_without_an_interval_or_the_best_move_by_the_costs() -> (
-    None
-):
-    found = measured_case("AAABBB", "placement 1", {})
-    assert found.next_best is not None
-    assert found.next_best.ratio == pytest.approx(1.2)
-    assert found.next_best.ci95 is None
+def test_without_a_comparison_the_next_best_plan_is_the_best_move_by_the_costs_and_is_called_simulated() -> None:
     found = case_of(CHAIN, "AAABBB", CHAIN_S).explained()
     assert found.next_best is not None
     assert not found.next_best.measured

@@ -164,6 +164,14 @@ def test_dot_frames_the_submodels_that_hetero_makes(
     assert text.count("subgraph cluster_") == int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")) > 2
 
 
+def test_dot_draws_a_constant_beside_its_first_reader(model: ov.Model, place: Place) -> None:
+    graph = graph_of(model)
+    first = colocate(graph).sets.labels[graph.index_of["conv2"]]
+    label = submodels(place(model, lambda s: ("FAST", "SLOW")[bool(s == first)]), graph).labels
+    shared, conv2, conv3 = (label[graph.index_of[name]] for name in ("shared", "conv2", "conv3"))
+    assert shared == conv2 != conv3
+
+
 @pytest.mark.parametrize(
     ("text", "shown"),
     [('a"b', r'"a\"b"'), ("a\\N", r'"a\\N"'), ("a\nb", r'"a\nb"'), ("&lt;", '"&amp;lt;"'), ("ü", '"ü"')],

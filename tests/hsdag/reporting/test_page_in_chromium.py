@@ -71,6 +71,7 @@ def test_a_layer_of_a_large_graph_goes_to_its_ops(page: Page) -> None:
     drawing = PlacedGraph.of(RUN).drawing
     shown = model(page, "graph", "[it.x_range.start, it.x_range.end]")
     assert shown == pytest.approx([drawing.x[3:].min() - 2, drawing.x[3:].max() + 2])
+    page.wait_for_function("Math.abs(document.querySelector('#graph .bk').getBoundingClientRect().top - 44) < 2")
 
 
 def test_colouring_by_cost_shows_the_bar_of_times(page: Page) -> None:
@@ -89,6 +90,7 @@ def test_colouring_by_cost_shows_the_bar_of_times(page: Page) -> None:
 
 def test_a_page_follows_the_theme_of_the_system_and_the_button(page: Page) -> None:
     page.emulate_media(color_scheme="dark")
+    page.wait_for_function("document.documentElement.dataset.theme == 'dark'")
     bar = "it.above.find(each => each.type == 'ColorBar')"
     inks = model(page, "graph", f"[{bar}.title_text_color.trim(), {bar}.major_label_text_color.trim()]")
     assert inks == ["#e4e9ee", "#e4e9ee"]
