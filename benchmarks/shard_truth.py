@@ -183,7 +183,9 @@ def boxed(name: str, least: float) -> bool:
         problem = replace(problem, time_s=problem.time_s * scale, **edges)
         return float(simulate(problem, np.array(found.devices), WORK_CONSERVING).makespan_s)
 
-    own = ShardCosts(costs.time_s * scale, np.ones(2), float(latency_s), float(per_byte))
+    fixed_s = np.where(costs.time_s > 0, platform.op_overhead_s, 0.0) * scale
+    launch_s = float(latency_s + 2 * platform.op_overhead_s.max())  # what is sent is cut and joined
+    own = ShardCosts(costs.time_s * scale, np.ones(2), launch_s, float(per_byte), fixed_s)
     found = propose(shapes_of(model, graph)[1], own, judge=simulated_s, steps=BOX_STEPS)
     best_s = min([each.predicted_s for each in found[:1]], default=alone_s.min())
     saved, bound = 1.0 - best_s / alone_s[0], 1.0 - 1.0 / (alone_s[0] / alone_s).sum()

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -25,6 +25,9 @@ from hsdag.methods.segments import Outside, Segments
 
 MOST_SEGMENTS = 5
 """That are divided as one region by rows: halos grow with every one."""
+
+MOST_ASSIGNMENTS = 256
+"""Of branches to devices that are tried: where there are more, branches are not parted."""
 
 UNEVEN, MOST_MOVES = 1.05, 4
 """Bounds are moved at most so often, where the longest share takes more than so many times the mean."""
@@ -42,12 +45,14 @@ class ShardCosts:
     """Seconds of each op on each device alone, how many times as long it takes while the others work, and syncs.
 
     A sync starts a part, ``launch_s``, which writes and reads ``s_per_byte``. Times are NaN where a device lacks an op.
+    Of each, ``fixed_s`` are spent on a piece of the op, however small.
     """
 
     time_s: FloatArray  # [N, D]
     slowdown: FloatArray  # [D]
     launch_s: float
     s_per_byte: float
+    fixed_s: FloatArray | float = 0.0  # [N, D]
 
     def sync_s(self, size_bytes: float) -> float:
         """Seconds to hand so many bytes from part to part."""
@@ -56,7 +61,8 @@ class ShardCosts:
     def of(self, devices: Sequence[int]) -> ShardCosts:
         """The costs of some of the devices."""
         chosen = list(devices)
-        return replace(self, time_s=self.time_s[:, chosen], slowdown=self.slowdown[chosen])
+        fixed_s = np.broadcast_to(self.fixed_s, self.time_s.shape)[:, chosen]
+        return replace(self, time_s=self.time_s[:, chosen], slowdown=self.slowdown[chosen], fixed_s=fixed_s)
 
 
 @dataclass(frozen=True, eq=False)
@@ -103,6 +109,7 @@ class _Way:
     compute_s: float
     sync_s: float
     reads: Layout  # how it wants to find what it reads; a whole tensor is found on its device for nothing
+    placed: Mapping[int, int] = field(default_factory=dict)  # devices of further ops
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,7 +130,8 @@ class ShardChooser:
     """The ways to divide one model over devices, whose ``costs`` are known.
 
     ``shares`` are those of the devices, by default by their speed for what a region does, and balanced further as far
-    as halos and grains ask for. Only ``schemes`` are used. ``pins`` are devices of ops that are not divided.
+    as halos and grains ask for. Only ``schemes`` are used; branches are parted where these are all of them and shares
+    are not given. ``pins`` are devices of ops that are not divided.
     """
 
     def __init__(
@@ -145,6 +153,7 @@ class ShardChooser:
         self.segments = Segments(shapes, costs.time_s, self.pins, repeated, can_be_equal=not self._bound)
         self._time_s = self.segments.time_s
         self._busy_s = self._time_s * costs.slowdown
+        self._fixed_s = np.minimum(costs.fixed_s, self._time_s)
         self._home = int(self._time_s.sum(axis=0).argmin())
         self._sides = [v for v in self.segments.others if v not in self.pins and v not in self._bound]
         self._price = 1.0
@@ -197,7 +206,8 @@ class ShardChooser:
             return way
         pairs = zip(self.segments.members[first : first + j - i], self.segments.members[i:j], strict=True)
         moved = {v: u for before, now in pairs for v, u in zip(before, now, strict=True)}
-        return replace(way, regions=tuple(replace(r, ops=tuple(moved[v] for v in r.ops)) for r in way.regions))
+        regions = tuple(replace(r, ops=tuple(moved[v] for v in r.ops)) for r in way.regions)
+        return replace(way, regions=regions, placed={moved[v]: d for v, d in way.placed.items()})
 
     def _followed_back(
         self, cost: list[dict[Layout, tuple[float, Layout, int, _Way | None]]], end: Layout, total_s: float
@@ -218,7 +228,8 @@ class ShardChooser:
         for i, j, way in reversed(ways):
             ops = [v for segment in self.segments.main[i:j] for v in segment]
             regions += way.regions
-            rest = [v for v in ops if v not in inside]
+            devices[list(way.placed)] = list(way.placed.values())
+            rest = [v for v in ops if v not in inside and v not in way.placed]
             if way.device is None:
                 repeated += rest
             else:
@@ -239,6 +250,7 @@ class ShardChooser:
             allowed = [d for d in range(self.num_devices) if pinned <= {d}]
             ways += [_Way((d,), (), d, float(total[d]), 0.0, (d,)) for d in allowed]
             ways += [each for home in (None, self._home) for each in self._inner(ops, home)]
+            ways += self._branches(ops) if self.shares is None and set(self.schemes) == set(SCHEMES) else []
         ways += [each for home in (None, self._home) for each in self._rows(i, ops, home, needs_all=j > i + 1)]
         return ways
 
@@ -272,6 +284,32 @@ class ShardChooser:
             return [_Way(EVERYWHERE, regions, None, compute_s + rest_s, sync_s, EVERYWHERE)]
         rest_s, sync_s = float(self._time_s[rest, home].sum()), sum(each.span_s for each in chosen) - compute_s
         return [_Way((home,), regions, home, compute_s + rest_s, sync_s, (home,))]
+
+    def _branches(self, ops: Sequence[int]) -> list[_Way]:
+        """The segment with every branch on one device: these have nothing in common but what the segment reads."""
+        graph, last, branches = self.shapes.graph, ops[-1], list[set[int]]()
+        for v in ops[:-1]:
+            read = set(graph.predecessors.of(v).tolist())
+            joined = {v}.union(*(branch for branch in branches if branch & read))
+            branches = [*(branch for branch in branches if not branch & read), joined]
+        count = self.num_devices ** len(branches)
+        if len(branches) < 2 or count > MOST_ASSIGNMENTS or self.pins.keys() & set(ops):
+            return []
+        each_s = np.array([self._busy_s[list(branch)].sum(axis=0) for branch in branches])
+        ends = set(graph.predecessors.of(last).tolist())
+        each_bytes = np.array([graph.output_bytes[list(branch & ends)].sum() for branch in branches])
+        device = np.array(list(np.ndindex(*[self.num_devices] * len(branches))))
+        has = device[:, :, None] == np.arange(self.num_devices)
+        takes_s = (has * each_s).sum(axis=1).max(axis=1)
+        sync_s = self._price * (
+            self.costs.launch_s + self.costs.s_per_byte * (~has * each_bytes[:, None]).sum(axis=1).max(axis=1)
+        )
+        best = int((takes_s + sync_s).argmin())
+        if len(set(device[best].tolist())) < 2:
+            return []
+        placed = {v: d for branch, d in zip(branches, device[best].tolist(), strict=True) for v in branch}
+        compute_s = float(takes_s[best] + self._busy_s[last].max())
+        return [_Way(EVERYWHERE, (), None, compute_s, float(sync_s[best]), EVERYWHERE, placed)]
 
     def _gain(self, found: _Division, home: int | None) -> float:
         whole_s = self._time_s[list(found.region.ops)].sum(axis=0).min()
@@ -329,7 +367,8 @@ class ShardChooser:
         """A region with shares, what devices take for them [D], and the bytes that one reads; None without shares."""
         extent, shares = self.shapes.extent(region), self.shares
         if shares is None:
-            shares = even_shares(self._busy_s[list(region.ops)].sum(axis=0), wait_s).tolist()
+            whole_s, fixed_s = (each[list(region.ops)].sum(axis=0) for each in (self._busy_s, self._fixed_s))
+            shares = even_shares(whole_s - fixed_s, wait_s + fixed_s).tolist()
         bounds = [0, *(round(extent * share / grain) * grain for share in np.cumsum(shares)[:-1]), extent]
         is_given = self.shares is not None
         made = self._with_bounds(region, bounds) if is_given else self._balanced(region, grain, bounds, wait_s)
@@ -400,7 +439,8 @@ class ShardChooser:
             parts = self._parts[key]
             if parts is None:
                 return None
-            found[d] = parts[1] @ self._busy_s[parts[0], d]
+            fixed_s = self._fixed_s[parts[0], d]
+            found[d] = fixed_s.sum() + parts[1] @ (self._busy_s[parts[0], d] - fixed_s)
         return found
 
     def _parts_of(self, region: Region, d: int) -> tuple[list[int], FloatArray] | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -30,6 +31,7 @@ from hsdag.runtime.costs.part_table import PartTable
 from hsdag.runtime.costs.shard_costs import sharded_costs, simulated_s
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.problem.schedule_problem import CostSource
+from tests.hsdag.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, inputs_of, outputs_of
 
 RNG = np.random.default_rng(0)
 
@@ -207,6 +209,36 @@ def test_what_lies_between_sums_is_computed_everywhere_where_that_saves_a_sync()
     everywhere = {v for region in best.regions if region.scheme == "replicated" for v in region.ops}
     assert "MVN" in {shapes.op(v).type for v in everywhere}
     assert {region.scheme for region in best.regions} == {"hidden", "replicated"}
+
+
+def test_branches_are_parted_where_a_few_rows_of_their_results_read_nearly_all() -> None:
+    x = parameter = op.parameter([1, 64, 14, 14], np.float32)
+
+    def convolution(x: Any, kernel: int) -> Any:
+        return op.relu(op.convolution(x, weights(64, 64, kernel, kernel), [1, 1], *[[kernel // 2] * 2] * 2, [1, 1]))
+
+    stem = convolution(x, 1)
+    ends = [convolution(convolution(convolution(stem, 7), 7), 7) for _ in range(2)]
+    model = ov.Model([op.result(op.concat(ends, 1))], [parameter], "branches")
+    shapes = shapes_in(model)
+    costs = costs_of(shapes, 1e-6)
+    (best, *_) = propose(shapes, costs, judge=simulation(model, costs))
+    large = [v for v in range(len(best.devices)) if shapes.op(v).type == "Convolution" and shapes.graph.flops[v] > 1e7]
+    assert len(large) == 6
+    assert not {v for region in best.regions for v in region.ops} & set(large)
+    assert sorted(best.devices[v] for v in large) == [0, 0, 0, 1, 1, 1]
+    graph, inputs = graph_of(model), inputs_of(model, np.random.default_rng(0))
+    found = shard(model, graph, best.regions, best.devices, "AB")
+    assert difference(outputs_of(found.model, inputs), outputs_of(model, inputs)) < LARGEST_DIFFERENCE
+
+
+def test_what_a_piece_takes_however_small_counts_for_every_piece() -> None:
+    shapes = shapes_in(mlps(1, rows=64))
+    costs = costs_of(shapes, 1e-9, (1.0, 1.0))
+    cheap, dear = (ShardChooser(shapes, replace(costs, fixed_s=share * costs.time_s)).best() for share in (0.0, 0.5))
+    assert cheap is not None
+    assert dear is not None
+    assert dear.bound_s == pytest.approx(1.5 * cheap.bound_s, rel=0.05)
 
 
 def test_a_slow_device_gets_less_than_its_part_where_it_waits_for_what_it_reads() -> None:
