@@ -14,6 +14,7 @@ from hsdag import comparing
 from hsdag.cli.app import run
 from hsdag.comparing import Comparison, Run
 from hsdag.runtime.problem.problem_file import write_problem
+from tests.hsdag.commands import answer
 from tests.hsdag.methods.exact.exact_reference import random_problem
 
 FEW = ("--methods", "heft,random", "--seeds", "2", "--max-evaluations", "20")
@@ -26,22 +27,16 @@ def problem(tmp_path: Path) -> Path:
     return path
 
 
-def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    assert run([str(a) for a in arguments]) == 0
-    document: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return document
-
-
 def test_the_answer_is_the_file_and_resuming_a_whole_one_searches_no_more(
     problem: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     file = tmp_path / "comparison.json"
-    document = answer(capsys, "compare", problem, *FEW, "-o", file, "--json")
+    document = answer(capsys, "compare", problem, *FEW, "-o", file)
     assert document == json.loads(file.read_text())
     assert [row["runs"] for row in document["rows"]] == [2, 2]
     assert document["simulated"] is True
     monkeypatch.setattr(comparing, "solve", None)
-    assert answer(capsys, "compare", problem, *FEW, "--resume", file, "--json") == document
+    assert answer(capsys, "compare", problem, *FEW, "--resume", file) == document
 
 
 def test_ctrl_c_prints_what_there_is_and_keeps_it(
@@ -65,7 +60,7 @@ def test_ctrl_c_prints_what_there_is_and_keeps_it(
 
 def test_a_workload_is_compared_by_its_name_and_options(capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--option", "family=er", "--option", "nodes=5", "--option", "modules=1")
-    document = answer(capsys, "compare", "random-wired", *options, *FEW, "--json")
+    document = answer(capsys, "compare", "random-wired", *options, *FEW)
     assert document["setup"]["problem"] == "random-wired-er-5x1-weak-1ch-seed0 on t4-a100"
 
 
@@ -73,7 +68,7 @@ def test_a_workload_is_compared_by_its_name_and_options(capsys: pytest.CaptureFi
 def test_runs_on_workers_are_those_of_this_process_and_say_where(
     problem: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    few = ["--methods", "heft,ea", "--seeds", "2", "--max-evaluations", "50", "--budget", "60s", "--json"]
+    few = ["--methods", "heft,ea", "--seeds", "2", "--max-evaluations", "50", "--budget", "60s"]
     here = answer(capsys, "compare", problem, *few)
     away = answer(capsys, "compare", problem, *few, "--workers", "local:2")
     plain = {(run["method"], run["seed"]): (run["value_s"], run["host"]) for run in here["runs"]}

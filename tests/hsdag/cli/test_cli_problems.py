@@ -14,6 +14,7 @@ import pytest
 from hsdag.cli.app import run
 from hsdag.ir.placement.placement import Placement
 from hsdag.methods import method_names
+from tests.hsdag.commands import answer
 
 Json = dict[str, Any]
 Complains = Callable[..., str]
@@ -48,12 +49,6 @@ def placement(tmp_path: Path) -> Path:
     path = tmp_path / "placement.json"
     path.write_text(json.dumps(SPLIT))
     return path
-
-
-def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> Json:
-    assert run([*(str(a) for a in arguments), "--json"]) == 0
-    document: Json = json.loads(capsys.readouterr().out)
-    return document
 
 
 def changed(change: Callable[[Json], object]) -> str:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from hsdag import place
 from hsdag.benchmarking.bench import bench
-from hsdag.cli.app import run
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.placement.placement import Placement
+from tests.hsdag.commands import answer
 from tests.hsdag.ir.growing import chain_model, growing_model, saved
 
 SHAPES = ("64,32", "1,32@3")
@@ -29,12 +28,6 @@ def placement(chain: Path) -> Placement:
         chain, partition_cpu=2, method="sa", reward="measured", budget="1s", max_evaluations=3, data_shape=SHAPES
     )
     return found.placement
-
-
-def answer(capsys: pytest.CaptureFixture[str], *words: object) -> dict[str, Any]:
-    assert run([str(word) for word in words]) == 0
-    document: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return document
 
 
 def test_a_placement_of_a_dynamic_model_holds_its_scenarios_and_fits_the_model_as_it_is(placement: Placement) -> None:
@@ -67,7 +60,7 @@ def test_bench_measures_a_placement_on_its_scenarios_each_by_itself(chain: Path,
 
 def test_inspect_shows_sizes_with_the_shapes_of_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = saved(growing_model(), tmp_path)
-    small, large = (answer(capsys, "inspect", path, "--json", *more) for more in ((), ("--tokens", "1+7")))
+    small, large = (answer(capsys, "inspect", path, *more) for more in ((), ("--tokens", "1+7")))
     assert small["fingerprint"] == large["fingerprint"]
     assert large["weight_bytes"] - small["weight_bytes"] == 2 * 8 * 8 * 4
     assert large["unsupported"] == {"CPU": []}
@@ -77,7 +70,7 @@ def test_profile_writes_costs_of_a_model_with_dynamic_shapes(
     chain: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     costs = tmp_path / "costs.json"
-    words = ("profile", chain, "-o", costs, "-d", "CPU", "--data-shape", SHAPES[0], "--data-shape", SHAPES[1], "--json")
+    words = ("profile", chain, "-o", costs, "-d", "CPU", "--data-shape", SHAPES[0], "--data-shape", SHAPES[1])
     assert answer(capsys, *words)["devices"][0]["latency_s"] > 0
     products = [op for op in json.loads(costs.read_text())["ops"] if op["type"] == "MatMul"]
     assert {op["output_bytes"] for op in products} == {4 * 32 * 64}

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hsdag.ir.graph.coarsen import coarsen
-from hsdag.ir.graph.computation_graph import IntArray, graph_from_edges
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray, graph_from_edges
 from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.objectives import THROUGHPUT
@@ -67,6 +67,10 @@ def stacked(plans: Sequence[Plan]) -> IntArray:
     return np.stack([plan.placement for plan in plans])
 
 
+def simulated_s(plans: Sequence[Plan], launch_s: float = 1e-6) -> FloatArray:
+    return costs(launch_s).latency_s(PROBLEM.expand(stacked(plans)))
+
+
 def run_out(evaluator: HybridEvaluator) -> None:
     """Evaluate until the search is stopped."""
     with contextlib.suppress(SearchStopped):
@@ -78,15 +82,13 @@ def run_out(evaluator: HybridEvaluator) -> None:
 def test_most_placements_are_simulated_and_only_the_most_promising_measured() -> None:
     device = Device()
     evaluator, placements = hybrid(device), drawn(10)
-    simulated_s = costs(1e-6).latency_s(PROBLEM.expand(stacked(placements)))
     evaluator.evaluate(placements)
-    best = [placements[i] for i in np.argsort(simulated_s)[:2]]
-    assert device.asked == best
+    assert device.asked == [placements[i] for i in np.argsort(simulated_s(placements))[:2]]
 
 
 def test_measuring_teaches_what_the_profile_did_not_know() -> None:
     evaluator, others = hybrid(Device()), drawn(30, 9)
-    true_s = costs(1e-3).latency_s(PROBLEM.expand(stacked(others)))
+    true_s = simulated_s(others, 1e-3)
     before = np.abs(evaluator.simulated(others) / true_s - 1).mean()
     for seed in range(3):
         evaluator.evaluate(drawn(10, seed))
@@ -105,7 +107,7 @@ def test_a_measured_placement_answers_with_what_was_measured_also_where_it_faile
 
 
 def test_no_plan_is_measured_twice_even_where_the_best_of_them_crash() -> None:
-    failing = sorted(drawn(10), key=lambda plan: float(costs(1e-6).latency_s(PROBLEM.expand(plan.placement)[None])[0]))
+    failing = sorted(drawn(10), key=lambda plan: float(simulated_s([plan])[0]))
     device = Device(failing=failing[:3])
     run_out(hybrid(device, replace(PLAN, patience=6)))
     assert set(device.asked) & set(failing[:3])
@@ -157,9 +159,7 @@ def test_the_least_simulated_value_is_measured_though_boundaries_seem_too_dear()
     evaluator = HybridEvaluator(PROBLEM, costs(1.0), recorder, dear)
     plans = drawn(10)
     evaluator.evaluate(plans)
-    assert device.asked[2:] == [
-        min(plans, key=lambda plan: costs(1.0).latency_s(PROBLEM.expand(plan.placement)[None])[0])
-    ]
+    assert device.asked[2:] == [plans[int(np.argmin(simulated_s(plans, 1.0)))]]
 
 
 def test_the_search_ends_when_measuring_finds_nothing_better() -> None:
@@ -189,7 +189,7 @@ def test_earlier_measurements_calibrate_from_the_start() -> None:
     recorder = RecordingEvaluator(device, Budget())
     recorder.evaluate(drawn(8, 4))
     evaluator = HybridEvaluator(PROBLEM, costs(1e-6), recorder, PLAN)
-    true_s = costs(1e-3).latency_s(PROBLEM.expand(stacked(others)))
+    true_s = simulated_s(others, 1e-3)
     assert np.abs(evaluator.simulated(others) / true_s - 1).mean() < 0.05
 
 
