@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from enum import EnumType
-from importlib import import_module, resources
+from importlib import import_module
 from typing import Any, get_args
 
 
@@ -31,26 +31,9 @@ links = _names("runtime.problem.semantics", "Links")
 rewards = _names("methods", "REWARDS")
 hints = _names("methods", "HINTS")
 references = _names("ir.placement.placement", "REFERENCES")
-
-
-def formats() -> list[str]:
-    """Of ``export --format``."""
-    from hsdag.exports import export_formats
-
-    return list(export_formats())
-
-
-def platforms() -> list[str]:
-    """Of ``--platform``: those that come with hsdag."""
-    folder = resources.files("hsdag.runtime") / "platforms"
-    return sorted(file.name.removesuffix(".toml") for file in folder.iterdir() if file.name.endswith(".toml"))
-
-
-def workloads() -> list[str]:
-    """Names of workloads."""
-    from hsdag.models.registry import WORKLOADS
-
-    return list(WORKLOADS)
+formats = _names("exports", "export_formats")
+platforms = _names("runtime.platforms.reader", "list_platforms")
+workloads = _names("models.registry", "WORKLOADS")
 
 
 def zoo() -> list[str]:

@@ -40,12 +40,11 @@ class Estimate:
         self._budget_s, self._each_s, self._clock = budget_s or 0.0, (budget_s or 0.0) + final_s, clock
         self._begin_s = self._began_s = clock()
         self._waits_from_s: float | None = None
-        self._number, self._count = 1, 1
-        self._done: tuple[int, int] | None = None
+        self._done, self._count, self._is_known = 0, 1, bool(self._each_s)
 
     def begin(self, number: int, count: int) -> None:
         """One more search begins."""
-        self._number, self._count, self._began_s, self._done = number, count, self._clock(), None
+        self._done, self._count, self._began_s = number - 1, count, self._clock()
 
     def wait(self, *, waits: bool) -> None:
         """Whether what begins now is not part of the work."""
@@ -60,30 +59,23 @@ class Estimate:
 
     def update(self, done: int, count: int) -> None:
         """So many updates are done."""
-        self._done = done, count
+        self._done, self._count, self._began_s, self._is_known = done, count, self._clock(), True
+        self._each_s = (self._began_s - self._begin_s) / max(done, 1)
 
     @property
     def left_s(self) -> float:
         """Seconds that are left; none where it takes longer than was planned."""
-        if self._done is not None:
-            done, count = self._done
-            return (self._clock() - self._begin_s) / max(done, 1) * (count - done)
-        return (self._count - self._number + 1) * self._each_s - self._spent_s
+        return (self._count - self._done) * self._each_s - self._spent_s
 
     @property
     def share(self) -> float:
         """Of the work, from 0 to 1."""
-        if self._done is not None:
-            return self._done[0] / max(self._done[1], 1)
-        of_this = self._spent_s / self._each_s if self._each_s else 0.0
-        return (self._number - 1 + of_this) / self._count
+        return (self._done + (self._spent_s / self._each_s if self._each_s else 0.0)) / max(self._count, 1)
 
     @property
     def words(self) -> str:
         """Both, as progress has them; empty where nothing is known."""
-        if self._done is None and not self._each_s:
-            return ""
-        return f"{100 * self.share:.0f}%, {in_words(self.left_s)} left"
+        return f"{100 * self.share:.0f}%, {in_words(self.left_s)} left" if self._is_known else ""
 
     @property
     def _spent_s(self) -> float:

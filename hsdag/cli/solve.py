@@ -1,4 +1,4 @@
-"""``hsdag solve`` and ``hsdag simulate``: methods and placements on a problem file, no model needed."""
+"""``hsdag solve``, ``simulate`` and ``compare``: methods and placements on a problem, no model needed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hsdag import api
-from hsdag.cli import options
+from hsdag.cli import completion, options
 from hsdag.cli.files import check_files, write_learning_curve, write_timeline
 from hsdag.cli.output import milliseconds, print_json, print_members, print_table, say, show_semantics
 from hsdag.ir.errors import OptionError, OutputError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from hsdag.solving.simulate import SimulateResult
     from hsdag.solving.solution import SolveResult
 
-COMMANDS = ("simulate", "solve")
+COMMANDS = ("compare", "simulate", "solve")
 
 SCHEDULE_SHOWN = 40
 """Ops up to which the table is the schedule; of more it is the load of each device."""
@@ -141,3 +141,43 @@ def _show_schedule(solution: SolveResult, run: Simulation) -> None:
     rows = sorted((start, end, v, d) for v, (d, start, end) in enumerate(times))
     cells = [[problem.op_names[v], names[d], milliseconds(start), milliseconds(end)] for start, end, v, d in rows]
     print_table(None, ["op", "device", "start ms", "end ms"], cells)
+
+
+@options.takes(api.compare)
+def compare(
+    source: str = typer.Argument(
+        autocompletion=completion.workloads, help="A problem file, a workload of 'hsdag models list', or a model file."
+    ),
+    methods: str | None = typer.Option(None, "--methods", help="Methods, separated by commas. Default: all."),
+    seeds: int = typer.Option(5, "--seeds", help="Searches of each method, with seeds 0, 1, ..."),
+    budget: str = typer.Option("10s", "--budget", help="Time of each search: 10s, 5m, 1h."),
+    platform: options.Platform = None,
+    option: list[str] | None = typer.Option(
+        None, "--option", metavar="NAME=VALUE", help="An option of the workload, such as devices=8. Repeatable."
+    ),
+    output: Path | None = typer.Option(
+        None, "--output", "-o", help="Write the comparison after every run: FILE.json. Default: the resumed file."
+    ),
+    resume: Path | None = typer.Option(None, "--resume", help="Go on with the comparison in this file."),
+    as_json: options.Json = False,
+    **given: Any,
+) -> None:
+    """Compare methods on a problem; every figure is simulated, a model's costs are profiled or a platform's."""
+    from hsdag.cli.progress import SearchProgress
+    from hsdag.search.options import parse_duration
+
+    check_files([output], [Path(source)])
+    named = tuple(name.strip() for name in methods.split(",")) if methods else ()
+    given |= {"seeds": seeds, "budget": budget, "platform": platform, "option": option or ()}
+    with SearchProgress(parse_duration(budget)) as progress:
+        found = api.compare(source, named, **given, output=output, resume=resume, watcher=progress.watcher)
+    if as_json:
+        print_json(found.model_dump(mode="json"))
+    else:
+        typer.echo(found.title())
+        print_table(None, *found.table())
+        for line in found.remarks():
+            typer.echo(line)
+    if not found.is_complete:
+        written = output or resume
+        say(f"interrupted: {len(found.runs)} runs are in the table" + (f" and in {written}" if written else ""))

@@ -7,10 +7,7 @@ import sys
 
 import pytest
 
-from hsdag.cli import completion
 from hsdag.cli.app import run
-from hsdag.exports import export_formats
-from hsdag.runtime.platforms.reader import list_platforms
 
 
 def completed(capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, line: str) -> list[str]:
@@ -43,12 +40,6 @@ def test_a_line_is_completed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, line: str, expected: list[str]
 ) -> None:
     assert completed(capsys, monkeypatch, line) == expected
-
-
-def test_values_offered_are_those_that_the_library_takes() -> None:
-    assert completion.formats() == list(export_formats())
-    assert completion.platforms() == list(list_platforms())
-    assert completion.references() == ["cpu", "op-by-op"]
 
 
 def test_completing_loads_no_openvino_torch_or_compiler() -> None:
