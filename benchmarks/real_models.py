@@ -31,7 +31,6 @@ import numpy as np
 import openvino as ov
 from machine import ONE, options
 from real_model_sources import FOLDER, Source, all_sources, in_process
-from tests.hsdag.ir.hetero.hetero_members import same_members
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import HsdagError
@@ -44,6 +43,7 @@ from hsdag.placing.final import LARGEST_TOLERANCE, SLACK, TOLERANCE_FULL_PRECISI
 from hsdag.runtime.executor.compiling import compile_placed
 from hsdag.runtime.machine.devices import infer_checked
 from hsdag.runtime.measuring.differences import op_by_op, output_difference
+from tests.hsdag.ir.placement.hetero_members import same_members
 from tests.placements import by_hand
 
 SINGLE = dict(each.split("=") for each in ONE.split(";"))
