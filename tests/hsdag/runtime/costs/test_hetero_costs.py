@@ -164,25 +164,6 @@ def test_what_every_split_costs_is_not_blamed_on_the_few_bytes_that_cross() -> N
     assert (fitted.costs.link_bandwidth_bytes_per_s > 0.9 * probed.costs.link_bandwidth_bytes_per_s).all()
 
 
-def test_without_observations_nothing_changes() -> None:
-    prior = case(1)
-    assert prior.calibrated(np.zeros((0, 24), dtype=np.int64), np.zeros(0)) is prior
-
-
-def test_failed_observations_are_left_out() -> None:
-    prior, seen = case(2), random_placements(5, 4)
-    measured_s = prior.latency_s(seen)
-    spoilt = np.append(measured_s, np.nan)
-    both = [prior.calibrated(p, m) for p, m in ((seen, measured_s), (np.concatenate([seen, seen[:1]]), spoilt))]
-    assert both[0].costs.launch_s == pytest.approx(both[1].costs.launch_s)
-
-
-def test_costs_for_another_graph_are_refused() -> None:
-    graph = graph_from_edges(["X"] * 3, [])
-    with pytest.raises(ValueError, match="costs are for 24 ops, but the graph has 3"):
-        HeteroCosts.of(graph, case(0).costs)
-
-
 def test_a_weighted_sum_is_calibrated_by_one_factor_for_all_its_terms() -> None:
     costs, some = case(3), random_placements(3, 5)
     objective = find_objective("latency=1,throughput=2").settled(lambda _: 2.0)

@@ -10,7 +10,6 @@ import pytest
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.models.sharded_workloads import chainmm
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
-from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 
 LINKS: dict[str, Any] = {"link_latency_s": 1e-5, "link_bandwidth_bytes_per_s": 1e9}
@@ -59,18 +58,8 @@ def test_calibration_finds_what_the_measurements_were_made_with(costs: OpByOpCos
     assert fitted.costs.source is CostSource.CALIBRATED
 
 
-def test_without_measurements_nothing_changes(costs: OpByOpCosts) -> None:
-    assert costs.calibrated(placements(costs, 2), np.array([np.nan, np.inf])) is costs
-
-
 def test_the_order_counts_where_it_is_given(costs: OpByOpCosts) -> None:
     some = placements(costs, 1)
     n = costs.problem.num_ops
     found = {float(costs.latency_s(some, [np.random.default_rng(s).permutation(n)])[0]) for s in range(6)}
     assert len(found) > 1
-
-
-def test_the_period_is_that_of_the_busiest_device(costs: OpByOpCosts) -> None:
-    alone = np.zeros((1, costs.problem.num_ops), dtype=np.int64)
-    np.testing.assert_allclose(costs.period_s(alone), costs.problem.time_s[:, 0].sum())
-    assert costs.values(THROUGHPUT, alone)[0] == costs.period_s(alone)[0]

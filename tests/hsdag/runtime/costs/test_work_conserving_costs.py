@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
@@ -75,11 +75,6 @@ def test_parts_side_by_side_on_devices_that_slow_each_other_down_are_stretched_w
     assert costs.latency_s(np.zeros((1, 4), dtype=np.int64)).tolist() == [10 + 20 + 99 + 40 + 1]
 
 
-def test_a_model_on_one_device_is_its_ops_and_one_launch() -> None:
-    time_s = np.array([[10.0, 1.0], [20.0, 2.0], [30.0, 3.0], [40.0, 4.0]])
-    assert diamond(time_s).latency_s(np.array([[0] * 4, [1] * 4])).tolist() == [100 + 1, 10 + 2]
-
-
 def test_an_order_that_harms_takes_longer_and_a_calibration_knows_its_chain() -> None:
     graph = graph_from_edges(["MatMul"] * 3, [(0, 2)], output_bytes=[1] * 3, flops=[1e12] * 3)
     costs = WorkConservingCosts(PartTable(graph, np.array([[10.0, 1], [20, 1], [1, 30]])), np.zeros(8), CostSource.FILE)
@@ -141,6 +136,7 @@ def test_a_makespan_lies_between_the_busiest_device_and_everything_in_turn(seed:
         assert makespan_s <= schedule.duration_s.sum() * (1 + 1e-12)
 
 
+@settings(max_examples=6)
 @given(st.integers(0, 100))
 def test_calibrating_on_what_is_simulated_already_leaves_slow_downs_as_they_are(seed: int) -> None:
     costs, seen = replace(case(seed), slowdown=SHARED), random_placements(seed, 6)
@@ -164,6 +160,7 @@ def test_calibration_finds_by_how_much_devices_really_slow_each_other_down(seed:
     assert (fitted.slowdown[1, 0] - 2.0) * (more - 1.0) >= -1e-3  # in the right direction
 
 
+@settings(max_examples=6)
 @given(st.integers(0, 100), st.floats(0.7, 1.4))
 def test_calibration_finds_that_everything_takes_longer_than_in_the_profile(seed: int, longer: float) -> None:
     prior = replace(case(seed), slowdown=SHARED)
@@ -187,19 +184,6 @@ def test_calibration_on_a_few_placements_finds_the_true_launches_and_bytes(
     assert fitted.costs.source is CostSource.CALIBRATED
 
 
-def test_without_observations_nothing_changes() -> None:
-    prior = case(1)
-    assert prior.calibrated(np.zeros((0, 24), dtype=np.int64), np.zeros(0)) is prior
-
-
-def test_failed_observations_are_left_out() -> None:
-    prior, seen = case(2), random_placements(5, 4)
-    measured_s = 1.2 * prior.latency_s(seen)
-    fitted = prior.calibrated(seen, measured_s)
-    again = prior.calibrated(np.concatenate([seen, seen[:1]]), np.append(measured_s, np.nan))
-    assert again.parameters == pytest.approx(fitted.parameters)
-
-
 def test_a_placement_is_cut_once() -> None:
     table, placement = case(3).table, random_placements(3, 1)[0]
     assert table.parts(placement) is table.parts(placement.copy())
@@ -217,9 +201,3 @@ def test_methods_are_told_what_a_crossing_takes() -> None:
     costs = diamond(np.ones((4, 2))).costs
     assert costs.link_latency_s[0, 1] == 2.0
     assert 1.0 / costs.link_bandwidth_bytes_per_s[0, 1] == pytest.approx(7 + 5)
-
-
-def test_costs_for_another_graph_are_refused() -> None:
-    costs = case(0).costs
-    with pytest.raises(ValueError, match="costs are for 24 ops, but the graph has 4"):
-        WorkConservingCosts.of(DIAMOND, costs)

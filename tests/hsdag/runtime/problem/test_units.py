@@ -182,7 +182,7 @@ def test_a_unit_of_ops_that_are_tied_keeps_one_pin_only() -> None:
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(5, 20), st.integers(5, 20))
-@settings(max_examples=50)
+@settings(max_examples=20)
 def test_weights_are_packed_exactly_where_they_can_be(weights: list[int], first: int, second: int) -> None:
     n = len(weights)
     problem = ScheduleProblem.from_arrays(np.ones((n, 2)), [], weight_bytes=weights, memory_bytes=[first, second])
