@@ -35,7 +35,7 @@ IDLE_S = 5.0
 LEAST_BYTES, BYTES_PER_BYTE = 800_000_000, 6
 """Memory for reading a model: this much, and so many times the size of the files in its folder."""
 
-GRACE_S = 2
+GRACE_S = 1
 """Beyond the limit of time, after which the process ends by itself: whoever should have killed it is gone."""
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -49,15 +49,6 @@ def read_sized(source: Any, shapes: Shapes | None, scenarios: Sequence[Scenario]
     return sized(graph, model, [scenario.of(model) for scenario in scenarios])
 
 
-class _Sizes(NamedTuple):
-    """Sizes in the timed inference of a scenario, and the largest state of each variable, at its ReadValue."""
-
-    flops: FloatArray  # [N]
-    output_bytes: FloatArray  # [N]
-    edge_bytes: FloatArray  # [E]
-    state_bytes: FloatArray  # [N]
-
-
 class _Sizing:
     """A clone of a model that takes its variables as inputs and gives them as outputs, so that shapes are inferred.
 
@@ -85,8 +76,11 @@ class _Sizing:
             port.replace_source_output(parameter.output(0))
         return parameter
 
-    def sizes(self, scenario: Scenario) -> _Sizes:
-        """Sizes in a scenario, from the empty state on."""
+    def sizes(self, scenario: Scenario) -> tuple[FloatArray, ...]:
+        """FLOPs [N], output bytes [N] and edge bytes [E] in the timed inference of a scenario, from the empty state on.
+
+        And bytes of the largest state of each variable, at its ReadValue [N].
+        """
         state: dict[str, ov.PartialShape] = {}
         state_bytes = np.zeros(self._graph.num_ops)
         for shapes in scenario.inferences:
@@ -107,12 +101,9 @@ class _Sizing:
         graph = self._graph
         edges = zip(graph.edge_dst.tolist(), graph.edge_dst_port.tolist(), strict=True)
         ports = [self._nodes[dst].input(port) for dst, port in edges]
-        return _Sizes(
-            flops=np.array([self._flops(node) for node in self._nodes]),
-            output_bytes=np.array([float(sum(map(_bytes, each))) for each in outputs]),
-            edge_bytes=np.array([float(_bytes(port)) for port in ports]),
-            state_bytes=state_bytes,
-        )
+        flops = np.array([self._flops(node) for node in self._nodes])
+        output_bytes = np.array([float(sum(map(_bytes, each))) for each in outputs])
+        return flops, output_bytes, np.array([float(_bytes(port)) for port in ports]), state_bytes
 
     def _initial(self, name: str) -> ov.PartialShape:
         """The shape of a variable's empty state, or its own where nothing initialises it."""

@@ -52,24 +52,31 @@ class SubmodelCollector:
 
         Submodels are numbered by their first op in topological order.
         """
-        nodes, work = self.nodes, Workspace.of(self.nodes.net)
-        split(nodes.net, work, devices[nodes.op])
         submodels = np.full(self.num_ops, -1, dtype=np.int64)
-        submodels[nodes.op] = np.unique(work.parts.label, return_inverse=True)[1].reshape(-1)
+        label = self._label(devices[self.nodes.op], Workspace.of(self.nodes.net))
+        submodels[self.nodes.op] = np.unique(label, return_inverse=True)[1].reshape(-1)
         return submodels
 
     def crossings(self, devices: IntArray, num_devices: int) -> Crossings:
         """Launches and crossings of placements [B, N] of ops."""
-        found = Crossings(
-            np.zeros((len(devices), num_devices), dtype=np.int64),
-            np.zeros((len(devices), num_devices, num_devices), dtype=np.int64),
-            np.zeros((len(devices), num_devices, num_devices)),
-        )
-        table = np.ascontiguousarray(devices[:, self.nodes.op], dtype=np.int64)
-        reached = np.zeros(num_devices, dtype=np.int64)
-        work, steps = Workspace.of(self.nodes.net), float(len(devices) * (len(self.nodes.op) + len(self.nodes.net.src)))
-        run(_count_all, steps, self.nodes, work, table, reached, found.launches, found.num, found.size_bytes)
+        nodes, work, scratch = self.nodes, Workspace.of(self.nodes.net), np.zeros(num_devices, dtype=np.int64)
+        links = (len(devices), num_devices, num_devices)
+        found = Crossings(np.zeros(links[:2], np.int64), np.zeros(links, np.int64), np.zeros(links))
+        for b, device in enumerate(np.ascontiguousarray(devices[:, nodes.op], dtype=np.int64)):
+            label = self._label(device, work)
+            found.launches[b] = np.bincount(device[label == np.arange(len(label))], minlength=num_devices)
+            of_b = scratch, found.num[b], found.size_bytes[b]
+            run(count_crossings, self._steps, nodes, device, label, *of_b)
         return found
+
+    @property
+    def _steps(self) -> float:
+        return float(len(self.nodes.op) + len(self.nodes.net.src))
+
+    def _label(self, device: IntArray, work: Workspace) -> IntArray:
+        """[M] the first node of each node's submodel, in the workspace."""
+        run(split, self._steps, self.nodes.net, work, device)
+        return work.parts.label
 
 
 class Tensors(NamedTuple):
@@ -93,29 +100,10 @@ class Nodes(NamedTuple):
 
 
 @bare
-def _count_all(
-    nodes: Nodes,
-    work: Workspace,
-    placements: IntArray,
-    reached: IntArray,
-    launches: IntArray,
-    num: IntArray,
-    size_bytes: FloatArray,
-) -> None:
-    """Fill the tables of ``Crossings`` for placements [B, M] of nodes; ``reached`` [D] is scratch."""
-    for b in range(len(placements)):
-        device = placements[b]
-        split(nodes.net, work, device)
-        for v in range(len(device)):
-            launches[b, device[v]] += work.parts.label[v] == v
-        count_crossings(nodes, device, work.parts.label, reached, num[b], size_bytes[b])
-
-
-@bare
 def count_crossings(
     nodes: Nodes, device: IntArray, label: IntArray, reached: IntArray, count: IntArray, size_bytes: FloatArray
 ) -> None:
-    """Fill the last two tables [D, D] with what crosses between submodels."""
+    """Fill the last two tables [D, D] with what crosses between submodels, by their label; ``reached`` [D] is scratch."""
     tensors = nodes.tensors
     reached[:] = -1  # the last tensor that crossed to a device
     for v in range(len(device)):

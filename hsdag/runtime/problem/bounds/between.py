@@ -5,11 +5,10 @@ Legend: M ops in topological order, E edges, K kinds of devices, I items.
 
 from __future__ import annotations
 
-import numba
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.ir.kernels import run
+from hsdag.ir.kernels import kernel, run
 from hsdag.runtime.problem.bounds.relaxation import Neighbours, Relaxation
 
 UNRELATED = -1.0
@@ -54,7 +53,7 @@ def _side(neighbours: Neighbours) -> Side:
     return neighbours.indptr, neighbours.indices, neighbours.sent_s, neighbours.apart_s
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _earliest(far_s: FloatArray, head_s: FloatArray, near_s: FloatArray, base_s: float) -> float:
     """The least t by which every item is done: from elsewhere at ``far_s``, or here from ``head_s`` on for ``near_s``.
 
@@ -84,7 +83,7 @@ def _earliest(far_s: FloatArray, head_s: FloatArray, near_s: FloatArray, base_s:
     return float(min(least_s, here_s))
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _meet(side: Side, own: Own, v: int, anchor: int, known_s: FloatArray, is_join: bool) -> float:
     """Least seconds between v and ``anchor`` by the neighbours of v that lie between; UNRELATED where none does.
 
@@ -117,7 +116,7 @@ def _meet(side: Side, own: Own, v: int, anchor: int, known_s: FloatArray, is_joi
     return least_s
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _sweep(side: Side, own: Own, is_join: bool) -> FloatArray:
     """[M] least seconds from the source to every op by joins, or from every op to the sink by forks."""
     num_ops = len(own[0])
@@ -128,7 +127,7 @@ def _sweep(side: Side, own: Own, is_join: bool) -> FloatArray:
     return known_s
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _all_pairs(ins: Side, outs: Side, own: Own, prices: FloatArray, with_loads: bool) -> FloatArray:
     """[M, M] pairs by the first op, from the last one on, and by the second in order."""
     _, busy_s, overhead_s = own
@@ -159,7 +158,7 @@ def _all_pairs(ins: Side, outs: Side, own: Own, prices: FloatArray, with_loads: 
     return from_s
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _packed(head_s: FloatArray, tail_s: FloatArray, run_s: FloatArray, rate: FloatArray) -> float:
     """Seconds that items [I] need which start after their heads and end before their tails; ``run_s`` is overwritten.
 
@@ -176,7 +175,7 @@ def _packed(head_s: FloatArray, tail_s: FloatArray, run_s: FloatArray, rate: Flo
     return total_s + work_s if work_s > 0.0 else 0.0
 
 
-@numba.njit(cache=True, nogil=True)
+@kernel
 def _best_moment(bounds_s: FloatArray, run_s: FloatArray, rate: FloatArray) -> float:
     """The moment x of a grid for which x and the work that has to run after it are most, from ``bounds_s`` [I] on."""
     first_s, step_s = bounds_s.min(), (bounds_s.max() - bounds_s.min()) / (MOMENTS - 1)

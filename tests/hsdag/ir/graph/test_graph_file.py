@@ -6,18 +6,18 @@ import json
 from pathlib import Path
 
 import numpy as np
-import openvino as ov
 import pytest
 
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.graph.build import fingerprint, graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.graph_file import read_graph_file, write_graph_file
+from hsdag.models import build_model
 
 
 @pytest.fixture(scope="module")
-def graph(tiny_bert: Path) -> ComputationGraph:
-    return graph_of(ov.Core().read_model(tiny_bert))
+def graph() -> ComputationGraph:
+    return graph_of(build_model("tiny_stateful_llama_int4"))
 
 
 def test_every_column_of_a_graph_comes_back(graph: ComputationGraph, tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_what_the_parameters_contribute_adds_up_to_the_makespan(costs: OpByOpCos
 
 
 def test_calibration_finds_what_the_measurements_were_made_with(costs: OpByOpCosts) -> None:
-    some, others = placements(costs, 24), placements(costs, 40)[24:]
+    some, others = placements(costs, 12), placements(costs, 20)[12:]
     truth = costs._scaled(np.array([1.3, 1.3, 2.0]))
     fitted = costs.calibrated(some, truth.latency_s(some))
     before, after = (abs(each.latency_s(others) / truth.latency_s(others) - 1).max() for each in (costs, fitted))

@@ -49,14 +49,6 @@ def test_a_file_in_the_folder_is_a_new_objective(tmp_path: Path, monkeypatch: py
     assert find_objective("heat").value_name == "heat_j"
 
 
-def test_latency_is_the_makespan_and_throughput_the_load_of_the_busiest_device() -> None:
-    problem = ScheduleProblem.from_arrays([[3.0, 3.0], [2.0, 2.0]], [(0, 1)])
-    split = np.array([[0, 1]])
-    assert simulated_values(LATENCY, problem, split, Semantics()).tolist() == [5.0]
-    assert simulated_values(THROUGHPUT, problem, split, Semantics()).tolist() == [3.0]
-    assert [lower_bound(o, problem, Execution.WORK_CONSERVING).value_s for o in (LATENCY, THROUGHPUT)] == [5.0, 3.0]
-
-
 def test_the_order_matters_to_latency_and_to_peaks_of_memory() -> None:
     names = [name for name in objective_names() if find_objective(name).depends_on_order]
     assert names == ["latency", "memory"]
@@ -134,13 +126,6 @@ def test_a_term_of_a_weighted_sum_is_1_where_it_is_as_good_as_the_best_single_de
     assert simulated_values(objective, LINE, EVERY, Semantics()).tolist() == pytest.approx(
         [1.0, 0.75 * 5 / 4 + 0.25 * 108 / 152, 0.75 * 7 / 4 + 0.25 * 108 / 152, 0.75 * 8 / 4 + 0.25]
     )
-
-
-def test_weights_say_which_term_wins() -> None:
-    for text, placement in (("latency=1,energy=0.01", {"d0"}), ("latency=0.01,energy=1", {"d1"})):
-        found = solve(LINE, "sa", objective=text, budget="5s", max_evaluations=60)
-        assert found.affinity is not None
-        assert set(found.affinity.values()) == placement
 
 
 @pytest.mark.slow

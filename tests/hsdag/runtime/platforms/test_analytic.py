@@ -131,10 +131,3 @@ def test_the_shipped_calibration_gives_the_latencies_written_beside_it() -> None
     assert set(rows) == {"CPU", "GPU.1"}
     for name, row in rows.items():
         assert latency_s[spec.device_names.index(name)] == pytest.approx(row.calibrated_s, rel=1e-3)
-
-
-def test_the_shipped_calibration_is_within_15_percent_of_every_row_it_used() -> None:
-    calibration = load_platform("i9-12900k-uhd770-flex170").calibration
-    assert calibration is not None
-    assert len(calibration.rows) == 6
-    assert all(row.calibrated_s == pytest.approx(row.measured_s, rel=0.15) for row in calibration.rows)

@@ -13,7 +13,6 @@ import pytest
 
 from hsdag.ir.errors import FileFormatError
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json, read_problem, write_problem
-from hsdag.runtime.problem.schedule_problem import CostSource
 from hsdag.runtime.simulator.simulation import simulate
 
 GOOD: dict[str, Any] = {
@@ -66,16 +65,6 @@ def test_defaults_and_nulls_mean_what_the_format_says() -> None:
     assert (labels.types, labels.colocate) == (("MatMul", "Relu", "Relu"), ("s", "", "s"))
     assert (labels.meta_ops, labels.roles) == (("", "m", ""), ("", "shard", ""))
     assert labels.expressions == ("", "", "relu(a)")
-
-
-def test_a_problem_may_say_where_its_figures_come_from() -> None:
-    problem = problem_from_json(json.dumps(GOOD))
-    assert problem.source is CostSource.MEASURED
-    assert problem.model is not None
-    assert problem.model.name == "net"
-    silent = problem_from_json(edited(lambda d: [d.pop("source"), d.pop("model")]))
-    assert silent.source is CostSource.FILE
-    assert silent.model is None
 
 
 def test_a_problem_file_can_be_simulated() -> None:

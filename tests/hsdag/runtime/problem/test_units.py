@@ -11,7 +11,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.features import feature_matrix
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import graph_from_edges
@@ -83,14 +82,6 @@ def test_a_unit_runs_where_all_its_ops_do() -> None:
     assert units.supported[together].tolist() == [False, True]
     assert units.costs is not None
     assert units.costs.time_s[together, 1] == 2 + 5
-
-
-def test_features_of_a_problem_file_are_not_blank() -> None:
-    problem = random_units(5)
-    values = feature_matrix(problem_of(problem).units).values
-    assert np.isfinite(values).all()
-    assert np.ptp(values, axis=0).max() > 0
-    np.testing.assert_allclose(graph_of_problem(problem).flops, problem.time_s.mean(axis=1))
 
 
 def test_ranks_of_units_become_ranks_of_ops_in_topological_order() -> None:
