@@ -103,7 +103,7 @@ class Nodes(NamedTuple):
 def count_crossings(
     nodes: Nodes, device: IntArray, label: IntArray, reached: IntArray, count: IntArray, size_bytes: FloatArray
 ) -> None:
-    """Fill the last two tables [D, D] with what crosses between submodels, by their label; ``reached`` [D] is scratch."""
+    """Fill the last two tables [D, D] with what crosses between submodels; ``reached`` [D] is scratch."""
     tensors = nodes.tensors
     reached[:] = -1  # the last tensor that crossed to a device
     for v in range(len(device)):
