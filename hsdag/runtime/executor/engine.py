@@ -290,17 +290,12 @@ class Loop:
         elif run.error is None:
             run.end_s[task] = end_s
             run.num_left -= 1
-            self._release(run, task, end_s)
+            for waiting in self.successors[task]:
+                run.waits_for[waiting] -= 1
+                if not run.waits_for[waiting]:
+                    self._make_ready(run, waiting, end_s)
         if not run.num_running and (not run.num_left or run.error is not None):
             self._end(run)
-
-    def _release(self, run: Run, task: int, at_s: float) -> None:
-        """Make ready what waited for a task alone."""
-        waits_for = run.waits_for
-        for waiting in self.successors[task]:
-            waits_for[waiting] -= 1
-            if not waits_for[waiting]:
-                self._make_ready(run, waiting, at_s)
 
     def _fail(self, run: Run, reason: str, cause: BaseException | None = None) -> None:
         """Take a run out: nothing more of it is started, what runs is asked to end and waited for a while."""
@@ -326,7 +321,12 @@ class Loop:
         """Poll, and look at the runs whose time has come."""
         poll_s, now_s = self.backend.poll_s, time.perf_counter()
         if poll_s is not None and self.running:
-            self._poll()
+            try:
+                self.backend.poll(self.inbox)
+            except Exception as error:  # noqa: BLE001 - whatever it raises is the failure of all that runs
+                cause = without_own_frame(error)
+                for run in sorted({attempt.run for attempt in self.running}, key=lambda r: r.number):
+                    self._fail(run, f"{self._whereabouts(run)} failed: {one_line(error)}", cause)
         if now_s >= self.runs_look_s:
             for run in [r for r, at_s in self.runs.items() if at_s <= now_s]:
                 if run.error is None:
@@ -337,15 +337,6 @@ class Loop:
             self.runs_look_s = min(self.runs.values(), default=np.inf)
         next_poll_s = np.inf if poll_s is None or not self.runs else now_s + poll_s
         self.look_s = min(self.runs_look_s, next_poll_s)
-
-    def _poll(self) -> None:
-        """Ask the backend for endings; where it cannot tell, what runs has failed."""
-        try:
-            self.backend.poll(self.inbox)
-        except Exception as error:  # noqa: BLE001 - whatever it raises is the failure of what runs
-            cause = without_own_frame(error)
-            for run in sorted({attempt.run for attempt in self.running}, key=lambda r: r.number):
-                self._fail(run, f"{self._whereabouts(run)} failed: {one_line(error)}", cause)
 
     def _attempts(self, run: Run) -> list[Attempt]:
         """What runs of a run, by task."""

@@ -166,11 +166,6 @@ class PartSchedule(NamedTuple):
         times = device, duration_s, follows, num_inputs, b_level_s, start_s, end_s
         return PartSchedule(*times, excess, waiting, order, running, until_s, slow)
 
-    @property
-    def makespan_s(self) -> float:
-        """When the last part ends."""
-        return float((self.start_s + self.duration_s).max(initial=0.0))
-
 
 @bare
 def _merge_all(

@@ -97,7 +97,8 @@ def build_submodels(model: ov.Model, cut: Cut) -> tuple[Submodel, ...]:
         if clone not in clones:
             clones[clone] = folded_clone(model, graph)[1]
         nodes = clones[clone]
-        results = [_result(nodes[tensor.op], tensor.port) for tensor in part.outputs]
+        ends = [(nodes[tensor.op], tensor.port) for tensor in part.outputs]  # a Result hands out itself
+        results = [v if v.get_type_name() == "Result" else opset13.result(v.output(port)) for v, port in ends]
         results.append(opset13.result(opset13.constant(np.ones(1, dtype=np.float32))))
         parameters: dict[Tensor, ov.Node] = {}
         read = {(tensor.op, tensor.port): tensor for tensor in part.inputs}
@@ -116,11 +117,6 @@ def build_submodels(model: ov.Model, cut: Cut) -> tuple[Submodel, ...]:
         excerpt = ov.Model(results, sinks, list(parameters.values()), f"{graph.name}/{s}")
         submodels.append(Submodel(excerpt, tuple(parameters), part.outputs, bool(sinks)))
     return tuple(submodels)
-
-
-def _result(node: ov.Node, port: int) -> ov.Node:
-    """What hands out an output of an op; a Result does so itself."""
-    return node if node.get_type_name() == "Result" else opset13.result(node.output(port))
 
 
 class CompiledPart:

@@ -232,20 +232,18 @@ def compare(
     fitting = min(left_s / max(protocol.min_rounds * sum(turns_s.values()), LEAST_RUN_S), 1.0)
     bursts = {c: max(int(fitting * _burst(seconds, protocol)), 1) for c, seconds in typical_s.items()}
     taken: dict[str, list[tuple[float, ...]]] = {c: [] for c in typical_s}
-    medians_s: dict[str, list[float]] = {c: [] for c in taken}
     running = list(taken)
     for round_idx in range(protocol.max_rounds if running else 0):
         on_step(f"round {round_idx + 1} of up to {protocol.max_rounds}")
         for c in rng.permutation(len(running)).tolist():
             candidate = running[c]
             try:
-                times_s = run(candidate, bursts[candidate])
-                taken[candidate].append(tuple(times_s))
-                medians_s[candidate].append(median(times_s))
+                taken[candidate].append(tuple(run(candidate, bursts[candidate])))
             except CandidateFailed as failure:
                 failures[candidate] = failure.reason
                 del taken[candidate]
-        running = _undecided({c: np.array(medians_s[c]) for c in running if c in taken}, references, protocol)
+        medians_s = {c: Samples(tuple(taken[c])).round_medians_s for c in running if c in taken}
+        running = _undecided(medians_s, references, protocol)
         enough = round_idx + 1 >= protocol.min_rounds or clock() - rounds_begin_s > 3 * protocol.limit_s
         if not running or should_stop() or (enough and clock() - begin_s > protocol.limit_s):
             break

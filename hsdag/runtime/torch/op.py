@@ -29,22 +29,13 @@ Results may share memory with inputs (a Reshape is a view); inputs are never wri
 """
 
 TORCH_TYPES: dict[str, torch.dtype] = {
-    "f64": torch.float64,
-    "f32": torch.float32,
-    "f16": torch.float16,
+    **{f"{kind[0]}{bits}": getattr(torch, f"{kind}{bits}") for kind in ("float", "int") for bits in (64, 32, 16)},
+    **dict.fromkeys(("i8", "i4"), torch.int8),
+    **dict.fromkeys(("u8", "u4"), torch.uint8),
     "bf16": torch.bfloat16,
-    "i64": torch.int64,
-    "i32": torch.int32,
-    "i16": torch.int16,
-    "i8": torch.int8,
-    "u8": torch.uint8,
-    "i4": torch.int8,
-    "u4": torch.uint8,
     "boolean": torch.bool,
 }
 """Torch's element type for each of OpenVINO's; four-bit integers are held in a byte each."""
-
-WITH_STATE = ("ReadValue", "Assign")
 
 
 class UnsupportedOpError(ModelError):
@@ -156,7 +147,7 @@ def by_openvino(op: Op) -> TensorFunction:
 
     Raises UnsupportedOpError for state, for element types that torch lacks and for what OpenVINO does not compile.
     """
-    if op.type in WITH_STATE:
+    if op.type in ("ReadValue", "Assign"):
         raise UnsupportedOpError(f"{op.label} keeps state, which torch devices do not run; use OpenVINO's devices")
     types = [op.dtype(port) for port in range(op.node.get_output_size())]
     ports = [port for port in range(op.num_inputs) if port not in op.known]
