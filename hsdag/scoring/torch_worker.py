@@ -185,7 +185,7 @@ class TorchWorker(CallHandler):
         request = self._request(Candidate(of))
         with request.executor as executor:
             compile_s, program = time.perf_counter() - begin_s, executor.program
-            found, resident_bytes = timed(request, runs, for_s), executor.resident_bytes
+            found, resident_bytes = timed(request, runs, for_s), executor.residents.size_bytes
         taken_s = np.zeros((len(found), graph.num_nodes))
         for k, (_, timeline) in enumerate(found):
             taken_s[k, program.node_of[timeline.ops.op]] = timeline.ops.end_s - timeline.ops.start_s
@@ -278,7 +278,7 @@ def timed(
     end_s = time.perf_counter() + for_s
     while len(found) < runs and (len(found) < least_runs or time.perf_counter() < end_s):
         request.infer()
-        found.append((request.latency, request.timeline))
+        found.append((request.latency, request.run.timeline))
     return found
 
 

@@ -358,7 +358,7 @@ class DeviceThread:
 class OpenVinoBackend(Backend):
     """Requests of compiled submodels, by slot; every device has a thread, which runs one request at a time.
 
-    Slots are added, dropped and bound by any thread, but only while no run is on them; the rest is the engine's.
+    ``slots`` are added, dropped and bound by any thread, but only while no run is on them; the rest is the engine's.
     """
 
     def __init__(
@@ -374,7 +374,7 @@ class OpenVinoBackend(Backend):
         self._results = {tensor for _, tensor in cut.results}
         num_devices = max(self._device, default=-1) + 1
         self._threads = [DeviceThread(f"hsdag-device-{d}") for d in range(num_devices)]
-        self._slots: dict[int, Slot] = {}
+        self.slots: dict[int, Slot] = {}
         self._numbers = itertools.count()
         self._is_closed = False
 
@@ -386,7 +386,7 @@ class OpenVinoBackend(Backend):
         if self._is_closed:
             raise ExecutionError("the executor is closed; compile the model again")
         number = next(self._numbers)
-        self._slots[number] = Slot(self._wiring, self._shared_outputs)
+        self.slots[number] = Slot(self._wiring, self._shared_outputs)
         return number
 
     def _shared_outputs(self, s: int) -> list[tuple[int, Any]]:
@@ -403,15 +403,11 @@ class OpenVinoBackend(Backend):
                 found.append((part.position[k], self._memory.tensor(self._device[s], readers, *given)))
         return [(k, tensor) for k, tensor in found if tensor is not None]
 
-    def drop_slot(self, slot: int) -> None:
-        """Free the requests of a slot that nothing runs on."""
-        self._slots.pop(slot, None)
-
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:
         """Give a request to the thread of its device; what is only passed on has been done."""
         if self._parts[attempt.task].model is None:
             return True
-        job = partial(self._run, attempt, self._slots[attempt.slot], inbox)
+        job = partial(self._run, attempt, self.slots[attempt.run.slot], inbox)
         self._threads[self._device[attempt.task]].give(job)
         return False
 
@@ -428,7 +424,7 @@ class OpenVinoBackend(Backend):
 
     def cancel(self, attempt: Attempt) -> None:
         """Ask the plugin to stop between two ops."""
-        slot = self._slots.get(attempt.slot)
+        slot = self.slots.get(attempt.run.slot)
         if slot is not None:
             attempt.is_cancelled = True
             with contextlib.suppress(RuntimeError):
@@ -441,7 +437,3 @@ class OpenVinoBackend(Backend):
             thread.end()
         for thread in self._threads:
             thread.join(CLOSE_S)
-
-    def slot(self, number: int) -> Slot:
-        """A slot by its number."""
-        return self._slots[number]

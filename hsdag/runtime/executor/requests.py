@@ -96,7 +96,7 @@ class WorkConservingRequest(Request):
         self._has_state = variable_of(model.cut.graph) is not None
         self._input_ops, self._result_tensors = model.input_ops, model.result_tensors
         self._slot = backend.add_slot()
-        self._drop = weakref.finalize(self, backend.drop_slot, self._slot)
+        self._drop = weakref.finalize(self, backend.slots.pop, self._slot, None)
         self._drop.atexit = False
         self._run: Run | None = None
         self._submitting = threading.Lock()  # until the new run is known here, nobody is told of its end
@@ -128,7 +128,7 @@ class WorkConservingRequest(Request):
     def query_state(self) -> list[Any]:
         """The variables that this request keeps between inferences, as ``ov.VariableState``, each in its part."""
         self.check_idle()
-        return self._backend.slot(self._slot).states()
+        return self._backend.slots[self._slot].states()
 
     def reset_state(self) -> None:
         """Forget what earlier inferences left in variables."""
@@ -158,11 +158,11 @@ class WorkConservingRequest(Request):
 
     def give(self, index: int, tensor: Any) -> None:
         """Have an input read from a tensor."""
-        self._backend.slot(self._slot).give(self._input_ops[index], tensor)
+        self._backend.slots[self._slot].give(self._input_ops[index], tensor)
 
     def output_tensor(self, index: int) -> Any:
         """The tensor of an output."""
-        return self._backend.slot(self._slot).tensor(self._result_tensors[index])
+        return self._backend.slots[self._slot].tensor(self._result_tensors[index])
 
     def _ended(self) -> Run:
         if self._run is None or not self._run.is_over:

@@ -108,7 +108,7 @@ class Run:
         self, graph: TaskGraph, number: int, slot: int, limit_s: float | None, on_end: Callable[[Run], None] | None
     ) -> None:
         self.number = number
-        self.slot = slot
+        self.slot = slot  # which set of buffers its tasks work on
         self.limit_s = limit_s
         self.error: ExecutionError | None = None
         self.waits_for: list[int] = []
@@ -182,11 +182,6 @@ class Attempt:
         self.run, self.task, self.resource = run, task, resource
         self.is_cancelled = False  # for backends: whether it was asked to end early
 
-    @property
-    def slot(self) -> int:
-        """Which set of buffers it works on."""
-        return self.run.slot
-
 
 class Inbox:
     """Where endings are reported, from any thread. ``on_put`` is called after each."""
@@ -248,5 +243,5 @@ class NullBackend(Backend):
 
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:  # noqa: ARG002
         """Note the task and its slot."""
-        self.started.append((attempt.task, attempt.slot))
+        self.started.append((attempt.task, attempt.run.slot))
         return True

@@ -7,7 +7,6 @@ import itertools
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.executor.engine import GRACE_S, Engine
 from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Run
-from hsdag.runtime.timeline import Timeline
 from hsdag.runtime.torch.buffers import Inputs, Residents, RunState
 from hsdag.runtime.torch.lanes import Lane, StreamLane, make_lane
 from hsdag.runtime.torch.op import Tensor
@@ -33,7 +32,7 @@ class TorchBackend(Backend):
 
     def start(self, attempt: Attempt, inbox: Inbox) -> bool:
         """Hand it to its lane."""
-        return self._lanes[attempt.resource].start(attempt, self.states[attempt.slot], inbox)
+        return self._lanes[attempt.resource].start(attempt, self.states[attempt.run.slot], inbox)
 
     def poll(self, inbox: Inbox) -> None:
         """Ask the events of all streams."""
@@ -42,7 +41,7 @@ class TorchBackend(Backend):
 
     def cancel(self, attempt: Attempt) -> None:
         """What is queued behind a running task is skipped; a kernel or torch op that runs goes on to its end."""
-        self.states[attempt.slot].is_cancelled = True
+        self.states[attempt.run.slot].is_cancelled = True
 
     def run_ended(self, slot: int) -> None:
         """Drop its tensors but the results."""
@@ -67,7 +66,7 @@ class TorchExecutor:
     def __init__(self, program: Program, *, ranks: FloatArray | None = None, grace_s: float = GRACE_S) -> None:
         self.program = program
         task_ranks = None if ranks is None else program.task_ranks(ranks)
-        self._residents = Residents(program)
+        self.residents = Residents(program)
         self._backend = TorchBackend(program)
         self.engine = Engine(program.tasks, self._backend, ranks=task_ranks, grace_s=grace_s)
         self._slots = itertools.count()
@@ -78,25 +77,20 @@ class TorchExecutor:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    @property
-    def resident_bytes(self) -> int:
-        """The bytes of constants and of inputs that were loaded, on all devices."""
-        return self._residents.size_bytes
-
     def load(self, inputs: Inputs) -> None:
         """Put inputs where they are read, for all inferences that begin from now on.
 
         Raises ExecutionError for a name or shape that does not fit, and where there is no room.
         """
-        self._residents.load(inputs)
+        self.residents.load(inputs)
 
     def begin(self, limit_s: float | None = None) -> tuple[Run, RunState]:
         """Start an inference, which fails after ``limit_s`` seconds; several may be in flight.
 
         Raises ExecutionError where an input is missing or the executor is closed.
         """
-        self._residents.check()
-        state, slot = RunState(self.program, self._residents), next(self._slots)
+        self.residents.check()
+        state, slot = RunState(self.program, self.residents), next(self._slots)
         self._backend.states[slot] = state
         try:
             return self.engine.submit(slot, limit_s=limit_s), state
@@ -155,8 +149,3 @@ class TorchRequest:
     def latency(self) -> float:
         """Seconds that the last inference took."""
         return self.run.makespan_s
-
-    @property
-    def timeline(self) -> Timeline:
-        """What ran where and when in it."""
-        return self.run.timeline

@@ -96,7 +96,7 @@ class VirtualBackend(Backend):
         """Set its end."""
         end_s = self._now_s + self.duration_s[attempt.task]
         heapq.heappush(self._running, (end_s, len(self.starts), attempt))
-        self.starts.append((self._now_s, attempt.slot, attempt.task))
+        self.starts.append((self._now_s, attempt.run.slot, attempt.task))
         return False
 
     def poll(self, inbox: Inbox) -> None:

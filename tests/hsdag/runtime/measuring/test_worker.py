@@ -64,8 +64,12 @@ def test_a_split_runs_as_often_as_asked_like_one_device_under_both_executors(
     assert worker.open("whole", Candidate("CPU_A")).submodels == 1
     assert differ(worker, "split", "whole") < 1e-4
     assert [len(worker.run("split", runs, 60.0)) for runs in (1, 3)] == [1, 3]
+    split = worker.compiled["split"]
     worker.close("split")
     assert "split" not in worker.requests
+    if is_ours:  # whose threads have ended
+        with pytest.raises(ExecutionError, match="is closed"):
+            split.create_infer_request()
     assert min(worker.run("whole", 2, 60.0)) > 0
 
 
@@ -80,6 +84,13 @@ def test_what_the_executor_of_ours_refuses_or_gives_up_fails_the_candidate_alone
     assert not {"late", "odd"} & (worker.compiled.keys() | worker.requests.keys())
     ranked = Candidate.side_by_side(halves, ORDER, [None, *range(len(halves) - 1)])
     assert worker.open("ranked", ranked).submodels == 2
+
+
+def test_a_candidate_tells_what_it_added_to_memory(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = iter([(100, 5), (130, 9), (100, None), (90, 9)])
+    monkeypatch.setattr("hsdag.runtime.measuring.worker.memory_use", lambda *_: next(held))
+    opened = [worker.open("a", ALONE) for _ in range(2)]
+    assert [(each.resident_bytes, each.device_bytes) for each in opened] == [(30, 4), (0, None)]
 
 
 @pytest.fixture

@@ -31,11 +31,8 @@ SIZE = 1000
 ZEROS = {"x": np.zeros(SIZE, dtype=np.float32)}
 
 
-def plus(amount: float) -> TensorFunction:
-    def run(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        return (sum(xs[1:], xs[0]) + amount,)
-
-    return run
+def plus_one(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    return (sum(xs[1:], xs[0]) + 1.0,)
 
 
 def fed(name: str = "x") -> TorchNode:
@@ -43,7 +40,7 @@ def fed(name: str = "x") -> TorchNode:
 
 
 def op(name: str, *reads: int, run: TensorFunction | None = None) -> TorchNode:
-    return TorchNode(name, "Add", tuple((u, 0) for u in reads), run or plus(1.0), output_bytes=(4.0 * SIZE,))
+    return TorchNode(name, "Add", tuple((u, 0) for u in reads), run or plus_one, output_bytes=(4.0 * SIZE,))
 
 
 CHAIN = TorchGraph("chain", (fed(), op("op0", 0)), {"y": (1, 0)})
@@ -206,7 +203,7 @@ def test_intervals_of_one_device_do_not_overlap_though_tasks_queue_up() -> None:
         executor.load(ZEROS)
         inference = executor.submit()
         inference.wait()
-    ops = inference.timeline.ops
+    ops = inference.run.timeline.ops
     order = np.argsort(ops.start_s)
     assert (ops.start_s[order][1:] >= ops.end_s[order][:-1]).all()
 
@@ -269,7 +266,7 @@ def test_what_is_loaded_while_an_inference_is_in_flight_is_for_those_after_it() 
         released.set()
         assert inference.wait()["y"].tolist() == [1.0] * 4
         assert executor.infer()["y"].tolist() == [2.0] * 4
-        assert executor.resident_bytes == 16
+        assert executor.residents.size_bytes == 16
 
 
 class FakeEvent:
@@ -319,6 +316,7 @@ def test_tasks_on_streams_are_reported_as_their_events_pass(monkeypatch: pytest.
     assert reported() == []  # the first on the same stream has not passed
     events[0].answer = True
     assert reported() == [(0, "None"), (1, "None")]
+    assert attempts[0].run.start_s[0] == 0.0 < attempts[1].run.start_s[0]  # it ran after the one before it
     start(2)
     events[1].answer = RuntimeError("an illegal access\nand more")  # the event of 1 is used again
     assert reported() == [(2, "an illegal access")]
