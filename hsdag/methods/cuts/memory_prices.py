@@ -13,13 +13,11 @@ import numpy as np
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.cuts.alpha_expansion import best_cut, expanded
 from hsdag.methods.cuts.cut_graph import BoundaryCosts
-from hsdag.scoring.memory import MemoryCheck, over_memory
+from hsdag.methods.memory_repair import repaired
+from hsdag.scoring.memory import MemoryCheck
 
 NUM_RAISES, NUM_HALVINGS = 16, 10
 """Steps, each times four, from a low price of a byte to one that is high enough, and then back between the two."""
-
-MAX_REPAIRS = 400
-"""Rounds of a repair; each relieves a device of a quarter of its excess, or of one op."""
 
 
 def fitting(costs: BoundaryCosts, judge: MemoryCheck, is_over: Callable[[], bool]) -> Iterator[IntArray]:
@@ -35,8 +33,8 @@ def fitting(costs: BoundaryCosts, judge: MemoryCheck, is_over: Callable[[], bool
     for each in itertools.chain([placement], _priced(costs, judge, placement, is_over)):
         if is_over():
             return
-        mended = _repaired(costs, judge, each)
-        if mended is not None:
+        mended = repaired(judge.problem, each, judge.semantics)
+        if judge.fits(mended):
             yield mended
 
 
@@ -94,48 +92,3 @@ def _relieved(
             high, above = middle, found
     prices[device] = high
     return below, above
-
-
-def _repaired(costs: BoundaryCosts, judge: MemoryCheck, placement: IntArray) -> IntArray | None:
-    """A placement that fits, by single moves off overfull devices that cost least per byte; None where moves end."""
-    placement = placement.copy()
-    for _ in range(MAX_REPAIRS):
-        peak_bytes = judge.peak_bytes(placement)
-        if not over_memory(judge.problem, peak_bytes).any():
-            return placement
-        if not _relieve(costs, judge.held_bytes, placement, judge.problem.memory_bytes - peak_bytes):
-            return None
-    return None
-
-
-def _relieve(costs: BoundaryCosts, held_bytes: FloatArray, placement: IntArray, room: FloatArray) -> bool:
-    """Move ops off the device with the least ``room`` [D] to where there is some; whether any could be."""
-    device, moved = int(np.argmin(room)), False
-    extra_s = move_costs_s(costs, placement)
-    possible = np.isfinite(extra_s) & (held_bytes[:, None] > 0) & (held_bytes[:, None] <= room[None, :])
-    possible &= (placement == device)[:, None]
-    possible[:, device] = False
-    ops, targets = np.nonzero(possible)
-    wanted = -room[device] / 4
-    for i in np.argsort(extra_s[ops, targets] / held_bytes[ops], kind="stable").tolist():
-        v, target = ops[i], targets[i]
-        if placement[v] == device and held_bytes[v] <= room[target]:
-            placement[v], moved = target, True
-            room[target] -= held_bytes[v]
-            wanted -= held_bytes[v]
-            if wanted <= 0:
-                break
-    return moved
-
-
-def move_costs_s(costs: BoundaryCosts, placement: IntArray) -> FloatArray:
-    """[N, D] what a placement costs more with one op on another device; infinite where that does not support it.
-
-    Launches are left out, and a result counts for each of its readers.
-    """
-    source, size = np.repeat(costs.source, np.diff(costs.first)), costs.size_bytes[:, None]
-    home, away = placement[source], placement[costs.reader]
-    seconds = costs.time_s.copy()
-    np.add.at(seconds, costs.reader, costs.latency_s[home] + size * costs.s_per_byte[home])
-    np.add.at(seconds, source, costs.latency_s[:, away].T + size * costs.s_per_byte[:, away].T)
-    return np.asarray(seconds - np.take_along_axis(seconds, placement[:, None], axis=1), dtype=np.float64)

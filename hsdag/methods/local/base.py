@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from threading import Event
@@ -53,12 +53,15 @@ class Heat:
 
 @dataclass(frozen=True, eq=False)
 class Source:
-    """What chains of one kind draw moves by, ``share`` [K], and what makes that which their values come from."""
+    """What chains of one kind draw moves by, ``share`` [K]; those with pins search over list schedules."""
 
     share: FloatArray
-    values: Callable[[], Values]
+    takes_order: bool
     has_pins: bool = False
-    takes_order: bool = False
+
+    def values(self, problem: Problem) -> Values:
+        """What their values come from."""
+        return values_of(problem, takes_order=self.takes_order, has_pins=self.has_pins)
 
 
 class Annealing:
@@ -72,7 +75,7 @@ class Annealing:
         self._incumbent, self._sources = incumbent, tuple(sources)
         each = zip(sources, seeds(len(sources), np.uint64).tolist(), strict=True)
         self.chains = [chain_for(problem, source.share, seed, has_pins=source.has_pins) for source, seed in each]
-        self._values = [source.values() for source in sources]
+        self._values = [source.values(problem) for source in sources]
         self._found: list[Plan | None] = [None] * len(sources)
         self._reported = list(self._found)
         self._stop = Event()
@@ -226,11 +229,11 @@ class LocalPlacer(Placer[O]):
         source = self.sources(problem, share, takes_order)[0]  # the others are compiled with it
         chain = chain_for(problem, source.share, seed=0, has_pins=source.has_pins)
         chain.device[:] = problem.supported.argmax(axis=1)
-        source.values().propose(chain, 0)
+        source.values(problem).propose(chain, 0)
 
-    def sources(self, problem: Problem, share: FloatArray, takes_order: bool) -> list[Source]:
-        """What each chain draws its moves by, and where its values come from."""
-        return [Source(share, lambda: values_of(problem, takes_order), takes_order=takes_order)]
+    def sources(self, problem: Problem, share: FloatArray, takes_order: bool) -> list[Source]:  # noqa: ARG002
+        """What each chain draws its moves by."""
+        return [Source(share, takes_order)]
 
     def _step_by_step(self, incumbent: Incumbent, share: FloatArray, takes_order: bool) -> None:
         """One chain, whose every proposal is evaluated."""

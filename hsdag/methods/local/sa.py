@@ -12,7 +12,6 @@ from hsdag.methods.incumbent import LEAST_GAIN, Incumbent
 from hsdag.methods.lists.schedulers import HeftPlacer
 from hsdag.methods.local.base import Annealing, Heat, LocalPlacer, Source, placed_and_ranked
 from hsdag.methods.local.chain import Move, places_of, shares_of
-from hsdag.methods.local.values import Scheduled, lists_of, values_of
 from hsdag.methods.memory_repair import fastest_devices, repaired
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -87,11 +86,10 @@ class SaPlacer(LocalPlacer[SaOptions]):
 
     def sources(self, problem: Problem, share: FloatArray, takes_order: bool) -> list[Source]:
         o = self.options
-        direct = Source(share, lambda: values_of(problem, takes_order), takes_order=takes_order)
+        direct = Source(share, takes_order)
         if not takes_order or problem.semantics.execution is not Execution.WORK_CONSERVING:
             return [direct] * o.num_chains
-        of_pins = shares_of(problem, MOVES_OF_LISTS, takes_order=True)
-        lists = Source(of_pins, lambda: _lists(problem), has_pins=True, takes_order=True)
+        lists = Source(shares_of(problem, MOVES_OF_LISTS, takes_order=True), takes_order=True, has_pins=True)
         num_lists = round(o.lists * o.num_chains)
         return [lists] * num_lists + [direct] * (o.num_chains - num_lists)
 
@@ -142,14 +140,6 @@ def _ladder(options: SaOptions, count: int) -> FloatArray:
     """[count] the temperatures of chains at the beginning of a round, as shares of the best value, hottest first."""
     ratio = options.coldest / options.hottest
     return np.asarray(options.hottest * ratio ** (np.arange(count) / max(count - 1, 1)), dtype=np.float64)
-
-
-def _lists(problem: Problem) -> Scheduled:
-    """List schedules of the units, simulated as plans are."""
-    values = values_of(problem, takes_order=True)
-    assert isinstance(values, Scheduled)
-    assert problem.costs is not None
-    return values._replace(lists=lists_of(problem.costs))
 
 
 def _unpinned(incumbent: Incumbent) -> tuple[IntArray, FloatArray]:

@@ -332,9 +332,14 @@ def _penalised(scheduled: tuple[Scheduled, ...], c: Chain, value: float) -> floa
     return value * (1.0 + penalty(g, c, room))
 
 
-def values_of(problem: Problem, takes_order: bool) -> Scheduled | UnderHetero:
-    """What the values of a chain come from: HETERO, or a simulated machine. Raises as ``scheduled`` does."""
+def values_of(problem: Problem, *, takes_order: bool, has_pins: bool = False) -> Scheduled | UnderHetero:
+    """What the values of a chain come from: HETERO, or a simulated machine; ``has_pins`` has list schedules make plans.
+
+    Raises as ``scheduled`` does.
+    """
     on_machine = scheduled(problem, takes_order=takes_order)
+    if has_pins and problem.costs is not None:
+        return on_machine._replace(lists=lists_of(problem.costs))
     if not isinstance(problem.ops, HeteroCosts):
         return on_machine
     labels, is_period = problem.units.partition.labels, problem.objective.is_steady

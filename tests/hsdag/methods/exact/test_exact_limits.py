@@ -80,7 +80,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     for name in ("best_cut", "expanded"):
         monkeypatch.setattr(memory_prices, name, counted("cut", getattr(memory_prices, name)))
-    monkeypatch.setattr(memory_prices, "_relieve", counted("repair", memory_prices._relieve))
+    monkeypatch.setattr(memory_prices, "repaired", counted("repair", memory_prices.repaired))
     return made
 
 
