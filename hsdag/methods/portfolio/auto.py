@@ -33,7 +33,7 @@ MOST_UNITS_AT_ONCE = 500
 MOST_CHOICES_TO_PROVE = 250
 """Units times devices up to which an exact solver may prove an optimum in seconds."""
 MOST_CHOICES_TO_SPLIT = 20_000
-"""Units times devices up to which MILP-SPLIT's windows find something in seconds."""
+"""Units times devices up to which MILP-SPLIT finds something in seconds."""
 MOST_IDLE_TURNS = 3
 """Turns of annealing in a row without a better plan after which a search without a limit of seconds ends."""
 FEW_EVALUATIONS = 32
@@ -65,7 +65,7 @@ class AutoOptions:
 class AutoPlacer(Placer[AutoOptions]):
     """List schedulers first, the learned policy among them, then a minimum cut where ops run one after another, and
     annealing from the best plan, in turns with an exact solver: CP-SAT where a problem is small enough to be proven,
-    windows of MILP-SPLIT where it is not.
+    MILP-SPLIT where it is not.
 
     All share the best plan and the largest bound, and the search ends when these meet. A method that fails is reported
     and the others go on. Where every plan is measured, annealing follows the plans of the quick methods. Raises
@@ -88,18 +88,17 @@ class AutoPlacer(Placer[AutoOptions]):
         if known:
             incumbent.evaluate(known)
         pool, copy = incumbent.limits.pool, incumbent.for_workers
+        turns = (turn for turn in self._turns(incumbent) if turn.method not in self.options.left_out)
         if pool is not None and copy is not None:
-            turns = (turn for turn in self._turns(incumbent) if turn.method not in self.options.left_out)
             if incumbent.best is None and incumbent.problem.costs is not None:
                 for turn in itertools.islice(turns, 1):
                     self._take(turn, incumbent)  # whatever becomes of the workers, there is an answer
             return SideBySide(incumbent, pool, copy, MOST_IDLE_TURNS).search(turns)
-        for turn in self._turns(incumbent):
+        for turn in turns:
             incumbent.check()
             if incumbent.left_s < LEAST_S:
                 return Status.TIME_LIMIT
-            before = incumbent.best_score
-            status = None if turn.method in self.options.left_out else self._take(turn, incumbent)
+            before, status = incumbent.best_score, self._take(turn, incumbent)
             if status in (Status.OPTIMAL, Status.INFEASIBLE):
                 return status
             if status is Status.TIME_LIMIT and incumbent.evaluations_left < FEW_EVALUATIONS:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy as np
 from hsdag.ir.errors import ExecutionError, OptionError
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import LEAST_GAIN, Contribution, Incumbent, Limits, Result, Status
-from hsdag.methods.registry import find_method, make_placer
+from hsdag.methods.registry import find_method, find_preset
 from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -27,23 +27,21 @@ EXCHANGE_S = 0.25
 
 @dataclass(frozen=True)
 class Turn:
-    """A method's turn: the share of what is left of the budget that it may use, which seed of how many, and changes of
-    its hyper-parameters, or all of them."""
+    """A method's turn: the share of what is left of the budget that it may use, which seed of how many, and its
+    hyper-parameters, where they are not the default ones."""
 
     method: str
     share: float
     round: int = 0
-    changes: Mapping[str, str] = field(default_factory=dict)
     options: Any = None
 
     def take(self, problem: Problem, evaluator: Evaluator, limits: Limits) -> TurnEnd | None:
         """Let the method search; None where it cannot search the problem."""
         try:
-            if self.options is not None:
-                placer = find_method(self.method)(self.options)
-            else:
-                placer = make_placer(self.method, changes=self.changes, is_cheap=True)
-            result = placer.search(problem, evaluator, limits)
+            options = (
+                find_preset(self.method, "default", is_cheap=True).options if self.options is None else self.options
+            )
+            result = find_method(self.method)(options).search(problem, evaluator, limits)
         except OptionError:
             return None
         except Exception as error:  # noqa: BLE001 - the other methods go on

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import Csr, IntArray
+from hsdag.ir.graph.computation_graph import Csr
 from hsdag.methods.exact.formulation import Formulation, induced
 from hsdag.methods.repeated.blocks import Blocks, part_of
 from hsdag.runtime.problem.bounds.makespan import makespan_bound
@@ -67,7 +67,8 @@ def _parts(problem: ScheduleProblem, cuts: list[int]) -> Iterator[ScheduleProble
     """What lies before the first op, between each two, and behind the last; an op that does not read the one before is
     left out."""
     n, nothing = problem.num_ops, np.zeros(0, dtype=np.int64)
-    inputs, readers = (Csr.build(n, *ends) for ends in _ends(problem))
+    src, dst = problem.edge_src, problem.edge_dst
+    inputs, readers = Csr.build(n, dst, src), Csr.build(n, src, dst)
     before = _reached(inputs, cuts[0], np.ones(n, dtype=np.bool_))
     yield part_of(problem, nothing, np.flatnonzero(before))
     behind = _reached(readers, cuts[0], np.ones(n, dtype=np.bool_))
@@ -81,10 +82,6 @@ def _parts(problem: ScheduleProblem, cuts: list[int]) -> Iterator[ScheduleProble
     behind[last] = False
     if behind.any():
         yield part_of(problem, np.array([last]), np.flatnonzero(behind))
-
-
-def _ends(problem: ScheduleProblem) -> tuple[tuple[IntArray, IntArray], tuple[IntArray, IntArray]]:
-    return (problem.edge_dst, problem.edge_src), (problem.edge_src, problem.edge_dst)
 
 
 def _reached(neighbours: Csr, first: int, within: np.ndarray) -> np.ndarray:

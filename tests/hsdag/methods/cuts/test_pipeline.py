@@ -6,7 +6,7 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -52,11 +52,6 @@ def partitions(num_ops: int, num_devices: int) -> Iterator[IntArray]:
             yield np.repeat(order, lengths)
 
 
-def busiest_s(problem: ScheduleProblem, device: IntArray, boundary: float) -> float:
-    """The largest load; infinite where weights or support forbid it."""
-    return max(loads_s(problem, device, boundary))
-
-
 def loads_s(problem: ScheduleProblem, device: IntArray, boundary: float) -> list[float]:
     """Sums of ops, a launch, and what comes in, of each device; infinite where weights or support forbid it."""
     if not problem.supported[np.arange(problem.num_ops), device].all():
@@ -98,30 +93,23 @@ def search(
     return units.expand(result.plan.placement), recorder.events
 
 
+@pytest.mark.parametrize(("partition", "total"), [(balanced_stages, max), (quickest_stages, sum)])
 @given(st.integers(0, 2**32), st.integers(1, 7), st.integers(1, 3), st.sampled_from([0.0, 0.5, 1.0]))
 def test_stages_equal_brute_force_over_partitions_and_orders(
-    seed: int, num_ops: int, num_devices: int, boundary: float
+    partition: Callable[..., IntArray | None],
+    total: Callable[[list[float]], float],
+    seed: int,
+    num_ops: int,
+    num_devices: int,
+    boundary: float,
 ) -> None:
     problem = drawn(seed, num_ops, num_devices)
     every = (in_order(problem, line) for line in partitions(num_ops, num_devices))
-    best_s = min(busiest_s(problem, device, boundary) for device in every)
-    found = balanced_stages(Line.of(problem, boundary=boundary), problem.memory_bytes)
+    best_s = min(total(loads_s(problem, device, boundary)) for device in every)
+    found = partition(Line.of(problem, boundary=boundary), problem.memory_bytes)
     assert (found is None) == np.isinf(best_s)
     if found is not None:
-        assert busiest_s(problem, found, boundary) == pytest.approx(best_s, rel=1e-9)
-
-
-@given(st.integers(0, 2**32), st.integers(1, 7), st.integers(1, 3), st.sampled_from([0.0, 0.5, 1.0]))
-def test_stages_in_turn_equal_brute_force_over_partitions_and_orders(
-    seed: int, num_ops: int, num_devices: int, boundary: float
-) -> None:
-    problem = drawn(seed, num_ops, num_devices)
-    every = (in_order(problem, line) for line in partitions(num_ops, num_devices))
-    least_s = min(sum(loads_s(problem, device, boundary)) for device in every)
-    found = quickest_stages(Line.of(problem, boundary=boundary), problem.memory_bytes)
-    assert (found is None) == np.isinf(least_s)
-    if found is not None:
-        assert sum(loads_s(problem, found, boundary)) == pytest.approx(least_s, rel=1e-9)
+        assert total(loads_s(problem, found, boundary)) == pytest.approx(best_s, rel=1e-9)
 
 
 def test_stages_in_turn_of_more_devices_than_are_ordered_use_those_that_fit() -> None:

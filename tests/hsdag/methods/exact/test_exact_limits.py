@@ -21,7 +21,7 @@ from hsdag.methods.exact.milp import MilpModel, MilpPlacer, num_entries
 from hsdag.methods.exact.solving import MOST_TICKS, Ticks, solve_model
 from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
 from hsdag.methods.registry import make_placer
-from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -53,7 +53,7 @@ def heard(problem: ScheduleProblem, most: int) -> Heard:
     return Heard(problem, SEQUENTIAL)
 
 
-def tight(num_ops: int = 40, num_devices: int = 3) -> ScheduleProblem:
+def tight(num_ops: int = 16, num_devices: int = 3) -> ScheduleProblem:
     """All weights fit on no device, and one device is the fastest for every op."""
     rng = np.random.default_rng(0)
     return ScheduleProblem.from_arrays(
@@ -93,7 +93,7 @@ def without_time(problem: ScheduleProblem) -> Result:
 def test_a_cut_within_memory_looks_for_no_price_when_its_time_is_over(steps: list[str]) -> None:
     problem = tight()
     MincutPlacer().search(problem_of(problem, LATENCY, SEQUENTIAL), ScheduleEvaluator(problem, SEQUENTIAL))
-    assert steps.count("cut") > 50
+    assert steps.count("cut") > 20
     steps.clear()
     assert "no placement that fits into memory" in without_time(tight(60)).note
     assert len(steps) <= 1
@@ -160,24 +160,6 @@ def test_sizes_beyond_64_bits_bind_as_small_ones_do(rule: MemoryRule, scale: flo
     assert answer.bound == answer.value == 10
 
 
-@pytest.mark.parametrize("scale", [1.0, 2.0**60, 1e22])
-@pytest.mark.parametrize(
-    ("semantics", "objective", "least_s"),
-    [(Semantics(execution=Execution.SEQUENTIAL), LATENCY, 7.0), (Semantics(), THROUGHPUT, 5.0)],
-)
-def test_sizes_beyond_64_bits_bind_where_order_has_no_say(
-    scale: float, semantics: Semantics, objective: Objective, least_s: float
-) -> None:
-    """The same three ops: two on the fast device, and 5 s on the other, after them or beside them."""
-    problem = ScheduleProblem.from_arrays(
-        [[1.0, 5.0]] * 3, [], weight_bytes=2 * scale, output_bytes=scale / 4, memory_bytes=[5 * scale, 9 * scale]
-    )
-    placer = CpSatPlacer()
-    solution = solve(problem, placer, SolveOptions("cpsat", objective, 600.0, semantics=semantics))
-    assert solution.value_s == pytest.approx(least_s)
-    assert solution.status is Status.OPTIMAL
-
-
 def test_what_an_op_takes_while_it_runs_keeps_others_off_its_device() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, 5.0]] * 2, [], weight_bytes=2, output_bytes=2, memory_bytes=[5, 9])
     model = AssignmentModel(Formulation(problem), problem_of(problem, LATENCY, SEQUENTIAL), Ticks(1.0), 100)
@@ -219,7 +201,7 @@ def test_a_duration_beyond_the_horizon_makes_no_tick_longer() -> None:
     assert Ticks.choose([np.array([0.25, 1e6 + 1 / 3])], 10.0).length_s == 0.01
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(2))
 def test_a_sentinel_of_ages_leaves_the_bound_of_cpsat_at_the_optimum(seed: int) -> None:
     problem = random_problem(seed, 7, 2)
     scaled = replace(problem, time_s=problem.time_s * 1e-3 * np.pi, op_overhead_s=0.0)
@@ -253,14 +235,10 @@ def test_the_number_of_entries_is_known_before_they_are_made(seed: int) -> None:
     assert 0.9 * made < num_entries(Formulation(problem)) < 2 * made
 
 
-@pytest.mark.parametrize("make", [MilpModel, "cpsat"])
-def test_a_model_is_made_with_a_look_at_the_clock_for_every_op(make: object) -> None:
+@pytest.mark.parametrize("model", [MilpModel, IntervalModel])
+def test_a_model_is_made_with_a_look_at_the_clock_for_every_op(model: Any) -> None:
     problem, looks = random_problem(1, 12, 2), []
-    f, horizon_s = Formulation(problem), generous_horizon_s(problem)
-    if make is MilpModel:
-        MilpModel(f, horizon_s, check=lambda: looks.append(1))
-    else:
-        IntervalModel(f, horizon_s, ticks=Ticks(1.0), check=lambda: looks.append(1))
+    model(Formulation(problem), generous_horizon_s(problem), check=lambda: looks.append(1))
     assert len(looks) >= 2 * problem.num_ops - 1
 
 

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import settings
 
 from hsdag.methods.exact.assignment import AssignmentModel
 from hsdag.methods.exact.cpsat import IntervalModel
@@ -45,7 +44,7 @@ def milp_s(problem: ScheduleProblem) -> float:
     return float(answer.values[model.makespan]) * model.unit_s
 
 
-NUM_PROBLEMS, AT_A_TIME = settings().max_examples, 10
+NUM_PROBLEMS, AT_A_TIME = 40, 10
 
 
 def small_problem(seed: int, most_ops: int = 9) -> ScheduleProblem:
@@ -84,7 +83,7 @@ def test_the_milp_equals_brute_force(first: int) -> None:
     assert found_s == pytest.approx(best_s, rel=1e-5, abs=1e-5)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("method", ["cpsat", "milp", "milp-split"])
 def test_no_answer_is_below_the_optimum_and_no_bound_above_it(seed: int, method: str) -> None:
     problem = small_problem(seed, 6)
@@ -96,7 +95,7 @@ def test_no_answer_is_below_the_optimum_and_no_bound_above_it(seed: int, method:
     assert solution.lower_bound_s <= best_s * (1 + 1e-9)
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(2))
 def test_single_channel_modules_are_solved_to_the_optimum_of_all(seed: int) -> None:
     problem = chain_of_diamonds(seed)
     f = Formulation(problem)
@@ -116,7 +115,7 @@ def test_assignments_equal_brute_force(links: Links, execution: Execution) -> No
     semantics, ticks = Semantics(execution, links=links), Ticks(1 / 6)
     objective = LATENCY if execution is Execution.SEQUENTIAL else THROUGHPUT
     judge = simulate_makespans if execution is Execution.SEQUENTIAL else period_s
-    for seed in range(15):
+    for seed in range(8):
         problem = small_problem(seed, 6)
         launch_s = np.array([0.0, 0.5, 1.0])[: problem.num_devices]
         problem = replace(problem, launch_s=launch_s, transfer_overhead_s=0.5)

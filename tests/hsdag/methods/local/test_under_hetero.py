@@ -9,13 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.methods.incumbent import Incumbent, Limits
+from hsdag.methods.incumbent import Limits
 from hsdag.methods.local.chain import Move
 from hsdag.methods.local.values import UnderHetero, values_of
 from hsdag.methods.registry import make_placer
-from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.objectives import THROUGHPUT
-from hsdag.runtime.problem.problem import Problem
 from hsdag.scoring.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
@@ -23,13 +21,6 @@ from tests.hsdag.methods.cuts.test_mincut_of_models import random_problem
 from tests.hsdag.methods.local.test_chains import chain_of
 
 MOVES = {Move.UNIT: 1.0, Move.JOIN: 1.0, Move.STRETCH: 1.0}
-
-
-def incumbent_of(problem: Problem, costs: HeteroCosts) -> Incumbent:
-    """Of a search through simulated values under HETERO."""
-    assert problem.costs is not None
-    measured = RecordingEvaluator(ScheduleEvaluator(problem.costs, problem.semantics), Budget(seconds=600.0))
-    return Incumbent(problem, HybridEvaluator(problem, costs, measured, HybridSchedule.simulated()), Limits())
 
 
 @given(st.integers(0, 2**32), st.integers(3, 40), st.booleans())
@@ -62,9 +53,9 @@ def test_memory_is_kept_under_hetero() -> None:
         memory_bytes=np.full(2, 0.6 * problem.num_units),
     )
     problem = replace(problem, costs=tight)
-    incumbent = incumbent_of(problem, costs)
-    found = make_placer("sa", changes={"num_chains": "2", "first_round": "200"}).search(
-        problem, incumbent, Limits(seed=1)
-    )
+    measured = RecordingEvaluator(ScheduleEvaluator.of(replace(problem, ops=None)), Budget(seconds=600.0))
+    evaluator = HybridEvaluator(problem, costs, measured, HybridSchedule.simulated())
+    placer = make_placer("sa", changes={"num_chains": "2", "first_round": "200"})
+    found = placer.search(problem, evaluator, Limits(seed=1))
     assert found.plan is not None
     assert np.bincount(found.plan.placement, minlength=2).max() <= 0.6 * problem.num_units

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +15,11 @@ from hsdag.cli.app import run
 from hsdag.ir.errors import OptionError
 from hsdag.methods.exact.cpsat import CpSatPlacer
 from hsdag.methods.incumbent import Incumbent, Limits, Status
-from hsdag.methods.portfolio.auto import MOST_UNITS_FOR_ALL, AutoPlacer
+from hsdag.methods.portfolio.auto import LISTS, MOST_UNITS_FOR_ALL, QUICK_LISTS, AutoPlacer
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
@@ -53,18 +53,6 @@ def test_a_small_problem_is_proven_and_the_search_ends_there() -> None:
     assert solution.gap <= 1e-6
     assert solution.members[-1].method == "cpsat"
     assert solution.members[-1].bound is not None
-
-
-@pytest.mark.parametrize(("memory", "asked"), [(100.0, True), (130.0, False)])
-def test_stages_are_asked_for_where_no_device_holds_all_weights(memory: float, asked: bool) -> None:
-    chain = [(v, v + 1) for v in range(11)]
-    problem = ScheduleProblem.from_arrays(
-        np.ones((12, 2)), chain, weight_bytes=10.0, memory_bytes=memory, link_latency_s=0.1
-    )
-    placer = make_placer("auto", changes={"without": "cpsat,sa,milp-split,rules,mincut"}, is_cheap=True)
-    solution = solve(problem, placer, SolveOptions("auto", semantics=Semantics(Execution.SEQUENTIAL)))
-    assert ("pipeline" in [each.method for each in solution.members]) == asked
-    assert solution.value_s == pytest.approx(12.1 if asked else 12.0)
 
 
 @given(st.integers(0, 2**32), st.sampled_from([LATENCY, THROUGHPUT]), st.sampled_from(list(Execution)), st.booleans())
@@ -110,40 +98,17 @@ def test_every_method_begins_with_the_best_of_those_before_it(monkeypatch: pytes
     assert known == [before[-1].after]
 
 
-def test_plans_that_are_known_come_first_and_the_slow_lists_do_not_come_again() -> None:
-    problem = dense()
-    units, known = problem_of(problem), Plan(np.arange(9) % 2)
-    recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=2000))
-    result = make_placer("auto", changes={"without": "cpsat"}).search(
-        units, recorder, Limits(known=(known,), is_again=True)
-    )
+def test_known_plans_come_first_methods_can_be_left_out_and_evaluations_of_all_count() -> None:
+    units, known = problem_of(dense(30)), Plan(np.arange(30) % 2)
+    recorder = RecordingEvaluator(ScheduleEvaluator.of(units), Budget(evaluations=3000))
+    placer = make_placer("auto", changes={"without": "cpsat, milp-split,heft"})
+    result = placer.search(units, recorder, Limits(known=(known,)))
     assert recorder.events[0].plan == known
-    assert [each.method for each in result.contributions][:4] == ["met", "heft", "greedy", "sa"]
-
-
-def test_methods_can_be_left_out() -> None:
-    solution = solve(
-        dense(), make_placer("auto", changes={"without": "cpsat, heft"}), SolveOptions("auto", max_evaluations=3_000)
-    )
-    assert not {"cpsat", "heft"} & {each.method for each in solution.members}
+    assert not {"cpsat", "milp-split", "heft"} & {each.method for each in result.contributions}
+    assert result.status is Status.TIME_LIMIT
+    assert recorder.num_evaluations <= 3000
     with pytest.raises(OptionError, match="auto cannot do without 'gurobi', which is no method"):
         make_placer("auto", changes={"without": "gurobi"})
-
-
-def test_evaluations_of_all_methods_count() -> None:
-    problem = dense(30)
-    recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=3000))
-    placer = make_placer("auto", changes={"without": "cpsat,milp-split"})
-    assert placer.search(problem_of(problem), recorder, Limits()).status is Status.TIME_LIMIT
-    assert recorder.num_evaluations <= 3000
-
-
-def test_sequential_execution_asks_the_minimum_cut() -> None:
-    problem = dense()
-    options = SolveOptions("auto", semantics=Semantics(Execution.SEQUENTIAL))
-    solution = solve(problem, make_placer("auto", is_cheap=True), options)
-    assert "mincut" in [each.method for each in solution.members]
-    assert solution.status is Status.OPTIMAL
 
 
 def test_the_table_and_json_show_who_contributed_what(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -162,22 +127,35 @@ def test_the_table_and_json_show_who_contributed_what(capsys: pytest.CaptureFixt
     assert "cpsat" in shown
 
 
-def members(problem: ScheduleProblem, budget_s: float = 60.0, **options: Any) -> list[str]:
-    placer = make_placer("auto", changes={"without": "cpsat,milp-split,enumerative"}, is_cheap=True)
-    found = solve(problem, placer, SolveOptions("auto", budget_s=budget_s, max_evaluations=300, **options))
-    return [each.method for each in found.members]
+IN_TURN = Semantics(Execution.SEQUENTIAL)
+PROOFS = ["cpsat", "sa", "cpsat", "sa"]
 
 
-def test_a_large_schedule_is_searched_by_windows_before_all_of_it_is() -> None:
+@pytest.mark.parametrize(
+    ("objective", "semantics", "memory", "expected"),
+    [
+        (LATENCY, Semantics(), np.inf, [*LISTS[:-1], "rules", *PROOFS]),
+        (THROUGHPUT, Semantics(), np.inf, [*LISTS, "mincut", *PROOFS]),
+        (LATENCY, IN_TURN, 130.0, [*LISTS[:-1], "mincut", *PROOFS]),
+        (LATENCY, IN_TURN, 100.0, [*LISTS, "mincut", *PROOFS]),
+    ],
+)
+def test_stages_rules_and_cuts_are_asked_where_they_pay(
+    objective: Objective, semantics: Semantics, memory: float, expected: list[str]
+) -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((12, 2)), [], weight_bytes=10.0, memory_bytes=memory)
+    assert turns(problem_of(problem, objective, semantics), len(expected)) == expected
+
+
+def test_only_quick_lists_come_again_and_a_large_schedule_is_searched_by_windows_before_all_of_it_is() -> None:
+    assert turns(problem_of(dense()), 4, Limits(is_again=True)) == [*QUICK_LISTS, "cpsat"]
     rng, num = np.random.default_rng(0), MOST_UNITS_FOR_ALL + 1
-    problem = ScheduleProblem.from_arrays(rng.random((num, 5)), [(v, v + 1) for v in range(num - 1)])
-    incumbent = Incumbent(problem_of(problem), ScheduleEvaluator(problem, Semantics()), Limits())
-    turns = [turn.method for turn in itertools.islice(AutoPlacer()._turns(incumbent), 12)]
-    assert turns[:9] == ["met", "heft", "cpop", "etf", "m-etf", "critical-path", "greedy", "windows", "sa"]
+    large = ScheduleProblem.from_arrays(rng.random((num, 5)), [(v, v + 1) for v in range(num - 1)])
+    expected = ["met", "heft", "cpop", "etf", "m-etf", "critical-path", "greedy", "windows", "sa"]
+    assert turns(problem_of(large), 9) == expected
 
 
-def test_learned_rules_are_asked_with_the_lists() -> None:
-    asked = members(dense(30))
-    assert asked.index("greedy") < asked.index("rules") < asked.index("sa")
-    assert "rules" not in members(dense(30), objective=THROUGHPUT)
-    assert "rules" not in members(dense(30), semantics=Semantics(Execution.SEQUENTIAL))
+def turns(units: Problem, count: int, limits: Limits | None = None) -> list[str]:
+    """The first so many methods that are asked."""
+    incumbent = Incumbent(units, ScheduleEvaluator.of(units), limits or Limits())
+    return [turn.method for turn in itertools.islice(AutoPlacer()._turns(incumbent), count)]

@@ -43,15 +43,6 @@ def test_the_portfolio_ends_with_the_proof_that_one_worker_has(two: Pool) -> Non
 
 
 @pytest.mark.slow
-def test_what_workers_find_is_recorded_here_with_the_same_value(two: Pool) -> None:
-    found, recorder = searched(random_problem(60, 3), "auto", two, evaluations=3000)
-    (best,) = recorder.best()
-    assert found.plan == best.plan
-    assert recorder.evaluate_all([best.plan])[0].value == found.score
-    assert recorder.num_evaluations > len(recorder.events)
-
-
-@pytest.mark.slow
 def test_the_portfolio_has_an_answer_where_no_worker_does() -> None:
     problem = chain(6)
     searched(problem, "met", None)  # what is compiled is compiled before the clock starts, as in a command
@@ -62,25 +53,11 @@ def test_the_portfolio_has_an_answer_where_no_worker_does() -> None:
     assert [each.method for each in found.contributions] == ["met"]
 
 
-def test_restarts_are_the_searches_with_each_seed(two: Pool) -> None:
-    problem = random_problem(40, 3)
-    alone = [searched(problem, "ea", None, seed=seed)[0].score for seed in (5, 6)]
-    assert searched(problem, "ea", two, seed=5)[0].score == min(alone)
-
-
-@pytest.mark.slow
-def test_a_method_without_a_seed_gives_what_it_gives_in_one_process(two: Pool) -> None:
-    problem = random_problem(40, 3)
-    for method in ("heft", "m-etf", "milp-split"):
-        alone, with_workers = (searched(problem, method, pool)[0] for pool in (None, two))
-        assert (alone.plan, alone.score) == (with_workers.plan, with_workers.score)
-
-
 def test_memory_limits_hold_for_plans_of_workers(two: Pool) -> None:
-    found, _ = searched(chain(12), "auto", two, evaluations=3000)
+    found, recorder = searched(chain(12), "auto", two, evaluations=1000)
     assert found.plan is not None
     assert np.bincount(found.plan.placement, minlength=2)[0] <= 6
-    assert found.score == 18.0
+    assert found.score == recorder.best()[0].score.value == 18.0
 
 
 @pytest.mark.slow

@@ -82,7 +82,9 @@ def test_a_turn_tells_its_best_plan_while_it_searches() -> None:
 def test_restarts_share_the_evaluations_and_have_seeds_in_a_row() -> None:
     hosts = [Recording(), Recording()]
     with Pool(hosts) as pool:
-        _, recorder = searched(PROBLEM, "ea", pool, seed=5, evaluations=400)
+        found, recorder = searched(PROBLEM, "ea", pool, seed=5, evaluations=400)
+    alone = [searched(PROBLEM, "ea", None, seed=seed, evaluations=200)[0].score for seed in (5, 6)]
+    assert found.score == min(alone)
     jobs = [job for host in hosts for job in host.jobs]
     assert sorted(job.limits.seed for job in jobs) == [5, 6]
     assert [job.evaluations for job in jobs] == [200, 200]
