@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics
-from hsdag.scoring.memory import MemoryCheck, over_memory
+from hsdag.scoring.memory import MemoryCheck
 
-MOST_ROUNDS = 32
-"""Simulations after which a repair gives up."""
+MOST_ROUNDS = 100
+"""Simulations after which a repair gives up; each round relieves a device of a quarter of its excess, or of one op."""
 
 
 def fastest_devices(problem: ScheduleProblem) -> IntArray:
@@ -21,60 +21,51 @@ def fastest_devices(problem: ScheduleProblem) -> IntArray:
 def repaired(problem: ScheduleProblem, placement: IntArray, semantics: Semantics) -> IntArray:
     """A placement [N] near ``placement`` that no memory is exceeded by, or ``placement`` where none is found.
 
-    From the fullest device, the smallest op that frees enough, or else the largest, goes to the device with room
-    for it that runs it fastest; ties by index. No op moves twice. The simulated peak memory is the judge.
+    Ops leave the fullest device for others with room, those first that cost least for each byte. The simulated peak
+    memory is the judge.
     """
-    if not np.isfinite(problem.memory_bytes).any():
-        return placement
-    judge = MemoryCheck(problem, semantics)
-    device, movable = placement.copy(), np.ones(problem.num_ops, dtype=np.bool_)
-    weights = np.asarray(np.bincount(device, problem.weight_bytes, problem.num_devices), dtype=np.float64)
-    if over_memory(problem, weights).any():
-        _relieve(problem, device, movable, weights, problem.weight_bytes)
+    judge, device = MemoryCheck(problem, semantics), placement.copy()
     for _ in range(MOST_ROUNDS):
-        held = judge.peak_bytes(device).copy()
-        if not over_memory(problem, held).any():
+        if judge.fits(device):
             return device
-        if not _relieve(problem, device, movable, held, problem.weight_bytes + problem.output_bytes):
+        if not _relieve(problem, judge.held_bytes, device, problem.memory_bytes - judge.peak_bytes(device)):
             break
     return placement
 
 
-def _relieve(
-    problem: ScheduleProblem, device: IntArray, movable: BoolArray, held: FloatArray, size: FloatArray
-) -> bool:
-    """Move ops of ``size`` [N] until all devices seem to fit, or nothing can move; whether anything moved."""
-    moved_any, stuck = False, np.zeros(problem.num_devices, dtype=np.bool_)
-    while True:
-        excess = np.where(stuck, -np.inf, held - problem.memory_bytes)
-        excess[~over_memory(problem, held)] = -np.inf
-        d = int(np.argmax(excess))
-        if not np.isfinite(excess[d]):
-            return moved_any
-        move = _best_move(problem, device, movable & (size > 0), held, size, d)
-        if move is None:
-            stuck[d] = True
-            continue
-        v, to = move
-        held[d] -= size[v]
-        held[to] += size[v]
-        device[v], movable[v], moved_any = to, False, True
+def _relieve(problem: ScheduleProblem, held_bytes: FloatArray, device: IntArray, room: FloatArray) -> bool:
+    """Move ops off the device with the least ``room`` [D] to where there is some; whether any could be."""
+    full, moved, extra_s = int(np.argmin(room)), False, move_costs_s(problem, device)
+    possible = np.isfinite(extra_s) & (held_bytes[:, None] > 0) & (held_bytes[:, None] <= room[None, :])
+    possible &= (device == full)[:, None]
+    possible[:, full] = False
+    ops, targets = np.nonzero(possible)
+    wanted = -room[full] / 4
+    for i in np.argsort(extra_s[ops, targets] / held_bytes[ops], kind="stable").tolist():
+        v, target = ops[i], targets[i]
+        if device[v] == full and held_bytes[v] <= room[target]:
+            device[v], moved = target, True
+            room[target] -= held_bytes[v]
+            wanted -= held_bytes[v]
+            if wanted <= 0:
+                break
+    return moved
 
 
-def _best_move(
-    problem: ScheduleProblem, device: IntArray, movable: BoolArray, held: FloatArray, size: FloatArray, d: int
-) -> tuple[int, int] | None:
-    """The op of device d to move, and where to."""
-    ops = np.flatnonzero((device == d) & movable)
-    room = problem.memory_bytes - held
-    room[d] = -np.inf
-    fits = problem.supported[ops] & (size[ops, None] <= room[None, :])
-    able = fits.any(axis=1)
-    ops, fits = ops[able], fits[able]
-    if not len(ops):
-        return None
-    enough = size[ops] >= held[d] - problem.memory_bytes[d]
-    wanted = np.where(enough, size[ops], np.inf) if enough.any() else -size[ops]
-    i = int(np.argmin(wanted))
-    to = int(np.argmin(np.where(fits[i], problem.time_s[ops[i]], np.inf)))
-    return int(ops[i]), to
+def move_costs_s(problem: ScheduleProblem, device: IntArray) -> FloatArray:
+    """[N, D] what a placement [N] costs more, in turn, with one op on another device; infinite where that lacks it.
+
+    Launches are left out, and a result counts for each of its readers.
+    """
+    src, dst, size, off = (
+        problem.edge_src,
+        problem.edge_dst,
+        problem.edge_bytes[:, None],
+        ~np.eye(problem.num_devices, dtype=np.bool_),
+    )
+    latency_s = np.where(off, problem.link_latency_s + problem.transfer_overhead_s, 0.0)
+    s_per_byte = np.where(off, 1.0 / problem.link_bandwidth_bytes_per_s, 0.0)
+    seconds = np.where(problem.supported, problem.time_s, np.inf)
+    np.add.at(seconds, dst, latency_s[device[src]] + size * s_per_byte[device[src]])
+    np.add.at(seconds, src, latency_s[:, device[dst]].T + size * s_per_byte[:, device[dst]].T)
+    return np.asarray(seconds - np.take_along_axis(seconds, device[:, None], axis=1), dtype=np.float64)
