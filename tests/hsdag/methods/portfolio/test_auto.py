@@ -135,12 +135,12 @@ PROOFS = ["cpsat", "sa", "cpsat", "sa"]
     ("objective", "semantics", "memory", "expected"),
     [
         (LATENCY, Semantics(), np.inf, [*LISTS[:-1], "rules", *PROOFS]),
-        (THROUGHPUT, Semantics(), np.inf, [*LISTS, "mincut", *PROOFS]),
+        (THROUGHPUT, Semantics(), np.inf, [*LISTS, "rules", "mincut", *PROOFS]),
         (LATENCY, IN_TURN, 130.0, [*LISTS[:-1], "mincut", *PROOFS]),
         (LATENCY, IN_TURN, 100.0, [*LISTS, "mincut", *PROOFS]),
     ],
 )
-def test_stages_rules_and_cuts_are_asked_where_they_pay(
+def test_stages_rules_and_cuts_are_asked_where_they_may_pay(
     objective: Objective, semantics: Semantics, memory: float, expected: list[str]
 ) -> None:
     problem = ScheduleProblem.from_arrays(np.ones((12, 2)), [], weight_bytes=10.0, memory_bytes=memory)
