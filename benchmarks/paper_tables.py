@@ -307,13 +307,19 @@ def on(platform: str) -> Callable[[str], ScheduleProblem]:
     return partial(build_problem, platform=platform)
 
 
+def on_half_the_memory(workload: str) -> ScheduleProblem:
+    """A workload on four P100 that are restricted to 8 GB each."""
+    problem = build_problem(workload, "p100x4")
+    return replace(problem, memory_bytes=problem.memory_bytes / 2)
+
+
 DOPPLER: dict[str, Rows] = {
     **{f"doppler-{number}": Searches(on("p100x4"), RIVALS) for number in (2, 3, 5, 7)},
     "doppler-4": Transfers(
         lambda row: build_problem(row.partition(" ")[0], "p100x4"),
         Searches(lambda row: build_problem(row.rpartition(" ")[2], "p100x4"), RIVALS),
     ),
-    "doppler-8": Searches(on("p100x4-8g"), RIVALS),
+    "doppler-8": Searches(on_half_the_memory, RIVALS),
     "doppler-9": Searches(on("v100x8"), RIVALS),
     "doppler-11": Transfers(on("p100x4"), Searches(on("v100x8"), RIVALS)),
 }

@@ -33,7 +33,7 @@ def completed(capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, lin
         ("hsdag export p.json --format py", ["python"]),
         ("hsdag models build inception", ["inception_v3"]),
         ("hsdag compare chainm", ["chainmm"]),
-        ("hsdag profile m.xml --platform p100x4-", ["p100x4-8g"]),
+        ("hsdag profile m.xml --platform p100", ["p100x4"]),
     ],
 )
 def test_a_line_is_completed(

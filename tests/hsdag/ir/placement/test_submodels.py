@@ -48,6 +48,7 @@ def test_branches_on_one_device_that_nothing_joins_are_submodels_of_their_own() 
 def test_a_result_goes_once_to_each_other_device_however_many_read_it_there() -> None:
     star = collector([(0, 1), (0, 2), (0, 3), (1, 4), (2, 4)], [8, 1, 1, 1, 1])
     found = star.crossings(np.array([[0, 1, 1, 2, 1]]), 3)
+    assert found.launches[0].tolist() == [1, 1, 1]
     assert found.num[0].tolist() == [[0, 1, 1], [0, 0, 0], [0, 0, 0]]
     assert found.size_bytes[0, 0].tolist() == [0, 8, 8]
 

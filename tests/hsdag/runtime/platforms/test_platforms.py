@@ -59,13 +59,6 @@ def test_every_shipped_platform_is_physically_sane(name: str) -> None:
         assert max(device.launch_s, device.op_overhead_s) <= 1e-3
 
 
-def test_the_restricted_p100s_differ_in_memory_alone() -> None:
-    whole, half = load_platform("p100x4"), load_platform("p100x4-8g")
-    assert [d.memory_bytes for d in whole.devices] == [16e9] * 4
-    assert [d.model_copy(update={"memory_bytes": 16e9}) for d in half.devices] == list(whole.devices)
-    assert np.all(half.memory_bytes == 8e9)
-
-
 def test_the_eight_v100s_are_two_cliques_with_four_links_between() -> None:
     bandwidth = load_platform("v100x8").link_bandwidth_bytes_per_s
     fast = bandwidth == bandwidth[0, 1]

@@ -84,6 +84,12 @@ def test_a_unit_runs_where_all_its_ops_do() -> None:
     assert units.costs.time_s[together, 1] == 2 + 5
 
 
+def test_an_edge_carries_what_its_producer_gives_and_a_number_fills_a_table() -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((2, 3)), [(0, 1)], output_bytes=[3, 5], launch_s=2)
+    assert (problem.edge_bytes.tolist(), problem.launch_s.tolist()) == ([3.0], [2.0] * 3)
+    assert (problem.link_bandwidth_bytes_per_s.min(), problem.memory_bytes.min()) == (np.inf, np.inf)
+
+
 def test_ranks_of_units_become_ranks_of_ops_in_topological_order() -> None:
     problem = ScheduleProblem.from_arrays(np.ones((4, 1)), [(3, 0), (0, 1)])
     ranks = op_ranks(problem, np.array([1, 0, 0, 1]), np.array([7, 2]))
