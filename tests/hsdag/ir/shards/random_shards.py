@@ -191,8 +191,10 @@ def _some_axes(rng: Rng, x: Any) -> list[int]:
     return [int(axis) - (count if rng.random() < 0.3 else 0) for axis in found]
 
 
-def _reduction(rng: Rng, x: Any, make: Callable[..., Any]) -> Any:
-    return make(x, ints(*_some_axes(rng, x)), keep_dims=bool(rng.random() < 0.5 or len(sizes(x)) < 3))
+def _reduction(name: str, before: Callable[[Any], Any] = lambda x: x) -> Callable[[Rng, Any], Any]:
+    return lambda rng, x: _made(
+        f"Reduce{name}", before(x), ints(*_some_axes(rng, x)), keep_dims=bool(rng.random() < 0.5 or len(sizes(x)) < 3)
+    )
 
 
 def _axis(rng: Rng, x: Any) -> int:
@@ -217,10 +219,6 @@ def _variadic(rng: Rng, x: Any) -> Any:
     axis = _axis(rng, x)
     size = sizes(x)[axis]
     return None if size < 3 else op.variadic_split(x, op.constant(axis), ints(2, size - 2)).output(1)
-
-
-def _channels(rng: Rng, x: Any) -> int:
-    return sizes(x)[1]
 
 
 def _quantised(rng: Rng, x: Any) -> Any:
@@ -255,6 +253,10 @@ def _condition(name: str) -> Callable[[Rng, Any], Any]:
     return lambda rng, x: op.select(_made(name, x, _like(rng, x)), x, op.sin(x))
 
 
+def _asked(name: str, before: Callable[[Any], Any]) -> Callable[[Rng, Any], Any]:
+    return lambda _, x: op.convert(NodeFactory("opset10").create(name, [value_of(before(x))], {}), "f32")
+
+
 def _logical(name: str) -> Callable[[Rng, Any], Any]:
     def build(rng: Rng, x: Any) -> Any:
         return op.convert(_made(name, op.greater(x, number(0.1)), op.less(x, _like(rng, x))), "f32")
@@ -287,9 +289,8 @@ BUILDERS: dict[str, Callable[[Rng, Any], Any]] = {
     "Elu": lambda _, x: op.elu(x, 0.5),
     "Gelu": lambda rng, x: op.gelu(x, str(rng.choice(["erf", "tanh"]))),
     "Round": lambda _, x: op.round(x, "half_to_even"),
-    "IsFinite": lambda _, x: op.convert(_opset10("IsFinite", op.divide(number(1), op.relu(x))), "f32"),
-    "IsInf": lambda _, x: op.convert(_opset10("IsInf", op.divide(number(1), op.relu(x))), "f32"),
-    "IsNaN": lambda _, x: op.convert(_opset10("IsNaN", op.sqrt(x)), "f32"),
+    **{name: _asked(name, lambda x: op.divide(number(1), op.relu(x))) for name in ("IsFinite", "IsInf")},
+    "IsNaN": _asked("IsNaN", op.sqrt),
     "LogicalNot": lambda _, x: op.convert(op.logical_not(op.greater(x, number(0.3))), "f32"),
     "Select": lambda rng, x: op.select(op.greater(x, number(0)), x, _like(rng, x)),
     "FakeQuantize": _quantised,
@@ -298,13 +299,9 @@ BUILDERS: dict[str, Callable[[Rng, Any], Any]] = {
     "HardSigmoid": lambda _, x: op.hard_sigmoid(x, number(0.3), number(0.4)),
     "Selu": lambda _, x: op.selu(x, number(1.6), number(1.05)),
     "Swish": lambda _, x: op.swish(x, number(1.5)),
-    "ReduceL1": lambda rng, x: _reduction(rng, x, op.reduce_l1),
-    "ReduceL2": lambda rng, x: _reduction(rng, _positive(x), op.reduce_l2),
-    "ReduceMax": lambda rng, x: _reduction(rng, x, op.reduce_max),
-    "ReduceMean": lambda rng, x: _reduction(rng, x, op.reduce_mean),
-    "ReduceMin": lambda rng, x: _reduction(rng, x, op.reduce_min),
-    "ReduceProd": lambda rng, x: _reduction(rng, _small(x), op.reduce_prod),
-    "ReduceSum": lambda rng, x: _reduction(rng, x, op.reduce_sum),
+    **{f"Reduce{name}": _reduction(name) for name in "L1 Max Mean Min Sum".split()},
+    "ReduceL2": _reduction("L2", _positive),
+    "ReduceProd": _reduction("Prod", _small),
     "CumSum": lambda rng, x: op.cum_sum(
         x, op.constant(_axis(rng, x)), bool(rng.random() < 0.5), bool(rng.random() < 0.5)
     ),
@@ -343,10 +340,6 @@ BUILDERS: dict[str, Callable[[Rng, Any], Any]] = {
     "Unsqueeze": lambda rng, x: op.unsqueeze(x, ints(_axis(rng, x))) if len(sizes(x)) < 4 else None,
 }
 """By op type, what makes one that reads a value; None where it does not read such a value."""
-
-
-def _opset10(name: str, x: Any) -> Any:
-    return NodeFactory("opset10").create(name, [value_of(x)], {})
 
 
 def random_model(rng: Rng, names: Sequence[str] = tuple(BUILDERS), count: int = 6) -> ov.Model:

@@ -13,7 +13,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.placement import ModelRecord, Placement
-from hsdag.ir.shards.placed import divided, records_of, regions_of
+from hsdag.ir.shards.placed import records_of, regions_of
 from hsdag.ir.shards.regions import Region
 from hsdag.ir.shards.rewrite import shapes_of, shard
 from hsdag.models.registry import build_model
@@ -130,14 +130,6 @@ def test_a_placement_file_keeps_the_regions_and_compiles_to_what_the_model_compu
     wanted = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(x)[0]
     assert {compiled.cut.device[k] for k in range(len(compiled.cut.subgraphs))} == {0, 1}
     np.testing.assert_allclose(compiled(x)[0], wanted, atol=1e-5)
-
-
-def test_a_divided_model_has_a_plain_placement_of_its_own() -> None:
-    model, region = mlp()
-    rewritten, plain = divided(model, placement_of(model, region))
-    assert plain.version == 2
-    assert plain.shards is None
-    assert set(plain.devices_of(graph_of(rewritten))) == {"A", "B"}
 
 
 def test_hetero_is_told_that_it_cannot_run_shards() -> None:
