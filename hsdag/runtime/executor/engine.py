@@ -16,6 +16,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from queue import Empty, SimpleQueue
 from typing import TypeAlias, TypeVar
 
@@ -57,29 +58,6 @@ def report(error: BaseException) -> None:
     threading.excepthook(threading.ExceptHookArgs(args))
 
 
-class Alarm:
-    """One thread waits and clears, any may set. Setting takes no lock that the same thread could hold already."""
-
-    def __init__(self) -> None:
-        self._tokens: SimpleQueue[None] = SimpleQueue()
-
-    def set(self) -> None:
-        """End the wait, or the next one."""
-        if self._tokens.empty():
-            self._tokens.put(None)
-
-    def clear(self) -> None:
-        """Forget what was set so far."""
-        with suppress(Empty):
-            while True:
-                self._tokens.get_nowait()
-
-    def wait(self, timeout_s: float) -> None:
-        """Wait until it is set."""
-        with suppress(Empty):
-            self._tokens.get(timeout=timeout_s)
-
-
 STOP = object()
 """The message after which nothing new begins."""
 LONGEST_WAIT_S = 3600.0
@@ -107,8 +85,8 @@ class Loop:
 
     def __init__(self, graph: TaskGraph, backend: Backend, ranks: FloatArray | None, grace_s: float) -> None:
         self.graph, self.backend, self.grace_s = graph, backend, grace_s
-        self.alarm = Alarm()  # wakes the watching thread
-        self.inbox = Inbox(self.help if backend.poll_s is None else self.alarm.set)
+        self.alarm: SimpleQueue[None] = SimpleQueue()  # wakes the watching thread, also from finalizers
+        self.inbox = Inbox(self.help if backend.poll_s is None else partial(self.alarm.put, None))
         self.turn = threading.Lock()
         self.turn_holder: int | None = None  # the thread that has it
         self.defect: BaseException | None = None  # of a helping thread
@@ -152,7 +130,7 @@ class Loop:
                 self._take_turn()
             except BaseException as defect:  # noqa: BLE001 - the watching thread ends what is left
                 self.defect = defect
-                self.alarm.set()
+                self.alarm.put(None)
             finally:
                 self.turn.release()
 
@@ -176,12 +154,13 @@ class Loop:
         finally:
             self.turn_holder = None
         if self.look_s < look_s or (self.is_stopping and not self.runs):
-            self.alarm.set()
+            self.alarm.put(None)
 
     def _watch(self) -> None:
-        """Take turns whenever the alarm is set or a limit comes, until told to stop and all runs are over."""
+        """Take turns whenever the alarm goes off or a limit comes, until told to stop and all runs are over."""
         while True:
-            self.alarm.clear()
+            while not self.alarm.empty():
+                self.alarm.get()
             with self.turn:
                 if self.defect is not None:
                     raise self.defect
@@ -192,7 +171,8 @@ class Loop:
             if wait_s <= 0:
                 time.sleep(0)  # who polls all the time must let other threads in
             elif self.inbox.queue.empty():  # else something came while this thread had the turn
-                self.alarm.wait(wait_s)
+                with suppress(Empty):
+                    self.alarm.get(timeout=wait_s)
 
     def shut(self, defect: BaseException | None = None) -> None:
         """End what is left, and close the backend; called once there is no thread, or by it at its end."""
@@ -418,7 +398,7 @@ class Engine:
             run = Run(self.graph, self._number, slot, limit_s, on_end)
             run.is_in_turn = loop.is_in_turn
             loop.inbox.queue.put((run, time.perf_counter(), None))
-        loop.alarm.set()
+        loop.alarm.put(None)
         return run
 
     def _start_thread(self) -> None:
@@ -436,7 +416,7 @@ class Engine:
         """End a run early; ``run.wait`` then raises. Nothing happens where it is over."""
         if not run.is_over:
             self._loop.inbox.queue.put((Cancellation(run), 0.0, None))
-            self._loop.alarm.set()
+            self._loop.alarm.put(None)
 
     def close(self) -> None:
         """Cancel what is in flight, end the thread, and close the backend; called again, wait for the same.
@@ -451,7 +431,7 @@ def _close(loop: Loop, timeout_s: float | None = None) -> None:
         if not loop.is_closed:
             loop.is_closed = True
             loop.inbox.queue.put((STOP, 0.0, None))
-    loop.alarm.set()
+    loop.alarm.put(None)
     if loop.thread is None:
         loop.shut()
     elif loop.thread is not threading.current_thread() and not loop.is_in_turn():
@@ -461,7 +441,7 @@ def _close(loop: Loop, timeout_s: float | None = None) -> None:
 def _forgotten(loop: Loop) -> None:
     """Stop a loop whose engine nobody holds any more; takes no lock that the thread it is called in may hold."""
     loop.inbox.queue.put((STOP, 0.0, None))
-    loop.alarm.set()
+    loop.alarm.put(None)
     if loop.thread is None:
         loop.shut()
 

@@ -9,6 +9,7 @@ import itertools
 import threading
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import reduce
 from typing import Any
 
@@ -144,31 +145,21 @@ def stretch(requests: Sequence[Any]) -> list[float]:
     All go on until each has run for LEAST_STRETCH_S, once at least; what outlasts another one does not count.
     """
     ends_s: list[list[float]] = [[] for _ in requests]
-    failures: list[BaseException] = []
-    ready = threading.Barrier(len(requests))
-    begin_s = time.perf_counter()
-
-    def is_done(mine: Sequence[float]) -> bool:
-        return bool(mine) and mine[-1] - begin_s >= LEAST_STRETCH_S
+    begins_s: list[float] = []
+    ready = threading.Barrier(len(requests), lambda: begins_s.append(time.perf_counter()))
 
     def run(i: int) -> None:
-        nonlocal begin_s
+        ready.wait()
         try:
-            if ready.wait() == 0:
-                begin_s = time.perf_counter()
-            while not failures and not all(is_done(mine) for mine in ends_s):
+            while not all(mine and mine[-1] - begins_s[0] >= LEAST_STRETCH_S for mine in ends_s):
                 infer_unchecked(requests[i])
                 ends_s[i].append(time.perf_counter())
-        except BaseException as failure:  # noqa: BLE001 - raised again in the caller's thread
-            failures.append(failure)
+        except BaseException:
+            ends_s[i].append(np.inf)  # nobody waits for it
+            raise
 
-    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(requests))]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if failures:
-        raise failures[0]
+    with ThreadPoolExecutor(len(requests)) as threads:
+        list(threads.map(run, range(len(requests))))  # raises what inferences have raised
     last_s = min(mine[-1] for mine in ends_s)
     counted = [[end_s for end_s in mine if end_s <= last_s] or mine[:1] for mine in ends_s]
-    return [(mine[-1] - begin_s) / len(mine) for mine in counted]
+    return [(mine[-1] - begins_s[0]) / len(mine) for mine in counted]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import zipfile
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,6 +29,7 @@ from hsdag.runtime.measuring.inferences import (
     steady_period_s,
 )
 from hsdag.runtime.measuring.messages import WorkerSetup
+from hsdag.runtime.measuring.probes import LEAST_STRETCH_S, stretch
 from hsdag.runtime.measuring.worker import Worker, op_times
 from tests.hsdag.ir.growing import growing_model, saved
 
@@ -106,6 +108,20 @@ def test_streams_run_whole_scenarios_side_by_side() -> None:
     for stream, (_, request) in zip(streams, pairs, strict=True):
         stream.infer(share_outputs=True)
         assert request.done == ["reset", 1, 0] * 5
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_devices_side_by_side_go_on_until_each_has_run_for_a_while_or_one_has_failed(fails: bool) -> None:
+    def lose(**_: object) -> None:
+        raise RuntimeError("lost")
+
+    slow, fast = (SimpleNamespace(infer=lambda s=s, **_: time.sleep(s)) for s in (LEAST_STRETCH_S, 0.001))
+    if fails:
+        with pytest.raises(RuntimeError, match="lost"):
+            stretch([fast, SimpleNamespace(infer=lose)])
+    else:
+        each_s = stretch([slow, fast])
+        assert (each_s[0] >= LEAST_STRETCH_S, each_s[1] > 0.0) == (True, True)
 
 
 def test_only_errors_of_openvino_are_failures_of_a_device() -> None:

@@ -75,6 +75,19 @@ def test_a_candidate_is_opened_again_in_a_worker_that_has_started_again() -> Non
         runner.run("b", 1)
 
 
+def test_a_worker_that_is_lost_while_it_forgets_a_candidate_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lose(*_: object) -> None:
+        raise CandidateFailed("took more than 1 s")
+
+    runner, client = runner_of(LATENCY)
+    with monkeypatch.context() as patch:
+        patch.setattr(client, "call", lose)
+        runner.close("a")
+    runner.open("a", Candidate("CPU"))
+    runner.close("a")
+    assert [request.method for request in client.asked] == ["open", "open", "close"]
+
+
 @pytest.mark.parametrize(
     ("objective", "candidate", "properties"),
     [
