@@ -24,9 +24,8 @@ from hsdag.ir.processes import CandidateFailed
 from hsdag.methods import HINTS
 from hsdag.models.registry import names_workload
 from hsdag.placing.final import family_ratios
-from hsdag.placing.measured_trace import measured_timeline
 from hsdag.placing.result import PlaceResult
-from hsdag.placing.session import Session, placed_candidate
+from hsdag.placing.session import Session, measured_timeline, placed_candidate
 from hsdag.runtime.machine.devices import DeviceSet, canonical, make_core
 from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare

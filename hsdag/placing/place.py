@@ -29,11 +29,10 @@ from hsdag.placing.answer import (
 )
 from hsdag.placing.final import FinalResult, Pace, check_of, family_ratios, final_comparison
 from hsdag.placing.limits import check_start, disallowed_devices, disallowed_start
-from hsdag.placing.measured_trace import measured_timeline
 from hsdag.placing.result import CostsRecord, Member, PlaceResult, PlanRecord, Row, Tally, TimelineRecord, write_result
 from hsdag.placing.run_folder import RESULT
 from hsdag.placing.searching import Search
-from hsdag.placing.session import Session, placed_candidate
+from hsdag.placing.session import Session, measured_timeline, placed_candidate
 from hsdag.placing.shards import ops_by_device, sharded_candidate, weights_by_device
 from hsdag.runtime.machine.devices import (
     DeviceSet,

@@ -12,13 +12,14 @@ import torch
 from openvino import opset13 as op
 
 import hsdag
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.copies import CopiedModel
 from hsdag.ir.placement.placement import CopyRecord, ModelRecord
 from hsdag.runtime.executor.requests import WorkConservingModel
 from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from tests.placements import by_hand
 
 FORK = ScheduleProblem.from_arrays([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]], [(0, 1), (0, 2)], output_bytes=1.0)
 
@@ -94,13 +95,12 @@ def test_place_bench_and_export_return_results(model: ov.Model, tmp_path: Path) 
 
 
 def test_apply_sets_the_affinity_of_every_op_and_compile_leaves_the_model_alone(model: ov.Model) -> None:
-    placement = hsdag.place(model, partition_cpu=2, method="best-device", budget=5).placement
-    halves = {name: f"CPU_{int(k >= 3)}" for k, name in enumerate(placement.affinity)}
-    split = placement.model_copy(update={"affinity": dict.fromkeys(halves, "CPU_1")})
-    split.compile(ov.Core(), model)
+    graph = graph_of(model)
+    placement = by_hand(graph, parse_devices("A=CPU,B=CPU"), ["B"] * graph.num_ops)
+    placement.compile(ov.Core(), model)
     assert all("affinity" not in node.get_rt_info() for node in model.get_ops())
-    split.apply(model)
-    assert {node.get_rt_info()["affinity"].astype(str) for node in model.get_ops()} == {"CPU_1"}
+    placement.apply(model)
+    assert {node.get_rt_info()["affinity"].astype(str) for node in model.get_ops()} == {"CPU_B"}
 
 
 def test_a_placement_is_compiled_for_what_its_file_names(model: ov.Model) -> None:
