@@ -66,30 +66,6 @@ Settings: TypeAlias = Annotated[
         help="Any other option, or a hyper-parameter of the method (a wrong name lists them).",
     ),
 ]
-Objective: TypeAlias = Annotated[
-    str,
-    Option(
-        "--objective",
-        autocompletion=completion.objectives,
-        help="latency, throughput, memory, energy, or a weighted sum: latency=1,memory=0.5.",
-    ),
-]
-Execution: TypeAlias = Annotated[
-    str,
-    Option("--execution", autocompletion=completion.executions, help="work-conserving, or sequential like HETERO."),
-]
-Order: TypeAlias = Annotated[
-    str | None,
-    Option(
-        "--order",
-        autocompletion=completion.orders,
-        help="priority, fifo, critical-path, depth-first or random. Default: priority where given, else fifo.",
-    ),
-]
-Links: TypeAlias = Annotated[
-    str,
-    Option("--links", autocompletion=completion.links, help="independent, egress or channel; blocking for throughput."),
-]
 Trace: TypeAlias = Annotated[
     Path | None, Option("--trace", help="Write the timeline as a trace for Perfetto: FILE.json.")
 ]
@@ -126,6 +102,18 @@ _TAKEN: dict[str, Callable[[str], Any]] = {
         "What runs the placed model: hetero, work-conserving or cuda; auto compares the first two.",
         autocompletion=completion.executor_choices,
     ),
+    "objective": _option(
+        str,
+        "latency, throughput, memory, energy, or a weighted sum: latency=1,memory=0.5.",
+        autocompletion=completion.objectives,
+    ),
+    "execution": _option(str, "work-conserving, or sequential like HETERO.", autocompletion=completion.executions),
+    "order": _option(
+        str | None,
+        "priority, fifo, critical-path, depth-first or random. Default: priority where given, else fifo.",
+        autocompletion=completion.orders,
+    ),
+    "links": _option(str, "independent, egress or channel; blocking for throughput.", autocompletion=completion.links),
     "reward": _option(str | None, "measured, simulated or hybrid (the default).", autocompletion=completion.rewards),
     "fresh": _option(bool, "Profile again and ignore the cache."),
     "budget": _option(str, "Time for all of it: 10s, 5m, 1h."),
