@@ -292,7 +292,6 @@ def _placed(placement: Placement, source: ModelSource) -> PlacedParts:
 
 
 def _written(part: Part, xml: Path) -> PartRecord:
-    """Write the files of a part; its record."""
     ov.save_model(part.model, xml, compress_to_fp16=False)
     weights = xml.with_suffix(".bin")
     return PartRecord(

@@ -102,14 +102,12 @@ def _default_name(placement: Placement, model: ov.Model | None, out_path: Path) 
 
 
 def _written(text: str, model: ov.Model | None, out_path: Path) -> list[Path]:
-    """Write a program and, where the model is at hand, the IR beside it."""
     beside = [] if model is None else write_ir(model, out_path.with_suffix(".xml"))
     write_atomically(out_path, text.encode())
     return [out_path, *beside]
 
 
 def _used_specs(placement: Placement) -> list[DeviceSpec]:
-    """The devices that hold at least one op."""
     return [device for device in placement.devices if device.name in placement.used_devices]
 
 

@@ -33,10 +33,10 @@ _NAME = re.compile(r'^class \w+Placer\b(?:.*\n)+?    name = "([a-z-]+)"$', re.MU
 @cache
 def method_modules() -> Mapping[str, str]:
     """The module of every method by name; files are read, not imported, since solvers and torch load slowly."""
-    folder = Path(__file__).parent
     modules = {each.name: each.module for each in entry_points(group=PLUG_INS)}
     modules |= {
         name: ".".join((__package__, *file.relative_to(folder).with_suffix("").parts))
+        for folder in map(Path, __path__)
         for file in folder.glob("*/**/*.py")
         for name in re.findall(_NAME, file.read_text(encoding="utf-8"))
     }

@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hsdag.drawing import is_installed
-from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.kernels import longest_before
@@ -102,10 +100,7 @@ def draw_layers(graph: ComputationGraph) -> LayeredDrawing:
 
     What is known before any data is no part of that: it is drawn small, beside the ops that read it. Nor are edges of
     large graphs over more than ``LAYERS_SHOWN`` layers, of which both ends are drawn.
-    Raises OptionError where igraph is not installed.
     """
-    if not is_installed("igraph"):
-        raise OptionError("graphs are drawn by igraph, which is not installed; run: pip install 'hsdag[report]'")
     import igraph
 
     is_known = known_ops(graph)
@@ -120,15 +115,16 @@ def draw_layers(graph: ComputationGraph) -> LayeredDrawing:
     place = np.zeros((graph.num_ops, 2))
     place[shown] = np.asarray(layout.coords, dtype=np.float64).reshape(-1, 2)[:, ::-1]
     _place_known(graph, is_known, layer, place)
-    bends: list[list[list[float]]] = [[] for _ in edge]
-    for e in np.flatnonzero(is_long).tolist():
-        (x, y), (right, row) = place[edge[e]].tolist()
-        bends[e] = [[x + STUB, y], [np.nan, np.nan], [right - STUB, row]]
-    for e, found in zip(np.flatnonzero(is_drawn).tolist(), layout.edge_routing, strict=True):
-        bends[e] = [[x, y] for y, x in found]
-    route, length = _routes(edge, place, bends)
-    route_edge = np.repeat(np.arange(len(edge)), length)
-    return LayeredDrawing(place[:, 0], place[:, 1], is_known, edge, route[:, 0], route[:, 1], route_edge)
+    bends = dict(zip(np.flatnonzero(is_drawn).tolist(), layout.edge_routing, strict=True))
+    gap, points, route_edge = [np.nan, np.nan], list[list[float]](), list[int]()
+    for e, ends in enumerate(edge.tolist()):
+        (x, y), (right, row) = place[ends].tolist()
+        between = [[x + STUB, y], gap, [right - STUB, row]] if is_long[e] else [b[::-1] for b in bends.get(e, ())]
+        points += [[x, y], *between, [right, row], gap]
+        route_edge += [e] * (len(between) + 3)
+    route = np.asarray(points, dtype=np.float64).reshape(-1, 2)
+    route_of = np.asarray(route_edge, dtype=np.int64)
+    return LayeredDrawing(place[:, 0], place[:, 1], is_known, edge, route[:, 0], route[:, 1], route_of)
 
 
 def _place_known(graph: ComputationGraph, is_known: BoolArray, layer: IntArray, place: FloatArray) -> None:
@@ -143,14 +139,6 @@ def _place_known(graph: ComputationGraph, is_known: BoolArray, layer: IntArray, 
             right, down = CORNERS[taken[cell] % len(CORNERS)]
             taken[cell] += 1
             place[v] = layer[v] + right, row[v] + down
-
-
-def _routes(edge: IntArray, place: FloatArray, bends: list[list[list[float]]]) -> tuple[FloatArray, list[int]]:
-    """[P, 2] the points of all routes, and the number of points of each."""
-    points: list[list[float]] = []
-    for (tail, head), between in zip(edge.tolist(), bends, strict=True):
-        points += [place[tail].tolist(), *between, place[head].tolist(), [np.nan, np.nan]]
-    return np.asarray(points, dtype=np.float64).reshape(-1, 2), [len(between) + 3 for between in bends]
 
 
 @dataclass(frozen=True, eq=False)

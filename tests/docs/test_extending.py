@@ -12,7 +12,6 @@ from pathlib import Path
 
 import pytest
 
-import hsdag
 from tests.docs.snippets import ROOT
 
 DOCUMENT = (ROOT / "docs" / "extending.md").read_text(encoding="utf-8")
@@ -24,7 +23,12 @@ EXAMPLE = re.compile(
 EXAMPLES = {match["path"]: match for match in EXAMPLE.finditer(DOCUMENT)}
 COMMANDS = """
 import shlex, sys
+from importlib import import_module
 from pathlib import Path
+
+*packages, _ = Path(sys.argv[1]).parts
+for k in range(len(packages)):  # as if the one new file lay there
+    import_module(".".join(packages[: k + 1])).__path__.append("/".join(["new", *packages[: k + 1]]))
 from hsdag.cli.app import run
 
 for line in sys.stdin.read().splitlines():
@@ -37,26 +41,15 @@ for line in sys.stdin.read().splitlines():
 """
 
 
-def overlay(folder: Path, original: Path, new: Path, text: str) -> None:
-    """``original`` with one new file: links to what is there, folders of our own on the way to the file."""
-    folder.mkdir()
-    (first, *rest) = new.parts
-    for child in original.iterdir():
-        if child.name != first:
-            (folder / child.name).symlink_to(child.resolve())
-    if rest:
-        overlay(folder / first, original / first, Path(*rest), text)
-    else:
-        assert not (original / first).exists()
-        (folder / first).write_text(text, encoding="utf-8")
-
-
-def ran(program: str, package: Path, given: str = "") -> str:
-    """What a fresh interpreter prints that finds hsdag in the folder of ``package``."""
-    environment = {**os.environ, "PYTHONPATH": str(package.parent), "COLUMNS": "160"}
+def ran(path: str, given: str, folder: Path) -> str:
+    """What a fresh interpreter prints of commands in a folder, for which the example of ``path`` is one new file."""
+    new = folder / "new" / path
+    new.parent.mkdir(parents=True)
+    new.write_text(EXAMPLES[path]["text"], encoding="utf-8")
+    assert not (ROOT / path).exists()
     done = subprocess.run(
-        [sys.executable, "-c", program], cwd=package.parent, env=environment, input=given,
-        capture_output=True, text=True, check=False,
+        [sys.executable, "-c", COMMANDS, path], cwd=folder, input=given,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "160"}, capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -70,18 +63,15 @@ def test_the_document_shows_all_four() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("path", EXAMPLES)
 def test_an_extension_is_one_new_file(path: str, tmp_path: Path) -> None:
-    example = EXAMPLES[path]
-    package = tmp_path / "hsdag"
-    overlay(package, Path(hsdag.__file__).parent, Path(path.removeprefix("hsdag/")), example["text"])
     names = ("diamond.json", "split.json")
     documents = re.findall(
         r"```json\n(.*?)```", (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8"), re.DOTALL
     )
     for name, document in zip(names, documents, strict=False):
         (tmp_path / name).write_text(document)
-    _, _, use = example["use"].partition("\n")
+    _, _, use = EXAMPLES[path]["use"].partition("\n")
     given = "\n".join(line[2:] for line in use.splitlines() if line.startswith("$ "))
-    printed, claimed = (re.sub(r"in [\d.]+ s;", "", text) for text in (ran(COMMANDS, package, given), use))
+    printed, claimed = (re.sub(r"in [\d.]+ s;", "", text) for text in (ran(path, given, tmp_path), use))
     assert [line.rstrip() for line in printed.splitlines()] == [line.rstrip() for line in claimed.splitlines()]
 
 
@@ -95,9 +85,7 @@ PLACED = {
 @pytest.mark.slow
 @pytest.mark.parametrize("path", PLACED)
 def test_place_takes_an_extension(path: str, tiny_resnet: Path, tmp_path: Path) -> None:
-    package = tmp_path / "hsdag"
-    overlay(package, Path(hsdag.__file__).parent, Path(path.removeprefix("hsdag/")), EXAMPLES[path]["text"])
-    arguments = ["--partition-cpu", "2", "--budget", "15s", "--max-evaluations", "4", *PLACED[path], "-o", "out.json"]
-    printed = ran(COMMANDS, package, shlex.join(["hsdag", "place", str(tiny_resnet), *arguments]))
+    arguments = ["--partition-cpu", "2", "--budget", "8s", "--max-evaluations", "4", *PLACED[path], "-o", "out.json"]
+    printed = ran(path, shlex.join(["hsdag", "place", str(tiny_resnet), *arguments]), tmp_path)
     assert "The placement is in out.json" in printed
     assert json.loads((tmp_path / "out.json").read_text())["format"] == "hsdag-placement"

@@ -1,27 +1,38 @@
-"""Every block of the documentation is run or checked; none is left out without a reason."""
+"""Every block of the documentation is checked, or runs and prints what its page shows; any other gives its reason.
+
+What runs does so in a folder of small files under the names that pages use.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
+import os
 import re
+import shlex
+import shutil
+import subprocess
+import sys
 import tomllib
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+import hsdag
+from hsdag.cli.app import run
+from hsdag.models import save_model_files
 from tests.docs.dry import check_command, check_program
-from tests.docs.snippets import DATA, PAGES, ROOT, snippets_of
+from tests.docs.snippets import DATA, PAGES, ROOT, Snippet, snippets_of
 
 READERS = {"json": json.loads, "toml": tomllib.loads}
 
 
-def names(path: Path) -> str:
-    return path.name
-
-
-@pytest.mark.parametrize("page", PAGES, ids=names)
-def test_what_is_not_run_is_checked(page: Path) -> None:
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_what_is_not_run_is_checked_and_no_command_hides_in_text(page: Path) -> None:
     for snippet in snippets_of(page):
         if snippet.kind == "parse" and snippet.language == "python":
             check_program(snippet.text)
@@ -30,12 +41,7 @@ def test_what_is_not_run_is_checked(page: Path) -> None:
                 check_command(command)
         elif snippet.kind == "data":
             READERS[snippet.language](snippet.text)
-
-
-@pytest.mark.parametrize("page", PAGES, ids=names)
-def test_no_command_hides_in_text(page: Path) -> None:
-    for snippet in snippets_of(page):
-        if snippet.kind == "text":
+        elif snippet.kind == "text":
             assert not re.search(r"^(?:\$|hsdag|make|pip|python) (?!\d)[\w-]", snippet.text, re.MULTILINE), (
                 snippet.where
             )
@@ -55,3 +61,132 @@ def test_most_of_what_can_run_runs() -> None:
     """The rest gives its reason, which ``snippets_of`` asks for."""
     count = Counter(s.kind for page in PAGES for s in snippets_of(page) if s.language not in (*DATA, "text"))
     assert count["run"] >= count["parse"] + count["show"]
+
+
+STANDS_IN = {
+    r"(?<=models build )(?:resnet50|inception_v3)\b": "tiny_resnet",
+    r"(?<=models build )stateful-llama\S*": "tiny_stateful_llama_int4",
+    r"\bCPU,GPU\.0\b": "FAST=CPU[INFERENCE_NUM_THREADS=1],SLOW=CPU[INFERENCE_NUM_THREADS=1]",
+    r"(?<=--budget )\w+": "1s",
+    r"(?<=budget=)\"\w+\"": '"1s"',
+    r"(?<=budget_s=)[\d.]+": "1",
+    r"(?<=_model\()\"resnet50\"|(?<=_model_files\()\"resnet50\"": '"tiny_resnet"',
+    r"^hsdag place(?!.* --method )": "hsdag place --method met",
+    r"^hsdag bench(?!.* -t )": "hsdag bench -t 1s",
+    r"(?<=--seeds )\d+": "1",
+}
+"""What a run takes in the place of what a page says: small models, devices that are there, short searches."""
+
+
+def adapted(text: str) -> str:
+    """A command or program with what stands in."""
+    for pattern, small in STANDS_IN.items():
+        text = re.sub(pattern, small, text)
+    return text
+
+
+def output_of(command: str) -> str:
+    """What a command prints on stdout. Commands of hsdag run in this process. Raises AssertionError where it fails."""
+    name, *arguments = shlex.split(command, comments=True)
+    printed, complaints = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(printed), contextlib.redirect_stderr(complaints):
+        if name == "hsdag":
+            code = run(arguments)
+            assert code == 0, f"{command}: exit code {code}: {complaints.getvalue()}"
+        elif name == "make":
+            for line in recipe(arguments):
+                printed.write(output_of(adapted(line)))
+        elif name == "." and arguments == [".venv/bin/activate"]:
+            pass
+        elif name == "cat":
+            printed.write("".join(Path(path).read_text() for path in arguments))
+        elif name == "python" and arguments[0].endswith(".py"):
+            printed.write(run_python(arguments))
+        else:
+            raise AssertionError(f"{command}: nothing here runs {name!r}; say <!-- parse: REASON --> before the block")
+    return printed.getvalue()
+
+
+def recipe(targets: list[str]) -> list[str]:
+    """The commands of hsdag by which make makes targets."""
+    done = subprocess.run(["make", "-n", "-B", *targets], cwd=ROOT, capture_output=True, text=True, check=True)
+    return [line.removeprefix(".venv/bin/") for line in done.stdout.splitlines() if line.startswith(".venv/bin/hsdag ")]
+
+
+def run_python(arguments: list[str]) -> str:
+    """What a program prints on stdout, in a process of its own: it may load OpenVINO's plugins in the main thread."""
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    environment = {**os.environ, "PYTHONPATH": path}
+    done = subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment, check=False)
+    assert done.returncode == 0, f"python {arguments}: exit code {done.returncode}: {done.stderr}"
+    return done.stdout
+
+
+NUMBER = re.compile(r"[\d.,]*\d(?:e[+-]?\d+)?")
+HEADS = ("candidate", "device", "method", "op")
+"""First words of the heads of tables."""
+SHORTENED = "..."
+"""A line of output that stands for any number of lines."""
+
+
+@pytest.fixture(scope="module")
+def stock(tmp_path_factory: pytest.TempPathFactory, short_comparisons: None) -> Path:
+    """The files that pages read and do not write."""
+    folder = tmp_path_factory.mktemp("stock")
+    save_model_files("tiny_resnet", folder / "model.xml")
+    problems = (ROOT / "docs" / "simulator.md").read_text(encoding="utf-8")
+    diamond, split = re.findall(r"```json\n(.*?)```", problems, re.DOTALL)
+    for name, document in {"problem.json": diamond, "diamond.json": diamond, "split.json": split}.items():
+        (folder / name).write_text(document)
+    hsdag.place(
+        folder / "model.xml", partition_cpu=2, method="best-device", budget="1s", run_folder=folder / "model.run"
+    ).save(folder / "model.placement.json")
+    shutil.copy(folder / "model.placement.json", folder / "placement.json")
+    (folder / "artifacts").mkdir()
+    np.save(folder / "image.npy", np.zeros((1, 3, 32, 32), np.float32))
+    np.savez(folder / "inputs.npz", images=np.zeros((1, 3, 32, 32), np.float32))
+    return folder
+
+
+@pytest.fixture
+def scene(stock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder for one page, in which the test works."""
+    for file in stock.iterdir():
+        (tmp_path / file.name).symlink_to(file)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "160")
+    return tmp_path
+
+
+def words(line: str) -> str:
+    """A line of output without its figures."""
+    return " ".join(NUMBER.sub("0", line).split())
+
+
+def checked_output(printed: str, claimed: list[str], snippet: Snippet) -> None:
+    """Each line that a page shows is printed, in whatever order, but for figures.
+
+    Where the comment of a block says that the answer differs, the first line of an output and the heads of tables are.
+    """
+    lines = {words(line) for line in printed.splitlines()}
+    shown = [line for line in claimed if line.strip() not in ("", SHORTENED)]
+    if snippet.reason:
+        shown = [line for line in shown if line is shown[0] or line.split()[0] in HEADS]
+    missing = [line for line in shown if words(line) not in lines]
+    assert not missing, f"{snippet.where} shows what is not printed: {missing}; printed was\n{printed}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "page", [p for p in PAGES if any(s.kind == "run" for s in snippets_of(p))], ids=lambda page: page.name
+)
+def test_what_can_be_run_runs_and_prints_what_is_shown(page: Path, scene: Path) -> None:
+    left: dict[str, Any] = {"__name__": "__main__"}  # by the Python blocks so far, for later ones
+    for snippet in snippets_of(page):
+        if snippet.kind != "run":
+            continue
+        if snippet.language == "python":
+            exec(compile(adapted(snippet.text), snippet.where, "exec"), left)
+        for command, claimed in snippet.commands():
+            check_command(command)
+            checked_output(output_of(adapted(command)), claimed, snippet)

@@ -69,7 +69,7 @@ def test_files_that_a_report_suggests_exist_and_a_search_goes_on_by_its_command(
     monkeypatch.chdir(tmp_path)
     begun = ["place", str(tiny_resnet), "--partition-cpu", "2", "--shape", "2,3,32,32", "--method", "sa"]
     begun += ["--max-evaluations", "4", "--set", "cooling=0.9", "--pin", ".*input.*=CPU_0", "--max-difference", "0.05"]
-    assert run([*begun, "--budget", "15s", "-o", "out.json", "--run", "my run"]) == 0
+    assert run([*begun, "--budget", "8s", "-o", "out.json", "--run", "my run"]) == 0
 
     kept = RunFolder.load("my run")
     assert kept.result is not None
@@ -85,7 +85,7 @@ def test_files_that_a_report_suggests_exist_and_a_search_goes_on_by_its_command(
     (advice,) = advice_of(RunFolder.load("my run"))
     words = shlex.split(str(advice.code))
     assert (words[0], words[-3:]) == ("hsdag", ["--resume", "--run", "my run"])
-    assert run([*words[1:], "--budget", "20s"]) == 0
+    assert run([*words[1:], "--budget", "12s"]) == 0
     ended = RunFolder.load("my run").result
     assert ended is not None
     assert ended.placement_file == "out.json"
