@@ -38,7 +38,7 @@ def check_command(command: str) -> None:
         path = next((folder / arguments[0] for folder in (ROOT, Path()) if (folder / arguments[0]).exists()), None)
         assert path is not None, f"no such program: {command}"
         program = path.read_text(encoding="utf-8")
-        unknown = [a for a in arguments[1:] if a.startswith("--") and f'"{a}"' not in program]
+        unknown = [a for a in arguments[1:] if a.startswith("--") and not re.search(rf"{a}\b", program)]
         assert not unknown, f"{arguments[0]} has no option {unknown}"
     elif name in (".", "cat"):
         assert arguments, command

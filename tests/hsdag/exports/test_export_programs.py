@@ -267,6 +267,7 @@ def test_an_exported_ir_is_the_model_as_it_was_given_and_runs_as_it_was_placed(
     assert back.outputs[0].get_shape() == [1, 512]
 
 
+@pytest.mark.slow
 def test_a_divided_model_whose_variables_have_computed_initial_values_generates_the_same_from_an_ir(
     tmp_path: Path,
 ) -> None:
