@@ -14,38 +14,11 @@ import numpy as np
 import pytest
 
 from hsdag.ir.placement.placement import Placement
-from hsdag.methods.incumbent import Status
-from hsdag.methods.registry import make_placer
 from hsdag.placing.place import run_place
-from hsdag.placing.session import Session
-from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.latency import Protocol
-from hsdag.scoring.measured import MeasuredEvaluator
-from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.search.options import PlaceOptions
 
 BUDGET_S = 400
-FAULTY = Path(__file__).parents[1] / "runtime" / "measuring" / "faulty_worker.py"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("fault", "reason"), [("crash", "SIGSEGV"), ("hang", "no answer within")])
-def test_a_candidate_that_takes_the_worker_down_is_recorded_and_the_search_goes_on(
-    tiny_resnet: Path, fast_slow: str, fault: str, reason: str
-) -> None:
-    devices = resolve_devices(fast_slow, None)
-    command = (sys.executable, str(FAULTY), fault, "4")
-    with Session(tiny_resnet, devices, worker_command=command, candidate_limit_s=8.0) as session:
-        problem = session.problem()
-        inner = MeasuredEvaluator(problem, devices.placed, session.runner)
-        recorder = RecordingEvaluator(inner, Budget(evaluations=10))
-        assert make_placer("hsdag").search(problem, recorder).status is Status.TIME_LIMIT
-    failures = [e.score.failure for e in recorder.events if e.score.failure is not None]
-    assert len(recorder.events) == 10
-    assert failures
-    assert all(reason in failure for failure in failures)
-    assert recorder.events[-1].score.failure is None or len(failures) < 4
-    assert recorder.best()
 
 
 def options(reward: str, max_evaluations: int) -> PlaceOptions:
