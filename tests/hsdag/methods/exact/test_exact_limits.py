@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
@@ -29,6 +30,7 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import Evaluator, SearchStopped
+from hsdag.scoring.recording import RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
@@ -37,20 +39,10 @@ from tests.hsdag.methods.exact.exact_reference import BruteForce, random_problem
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)
 
 
-class Heard(ScheduleEvaluator):
-    """Counts how often it is asked whether the search has to end, and ends it after ``most``."""
-
-    asked, most = 0, 10**9
-
-    def check(self) -> None:
-        type(self).asked += 1
-        if type(self).asked > type(self).most:
-            raise SearchStopped
-
-
-def heard(problem: ScheduleProblem, most: int) -> Heard:
-    Heard.asked, Heard.most = 0, most
-    return Heard(problem, SEQUENTIAL)
+def heard(problem: ScheduleProblem, most: float, semantics: Semantics = SEQUENTIAL) -> RecordingEvaluator:
+    """Ends the search when it is asked for the time after ``most`` whether to."""
+    asked = itertools.count()
+    return RecordingEvaluator(ScheduleEvaluator(problem, semantics), should_stop=lambda: next(asked) >= most)
 
 
 def tight(num_ops: int = 16, num_devices: int = 3) -> ScheduleProblem:
@@ -249,6 +241,8 @@ def test_a_stop_is_heard_while_a_model_is_made(method: str, monkeypatch: pytest.
     monkeypatch.setattr(cpsat, "solve_model", begun)
     problem = random_problem(8, 60, 3, density=0.1)
     units = problem_of(problem)
-    warm_start(Incumbent(units, heard(problem, 10**9), Limits()))
-    result = make_placer(method).search(units, heard(problem, Heard.asked + 5))
+    looks = itertools.count()
+    counting = RecordingEvaluator(ScheduleEvaluator.of(units), should_stop=lambda: next(looks) < 0)
+    warm_start(Incumbent(units, counting, Limits()))
+    result = make_placer(method).search(units, heard(problem, next(looks) + 5, Semantics()))
     assert result.status is Status.TIME_LIMIT

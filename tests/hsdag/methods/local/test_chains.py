@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -54,7 +55,6 @@ def chain_of(units: Problem, *, takes_order: bool, seed: int = 0, moves: dict[Mo
     st.integers(0, 10**6), st.sampled_from([LATENCY, THROUGHPUT]), st.sampled_from(list(Execution)),
     st.sampled_from(Links), st.sampled_from([None, *Order]), st.booleans(),
 )  # fmt: skip
-@settings(max_examples=2 * settings().max_examples)
 def test_the_value_of_a_chain_is_that_of_its_plan(
     seed: int, objective: Objective, how: Execution, links: Links, order: Order | None, memory: bool
 ) -> None:
@@ -133,26 +133,13 @@ def test_annealing_moves_an_op_up_where_another_device_waits_for_it(order: Order
     assert found.score == makespan_s
 
 
-class Stopping(ScheduleEvaluator):
-    """Ends the search the fourth time that it is asked whether to."""
-
-    asked = 0
-
-    def check(self) -> None:
-        type(self).asked += 1
-        if type(self).asked >= 4:
-            raise SearchStopped
-
-
 def test_what_chains_have_found_is_kept_when_the_search_is_stopped() -> None:
-    problem, Stopping.asked = wide(), 0
-    placer = SaPlacer()
-    placer = SaPlacer(replace(placer.options, first_round=10**9))
-    result = placer.search(problem_of(problem), Stopping(problem, Semantics()), Limits(seed=1))
+    units, asked, judge = problem_of(wide()), itertools.count(), ScheduleEvaluator(wide(), Semantics())
+    recorder = RecordingEvaluator(judge, should_stop=lambda: next(asked) >= 3)
+    result = make_placer("sa", changes={"first_round": "1000000000"}).search(units, recorder, Limits(seed=1))
     assert result.status is Status.TIME_LIMIT
-    starts = ScheduleEvaluator(problem, Semantics())
-    alone = [Plan(np.full(problem.num_ops, d)) for d in range(3)]
-    assert result.score < min(score.value for score in starts.evaluate(alone))
+    alone = [Plan(np.full(units.num_units, d)) for d in range(3)]
+    assert result.score < min(score.value for score in judge.evaluate(alone))
 
 
 def test_temperatures_are_shares_of_the_best_value(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hsdag.methods.exact.formulation import twins_of
-from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
+from hsdag.methods.incumbent import Incumbent, Limits, Result
 from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.blocks import Blocks, _matched, by_period, find_blocks, inputs_of, part_of
 from hsdag.methods.repeated.bound import chained_bound
@@ -106,8 +106,7 @@ def test_what_a_part_reads_costs_it_no_time_and_the_rest_leaves_it_its_memory() 
 
 def test_a_plan_that_is_known_is_laid_over_all_blocks() -> None:
     problem = chain([1.0] * 8)
-    found, library = blocks_of(problem), None
-    library = Library.empty(found, 2)
+    found, library = blocks_of(problem), Library.empty(blocks_of(problem), 2)
     units = found.fullest(int(found.kind[found.block[1 + 4 * SIZE]]))
     left = np.array([problem.labels.types[v] == "left" for v in units])
     library.learn(found, units, left.astype(np.int64), np.arange(len(units), dtype=float))
@@ -181,17 +180,6 @@ def test_bounds_of_parts_add_up_and_no_schedule_is_below() -> None:
         assert bound.value_s >= makespan_bound(problem).value_s * (1 - 1e-9)
 
 
-def test_the_bound_of_a_chain_is_that_of_its_blocks() -> None:
-    each = []
-    for num in (6, 7):
-        problem = chain([1.0] * num)
-        bound = chained_bound(problem, blocks_of(problem), lambda: None)
-        assert bound is not None
-        each.append(bound.value_s)
-    block = part_of(problem, np.array([SIZE]), np.arange(1 + SIZE, 1 + 2 * SIZE))
-    assert each[1] - each[0] == pytest.approx(makespan_bound(block).value_s)
-
-
 def test_a_deep_chain_is_as_good_as_its_block_however_deep_it_is() -> None:
     shallow, deep = (searched(chain([1.0] * num), most=3000)[0] for num in (4, 24))
     assert deep.score / 24 <= shallow.score / 4 * 1.02
@@ -242,21 +230,13 @@ def test_counterparts_share_a_device_where_no_order_counts(objective: Objective 
         assert result.score <= 0.55 * float(problem.time_s[:, 0].sum())
 
 
-def test_what_is_known_is_where_the_search_begins() -> None:
-    problem = chain([1.0] * 6)
-    units = problem_of(problem)
-    known = Plan(np.arange(problem.num_ops) % 2)
-    recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=300))
-    result = make_placer("repeated").search(units, recorder, Limits(known=(known,), num_workers=1))
-    assert recorder.events[0].plan == known
-    assert result.status in (Status.TIME_LIMIT, Status.FEASIBLE)
-
-
-def test_the_same_seed_gives_the_same_answer_on_any_number_of_threads() -> None:
-    problem = chain([1.0] * 6)
-    units = problem_of(problem)
-    scores = []
+def test_a_search_begins_with_what_is_known_and_is_the_same_on_any_number_of_threads() -> None:
+    units = problem_of(chain([1.0] * 6))
+    known, scores = Plan(np.arange(units.num_units) % 2), []
     for threads in (1, 2):
-        recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=3000))
-        scores.append(make_placer("repeated").search(units, recorder, Limits(num_workers=threads)).score)
+        recorder = RecordingEvaluator(ScheduleEvaluator.of(units), Budget(evaluations=2000))
+        scores.append(
+            make_placer("repeated").search(units, recorder, Limits(known=(known,), num_workers=threads)).score
+        )
+        assert recorder.events[0].plan == known
     assert scores[0] == scores[1]
