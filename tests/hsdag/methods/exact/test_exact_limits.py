@@ -152,6 +152,26 @@ def test_sizes_beyond_64_bits_bind_as_small_ones_do(rule: MemoryRule, scale: flo
     assert answer.bound == answer.value == 10
 
 
+def test_memory_binds_in_the_linear_program() -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, 5.0]] * 3, [], weight_bytes=2.0, memory_bytes=[5.0, 9.0])
+    model = MilpModel(Formulation(problem), 20.0)
+    values = model.linear.solved(Limits(600.0, 1)).values
+    assert values is not None
+    assert values[model.makespan] * model.unit_s == pytest.approx(5.0)
+
+
+def test_a_result_that_waits_for_its_last_reader_counts_in_peaks_alone() -> None:
+    """On the fast device the first result is still there when the third is made; the last op goes elsewhere."""
+    problem = ScheduleProblem.from_arrays(
+        [[1.0, 5.0]] * 4, [(0, 1), (1, 2), (2, 3), (0, 3)], output_bytes=[4, 4, 4, 0], memory_bytes=[10, 20]
+    )
+    found: dict[MemoryRule, float | None] = {}
+    for rule in MemoryRule:
+        model = IntervalModel(Formulation(problem, rule), 30.0, ticks=Ticks(1.0, is_exact=True))
+        found[rule] = solve_model(model, Limits(600.0, 1)).value
+    assert (found[MemoryRule.RUNNING], found[MemoryRule.PEAK]) == (4, 8)
+
+
 def test_what_an_op_takes_while_it_runs_keeps_others_off_its_device() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, 5.0]] * 2, [], weight_bytes=2, output_bytes=2, memory_bytes=[5, 9])
     model = AssignmentModel(Formulation(problem), problem_of(problem, LATENCY, SEQUENTIAL), Ticks(1.0), 100)

@@ -115,7 +115,7 @@ def test_assignments_equal_brute_force(links: Links, execution: Execution) -> No
     semantics, ticks = Semantics(execution, links=links), Ticks(1 / 6)
     objective = LATENCY if execution is Execution.SEQUENTIAL else THROUGHPUT
     judge = simulate_makespans if execution is Execution.SEQUENTIAL else period_s
-    for seed in range(8):
+    for seed in range(15):
         problem = small_problem(seed, 6)
         launch_s = np.array([0.0, 0.5, 1.0])[: problem.num_devices]
         problem = replace(problem, launch_s=launch_s, transfer_overhead_s=0.5)
