@@ -340,12 +340,9 @@ class DeviceThread:
             self._thread = thread
         self._jobs.put(job)
 
-    def end(self) -> None:
-        """Let the thread end after its jobs, without waiting for it."""
+    def close(self, timeout_s: float) -> None:
+        """Let the thread end after its jobs, and wait a while for that, unless it is the caller."""
         self._jobs.put(None)
-
-    def join(self, timeout_s: float) -> None:
-        """Wait for the end of the thread, unless it is the caller."""
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join(timeout_s)
 
@@ -434,6 +431,4 @@ class OpenVinoBackend(Backend):
         """End the threads, and let go of compiled models. Slots keep their tensors until they are dropped."""
         self._is_closed = True
         for thread in self._threads:
-            thread.end()
-        for thread in self._threads:
-            thread.join(CLOSE_S)
+            thread.close(CLOSE_S)

@@ -8,7 +8,7 @@ from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.executor.engine import GRACE_S, Engine
 from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Run
 from hsdag.runtime.torch.buffers import Inputs, Residents, RunState
-from hsdag.runtime.torch.lanes import Lane, StreamLane, make_lane
+from hsdag.runtime.torch.lanes import StreamLane, make_lane
 from hsdag.runtime.torch.op import Tensor
 from hsdag.runtime.torch.program import Program
 
@@ -22,11 +22,9 @@ class TorchBackend(Backend):
 
     def __init__(self, program: Program) -> None:
         self.states: dict[int, RunState] = {}
-        self._lanes: list[Lane] = []
+        ends = [(resource.device, resource.destination) for resource in program.tasks.resources]
         devices = program.devices
-        for resource in program.tasks.resources:
-            to = resource.destination
-            self._lanes.append(make_lane(devices[resource.device], None if to is None else devices[to]))
+        self._lanes = [make_lane(devices[d], None if to is None else devices[to]) for d, to in ends]
         self._polled = [lane for lane in self._lanes if isinstance(lane, StreamLane)]
         self.poll_s = 0.0 if self._polled else None  # then streams are enqueued to by one thread alone
 

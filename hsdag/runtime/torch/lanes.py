@@ -41,8 +41,7 @@ class WorkerLane:
 
     def close(self) -> None:
         """End the thread after the tasks it has."""
-        self._thread.end()
-        self._thread.join(CLOSE_S)
+        self._thread.close(CLOSE_S)
         torch.set_num_threads(self._threads_outside)
 
 

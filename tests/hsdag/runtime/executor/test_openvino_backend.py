@@ -253,8 +253,7 @@ def test_a_job_that_gives_the_next_goes_on_in_its_thread_and_what_jobs_held_is_f
     del held
     assert done.wait(FOREVER_S)
     assert freed() is None
-    thread.end()
-    thread.join(FOREVER_S)
+    thread.close(FOREVER_S)
     assert (len(idents), len(set(idents))) == (1001, 1)
 
 
