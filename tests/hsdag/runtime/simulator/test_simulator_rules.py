@@ -32,6 +32,16 @@ def test_a_result_for_two_devices_is_sent_as_the_links_say(links: str, start_s: 
     assert (run.makespan_s, run.num_transfers, run.transfer_bytes) == (6.0, num, 4.0 * num)
 
 
+@pytest.mark.parametrize("links", [Links.EGRESS, Links.CHANNEL])
+def test_a_bus_takes_results_that_became_available_together_by_op_index(links: Links) -> None:
+    times = [[1, 1], [0, 1], [0, 1], [1, 1], [1, 1], [1, 1]]
+    p = ScheduleProblem.from_arrays(
+        times, [(0, 3), (1, 4), (2, 5)], link_latency_s=5.0, order=np.array([0, 2, 1, 3, 5, 4])
+    )
+    run = simulate(p, [0, 0, 0, 1, 1, 1], Semantics(links=links), ranks=[0, 2, 1, 3, 4, 5])  # op 2 runs before op 1
+    assert run.start_s[3:].tolist() == [6.0, 11.0, 16.0]
+
+
 def test_busy_seconds_are_those_of_ops_alone() -> None:
     p = ScheduleProblem.from_arrays([[1.0, 5.0], [2.0, 7.0]], [(0, 1)], link_latency_s=3.0, op_overhead_s=1.0)
     assert simulate(p, [0, 1]).busy_s.tolist() == [1.0, 7.0]
