@@ -87,14 +87,6 @@ def test_a_bad_document_is_refused_with_the_path_inside_it(path: str, value: obj
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("field", ["model", "devices", "affinity", "method", "seed", "objective", "executor"])
-def test_a_missing_field_is_named(field: str) -> None:
-    bad = document()
-    del bad[field]
-    with pytest.raises(FileFormatError, match=f"placement: {field}: Field required"):
-        Placement.from_json(json.dumps(bad))
-
-
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [

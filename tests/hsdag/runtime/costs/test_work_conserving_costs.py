@@ -146,6 +146,7 @@ def test_calibrating_on_what_is_simulated_already_leaves_slow_downs_as_they_are(
 
 
 @pytest.mark.slow
+@settings(max_examples=6)
 @given(st.integers(0, 100), st.floats(0.5, 2.0))
 def test_calibration_finds_by_how_much_devices_really_slow_each_other_down(seed: int, more: float) -> None:
     prior, alone = replace(case(seed), slowdown=SHARED), np.repeat([[0], [1]], 24, axis=1)
@@ -171,6 +172,7 @@ def test_calibration_finds_that_everything_takes_longer_than_in_the_profile(seed
 
 
 @pytest.mark.slow
+@settings(max_examples=6)
 @given(st.integers(0, 100), st.floats(1.0, 3.0), st.floats(1.0, 3.0))
 def test_calibration_on_a_few_placements_finds_the_true_launches_and_bytes(
     seed: int, launch: float, per_byte: float

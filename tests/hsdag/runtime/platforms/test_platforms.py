@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -138,7 +139,9 @@ def test_op_types_fall_into_the_classes_that_files_name() -> None:
     ]  # fmt: skip
 
 
-MANY = [draw_platform(np.random.default_rng(seed)) for seed in range(100)]
+@cache
+def many() -> list[Platform]:
+    return [draw_platform(np.random.default_rng(seed)) for seed in range(100)]
 
 
 def peaks(platform: Platform) -> list[float]:
@@ -162,15 +165,15 @@ def test_devices_and_links_are_at_most_so_many_times_apart(seed: int) -> None:
 
 
 def test_every_number_of_devices_and_devices_of_both_kinds_occur() -> None:
-    assert {platform.num_devices for platform in MANY} == set(range(2, 9))
-    alike = [len(set(peaks(platform))) == 1 for platform in MANY]
+    assert {platform.num_devices for platform in many()} == set(range(2, 9))
+    alike = [len(set(peaks(platform))) == 1 for platform in many()]
     assert 30 < sum(alike) < 70
 
 
 def test_links_are_alike_in_two_groups_or_unlike() -> None:
-    kinds = [len(set(links(platform))) for platform in MANY if platform.num_devices > 3]
+    kinds = [len(set(links(platform))) for platform in many() if platform.num_devices > 3]
     assert min(kinds.count(1), kinds.count(2), sum(kind > 2 for kind in kinds)) > 10
-    for platform in MANY:
+    for platform in many():
         bandwidth = platform.link_bandwidth_bytes_per_s
         if platform.num_devices > 3 and len(set(links(platform))) == 2:
             near = bandwidth >= links(platform).max()
