@@ -23,7 +23,7 @@ from hsdag.ir.ports import array_of
 from hsdag.ir.processes import main
 from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.differences import output_difference
-from hsdag.runtime.measuring.inferences import InputArrays, steady_period_s
+from hsdag.runtime.measuring.inferences import REQUESTS_IN_FLIGHT, InputArrays, steady_period_s
 from hsdag.runtime.measuring.messages import CallHandler, Distance, Probe, Probed, TimesBeside, WorkerSetup
 from hsdag.runtime.measuring.probes import median_error_s, probe_model, times_beside
 from hsdag.runtime.measuring.worker import Worker
@@ -131,10 +131,10 @@ class TorchWorker(CallHandler):
         timed_s = timed(self._requests[key], runs, stop_after_s, warm_ups=0, least_runs=1)
         return [latency_s for latency_s, _ in timed_s]
 
-    def throughput(self, key: str, requests: int, runs: int, *, is_exact: bool = False) -> float:  # noqa: ARG002
+    def throughput(self, key: str, requests: int | None, runs: int) -> float:
         """Several inferences of one executor in flight."""
-        executor = self._requests[key].executor
-        return steady_period_s([TorchRequest(executor) for _ in range(requests)], max(runs, requests))
+        executor, count = self._requests[key].executor, requests or REQUESTS_IN_FLIGHT
+        return steady_period_s([TorchRequest(executor) for _ in range(count)], max(runs, count))
 
     def close(self, key: str) -> None:
         """Forget a candidate; nothing where there is none."""

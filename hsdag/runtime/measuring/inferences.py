@@ -185,6 +185,10 @@ def make_inputs(
     return tensors
 
 
+REQUESTS_IN_FLIGHT = 4
+"""So many at least, where nobody says how many."""
+
+
 def steady_period_s(requests: Sequence[Any], inferences: int) -> float:
     """Seconds per inference of ``inferences`` with all requests in flight.
 

@@ -20,8 +20,6 @@ from hsdag.runtime.measuring.messages import Distance, ask
 from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.objectives import Objective, Quantity
 
-REQUESTS_IN_FLIGHT = 4
-
 MOST_TURN_S = 1.0
 """Where inferences run untimed before the one that counts, a turn ends after the first one that is over by then."""
 
@@ -120,8 +118,7 @@ class CandidateRunner:
         if quantity is Quantity.LATENCY:
             return self.run_scenario(key, runs, None)
         if quantity is Quantity.PERIOD:
-            requests, count = self.requests or REQUESTS_IN_FLIGHT, max(RUNS_IN_FLIGHT * runs, LEAST_IN_FLIGHT)
-            request = ask(Worker.throughput, key, requests, count, is_exact=self.requests is not None)
+            request = ask(Worker.throughput, key, self.requests, max(RUNS_IN_FLIGHT * runs, LEAST_IN_FLIGHT))
             return [self.client.call(request, self.limits.run_s)]
         if quantity is Quantity.PEAK:
             return [self.peak_of(self.candidates[key])]

@@ -41,7 +41,13 @@ from hsdag.runtime.measuring.differences import (
     outputs_on,
     up_to,
 )
-from hsdag.runtime.measuring.inferences import Course, CourseRunner, make_courses, steady_period_s
+from hsdag.runtime.measuring.inferences import (
+    REQUESTS_IN_FLIGHT,
+    Course,
+    CourseRunner,
+    make_courses,
+    steady_period_s,
+)
 from hsdag.runtime.measuring.messages import (
     CallHandler,
     DeviceFacts,
@@ -192,12 +198,12 @@ class Worker(CallHandler):
                 times_s.append(runner.weighted_s() if scenario is None else runner.seconds(runner.courses[scenario]))
         return times_s
 
-    def throughput(self, key: str, requests: int, runs: int, *, is_exact: bool = False) -> float:
-        """Seconds per inference over ``runs`` with requests in flight: exactly so many, or what the device asks for."""
-        compiled, count = self.compiled[key], requests
+    def throughput(self, key: str, requests: int | None, runs: int) -> float:
+        """Seconds per inference over ``runs`` with so many requests in flight, or as many as the device asks for."""
+        compiled, count = self.compiled[key], requests or REQUESTS_IN_FLIGHT
         if isinstance(compiled, CopiedModel):
             count = max(count, compiled.num_in_flight)
-        elif hasattr(compiled, "get_property") and not is_exact:  # one of OpenVINO's own
+        elif hasattr(compiled, "get_property") and requests is None:  # one of OpenVINO's own
             count = max(count, int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
         with device_calls():
             runners = [self._infer_request(compiled) for _ in range(count)]

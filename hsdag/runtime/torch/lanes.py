@@ -111,8 +111,15 @@ class StreamLane:
             except RuntimeError as error:  # a kernel failed; CUDA says so to whoever asks next
                 failure = task_error(error)
             self._pending.popleft()
-            if each.attempt is not None:
-                self._finish(each.attempt, each.state, failure, inbox)
+            if each.attempt is None:
+                continue
+            now_s, task = time.perf_counter(), each.attempt.task
+            if failure is None:
+                started = each.attempt.run.start_s  # it was enqueued then; it ran after the one before it
+                started[task] = max(started[task], self._last_end_s)
+                self._last_end_s = now_s
+                each.state.release(task)
+            inbox.put(each.attempt, now_s, failure)
 
     def close(self) -> None:
         """Wait a while for what runs; tensors of what runs longer are never freed."""
@@ -130,15 +137,6 @@ class StreamLane:
         event = self._events.pop() if self._events else torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(self._streams[-1])
         self._pending.append(_Pending(event, attempt, state, tensors))
-
-    def _finish(self, attempt: Attempt, state: RunState, failure: BaseException | None, inbox: Inbox) -> None:
-        now_s = time.perf_counter()
-        if failure is None:
-            started = attempt.run.start_s  # it was enqueued then; it ran after the one before it at the earliest
-            started[attempt.task] = max(started[attempt.task], self._last_end_s)
-            self._last_end_s = now_s
-            state.release(attempt.task)
-        inbox.put(attempt, now_s, failure)
 
 
 Lane: TypeAlias = WorkerLane | StreamLane

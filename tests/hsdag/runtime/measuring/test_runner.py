@@ -36,14 +36,13 @@ def runner_of(objective: Objective, requests: int | None = None) -> tuple[Candid
 
 
 @pytest.mark.parametrize(("runs", "num_inferences"), [(1, 8), (2, 8), (3, 12)])
-@pytest.mark.parametrize(("requests", "in_flight"), [(None, 4), (6, 6)])
+@pytest.mark.parametrize("requests", [None, 6])
 def test_a_period_is_one_figure_over_four_inferences_a_run_and_eight_at_least(
-    runs: int, num_inferences: int, requests: int | None, in_flight: int
+    runs: int, num_inferences: int, requests: int | None
 ) -> None:
     runner, client = runner_of(THROUGHPUT, requests)
     assert runner.run("a", runs) == [PERIOD_S]
-    assert client.asked[-1].args == ("a", in_flight, num_inferences)
-    assert client.asked[-1].options == {"is_exact": requests is not None}
+    assert client.asked[-1].args == ("a", requests, num_inferences)
 
 
 def test_a_latency_is_a_figure_for_each_run_within_half_the_limit() -> None:

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -71,6 +72,23 @@ def test_a_split_runs_as_often_as_asked_like_one_device_under_both_executors(
         with pytest.raises(ExecutionError, match="is closed"):
             split.create_infer_request()
     assert min(worker.run("whole", 2, 60.0)) > 0
+
+
+@pytest.mark.parametrize(("requests", "in_flight"), [(None, 4), (2, 2)])
+def test_a_period_is_taken_with_as_many_requests_as_asked_for_or_four(
+    worker: Worker, monkeypatch: pytest.MonkeyPatch, requests: int | None, in_flight: int
+) -> None:
+    """A device of one thread asks for one."""
+    taken: list[int] = []
+
+    def period_s(requests: Sequence[object], _: int) -> float:
+        taken.append(len(requests))
+        return 0.5
+
+    monkeypatch.setattr("hsdag.runtime.measuring.worker.steady_period_s", period_s)
+    worker.open("whole", Candidate("CPU_A"))
+    assert worker.throughput("whole", requests, 8) == 0.5
+    assert taken == [in_flight]
 
 
 def test_what_the_executor_of_ours_refuses_or_gives_up_fails_the_candidate_alone(
