@@ -201,12 +201,13 @@ class RuleTraining:
         """The rules, their values, the curve, and the random numbers to come."""
         arrays = {"rules": self.rules, "values": self._values, "curve": np.array(self.curve)}
         tensors = {name: torch.tensor(array) for name, array in arrays.items()}
-        return tensors, {"random": self._rng.bit_generator.state}
+        return tensors, {"random": self._rng.bit_generator.state, "done": self.num_updates}
 
     def restore(self, tensors: Mapping[str, torch.Tensor], state: Mapping[str, Any]) -> None:
         """Take over what ``state`` gave."""
         self.rules, self._values = tensors["rules"].numpy().copy(), tensors["values"].numpy().copy()
         self.curve, self._rng.bit_generator.state = tensors["curve"].tolist(), state["random"]
+        self.num_updates = state["done"]
 
     def policy(self) -> tuple[Mapping[str, Any], dict[str, Any]]:
         """The rules, and how the set got better."""

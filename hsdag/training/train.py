@@ -189,11 +189,10 @@ def _improve(
         training.begin()
     else:
         training.restore(*stored)
-        training.num_updates = stored[1]["done"]
 
     def save() -> None:
         tensors, state = training.state()
-        file.save(tensors, {**options.identity, "done": training.num_updates, **state})
+        file.save(tensors, options.identity | state)
 
     saved_s = time.monotonic()
     try:

@@ -131,5 +131,4 @@ def edges_of(problem: Problem, *, with_costs: bool) -> Edges:
     if with_costs and problem.costs is not None:
         return inputs_of(problem.costs).edges
     graph = problem.units.graph
-    source, target = torch.tensor(graph.edge_src), torch.tensor(graph.edge_dst)
-    return Edges(source, target, torch.zeros(len(source), 1))
+    return Edges.without_costs(torch.tensor(graph.edge_src), torch.tensor(graph.edge_dst))

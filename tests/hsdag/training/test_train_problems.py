@@ -98,7 +98,7 @@ def test_training_improves_rules_and_goes_on_to_the_same_ones_after_an_interrupt
         trained(half, 12)
     other = RuleTraining(problems, TWO, 0)
     other.restore(*half.state())
+    assert other.num_updates == half.num_updates > 0
     for _ in range(half.num_updates, 12):
         other.update()
-    assert half.num_updates > 0
     assert np.array_equal(other.rules, whole.rules)

@@ -26,7 +26,7 @@ from hsdag.methods.lists.schedule import list_schedule
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.tables import tables_of
+from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.schedule import ScheduleEvaluator
 
@@ -191,10 +191,8 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         super().prepare(problem, takes_order=takes_order)
-        n, d, f, h, k = 2, 2, len(FEATURES), 1, 1
-        shapes = ((n,), (n, k), (n, k), (f, h), (h,), (h, k), (k,), (f,), (n, d))
-        scores = Scores(*(np.zeros(shape, np.float32) for shape in shapes))
-        decode(tables_of(ScheduleProblem.from_arrays([[1.0] * d] * n, [(0, 1)])), scores, Rules(), np.zeros((1, n, 2)))
+        two, generator = problem_of(ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [(0, 1)])), torch.Generator()
+        self.policy(two, generator).draw(1, Exploring(), generator)
 
     def policy(self, problem: Problem, generator: torch.Generator) -> DualPolicy:
         """SEL and PLC over the costs of the problem's units."""

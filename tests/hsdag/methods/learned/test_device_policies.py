@@ -22,7 +22,7 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import random_problem
-from tests.hsdag.methods.learned.hsdag.test_placer import Recorder, Store
+from tests.hsdag.methods.learned.hsdag.test_placer import Recorder
 from tests.hsdag.methods.learned.policies import generator
 
 TINY = {
@@ -194,11 +194,9 @@ def one_fast(fast: int) -> ScheduleProblem:
     )  # fmt: skip
 
 
-def search(
-    placer: LearnedPlacer[Any], problem: ScheduleProblem, limit: int = 10_000, store: Store | None = None
-) -> Recorder:
-    recorder = Recorder(ScheduleEvaluator(problem, problem_of(problem).semantics), limit)
-    placer.search(problem_of(problem), recorder, Limits(seed=1), store)
+def search(placer: LearnedPlacer[Any], problem: ScheduleProblem) -> Recorder:
+    recorder = Recorder(ScheduleEvaluator(problem, problem_of(problem).semantics))
+    placer.search(problem_of(problem), recorder, Limits(seed=1))
     return recorder
 
 
@@ -246,21 +244,3 @@ def test_the_fast_device_is_learned_whichever_it_is(method: str, fast: int) -> N
     )
     search(placer, one_fast(fast))
     assert np.mean(np.stack([believed(placer, seed) for seed in range(5)]) == fast) > 0.8
-
-
-@pytest.mark.slow
-@BY_UNIT
-@PRESETS
-def test_the_same_seed_gives_the_same_search_and_a_killed_one_resumes_as_if_it_had_not_been(
-    method: str, preset: str
-) -> None:
-    def placer() -> LearnedPlacer[Any]:
-        return placer_of(method, preset, updates="4", plans_per_update="3", epochs="1")
-
-    whole = search(placer(), one_fast(0)).asked
-    assert search(placer(), one_fast(0)).asked == whole
-    store = Store()
-    search(placer(), one_fast(0), len(whole) // 2, store)
-    resumed = search(placer(), one_fast(0), store=store).asked
-    assert 0 < len(resumed) < len(whole)
-    assert resumed == whole[len(whole) - len(resumed) :]
