@@ -42,11 +42,12 @@ def test_what_is_compiled_is_said_at_the_first_function() -> None:
     ("method", "steps", "is_compiled"), [("auto", 100, False), ("auto", 200, True), ("sa", 1, True)]
 )
 def test_what_few_plans_are_simulated_with_is_compiled_where_they_take_many_steps(
-    method: str, steps: int, is_compiled: bool
+    method: str, steps: int, is_compiled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     problem = problem_of(ScheduleProblem.from_arrays([[1.0, 2.0]], []))
     kernel: Any = bare(lambda x: x + 1)
     placer = make_placer(method, is_cheap=True)
+    monkeypatch.setattr(type(placer), "prepare", lambda *_, **__: None)
     compile_search(placer, problem, lambda: run(kernel, steps, 1), steps=steps, takes_order=False, say=lambda _: None)
     assert bool(kernel.signatures) is is_compiled
 
