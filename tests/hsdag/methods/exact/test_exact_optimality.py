@@ -127,6 +127,15 @@ def test_assignments_equal_brute_force(links: Links, execution: Execution) -> No
         assert ticks.seconds(answer.value or 0) == pytest.approx(found_s, rel=1e-12)
 
 
+def test_an_assignment_pays_once_for_a_result_at_the_largest_size_that_is_read() -> None:
+    problem = ScheduleProblem.from_arrays(
+        [[1.0, np.nan], [np.nan, 1.0], [np.nan, 1.0]], [(0, 1), (0, 2)], edge_bytes=[2, 6],
+        link_bandwidth_bytes_per_s=1.0,
+    )  # fmt: skip
+    units = problem_of(problem, LATENCY, Semantics(Execution.SEQUENTIAL))
+    assert solve_model(AssignmentModel(Formulation(problem), units, Ticks(1.0), 100), LIMITS).value == 3 + 6
+
+
 def test_breaking_symmetry_keeps_the_optimum() -> None:
     rng = np.random.default_rng(7)
     time_s = np.repeat(rng.integers(1, 9, (6, 1)).astype(float), 3, axis=1)
