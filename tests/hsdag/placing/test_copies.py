@@ -99,7 +99,7 @@ def test_copies_win_where_nothing_else_runs_and_are_written_loaded_and_run(tiny_
 
 
 def test_auto_looks_for_the_placement_that_suits_hetero_best_among_all_that_were_tried(tiny_resnet: Path) -> None:
-    options = PlaceOptions(devices=DEVICES, budget_s=20.0, method="sa", max_evaluations=6)
+    options = PlaceOptions(devices=DEVICES, budget_s=8.0, method="sa", max_evaluations=6)
     with Session(tiny_resnet, resolve_devices(DEVICES, None), executor="work-conserving") as session:
         search = Search(session, options)
         search.run()
