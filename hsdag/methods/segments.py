@@ -8,12 +8,14 @@ from __future__ import annotations
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray
 from hsdag.ir.graph.state import SHAPE_OF_TYPES
 from hsdag.ir.shards.regions import Shapes
+from hsdag.ir.shards.rules import shape_of
 
 LEAST_SHARE = 1e-4
 """Of the model's work: ops that do less are no reason to divide a region, and what reads nothing else runs anywhere."""
@@ -134,6 +136,14 @@ class Segments:
         sources = [-1 if u < 0 else place.get(u, "cut" if u == cut else f"op {u}") for u in reads]
         types = {u: "shape" if graph.op_types[u] in SHAPE_OF_TYPES else "op" for u in graph.successors.of(v).tolist()}
         readers = frozenset(place.get(u, kind) for u, kind in types.items())
+        known = [op.node.input_value(port).get_node() for port, u in enumerate(reads) if u < 0]
         numbers = [op.constant(port) for port, u in enumerate(reads) if u < 0 and len(op.inputs[port]) < 2]
-        flags = self._is_main[v], self._repeated[v], self._pins.get(v), shapes.reading(v)
-        return op.type, str(op.attributes), op.inputs, op.outputs, *sources, *flags, str(numbers), readers
+        flags = self._is_main[v], self._repeated[v], self._pins.get(v), str(numbers), *map(_known_looks, known)
+        return op.type, str(op.attributes), op.inputs, op.outputs, *sources, *flags, readers
+
+
+def _known_looks(node: Any) -> tuple[object, ...]:
+    """What a known value is made of, such as weights and scales of groups: types and sizes, and no numbers."""
+    sources = () if node.get_type_name() in SHAPE_OF_TYPES else node.input_values()
+    made = node.get_type_name(), str(node.get_output_element_type(0)), shape_of(node.output(0))
+    return *made, *(_known_looks(value.get_node()) for value in sources)

@@ -129,9 +129,9 @@ class Shapes:
         axes = self.op(v).outputs[0]
         done = share if span is None else (span.last - span.first) / axes[span.axis]
         is_cut = any(need is not None and self.producer(v, port) < 0 for port, need in enumerate(piece.inputs))
-        return done if is_cut else max(done, self.reading(v))
+        return done if is_cut else max(done, self._reading(v))
 
-    def reading(self, v: int) -> float:
+    def _reading(self, v: int) -> float:
         """The part of an op's time that its weights take to read."""
         if v not in self._readings:
             held, pending = 0.0, [v]

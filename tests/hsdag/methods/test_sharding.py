@@ -145,6 +145,15 @@ def test_equal_blocks_are_solved_once_where_their_times_differ_by_no_more_than_n
     assert solved(12, 0.02, slow=2.0) > solved(12, 0.02)
 
 
+def test_segments_whose_weights_are_made_otherwise_are_not_equal() -> None:
+    x = parameter = op.parameter([1, 256, 64], np.float32)
+    for is_small in (False, False, True, False):
+        scaled = op.multiply(op.convert(op.constant(np.ones((64, 64), np.int8)), "f32"), weights(64, 1))
+        x = op.matmul(x, scaled if is_small else weights(64, 64), False, False)
+    shapes = shapes_in(ov.Model([op.result(x)], [parameter], "products"))
+    assert ShardChooser(shapes, costs_of(shapes)).segments.kinds == [0, 1, 2, 1]
+
+
 def test_a_chain_of_blocks_is_divided_where_syncs_are_cheap_and_left_whole_where_they_are_not() -> None:
     shapes = shapes_in(mlps(3))
     whole_s = costs_of(shapes).time_s[:, 0].sum()
@@ -203,16 +212,17 @@ def test_branches_are_parted_where_a_few_rows_of_their_results_read_nearly_all()
     def convolution(x: Any, kernel: int) -> Any:
         return op.relu(op.convolution(x, weights(64, 64, kernel, kernel), [1, 1], *[[kernel // 2] * 2] * 2, [1, 1]))
 
-    stem = convolution(x, 1)
-    ends = [convolution(convolution(convolution(stem, 7), 7), 7) for _ in range(2)]
-    model = ov.Model([op.result(op.concat(ends, 1))], [parameter], "branches")
+    x = convolution(x, 1)
+    for _ in range(3):
+        x = op.add(*(convolution(convolution(x, 7), 7) for _ in range(2)))
+    model = ov.Model([op.result(x)], [parameter], "branches")
     shapes = shapes_in(model)
     costs = costs_of(shapes, 1e-6)
     (best, *_) = propose(shapes, costs, judge=simulation(model, costs))
     large = [v for v in range(len(best.devices)) if shapes.op(v).type == "Convolution" and shapes.graph.flops[v] > 1e7]
-    assert len(large) == 6
+    assert len(large) == 12
     assert not {v for region in best.regions for v in region.ops} & set(large)
-    assert sorted(best.devices[v] for v in large) == [0, 0, 0, 1, 1, 1]
+    assert sorted(best.devices[v] for v in large) == [0] * 6 + [1] * 6
     graph, inputs = graph_of(model), inputs_of(model, np.random.default_rng(0))
     found = shard(model, graph, best.regions, best.devices, "AB")
     assert difference(outputs_of(found.model, inputs), outputs_of(model, inputs)) < LARGEST_DIFFERENCE

@@ -16,7 +16,7 @@ from openvino.utils.node_factory import NodeFactory
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.shards.regions import Region
 from hsdag.ir.shards.rewrite import shapes_of, shard
-from hsdag.ir.shards.rules import RULES, Span, elementwise, piece_of, through_reshape
+from hsdag.ir.shards.rules import RULES, Op, Piece, Span, elementwise, piece_of, through_reshape
 from tests.hsdag.ir.shards.random_shards import (
     BUILDERS,
     LARGEST_DIFFERENCE,
@@ -151,6 +151,13 @@ def test_what_a_rule_cannot_tell_stays_whole(build: Callable[[Any], Any]) -> Non
     _, shapes = shapes_of(model, graph)
     last = max(v for v in range(graph.num_ops) if shapes.runs[v])
     assert piece_of(shapes.op(last), Span(2, 0, 2)) is None
+
+
+def test_groups_of_channels_are_parted_between_groups_alone() -> None:
+    filters = weights(np.random.default_rng(0), 2, 2, 2, 1, 1)
+    made = op.group_convolution(op.parameter(list(IMAGE), np.float32), filters, *[[1, 1], [0, 0], [0, 0], [1, 1]])
+    assert piece_of(Op(made), Span(1, 0, 2)) == Piece((Span(1, 0, 2), Span(0, 0, 1)))
+    assert [piece_of(Op(made), Span(1, *each)) for each in ((0, 3), (1, 4))] == [None, None]
 
 
 def test_every_rule_has_a_case() -> None:
