@@ -32,8 +32,7 @@ WORKLOADS = ("chainmm", "ffnn", "llama-block", "llama-layer")
 NUM_DEVICES, UNIT, SENT_OVER_RUN = 4, 1e10, 4.0
 BYTES = {"f16": 2, "f32": 4, "c64": 8}
 RIVALS = ("heft", "etf", "critical-path", "enumerative", "ea", "sa", "milp-split", "cpsat")
-LEAST_GAIN = 1e-9
-MOST_OVER_S = 0.5
+LEAST_GAIN, MOST_OVER_S = 1e-9, 0.5
 
 
 def solved(

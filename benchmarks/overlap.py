@@ -40,9 +40,8 @@ from hsdag.models.torch_networks import BertLayer, random_network, to_openvino
 from hsdag.runtime.measuring.inferences import steady_period_s
 
 BARS = {"inception_v3": 0.68, "resnet50": 0.72, "encoder": 0.62, "vit": 0.62, "prefill": 0.65}
-COPIES_BAR = 0.95
 DEVICES = f"CPU_0=CPU[{ONE}],CPU_1=CPU[{ONE}]"
-HARMONIC = "the harmonic bound"
+COPIES_BAR, HARMONIC = 0.95, "the harmonic bound"
 
 
 def rates(models: list[Any], in_flight: int, seconds: float) -> list[float]:

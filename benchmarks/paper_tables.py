@@ -17,9 +17,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from diviml_costs import SEED, Costs, network
 from gpt3 import LAYERS, cluster, gpt3
 from machine import options
@@ -32,23 +33,20 @@ from hsdag.ir.graph.coarsen import CoarseGraph, coarsen, placement_units
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.methods.incumbent import Status
+from hsdag.methods.learned.doppler.placer import DopplerPlacer, DualPolicy
 from hsdag.models import WORKLOADS, build_model
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
+from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.solving.solve import solve
 from hsdag.sources import build_problem, find_family, with_devices, workload_problem
 from hsdag.training.train import UNSEEN
-
-if TYPE_CHECKING:
-    import torch
-
-    from hsdag.methods.learned.doppler.placer import DopplerPlacer, DualPolicy
-    from hsdag.runtime.problem.problem import Problem
 
 Figure = float | list[float] | str | None
 """A figure of a paper; one with its standard deviation; a word that stands in its place; or nothing."""
@@ -253,8 +251,8 @@ ALONE = {"own_scores": "false", "begins_taught": "false", "polish": "0"}
 Weights = dict[str, Any]
 UNTRAINED = "untrained"
 """The control of zero-shot: what the policy would do before it has learned anything."""
-SHOTS = {UNTRAINED: 1, "zero-shot": 1, "2k-shot": 2000, "4k-shot": 4000}
-"""Plans on the problem that the policy is moved to, the most probable one first."""
+SHOTS = {UNTRAINED: 0, "zero-shot": 0, "2k-shot": 2000, "4k-shot": 4000}
+"""Episodes on the problem that the policy is moved to."""
 SOURCE_EPISODES = 4000
 """Episodes on the problem that it is trained on (section 6.1, ChainMM and FFNN)."""
 
@@ -277,12 +275,14 @@ class Transfers:
             solve(self.source(name), placer, options)
             learned[seed] = placer.trainer.policy.network.state_dict()  # type: ignore[attr-defined]
         for column in shots:
-            runs, episodes = [], SHOTS[column]
+            if SHOTS[column] == 0:
+                own = learned if column != UNTRAINED else [{}] * len(learned)
+                yield column, Ours.over([1e3 * zero_shot_s(problem, own[seed], seed) for seed in seeds])
+                continue
+            runs = []
             for seed, weights in enumerate(learned):
-                changes = {**ALONE, "single_devices_first": str(episodes > 1).lower()}
-                options = effort.options("doppler", max_evaluations=episodes, seed=seed, changes=changes)
-                placer = begun_with(options, {} if column == UNTRAINED else weights)
-                runs.append(solve(problem, placer, options))
+                options = effort.options("doppler", max_evaluations=SHOTS[column], seed=seed, changes=ALONE)
+                runs.append(solve(problem, begun_with(options, weights), options))
             values = [np.inf if run.value_s is None else 1e3 * run.value_s for run in runs]
             yield column, Ours.over(values, elapsed_s=sum(run.elapsed_s for run in runs))
         yield from self.others(name, [column for column in columns if column not in SHOTS], effort)
@@ -301,6 +301,13 @@ def begun_with(options: SolveOptions, weights: Weights) -> DopplerPlacer:
     placer.policy = policy  # type: ignore[method-assign]
     placer.learns_before = lambda *_: True  # type: ignore[method-assign]
     return placer
+
+
+def zero_shot_s(problem: ScheduleProblem, weights: Weights, seed: int) -> float:
+    """Simulated seconds of the most probable plan under learned weights; infinite where it exceeds a memory."""
+    generator, units = torch.Generator().manual_seed(seed), problem_of(problem)
+    plan = begun_with(SolveOptions("doppler", changes=ALONE), weights).policy(units, generator).best(generator).plan
+    return ScheduleEvaluator.of(units).evaluate([plan])[0].value
 
 
 def on(platform: str) -> Callable[[str], ScheduleProblem]:

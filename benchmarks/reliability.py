@@ -215,7 +215,6 @@ def survived(name: str, inputs: Path, kills: int, row: int, rng: np.random.Gener
             print(f"{name}, after {in_row} kills: {lost}", flush=True)
             in_row = max(in_row, 1)
         done += in_row
-        print(f"{name}: {found} of {done}", flush=True)
         shutil.rmtree(trial.folder)
     return found
 
