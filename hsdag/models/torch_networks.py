@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -121,12 +121,16 @@ class Bottleneck(nn.Module):
     def __init__(self, in_channels: int, width: int, stride: int) -> None:
         super().__init__()
         out_channels = EXPANSION * width
-        self.conv1 = nn.Conv2d(in_channels, width, 1, bias=False)
-        self.norm1 = nn.BatchNorm2d(width)
-        self.conv2 = nn.Conv2d(width, width, 3, stride, padding=1, bias=False)
-        self.norm2 = nn.BatchNorm2d(width)
-        self.conv3 = nn.Conv2d(width, out_channels, 1, bias=False)
-        self.norm3 = BranchNorm(out_channels)
+        self.branch = nn.Sequential(
+            nn.Conv2d(in_channels, width, 1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.Conv2d(width, width, 3, stride, padding=1, bias=False),
+            nn.BatchNorm2d(width),
+            nn.ReLU(),
+            nn.Conv2d(width, out_channels, 1, bias=False),
+            BranchNorm(out_channels),
+        )
         self.shortcut = nn.Sequential()
         if stride != 1 or in_channels != out_channels:
             self.shortcut.append(nn.Conv2d(in_channels, out_channels, 1, stride, bias=False))
@@ -134,9 +138,7 @@ class Bottleneck(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """[B, C, H, W] -> [B, 4 * width, H / stride, W / stride]."""
-        y = torch.relu(self.norm1(self.conv1(x)))
-        y = torch.relu(self.norm2(self.conv2(y)))
-        return torch.relu(self.norm3(self.conv3(y)) + self.shortcut(x))
+        return torch.relu(self.branch(x) + self.shortcut(x))
 
 
 class ResNet(nn.Module):
@@ -174,22 +176,19 @@ CHANNEL_DEVIATIONS = (0.229, 0.224, 0.225)
 CHANNEL_SCALES = tuple(float(np.float16(deviation / 0.5)) for deviation in CHANNEL_DEVIATIONS)
 CHANNEL_SHIFTS = tuple(float(np.float16((mean - 0.5) / 0.5)) for mean in CHANNEL_MEANS)
 
-Kernel = int | tuple[int, int]
+STEM = "32:3x3/2! 32:3x3! 64:3x3 max 80:1x1! 192:3x3! max"
+MODULE_35 = "64:1x1 | 48:1x1 64:5x5 | 64:1x1 96:3x3 96:3x3 | mean {0}:1x1"  # Szegedy et al. 2016, Fig. 5
+REDUCTION_35 = "384:3x3/2! | 64:1x1 96:3x3 96:3x3/2! | max"  # Fig. 10
+MODULE_17 = (  # Fig. 6
+    "192:1x1 | {0}:1x1 {0}:1x7 192:7x1 | {0}:1x1 {0}:7x1 {0}:1x7 {0}:7x1 192:1x7 | mean 192:1x1"
+)
+REDUCTION_17 = "192:1x1 320:3x3/2! | 192:1x1 192:1x7 192:7x1 192:3x3/2! | max"
+MODULE_8 = "320:1x1 | 384:1x1 384:1x3+3x1 | 448:1x1 384:3x3 384:1x3+3x1 | mean 192:1x1"  # Fig. 7
+"""Modules of Inception-v3: branches that read the same input, each of layers one after another.
 
-
-class ConvNormRelu(nn.Module):
-    """Convolution, batch norm, ReLU."""
-
-    def __init__(
-        self, in_channels: int, out_channels: int, kernel: Kernel, stride: int = 1, padding: Kernel = 0
-    ) -> None:
-        super().__init__()
-        self.conv = nn.Conv2d(in_channels, out_channels, kernel, stride, padding, bias=False)
-        self.norm = nn.BatchNorm2d(out_channels, eps=0.001)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """[B, C, H, W] -> [B, out_channels, H', W']."""
-        return torch.relu(self.norm(self.conv(x)))
+A layer is ``channels:rowsxcolumns`` for a convolution that keeps height and width; one with ``!`` has no padding, and
+``/2`` a stride of two. Two of one input that are joined by ``+`` are concatenated.
+"""
 
 
 class Branches(nn.Module):
@@ -204,80 +203,31 @@ class Branches(nn.Module):
         return torch.cat([branch(x) for branch in self.branches], dim=1)
 
 
-def same(in_channels: int, out_channels: int, rows: int, columns: int) -> ConvNormRelu:
-    """A convolution of ``rows`` x ``columns`` (odd) that keeps height and width."""
-    return ConvNormRelu(in_channels, out_channels, (rows, columns), padding=(rows // 2, columns // 2))
+def inception_module(written: str, c: int, divisor: int) -> tuple[nn.Module, int]:
+    """A module for ``c`` input channels, and its output channels; those written are divided."""
+    branches, channels = zip(*(_branch(branch.split(), c, divisor) for branch in written.split("|")), strict=True)
+    return (Branches(*branches) if len(branches) > 1 else branches[0]), sum(channels)
 
 
-def chain(in_channels: int, *layers: tuple[int, int, int], last: int | None = None) -> nn.Sequential:
-    """Convolutions one after another, of (out channels, rows, columns) each; ``last`` adds a 3 x 3 of stride 2."""
+def _branch(layers: Sequence[str], c: int, divisor: int) -> tuple[nn.Sequential, int]:
     branch = nn.Sequential()
-    for out_channels, rows, columns in layers:
-        branch.append(same(in_channels, out_channels, rows, columns))
-        in_channels = out_channels
-    return branch if last is None else branch.append(ConvNormRelu(in_channels, last, 3, stride=2))
+    for layer in layers:
+        if layer in ("mean", "max"):
+            branch.append(nn.AvgPool2d(3, 1, padding=1) if layer == "mean" else nn.MaxPool2d(3, 2))
+            continue
+        width, kernels = layer.split(":")
+        joined = [_convolution(c, int(width) // divisor, kernel) for kernel in kernels.split("+")]
+        branch.append(Branches(*joined) if len(joined) > 1 else joined[0])
+        c = len(joined) * (int(width) // divisor)
+    return branch, c
 
 
-def pooled(in_channels: int, out_channels: int) -> nn.Sequential:
-    """The pooling branch: 3 x 3 average, then 1 x 1."""
-    return nn.Sequential(nn.AvgPool2d(3, 1, padding=1), same(in_channels, out_channels, 1, 1))
-
-
-def module_35(c: int, pool_channels: int, scale: Callable[[int], int]) -> Branches:
-    """Branches 1 x 1, 5 x 5, double 3 x 3 and pooling (Szegedy et al. 2016, Fig. 5)."""
-    n48, n64, n96 = scale(48), scale(64), scale(96)
-    return Branches(
-        same(c, n64, 1, 1),
-        chain(c, (n48, 1, 1), (n64, 5, 5)),
-        chain(c, (n64, 1, 1), (n96, 3, 3), (n96, 3, 3)),
-        pooled(c, scale(pool_channels)),
-    )
-
-
-def reduction_35(c: int, scale: Callable[[int], int]) -> Branches:
-    """From 35 x 35 to 17 x 17 (Fig. 10)."""
-    n64, n96 = scale(64), scale(96)
-    return Branches(
-        ConvNormRelu(c, scale(384), 3, stride=2),
-        chain(c, (n64, 1, 1), (n96, 3, 3), last=n96),
-        nn.MaxPool2d(3, 2),
-    )
-
-
-def module_17(c: int, mid_channels: int, scale: Callable[[int], int]) -> Branches:
-    """Branches 1 x 1, 7 x 7, double 7 x 7 (all as 1 x 7 and 7 x 1) and pooling (Fig. 6)."""
-    n192, mid = scale(192), scale(mid_channels)
-    return Branches(
-        same(c, n192, 1, 1),
-        chain(c, (mid, 1, 1), (mid, 1, 7), (n192, 7, 1)),
-        chain(c, (mid, 1, 1), (mid, 7, 1), (mid, 1, 7), (mid, 7, 1), (n192, 1, 7)),
-        pooled(c, n192),
-    )
-
-
-def reduction_17(c: int, scale: Callable[[int], int]) -> Branches:
-    """From 17 x 17 to 8 x 8."""
-    n192 = scale(192)
-    return Branches(
-        chain(c, (n192, 1, 1), last=scale(320)),
-        chain(c, (n192, 1, 1), (n192, 1, 7), (n192, 7, 1), last=n192),
-        nn.MaxPool2d(3, 2),
-    )
-
-
-def module_8(c: int, scale: Callable[[int], int]) -> Branches:
-    """Branches with their last 3 x 3 spread into 1 x 3 beside 3 x 1 (Fig. 7)."""
-    n384, n448 = scale(384), scale(448)
-
-    def spread() -> Branches:
-        return Branches(same(n384, n384, 1, 3), same(n384, n384, 3, 1))
-
-    return Branches(
-        same(c, scale(320), 1, 1),
-        chain(c, (n384, 1, 1)).append(spread()),
-        chain(c, (n448, 1, 1), (n384, 3, 3)).append(spread()),
-        pooled(c, scale(192)),
-    )
+def _convolution(c: int, out_channels: int, kernel: str) -> nn.Sequential:
+    """Convolution, batch norm, ReLU."""
+    size = tuple(int(n) for n in kernel.removesuffix("!").removesuffix("/2").split("x"))
+    padding = 0 if "!" in kernel else (size[0] // 2, size[1] // 2)
+    conv = nn.Conv2d(c, out_channels, size, 2 if "/2" in kernel else 1, padding, bias=False)  # type: ignore[arg-type]
+    return nn.Sequential(conv, nn.BatchNorm2d(out_channels, eps=0.001), nn.ReLU())
 
 
 class Inception(nn.Module):
@@ -285,43 +235,21 @@ class Inception(nn.Module):
 
     def __init__(self, sizes: InceptionSizes) -> None:
         super().__init__()
-
-        def scale(channels: int) -> int:
-            return channels // sizes.divisor
-
-        n32, n64, n80, c = scale(32), scale(64), scale(80), scale(192)
-        self.stem = nn.Sequential(
-            ConvNormRelu(3, n32, 3, stride=2),
-            ConvNormRelu(n32, n32, 3),
-            same(n32, n64, 3, 3),
-            nn.MaxPool2d(3, 2),
-            ConvNormRelu(n64, n80, 1),
-            ConvNormRelu(n80, c, 3),
-            nn.MaxPool2d(3, 2),
+        of_35, of_17 = (
+            [form.format(n) for n in channels]
+            for form, channels in ((MODULE_35, sizes.pool_channels), (MODULE_17, sizes.mid_channels))
         )
-        self.modules_35 = nn.Sequential()
-        for pool_channels in sizes.pool_channels:
-            self.modules_35.append(module_35(c, pool_channels, scale))
-            c = scale(64) + scale(64) + scale(96) + scale(pool_channels)
-        self.modules_35.append(reduction_35(c, scale))
-        c += scale(384) + scale(96)
-        self.modules_17 = nn.Sequential()
-        for mid_channels in sizes.mid_channels:
-            self.modules_17.append(module_17(c, mid_channels, scale))
-            c = 4 * scale(192)
-        self.modules_17.append(reduction_17(c, scale))
-        c += scale(320) + scale(192)
-        self.modules_8 = nn.Sequential()
-        for _ in range(sizes.num_expanded):
-            self.modules_8.append(module_8(c, scale))
-            c = scale(320) + 4 * scale(384) + scale(192)
+        modules = (STEM, *of_35, REDUCTION_35, *of_17, REDUCTION_17, *[MODULE_8] * sizes.num_expanded)
+        self.features, c = nn.Sequential(), 3
+        for written in modules:
+            module, c = inception_module(written, c, sizes.divisor)
+            self.features.append(module)
         self.mean = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Linear(c, sizes.classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """[B, 3, H, W] -> logits [B, K]."""
-        x = self.stem(transform_input(images))
-        x = self.modules_8(self.modules_17(self.modules_35(x)))
+        x = self.features(transform_input(images))
         logits: torch.Tensor = self.classifier(torch.flatten(self.mean(x), 1))
         return logits
 

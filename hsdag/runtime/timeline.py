@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import heapq
 import json
-from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -51,9 +50,8 @@ class TransferIntervals:
 class Timeline:
     """Intervals of ops and transfers by op and device index, with the names that belong to them.
 
-    ``edges`` may be empty: it only says where a transfer's arrow ends. ``simulated`` is False for times taken
-    on devices. Raises ValueError when an index names nothing, or an interval is not a finite stretch of time
-    from 0 on.
+    ``edges`` may be empty: only answers show them. ``simulated`` is False for times taken on devices. Raises
+    ValueError when an index names nothing, or an interval is not a finite stretch of time from 0 on.
     """
 
     name: str
@@ -117,7 +115,7 @@ def lanes(start_s: FloatArray, end_s: FloatArray) -> IntArray:
     return lane
 
 
-Event: TypeAlias = dict[str, object]
+Event: TypeAlias = dict[str, Any]
 
 DEVICES_PID, LINKS_PID = 1, 2
 
@@ -131,8 +129,7 @@ def trace_json(timeline: Timeline) -> str:
     """The document of a trace.
 
     One process holds a thread for each device, another one a thread for each ordered pair of devices that is
-    used; where transfers of a pair overlap, the pair gets as many threads as it needs. Arrows lead from the
-    producer over the transfer to the first op on the other device that reads it.
+    used; where transfers of a pair overlap, the pair gets as many threads as it needs.
     """
     kind = "simulated" if timeline.simulated else "measured"
     links, thread_names = _link_threads(timeline)
@@ -141,8 +138,8 @@ def trace_json(timeline: Timeline) -> str:
     if thread_names:
         events.append(_name("process_name", LINKS_PID, 0, f"links ({kind})"))
         events += [_name("thread_name", LINKS_PID, t, name) for t, name in enumerate(thread_names)]
-    timed = [*_op_events(timeline), *_transfer_events(timeline, links), *_arrows(timeline, links)]
-    events += sorted(timed, key=lambda event: (event["ts"], event["ph"] != "X"))
+    timed = [*_op_events(timeline), *_transfer_events(timeline, links)]
+    events += sorted(timed, key=lambda event: event["ts"])
     document = {
         "traceEvents": events,
         "displayTimeUnit": "ms",
@@ -174,35 +171,6 @@ def _transfer_events(timeline: Timeline, threads: IntArray) -> list[Event]:
         }
         event: Event = {"ph": "X", "name": timeline.op_names[op], "cat": "transfer", "pid": LINKS_PID}
         events.append(event | {"tid": int(threads[r]), "ts": begin_us[r], "dur": length_us[r], "args": args})
-    return events
-
-
-def _arrows(timeline: Timeline, threads: IntArray) -> list[Event]:
-    """Flow events: each binds to the slice of its thread that encloses its time."""
-    sent, ops = timeline.transfers, timeline.ops
-    readers: dict[tuple[int, int], list[int]] = defaultdict(list)  # op and device -> intervals that read it there
-    intervals: dict[int, list[int]] = defaultdict(list)
-    for i, op in enumerate(ops.op.tolist()):
-        intervals[op].append(i)
-    for src, dst in timeline.edges.tolist():
-        for i in intervals[dst]:
-            readers[src, int(ops.device[i])].append(i)
-    begin_us, _ = _microseconds(ops.start_s, ops.end_s)
-    sent_us, _ = _microseconds(sent.start_s, sent.end_s)
-    events: list[Event] = []
-    for r, op in enumerate(sent.op.tolist()):
-        flow: Event = {"name": "transfer", "cat": "transfer", "id": r}
-        before = [i for i in intervals[op] if ops.device[i] == sent.src_device[r] and ops.end_s[i] <= sent.start_s[r]]
-        after = [i for i in readers[op, int(sent.dst_device[r])] if ops.start_s[i] >= sent.end_s[r]]
-        producer = max(before, key=lambda i: ops.end_s[i], default=None)
-        consumer = min(after, key=lambda i: ops.start_s[i], default=None)
-        if producer is None or consumer is None:
-            continue
-        home, away = int(ops.device[producer]), int(ops.device[consumer])
-        link = int(threads[r])
-        events.append(flow | {"ph": "s", "pid": DEVICES_PID, "tid": home, "ts": begin_us[producer]})
-        events.append(flow | {"ph": "t", "pid": LINKS_PID, "tid": link, "ts": sent_us[r]})
-        events.append(flow | {"ph": "f", "bp": "e", "pid": DEVICES_PID, "tid": away, "ts": begin_us[consumer]})
     return events
 
 

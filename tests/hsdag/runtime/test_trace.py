@@ -87,22 +87,13 @@ def test_nothing_in_a_thread_overlaps_and_times_rise(seed: int, links: Links, ho
 
 
 @given(st.integers(0, 2**32))
-def test_every_op_and_every_transfer_is_there_once_with_an_arrow_over_its_link_to_a_consumer(seed: int) -> None:
+def test_every_op_and_every_transfer_is_there_once(seed: int) -> None:
     timeline = random_timeline(seed)
     slices = events(timeline, "X")
     ops = [event["name"] for event in slices if event["cat"] != "transfer"]
     assert sorted(ops) == sorted(timeline.op_names)
     sent = sorted(event["args"]["bytes"] for event in slices if event["cat"] == "transfer")
     assert sent == sorted(timeline.transfers.size_bytes.tolist())
-    arrows: dict[int, dict[str, Event]] = defaultdict(dict)
-    for phase in "stf":
-        for event in events(timeline, phase):
-            arrows[event["id"]][phase] = event
-    assert len(arrows) == len(sent)
-    starts = {(e["pid"], e["tid"], e["ts"]) for e in slices}
-    for arrow in arrows.values():
-        assert arrow["s"]["ts"] <= arrow["t"]["ts"] <= arrow["f"]["ts"]
-        assert all((e["pid"], e["tid"], e["ts"]) in starts for e in arrow.values())
 
 
 def test_a_run_without_transfers_has_no_process_for_links() -> None:
