@@ -57,6 +57,7 @@ def test_sizes_follow_shapes_and_edges() -> None:
         ({"edge_bytes": np.zeros(1, np.int64)}, "every edge column"),
         ({"op_names": ("a", "a", "b", "c")}, "not unique"),
         ({"edge_dst": np.asarray([1, 2, 3, 4])}, "leaves the graph"),
+        ({"edge_src": np.asarray([-1, 0, 1, 2])}, "leaves the graph"),
         ({"topological_order": np.asarray([0, 1, 1, 3])}, "not a permutation"),
         ({"topological_order": np.asarray([3, 0, 1, 2])}, "consumer before its producer"),
     ],
