@@ -169,8 +169,7 @@ def devices() -> DevicesResult:
 
 def zoo() -> ModelsResult:
     """The models and workloads that can be built."""
-    models = tuple(Entry(name=spec.name, summary=spec.summary) for spec in MODELS)
-    models += tuple(Entry(name=spec.name, summary=spec.summary) for spec in LANGUAGE_MODELS)
+    models = tuple(Entry(name=spec.name, summary=spec.summary) for spec in (*MODELS, *LANGUAGE_MODELS))
     workloads = tuple(Entry(name=spec.name, summary=spec.summary) for spec in WORKLOADS.values())
     return ModelsResult(models=models, workloads=workloads)
 

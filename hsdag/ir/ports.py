@@ -11,6 +11,22 @@ import openvino as ov
 from numpy.typing import NDArray
 
 from hsdag.ir.errors import ExecutionError, OptionError, last_line
+from hsdag.ir.processes import Closing
+
+
+class CompiledModel(Closing):
+    """What is used like an ``ov.CompiledModel``: its inputs and outputs."""
+
+    inputs: list[Any]
+    outputs: list[Any]
+
+    def input(self, key: Any = 0) -> Any:
+        """An input by index or name."""
+        return self.inputs[port_index(self.inputs, key, "input")]
+
+    def output(self, key: Any = 0) -> Any:
+        """An output by index or name."""
+        return self.outputs[port_index(self.outputs, key, "output")]
 
 
 class Request(ABC):

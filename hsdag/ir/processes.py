@@ -15,10 +15,11 @@ import tempfile
 import threading
 import time
 import traceback
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
-from typing import Any, Generic, NoReturn, Protocol, TypeVar, cast
+from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar, cast
 
 from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.ir.host import connection_to_parent, die_first, die_with_parent, kill_with_children, start_process
@@ -143,7 +144,21 @@ def main(make_worker: Callable[[Any, Channel], Handler]) -> None:
     serve(make_worker, connection_to_parent())
 
 
-class WorkerClient:
+class Closing(ABC):
+    """A context manager that closes itself in the end."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Let go of what is held."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class WorkerClient(Closing):
     """Calls a worker process, with a time limit each.
 
     A worker that dies, misses a limit, or takes more than ``memory_bytes`` is killed with all its children; the call
@@ -172,12 +187,6 @@ class WorkerClient:
         self._connection: Connection | None = None
         self._is_set_up = False
         self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the client
-
-    def __enter__(self) -> WorkerClient:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     @property
     def is_running(self) -> bool:

@@ -1,7 +1,7 @@
 """The models to be placed: an offline zoo of networks with seeded random weights, and workloads without a file."""
 
 from hsdag.models.expression import Expression, parse_expression
-from hsdag.models.networks import LANGUAGE_MODELS, MODELS, DecoderSizes, ModelSpec, StatefulSpec
+from hsdag.models.networks import LANGUAGE_MODELS, MODELS, DecoderSizes, ModelSpec
 from hsdag.models.registry import (
     WORKLOADS,
     build_model,
@@ -18,7 +18,6 @@ __all__ = [
     "DecoderSizes",
     "Expression",
     "ModelSpec",
-    "StatefulSpec",
     "Workload",
     "build_model",
     "check_model_name",

@@ -12,6 +12,9 @@ if TYPE_CHECKING:
     import openvino as ov
     from torch import nn
 
+WeightPrecision: TypeAlias = Literal["fp16", "int8", "int4"]
+"""How weights are stored: halves, bytes with a scale and a zero point per row, or four bits with those per group."""
+
 NORM_EPS, ROTARY_BASE = 1e-5, 10_000.0
 """Of the decoders' RMS norms and rotary positions."""
 
@@ -31,7 +34,11 @@ class ModelSpec:
 
     ``num_parameters`` counts the trainable weights. ``network`` takes a seed and returns the network
     with random weights, in evaluation mode; its forward takes the inputs in order and returns one tensor for
-    each name in ``outputs``. A decoder has its sizes in place of that.
+    each name in ``outputs``. A decoder has its sizes in place of that, and its ``precision`` of weights.
+
+    Decoders that keep keys and values between inferences have the form that optimum-intel exports: dynamic inputs
+    ``input_ids``, ``attention_mask`` and ``position_ids`` [B, T], ``beam_idx`` [B], which are not among ``inputs``, and
+    a variable for the keys and one for the values of every layer.
     """
 
     name: str
@@ -40,11 +47,14 @@ class ModelSpec:
     outputs: tuple[str, ...]
     num_parameters: int
     network: Callable[[int], nn.Module] | DecoderSizes
+    precision: WeightPrecision = "fp16"
 
     def build(self, seed: int = 0) -> ov.Model:
         """The model with weights drawn from ``seed``: float constants in fp16, each followed by a Convert."""
         if isinstance(self.network, DecoderSizes):
-            return _decoder(self.name, self.network, "fp16", seed)
+            from hsdag.models.decoder_graph import decoder_model  # only here: it loads OpenVINO
+
+            return decoder_model(self.name, self.network, self.precision, seed)
         from hsdag.models.torch_networks import compressed, to_openvino
 
         return compressed(to_openvino(self, self.network(seed)))
@@ -191,34 +201,6 @@ MODELS = (
 )  # fmt: skip
 """The models of fixed shapes, benchmark models before tiny ones, as those with state below."""
 
-WeightPrecision: TypeAlias = Literal["fp16", "int8", "int4"]
-"""How weights are stored: halves, bytes with a scale and a zero point per row, or four bits with those per group."""
-
-
-@dataclass(frozen=True)
-class StatefulSpec:
-    """One language model of the zoo that keeps its keys and values between inferences.
-
-    It has the form that optimum-intel exports: dynamic inputs ``input_ids``, ``attention_mask`` and ``position_ids``
-    [B, T], ``beam_idx`` [B], and a variable for the keys and one for the values of every layer.
-    """
-
-    name: str
-    summary: str
-    sizes: DecoderSizes
-    precision: WeightPrecision
-
-    def build(self, seed: int = 0) -> ov.Model:
-        """The model with weights drawn from ``seed``."""
-        return _decoder(self.name, self.sizes, self.precision, seed)
-
-
-def _decoder(name: str, sizes: DecoderSizes, precision: WeightPrecision, seed: int) -> ov.Model:
-    from hsdag.models.decoder_graph import decoder_model  # only here: it loads OpenVINO
-
-    return decoder_model(name, sizes, precision, seed)
-
-
 _STATEFUL = {
     "stateful-llama": DecoderSizes(8, 512, 8, 4, 1408, 4096, group=128),
     "stateful-moe": DecoderSizes(6, 384, 6, 2, 512, 4096, group=128, experts=4, active=2),
@@ -227,12 +209,13 @@ _STATEFUL = {
 }
 
 
-def _stateful(family: str, sizes: DecoderSizes, precision: WeightPrecision) -> StatefulSpec:
+def _stateful(family: str, sizes: DecoderSizes, precision: WeightPrecision) -> ModelSpec:
     experts = f", {sizes.experts} experts of which {sizes.active} are active" if sizes.experts else ""
     shape = f"{sizes.layers} layers of width {sizes.hidden}{experts}, vocabulary of {sizes.vocabulary}"
     kind = "Mixture-of-experts decoder" if sizes.experts else "Llama decoder"
     about = f"{kind} with key-value cache, {precision} weights, {shape}"
-    return StatefulSpec(f"{family}{'_' if '_' in family else '-'}{precision}", about, sizes, precision)
+    name = f"{family}{'_' if '_' in family else '-'}{precision}"
+    return ModelSpec(name, about, (), ("logits",), sizes.num_parameters, sizes, precision)
 
 
 LANGUAGE_MODELS = tuple(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from hsdag.ir.errors import ModelError, OptionError, OutputError
 from hsdag.ir.files import write_ir
 from hsdag.models.diviml import RandomWiring, random_wired
-from hsdag.models.networks import LANGUAGE_MODELS, MODELS, ModelSpec, StatefulSpec
+from hsdag.models.networks import LANGUAGE_MODELS, MODELS
 from hsdag.models.placeto import EnasSizes, NmtSizes, PtbSizes, enas, nmt, ptb
 from hsdag.models.sharded_workloads import (
     LlamaSizes,
@@ -32,8 +32,7 @@ if TYPE_CHECKING:
 MAX_SEED = 2**63 - 1
 WIRING_OPTIONS = ("family", "nodes", "modules", "channels", "dependence", "batch", "seed")
 MAX_DEVICES = 64
-_ALL: tuple[ModelSpec | StatefulSpec, ...] = (*MODELS, *LANGUAGE_MODELS)
-_MODELS = {spec.name: spec for spec in _ALL}
+_MODELS = {spec.name: spec for spec in (*MODELS, *LANGUAGE_MODELS)}
 
 
 @dataclass(frozen=True)
@@ -141,12 +140,11 @@ WORKLOADS = {
 def check_model_name(name: str) -> None:
     """Raise ModelError naming the choices where the zoo has no model called ``name``."""
     if name not in _MODELS:
-        raise ModelError(f"the zoo has no model {name!r}; {_choices()}")
-
-
-def _choices() -> str:
-    models, language = (", ".join(spec.name for spec in specs) for specs in (MODELS, LANGUAGE_MODELS))
-    return f"choose one of {models}; language models with state are {language}; workloads are {', '.join(WORKLOADS)}"
+        models, language = (", ".join(spec.name for spec in specs) for specs in (MODELS, LANGUAGE_MODELS))
+        raise ModelError(
+            f"the zoo has no model {name!r}; choose one of {models}; language models with "
+            f"state are {language}; workloads are {', '.join(WORKLOADS)}"
+        )
 
 
 def build_model(name: str, seed: int = 0) -> ov.Model:

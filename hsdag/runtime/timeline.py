@@ -149,29 +149,24 @@ def trace_json(timeline: Timeline) -> str:
 
 
 def _op_events(timeline: Timeline) -> list[Event]:
-    ops = timeline.ops
-    begin_us, length_us = _microseconds(ops.start_s, ops.end_s)
-    events: list[Event] = []
-    for op, device, ts, dur in zip(ops.op.tolist(), ops.device.tolist(), begin_us, length_us, strict=True):
-        kind = timeline.op_types[op]
-        event: Event = {"ph": "X", "name": timeline.op_names[op], "cat": kind or "op", "pid": DEVICES_PID}
-        events.append(event | {"tid": device, "ts": ts, "dur": dur, "args": {"type": kind}})
-    return events
+    ops, kinds = timeline.ops, timeline.op_types
+    rows = zip(ops.op.tolist(), ops.device.tolist(), *_microseconds(ops.start_s, ops.end_s), strict=True)
+    return [
+        {"ph": "X", "name": timeline.op_names[op], "cat": kinds[op] or "op", "pid": DEVICES_PID, "tid": device}
+        | {"ts": ts, "dur": dur, "args": {"type": kinds[op]}}
+        for op, device, ts, dur in rows
+    ]
 
 
 def _transfer_events(timeline: Timeline, threads: IntArray) -> list[Event]:
     sent, names = timeline.transfers, timeline.device_names
-    begin_us, length_us = _microseconds(sent.start_s, sent.end_s)
-    events: list[Event] = []
-    for r, op in enumerate(sent.op.tolist()):
-        args = {
-            "bytes": float(sent.size_bytes[r]),
-            "from": names[int(sent.src_device[r])],
-            "to": names[int(sent.dst_device[r])],
-        }
-        event: Event = {"ph": "X", "name": timeline.op_names[op], "cat": "transfer", "pid": LINKS_PID}
-        events.append(event | {"tid": int(threads[r]), "ts": begin_us[r], "dur": length_us[r], "args": args})
-    return events
+    columns = (sent.op, threads, sent.size_bytes.astype(float), sent.src_device, sent.dst_device)
+    times_us = _microseconds(sent.start_s, sent.end_s)
+    return [
+        {"ph": "X", "name": timeline.op_names[op], "cat": "transfer", "pid": LINKS_PID, "tid": thread}
+        | {"ts": ts, "dur": dur, "args": {"bytes": size, "from": names[src], "to": names[dst]}}
+        for op, thread, size, src, dst, ts, dur in zip(*(c.tolist() for c in columns), *times_us, strict=True)
+    ]
 
 
 def _link_threads(timeline: Timeline) -> tuple[IntArray, list[str]]:

@@ -14,7 +14,7 @@ import openvino as ov
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, ExecutionError, last_line
-from hsdag.ir.ports import Outputs, Request, port_index
+from hsdag.ir.ports import CompiledModel, Outputs, Request
 
 LATEST_SHARE = 0.2
 """Weight of the latest inference in the mean that says how long a copy takes."""
@@ -73,7 +73,7 @@ class Copy:
         self.period_s += (LATEST_SHARE if self.period_s else 1.0) * (latest_s - self.period_s)
 
 
-class CopiedModel:
+class CopiedModel(CompiledModel):
     """Copies of a model that are used like one ``ov.CompiledModel``, from any number of threads.
 
     An inference starts on the copy that is expected to end it first, in the order in which all were asked for; it waits
@@ -92,12 +92,6 @@ class CopiedModel:
         self._started: dict[int, deque[tuple[Future[Outputs], Any]]] = defaultdict(deque)  # by caller's thread
         self._told = threading.Condition()
 
-    def __enter__(self) -> CopiedModel:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __call__(self, inputs: Any = None) -> Outputs:
         """Infer on the calling thread's own request. Raises ExecutionError, OptionError as a request does."""
         if not hasattr(self._own, "request"):
@@ -106,14 +100,6 @@ class CopiedModel:
         return result
 
     infer = __call__
-
-    def input(self, key: Any = 0) -> Any:
-        """An input by index or name."""
-        return self.inputs[port_index(self.inputs, key, "input")]
-
-    def output(self, key: Any = 0) -> Any:
-        """An output by index or name."""
-        return self.outputs[port_index(self.outputs, key, "output")]
 
     @property
     def num_in_flight(self) -> int:

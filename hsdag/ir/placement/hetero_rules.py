@@ -259,8 +259,7 @@ def join(net: Net, work: Workspace, device: IntArray) -> bool:
         if parts.size[v]:
             work.chosen[num] = v
             num += 1
-    waits: bool = find_rings(net, parts, rings, work.chosen[:num])
-    return waits
+    return find_rings(net, parts, rings, work.chosen[:num])
 
 
 @inner

@@ -111,16 +111,14 @@ class HeteroCosts(PlacementCosts):
             [np.where(placements == d, time_s[ops, d], 0.0).sum(axis=1) for d in range(self.num_devices)], axis=1
         )
         parts = [work_s, crossed.launches, crossed.num.reshape(num, -1), crossed.size_bytes.reshape(num, -1)]
-        rows: FloatArray = np.concatenate(parts, axis=1, dtype=np.float64)
-        return rows
+        return np.concatenate(parts, axis=1, dtype=np.float64)
 
     def _parameters(self) -> FloatArray:
         """[P] the costs as they stand."""
         costs = self.costs
         inverse = 1.0 / costs.link_bandwidth_bytes_per_s
         parts = [np.ones(self.num_devices), costs.launch_s, costs.link_latency_s.ravel(), inverse.ravel()]
-        values: FloatArray = np.concatenate(parts, dtype=np.float64)
-        return values
+        return np.concatenate(parts, dtype=np.float64)
 
 
 class UnitCosts(NamedTuple):

@@ -139,8 +139,7 @@ class WorkConservingCosts(PlacementCosts):
         """[P] seconds that each parameter makes up of the makespan of a legal placement [N]; they add up to it."""
         parts = self.table.parts(placement)
         assert parts is not None
-        seconds: FloatArray = self._chain_row(parts)[:-1] * self.parameters
-        return seconds
+        return self._chain_row(parts)[:-1] * self.parameters
 
     def calibrated(
         self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None
@@ -185,8 +184,7 @@ class WorkConservingCosts(PlacementCosts):
 
     def _duration_s(self, parts: Parts) -> FloatArray:
         """[S]"""
-        seconds: FloatArray = parts.rows(self.num_devices) @ self.parameters
-        return seconds
+        return parts.rows(self.num_devices) @ self.parameters
 
     def _schedule(self, parts: Parts) -> tuple[float, PartSchedule]:
         """The makespan, and the schedule, whose durations are those of parts that run alone."""

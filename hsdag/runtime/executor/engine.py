@@ -24,6 +24,7 @@ import numpy as np
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.ir.processes import Closing
 from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Run, TaskGraph
 
 Error = TypeVar("Error", bound=BaseException)
@@ -354,7 +355,7 @@ EXIT_S = 5.0
 """How long the end of the program waits for each engine that was not closed."""
 
 
-class Engine:
+class Engine(Closing):
     """Runs a task graph, several times at once if asked.
 
     ``ranks`` [T] order ready tasks, smallest first; None takes them as they became ready. Close it, or use it as a
@@ -374,12 +375,6 @@ class Engine:
         self._number = 0
         self._forget = weakref.finalize(self, _forgotten, self._loop)
         self._forget.atexit = False
-
-    def __enter__(self) -> Engine:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def submit(
         self, slot: int = 0, *, limit_s: float | None = None, on_end: Callable[[Run], None] | None = None

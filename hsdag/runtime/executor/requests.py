@@ -12,7 +12,7 @@ from hsdag.ir.errors import ExecutionError
 from hsdag.ir.graph.build import ordered_ops
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.ir.graph.state import variable_of
-from hsdag.ir.ports import Outputs, Request, port_index
+from hsdag.ir.ports import CompiledModel, Outputs, Request
 from hsdag.runtime.executor.cut import Cut
 from hsdag.runtime.executor.engine import Engine
 from hsdag.runtime.executor.openvino_backend import OpenVinoBackend
@@ -20,7 +20,7 @@ from hsdag.runtime.executor.tasks import Run
 from hsdag.runtime.timeline import Timeline
 
 
-class WorkConservingModel:
+class WorkConservingModel(CompiledModel):
     """A placed model that runs its parts side by side; made by ``compile_work_conserving``.
 
     Call it with inputs, or make requests to have several inferences in flight. Close it, or use it as a context
@@ -40,24 +40,10 @@ class WorkConservingModel:
         self._own: WorkConservingRequest | None = None
         self._lock = threading.Lock()
 
-    def __enter__(self) -> WorkConservingModel:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
     def __call__(self, inputs: Any = None) -> Outputs:
         """Infer, one call at a time. Raises ExecutionError when it fails, OptionError for inputs that do not fit."""
         with self._lock:
             return self._called().infer(inputs)
-
-    def input(self, key: Any = 0) -> Any:
-        """An input by index or name."""
-        return self.inputs[port_index(self.inputs, key, "input")]
-
-    def output(self, key: Any = 0) -> Any:
-        """An output by index or name."""
-        return self.outputs[port_index(self.outputs, key, "output")]
 
     def create_infer_request(self) -> WorkConservingRequest:
         """A request with tensors of its own."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.ir.processes import Closing
 from hsdag.runtime.executor.engine import GRACE_S, Engine
 from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Run
 from hsdag.runtime.torch.buffers import Inputs, Residents, RunState
@@ -53,7 +54,7 @@ class TorchBackend(Backend):
             lane.close()
 
 
-class TorchExecutor:
+class TorchExecutor(Closing):
     """Runs a program. ``ranks`` [N ops] order ready tasks, smallest first; None takes it as it became ready.
 
     Close it, or use it as a context manager.
@@ -68,12 +69,6 @@ class TorchExecutor:
         self._backend = TorchBackend(program)
         self.engine = Engine(program.tasks, self._backend, ranks=task_ranks, grace_s=grace_s)
         self._slots = itertools.count()
-
-    def __enter__(self) -> TorchExecutor:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def load(self, inputs: Inputs) -> None:
         """Put inputs where they are read, for all inferences that begin from now on.

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 
 from hsdag.ir.errors import OptionError
-from hsdag.models import LANGUAGE_MODELS, DecoderSizes, StatefulSpec, build_model, save_model_files
+from hsdag.models import LANGUAGE_MODELS, DecoderSizes, ModelSpec, build_model, save_model_files
 from hsdag.models.networks import NORM_EPS, TINY_LLAMA
 
 Array = NDArray[np.float64]
@@ -29,9 +29,9 @@ NUM_TOKENS = 6
 
 
 @pytest.fixture(scope="module", params=TINY, ids=lambda spec: spec.name)
-def built(request: pytest.FixtureRequest) -> tuple[StatefulSpec, ov.Model, Any]:
+def built(request: pytest.FixtureRequest) -> tuple[ModelSpec, ov.Model, Any]:
     """A tiny model of the zoo, and compiled for the CPU."""
-    spec: StatefulSpec = request.param
+    spec: ModelSpec = request.param
     model = spec.build()
     return spec, model, ov.Core().compile_model(model, "CPU", EXACT)
 
@@ -115,11 +115,12 @@ def by_formula(sizes: DecoderSizes, w: Callable[[str], Array], tokens: NDArray[n
 
 @pytest.mark.slow
 def test_logits_are_those_of_the_formulas_all_at_once_and_token_by_token(
-    built: tuple[StatefulSpec, ov.Model, Any],
+    built: tuple[ModelSpec, ov.Model, Any],
 ) -> None:
-    spec, model, compiled = built
-    tokens = np.random.default_rng(1).integers(spec.sizes.vocabulary, size=NUM_TOKENS)
-    expected = by_formula(spec.sizes, weights_of(model), tokens)
+    (_, model, compiled), sizes = built, built[0].network
+    assert isinstance(sizes, DecoderSizes)
+    tokens = np.random.default_rng(1).integers(sizes.vocabulary, size=NUM_TOKENS)
+    expected = by_formula(sizes, weights_of(model), tokens)
     request = compiled.create_infer_request()
     np.testing.assert_allclose(infer(request, tokens), expected, atol=2e-3)
     request.reset_state()
@@ -141,16 +142,17 @@ def test_logits_without_state_are_those_of_the_formulas() -> None:
 
 
 def test_plugins_keep_weights_compressed_and_join_attention_with_its_cache(
-    built: tuple[StatefulSpec, ov.Model, Any],
+    built: tuple[ModelSpec, ov.Model, Any],
 ) -> None:
-    spec, _, compiled = built
+    (spec, _, compiled), sizes = built, built[0].network
+    assert isinstance(sizes, DecoderSizes)
     nodes = compiled.get_runtime_model().get_ordered_ops()
     kinds = Counter(node.get_rt_info()["layerType"].astype(str) for node in nodes)
-    layers = spec.sizes.layers
+    layers = sizes.layers
     assert (kinds["ScaledDotProductAttention"], kinds["MemoryInput"], kinds["MemoryOutput"]) == (
         layers, 2 * layers, 2 * layers,
     )  # fmt: skip
-    assert kinds["GatherMatmul"] == (3 * layers if spec.sizes.experts else 0)
+    assert kinds["GatherMatmul"] == (3 * layers if sizes.experts else 0)
     products = [n for n in nodes if n.get_rt_info()["layerType"].astype(str) in ("FullyConnected", "GatherMatmul")]
     stored = Counter(node.input_value(1).get_element_type().get_type_name() for node in products)
     in_bytes = 1 if spec.precision == "int4" else len(products)  # the table of the logits
