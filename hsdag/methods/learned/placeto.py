@@ -1,21 +1,24 @@
-"""PlacetoPlacer: Placeto, a policy that improves a placement unit by unit, as a placer (Placeto, §3, A.7).
+"""PlacetoPlacer: Placeto, a policy that improves a placement group by group, as a placer (Placeto, §3, A.6, A.7).
 
-Legend: U placement units, E edges, F features, D devices, W embedding, K states, B episodes, N sweeps, T
-steps of a sweep, S units that a step places, M decisions.
+Legend: U placement units, G groups, E edges, F features, D devices, W embedding, K states, B episodes, N sweeps, T
+steps of a sweep, S groups that a step places, M decisions.
 """
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NamedTuple, Self
 
+import networkx as nx
 import numpy as np
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from hsdag.methods.exact.formulation import Formulation
+from hsdag.ir.graph.computation_graph import BoolArray, IntArray, inverse_of
+from hsdag.ir.graph.partition import Partition
 from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.inputs import tokens_of
 from hsdag.methods.learned.networks import Edges, Mlp, standardise
@@ -39,11 +42,13 @@ class PlacetoConfig(TrainingOptions):
     elites: int = 1
     patience: int = 25
     sweeps: int = 1
-    """Times that an episode visits every unit (A.7: n)."""
+    """Times that an episode visits every group (A.7: n)."""
     intermediate: bool = True
     """Reward every step by what it gains (A.4), which has a plan evaluated per step; else the last one alone."""
+    groups: int | None = None
+    """Groups that Merge-and-Colocate (A.6) leaves; None: no merging, every unit is a group."""
     step: int = 24
-    """Units that a step places at once; the paper places one."""
+    """Groups that a step places at once; the paper places one."""
     rounds: int = 2
     """Rounds of messages (A.7: k)."""
     width: int = 16
@@ -53,7 +58,7 @@ class PlacetoConfig(TrainingOptions):
     head: int = 128
     """Hidden units of the network that chooses a device."""
     reads_own: bool = True
-    """The network that chooses a device is given the features of the unit that it places, too."""
+    """The network that chooses a device is given the features of the group that it places, too."""
     is_mean: bool = True
     """Average messages and pooled embeddings, where the paper sums them."""
     wide_features: bool = True
@@ -64,6 +69,7 @@ class PlacetoConfig(TrainingOptions):
 
     ranges: ClassVar[Ranges] = (
         *TrainingOptions.ranges,
+        ("at least 1 or None", lambda x: x >= 1, "groups"),
         ("at least 1", lambda x: x >= 1, "sweeps step rounds width embedding head"),
         ("at least 0", lambda x: x >= 0, "memory_penalty"),
     )
@@ -75,7 +81,7 @@ class PlacetoConfig(TrainingOptions):
 
     @classmethod
     def paper(cls) -> Self:
-        """The paper to the letter: §3, A.4, A.7."""
+        """The paper to the letter: §3, A.4, A.6, A.7."""
         return cls(
             **REINFORCE,
             plans_per_update=8,
@@ -97,80 +103,141 @@ class PlacetoConfig(TrainingOptions):
         )
 
 
-class Units(NamedTuple):
-    """The graph of the units, and what is known of them before anything is placed."""
+class Groups(NamedTuple):
+    """Groups of units, their graph, and what is known of them before anything is placed."""
 
-    order: torch.Tensor  # [U] in which they are visited, topological
-    x: torch.Tensor  # [U, F]
+    of_unit: torch.Tensor  # [U]
+    first: IntArray  # [G] the first unit of each
+    order: torch.Tensor  # [G] in which they are visited: that of their first units in topological order
+    x: torch.Tensor  # [G, F]
     edges: Edges
-    reaches: torch.Tensor  # [U, U] whether a path leads from the first to the second
-    able: torch.Tensor  # [U, D] whether a device supports a unit
+    reaches: torch.Tensor  # [G, G] whether a path leads from a unit of the first to one of the second
+    able: torch.Tensor  # [G, D] whether a device supports all units
 
 
-def units_of(costs: ScheduleProblem, tokens: torch.Tensor | None = None) -> Units:
-    """The units with the paper's features, times and output bytes, or with ``tokens`` [U, F] where these are given."""
+def groups_of(costs: ScheduleProblem, num_groups: int | None, tokens: torch.Tensor | None = None) -> Groups:
+    """The groups that merging leaves, each unit by itself where ``num_groups`` is None.
+
+    Features are the paper's, sums of times and output bytes, or means of ``tokens`` [U, F] where these are given.
+    """
+    num = costs.num_ops
+    groups = Partition.identity(num) if num_groups is None else merge_and_colocate(costs, num_groups)
+    labels = groups.labels
     narrow = np.stack([np.nanmean(costs.time_s, axis=1), costs.output_bytes], axis=1)
-    ends = np.unique(np.stack([costs.edge_src, costs.edge_dst]), axis=1)
-    return Units(
-        order=torch.tensor(costs.topological_order),
-        x=standardise(narrow if tokens is None else tokens.numpy()),
-        edges=Edges.without_costs(*torch.tensor(ends)),
-        reaches=torch.tensor(Formulation(costs).reach),
-        able=torch.tensor(costs.supported),
+    of_units = narrow if tokens is None else tokens.numpy()
+    x = np.zeros((groups.num_groups, of_units.shape[1]))
+    np.add.at(x, labels, of_units)
+    if tokens is not None:
+        x /= np.bincount(labels)[:, None]
+    able = np.ones((groups.num_groups, costs.num_devices), dtype=np.bool_)
+    np.logical_and.at(able, labels, costs.supported)
+    visited = labels[costs.topological_order]
+    _, first = np.unique(visited, return_index=True)
+    source, target = groups.quotient_edges(costs.edge_src, costs.edge_dst)
+    return Groups(
+        of_unit=torch.from_numpy(labels.copy()),
+        first=np.unique(labels, return_index=True)[1],
+        order=torch.from_numpy(visited[np.sort(first)]),
+        x=standardise(x),
+        edges=Edges.without_costs(torch.tensor(source), torch.tensor(target)),
+        reaches=torch.from_numpy(_reaches(costs, groups)),
+        able=torch.from_numpy(able),
     )
+
+
+def merge_and_colocate(costs: ScheduleProblem, num_groups: int) -> Partition:
+    """The group with the fewest output bytes joins its cheapest consumer, until ``num_groups`` are left (A.6).
+
+    One without consumers joins its cheapest producer, one without neighbours that share a device stays. The bytes of
+    a group are the sum over its units. Ties go by index.
+    """
+    num, able = costs.num_ops, costs.supported.copy()
+    size = costs.output_bytes.copy()
+    graph = nx.DiGraph(zip(costs.edge_src.tolist(), costs.edge_dst.tolist(), strict=True))
+    graph.add_nodes_from(range(num))
+    home, left = np.arange(num), num
+    waiting = [(float(size[v]), v) for v in range(num)]
+    heapq.heapify(waiting)
+    while left > num_groups and waiting:
+        bytes_then, v = heapq.heappop(waiting)
+        if home[v] != v or bytes_then != size[v]:
+            continue
+        choices = [[u for u in way if (able[u] & able[v]).any()] for way in (graph.succ[v], graph.pred[v])]
+        if not any(choices):
+            continue
+        into = min(choices[0] or choices[1], key=lambda u: (size[u], u))
+        home[home == v], left = into, left - 1
+        size[into] += size[v]
+        able[into] &= able[v]
+        nx.contracted_nodes(graph, into, v, self_loops=False, copy=False)
+        heapq.heappush(waiting, (float(size[into]), into))
+    return Partition.from_labels(home)
+
+
+def _reaches(costs: ScheduleProblem, groups: Partition) -> BoolArray:
+    """[G, G] whether a path leads from a unit of a group to one of another group; not of a group to itself."""
+    found = np.zeros((costs.num_ops, groups.num_groups), dtype=np.bool_)  # groups that lead to a unit
+    for e in np.argsort(inverse_of(costs.topological_order)[costs.edge_dst]).tolist():
+        u, v = costs.edge_src[e], costs.edge_dst[e]
+        found[v] |= found[u]
+        found[v, groups.labels[u]] = True
+    reaches = np.zeros((groups.num_groups, groups.num_groups), dtype=np.bool_)
+    np.logical_or.at(reaches, groups.labels, found)
+    np.fill_diagonal(reaches, val=False)
+    return np.ascontiguousarray(reaches.T)
 
 
 class PlacetoNetwork(nn.Module):
     """From states to logits of devices; untrained, all are equal.
 
-    Messages go down the graph and up it, with networks of their own. Then what is before the units at hand, behind
+    Messages go down the graph and up it, with networks of their own. Then what is before the groups at hand, behind
     them and beside them is pooled.
     """
 
-    def __init__(self, units: Units, config: PlacetoConfig, generator: torch.Generator) -> None:
+    def __init__(self, groups: Groups, config: PlacetoConfig, generator: torch.Generator) -> None:
         super().__init__()
-        self._units, self._config = units, config
-        num_devices, width, embedding = units.able.shape[1], config.width, config.embedding
+        self._groups, self._config = groups, config
+        num_devices, width, embedding = groups.able.shape[1], config.width, config.embedding
         hidden = [width, width]
 
         def network(fan_in: int, fan_out: int) -> Mlp:
             return Mlp([fan_in, *hidden, fan_out], generator)
 
-        num_features = units.x.shape[1] + num_devices + 2
+        num_features = groups.x.shape[1] + num_devices + 2
         self.embed = network(num_features, embedding)
         self.send = nn.ModuleList(network(embedding, embedding) for _ in range(2))
         self.receive = nn.ModuleList(network(embedding, embedding) for _ in range(2))
         self.tell = nn.ModuleList(network(2 * embedding, 2 * embedding) for _ in range(3))
         self.pool = nn.ModuleList(network(2 * embedding, 2 * embedding) for _ in range(3))
-        own = units.x.shape[1] if config.reads_own else 0
+        own = groups.x.shape[1] if config.reads_own else 0
         self.choose = Mlp([8 * embedding + own, config.head, config.head, num_devices], generator, zero_output=True)
 
     def forward(self, device: torch.Tensor, visited: torch.Tensor, at_hand: torch.Tensor) -> torch.Tensor:
-        """[K, S, D] logits for the units ``at_hand`` [K, S], given devices [K, U] and who was visited [K, U]."""
-        one_hot = nn.functional.one_hot(device, self._units.able.shape[1])
+        """[K, S, D] logits for the groups ``at_hand`` [K, S], given devices [K, G] and who was visited [K, G]."""
+        one_hot = nn.functional.one_hot(device, self._groups.able.shape[1])
         is_at_hand = torch.zeros(device.shape).scatter(1, at_hand, 1.0)
         state = torch.cat([one_hot, is_at_hand[..., None], visited[..., None]], dim=2).float()
-        e = self.embed(torch.cat([self._units.x.expand(len(device), -1, -1), state], dim=2))
+        e = self.embed(torch.cat([self._groups.x.expand(len(device), -1, -1), state], dim=2))
         h = torch.cat([self._passed(e, way) for way in range(2)], dim=2)
         index = at_hand[..., None].expand(-1, -1, h.shape[2])
-        own = [self._units.x[at_hand]] if self._config.reads_own else []
+        own = [self._groups.x[at_hand]] if self._config.reads_own else []
         logits = self.choose(torch.cat([h.gather(1, index), *self._pooled(h, at_hand), *own], dim=2))
-        return torch.as_tensor(logits.masked_fill(~self._units.able[at_hand], -torch.inf))
+        return torch.as_tensor(logits.masked_fill(~self._groups.able[at_hand], -torch.inf))
 
     def _passed(self, e: torch.Tensor, way: int) -> torch.Tensor:
-        """[K, U, W] embeddings after rounds of messages down the graph or up: x + g(sum over neighbours of f(x))."""
-        ends = self._units.edges.ends
-        from_unit, to_unit = ends[way], ends[1 - way]
-        count = torch.bincount(to_unit, minlength=e.shape[1]).clamp(min=1)[:, None] if self._config.is_mean else 1
+        """[K, G, W] embeddings after rounds of messages down the graph or up: x + g(sum over neighbours of f(x))."""
+        ends = self._groups.edges.ends
+        from_group, to_group = ends[way], ends[1 - way]
+        count = torch.bincount(to_group, minlength=e.shape[1]).clamp(min=1)[:, None] if self._config.is_mean else 1
         x = e
         for _ in range(self._config.rounds):
-            sent = self.send[way](x)[:, from_unit]
-            x = e + self.receive[way](torch.zeros_like(e).index_add(1, to_unit, sent) / count)
+            sent = self.send[way](x)[:, from_group]
+            x = e + self.receive[way](torch.zeros_like(e).index_add(1, to_group, sent) / count)
         return x
 
     def _pooled(self, h: torch.Tensor, at_hand: torch.Tensor) -> list[torch.Tensor]:
-        """Three [K, S, 2 W]: what the units before those at hand, behind them, and beside them tell."""
-        reaches = self._units.reaches
+        """Three [K, S, 2 W]: what the groups before those at hand, behind them, and beside them tell."""
+        reaches = self._groups.reaches
         before, behind = reaches.t()[at_hand], reaches[at_hand]
         beside = ~(before | behind).scatter(2, at_hand[..., None], True)
         found = []
@@ -190,25 +257,25 @@ ROWS = 2**16
 class Episode:
     """Where an episode began, what it chose in every sweep, and the log-probabilities, by order of visits."""
 
-    start: torch.Tensor  # [U]
-    device: torch.Tensor  # [N, U]
-    log_p: torch.Tensor  # [N, U], or [0] where they were not drawn
+    start: torch.Tensor  # [G]
+    device: torch.Tensor  # [N, G]
+    log_p: torch.Tensor  # [N, G], or [0] where they were not drawn
 
 
 class PlacetoPolicy(Policy):
-    """Begins with a trivial placement and visits every unit once a sweep, to place it anew."""
+    """Begins with a trivial placement and visits every group once a sweep, to place it anew."""
 
     network: PlacetoNetwork
 
-    def __init__(self, network: PlacetoNetwork, units: Units, config: PlacetoConfig) -> None:
-        self.network, self._units, self._config = network, units, config
-        num = len(units.order)
+    def __init__(self, network: PlacetoNetwork, groups: Groups, config: PlacetoConfig) -> None:
+        self.network, self._groups, self._config = network, groups, config
+        num = len(groups.order)
         num_steps = -(-num // config.step)
         place = torch.arange(num_steps * config.step).reshape(num_steps, config.step)
-        self._is_real = place < num  # [T, S]; the last step is filled up with the last unit
-        self._at_hand = units.order[place.clamp(max=num - 1)]  # [T, S]
-        self._step_of = torch.empty(num, dtype=torch.int64)  # [U]
-        self._step_of[units.order] = torch.arange(num) // config.step
+        self._is_real = place < num  # [T, S]; the last step is filled up with the last group
+        self._at_hand = groups.order[place.clamp(max=num - 1)]  # [T, S]
+        self._step_of = torch.empty(num, dtype=torch.int64)  # [G]
+        self._step_of[groups.order] = torch.arange(num) // config.step
 
     @torch.no_grad()
     def draw(self, count: int, exploring: Exploring, generator: torch.Generator) -> list[Rollout]:
@@ -221,7 +288,7 @@ class PlacetoPolicy(Policy):
             for at_hand, is_real in zip(self._at_hand, self._is_real, strict=True):
                 if self._config.intermediate:
                     for trail, now in zip(trails, device, strict=True):
-                        trail.append(Plan(now.numpy()))
+                        trail.append(self._plan(now))
                 logits = self.network(device, visited, at_hand.expand(count, -1))
                 chosen, log_p = drawn(logits, exploring, generator)
                 device, visited = device.clone(), visited.clone()
@@ -231,23 +298,23 @@ class PlacetoPolicy(Policy):
         of_visits = torch.cat(log_ps, dim=1).reshape(count, self._config.sweeps, -1)
         records = zip(device, start, torch.stack(sweeps, dim=1), of_visits, trails, strict=True)
         return [
-            Rollout(Plan(last.numpy()), Episode(first, chosen, log_p), trail=tuple(trail))
+            Rollout(self._plan(last), Episode(first, chosen, log_p), trail=tuple(trail))
             for last, first, chosen, log_p, trail in records
         ]
 
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:
-        """Episodes that place every unit where the plan has it, from starts drawn as ever."""
+        """Episodes that place every group where the plan has its first unit, from starts drawn as ever."""
         starts, found = self._starts(len(plans), generator), []
         for start, plan in zip(starts, plans, strict=True):
-            device = torch.from_numpy(plan.placement.copy())
+            device = torch.from_numpy(plan.placement[self._groups.first])
             episode = Episode(start, device.expand(self._config.sweeps, -1), torch.zeros(0))
-            found.append(Rollout(plan.unordered, episode))
+            found.append(Rollout(self._plan(device), episode))
         return found
 
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
         """All steps of all episodes in a few batched passes; states follow from what was chosen."""
         start = torch.stack([rollout.record.start for rollout in rollouts])[:, None]
-        device = torch.stack([rollout.record.device for rollout in rollouts])  # [B, N, U]
+        device = torch.stack([rollout.record.device for rollout in rollouts])  # [B, N, G]
         before = torch.cat([start, device[:, :-1]], dim=1)
         b, n, num = device.shape
         t = len(self._at_hand)
@@ -271,37 +338,41 @@ class PlacetoPolicy(Policy):
         drawn_with = torch.cat([rollout.record.log_p.reshape(-1) for rollout in rollouts])
         owner = torch.arange(b).repeat_interleave(n * num)
         if self._config.intermediate:
-            step = torch.arange(n)[:, None] * t + torch.arange(num) // self._config.step  # [N, U]
+            step = torch.arange(n)[:, None] * t + torch.arange(num) // self._config.step  # [N, G]
             owner = owner * n * t + step.flatten().repeat(b)
         return Likelihood(log_p, drawn_with, owner, entropy)
 
     def _starts(self, count: int, generator: torch.Generator) -> torch.Tensor:
-        """[B, U] all units on one device, drawn for each episode; one that lacks it is on any that it has."""
-        able = self._units.able
+        """[B, G] all groups on one device, drawn for each episode; one that lacks it is on any that it has."""
+        able = self._groups.able
         anywhere, _ = drawn(torch.where(able, 0.0, -torch.inf).expand(count, -1, -1), Exploring(), generator)
         single = torch.randint(able.shape[1], (count, 1), generator=generator).expand(-1, len(able))
         return torch.where(able.t()[single[:, 0]], single, anywhere)
+
+    def _plan(self, device: torch.Tensor) -> Plan:
+        """The plan of devices [G]."""
+        return Plan(device[self._groups.of_unit].numpy())
 
 
 GB = 1e9
 
 
 class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
-    """Visits units in turn and places each anew, given where all others are; see docs/learned-methods.md."""
+    """Visits groups of units in turn and places each anew, given where all others are; see docs/learned-methods.md."""
 
     name = "placeto"
     options_type = PlacetoConfig
 
     def policy(self, problem: Problem, generator: torch.Generator) -> PlacetoPolicy:
-        """The paper's network over the problem's units, whose costs are read."""
+        """Groups of the problem's units, by Merge-and-Colocate where asked for."""
         assert problem.costs is not None
         tokens = tokens_of(problem, with_costs=True) if self.options.wide_features else None
-        units = units_of(problem.costs, tokens)
-        return PlacetoPolicy(PlacetoNetwork(units, self.options, generator), units, self.options)
+        groups = groups_of(problem.costs, self.options.groups, tokens)
+        return PlacetoPolicy(PlacetoNetwork(groups, self.options, generator), groups, self.options)
 
     def needed_bytes(self, problem: Problem) -> float:
         """Activations of ``ROWS`` embeddings, reachability, and the plans of episodes."""
-        options, num = self.options, problem.num_units
+        options, num = self.options, min(self.options.groups or problem.num_units, problem.num_units)
         made = 2 * options.rounds * (4 * options.width + 3 * options.embedding)
         made += 14 * options.embedding + 2 * problem.num_devices
         num_steps = options.sweeps * -(-num // options.step)

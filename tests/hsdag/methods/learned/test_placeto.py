@@ -1,4 +1,4 @@
-"""Placeto's episodes: what a step changes, and what it is rewarded for."""
+"""Placeto's episodes: what a step changes, what it is rewarded for, and the groups of Merge-and-Colocate."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from hsdag.methods.learned.placeto import (
     PlacetoNetwork,
     PlacetoPlacer,
     PlacetoPolicy,
-    units_of,
+    groups_of,
+    merge_and_colocate,
 )
 from hsdag.methods.learned.policy import Exploring
 from hsdag.methods.learned.training import Trainer
@@ -41,21 +42,23 @@ def sized(output_bytes: list[float]) -> ScheduleProblem:
 
 
 def policy_of(problem: ScheduleProblem, config: PlacetoConfig) -> PlacetoPolicy:
-    units = units_of(problem)
-    return PlacetoPolicy(PlacetoNetwork(units, config, generator(1)), units, config)
+    groups = groups_of(problem, config.groups)
+    return PlacetoPolicy(PlacetoNetwork(groups, config, generator(1)), groups, config)
 
 
-@pytest.mark.parametrize("config", [TINY, replace(TINY, sweeps=2, step=4)])
-def test_a_step_changes_the_devices_of_the_units_it_visits_alone(config: PlacetoConfig) -> None:
+@pytest.mark.parametrize("config", [TINY, replace(TINY, sweeps=2, step=4), replace(TINY, groups=5)])
+def test_a_step_changes_the_devices_of_the_groups_it_visits_alone(config: PlacetoConfig) -> None:
     policy = policy_of(random_problem(2, 10, 3), config)
-    visits = torch.split(policy._units.order, config.step) * config.sweeps
+    groups = policy._groups
+    visits = torch.split(groups.order, config.step) * config.sweeps
     for rollout in policy.draw(3, Exploring(), generator()):
         assert len(rollout.trail) == len(visits)
         for visited, before, after in zip(visits, rollout.trail, (*rollout.trail[1:], rollout.plan), strict=True):
-            assert set(np.flatnonzero(before.placement != after.placement)) <= set(visited.tolist())
+            changed = torch.from_numpy(np.flatnonzero(before.placement != after.placement))
+            assert set(groups.of_unit[changed].tolist()) <= set(visited.tolist())
 
 
-def test_an_episode_begins_with_all_units_on_one_device_whichever() -> None:
+def test_an_episode_begins_with_all_groups_on_one_device_whichever() -> None:
     problem = random_problem(2, 10, 3)
     full = replace(problem, time_s=np.nan_to_num(problem.time_s, nan=1.0))
     first = [r.trail[0].placement for r in policy_of(full, TINY).draw(40, Exploring(), generator())]
@@ -63,8 +66,33 @@ def test_an_episode_begins_with_all_units_on_one_device_whichever() -> None:
     assert np.bincount(np.concatenate(first), minlength=3).min() > 40
 
 
+def test_the_units_of_a_group_share_a_device() -> None:
+    policy = policy_of(random_problem(2, 10, 3), replace(TINY, groups=4))
+    of_unit = policy._groups.of_unit.numpy()
+    for rollout in policy.draw(8, Exploring(), generator()):
+        for group in range(4):
+            assert len(set(rollout.plan.placement[of_unit == group].tolist())) == 1
+
+
+def test_the_op_with_the_smallest_result_joins_its_consumer_or_else_its_producer() -> None:
+    """Sizes by op: 3, without a consumer, goes to 2; the two, now 6, are larger than 1, which joins them."""
+    problem = sized([9.0, 4.0, 5.0, 1.0, 7.0, 0.5])
+    assert merge_and_colocate(problem, 5).labels.tolist() == [0, 1, 2, 2, 3, 4]
+    assert merge_and_colocate(problem, 4).labels.tolist() == [0, 1, 1, 1, 2, 3]
+    assert merge_and_colocate(problem, 1).num_groups == 2  # 5 has no neighbour
+    assert merge_and_colocate(sized([1.0, 4.0, 5.0, 6.0, 3.0, 9.0]), 5).labels.tolist() == [0, 1, 2, 3, 0, 4]
+
+
+def test_ops_without_a_device_in_common_are_not_merged() -> None:
+    problem = sized([9.0, 4.0, 5.0, 1.0, 7.0, 0.5])
+    time_s = np.ones((6, 2))
+    time_s[3, 0] = time_s[2, 1] = np.nan
+    labels = merge_and_colocate(replace(problem, time_s=time_s), 1).labels
+    assert labels[3] != labels[2]
+
+
 def test_reachability_is_that_of_paths() -> None:
-    reaches = units_of(sized([1.0] * 6)).reaches.numpy()
+    reaches = groups_of(sized([1.0] * 6), None).reaches.numpy()
     assert [np.flatnonzero(row).tolist() for row in reaches] == [[1, 2, 3, 4], [2, 3], [3], [], [], []]
 
 
@@ -91,7 +119,7 @@ def test_the_weight_of_a_step_is_the_sum_of_what_it_and_later_ones_gain() -> Non
 def test_every_decision_has_the_weight_of_its_step() -> None:
     trainer, policy = trainer_of(replace(PLAIN, clip=None, entropy=0.0, sweeps=2, step=4))
     rollouts = policy.draw(2, Exploring(), generator())
-    weights = torch.arange(8.0).reshape(2, 4)  # steps of 4 and 2 units, twice
+    weights = torch.arange(8.0).reshape(2, 4)  # steps of 4 and 2 groups, twice
     expected = -(4 * (0 + 2 + 4 + 6) + 2 * (1 + 3 + 5 + 7)) / 24 * np.log(0.5)
     assert trainer.loss(rollouts, weights).item() == pytest.approx(expected, rel=1e-5)
 
