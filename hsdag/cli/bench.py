@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hsdag.cli import completion
 from hsdag.cli.files import check_files, model_files, write_timeline
 from hsdag.cli.options import DataShape, Devices, Inputs, Json, Shape, Tokens
 from hsdag.cli.output import megabytes, milliseconds, print_json, print_table
@@ -23,10 +22,7 @@ def bench(
     device: list[str] = typer.Option([], "--device", help="A device or target (CPU, AUTO:CPU); may be repeated."),
     devices: Devices = None,
     executor: str | None = typer.Option(
-        None,
-        "--executor",
-        autocompletion=completion.executors,
-        help="hetero, work-conserving or cuda (devices of torch's). Default: what placements name.",
+        None, "--executor", help="hetero, work-conserving or cuda (devices of torch's). Default: what placements name."
     ),
     time: str | None = typer.Option(
         None, "--time", "-t", help="Total time to measure: 20s, 2m. Default: 20s, or as long as --niter takes."
@@ -36,7 +32,6 @@ def bench(
         None,
         "--hint",
         "-hint",
-        autocompletion=completion.hints,
         help="Performance hint: latency, throughput, cumulative_throughput or none. Default: what is measured.",
     ),
     requests: int | None = typer.Option(

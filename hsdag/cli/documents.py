@@ -9,19 +9,17 @@ import typer
 from typer import Argument, Option
 
 from hsdag import api
-from hsdag.cli import completion
 from hsdag.cli.files import check_not_read, check_writable, model_files
 from hsdag.cli.options import Json, Shape
 from hsdag.cli.output import print_json, print_table, say
+from hsdag.exports import export_formats
 
 COMMANDS = ("explain", "export", "report", "schema")
 
 
 def export(
     placement: Path = typer.Argument(help="A placement file of 'hsdag place', or its run folder."),
-    format_: str = typer.Option(
-        "json", "--format", "-f", autocompletion=completion.formats, help=f"One of {', '.join(completion.formats())}."
-    ),
+    format_: str = typer.Option("json", "--format", "-f", help=f"One of {', '.join(export_formats())}."),
     output: Path = typer.Option(..., "--output", "-o", help="The file to write; ovms and parts make a new folder."),
     model: Path | None = typer.Option(
         None, "--model", "-m", help="The placed model; formats that hold the model need it, the others check it."
@@ -91,9 +89,7 @@ def report(
 
 
 def schema(
-    command: list[str] | None = typer.Argument(
-        None, autocompletion=completion.answering, help="A command, such as place or models list."
-    ),
+    command: list[str] | None = typer.Argument(None, help="A command, such as place or models list."),
 ) -> None:
     """Print the JSON schema of what a command prints with --json; without a command, list those that have one."""
     from hsdag.schemas import RESULTS, schema_of

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import typer
 
-from hsdag.cli import completion
 from hsdag.cli.files import check_writable
 from hsdag.cli.options import Json, Platform
 from hsdag.cli.output import print_json, print_table
@@ -31,7 +30,7 @@ def list_(as_json: Json = False) -> None:
 
 @models.command("build")
 def build(
-    name: str = typer.Argument(autocompletion=completion.zoo, help="A name from 'hsdag models list'."),
+    name: str = typer.Argument(help="A name from 'hsdag models list'."),
     output: Path = typer.Option(
         ..., "--output", "-o", help="A model's .xml file (the .bin goes beside it), or a workload's .json file."
     ),

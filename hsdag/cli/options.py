@@ -11,7 +11,6 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from typer import Argument, Option
 from typer.core import TyperCommand
 
-from hsdag.cli import completion
 from hsdag.ir.errors import OptionError
 
 Model: TypeAlias = Annotated[Path, Argument(help="A model file: OpenVINO IR, ONNX, or anything OpenVINO reads.")]
@@ -52,11 +51,7 @@ Devices: TypeAlias = Annotated[
 PartitionCpu: TypeAlias = Annotated[int | None, Option("--partition-cpu", help="Divide the CPU into N devices.")]
 Platform: TypeAlias = Annotated[
     str | None,
-    Option(
-        "--platform",
-        autocompletion=completion.platforms,
-        help="Costs of a platform, by name or as a .toml file: analytic, nothing is measured.",
-    ),
+    Option("--platform", help="Costs of a platform, by name or as a .toml file: analytic, nothing is measured."),
 ]
 Settings: TypeAlias = Annotated[
     list[str] | None,
@@ -89,7 +84,7 @@ def _option(kind: Any, text: str, flag: str | None = None, **more: Any) -> Calla
 
 
 _TAKEN: dict[str, Callable[[str], Any]] = {
-    "method": _option(str, "The search method; an unknown name lists the choices.", autocompletion=completion.methods),
+    "method": _option(str, "The search method; an unknown name lists the choices."),
     "preset": _option(str, "A preset of the method's hyper-parameters, such as paper for hsdag."),
     "init": _option(
         Path | None, "Begin with a policy of 'hsdag train'; for auto or the policy's own method.", metavar="POLICY"
@@ -98,34 +93,22 @@ _TAKEN: dict[str, Callable[[str], Any]] = {
         Path | None, "Begin with a placement; the answer is never found to be slower.", metavar="PLACEMENT"
     ),
     "executor": _option(
-        str,
-        "What runs the placed model: hetero, work-conserving or cuda; auto compares the first two.",
-        autocompletion=completion.executor_choices,
+        str, "What runs the placed model: hetero, work-conserving or cuda; auto compares the first two."
     ),
-    "objective": _option(
-        str,
-        "latency, throughput, memory, energy, or a weighted sum: latency=1,memory=0.5.",
-        autocompletion=completion.objectives,
-    ),
-    "execution": _option(str, "work-conserving, or sequential like HETERO.", autocompletion=completion.executions),
+    "objective": _option(str, "latency, throughput, memory, energy, or a weighted sum: latency=1,memory=0.5."),
+    "execution": _option(str, "work-conserving, or sequential like HETERO."),
     "order": _option(
-        str | None,
-        "priority, fifo, critical-path, depth-first or random. Default: priority where given, else fifo.",
-        autocompletion=completion.orders,
+        str | None, "priority, fifo, critical-path, depth-first or random. Default: priority where given, else fifo."
     ),
-    "links": _option(str, "independent, egress or channel; blocking for throughput.", autocompletion=completion.links),
-    "reward": _option(str | None, "measured, simulated or hybrid (the default).", autocompletion=completion.rewards),
+    "links": _option(str, "independent, egress or channel; blocking for throughput."),
+    "reward": _option(str | None, "measured, simulated or hybrid (the default)."),
     "fresh": _option(bool, "Profile again and ignore the cache."),
     "budget": _option(str, "Time for all of it: 10s, 5m, 1h."),
     "max_evaluations": _option(int | None, "End after N placements, those that are measured for 'hsdag place'."),
     "candidate_limit": _option(str, "Time limit for one candidate."),
     "seed": _option(int, "Seed of the search, of random inputs and of --order random."),
     "resume": _option(bool, "Continue the search in the run folder."),
-    "reference": _option(
-        str,
-        "What outputs are compared with: cpu or op-by-op.",
-        autocompletion=completion.references,
-    ),
+    "reference": _option(str, "What outputs are compared with: cpu or op-by-op."),
     "max_difference": _option(
         float | None, "Limit of the answer: difference of outputs from the reference's, over their largest value."
     ),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from hsdag import api
-from hsdag.cli import completion, options
+from hsdag.cli import options
 from hsdag.cli.files import check_files, write_learning_curve, write_timeline
 from hsdag.cli.output import milliseconds, print_json, print_members, print_table, say, show_semantics
 from hsdag.ir.errors import OptionError, OutputError
@@ -145,9 +145,7 @@ def _show_schedule(solution: SolveResult, run: Simulation) -> None:
 
 @options.takes(api.compare)
 def compare(
-    source: str = typer.Argument(
-        autocompletion=completion.workloads, help="A problem file, a workload of 'hsdag models list', or a model file."
-    ),
+    source: str = typer.Argument(help="A problem file, a workload of 'hsdag models list', or a model file."),
     methods: str | None = typer.Option(None, "--methods", help="Methods, separated by commas. Default: all."),
     seeds: int = typer.Option(5, "--seeds", help="Searches of each method, with seeds 0, 1, ..."),
     budget: str = typer.Option("10s", "--budget", help="Time of each search: 10s, 5m, 1h."),

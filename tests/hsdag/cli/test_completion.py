@@ -1,9 +1,6 @@
-"""Shell completion: commands, options and the values of options that have a list of them."""
+"""Shell completion: commands and options."""
 
 from __future__ import annotations
-
-import subprocess
-import sys
 
 import pytest
 
@@ -27,28 +24,9 @@ def completed(capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, lin
         ("hsdag pl", ["place"]),
         ("hsdag models b", ["build"]),
         ("hsdag place m.xml --execu", ["--executor"]),
-        ("hsdag place m.xml --method he", ["heft"]),
-        ("hsdag place m.xml --executor w", ["work-conserving"]),
-        ("hsdag solve p.json --links e", ["egress"]),
-        ("hsdag export p.json --format py", ["python"]),
-        ("hsdag models build inception", ["inception_v3"]),
-        ("hsdag compare chainm", ["chainmm"]),
-        ("hsdag profile m.xml --platform p100", ["p100x4"]),
     ],
 )
 def test_a_line_is_completed(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, line: str, expected: list[str]
 ) -> None:
     assert completed(capsys, monkeypatch, line) == expected
-
-
-def test_completing_loads_no_openvino_torch_or_compiler() -> None:
-    code = (
-        "import sys, os\n"
-        "from hsdag.cli import app, completion\n"
-        "own = completion.__name__\n"
-        "each = [v for k, v in vars(completion).items() if k[0] != '_' and getattr(v, '__module__', '') == own]\n"
-        "assert len(each) > 10 and all(values() for values in each)\n"
-        "assert not {'openvino', 'torch', 'numba', 'scipy', 'ortools'} & set(sys.modules), sys.modules.keys()"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
