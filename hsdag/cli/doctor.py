@@ -139,10 +139,7 @@ def bisect(
     specs = tuple(canonical(spec) for spec in parse_devices(devices))
     given = {"max_difference": max_difference, "inputs": inputs, "seed": seed}
     found = run_bisect(model, specs, shapes=input_shapes(shape), on_step=say, **given)  # type: ignore[arg-type]
-    if as_json:
-        print_json(found.model_dump(mode="json"))
-    else:
-        _show_bisection(found)
+    print_json(found.model_dump(mode="json")) if as_json else _show_bisection(found)
 
 
 def _show_bisection(found: Bisection) -> None:

@@ -20,7 +20,7 @@ ANSWER = " *"
 """What the first cell of a row ends in that is the answer; such a row stands out on a terminal, too."""
 
 UNBROKEN = 1_000_000
-"""Columns of what is no terminal: a line of a table stays one line."""
+"""Columns of a line of a table, which is never cut off."""
 
 
 def say(text: str) -> None:
@@ -41,19 +41,15 @@ def as_text(document: Mapping[str, Any]) -> str:
 def console(*, is_error: bool = False) -> Console:
     """Standard output, or stderr, as it is now.
 
-    Colours are for terminals; NO_COLOR turns them off, FORCE_COLOR on, as rich reads them. Only a terminal has a width.
+    Colours are for terminals; NO_COLOR turns them off, FORCE_COLOR on, as rich reads them. Progress alone has a width.
     """
     from rich.console import Console
 
-    stream = sys.stderr if is_error else sys.stdout
-    return Console(stderr=is_error, emoji=False, width=None if stream.isatty() else UNBROKEN)
+    return Console(stderr=is_error, emoji=False, width=None if is_error and sys.stderr.isatty() else UNBROKEN)
 
 
 def print_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A table on stdout; figures are aligned to the right, the first column and texts to the left.
-
-    On a terminal that is too narrow for it, a row is a paragraph with a line for each column: nothing is cut off.
-    """
+    """A table on stdout; figures are aligned to the right, the first column and texts to the left."""
     from rich.table import Table
     from rich.text import Text
 
@@ -66,21 +62,7 @@ def print_table(title: str | None, columns: Sequence[str], rows: Sequence[Sequen
     out = console()
     if title is not None:
         out.print(Text(title, style="italic"), soft_wrap=True)
-    if table.__rich_measure__(out, out.options.update(width=UNBROKEN)).maximum <= out.width:
-        out.print(table)
-    else:
-        _print_paragraphs(out, columns, rows)
-
-
-def _print_paragraphs(out: Console, columns: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """A paragraph for each row: its first cell, and below it the others, each after the name of its column."""
-    from rich.text import Text
-
-    width = max(map(len, columns[1:]), default=0)
-    for row in rows:
-        out.print(Text(row[0], style="bold green" if row[0].endswith(ANSWER) else "bold"), soft_wrap=True)
-        for column, cell in zip(columns[1:], row[1:], strict=True):
-            out.print(Text(f"  {column:{width}}  {cell}"), soft_wrap=True)
+    out.print(table)
 
 
 def milliseconds(seconds: float) -> str:

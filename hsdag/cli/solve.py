@@ -40,10 +40,7 @@ def simulate(
     check_files([trace, gantt], [problem, placement], [gantt])
     answer = api.simulate(problem, placement, **given)
     write_timeline(answer.timeline, trace, gantt)
-    if as_json:
-        print_json(answer.document())
-    else:
-        _show_simulated(answer)
+    print_json(answer.document()) if as_json else _show_simulated(answer)
 
 
 def _show_simulated(answer: SimulateResult) -> None:
@@ -92,10 +89,7 @@ def solve(
             "note: HETERO runs the submodels of a model one after another; --execution sequential comes close to that: "
             "ops run one after another, with a launch at every change of device instead of for every submodel"
         )
-    if as_json:
-        print_json(solution.document())
-    else:
-        _show(solution, output)
+    print_json(solution.document()) if as_json else _show(solution, output)
 
 
 def _keep(output: Path, best: SolveResult) -> None:

@@ -16,7 +16,7 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 import openvino as ov
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from hsdag.exports.base import Exporter, ModelSource, unplaced_clone
 from hsdag.ir.device import DeviceSpec
@@ -31,20 +31,13 @@ from hsdag.runtime.executor.merging import plan_cut
 from hsdag.runtime.executor.openvino_backend import Submodel, build_submodels
 from hsdag.runtime.objectives import find_objective
 
-MANIFEST = "manifest.json"
-"""The name of the file in its folder."""
-CONFIG = "config.json"
+MANIFEST, CONFIG = "manifest.json", "config.json"
 REQUEST = "request"
 """The node of a pipeline whose data items are the pipeline's inputs."""
 
 
-def _plain(name: str) -> str:
-    if name in ("", ".", "..") or any(c in name for c in "/\\\0"):
-        raise ValueError(f"the name of a file in the same folder is expected, not {name!r}")
-    return name
-
-
-_FileName = Annotated[str, AfterValidator(_plain)]
+_FileName = Annotated[str, Field(pattern=r"^[^/\\\x00]*[^/\\\x00.][^/\\\x00]*$")]
+"""Of a file in the same folder."""
 
 
 class TensorRecord(Record):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
-from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import SearchError
 from hsdag.ir.placement.placement import ReferenceName
 from hsdag.ir.processes import CandidateFailed
@@ -112,13 +112,6 @@ class Check:
     reference: ReferenceName = "cpu"
     max_difference: float | None = None
 
-    @staticmethod
-    def over(
-        devices: Sequence[DeviceSpec], reference: ReferenceName = "cpu", max_difference: float | None = None
-    ) -> Check:
-        """For placements over these devices. Raises DeviceError for absent ones."""
-        return Check(reduces_precision(tuple(devices)), reference, max_difference)
-
     @property
     def is_limit(self) -> bool:
         """Whether no candidate that differs more can be the answer."""
@@ -142,7 +135,7 @@ class Check:
 def check_of(session: Session, options: PlaceOptions) -> Check:
     """What outputs are compared with; those of workloads with NumPy's. Raises DeviceError for absent devices."""
     if not session.is_on_torch:
-        return Check.over(session.devices.all, options.reference, options.max_difference)
+        return Check(reduces_precision(session.devices.all), options.reference, options.max_difference)
     own = "numpy" if session.subject.is_workload else options.reference
     return Check(session.subject.reduces_precision, own, options.max_difference)
 
@@ -182,16 +175,6 @@ class Verifier:
             reason = f"it failed in a process of its own: {failure.reason}"
             return Verdict(self._check.reference, self._check.least, reason=reason, ran=False)
         return self.compared(name)
-
-    def of(self, name: str, candidate: Candidate) -> Verdict | None:
-        """The verdict on what no runner has opened yet; None where it does not run."""
-        try:
-            self._runner.open(name, candidate)
-        except CandidateFailed:
-            return None
-        verdict = self.compared(name)
-        self._runner.close(name)
-        return verdict
 
     def compared(self, name: str) -> Verdict:
         """Compare outputs with the reference's, and where they are too far from it, with a third opinion's."""
@@ -328,7 +311,7 @@ def final_comparison(
             raise CandidateFailed(f"all of it runs on {only}, so it is not a split")
 
     verifier = Verifier(runner, check)
-    verdicts = _differing(verifier, check, singles, on_step)
+    verdicts = _differing(verifier, runner, singles, on_step)
     reasons |= {name: verdict.reason for name, verdict in verdicts.items() if verdict.reason is not None}
     allowed = [name for name in singles if name not in reasons]
     parts = [name for name in allowed if name not in wholes]
@@ -367,13 +350,18 @@ def final_comparison(
 
 
 def _differing(
-    verifier: Verifier, check: Check, singles: Mapping[str, Candidate], on_step: Callable[[str], None]
+    verifier: Verifier, runner: CandidateRunner, singles: Mapping[str, Candidate], on_step: Callable[[str], None]
 ) -> dict[str, Verdict]:
     """Verdicts on single devices, where there is a limit: what finalists have to beat is one that keeps it."""
-    if not check.is_limit:
-        return {}
-    on_step("checking the outputs of every device")
-    return {name: verdict for name, each in singles.items() if (verdict := verifier.of(name, each)) is not None}
+    verdicts: dict[str, Verdict] = {}
+    if verifier.is_limit:
+        on_step("checking the outputs of every device")
+        for name, candidate in singles.items():
+            with suppress(CandidateFailed):
+                runner.open(name, candidate)
+                verdicts[name] = verifier.compared(name)
+                runner.close(name)
+    return verdicts
 
 
 def _why_none(

@@ -33,7 +33,7 @@ from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.measuring.profile import ModelProfile, read_profile, write_profile
 from hsdag.runtime.objectives import find_objective
 from hsdag.runtime.problem.pins import parse_pins, pinned_devices
-from hsdag.runtime.problem.plan import Plan, unit_ranks
+from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import OpLabels
 from hsdag.runtime.problem.semantics import Semantics
@@ -103,15 +103,11 @@ else:
 
 
 class EventRecord(PlanRecord):
-    """A plan that was evaluated: its value in the objective's unit, or why it has none.
-
-    ``box`` is in files of earlier versions.
-    """
+    """A plan that was evaluated: its value in the objective's unit, or why it has none."""
 
     value: float | None = None
     failure: str | None = None
     elapsed_s: float
-    box: str | None = None
 
     @model_validator(mode="after")
     def _has_a_score(self) -> EventRecord:
@@ -321,22 +317,6 @@ class RunFolder:
             return self.result.costs.applied(costs)
         except ValueError as error:
             raise FileFormatError(f"{self.path / RESULT}: {error}") from error
-
-    def plan_of(self, placement: Placement) -> Plan | None:
-        """A placement of this model as a plan over units; None where it parts a unit or an op, or has other devices.
-
-        Raises PlacementError where it is for another model.
-        """
-        if placement.shards or placement.copies:
-            return None
-        index, labels = {name: d for d, name in enumerate(self.problem.devices)}, self.problem.units.partition.labels
-        devices = np.array([index.get(name, -1) for name in placement.devices_of(self.graph)], dtype=np.int64)
-        units = np.full(self.problem.num_units, -1, dtype=np.int64)
-        units[labels] = devices
-        if (devices < 0).any() or (units[labels] != devices).any():
-            return None
-        ranks = placement.priority_of(self.graph)
-        return Plan(units, None if ranks is None or None in ranks else unit_ranks(labels, np.asarray(ranks)))
 
     @cached_property
     def _model(self) -> PlacedModel:

@@ -92,11 +92,6 @@ def executor_of(text: str) -> ExecutorName:
     return "work-conserving" if (choice := parse_executor(text)) == "auto" else choice
 
 
-def parse_reference(text: str) -> ReferenceName:
-    """What computes reference outputs, by name. Raises OptionError that lists the choices."""
-    return chosen("reference", text, REFERENCES)
-
-
 def _metadata(*, argument: str | None = None, read: Callable[[Any], Any] | None = None, recorded: Any = None) -> Any:
     """What is known of a field: the API call's parameter that gives it, where that has another name, what reads its
     text, and the type as which a run folder records it; a resumed search may not differ in it."""
@@ -192,7 +187,10 @@ class PlaceOptions(SearchOptions):
         default=120.0,
         metadata=_metadata(argument="candidate_limit", read=partial(parse_duration, option="--candidate-limit")),
     )
-    reference: ReferenceName = field(default="cpu", metadata=_metadata(read=parse_reference, recorded=str | None))
+    reference: ReferenceName = field(
+        default="cpu",
+        metadata=_metadata(read=lambda given: chosen("reference", given, REFERENCES), recorded=str | None),
+    )
     max_difference: float | None = field(default=None, metadata=_metadata(recorded=float | None))
     """Limit of the answer: by how much its outputs may differ from the reference's, over the largest value."""
     finalists: int = 3

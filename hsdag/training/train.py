@@ -28,8 +28,6 @@ from hsdag.training.rules import RuleTraining, RuleTrainingOptions
 from hsdag.version import __version__
 from hsdag.workers.pool import check_workers, pool_of
 
-UPDATES = 1500
-"""Updates of the rules by default."""
 UNSEEN = 1_000_000
 """Problems from this number on are never trained on."""
 
@@ -45,7 +43,7 @@ class TrainOptions:
 
     family: str
     problems: int = 200
-    updates: int = UPDATES
+    updates: int = 1500
     expert_s: float = 1.0
     expert_evaluations: int | None = None
     unseen: int = 20

@@ -148,7 +148,7 @@ class Pool(AbstractContextManager["Pool"]):
             self._free.put(host)
         self._lock = threading.Lock()
         self._open: dict[Future[None], Future[Any]] = {}  # what computes, and the answers
-        self._findings = Findings()
+        self.findings = Findings()  # what all jobs have found since ``begin``
 
     def __exit__(self, *_: object) -> None:
         """End the workers; jobs without an answer are cancelled."""
@@ -190,20 +190,15 @@ class Pool(AbstractContextManager["Pool"]):
             for future in futures:
                 future.cancel()
 
-    @property
-    def findings(self) -> Findings:
-        """What all jobs have found since ``begin``."""
-        return self._findings
-
     def begin(self, known: Findings | None = None) -> None:
         """Forget what jobs have found, as another search begins."""
-        self._findings = known or Findings()
+        self.findings = known or Findings()
 
     def exchange(self, own: Findings) -> Findings:
         """Add what is known elsewhere; what is known by now."""
         with self._lock:
-            self._findings = self._findings.joined(own)
-            return self._findings
+            self.findings = self.findings.joined(own)
+            return self.findings
 
     def _compute(self, job: Job[A], answer: Future[A]) -> None:
         """Have a job computed and deliver its answer, unless it has been cancelled."""

@@ -1,4 +1,4 @@
-"""Tables: whole and plain in a pipe, coloured on a terminal, paragraphs where the terminal is too narrow."""
+"""Tables: whole and plain in a pipe, coloured on a terminal."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def piped(**environment: str) -> str:
 def test_a_terminal_of_any_width_shows_every_cell_whole(columns: int) -> None:
     text = printed(columns, NO_COLOR="1")
     assert all(cell in text for cell in CELLS)
-    assert ("  median ms       1.25" in text) == (columns < 200)  # a line of a paragraph
+    assert len(text.splitlines()) == 4
 
 
 def test_a_pipe_gets_plain_lines_of_full_width() -> None:

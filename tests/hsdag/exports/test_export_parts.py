@@ -169,5 +169,5 @@ def test_a_manifest_that_names_files_of_other_folders_is_refused(tmp_path: Path)
     for name in ("../part_000.xml", "/etc/passwd", "..", "", "a/../b", "a\\b", "a\0"):
         document["parts"][0]["xml"] = name
         (tmp_path / "manifest.json").write_text(json.dumps(document))
-        with pytest.raises(FileFormatError, match=r"parts\[0\]\.xml: the name of a file in the same folder is expec"):
+        with pytest.raises(FileFormatError, match=r"parts\[0\]\.xml: String should match pattern"):
             PartsManifest.load(tmp_path)

@@ -152,7 +152,7 @@ def test_a_placement_whose_ops_all_run_on_one_device_is_compared_as_no_split(cli
 
 def alone(client: WorkerClient, finalists: Mapping[str, Candidate], tolerance: float | None = None) -> FinalResult:
     """A comparison with a device that does not exist."""
-    check, protocol = Check.over(SPECS, max_difference=tolerance), Protocol(min_rounds=4, max_rounds=6, turn_s=0.001)
+    check, protocol = Check(reduced=False, max_difference=tolerance), Protocol(min_rounds=4, max_rounds=6, turn_s=0.001)
     runner, rng = CandidateRunner(client, LATENCY), np.random.default_rng(0)
     return final_comparison(runner, finalists, BROKEN, {}, protocol, check, rng=rng)
 

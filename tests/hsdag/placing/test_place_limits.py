@@ -59,7 +59,6 @@ def test_hints_of_precision_are_in_the_placement_and_the_pins_in_the_run(pinned:
     assert pinned.run_folder is not None
     kept = RunFolder.load(pinned.run_folder)
     assert kept.record.pins
-    assert kept.plan_of(pinned.placement) is not None
     assert (kept.problem.supported.sum(axis=1) == 1).sum() >= 2
 
 

@@ -243,14 +243,6 @@ def test_costs_are_those_that_measurements_made_of_the_profile(run: RunFolder) -
     assert run.costs.costs.time_s.shape == (run.graph.num_ops, 2)
 
 
-def test_a_measured_plan_is_the_plan_of_its_placement(run: RunFolder) -> None:
-    plan, problem = run.events[-1].plan, run.problem
-    assert run.placement is not None
-    devices = [problem.devices[d] for d in problem.expand(plan.placement).tolist()]
-    written = run.placement.model_copy(update={"affinity": dict(zip(run.graph.canonical_names, devices, strict=True))})
-    assert run.plan_of(written) == plan.unordered
-
-
 def test_the_run_beside_a_placement_is_found(run: RunFolder, tmp_path: Path) -> None:
     assert RunFolder.load(run.path.with_suffix(".json")).path == run.path
     with pytest.raises(SearchError, match=r"other.placement.run is no run folder"):

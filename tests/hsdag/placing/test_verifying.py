@@ -19,11 +19,12 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import read_graph
 from hsdag.placing.final import Check, Verifier
 from hsdag.placing.result import Verdict
+from hsdag.runtime.machine.devices import reduces_precision
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, worker_client
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.objectives import LATENCY
-from hsdag.search.options import parse_reference
+from hsdag.search.options import PlaceOptions
 from tests.hsdag.runtime.measuring import faulty_worker
 
 DEVICES = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]") for i in range(2))
@@ -179,14 +180,14 @@ def test_outputs_that_cannot_be_compared_are_reported(tiny_resnet: Path, monkeyp
 
 def test_devices_in_half_precision_have_a_wider_tolerance() -> None:
     single, half = "A=CPU[INFERENCE_PRECISION_HINT=f32]", "B=CPU[INFERENCE_PRECISION_HINT=bf16]"
-    assert Check.over(parse_devices(single)).least == 1e-4
+    assert Check(reduces_precision(parse_devices(single))).least == 1e-4
     computes_in_half = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    assert Check.over(parse_devices(f"{single},{half}")).least == (5e-2 if computes_in_half else 1e-4)
+    assert Check(reduces_precision(parse_devices(f"{single},{half}"))).least == (5e-2 if computes_in_half else 1e-4)
 
 
 def test_references_out_of_range_are_refused() -> None:
     with pytest.raises(OptionError, match="choose one of cpu, op-by-op"):
-        parse_reference("gpu")
+        PlaceOptions.of({"reference": "gpu"})
 
 
 class TwoPrecisions:
