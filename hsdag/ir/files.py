@@ -28,7 +28,6 @@ LARGEST_TEXT_BYTES = 500_000_000
 DEEPEST_NESTING = 100
 """Objects and lists inside one another; what hsdag writes nests less than 15 deep."""
 
-
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 R = TypeVar("R", bound=BaseModel)
@@ -175,9 +174,9 @@ def _filled(out_path: Path) -> Iterator[Path]:
         finally:
             shutil.rmtree(folder, ignore_errors=True)
     except (OSError, RuntimeError) as error:  # OpenVINO reports an unwritable file as RuntimeError
-        raise OutputError(
-            f"{out_path} cannot be written: {_reason(error)}; check the folder's rights and space"
-        ) from error
+        system = error.strerror if isinstance(error, OSError) else None
+        reason = system or str(error).strip().splitlines()[-1]
+        raise OutputError(f"{out_path} cannot be written: {reason}; check the folder's rights and space") from error
 
 
 def _sync(folder: Path) -> None:
@@ -194,10 +193,6 @@ def write_ir(model: ov.Model, xml_path: Path, *, compress_to_fp16: bool = False)
     with new_files(xml_path) as folder:
         ov.save_model(model, folder / xml_path.name, compress_to_fp16=compress_to_fp16)
     return [xml_path, xml_path.with_suffix(".bin")]
-
-
-def _reason(error: OSError | RuntimeError) -> str:
-    return error.strerror if isinstance(error, OSError) and error.strerror else str(error).strip().splitlines()[-1]
 
 
 class FileLock:

@@ -157,7 +157,6 @@ class Request(ABC):
 
 
 def _takes(port: Any, shape: Any) -> bool:
-    """Whether an input takes a tensor of this shape."""
     return bool(port.get_partial_shape().compatible(ov.PartialShape(list(shape))))
 
 

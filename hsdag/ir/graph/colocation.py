@@ -104,17 +104,12 @@ def check_colocation(graph: ComputationGraph, devices: list[str]) -> None:
         if not constraints.floating[v]:
             u = first.setdefault(group, v)
             if devices[u] != devices[v]:
+                kept = filter(None, (graph.variables[w] for w in constraints.sets.members.of(group).tolist()))
+                why = next((f", for they keep variable {name!r} between inferences" for name in kept), "")
                 raise PlacementError(
-                    f"ops {graph.op_names[u]!r} and {graph.op_names[v]!r} must share a device"
-                    f"{_for_variable(graph, constraints.sets.members.of(group))}, but the affinity map puts them on "
-                    f"{devices[u]} and {devices[v]}"
+                    f"ops {graph.op_names[u]!r} and {graph.op_names[v]!r} must share a device{why}, "
+                    f"but the affinity map puts them on {devices[u]} and {devices[v]}"
                 )
-
-
-def _for_variable(graph: ComputationGraph, ops: IntArray) -> str:
-    """Words for the variable that a set of ops keeps, if it keeps one."""
-    variable = next((graph.variables[v] for v in ops.tolist() if graph.variables[v]), None)
-    return f", for they keep variable {variable!r} between inferences" if variable else ""
 
 
 def floating_ops(graph: ComputationGraph) -> BoolArray:

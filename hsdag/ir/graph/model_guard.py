@@ -31,7 +31,6 @@ LEAST_LIMIT_S, SLOWEST_BYTES_PER_S = 4.0, 2_000_000
 IDLE_S = 5.0
 """How long the process waits for another model before it ends; after most of that it is asked no more."""
 
-
 LEAST_BYTES, BYTES_PER_BYTE = 800_000_000, 6
 """Memory for reading a model: this much, and so many times the size of the files in its folder."""
 

@@ -259,7 +259,8 @@ class CopiesRequest(Request):
         for index, tensor in self._given.items():
             request.set_input_tensor(index, tensor)
         if not self._results:
-            self._results = [self._own_output(port) for port in self.model_outputs]
+            ports = self.model_outputs
+            self._results = [ov.Tensor(p.get_element_type(), p.get_partial_shape().get_min_shape()) for p in ports]
         for index, (port, tensor) in enumerate(zip(self.model_outputs, self._results, strict=True)):
             if port.get_partial_shape().is_static:
                 request.set_output_tensor(index, tensor)
@@ -270,7 +271,3 @@ class CopiesRequest(Request):
                 found = request.get_output_tensor(index)
                 self._results[index] = ov.Tensor(found.element_type, found.shape)
                 found.copy_to(self._results[index])
-
-    @staticmethod
-    def _own_output(port: Any) -> Any:
-        return ov.Tensor(port.get_element_type(), port.get_partial_shape().get_min_shape())

@@ -77,12 +77,15 @@ class HeteroCosts(PlacementCosts):
         first with one factor each for all launches, all latencies and all bandwidths, then device by device and
         pair by pair. Without observations nothing changes.
         """
-        usable = np.isfinite(measured_s) & (measured_s > 0) & self._is_legal(placements)
+        is_legal = ~np.isnan(self.costs.time_s[np.arange(placements.shape[1]), placements]).any(axis=1)
+        usable = np.isfinite(measured_s) & (measured_s > 0) & is_legal
         if not usable.any():
             return self
         d = self.num_devices
         floors = np.repeat([1.0, LEAST_LAUNCH_S, LEAST_LATENCY_S, 1.0 / MOST_BYTES_PER_S], [d, d, d * d, d * d])
-        start = np.maximum(self._parameters(), floors)  # what is too small cannot be scaled
+        inverse = 1.0 / self.costs.link_bandwidth_bytes_per_s
+        now = [np.ones(d), self.costs.launch_s, self.costs.link_latency_s.ravel(), inverse.ravel()]
+        start = np.maximum(np.concatenate(now), floors)  # what is too small cannot be scaled
         rows = self._rows(placements[usable]) * start / measured_s[usable, None]
         trust = Trust()
         scales = [max(trust.scale, trust.launch_s / float(start[d : 2 * d].mean())), trust.scale, trust.scale]
@@ -98,10 +101,6 @@ class HeteroCosts(PlacementCosts):
         )
         return replace(self, by_op=fitted)
 
-    def _is_legal(self, placements: IntArray) -> BoolArray:
-        ops = np.arange(placements.shape[1])
-        return np.asarray(~np.isnan(self.costs.time_s[ops[None, :], placements]).any(axis=1), dtype=np.bool_)
-
     def _rows(self, placements: IntArray) -> FloatArray:
         """[B, P] what each parameter is multiplied with."""
         ops, num = np.arange(placements.shape[1]), len(placements)
@@ -112,13 +111,6 @@ class HeteroCosts(PlacementCosts):
         )
         parts = [work_s, crossed.launches, crossed.num.reshape(num, -1), crossed.size_bytes.reshape(num, -1)]
         return np.concatenate(parts, axis=1, dtype=np.float64)
-
-    def _parameters(self) -> FloatArray:
-        """[P] the costs as they stand."""
-        costs = self.costs
-        inverse = 1.0 / costs.link_bandwidth_bytes_per_s
-        parts = [np.ones(self.num_devices), costs.launch_s, costs.link_latency_s.ravel(), inverse.ravel()]
-        return np.concatenate(parts, dtype=np.float64)
 
 
 class UnitCosts(NamedTuple):

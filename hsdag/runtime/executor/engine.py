@@ -244,7 +244,6 @@ class Loop:
                 return
 
     def _start(self, run: Run, task: int, resource: int) -> bool:
-        """Start a task; whether it has ended."""
         now_s = time.perf_counter()
         attempt = Attempt(run, task, resource)
         run.start_s[task] = now_s
@@ -293,7 +292,6 @@ class Loop:
             self._end(run)
 
     def _look_at(self, run: Run, at_s: float) -> None:
-        """Look at a run at a moment."""
         self.runs[run] = at_s
         self.runs_look_s = min(self.runs_look_s, at_s)
         self.look_s = min(self.look_s, at_s)
@@ -320,7 +318,6 @@ class Loop:
         self.look_s = min(self.runs_look_s, next_poll_s)
 
     def _attempts(self, run: Run) -> list[Attempt]:
-        """What runs of a run, by task."""
         return sorted((a for a in self.running if a.run is run), key=lambda a: a.task)
 
     def _whereabouts(self, run: Run) -> str:

@@ -56,7 +56,6 @@ def halved(port: Any, tensor: ov.Tensor) -> ov.Tensor:
 
 
 def _tensor(array: Any) -> ov.Tensor:
-    """A tensor of its own with the values of an array."""
     return ov.Tensor(np.ascontiguousarray(array))
 
 
@@ -182,7 +181,6 @@ def _key(output: Any) -> tuple[ov.Node, int]:
 
 
 def _outputs_of(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[ov.Tensor]:
-    """What one op computes from its inputs."""
     if node.get_type_name() == "Constant":
         return [node.get_tensor_view()]
     if node.get_type_name() == "ReadValue":
@@ -198,7 +196,6 @@ def _outputs_of(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[o
 
 
 def _compiled_alone(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[ov.Tensor]:
-    """An op cut out of its model and compiled in single precision."""
     sources = zip(_sources(node), enumerate(inputs), strict=True)
     model, given = _alone_with(node, {k: x for source, (k, x) in sources if source.get_type_name() != "Constant"})
     compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})

@@ -22,7 +22,6 @@ Clock = Callable[[], float]
 Run = Callable[[str, int], Sequence[float]]
 """``run(candidate, n)`` gives the seconds of n inferences, or raises CandidateFailed."""
 
-
 MIN_ROUNDS_TO_CLAIM = 6
 """Rounds below which no difference is claimed."""
 

@@ -29,13 +29,11 @@ from hsdag.runtime.measuring.worker import Worker
 LEAST_CALL_LIMIT_S = 60.0
 """A device may take as long as the whole budget to profile, and at least this, before it counts as hanging."""
 
-
 SHARE_OF_MODEL, RUNS_OF_ROUND = 0.7, 4
 """Of the time for two devices side by side, what the model gets; and the inferences that one round of it takes."""
 
 AGAIN = 8
 """A model is compiled again without performance counters where that takes at most one part in so many of the time."""
-
 
 FIGURES = ("spread", "runs", "resident_bytes", "memory_bytes", "compile_s", "first_s", "device_bytes")
 """Of a device and a model, which the worker answers as they stand; torch devices have no first_s and device_bytes."""
@@ -107,7 +105,6 @@ class Profiler:
         return ModelProfile(devices=times, links=links, contention=contention)
 
     def _step(self, what: str) -> None:
-        """Say what is measured next, if it is to be."""
         if self._should_stop():
             raise DeviceError("profiling was interrupted")
         self._on_step(what)

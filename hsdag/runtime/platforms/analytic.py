@@ -36,7 +36,9 @@ def analytic_costs(graph: ComputationGraph | CoarseGraph, platform: Platform) ->
     """
     fine = graph.fine if isinstance(graph, CoarseGraph) else graph
     works = ~(np.isin(fine.op_types, list(FREE_TYPES)) | floating_ops(fine))
-    time_s, classes = np.zeros((fine.num_ops, platform.num_devices)), classes_of(fine)
+    time_s = np.zeros((fine.num_ops, platform.num_devices))
+    types, of_op = np.unique(fine.op_types, return_inverse=True)
+    classes = np.array([OP_CLASSES.index(op_class(t)) for t in types.tolist()], dtype=np.int64)[of_op]
     for d, device in enumerate(platform.devices):
         busy_s = _op_seconds(fine, device, classes) * platform.op_time[d, classes] + platform.op_overhead_s[d]
         time_s[:, d] = np.where(np.isin(fine.op_types, list(device.unsupported)), np.nan, np.where(works, busy_s, 0.0))
@@ -53,12 +55,6 @@ def analytic_costs(graph: ComputationGraph | CoarseGraph, platform: Platform) ->
         link_bandwidth_bytes_per_s=platform.link_bandwidth_bytes_per_s,
         source=CostSource.CALIBRATED if platform.calibration else CostSource.ANALYTIC,
     )
-
-
-def classes_of(graph: ComputationGraph) -> IntArray:
-    """[N] index of each op's class in OP_CLASSES."""
-    types, of_op = np.unique(graph.op_types, return_inverse=True)
-    return np.array([OP_CLASSES.index(op_class(t)) for t in types.tolist()], dtype=np.int64)[of_op]
 
 
 def _op_seconds(graph: ComputationGraph, device: PlatformDevice, classes: IntArray) -> FloatArray:

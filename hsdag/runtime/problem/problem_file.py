@@ -190,6 +190,7 @@ def _problem(document: ProblemDocument) -> ScheduleProblem:
     latency_s, bandwidth = _link_tables(document.links, k)
     times = [[np.nan if s is None else s for s in op.time_s] for op in document.ops]
     outputs = np.array([op.output_bytes for op in document.ops])
+    labels = {column: tuple(getattr(op, field) or "" for op in document.ops) for column, field in LABELS.items()}
     sizes = [e.bytes if e.bytes is not None else outputs[u] for e, u in zip(document.edges, edges[:, 0], strict=True)]
     return ScheduleProblem.from_arrays(
         times,
@@ -207,7 +208,7 @@ def _problem(document: ProblemDocument) -> ScheduleProblem:
         name=document.name,
         op_names=[op.name for op in document.ops],
         device_names=[device.name for device in document.devices],
-        labels=_labels(document.ops),
+        labels=OpLabels(**labels, canonical=tuple(op.canonical or op.name for op in document.ops)),
         source=CostSource(document.source),
         model=document.model,
         devices=tuple(
@@ -220,11 +221,6 @@ def _problem(document: ProblemDocument) -> ScheduleProblem:
         if any(d.power_w is not None for d in document.devices)
         else None,
     )
-
-
-def _labels(ops: Sequence[_Op]) -> OpLabels:
-    columns = {column: tuple(getattr(op, field) or "" for op in ops) for column, field in LABELS.items()}
-    return OpLabels(**columns, canonical=tuple(op.canonical or op.name for op in ops))
 
 
 def _check_names(what: str, names: Iterable[str]) -> None:
@@ -274,7 +270,6 @@ def _edges(edges: Sequence[_Edge], index: Mapping[str, int]) -> IntArray:
 
 
 def _check_acyclic(ops: Sequence[_Op], edges: IntArray) -> None:
-    """Raise FileFormatError that shows a cycle, where there is one."""
     with suppress(ValueError):
         topological_order(len(ops), edges[:, 0], edges[:, 1])
         return

@@ -16,7 +16,6 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 NOISE = 2.0**-40
 """Levels that differ by less than about this share of the longest are equal but for rounding."""
 
-
 OP_FEATURES = (
     "time, the mean over devices",
     "transfers of its inputs",

@@ -87,7 +87,6 @@ def _reset_buses(m: Machine) -> None:
 
 @inlined
 def _bus(m: Machine, home: int, away: int) -> int:
-    """The bus that leads from ``home`` to ``away``."""
     return home * len(m.devices) + away if m.run[0].links == CHANNEL else home
 
 
@@ -147,7 +146,6 @@ def _offer(m: Machine, v: int, way: tuple[int, ...]) -> None:
 
 @inlined
 def _touch(m: Machine, bus: int) -> None:
-    """A bus may be able to start a transfer."""
     if m.buses[bus].busy == 0 and m.buses[bus].is_touched == 0:
         m.buses[bus].is_touched = 1
         m.buses[m.run[0].num_touched].touched = bus

@@ -133,7 +133,6 @@ def _expect(m: Machine, v: int, at_s: float) -> None:
 
 @inlined
 def _start_alone(m: Machine, d: int, now_s: float) -> None:
-    """Device d takes the first op of its queue."""
     v = _take(m, d, now_s)
     duration_s = m.time_s[v, d]
     end_s = now_s + duration_s

@@ -89,7 +89,6 @@ RUN = np.dtype(
     align=True,
 )
 
-
 _GRAPHS: WeakKeyDictionary[ScheduleProblem, tuple[Records, Records, IntArray]] = WeakKeyDictionary()
 """The records of a problem's ops and edges: sorting the edges takes longer than to simulate a placement."""
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from math import prod
 
 import numpy as np
 import openvino as ov
 import torch
 
-from hsdag.ir.graph.build import ordered_ops
+from hsdag.ir.graph.build import bytes_of, ordered_ops, sizes_of
 from hsdag.ir.graph.computation_graph import IntArray, topological_order
 from hsdag.ir.graph.reader import input_name
 from hsdag.runtime.torch.op import Op, Tensor, TensorFunction, UnsupportedOpError
@@ -98,7 +97,7 @@ def openvino_graph(model: ov.Model) -> TorchGraph:
     nodes: list[TorchNode] = []
     for name, node in named:
         reads = tuple((index[s.get_node().get_name()], s.get_index()) for s in node.input_values())
-        op_type, sizes = str(node.get_type_name()), tuple(_size_bytes(port) for port in node.outputs())
+        op_type, sizes = str(node.get_type_name()), tuple(float(bytes_of(p, sizes_of(p))) for p in node.outputs())
         if op_type == "Parameter":
             nodes.append(TorchNode(name, op_type, feed=_feed(node, inputs[node.get_name()]), output_bytes=sizes))
             continue
@@ -123,8 +122,3 @@ def _feed(node: ov.Node, name: str) -> Feed:
     if not shape.is_static:
         raise UnsupportedOpError(f"input {name!r} has the open shape {shape}; torch devices run fixed shapes")
     return Feed(name, Op(node).dtype(), tuple(shape.to_shape()))
-
-
-def _size_bytes(port: ov.Output) -> float:
-    shape = port.get_partial_shape()
-    return prod(shape.to_shape() if shape.is_static else ()) * float(port.get_element_type().bitwidth) / 8

@@ -46,7 +46,6 @@ class WorkerLane:
 
 
 def _perform(attempt: Attempt, state: RunState, inbox: Inbox) -> None:
-    """Carry a task out and report its end, well or not."""
     attempt.run.start_s[attempt.task] = time.perf_counter()  # when it was taken up, not when it was queued
     failure: BaseException | None = None
     try:
@@ -133,7 +132,6 @@ class StreamLane:
     def _mark(
         self, attempt: Attempt | None, state: RunState, tensors: tuple[Sequence[Tensor], Sequence[Tensor]]
     ) -> None:
-        """Record an event behind what was enqueued."""
         event = self._events.pop() if self._events else torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record(self._streams[-1])
         self._pending.append(_Pending(event, attempt, state, tensors))
