@@ -15,7 +15,6 @@ from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.reader import Shapes, load_model
 from hsdag.ir.placement.placement import ModelRecord, Placement, Record, ShardRecord
 from hsdag.ir.shards.placed import regions_of, sharded_fields
-from hsdag.ir.shards.regions import Scheme
 from hsdag.ir.shards.rewrite import MARK, shapes_of, shard
 from hsdag.methods.sharding import SCHEMES, ShardChooser, ShardCosts
 from hsdag.placing.session import Session
@@ -48,12 +47,12 @@ def divide(
     Raises OptionError for shares and schemes that are none, and where nothing can be divided.
     """
     specs = resolve_devices(devices, partition_cpu).placed
-    chosen = _schemes(schemes)
+    taken = tuple(chosen("scheme", name, SCHEMES) for name in schemes) or SCHEMES
     model = load_model(path, shapes, dynamic=True)
     graph = graph_of(model)
     op_s = CutCosts.assumed(graph, len(specs)).op_s
     costs = ShardCosts(op_s, np.ones(len(specs)), 0.0, 0.0)
-    found = ShardChooser(shapes_of(model, graph)[1], costs, _shares(shares, len(specs)), chosen).best()
+    found = ShardChooser(shapes_of(model, graph)[1], costs, _shares(shares, len(specs)), taken).best()
     if found is None:
         raise OptionError("no region of this model can be divided over these devices; name two, or other schemes")
     placement = Placement(
@@ -91,10 +90,6 @@ def sharded_problem(path: Path, model: ov.Model, placement: Placement, shapes: S
     labels = replace(problem.labels, meta_ops=tuple(meta_ops), roles=tuple(roles))
     record = ModelRecord.of(found.graph, f"{path.stem}-sharded")
     return replace(problem, labels=labels, model=record, devices=tuple(placement.devices))
-
-
-def _schemes(names: Sequence[str]) -> tuple[Scheme, ...]:
-    return tuple(chosen("scheme", name, SCHEMES) for name in names) or SCHEMES
 
 
 def _shares(text: str | None, count: int) -> list[float] | None:

@@ -40,8 +40,6 @@ LOOK = {
 LEAST_REACH = 8.0
 """Layers, or rows, on both sides of the middle that are shown at least."""
 
-BAR_TITLE = "ms on its device; grey: no time of its own, or less than a thousandth of the longest"
-
 STUB = 0.9
 """Layers that are drawn at either end of an edge over too many of them."""
 
@@ -210,7 +208,6 @@ def op_source(placed: PlacedGraph) -> ColumnDataSource:
         "output_bytes": graph.output_bytes[order],
         "weight_bytes": _read_bytes(graph, drawing.is_known)[order],
         "colour": [colour_of(int(placed.device[v])) for v in ops],
-        "cost_ms": 1e3 * placed.cost_s[order],
     }
     return ColumnDataSource(columns)
 
@@ -227,7 +224,7 @@ def _read_bytes(graph: ComputationGraph, is_known: BoolArray) -> IntArray:
 def graph_figure(placed: PlacedGraph, source: ColumnDataSource) -> list[UIElement]:
     """The controls above the graph, and the graph itself, a large one at its beginning."""
     from bokeh.layouts import row
-    from bokeh.models import Range1d, Select
+    from bokeh.models import Legend, LegendItem, Range1d
 
     drawing = placed.drawing
     is_first = drawing.x <= LAYERS_SHOWN if int((~drawing.is_known).sum()) > LARGE else np.ones_like(drawing.is_known)
@@ -242,13 +239,10 @@ def graph_figure(placed: PlacedGraph, source: ColumnDataSource) -> list[UIElemen
     made.grid.visible = False
     made.toolbar.autohide, made.min_border_left = False, 5
     _draw_edges(made, placed)
-    ops = _draw_ops(made, placed, source)
-    legend, bar = _add_keys(made, placed, ops)
+    items = [LegendItem(label=each.name, renderers=[each]) for each in _draw_ops(made, placed, source)]
+    made.add_layout(Legend(items=items, orientation="horizontal", padding=4, **BARE), "above")
     _draw_labels(made, source)
-    colouring = Select(title="Colour by", value="device", options=["device", "cost"], width=190)
-    known = {"ops": ops, "hatch": LOOK["hatch_alpha"], "legend": legend, "bar": bar}
-    colouring.js_on_change("value", _script("colour(cb_obj.value, {})", **known))
-    return [row([colouring, *_search(made, source)], sizing_mode="stretch_width", css_classes=["controls"]), made]
+    return [row(_search(made, source), sizing_mode="stretch_width", css_classes=["controls"]), made]
 
 
 def _search(made: Any, source: ColumnDataSource) -> list[UIElement]:
@@ -325,19 +319,3 @@ def _draw_labels(made: Any, ops: ColumnDataSource) -> None:
     script = _script("label({})", figure=made, ops=ops, labels=labels)
     for axis in (made.x_range, made.y_range):
         axis.js_on_change("end", script)
-
-
-def _add_keys(made: Any, placed: PlacedGraph, ops: list[Any]) -> tuple[Any, Any]:
-    """What colours mean: a legend of devices, and a bar of times, of which one is shown."""
-    from bokeh.models import ColorBar, Legend, LegendItem, LogColorMapper
-
-    items = [LegendItem(label=each.name, renderers=[each]) for each in ops]
-    legend = Legend(items=items, orientation="horizontal", padding=4, **BARE)
-    made.add_layout(legend, "above")
-    costs_ms = 1e3 * placed.cost_s[placed.cost_s > 0]
-    low, high = (float(costs_ms.min()), float(costs_ms.max())) if len(costs_ms) else (0.1, 1.0)
-    mapper = LogColorMapper("Cividis256", low=max(low, high / 1e3), high=max(high, 1e-9), low_color="#cfcfcf")
-    look = {"orientation": "horizontal", "height": 10, "visible": False, **BARE}
-    bar = ColorBar(color_mapper=mapper, title=BAR_TITLE, **look)
-    made.add_layout(bar, "above")
-    return legend, bar

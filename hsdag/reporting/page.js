@@ -2,7 +2,7 @@
 const root = document.documentElement
 const button = document.querySelector("button.theme")
 const system = matchMedia("(prefers-color-scheme: dark)")
-let drawn = {legends: [], titles: [], bars: [], figures: []}
+let drawn = {legends: [], titles: [], figures: []}
 function take(theme) {
   root.dataset.theme = theme
   button.textContent = theme == "dark" ? "Light theme" : "Dark theme"
@@ -19,7 +19,6 @@ function paint(parts) {
   const [ink, rule] = ["--ink", "--rule"].map((name) => page.getPropertyValue(name))
   for (const each of parts.legends) each.label_text_color = ink
   for (const each of parts.titles) each.text_color = ink
-  for (const each of parts.bars) [each.title_text_color, each.major_label_text_color] = [ink, ink]
   for (const each of parts.figures) each.outline_line_color = rule
 }
 
@@ -32,16 +31,6 @@ document.addEventListener("click", (event) => {
   figure.y_range.setv({start: bottom + 2, end: top - 2})
   document.querySelector("#graph .bk").scrollIntoView()
 })
-
-// Colours the ops by device or cost, and shows the key that belongs to it.
-function colour(by, {ops, hatch, legend, bar}) {
-  for (const each of ops) {
-    each.glyph.hatch_alpha = by == "cost" ? 0 : hatch
-    each.glyph.fill_color = by == "cost" ? {field: "cost_ms", transform: bar.color_mapper} : {field: "colour"}
-  }
-  legend.visible = by == "device"
-  bar.visible = by == "cost"
-}
 
 // Writes their types onto the ops in view, as soon as these are wide enough.
 function label({figure, ops, labels}) {

@@ -118,7 +118,7 @@ def report_html(run: RunFolder) -> str:
 def _document(roots: Sequence[UIElement]) -> Document:
     """The figures, which take the page's colours."""
     from bokeh.document import Document
-    from bokeh.models import ColorBar, CustomJS, InlineStyleSheet, Legend, Plot, Title, UIElement
+    from bokeh.models import CustomJS, InlineStyleSheet, Legend, Plot, Title, UIElement
 
     made = Document()
     for root in roots:
@@ -126,9 +126,9 @@ def _document(roots: Sequence[UIElement]) -> Document:
     sheet = InlineStyleSheet(css=CSS[CSS.index(":host {") :])
     for element in made.select({"type": UIElement}):
         element.stylesheets = [*element.stylesheets, sheet]
-    kinds = {"figures": Plot, "legends": Legend, "titles": Title, "bars": ColorBar}
+    kinds = {"figures": Plot, "legends": Legend, "titles": Title}
     painted = {name: list(made.select({"type": kind})) for name, kind in kinds.items()}
-    made.js_on_event("document_ready", CustomJS(args=painted, code="paint({figures, legends, titles, bars})"))
+    made.js_on_event("document_ready", CustomJS(args=painted, code="paint({figures, legends, titles})"))
     return made
 
 

@@ -127,8 +127,13 @@ def run_train(
     file = StateFile(path.with_suffix(".state"))
     if not resume and file.path.exists():
         raise SearchError(f"{file.path} holds an interrupted training; --resume goes on with it, or delete the file")
-    stored = _stored(file, options)
-    if resume and stored is None:
+    stored = file.load()
+    if stored is not None:
+        check_same(options.identity, stored[1])
+        if stored[1]["done"] > options.updates:
+            done = f"the stored training has made {stored[1]['done']} updates"
+            raise SearchError(f"{done}; --updates has to be at least as many, not {options.updates}")
+    elif resume:
         raise SearchError(f"nothing to resume: there is no {file.path}; start the training without --resume")
 
     def check() -> None:
@@ -159,19 +164,6 @@ def run_train(
     write_policy(path, weights, card)
     file.path.unlink(missing_ok=True)
     return TrainResult(policy=path, card=card)
-
-
-def _stored(file: StateFile, options: TrainOptions) -> State | None:
-    """The state that a training goes on from, if there is one."""
-    stored = file.load()
-    if stored is not None:
-        check_same(options.identity, stored[1])
-        if stored[1]["done"] > options.updates:
-            raise SearchError(
-                f"the stored training has made {stored[1]['done']} updates; --updates has to be at least as many, "
-                f"not {options.updates}"
-            )
-    return stored
 
 
 def _improve(
