@@ -57,12 +57,8 @@ def move_costs_s(problem: ScheduleProblem, device: IntArray) -> FloatArray:
 
     Launches are left out, and a result counts for each of its readers.
     """
-    src, dst, size, off = (
-        problem.edge_src,
-        problem.edge_dst,
-        problem.edge_bytes[:, None],
-        ~np.eye(problem.num_devices, dtype=np.bool_),
-    )
+    src, dst, size = problem.edge_src, problem.edge_dst, problem.edge_bytes[:, None]
+    off = ~np.eye(problem.num_devices, dtype=np.bool_)
     latency_s = np.where(off, problem.link_latency_s + problem.transfer_overhead_s, 0.0)
     s_per_byte = np.where(off, 1.0 / problem.link_bandwidth_bytes_per_s, 0.0)
     seconds = np.where(problem.supported, problem.time_s, np.inf)

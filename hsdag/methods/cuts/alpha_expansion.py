@@ -29,12 +29,7 @@ MAX_PAIRS = 28
 """Pairs of devices that are cut, those first that could be cheapest: all pairs of eight devices."""
 
 
-def never() -> bool:
-    """Time is never over."""
-    return False
-
-
-def expanded(costs: BoundaryCosts, placement: IntArray, is_over: Callable[[], bool] = never) -> IntArray:
+def expanded(costs: BoundaryCosts, placement: IntArray, is_over: Callable[[], bool] = lambda: False) -> IntArray:
     """``placement`` [N] after moves of ops to one device at a time, until no device gains by one or time is over.
 
     Never dearer than ``placement``. With equal links between all devices the result takes at most the work of the
@@ -56,7 +51,7 @@ def expanded(costs: BoundaryCosts, placement: IntArray, is_over: Callable[[], bo
     return best
 
 
-def cheapest(costs: BoundaryCosts, is_over: Callable[[], bool] = never) -> Iterator[IntArray]:
+def cheapest(costs: BoundaryCosts, is_over: Callable[[], bool] = lambda: False) -> Iterator[IntArray]:
     """Ever cheaper placements [N]: the best simple one, the best cut between two devices, what expansion makes of them.
 
     Starts are the best single device, every op on its fastest device, and the cuts of pairs of devices. With two
@@ -80,7 +75,7 @@ def cheapest(costs: BoundaryCosts, is_over: Callable[[], bool] = never) -> Itera
             yield placement
 
 
-def best_cut(costs: BoundaryCosts, is_over: Callable[[], bool] = never) -> IntArray:
+def best_cut(costs: BoundaryCosts, is_over: Callable[[], bool] = lambda: False) -> IntArray:
     """The cheapest placement [N] found: optimal for two devices."""
     *_, last = cheapest(costs, is_over)
     return last

@@ -34,7 +34,7 @@ from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Semantics
+from hsdag.runtime.problem.semantics import Execution, Links
 from hsdag.scoring.memory import MEMORY_TOLERANCE, MemoryCheck
 
 MAX_CANDIDATES = 7
@@ -85,22 +85,15 @@ def stages(units: Problem) -> Iterator[IntArray]:
     yield from itertools.islice((each for each in alone if judge.fits(each)), 1)
     is_steady = units.objective.is_steady
     partition = balanced_stages if is_steady else quickest_stages
-    for boundary in _boundaries(semantics) if is_steady else UNCERTAIN:
+    factors = UNCERTAIN  # of what transfers and launches count, where stages run in turn or HETERO has boundaries
+    if is_steady and semantics.execution is not Execution.SEQUENTIAL:
+        # independent links never fill up; others have a load, so that stages with and without them are tried
+        factors = (0.0,) if semantics.links is Links.INDEPENDENT else (1.0, 0.0, 2.0, 0.5, 4.0)
+    for boundary in factors:
         for slowest in (True, False) if boundary == 1.0 else (True,):
             placement = fitting_stages(problem, judge, partition, boundary=boundary, slowest=slowest)
             if placement is not None:
                 yield placement
-
-
-def _boundaries(semantics: Semantics) -> tuple[float, ...]:
-    """What transfers and launches count, as factors.
-
-    Independent links never fill up; blocking ones occupy devices and others have a load of their own, so that
-    stages with and without them are tried; HETERO's boundaries occupy the receiver, and are uncertain.
-    """
-    if semantics.execution is Execution.SEQUENTIAL:
-        return UNCERTAIN
-    return (0.0,) if semantics.links is Links.INDEPENDENT else (1.0, 0.0, 2.0, 0.5, 4.0)
 
 
 def fitting_stages(
@@ -155,7 +148,7 @@ def evaluate_each(candidates: Iterable[IntArray], incumbent: Incumbent, most: in
 
 @dataclass(frozen=True, eq=False)
 class Line:
-    """The ops in topological order, in ticks of ``tick_s``; places in that order count, not op indices.
+    """The ops in topological order, in ticks; places in that order count, not op indices.
 
     The readers of result v have the slots ``first[v]`` to ``first[v + 1] - 1``, ascending; op v reads the results
     ``source[enters[v]:enters[v + 1]]`` and is at ``slot`` among their readers.
@@ -170,7 +163,6 @@ class Line:
     slot: IntArray  # [R]
     incoming: IntArray  # [R, D] ticks of a transfer of the size that this reader needs
     launch: IntArray  # [D]
-    tick_s: float
 
     @staticmethod
     def of(problem: ScheduleProblem, *, boundary: float, slowest: bool = True) -> Line:
@@ -202,14 +194,7 @@ class Line:
             slot=by_reader.astype(np.int64),
             incoming=(incoming_s / tick_s).astype(np.int64),
             launch=(launch_s / tick_s).astype(np.int64),
-            tick_s=tick_s,
         )
-
-    def of_ops(self, devices: IntArray) -> IntArray:
-        """[N] by op from what is given by place."""
-        placement = np.empty_like(devices)
-        placement[self.order] = devices
-        return placement
 
 
 def balanced_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
@@ -230,7 +215,7 @@ def balanced_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
             high = middle
         else:
             low = middle
-    return line.of_ops(plan.stages(high))
+    return plan.stages(high)[inverse_of(line.order)]
 
 
 def quickest_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
@@ -239,7 +224,7 @@ def quickest_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
     The weights of a stage stay within ``memory_bytes`` [D]. None where no partition does so.
     """
     stages = _Plan(line, memory_bytes).in_turn()
-    return None if stages is None else line.of_ops(stages)
+    return None if stages is None else stages[inverse_of(line.order)]
 
 
 class _Plan:

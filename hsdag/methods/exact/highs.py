@@ -26,11 +26,10 @@ PRECISION = 1e-9
 
 @dataclass(frozen=True, eq=False)
 class HighsAnswer:
-    """The best solution, if any, the proven bound, infinite where there is no solution, and whether time was over."""
+    """The best solution, if any, and the proven bound, infinite where there is no solution."""
 
     bound: float
     values: FloatArray | None = None
-    is_cut_off: bool = False
 
 
 def solve_highs(
@@ -65,7 +64,7 @@ def solve_highs(
                     request = None  # the process is being told
                     on_wait()
                     if time.monotonic() > deadline:
-                        return HighsAnswer(-np.inf, is_cut_off=True)
+                        return HighsAnswer(-np.inf)
                     continue
                 break
         finally:
@@ -75,7 +74,7 @@ def solve_highs(
     status, values, bound = pickle.loads(written)
     if status == "infeasible":
         return HighsAnswer(np.inf)
-    return HighsAnswer(-np.inf if bound is None else float(bound), values, is_cut_off=status != "optimal")
+    return HighsAnswer(-np.inf if bound is None else float(bound), values)
 
 
 def main() -> None:

@@ -103,16 +103,6 @@ class Answer(Generic[T]):
     solution: T | None = None
 
 
-def solver_of(limits: Limits) -> cp_model.CpSolver:
-    """A CP-SAT solver; the same limits and seed give the same answer unless time runs out."""
-    solver = cp_model.CpSolver()
-    solver.parameters.max_time_in_seconds = max(min(limits.seconds, 1e9), 1e-3)
-    solver.parameters.num_workers = limits.num_workers
-    solver.parameters.random_seed = limits.seed % 2**31
-    solver.parameters.catch_sigint_signal = False
-    return solver
-
-
 def solve_model(
     model: CpSatModel[T],
     limits: Limits,
@@ -121,9 +111,14 @@ def solve_model(
 ) -> Answer[T]:
     """Solve; every better solution goes to ``on_solution``, and the bound in ticks to ``on_wait`` every so often.
 
-    Both are called in the calling thread; exceptions of theirs end the solver and reach the caller.
+    Both are called in the calling thread; exceptions of theirs end the solver and reach the caller. The same limits and
+    seed give the same answer unless time runs out.
     """
-    solver = solver_of(limits)
+    solver = cp_model.CpSolver()
+    solver.parameters.max_time_in_seconds = max(min(limits.seconds, 1e9), 1e-3)
+    solver.parameters.num_workers = limits.num_workers
+    solver.parameters.random_seed = limits.seed % 2**31
+    solver.parameters.catch_sigint_signal = False
     if on_solution is None:
         return _answer(model, solver, solver.solve(model.model))
     solutions, ended, bounds = _Solutions(model), list[cp_model.CpSolverStatus](), [0.0]

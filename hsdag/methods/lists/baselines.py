@@ -82,7 +82,10 @@ class RandomPlacer(Placer[NoOptions]):
         count = DRAWN_AT_ONCE if incumbent.is_cheap else 1
         most = MOST_REPEATS * float(np.prod(problem.supported.sum(axis=1), dtype=np.float64))
         while drawn < most and incumbent.left_s > 0:
-            incumbent.evaluate([Plan(_in_memory(problem, each)) for each in uniform_placements(problem, count, rng)])
+            placements = list(uniform_placements(problem, count, rng))
+            if problem.costs is not None:
+                placements = [repaired(problem.costs, each, problem.semantics) for each in placements]
+            incumbent.evaluate([Plan(each) for each in placements])
             drawn += count
         return Status.FEASIBLE if drawn >= most else Status.TIME_LIMIT
 
@@ -92,7 +95,3 @@ def uniform_placements(problem: Problem, count: int, rng: np.random.Generator) -
     supporting = np.argsort(~problem.supported, axis=1, kind="stable")  # [U, D] devices that support a unit first
     chosen = (rng.random((count, problem.num_units)) * problem.supported.sum(axis=1)).astype(np.int64)
     return np.asarray(supporting[np.arange(problem.num_units), chosen], dtype=np.int64)
-
-
-def _in_memory(problem: Problem, placement: IntArray) -> IntArray:
-    return placement if problem.costs is None else repaired(problem.costs, placement, problem.semantics)

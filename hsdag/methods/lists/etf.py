@@ -87,10 +87,8 @@ def _run(t: Tables, room: Room, w: Outlook, able: BoolArray, place: IntArray, he
         if with_results:
             _let_go(room, held, start_s)
         if not _fits(t, room, held, v, d, with_results):
-            able[v, d], is_open = False, False
-            for e in range(len(room.free_s)):
-                is_open = is_open or able[v, e]
-            if is_open:
+            able[v, d] = False
+            if able[v].any():
                 continue
             d = _roomiest(t, room, v)
             start_s = max(room.free_s[d], w.ready_s[v, d])
@@ -129,9 +127,8 @@ def _fits(t: Tables, room: Room, held: Held, v: int, d: int, with_results: bool)
         return has_room(t, room, v, d)
     needed_bytes = t.weight_bytes[v] + t.output_bytes[v]
     for k in range(t.in_first[v], t.in_first[v + 1]):
-        needed_bytes += (
-            max(0.0, t.in_bytes[k] - held.size_bytes[t.in_op[k], d]) if room.device[t.in_op[k]] != d else 0.0
-        )
+        if room.device[t.in_op[k]] != d:
+            needed_bytes += max(0.0, t.in_bytes[k] - held.size_bytes[t.in_op[k], d])
     fits: bool = room.held_bytes[d] + needed_bytes <= room.limit_bytes[d]
     return fits
 

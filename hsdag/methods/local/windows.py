@@ -16,7 +16,7 @@ import numpy as np
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray, inverse_of
-from hsdag.ir.kernels import bare, inlined
+from hsdag.ir.kernels import bare
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import LEAST_GAIN, Incumbent, Status
 from hsdag.methods.lists.schedulers import HeftPlacer
@@ -47,22 +47,16 @@ class Windowed(NamedTuple):
         _propose_windowed(self, c, num)
 
 
-@inlined
-def _whole_s(g: Windowed) -> float:
-    """Seconds until what stands behind the window has ended, moved as a block."""
-    whole_s: float = g.least_s[0]
-    for u in range(len(g.tail_s)):
-        whole_s = max(whole_s, g.lists.end_s[u] + g.tail_s[u, g.lists.device[u]])
-    return whole_s
-
-
 @bare
 def _propose_windowed(g: Windowed, c: Chain, num: int) -> None:
     for _ in range(max(num, 1)):
         limit = draw(c, num)
         if c.state[0].num_changed > 0:
             schedule(g.lists, c.device, c.rank)
-            is_kept(c, _whole_s(g), limit)
+            whole_s = g.least_s[0]  # until what stands behind the window has ended, moved as a block
+            for u in range(len(g.tail_s)):
+                whole_s = max(whole_s, g.lists.end_s[u] + g.tail_s[u, g.lists.device[u]])
+            is_kept(c, whole_s, limit)
             settle(c)
 
 

@@ -118,15 +118,6 @@ LOOK_EVERY_S, GRACE_S = 0.1, 1.0
 """How often it is looked what workers have found, and how long they have to end when the search does."""
 
 
-@dataclass(frozen=True, eq=False)
-class _Running:
-    """A turn that a worker has, since when, and the best value then."""
-
-    turn: Turn
-    began_s: float
-    before: float
-
-
 class SideBySide:
     """Hands out turns to as many workers as there are; all hear of the best plan and the largest bound.
 
@@ -139,7 +130,7 @@ class SideBySide:
         self._incumbent, self._pool, self._most_idle, self._idle = incumbent, pool, most_idle, 0
         self._most_share = most_share
         self._evaluator = evaluator
-        self._running: dict[Future[TurnEnd | None], _Running] = {}
+        self._running: dict[Future[TurnEnd | None], tuple[Turn, float, float]] = {}  # since when, the best value then
         pool.begin(Findings(incumbent.best, incumbent.best_score, incumbent.lower_bound))
 
     def search(self, turns: Iterable[Turn]) -> Status:
@@ -176,14 +167,14 @@ class SideBySide:
         )
         share = incumbent.evaluations_left / self._pool.num_workers
         job = TurnJob(turn, incumbent.problem, self._evaluator, limits, max(share, 1.0))
-        self._running[self._pool.submit(job)] = _Running(turn, incumbent.elapsed_s, incumbent.best_score)
+        self._running[self._pool.submit(job)] = turn, incumbent.elapsed_s, incumbent.best_score
 
     def _collected(self, most: int) -> Status | None:
         """Wait until at most so many turns run, with news of all meanwhile; how the search ended, if it did."""
         while len(self._running) > most:
             done = wait(self._running, LOOK_EVERY_S, FIRST_COMPLETED).done
             self._take_over()
-            ended = [self._ended(future, self._running.pop(future)) for future in done]
+            ended = [self._ended(future, *self._running.pop(future)) for future in done]
             self._incumbent.check()
             proofs = [status for status in ended if status in (Status.OPTIMAL, Status.INFEASIBLE)]
             if is_proven(self._pool.findings):
@@ -200,9 +191,9 @@ class SideBySide:
         if found.bound is not None and found.bound != self._incumbent.lower_bound:
             self._incumbent.prove(found.bound)
 
-    def _ended(self, future: Future[TurnEnd | None], running: _Running) -> Status | None:
+    def _ended(self, future: Future[TurnEnd | None], turn: Turn, began_s: float, before: float) -> Status | None:
         """Take note of the end of a turn; its status, None where it has none."""
-        incumbent, turn = self._incumbent, running.turn
+        incumbent = self._incumbent
         try:
             end = future.result()
         except ExecutionError as error:
@@ -217,8 +208,8 @@ class SideBySide:
             self._pool.exchange(Findings(bound=end.bound))
         self._pool.exchange(Findings(incumbent.best, incumbent.best_score))
         if turn.round:
-            self._idle = 0 if incumbent.best_score < running.before * (1 - LEAST_GAIN) else self._idle + 1
-        note_turn(incumbent, turn, running.began_s, running.before, end)
+            self._idle = 0 if incumbent.best_score < before * (1 - LEAST_GAIN) else self._idle + 1
+        note_turn(incumbent, turn, began_s, before, end)
         return end.status
 
     def _end(self) -> None:
@@ -228,7 +219,7 @@ class SideBySide:
         self._take_over()
         for future, running in self._running.items():
             if future in done:
-                self._ended(future, running)
+                self._ended(future, *running)
             else:
                 future.cancel()
         self._running.clear()
