@@ -85,7 +85,7 @@ def stages(units: Problem) -> Iterator[IntArray]:
     yield from itertools.islice((each for each in alone if judge.fits(each)), 1)
     is_steady = units.objective.is_steady
     partition = balanced_stages if is_steady else quickest_stages
-    factors = UNCERTAIN  # of what transfers and launches count, where stages run in turn or HETERO has boundaries
+    factors: tuple[float, ...] = UNCERTAIN  # of what transfers and launches count
     if is_steady and semantics.execution is not Execution.SEQUENTIAL:
         # independent links never fill up; others have a load, so that stages with and without them are tried
         factors = (0.0,) if semantics.links is Links.INDEPENDENT else (1.0, 0.0, 2.0, 0.5, 4.0)

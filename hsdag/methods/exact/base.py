@@ -83,13 +83,10 @@ class ExactSearch:
         if self.incumbent.best is not None:
             self.incumbent.evaluate([self.incumbent.best])
 
-    def ranks(self, start_s: FloatArray) -> IntArray:
-        """[U] ranks by start [U]; ties in topological order."""
-        return inverse_of(np.lexsort((inverse_of(self.incumbent.costs.topological_order), start_s)))
-
     def consider(self, device: IntArray, start_s: FloatArray) -> None:
-        """Have a schedule evaluated: devices [U] and starts [U]."""
-        self.incumbent.consider(device, self.ranks(start_s))
+        """Have a schedule evaluated: devices [U] and starts [U], ties in topological order."""
+        position = inverse_of(self.incumbent.costs.topological_order)
+        self.incumbent.consider(device, inverse_of(np.lexsort((position, start_s))))
 
     def starts_s(self, plan: Plan) -> FloatArray:
         """[U] simulated starts, in the plan's order where it has one."""

@@ -6,7 +6,7 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -61,10 +61,6 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
             taken = cp_model.LinearExpr.weighted_sum(list(on.values()), [int(self._run[i, d]) for d in on])
             self.end.append(self.start[i] + taken)
 
-    def _load(self, ops: Iterable[int], d: int) -> Any:  # an expression of OR-Tools, typed too widely
-        """Ticks of those of ``ops`` that are on a device."""
-        return self._total(self._run[:, d], ops, d)
-
     def _let_no_ops_overlap_on_a_device(self) -> None:
         """(7), for ops that are not ordered by precedence with all others; with overheads for all."""
         reach, hold = self._f.reach, self.ticks.down(self._p.time_s + self._p.op_overhead_s)
@@ -115,24 +111,24 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
 
     def _let_devices_carry_their_load(self) -> None:
         """Redundant: the makespan holds a device's load, and so does what lies before and behind every op."""
-        num_ops, devices = self._p.num_ops, range(self._p.num_devices)
+        num_ops, devices, run = self._p.num_ops, range(self._p.num_devices), self._run
         for d in devices:
-            self.model.add(self.makespan >= self._load(range(num_ops), d))
+            self.model.add(self.makespan >= self._total(run[:, d], range(num_ops), d))
         reach = self._f.reach
         pivots = np.flatnonzero((reach | reach.T).sum(axis=1) == num_ops - 1)
         pivots = pivots[np.argsort(reach[:, pivots].sum(axis=0), kind="stable")].tolist()
         for p, q in itertools.pairwise(pivots):
             between = np.flatnonzero(reach[p] & reach[:, q]).tolist()
             for d in devices if len(between) > 1 else ():
-                self.model.add(self.start[q] >= self.end[p] + self._load(between, d))
+                self.model.add(self.start[q] >= self.end[p] + self._total(run[:, d], between, d))
         for i in range(num_ops if 2 <= num_ops <= MOST_OPS_WITH_LOADS else 0):
             self._check()
             before, behind = np.flatnonzero(reach[:, i]).tolist(), np.flatnonzero(reach[i]).tolist()
             for d in devices:
                 if len(before) > 1:
-                    self.model.add(self.start[i] >= self._load(before, d))
+                    self.model.add(self.start[i] >= self._total(run[:, d], before, d))
                 if len(behind) > 1:
-                    self.model.add(self.makespan >= self.end[i] + self._load(behind, d))
+                    self.model.add(self.makespan >= self.end[i] + self._total(run[:, d], behind, d))
 
     def _keep_peaks_within_memory(self) -> None:
         """Every result's life as an interval, beside the weights."""

@@ -49,9 +49,9 @@ class LinearModel:
         self.cost.append(cost)
         return len(self.low) - 1
 
-    def binary(self, cost: float = 0.0) -> int:
+    def binary(self) -> int:
         """Add a variable that is 0 or 1."""
-        return self.variable(0, 1, is_whole=True, cost=cost)
+        return self.variable(0, 1, is_whole=True)
 
     def row(self, terms: Sequence[tuple[int, float]], low: float = -INFINITE, high: float = INFINITE) -> None:
         """Add low <= the sum of coefficient times variable <= high; a variable may come several times."""

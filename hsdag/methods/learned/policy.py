@@ -75,14 +75,6 @@ class Policy(ABC):
         """Log-probabilities of decisions under the present weights, without exploration."""
 
 
-@torch.no_grad()
-def first_plans(policy: Policy, count: int, generator: torch.Generator) -> list[Plan]:
-    """What a policy answers without training: the plan that it believes in, and draws, ``count`` in all."""
-    best = policy.best(generator)
-    draws = policy.draw(count - 1, Exploring(), generator) if count > 1 else []
-    return [rollout.plan for rollout in (best, *draws)]
-
-
 def drawn(logits: torch.Tensor, exploring: Exploring, generator: torch.Generator) -> tuple[torch.Tensor, torch.Tensor]:
     """[...] devices drawn at random by logits [..., D], minus infinity where none may be; their log-probabilities."""
     p = torch.softmax((logits - logits.amax(dim=-1, keepdim=True)) / exploring.heat, dim=-1)

@@ -17,7 +17,7 @@ import torch
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.learned.options import Baseline, Reward, TrainingOptions
-from hsdag.methods.learned.policy import Exploring, Policy, Rollout, first_plans
+from hsdag.methods.learned.policy import Exploring, Policy, Rollout
 from hsdag.runtime.problem.plan import Plan
 from hsdag.scoring.base import Checkpoint, CurvePoint, Evaluator, Score
 
@@ -193,7 +193,8 @@ class Trainer:
         if self._options.single_devices_first and self._singles:
             self._evaluate([Plan(each) for each in self._singles], single=True)
         if self._is_trained:
-            self._evaluate(first_plans(self.policy, NUM_FIRST, self._generator))
+            draws = self.policy.draw(NUM_FIRST - 1, Exploring(), self._generator)
+            self._evaluate([rollout.plan for rollout in (self.policy.best(self._generator), *draws)])
 
     def update(self) -> CurvePoint | None:
         """One update: of the first ones, those that imitate the teacher; else from plans that are drawn."""

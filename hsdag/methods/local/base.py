@@ -43,12 +43,8 @@ LOOK_EVERY_S = 0.02
 LONGEST_SLICE = 1 << 20
 
 
-@dataclass(frozen=True)
-class Heat:
-    """The temperature of a chain in one round, in units of the objective, at its beginning and its end."""
-
-    first: float
-    last: float
+Heat = tuple[float, float]
+"""The temperature of a chain in one round, in units of the objective, at its beginning and its end."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -122,9 +118,9 @@ class Annealing:
         num = int(min(num, self._incumbent.evaluations_left // len(self.chains)))
         if num < 1:
             raise SearchStopped
-        for chain, heat in zip(self.chains, heats, strict=True):
-            chain.state["temperature"] = heat.first
-            chain.state["cooling"] = (heat.last / heat.first) ** (1.0 / num) if heat.first > 0 else 1.0
+        for chain, (first, last) in zip(self.chains, heats, strict=True):
+            chain.state["temperature"] = first
+            chain.state["cooling"] = (last / first) ** (1.0 / num) if first > 0 else 1.0
         before = self._num_proposals
         tasks = [self._pool.submit(self._run_chain, i, num) for i in range(len(self.chains))]
         limits = self._incumbent.limits

@@ -10,7 +10,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.incumbent import LEAST_GAIN, Incumbent
 from hsdag.methods.lists.schedulers import HeftPlacer
-from hsdag.methods.local.base import Annealing, Heat, LocalPlacer, Source, placed_and_ranked
+from hsdag.methods.local.base import Annealing, LocalPlacer, Source, placed_and_ranked
 from hsdag.methods.local.chain import Move, places_of, shares_of
 from hsdag.methods.memory_repair import fastest_devices, repaired
 from hsdag.runtime.problem.plan import Plan
@@ -106,7 +106,7 @@ class SaPlacer(LocalPlacer[SaOptions]):
             chains.begin([unpinned] * num_new + [None] * (first - num_new) + [best] * (num - first))
             scale, before = min(incumbent.best_score, chains.value), incumbent.best_score
             began_s, made = incumbent.elapsed_s, length * num
-            chains.run([Heat(scale * t, scale * t * o.cooling) for t in ladder], int(length))
+            chains.run([(scale * t, scale * t * o.cooling) for t in ladder], int(length))
             kept = o.kept
             chains.share_best(range(int(kept * num_lists), num_lists))
             rest = length * incumbent.left_s / max(incumbent.elapsed_s - began_s, 1e-9)
@@ -186,7 +186,7 @@ class EaPlacer(LocalPlacer[EaOptions]):
     def rounds(self, chains: Annealing, incumbent: Incumbent, start: Plan) -> None:
         chains.begin([placed_and_ranked(incumbent, start)])
         while chains.num_idle < self.patience(incumbent):
-            chains.run([Heat(0.0, 0.0)], LOOK_EVERY)
+            chains.run([(0.0, 0.0)], LOOK_EVERY)
 
     def heat(self, incumbent: Incumbent) -> float:  # noqa: ARG002
         return 0.0

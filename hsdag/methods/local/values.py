@@ -26,15 +26,6 @@ from hsdag.scoring.memory import MEMORY_TOLERANCE, one_inference
 PRICE_OF_MEMORY = 10.0
 """Of an excess as large as the memory, in shares of the value."""
 
-SETTING = np.dtype(
-    [
-        ("sets_ranks", "i8"),  # whether ops run by the chain's ranks
-        ("links_of_one", "i8"),  # the links of one inference, whose memory counts
-        ("links_of_many", "i8"),  # the links of a period
-    ],
-    align=True,
-)
-
 
 class Lists(NamedTuple):
     """Costs of units, and room for one list schedule; units on devices, and what they wait for at the beginning."""
@@ -171,7 +162,9 @@ class Scheduled(NamedTuple):
     load_s: tuple[FloatArray, ...]  # [D + D * D] room for the loads of a period, where that is the value
     memory_bytes: FloatArray  # [D]
     room: tuple[Room, ...]  # where any device could lack memory, with all that there is on it at once
-    setting: Records  # [1] SETTING
+    sets_ranks: bool  # whether ops run by the chain's ranks
+    links_of_one: int  # the links of one inference, whose memory counts
+    links_of_many: int  # the links of a period
     lists: Lists  # of units, where devices are pins of list schedules, which make the plan; else of none
 
     def propose(self, c: Chain, num: int) -> None:
@@ -190,9 +183,6 @@ def scheduled(problem: Problem, *, takes_order: bool) -> Scheduled:
     machine = machine_for(costs, one_inference(semantics), mode, ranks, keep=has_memory)
     if takes_order:  # ops of one unit go by their topological order
         machine.ops["key"][:-1] = np.arange(costs.num_ops) * ((1 << 32) + 1)
-    setting = np.zeros(1, SETTING)
-    setting["sets_ranks"], setting["links_of_one"] = takes_order, machine.run["links"]
-    setting["links_of_many"] = tuple(Links).index(semantics.links)
     by_unit = np.lexsort((place, unit_of_op))
     return Scheduled(
         machine=machine,
@@ -201,7 +191,9 @@ def scheduled(problem: Problem, *, takes_order: bool) -> Scheduled:
         load_s=(np.zeros(d * (1 + d)),) if is_steady else (),
         memory_bytes=costs.memory_bytes * (1 + MEMORY_TOLERANCE),
         room=(room_for(costs),) if has_memory else (),
-        setting=setting,
+        sets_ranks=takes_order,
+        links_of_one=int(machine.run["links"][0]),
+        links_of_many=tuple(Links).index(semantics.links),
         lists=no_lists(d),
     )
 
@@ -210,7 +202,7 @@ def scheduled(problem: Problem, *, takes_order: bool) -> Scheduled:
 def put(g: Scheduled, device: IntArray, rank: FloatArray, u: int) -> None:
     for i in range(g.first[u], g.first[u + 1]):
         g.machine.ops[g.member[i]].device = device[u]
-        if g.setting[0].sets_ranks:
+        if g.sets_ranks:
             g.machine.ops[g.member[i]].value = rank[u]
 
 
@@ -230,9 +222,9 @@ def _simulated(g: Scheduled, c: Chain, limit: float, load_s: tuple[FloatArray, .
     if len(load_s) == 0:
         value = run_loaded(m, m.way)
     else:
-        m.run[0].links = g.setting[0].links_of_many
+        m.run[0].links = g.links_of_many
         value = period_of_loaded(m, load_s[0])
-        m.run[0].links = g.setting[0].links_of_one
+        m.run[0].links = g.links_of_one
     if len(room) == 0 or value > limit or value == np.inf or surely_fits(g, room[0]):
         return value
     if len(load_s) == 1:

@@ -152,9 +152,9 @@ def test_temperatures_are_shares_of_the_best_value(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Annealing, "run", told)
     problem, placer = ScheduleProblem.from_arrays([[3.0, 3.0]], []), SaPlacer()
     placer.search(problem_of(problem), ScheduleEvaluator(problem, Semantics()))
-    ends = [min(heat.first for heat in heats), max(heat.first for heat in heats)]
+    ends = [min(first for first, _ in heats), max(first for first, _ in heats)]
     assert ends == pytest.approx([3.0 * placer.options.coldest, 3.0 * placer.options.hottest])
-    assert all(heat.last == pytest.approx(heat.first * placer.options.cooling) for heat in heats)
+    assert all(last == pytest.approx(first * placer.options.cooling) for first, last in heats)
 
 
 def test_the_first_chain_of_lists_begins_every_round_anew(monkeypatch: pytest.MonkeyPatch) -> None:
