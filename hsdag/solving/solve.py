@@ -104,7 +104,7 @@ class _Search:
         self._alone: list[Event] = []
         self._note = ""
         # of units of several ops nothing is proven, and exact methods send all results of an op as one
-        self._is_proof = self._units.num_units == problem.num_ops and not problem.has_ports
+        self._is_proof = self._units.num_units == problem.num_ops and not problem.edge_port.any()
 
     def _should_stop(self) -> bool:
         """Whether the caller wants the search to end; now and then, when a method asks, the best so far is told."""

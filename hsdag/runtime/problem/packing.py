@@ -47,7 +47,10 @@ def pack_weights(problem: ScheduleProblem, units: Problem, limit_s: float = TIME
     costs = units.costs
     if costs is None:
         raise ValueError("a packing needs the costs of the units")
-    able = _able(problem, units)
+    unit, largest = units.units.partition.labels, np.zeros((units.num_units, units.num_devices))
+    np.maximum.at(largest, unit, np.where(problem.time_s > 0, problem.output_bytes[:, None], 0.0))
+    needed = largest + np.bincount(unit, problem.weight_bytes, units.num_units)[:, None]
+    able = units.supported & (needed <= problem.memory_bytes)
     if not able.any(axis=1).all():
         return PackedWeights(Packing.IMPOSSIBLE)
     time_s = np.where(able, np.nan_to_num(costs.time_s), np.inf)
@@ -57,15 +60,6 @@ def pack_weights(problem: ScheduleProblem, units: Problem, limit_s: float = TIME
     if limit_s <= 0:
         return PackedWeights(Packing.UNKNOWN)
     return _packed(np.where(able, time_s, 0.0), able, costs.weight_bytes, problem.memory_bytes, limit_s)
-
-
-def _able(problem: ScheduleProblem, units: Problem) -> BoolArray:
-    """[U, D] whether a device supports a unit and could hold it alone."""
-    unit = units.units.partition.labels
-    largest = np.zeros((units.num_units, units.num_devices))
-    np.maximum.at(largest, unit, np.where(problem.time_s > 0, problem.output_bytes[:, None], 0.0))
-    needed = largest + np.bincount(unit, problem.weight_bytes, units.num_units)[:, None]
-    return np.asarray(units.supported & (needed <= problem.memory_bytes), dtype=np.bool_)
 
 
 def _packed(

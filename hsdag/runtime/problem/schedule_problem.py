@@ -176,11 +176,6 @@ class ScheduleProblem:
         return len(self.op_names)
 
     @cached_property
-    def has_ports(self) -> bool:
-        """Whether some op has several results that others read."""
-        return bool(self.edge_port.any())
-
-    @cached_property
     def with_single_results(self) -> ScheduleProblem:
         """The same with all results that one op reads of another sent as one: the sum of their largest edges."""
         pairs = np.stack([self.edge_src, self.edge_dst, self.edge_port])

@@ -39,8 +39,9 @@ def problem_of(
     graph, which has no cycles; placements and their simulation know nothing of that. Raises FileFormatError
     when a set has no device that supports all of it.
     """
-    graph = graph_of_problem(problem)
-    sets = _colocation_sets(problem)
+    graph, first = graph_of_problem(problem), dict[str, int]()
+    labels = [first.setdefault(name, v) if name else v for v, name in enumerate(problem.labels.colocate)]
+    sets = Partition.from_labels(np.asarray(labels, dtype=np.int64))
     kept = _acyclic_edges(graph, sets)
     units = coarsen(graph, sets, kept)
     supported = np.ones((sets.num_groups, problem.num_devices), dtype=np.bool_)
@@ -79,13 +80,6 @@ def graph_of_problem(problem: ScheduleProblem) -> ComputationGraph:
         edge_src_port=problem.edge_port.copy(),
         topological_order=problem.topological_order.copy(),
     )
-
-
-def _colocation_sets(problem: ScheduleProblem) -> Partition:
-    number: dict[str, int] = {}
-    names = enumerate(problem.labels.colocate)
-    labels = [number.setdefault(name, v) if name else v for v, name in names]
-    return Partition.from_labels(np.asarray(labels, dtype=np.int64))
 
 
 def _acyclic_edges(graph: ComputationGraph, sets: Partition) -> BoolArray:

@@ -28,7 +28,6 @@ from hsdag.runtime.simulator.machine import (
     IN_TURN,
     SEQUENTIAL,
     Machine,
-    Records,
     load_placement,
     machine_for,
 )
@@ -202,7 +201,9 @@ def _result(
 ) -> Simulation:
     start_s, end_s = np.empty(problem.num_ops), np.empty(problem.num_ops)
     start_s[m.order], end_s[m.order] = m.spans["start_s"], m.spans["end_s"]
-    records = _by_start(m)
+    records = m.records[: int(m.run["num_records"][0])].copy()
+    records["op"], records["port"] = m.order[records["op"]], m.ports[records["port"]]
+    records = records[np.lexsort((records["to"], records["port"], records["op"], records["start_s"]))]
     op, to, size_bytes = records["op"].copy(), records["to"].copy(), records["size_bytes"].copy()
     transfers = TransferIntervals(op, device[op], to, records["start_s"].copy(), records["end_s"].copy(), size_bytes)
     num_transfers, transfer_bytes = len(op), float(size_bytes.sum())
@@ -227,10 +228,3 @@ def _result(
         problem=problem,
         machine=m,
     )
-
-
-def _by_start(m: Machine) -> Records:
-    """The records of transfers, with ops by index and results by port, in order of start, op, port, destination."""
-    records = m.records[: int(m.run["num_records"][0])].copy()
-    records["op"], records["port"] = m.order[records["op"]], m.ports[records["port"]]
-    return records[np.lexsort((records["to"], records["port"], records["op"], records["start_s"]))]

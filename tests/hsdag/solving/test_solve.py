@@ -260,7 +260,6 @@ def test_nothing_is_called_optimal_where_an_op_has_several_results() -> None:
     """Exact methods send all results of an op as one, so that their proofs are of another problem."""
     plain = ScheduleProblem.from_arrays([[1.0, 1.0]] * 3, [(0, 1), (0, 2)])
     ports = replace(plain, edge_port=np.array([0, 1]))
-    assert ports.has_ports
     ended = [solve(p, proving(Status.OPTIMAL), OPTIONS) for p in (plain, ports)]
     assert [each.status for each in ended] == [Status.OPTIMAL, Status.FEASIBLE]
     assert [each.bound.argument == "a proof of its own" for each in ended] == [True, False]

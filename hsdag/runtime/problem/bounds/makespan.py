@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.objectives import Objective, Quantity
 from hsdag.runtime.problem.bounds.between import between_all, heads_and_tails
 from hsdag.runtime.problem.bounds.energy import largest_refuted_s
@@ -67,18 +66,14 @@ def makespan_bound(problem: ScheduleProblem) -> Bound:
         return found
     relaxed = Relaxation.of(problem)
     prices = relaxed.cheapest(prices)
-    head_s, tail_s = _heads_and_tails(relaxed, prices)
+    if relaxed.num_ops * relaxed.inputs.sent_s.size > PAIRS_EFFORT:
+        head_s, tail_s = heads_and_tails(relaxed)
+    else:
+        between_s = between_all(relaxed, prices, with_loads=relaxed.num_ops**3 <= LOADS_EFFORT)
+        head_s, tail_s = np.maximum(between_s[0], 0.0), np.maximum(between_s[:, -1], 0.0)
     found = _larger(found, float((head_s + relaxed.time_s.min(axis=1) + tail_s).max()), PATHS)
     return _larger(found, largest_refuted_s(relaxed, head_s, tail_s, prices, found.value_s), WINDOWS)
 
 
 def _larger(found: Bound, value_s: float, argument: str) -> Bound:
     return Bound(value_s, argument) if value_s > found.value_s * (1 + ROUNDING) else found
-
-
-def _heads_and_tails(relaxed: Relaxation, prices: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """[M] least seconds before each op, and [M] behind it; 0 at the source and at the sink."""
-    if relaxed.num_ops * relaxed.inputs.sent_s.size > PAIRS_EFFORT:
-        return heads_and_tails(relaxed)
-    between_s = between_all(relaxed, prices, with_loads=relaxed.num_ops**3 <= LOADS_EFFORT)
-    return np.maximum(between_s[0], 0.0), np.maximum(between_s[:, -1], 0.0)

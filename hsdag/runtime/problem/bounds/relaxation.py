@@ -51,7 +51,9 @@ class Relaxation:
         """O(E log E + E D^2)."""
         n, d = problem.time_s.shape
         place = inverse_of(problem.topological_order) + 1
-        src, dst, size_bytes = _single_edges(place[problem.edge_src], place[problem.edge_dst], problem.edge_bytes, n)
+        pair, of_pair = np.unique(place[problem.edge_src] * (n + 2) + place[problem.edge_dst], return_inverse=True)
+        src, dst, size_bytes = pair // (n + 2), pair % (n + 2), np.zeros(len(pair))
+        np.maximum.at(size_bytes, of_pair.reshape(-1), problem.edge_bytes)  # results are sent side by side
         first, last = (1 + np.flatnonzero(np.bincount(ends, minlength=n + 1)[1:] == 0) for ends in (dst, src))
         size_bytes = np.concatenate([size_bytes, np.full(len(first) + len(last), -1.0)])  # -1: free
         src, dst = np.concatenate([src, 0 * first, last]), np.concatenate([dst, first, 0 * last + n + 1])
@@ -84,16 +86,6 @@ class Relaxation:
         least = np.full(self.time_s.shape[1], np.inf)
         np.minimum.at(least, self.kind, prices)
         return least
-
-
-def _single_edges(
-    src: IntArray, dst: IntArray, size_bytes: FloatArray, num_ops: int
-) -> tuple[IntArray, IntArray, FloatArray]:
-    """One edge for each pair of ops, with the largest of their sizes: results are sent side by side."""
-    pair, of_pair = np.unique(src * (num_ops + 2) + dst, return_inverse=True)
-    largest = np.zeros(len(pair))
-    np.maximum.at(largest, of_pair.reshape(-1), size_bytes)
-    return pair // (num_ops + 2), pair % (num_ops + 2), largest
 
 
 def _neighbours(
