@@ -93,7 +93,11 @@ def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, li
     known, kept = known_ops(graph), kept_compressed(graph)
     for v in np.flatnonzero(known).tolist():
         if graph.op_types[v] in SHAPE_OF_TYPES:
-            _replace_by_shape(nodes[v])
+            shape = np.asarray(tuple(nodes[v].input_value(0).get_shape()))
+            constant = opset13.constant(shape.astype(nodes[v].get_output_element_type(0).to_dtype()))
+            constant.set_friendly_name(str(v))
+            for reader in nodes[v].output(0).get_target_inputs():
+                reader.replace_source_output(constant.output(0))
     ports = [
         port
         for v in np.flatnonzero(~known).tolist()
@@ -108,15 +112,6 @@ def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, li
         source = port.get_source_output()
         port.replace_source_output(values[source.get_node().get_name(), source.get_index()])
     return clone, nodes
-
-
-def _replace_by_shape(node: ov.Node) -> None:
-    """Have those that read a ShapeOf of a static shape read a constant."""
-    shape = np.asarray(tuple(node.input_value(0).get_shape()))
-    constant = opset13.constant(shape.astype(node.get_output_element_type(0).to_dtype()))
-    constant.set_friendly_name(node.get_friendly_name())
-    for reader in node.output(0).get_target_inputs():
-        reader.replace_source_output(constant.output(0))
 
 
 def _op_of(node: ov.Node) -> int:

@@ -92,12 +92,11 @@ class OpByOpCosts(PlacementCosts):
 
     def _scaled(self, factors: FloatArray) -> OpByOpCosts:
         own = self.problem
-        return OpByOpCosts(
-            replace(
-                own,
-                time_s=own.time_s * factors[:-1],
-                link_latency_s=own.link_latency_s * factors[-1],
-                link_bandwidth_bytes_per_s=own.link_bandwidth_bytes_per_s / factors[-1],
-                source=CostSource.CALIBRATED,
-            )
+        scaled = replace(
+            own,
+            time_s=own.time_s * factors[:-1],
+            link_latency_s=own.link_latency_s * factors[-1],
+            link_bandwidth_bytes_per_s=own.link_bandwidth_bytes_per_s / factors[-1],
+            source=CostSource.CALIBRATED,
         )
+        return OpByOpCosts(scaled)

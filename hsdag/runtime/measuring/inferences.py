@@ -51,7 +51,11 @@ class CourseRunner:
 
     def seconds(self, course: Course) -> float:
         """Run a course; seconds of its last inference."""
-        self._begin(course)
+        self._reset()
+        for tensors in course.inferences[:-1]:
+            self._bind(tensors)
+            self.request.infer()
+        self._bind(course.inferences[-1])
         begin = time.perf_counter()
         self.request.infer()
         return time.perf_counter() - begin
@@ -79,14 +83,6 @@ class CourseRunner:
             self._bind(course.inferences[0])
             return self.request
         return _Stream(self, course)
-
-    def _begin(self, course: Course) -> None:
-        """Run all but the last inference of a course, and bind the tensors of that."""
-        self._reset()
-        for tensors in course.inferences[:-1]:
-            self._bind(tensors)
-            self.request.infer()
-        self._bind(course.inferences[-1])
 
     def _reset(self) -> None:
         if self._stateful:

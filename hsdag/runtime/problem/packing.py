@@ -45,8 +45,7 @@ def pack_weights(problem: ScheduleProblem, units: Problem, limit_s: float = TIME
     simulation.
     """
     costs = units.costs
-    if costs is None:
-        raise ValueError("a packing needs the costs of the units")
+    assert costs is not None
     unit, largest = units.units.partition.labels, np.zeros((units.num_units, units.num_devices))
     np.maximum.at(largest, unit, np.where(problem.time_s > 0, problem.output_bytes[:, None], 0.0))
     needed = largest + np.bincount(unit, problem.weight_bytes, units.num_units)[:, None]

@@ -9,9 +9,9 @@ import numpy as np
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.ir.kernels import bare, run
-from hsdag.runtime.problem.bounds.relaxation import Neighbours, Relaxation
+from hsdag.runtime.problem.bounds.relaxation import Relaxation
 
 EFFORT = 3e6
 """Ops times devices times windows that one makespan may take."""
@@ -35,11 +35,17 @@ def largest_refuted_s(
     count = int(min(max((EFFORT / problem.busy_s.size) ** 0.5, LEAST_MOMENTS), MOST_MOMENTS))
     span_s = problem.time_s.min(axis=1)
     begins_s, ends_s = (_moments(np.concatenate([x, x + span_s]), count) for x in (head_s, tail_s))
-    inputs, changes_s = problem.inputs, _changes_s(problem, head_s, tail_s)
+    inputs, own = problem.inputs, np.repeat(np.arange(problem.num_ops), np.diff(problem.inputs.indptr))
+    apart_s = (inputs.apart_s + problem.time_s[own]).min(axis=1)
+    is_inner = (inputs.indices > 0) & (own < problem.num_ops - 1)
+    # [E] the makespan from which on both ops of an edge may be on different devices
+    changes_s = np.where(is_inner, head_s[inputs.indices] + apart_s + tail_s[own], 0.0)
 
     def excess_s(makespan_s: float) -> float:
         joined = changes_s > makespan_s * (1 + TOLERANCE)
-        cluster = _clusters(inputs, joined)
+        ends, shape = (own[joined], inputs.indices[joined]), (problem.num_ops, problem.num_ops)
+        edges = coo_array((np.ones(len(ends[0])), ends), shape=shape)
+        cluster = connected_components(edges, directed=False)[1].astype(np.int64)  # [M]
         due_s = makespan_s - tail_s + problem.overhead_s
         steps = problem.busy_s.size * len(begins_s) * len(ends_s) / 10
         first_s, last_s = np.full(cluster.max() + 1, np.inf), np.full(cluster.max() + 1, -np.inf)
@@ -63,26 +69,10 @@ def largest_refuted_s(
     return min(refuted_s, float(makespans_s[high])) if high < len(makespans_s) else refuted_s
 
 
-def _changes_s(problem: Relaxation, head_s: FloatArray, tail_s: FloatArray) -> FloatArray:
-    """[E] the makespan from which on both ops of an edge may be on different devices."""
-    own = np.repeat(np.arange(problem.num_ops), np.diff(problem.inputs.indptr))
-    apart_s = (problem.inputs.apart_s + problem.time_s[own]).min(axis=1)
-    is_inner = (problem.inputs.indices > 0) & (own < problem.num_ops - 1)
-    return np.where(is_inner, head_s[problem.inputs.indices] + apart_s + tail_s[own], 0.0)
-
-
 def _moments(values_s: FloatArray, count: int) -> FloatArray:
     """[W] at most so many of the values, spread evenly over them by rank, the least and the largest among them."""
     found = np.unique(values_s)
     return found[np.unique(np.linspace(0, len(found) - 1, count).astype(np.int64))]
-
-
-def _clusters(inputs: Neighbours, joined: BoolArray) -> IntArray:
-    """[M] the cluster of each op, of 0..C-1, where the edges ``joined`` [E] lie within one."""
-    num_ops = len(inputs.indptr) - 1
-    own = np.repeat(np.arange(num_ops), np.diff(inputs.indptr))[joined]
-    edges = coo_array((np.ones(len(own)), (own, inputs.indices[joined])), shape=(num_ops, num_ops))
-    return connected_components(edges, directed=False)[1].astype(np.int64)
 
 
 @bare
