@@ -252,7 +252,12 @@ def compare(
             f"the comparison to resume has another setup: {what} differs; "
             "resume it with the settings it was started with, or start again without --resume"
         )
-    refused = _refusals(problem, options, setup.methods)
+    units, refused = problem_of(problem, options.search.objective, options.search.semantics), dict[str, str]()
+    for method in setup.methods:
+        try:
+            find_method(method).check(units)
+        except OptionError as error:
+            refused[method] = str(error)
     able = [method for method in setup.methods if method not in refused]
     found = Comparison(setup=setup, refused=refused, runs=past.runs if past is not None else ())
     done = {(run.method, run.seed) for run in found.runs}
@@ -366,17 +371,6 @@ def setup_of(problem: ScheduleProblem, options: CompareOptions) -> Setup:
         methods=list(options.methods or method_names()),
         seeds=options.num_seeds,
     )
-
-
-def _refusals(problem: ScheduleProblem, options: CompareOptions, methods: Sequence[str]) -> dict[str, str]:
-    units = problem_of(problem, options.search.objective, options.search.semantics)
-    refused: dict[str, str] = {}
-    for method in methods:
-        try:
-            find_method(method).check(units)
-        except OptionError as error:
-            refused[method] = str(error)
-    return refused
 
 
 def problem_called(

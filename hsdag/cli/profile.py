@@ -13,7 +13,7 @@ from hsdag.cli.options import DataShape, Devices, Inputs, Json, Model, Partition
 from hsdag.cli.output import megabytes, milliseconds, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from hsdag.benchmarking.profile import ProfiledLinks, ProfileResult
+    from hsdag.benchmarking.profile import ProfileResult
 
 
 def profile(
@@ -99,17 +99,14 @@ def _show_pairs(result: ProfileResult) -> None:
     """What it takes to go from one device to another, and how much longer one takes while the other is busy."""
     names = [device.name for device in result.devices]
     pairs = list(itertools.permutations(range(len(names)), 2))
-    cells = [[f"{names[a]} -> {names[b]}", *_link(result.links, a, b)] for a, b in pairs]
+    links = ((result.links.latency_s, 1e6), (result.links.bandwidth_bytes_per_s, 1e-9))
+    cells = [[f"{names[a]} -> {names[b]}", *(_scaled(table[a][b], unit) for table, unit in links)] for a, b in pairs]
     print_table(None, ["link", "latency us", "GB/s"], cells)
     cells = [
         [f"{names[a]} beside {names[b]}", *(_scaled(table[a][b], 1, ".2f") for table in result.slowdown.values())]
         for a, b in pairs
     ]
     print_table(None, ["times as long as alone", *result.slowdown], cells)
-
-
-def _link(tables: ProfiledLinks, a: int, b: int) -> list[str]:
-    return [_scaled(tables.latency_s[a][b], 1e6), _scaled(tables.bandwidth_bytes_per_s[a][b], 1e-9)]
 
 
 def _show_heaviest(result: ProfileResult, top: int) -> None:

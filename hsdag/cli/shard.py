@@ -56,13 +56,9 @@ def shard(
     if as_json:
         print_json(result.model_dump(mode="json"))
         return
-    rows = [
-        [each.scheme, str(len(each.ops)), placement.name_of(each.ops[-1]), _shares(each.shares)]
-        for each in result.regions
-    ]
+    rows = []
+    for each in result.regions:
+        shares = ", ".join(f"{name} {first}..{last}" for name, (first, last) in each.shares.items())
+        rows.append([each.scheme, str(len(each.ops)), placement.name_of(each.ops[-1]), shares])
     print_table(None, ["scheme", "ops", "up to", "shares"], rows)
     typer.echo(f"wrote {' and '.join(map(str, result.files))}")
-
-
-def _shares(shares: dict[str, tuple[int, int]]) -> str:
-    return ", ".join(f"{name} {first}..{last}" for name, (first, last) in shares.items())

@@ -18,7 +18,6 @@ from hsdag.ir.errors import OptionError, OutputError
 if TYPE_CHECKING:
     from hsdag.runtime.simulator.simulation import Simulation
     from hsdag.scoring.base import CurvePoint
-    from hsdag.solving.simulate import SimulateResult
     from hsdag.solving.solution import SolveResult
 
 COMMANDS = ("compare", "simulate", "solve")
@@ -40,10 +39,9 @@ def simulate(
     check_files([trace, gantt], [problem, placement], [gantt])
     answer = api.simulate(problem, placement, **given)
     write_timeline(answer.timeline, trace, gantt)
-    print_json(answer.document()) if as_json else _show_simulated(answer)
-
-
-def _show_simulated(answer: SimulateResult) -> None:
+    if as_json:
+        print_json(answer.document())
+        return
     show_semantics(answer.problem.name, answer.semantics)
     print_table(None, *answer.table())
     typer.echo(answer.sentence())

@@ -53,7 +53,9 @@ class Case:
         if self.placement.shards or self.placement.copies:
             return self._spread()
         named, objective = self.placement.devices_of(problem.units.fine), problem.objective
-        own, notes = self._by_index(named), list[str]()
+        index, notes, own = {name: d for d, name in enumerate(problem.devices)}, list[str](), None
+        if set(named) <= set(index):
+            own = np.array([index[name] for name in named], dtype=np.int64)
         if own is None:
             used = " and ".join(dict.fromkeys(named))
             notes.append(f"The placement is on {used}, and the search placed ops on {', '.join(problem.devices)}.")
@@ -126,11 +128,6 @@ class Case:
         if result is None or self.placement != result.placement:
             return ()
         return tuple(filter(None, [*result.lines[:1], result.sentence, result.bound]))
-
-    def _by_index(self, named: list[str]) -> IntArray | None:
-        """[N] the device of every op; None where one is on a device that is not placed on."""
-        index = {name: d for d, name in enumerate(self.problem.devices)}
-        return np.array([index[name] for name in named], dtype=np.int64) if set(named) <= set(index) else None
 
     def _costed(self, placement: IntArray) -> CostedPlacement:
         graph, objective = self.problem.units.fine, self.problem.objective

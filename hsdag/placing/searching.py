@@ -282,7 +282,9 @@ class Search:
             self.finalists += hybrid.promising(count - len(self.finalists))
             self.num_simulated, self.calibrated = hybrid.num_simulated, hybrid.costs
         if not self.finalists and self.costs is not None:  # measuring devices alone took all of the time
-            plans = [plan for plan in _contiguous(self.problem) if plan.is_split and self._fits(plan)]
+            assert self.problem.costs is not None
+            memory = MemoryCheck(self.problem.costs, self.problem.semantics)
+            plans = [p for p in _contiguous(self.problem) if p.is_split and not memory.overfull(p.placement).any()]
             values = model_values(self.problem, self.costs, plans)
             self.finalists = [plans[i] for i in np.argsort(values)[:count].tolist() if np.isfinite(values[i])]
             self.num_simulated += len(plans)
@@ -290,10 +292,6 @@ class Search:
             plans = list(dict.fromkeys([*self.finalists, *tried]))
             values = model_values(self.problem, self.session.model.costs(self.profile, "hetero"), plans)
             self.under_hetero = plans[int(np.argmin(values))]
-
-    def _fits(self, plan: Plan) -> bool:
-        costs = self.problem.costs
-        return costs is None or not MemoryCheck(costs, self.problem.semantics).overfull(plan.placement).any()
 
     def _hybrid(self, measured: RecordingEvaluator, placer: Placer[Any], *, is_short: bool) -> HybridEvaluator | None:
         """What the placer asks where not every placement is to be measured."""

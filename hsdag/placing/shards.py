@@ -68,7 +68,10 @@ class ShardProposals:
         return propose(self.shapes, shard_costs(self.costs), self.pins, prices, self._judged, steps)
 
     def _judged(self, sharding: Sharding) -> float:
-        return self.simulated_s(sharding) if self._fits(sharding) else np.inf
+        """Simulated seconds; infinite where a device lacks the memory for its weights."""
+        held = weights_by_device(self.session, self.sharded(sharding))
+        fits = all(held[name] <= limit for name, limit in self.limits.items() if name in held)
+        return self.simulated_s(sharding) if fits else np.inf
 
     def choosers(self) -> tuple[ShardChooser, ShardChooser]:
         """What divides the model over all devices; and the same if devices did not slow each other down."""
@@ -128,11 +131,6 @@ class ShardProposals:
         """Seconds of an inference as the executor runs it, by what was measured so far."""
         found = self.sharded(sharding)
         return simulated_s(sharded_costs(self.costs, found, self.factors), found.devices)
-
-    def _fits(self, sharding: Sharding) -> bool:
-        """Whether every device has the memory for its weights."""
-        held = weights_by_device(self.session, self.sharded(sharding))
-        return all(held[name] <= limit for name, limit in self.limits.items() if name in held)
 
 
 def told_under_hetero(proposals: ShardProposals) -> str | None:

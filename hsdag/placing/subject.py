@@ -109,7 +109,12 @@ def read_workload(source: Any, num_devices: int, folder: Path) -> Subject:
         name, path = None, folder / "workload.json"
         if not isinstance(source, Workload):
             name, source = workload_called(str(source), num_devices)
-        problem, graph = _as_problem(source), source.graph
+        graph = source.graph
+        nothing = ("",) * graph.num_ops
+        labels = OpLabels(graph.op_types, nothing, source.meta_ops, source.roles, source.expressions)
+        time_s = np.ones((graph.num_ops, 1))  # on one device, which say nothing
+        problem = ScheduleProblem.from_graph(graph, time_s, ("any",), source=CostSource.ANALYTIC)
+        problem = replace(problem, labels=labels)
         write_problem(problem, path)
         name = name or graph.name
     else:
@@ -123,15 +128,6 @@ def read_workload(source: Any, num_devices: int, folder: Path) -> Subject:
     units = replace(problem_of(problem).units, fine=graph)
     labels = replace(problem.labels, canonical=graph.canonical_names)
     return Subject(graph, path, name, units=units, labels=labels)
-
-
-def _as_problem(workload: Workload) -> ScheduleProblem:
-    """A workload as a problem on one device whose times say nothing."""
-    graph = workload.graph
-    nothing = ("",) * graph.num_ops
-    labels = OpLabels(graph.op_types, nothing, workload.meta_ops, workload.roles, workload.expressions)
-    problem = ScheduleProblem.from_graph(graph, np.ones((graph.num_ops, 1)), ("any",), source=CostSource.ANALYTIC)
-    return replace(problem, labels=labels)
 
 
 @dataclass(frozen=True, eq=False)

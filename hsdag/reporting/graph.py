@@ -238,7 +238,8 @@ def graph_figure(placed: PlacedGraph, source: ColumnDataSource) -> list[UIElemen
     )
     made.grid.visible = False
     made.toolbar.autohide, made.min_border_left = False, 5
-    _draw_edges(made, placed)
+    made.line(*drawing.routes(~placed.crosses), line_color="#8c8c8c", line_width=0.8, line_alpha=0.7)
+    made.line(*drawing.routes(placed.crosses), line_color="#d4572f", line_width=2.0)
     items = [LegendItem(label=each.name, renderers=[each]) for each in _draw_ops(made, placed, source)]
     made.add_layout(Legend(items=items, orientation="horizontal", padding=4, **BARE), "above")
     _draw_labels(made, source)
@@ -278,13 +279,6 @@ def _extent(places: FloatArray) -> tuple[float, float]:
 def _times(placed: PlacedGraph, v: int) -> str:
     times = zip(placed.devices, placed.time_s[v].tolist(), strict=True)
     return ", ".join(f"{name} {1e3 * seconds:.4g} ms" for name, seconds in times if np.isfinite(seconds)) or "not known"
-
-
-def _draw_edges(made: Any, placed: PlacedGraph) -> None:
-    """Edges as two lines with gaps: thin within a device, thick between devices."""
-    drawing, crosses = placed.drawing, placed.crosses
-    made.line(*drawing.routes(~crosses), line_color="#8c8c8c", line_width=0.8, line_alpha=0.7)
-    made.line(*drawing.routes(crosses), line_color="#d4572f", line_width=2.0)
 
 
 def _draw_ops(made: Any, placed: PlacedGraph, source: ColumnDataSource) -> list[Any]:
