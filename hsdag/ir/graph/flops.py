@@ -69,17 +69,13 @@ def _attention(inputs: list[Shape], output: Shape, _: Mapping[str, object]) -> f
     return float(prod(output[:-1]) * keys * (4 * output[-1] + 5)) if output else 0.0
 
 
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
 _RULES: dict[str, Rule] = {
     "Convolution": lambda inputs, output, _: 2.0 * prod(output) * prod(inputs[1][1:]),  # weights [O, I, kernel...]
     "GroupConvolution": lambda inputs, output, _: 2.0 * prod(output) * prod(inputs[1][2:]),  # [G, O, I, kernel...]
     "ConvolutionBackpropData": lambda inputs, _, __: 2.0 * prod(inputs[0]) * prod(inputs[1][1:]),  # [I, O, kernel...]
     "MatMul": _matmul,
-    "LSTMCell": _recurrent(4),
-    "LSTMSequence": _recurrent(4),
-    "GRUCell": _recurrent(3),
-    "GRUSequence": _recurrent(3),
-    "RNNCell": _recurrent(1),
-    "RNNSequence": _recurrent(1),
+    **{kind + form: _recurrent(gates) for kind, gates in _GATES.items() for form in ("Cell", "Sequence")},
     "ScaledDotProductAttention": _attention,
 }
 

@@ -280,7 +280,4 @@ def input_name(port: Any) -> str:
 
 
 def _input_called(model: ov.Model, name: str) -> Any:
-    for port in model.inputs:
-        if name in port.get_names() or name == port.get_node().get_friendly_name():
-            return port
-    return None
+    return next((p for p in model.inputs if name in {*p.get_names(), p.get_node().get_friendly_name()}), None)

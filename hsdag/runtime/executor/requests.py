@@ -64,10 +64,6 @@ class WorkConservingModel(CompiledModel):
             self._own = self.create_infer_request()
         return self._own
 
-    def infer_new_request(self, inputs: Any = None) -> Outputs:
-        """Infer on a new request."""
-        return self.create_infer_request().infer(inputs)
-
     def close(self) -> None:
         """Cancel inferences in flight and end the thread; idempotent."""
         self._engine.close()

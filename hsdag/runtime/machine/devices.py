@@ -117,13 +117,8 @@ def list_cuda() -> tuple[CudaInfo, ...]:
     """CUDA devices torch can use here; none where torch was built without CUDA."""
     import torch
 
-    if not torch.cuda.is_available():
-        return ()
-    found = []
-    for idx in range(torch.cuda.device_count()):
-        properties = torch.cuda.get_device_properties(idx)
-        found.append(CudaInfo(f"cuda:{idx}", str(properties.name), int(properties.total_memory)))
-    return tuple(found)
+    found = [torch.cuda.get_device_properties(idx) for idx in range(torch.cuda.device_count())]
+    return tuple(CudaInfo(f"cuda:{idx}", str(own.name), int(own.total_memory)) for idx, own in enumerate(found))
 
 
 def cpu_topology(lists: Path = CPU_LISTS) -> CpuTopology:
