@@ -89,7 +89,9 @@ class HybridEvaluator(Evaluator):
         self._leaders: list[Plan] = []
         self._num_asked, self._num_spent, self._idle_rounds = 0, 0, 0
         self._next_round, self._round_s = self._schedule.first, measured.elapsed_s
-        self._terms = _terms(problem, costs)
+        graph, labels = problem.units.graph, problem.units.partition.labels
+        columns = [np.bincount(labels, column, problem.num_units) for column in np.nan_to_num(costs.costs.time_s).T]
+        self._terms = Terms(graph.edge_src, graph.edge_dst, np.stack(columns, axis=1).astype(np.float64))
         self._recalibrate()
 
     @property
@@ -231,9 +233,3 @@ class HybridEvaluator(Evaluator):
     def _best(self) -> float:
         best = self._measured.best()
         return best[0].score.value if best else np.inf
-
-
-def _terms(problem: Problem, costs: PlacementCosts) -> Terms:
-    graph, labels = problem.units.graph, problem.units.partition.labels
-    columns = [np.bincount(labels, column, problem.num_units) for column in np.nan_to_num(costs.costs.time_s).T]
-    return Terms(graph.edge_src, graph.edge_dst, np.stack(columns, axis=1).astype(np.float64))

@@ -52,7 +52,13 @@ def _run(t: Tables, room: Room, loads: Loads, priority: FloatArray, by_start: bo
         d = _least_loaded(t, room, loads, v, by_start, True)
         if d < 0:
             d = _least_loaded(t, room, loads, v, by_start, False)
-        _load(t, room, loads, v, d)
+        loads.load_s[d] += t.time_s[v, d] + t.op_overhead_s
+        for k in range(t.in_first[v], t.in_first[v + 1]):
+            _bring(t, room, loads, t.in_op[k], d, t.in_bytes[k], loads.load_s, True)
+            home = room.device[t.in_op[k]]
+            for r in (home, _bus(loads, len(room.free_s), home, d)):
+                loads.busiest_s[0] = max(loads.busiest_s[0], loads.load_s[r])
+        loads.busiest_s[0] = max(loads.busiest_s[0], loads.load_s[d])
         settle(t, room, v, d, 0.0)
         num_ready = release(t, room, priority, v, num_ready)
 
@@ -80,18 +86,6 @@ def _least_loaded(t: Tables, room: Room, loads: Loads, v: int, by_start: bool, l
         if best < 0 or busiest_s < best_s or (busiest_s == best_s and time_s < best_time_s):
             best, best_s, best_time_s = d, busiest_s, time_s
     return best
-
-
-@inlined
-def _load(t: Tables, room: Room, loads: Loads, v: int, d: int) -> None:
-    """Put v on d for good."""
-    loads.load_s[d] += t.time_s[v, d] + t.op_overhead_s
-    for k in range(t.in_first[v], t.in_first[v + 1]):
-        _bring(t, room, loads, t.in_op[k], d, t.in_bytes[k], loads.load_s, True)
-        home = room.device[t.in_op[k]]
-        for r in (home, _bus(loads, len(room.free_s), home, d)):
-            loads.busiest_s[0] = max(loads.busiest_s[0], loads.load_s[r])
-    loads.busiest_s[0] = max(loads.busiest_s[0], loads.load_s[d])
 
 
 @inlined

@@ -205,12 +205,18 @@ def draw_move(c: Chain) -> None:
         _reorder(c, kind)
         return
     u = c.movable[below(c, len(c.movable))]
-    if kind == Move.UNIT:
-        change(c, u, _other_device(c, u), c.rank[u])
-    elif kind == Move.JOIN:
-        _join(c, u)
+    if kind == Move.UNIT or kind == Move.JOIN:  # to any other device where that of a neighbour changes nothing
+        count = c.near_first[u + 1] - c.near_first[u]
+        if kind == Move.JOIN and count > 0:
+            change(c, u, c.device[c.near[c.near_first[u] + below(c, count)]], c.rank[u])
+        if c.state[0].num_changed == 0:
+            change(c, u, _other_device(c, u), c.rank[u])
     elif kind == Move.SWAP:
-        _swap_devices(c, u, c.movable[below(c, len(c.movable))])
+        w = c.movable[below(c, len(c.movable))]
+        a, b = c.device[u], c.device[w]
+        if c.supported[u, b] and c.supported[w, a]:
+            change(c, u, b, c.rank[u])
+            change(c, w, a, c.rank[w])
     elif kind == Move.CLUSTER:
         _move_cluster(c, u)
     elif kind == Move.STRETCH:
@@ -224,25 +230,6 @@ def _other_device(c: Chain, u: int) -> int:
     """Another device that supports u, uniformly."""
     device = c.able[u, below(c, c.num_able[u] - 1)]
     return c.able[u, c.num_able[u] - 1] if device == c.device[u] else device  # type: ignore[no-any-return]
-
-
-@inlined
-def _join(c: Chain, u: int) -> None:
-    """To the device of a neighbour; to any other where that changes nothing."""
-    count = c.near_first[u + 1] - c.near_first[u]
-    if count > 0:
-        change(c, u, c.device[c.near[c.near_first[u] + below(c, count)]], c.rank[u])
-    if c.state[0].num_changed == 0:
-        change(c, u, _other_device(c, u), c.rank[u])
-
-
-@inlined
-def _swap_devices(c: Chain, u: int, w: int) -> None:
-    """Where both devices support both."""
-    a, b = c.device[u], c.device[w]
-    if c.supported[u, b] and c.supported[w, a]:
-        change(c, u, b, c.rank[u])
-        change(c, w, a, c.rank[w])
 
 
 @inlined

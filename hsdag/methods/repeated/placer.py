@@ -244,7 +244,11 @@ class _Expanded(Evaluator):
 
 def _search_positions(incumbent: Incumbent, blocks: Blocks) -> None:
     """Search over positions, whose units share a device."""
-    problem = _of_positions(incumbent.problem, incumbent.costs, blocks)
+    problem = _tied(incumbent.costs, blocks, incumbent.problem)
+    if incumbent.problem.ops is not None:
+        partition = problem.units.partition.refine(incumbent.problem.units.partition)
+        units = CoarseGraph(incumbent.problem.units.fine, partition, problem.units.graph)
+        problem = replace(problem, units=units, ops=incumbent.problem.ops)
     of_unit = np.empty(incumbent.problem.num_units, dtype=np.int64)
     labels = problem.units.partition.labels
     if len(labels) == len(of_unit):
@@ -253,16 +257,6 @@ def _search_positions(incumbent: Incumbent, blocks: Blocks) -> None:
         of_unit[incumbent.problem.units.partition.labels] = labels
     limits = Limits(incumbent.left_s, incumbent.limits.num_workers, incumbent.limits.seed)
     make_placer("auto", changes=WITHOUT, is_cheap=True).search(problem, _Expanded(incumbent, of_unit), limits)
-
-
-def _of_positions(problem: Problem, costs: ScheduleProblem, blocks: Blocks) -> Problem:
-    """The problem with the units of one position as one unit."""
-    tied = _tied(costs, blocks, problem)
-    if problem.ops is None:
-        return tied
-    partition = tied.units.partition.refine(problem.units.partition)
-    units = CoarseGraph(problem.units.fine, partition, tied.units.graph)
-    return replace(tied, units=units, ops=problem.ops)
 
 
 def _tied(costs: ScheduleProblem, blocks: Blocks, problem: Problem) -> Problem:

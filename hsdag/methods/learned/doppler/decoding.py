@@ -125,7 +125,10 @@ def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes
             permit(t, c.w, v, 1.0, found.able[b, step])
             _describe(c, v, found.features[b, step])
             home = _place(c, v, found, b, step, -1.0 if is_forced else random[b, step, 1])
-            _settle(c, v, home)
+            settle_and_free(t, c.room, c.w, v, home, max(c.room.free_s[home], c.w.ready_s[v, home]))
+            c.num_placed[home] += 1
+            for k in range(len(c.total)):
+                c.taken[home, k] += c.s.seen[v, k]
             before, count = count, offer(t, c.room, c.w, v, count)
             for i in range(before, count):
                 found.ready[b, c.w.candidate[i]] = step + 1
@@ -280,15 +283,6 @@ def _logit(c: Decoder, v: int, d: int, x: Float32Array) -> float:
     for f in range(len(x)):
         logit += s.direct[f] * x[f]
     return logit
-
-
-@inlined
-def _settle(c: Decoder, v: int, home: int) -> None:
-    """v runs on its device behind all that is there."""
-    settle_and_free(c.t, c.room, c.w, v, home, max(c.room.free_s[home], c.w.ready_s[v, home]))
-    c.num_placed[home] += 1
-    for k in range(len(c.total)):
-        c.taken[home, k] += c.s.seen[v, k]
 
 
 def decode(
