@@ -257,18 +257,12 @@ def schedule_by_rule(t: Tables, rule: Rule, room: Room, idle: IdleTime, w: Outlo
         occupy(idle, d, at.gap[d], at.start_s[d], at.start_s[d] + t.time_s[v, d] + t.op_overhead_s)
         settle_and_free(t, room, w, v, d, at.start_s[d])
         room.sequence[turn] = v
-        _tell_consumers(t, room, w, v, d)
+        for k in range(t.out_first[v], t.out_first[v + 1]):  # consumers get the result from there
+            u = t.out_op[k]
+            for other in range(len(room.free_s)):
+                sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
+                w.ready_s[u, other] = max(w.ready_s[u, other], room.end_s[v] + sent_s)
         count = offer(t, room, w, v, count - 1)
-
-
-@inlined
-def _tell_consumers(t: Tables, room: Room, w: Outlook, v: int, d: int) -> None:
-    """v is placed on device d: its consumers get its result from there."""
-    for k in range(t.out_first[v], t.out_first[v + 1]):
-        u = t.out_op[k]
-        for other in range(len(room.free_s)):
-            sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
-            w.ready_s[u, other] = max(w.ready_s[u, other], room.end_s[v] + sent_s)
 
 
 @inlined

@@ -79,7 +79,11 @@ def find_blocks(problem: ScheduleProblem) -> Blocks | None:
             begins = np.union1d(0, depth[alike == kind])
             if len(begins) > 2 and begins.tobytes() not in tried:
                 block = _divided(problem, depth, begins)
-                tried[begins.tobytes()] = _left_to_decide(block, exact), _sent_bytes(problem, block), block
+                signature = np.zeros(int(block.max()) + 1, dtype=np.uint64)
+                np.add.at(signature, block, _mixed(exact))
+                size = np.bincount(block, minlength=len(signature))
+                left = int(size[np.unique(signature, return_index=True)[1]].sum())  # of blocks like no earlier one
+                tried[begins.tobytes()] = left, _sent_bytes(problem, block), block
     least = min((size for size, _, _ in tried.values()), default=problem.num_ops)
     if least > MOST_LEFT * problem.num_ops:
         return None
@@ -102,14 +106,6 @@ def _divided(problem: ScheduleProblem, depth: IntArray, begins: IntArray) -> Int
         if not is_later.any():
             return block
         block = np.where(is_later, first, block)
-
-
-def _left_to_decide(block: IntArray, exact: Hashes) -> int:
-    """Ops of all blocks that are not equal to an earlier one."""
-    signature = np.zeros(int(block.max()) + 1, dtype=np.uint64)
-    np.add.at(signature, block, _mixed(exact))
-    size = np.bincount(block, minlength=len(signature))
-    return int(size[np.unique(signature, return_index=True)[1]].sum())
 
 
 def _sent_bytes(problem: ScheduleProblem, block: IntArray) -> float:
