@@ -12,8 +12,8 @@ BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
 @pytest.mark.slow
-def test_a_placed_model_is_compiled_run_and_compared_under_both_executors(tmp_path: Path) -> None:
-    options = ["--models", "zoo-tiny_resnet", "--placements", "1", "--folder", str(tmp_path)]
+def test_a_placed_model_is_compiled_run_and_compared_under_both_executors() -> None:
+    options = ["--models", "zoo-tiny_resnet", "--placements", "1"]
     command = [sys.executable, str(BENCHMARKS / "real_models.py"), *options]
     done = subprocess.run(command, capture_output=True, text=True, cwd=BENCHMARKS.parent, check=False)
     assert "1 models placed; 4 of 4 placements right; 0 models failed" in done.stdout
