@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,10 @@ from numba.core import event
 from hsdag.ir.kernels import bare, run
 from hsdag.methods.local.values import Scheduled, UnderHetero
 from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
+from hsdag.scoring.base import Score
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import ONCE, compile_search
 from tests.hsdag.methods.cuts.test_mincut_of_models import random_problem
@@ -55,7 +58,12 @@ def test_what_few_plans_are_simulated_with_is_compiled_where_they_take_many_step
 def test_a_list_scheduler_prepares_with_one_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
     score = ScheduleEvaluator.evaluate
-    monkeypatch.setattr(ScheduleEvaluator, "evaluate", lambda own, plans: tried.append(len(plans)) or score(own, plans))
+
+    def counted(evaluator: ScheduleEvaluator, plans: Sequence[Plan]) -> list[Score]:
+        tried.append(len(plans))
+        return score(evaluator, plans)
+
+    monkeypatch.setattr(ScheduleEvaluator, "evaluate", counted)
     problem = problem_of(ScheduleProblem.from_arrays([[1.0, 2.0]] * 2, [(0, 1)]))
     make_placer("rules", is_cheap=True).prepare(problem, takes_order=True)
     assert tried == [1, 2]  # every unit where it is fastest, and a plan with its order and without
@@ -78,6 +86,7 @@ import sys
 import numpy as np
 from numba.core import event
 from hsdag import api
+from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.search.driver import Watcher
 
@@ -127,6 +136,7 @@ LITERALS = """
 import sys
 from numba.core import types
 from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 

@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import numpy as np
 import pytest
 
+from hsdag.methods import memory_repair
 from hsdag.methods.base import Placer
 from hsdag.methods.cuts import memory_prices
 from hsdag.methods.cuts.mincut import MincutPlacer
@@ -72,7 +73,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     for name in ("best_cut", "expanded"):
         monkeypatch.setattr(memory_prices, name, counted("cut", getattr(memory_prices, name)))
-    monkeypatch.setattr(memory_prices, "repaired", counted("repair", memory_prices.repaired))
+    monkeypatch.setattr(memory_prices, "repaired", counted("repair", memory_repair.repaired))
     return made
 
 
