@@ -36,6 +36,9 @@ ZERO: Any = np.int64(0)
 NONE: Any = np.int64(-1)
 """For arguments of compiled functions: for a literal 0 or -1, numba would compile them once more."""
 
+FROZEN = (bool, int, float, str, tuple, np.generic, np.dtype)
+"""Types of constants whose values are compiled into kernels."""
+
 njit: Any = None
 with suppress(ImportError):
     njit = import_module("numba").njit
@@ -54,9 +57,10 @@ def bare(function: F, **options: Any) -> F:
     file = _index_of(compiled)
     if file is not None:
         file._load_index = _tolerant(file._load_index)
-        called = (_index_of(function.__globals__.get(name)) for name in function.__code__.co_names)
-        stamps = {each._source_stamp for each in called if each is not None} - {file._source_stamp}
-        file._source_stamp = (file._source_stamp, *sorted(stamps, key=repr))
+        named = [function.__globals__.get(name) for name in function.__code__.co_names]
+        stamps = {each._source_stamp for each in map(_index_of, named) if each is not None} - {file._source_stamp}
+        values = [repr(each) for each in named if isinstance(each, FROZEN)]
+        file._source_stamp = (file._source_stamp, *sorted(stamps, key=repr), *values)
     result: F = compiled
     return result
 
@@ -65,7 +69,8 @@ def _index_of(function: Any) -> Any:
     """What numba knows of the compiled code of a kernel on disk; None of what is no kernel, or is not kept.
 
     Numba's stamp, by which it knows old code, is that of the function's own file: it does not see that a kernel of
-    another file, which was compiled into it, has changed. So each stamp has those of the kernels that are called.
+    another file, which was compiled into it, or a constant of another file, has changed. So each stamp has those of
+    the kernels that are called, and the constants.
     """
     return getattr(getattr(function, "_cache", None), "_cache_file", None)
 

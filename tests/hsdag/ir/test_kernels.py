@@ -104,12 +104,15 @@ def test_a_type_that_has_moved_is_compiled_for_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_kernel_is_compiled_again_when_one_of_another_file_that_it_calls_has_changed(tmp_path: Path) -> None:
-    called, calls = tmp_path / "called.py", tmp_path / "calls.py"
+def test_a_kernel_is_compiled_again_when_a_kernel_or_a_constant_of_another_file_has_changed(tmp_path: Path) -> None:
+    called, constants, calls = (tmp_path / f"{name}.py" for name in ("called", "constants", "calls"))
     begin = "from hsdag.ir.kernels import bare\n"
-    calls.write_text(f"{begin}from called import inner\n\n@bare\ndef outer(x):\n    return inner(x)\n")
+    imports = f"{begin}from called import inner\nfrom constants import FACTOR\n"
+    calls.write_text(f"{imports}\n@bare\ndef outer(x):\n    return FACTOR * inner(x)\n")
 
-    def outer(number: int) -> tuple[str, int]:
+    def outer(number: int, factor: int = 1) -> tuple[str, int]:
+        constants.write_text(f"FACTOR = {factor}\n")
+        os.utime(constants, (factor, factor))
         called.write_text(f"{begin}\n@bare\ndef inner(x):\n    return x + {number}\n")
         os.utime(called, (number, number))
         code = "from calls import outer; print(outer(1), sum(outer.stats.cache_hits.values()))"
@@ -128,3 +131,4 @@ def test_a_kernel_is_compiled_again_when_one_of_another_file_that_it_calls_has_c
     assert outer(1) == ("2", 0)
     assert outer(1) == ("2", 1)
     assert outer(5) == ("6", 0)
+    assert outer(5, 7) == ("42", 0)
