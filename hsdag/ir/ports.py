@@ -28,6 +28,14 @@ class CompiledModel(Closing):
         """An output by index or name."""
         return self.outputs[port_index(self.outputs, key, "output")]
 
+    def create_infer_request(self) -> Any:
+        """A request with tensors of its own."""
+        raise NotImplementedError
+
+    def infer_new_request(self, inputs: Any = None) -> Any:
+        """Infer on a request that is made for it."""
+        return self.create_infer_request().infer(inputs)
+
 
 class Request(ABC):
     """One inference at a time with tensors of its own, in the manner of ``ov.InferRequest``."""

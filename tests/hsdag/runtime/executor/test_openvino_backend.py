@@ -106,6 +106,7 @@ def test_a_device_that_hangs_is_named_and_awaited_until_it_comes_back(core: ov.C
         wait_until(lambda: not model._engine._loop.running)
         for request in (first, second):
             assert np.allclose(request.infer(2 * X)[0], expected(2 * X), atol=1e-6)
+        assert np.allclose(model.infer_new_request(X)[0], expected(X), atol=1e-6)
 
 
 def test_closing_in_mid_run_cancels_it(core: ov.Core) -> None:
