@@ -28,9 +28,9 @@ class CompiledModel(Closing):
         """An output by index or name."""
         return self.outputs[port_index(self.outputs, key, "output")]
 
+    @abstractmethod
     def create_infer_request(self) -> Any:
         """A request with tensors of its own."""
-        raise NotImplementedError
 
     def infer_new_request(self, inputs: Any = None) -> Any:
         """Infer on a request that is made for it."""

@@ -34,7 +34,7 @@ LEAST_FINAL_SHARE = 0.5
 """Of its time, which the comparison has although the search took longer than it should, or checking needs more."""
 PROCESS_S, CHECK_RUNS = 1.5, 8
 """What a process takes that loads OpenVINO, and the inferences of candidate and reference in a check of outputs."""
-TIMELINE_SHARE, TIMELINE_RUNS = 0.05, 14
+TIMELINE_SHARE, TIMELINE_INFERENCES = 0.05, 14
 """A timeline of the answer is measured where compiling it twice and so many inferences take at most this share of the
 budget."""
 
@@ -76,7 +76,7 @@ class Pace:
 
     def timeline_s(self, budget_s: float) -> float:
         """What measuring a timeline takes; 0 where that is too much of the budget, so that none is measured."""
-        takes_s = 2 * self.open_s + TIMELINE_RUNS * self.run_s
+        takes_s = 2 * self.open_s + TIMELINE_INFERENCES * self.run_s
         return takes_s if takes_s <= TIMELINE_SHARE * budget_s else 0.0
 
     def checking_s(self, budget_s: float) -> float:

@@ -1,4 +1,4 @@
-"""The placed graph of a report: ops in layers, coloured by device or cost, with a search that goes to what it finds.
+"""The placed graph of a report: ops in layers, coloured by device, with a search that goes to what it finds.
 
 Legend: N ops, E edges between different pairs of ops, P points of routes, D devices.
 """

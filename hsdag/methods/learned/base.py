@@ -48,7 +48,7 @@ class LearnedPlacer(Placer[T]):
 
     def __init__(self, options: T | None = None) -> None:
         super().__init__(options)
-        self._taught_placer()  # raises
+        self._rules = RulesPlacer(RulesOptions.at_once(self.options.initial))  # what was learned on other problems
         if self.options.updates != 0:  # the first Adam loads torch's compiler, which is not to count as search
             torch.optim.Adam([torch.nn.Parameter(torch.zeros(()))])
 
@@ -61,7 +61,7 @@ class LearnedPlacer(Placer[T]):
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         if self.options.begins_taught:
-            search_two_ops(self._taught_placer(), problem)
+            search_two_ops(self._rules, problem)
         if self.options.polish:
             SaPlacer().prepare(problem, takes_order=takes_order)
 
@@ -143,14 +143,10 @@ class LearnedPlacer(Placer[T]):
         if not (are_asked(incumbent) and is_new and self.options.begins_taught):
             return []
         try:
-            plan = self._taught_placer().search(incumbent.problem, incumbent, incumbent.limits).plan
+            plan = self._rules.search(incumbent.problem, incumbent, incumbent.limits).plan
         except OptionError:  # not for this objective, or without costs
             return []
         return [] if plan is None else [plan]
-
-    def _taught_placer(self) -> RulesPlacer:
-        """The policy that was learned on other problems, as it answers before a search."""
-        return RulesPlacer(RulesOptions.at_once(self.options.initial))
 
 
 def tell_updates(placer: Placer[Any], on_update: Callable[[CurvePoint], None]) -> None:
