@@ -24,8 +24,8 @@ from hsdag.models import find_workload
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics
 from hsdag.search.options import SolveOptions
-from hsdag.solving.solution import SolveResult
-from hsdag.solving.solve import solve
+from hsdag.search.solution import SolveResult
+from hsdag.search.solve import solve
 from hsdag.sources import build_problem
 
 WORKLOADS = ("chainmm", "ffnn", "llama-block", "llama-layer")

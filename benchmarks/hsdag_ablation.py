@@ -20,7 +20,7 @@ from hsdag.runtime.measuring.latency import half_width
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.search.options import SolveOptions
-from hsdag.solving.solve import solve
+from hsdag.search.solve import solve
 
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)
 LIMIT_S, SINGLE_S = 600.0, 0.060

@@ -44,7 +44,7 @@ from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
-from hsdag.solving.solve import solve
+from hsdag.search.solve import solve
 from hsdag.sources import build_problem, find_family, with_devices, workload_problem
 from hsdag.training.train import UNSEEN
 

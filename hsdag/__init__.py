@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from hsdag.ir.placement.placement import Placement
     from hsdag.placing.result import PlaceResult
     from hsdag.reporting.report import ReportResult, report
-    from hsdag.solving.simulate import SimulateResult
-    from hsdag.solving.solution import SolveResult
+    from hsdag.search.simulate import SimulateResult
+    from hsdag.search.solution import SolveResult
 
 _HOMES = {
     "api": ("compare", "compile_model", "compile_work_conserving", "export", "place", "profile", "simulate", "solve"),
@@ -32,11 +32,11 @@ _HOMES = {
     "comparing": ("Comparison",),
     "exports.base": ("ExportResult",),
     "reporting.report": ("ReportResult", "report"),
-    "solving.simulate": ("SimulateResult",),
+    "search.simulate": ("SimulateResult",),
     "ir.errors": ("HsdagError",),
     "ir.placement.placement": ("Placement",),
     "explaining.explanation": ("Explanation",),
-    "solving.solution": ("SolveResult",),
+    "search.solution": ("SolveResult",),
 }
 
 __all__ = [

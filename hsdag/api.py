@@ -23,8 +23,8 @@ if TYPE_CHECKING:  # functions import what they use, so that running a placement
     from hsdag.scoring.base import CurvePoint
     from hsdag.search.driver import Watcher
     from hsdag.search.options import DataShape
-    from hsdag.solving.simulate import SimulateResult
-    from hsdag.solving.solution import SolveResult
+    from hsdag.search.simulate import SimulateResult
+    from hsdag.search.solution import SolveResult
 
 
 _UNSAID = ("model", "example_input", "budget", "run_folder", "resume", "watcher", "progress")
@@ -140,8 +140,8 @@ def solve(
     """
     given = dict(locals())
     from hsdag.search.options import SolveOptions
-    from hsdag.solving.simulate import parse_semantics, placed
-    from hsdag.solving.solve import solve as run_solve
+    from hsdag.search.simulate import parse_semantics, placed
+    from hsdag.search.solve import solve as run_solve
 
     costs, semantics = _problem(problem), parse_semantics(execution, order, links, seed)
     begun = None if start is None else placed(start, costs, semantics.order)
@@ -170,7 +170,7 @@ def simulate(
     ``placement`` is a file, a device name for every op name, or a ``Placement``. Raises a ``hsdag.HsdagError`` for
     what the caller can put right.
     """
-    from hsdag.solving.simulate import parse_semantics, placed, simulate_placement
+    from hsdag.search.simulate import parse_semantics, placed, simulate_placement
 
     semantics, costs = parse_semantics(execution, order, links, seed), _problem(problem)
     plan = placed(placement, costs, semantics.order)
@@ -282,7 +282,7 @@ def compare(
     from hsdag.ir.graph.scenario import parse_scenarios
     from hsdag.models.registry import parse_workload_options
     from hsdag.search.options import SolveOptions
-    from hsdag.solving.simulate import parse_semantics
+    from hsdag.search.simulate import parse_semantics
 
     given = {"objective": objective, "budget": budget, "max_evaluations": max_evaluations, "workers": workers}
     search = SolveOptions.of({**given, "semantics": parse_semantics(execution, order, links)})

@@ -28,8 +28,8 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
-from hsdag.solving.solution import relative_gap
-from hsdag.solving.solve import solve
+from hsdag.search.solution import relative_gap
+from hsdag.search.solve import solve
 from hsdag.sources import build_problem
 from hsdag.workers.pool import Exchange, Findings, Job, Pool, pool_of
 

@@ -31,8 +31,8 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "profile": ("benchmarking.profile.ProfileResult", "benchmarking.profile.AssumedCosts"),
     "report": ("reporting.report.ReportResult",),
     "shard": ("placing.by_hand.ShardResult",),
-    "simulate": ("solving.simulate.SimulateResult",),
-    "solve": ("solving.solution.SolveResult",),
+    "simulate": ("search.simulate.SimulateResult",),
+    "solve": ("search.solution.SolveResult",),
     "train": ("training.train.TrainResult",),
 }
 """The models of a command's results, which are its JSON answer."""

@@ -70,16 +70,15 @@ LAYERS = {
     "drawing": {"drawing", "scoring"},
     "exports": {"exports"},
     "methods": _METHODS,
-    "search": {*_METHODS, "search"},
+    "search": _SEARCHES,
     "placing": {*_SEARCHES, "placing"},
-    "solving": {*_SEARCHES, "placing", "solving"},
     "benchmarking": {*_SEARCHES, "placing", "benchmarking"},
     "diagnosis": {*_SEARCHES, "placing", "diagnosis"},
     "sources": {*_SEARCHES, "sources"},
-    "comparing": {*_SEARCHES, "placing", "solving", "benchmarking", "sources", "comparing"},
+    "comparing": {*_SEARCHES, "placing", "benchmarking", "sources", "comparing"},
     "explaining": {*_SEARCHES, "placing", "explaining"},
     "reporting": {*_SEARCHES, "placing", "explaining", "reporting"},
-    "training": {*_SEARCHES, "placing", "solving", "sources", "training"},
+    "training": {*_SEARCHES, "placing", "sources", "training"},
 }
 """What each folder of hsdag/ may import beside the libraries below it; of placers, learned ones alone see learning."""
 

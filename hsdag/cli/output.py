@@ -12,9 +12,9 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hsdag.placing.result import Member
     from hsdag.runtime.objectives import Objective
     from hsdag.runtime.problem.semantics import Semantics
+    from hsdag.search.driver import Member
 
 ANSWER = " *"
 """What the first cell of a row ends in that is the answer; such a row stands out on a terminal, too."""
@@ -79,7 +79,7 @@ def megabytes(size_bytes: int | None) -> str:
 
 def print_members(members: Sequence[Member], objective: Objective) -> None:
     """What the methods of a portfolio contributed, in the order of their first turns."""
-    from hsdag.placing.result import members_table
+    from hsdag.search.driver import members_table
 
     if members:
         print_table(None, *members_table(members, objective))

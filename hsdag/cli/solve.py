@@ -18,7 +18,7 @@ from hsdag.ir.errors import OptionError, OutputError
 if TYPE_CHECKING:
     from hsdag.runtime.simulator.simulation import Simulation
     from hsdag.scoring.base import CurvePoint
-    from hsdag.solving.solution import SolveResult
+    from hsdag.search.solution import SolveResult
 
 COMMANDS = ("compare", "simulate", "solve")
 

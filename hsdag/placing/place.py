@@ -29,7 +29,7 @@ from hsdag.placing.answer import (
 )
 from hsdag.placing.final import FinalResult, Pace, check_of, family_ratios, final_comparison
 from hsdag.placing.limits import check_start, disallowed_devices, disallowed_start
-from hsdag.placing.result import CostsRecord, Member, PlaceResult, PlanRecord, Row, Tally, TimelineRecord, write_result
+from hsdag.placing.result import CostsRecord, PlaceResult, PlanRecord, Row, Tally, TimelineRecord, write_result
 from hsdag.placing.run_folder import RESULT
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, measured_timeline, placed_candidate
@@ -46,7 +46,7 @@ from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
 from hsdag.runtime.measuring.messages import Call
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.plan import Plan
-from hsdag.search.driver import Watcher, budget_shortage
+from hsdag.search.driver import Member, Watcher, budget_shortage
 from hsdag.search.options import LIMITS, PlaceOptions, flag
 from hsdag.version import __version__
 from hsdag.workers.pool import pool_of

@@ -16,17 +16,17 @@ from hsdag.drawing import html_summary, shortened
 from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.files import first_problem, parse_document, read_text, write_atomically
 from hsdag.ir.placement.placement import Placement, Record, ReferenceName
-from hsdag.methods.incumbent import Contribution
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.latency import Comparison, Ratio, Samples
 from hsdag.runtime.measuring.profile import LARGEST, Figure, Table, figures, numbers
-from hsdag.runtime.objectives import Objective, find_objective
+from hsdag.runtime.objectives import find_objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import CostSource
 from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
 from hsdag.scoring.recording import Event
+from hsdag.search.driver import Member
 
 FORMAT_NAME: Literal["hsdag-result"] = "hsdag-result"
 FORMAT_VERSION: Literal[2] = 2
@@ -138,50 +138,6 @@ class TimelineRecord(Record):
         transfers = TransferIntervals(**_columns(self.transfers, TransferIntervals))
         edges = np.array(self.edges, dtype=np.int64).reshape(-1, 2)
         return Timeline(**vars(self) | names | {"ops": ops, "transfers": transfers, "edges": edges})
-
-
-class Member(Record):
-    """One turn of a method of a portfolio; values in the objective's unit, None where there is none yet."""
-
-    method: str
-    began_s: float
-    ended_s: float
-    before: float | None
-    after: float | None
-    bound: float | None
-    status: str | None
-    failure: str | None
-
-    @property
-    def has_gained(self) -> bool:
-        """Whether it left a better plan than it began with."""
-        return self.after is not None and (self.before is None or self.after < self.before)
-
-    @staticmethod
-    def of(turn: Contribution) -> Member:
-        """The record of a turn."""
-        before, after = (value if np.isfinite(value) else None for value in (turn.before, turn.after))
-        bound, status = turn.bound and turn.bound.value_s, turn.status and turn.status.value
-        return Member(**vars(turn) | {"before": before, "after": after, "bound": bound, "status": status})
-
-
-def members_table(members: Sequence[Member], objective: Objective) -> tuple[list[str], list[list[str]]]:
-    """Columns and cells: what each method of a portfolio contributed, in the order of their first turns."""
-    turns: dict[str, list[Member]] = {}
-    for each in members:
-        turns.setdefault(each.method, []).append(each)
-    rows = []
-    for method, own in turns.items():
-        found = ["-", "-"]
-        for turn in own:
-            if turn.after is not None and turn.has_gained:
-                found = [objective.figure(turn.after), f"{turn.ended_s:.1f}"]
-        bounds = [turn.bound for turn in own if turn.bound is not None]
-        note = next((turn.failure for turn in own if turn.failure), "")
-        seconds = f"{sum(turn.ended_s - turn.began_s for turn in own):.1f}"
-        rows.append([method, seconds, *found, objective.figure(max(bounds)) if bounds else "-", note])
-    unit = objective.shown_unit
-    return ["method", "seconds", f"best {unit}".strip(), "by second", f"bound {unit}".strip(), "failure"], rows
 
 
 class Row(Record):

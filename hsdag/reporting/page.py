@@ -19,12 +19,13 @@ from hsdag.drawing import html_table, is_installed
 from hsdag.explaining.explaining import explain_run
 from hsdag.explaining.explanation import Explanation
 from hsdag.ir.errors import HsdagError, OptionError
-from hsdag.placing.result import PlaceResult, Tally, TimelineRecord, members_table
+from hsdag.placing.result import PlaceResult, Tally, TimelineRecord
 from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.figures import comparison_figure, interval_of, progress_figures, timeline_figures
 from hsdag.reporting.graph import LARGE, LAYERS_SHOWN, PlacedGraph, graph_figure, op_source
 from hsdag.reporting.report import advice_of, environment_of, sentence_of
 from hsdag.runtime.objectives import Objective
+from hsdag.search.driver import members_table
 from hsdag.version import __version__
 
 if TYPE_CHECKING:

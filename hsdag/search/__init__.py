@@ -1,1 +1,1 @@
-"""Searches: run folders, preparation, the final comparison, and the outcome."""
+"""Searches: their options and their course; problem files solved and simulated."""

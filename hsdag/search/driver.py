@@ -1,4 +1,7 @@
-"""The driver of every search: first guesses, budget, recording, watching and stopping. Legend: U placement units."""
+"""The driver of every search: first guesses, budget, recording, watching, stopping, what methods contributed.
+
+Legend: U placement units.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,12 @@ import numpy as np
 from numba.core import event as numba_event
 
 from hsdag.ir.kernels import compiling, is_interpreted
+from hsdag.ir.placement.placement import Record
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Contribution, Limits, Result
 from hsdag.methods.portfolio.turns import search_with_restarts
 from hsdag.runtime.machine.usable import usable_cpus
+from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.scoring.base import Checkpoint, Evaluator, SearchStopped
@@ -145,6 +150,50 @@ class Driver:
         if not self.recorder.is_cheap or event.elapsed_s - self._told_s >= TELL_EVERY_S:
             self._told_s = event.elapsed_s
             self._watcher.on_event(event, self.recorder)
+
+
+class Member(Record):
+    """One turn of a method of a portfolio; values in the objective's unit, None where there is none yet."""
+
+    method: str
+    began_s: float
+    ended_s: float
+    before: float | None
+    after: float | None
+    bound: float | None
+    status: str | None
+    failure: str | None
+
+    @property
+    def has_gained(self) -> bool:
+        """Whether it left a better plan than it began with."""
+        return self.after is not None and (self.before is None or self.after < self.before)
+
+    @staticmethod
+    def of(turn: Contribution) -> Member:
+        """The record of a turn."""
+        before, after = (value if np.isfinite(value) else None for value in (turn.before, turn.after))
+        bound, status = turn.bound and turn.bound.value_s, turn.status and turn.status.value
+        return Member(**vars(turn) | {"before": before, "after": after, "bound": bound, "status": status})
+
+
+def members_table(members: Sequence[Member], objective: Objective) -> tuple[list[str], list[list[str]]]:
+    """Columns and cells: what each method of a portfolio contributed, in the order of their first turns."""
+    turns: dict[str, list[Member]] = {}
+    for each in members:
+        turns.setdefault(each.method, []).append(each)
+    rows = []
+    for method, own in turns.items():
+        found = ["-", "-"]
+        for turn in own:
+            if turn.after is not None and turn.has_gained:
+                found = [objective.figure(turn.after), f"{turn.ended_s:.1f}"]
+        bounds = [turn.bound for turn in own if turn.bound is not None]
+        note = next((turn.failure for turn in own if turn.failure), "")
+        seconds = f"{sum(turn.ended_s - turn.began_s for turn in own):.1f}"
+        rows.append([method, seconds, *found, objective.figure(max(bounds)) if bounds else "-", note])
+    unit = objective.shown_unit
+    return ["method", "seconds", f"best {unit}".strip(), "by second", f"bound {unit}".strip(), "failure"], rows
 
 
 def budget_shortage(budget_s: float, each_s: float, left_s: float, enough: int = ENOUGH_PLACEMENTS) -> str | None:

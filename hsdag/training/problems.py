@@ -13,7 +13,7 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import Evaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
-from hsdag.solving.solve import solve
+from hsdag.search.solve import solve
 from hsdag.sources import Family, find_family
 from hsdag.workers.pool import Exchange, Job, Pool
 

@@ -36,7 +36,7 @@ from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json, read_problem
 from hsdag.scoring.policy_file import StateFile
-from hsdag.solving.simulate import placed
+from hsdag.search.simulate import placed
 from tests.fuzz.mutations import WORDS, mutate
 
 HERE = Path(__file__).parent

@@ -26,8 +26,8 @@ from hsdag.scoring.base import Score
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
-from hsdag.solving.solution import SolveResult
-from hsdag.solving.solve import solve
+from hsdag.search.solution import SolveResult
+from hsdag.search.solve import solve
 from hsdag.sources import workload_problem
 from tests.hsdag.methods.exact.exact_reference import BruteForce, every_placement, random_problem
 

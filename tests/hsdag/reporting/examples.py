@@ -10,13 +10,14 @@ import numpy as np
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.placement.placement import ModelRecord, Placement, SpeedupRecord
-from hsdag.placing.result import Member, PlaceResult, Row, Tally, TimelineRecord
+from hsdag.placing.result import PlaceResult, Row, Tally, TimelineRecord
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
 from hsdag.scoring.base import Score
 from hsdag.scoring.recording import Event
+from hsdag.search.driver import Member
 
 EVIL = "<img src=x onerror=alert(1)></script><b>"
 FAST, SLOW = f"FAST{EVIL}", f"SLOW{EVIL}"

@@ -17,7 +17,7 @@ from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.scoring.base import CurvePoint
 from hsdag.search.options import SolveOptions
-from hsdag.solving.solve import solve
+from hsdag.search.solve import solve
 from hsdag.sources import find_family
 
 POINTS = [CurvePoint(i, 3.0 / (i + 1), 2.0 / (i + 1), 1.0 / (i + 1), 0.5) for i in range(120)]

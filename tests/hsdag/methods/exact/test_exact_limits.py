@@ -34,7 +34,7 @@ from hsdag.scoring.base import Evaluator, SearchStopped
 from hsdag.scoring.recording import RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
-from hsdag.solving.solve import solve
+from hsdag.search.solve import solve
 from tests.hsdag.methods.exact.exact_reference import BruteForce, random_problem
 
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)

@@ -23,7 +23,7 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate_makespans
 from hsdag.runtime.simulator.values import period_s
 from hsdag.search.options import SolveOptions
-from hsdag.solving.solve import solve
+from hsdag.search.solve import solve
 from tests.hsdag.methods.exact.exact_reference import BruteForce, every_placement, random_problem
 
 LIMITS = Limits(600.0, 1)

@@ -19,7 +19,7 @@ from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.recording import RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
-from hsdag.solving.solve import solve
+from hsdag.search.solve import solve
 from tests.hsdag.methods.exact.exact_reference import random_problem
 
 

@@ -17,7 +17,7 @@ from hsdag.scoring.base import Score
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
-from hsdag.solving.solve import solve
+from hsdag.search.solve import solve
 from tests.hsdag.methods.exact.exact_reference import random_problem
 
 

@@ -28,8 +28,8 @@ from hsdag.runtime.simulator.values import simulated_values
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
-from hsdag.solving.solution import SolveResult
-from hsdag.solving.solve import solve
+from hsdag.search.solution import SolveResult
+from hsdag.search.solve import solve
 from tests.hsdag.methods.local.test_search_heuristics import everything, random_problem
 
 FAILURE = "the solver has no licence"

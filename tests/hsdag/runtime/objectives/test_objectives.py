@@ -19,7 +19,7 @@ from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_jso
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.simulator.values import simulated_values
-from hsdag.solving.solve import settled
+from hsdag.search.solve import settled
 
 HEAT = """
 from hsdag.runtime.objectives.objective import Latency

@@ -13,8 +13,8 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
-from hsdag.solving.solution import SolveResult
-from hsdag.solving.solve import solve
+from hsdag.search.solution import SolveResult
+from hsdag.search.solve import solve
 from hsdag.sources import find_family
 
 PROBLEM = find_family("random-wired").problem(3)

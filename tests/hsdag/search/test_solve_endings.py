@@ -30,9 +30,9 @@ from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.base import Evaluator, Score
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
-from hsdag.solving.simulate import simulate_placement
-from hsdag.solving.solution import SolveResult
-from hsdag.solving.solve import solve
+from hsdag.search.simulate import simulate_placement
+from hsdag.search.solution import SolveResult
+from hsdag.search.solve import solve
 
 BY_PRIORITY = Semantics(order=Order.PRIORITY)
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)

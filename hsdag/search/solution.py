@@ -15,7 +15,6 @@ from hsdag.ir.graph.build import fingerprint
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.placement.placement import LatencyRecord, ModelRecord, Placement
 from hsdag.methods.incumbent import Status
-from hsdag.placing.result import Member
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -23,6 +22,7 @@ from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import graph_of_problem
 from hsdag.runtime.simulator.simulation import Simulation
 from hsdag.runtime.timeline import Timeline
+from hsdag.search.driver import Member
 from hsdag.search.options import SolveOptions
 from hsdag.version import __version__
 

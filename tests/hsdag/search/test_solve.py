@@ -31,8 +31,8 @@ from hsdag.scoring.base import SearchStopped
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
-from hsdag.solving.simulate import simulate_placement
-from hsdag.solving.solve import solve
+from hsdag.search.simulate import simulate_placement
+from hsdag.search.solve import solve
 from tests.hsdag.methods.exact.exact_reference import random_problem
 
 OPTIONS = SolveOptions("test", budget_s=60.0)

@@ -12,7 +12,6 @@ import numpy as np
 from hsdag.ir.errors import OptionError, PlacementError, SearchError
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Status
-from hsdag.placing.result import Member
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.bounds.makespan import lower_bound
 from hsdag.runtime.problem.bounds.simple import Bound, largest
@@ -28,9 +27,9 @@ from hsdag.runtime.simulator.values import simulated_values
 from hsdag.scoring.memory import one_inference
 from hsdag.scoring.recording import Event
 from hsdag.scoring.schedule import ScheduleEvaluator
-from hsdag.search.driver import Driver, Watcher, compile_search
+from hsdag.search.driver import Driver, Member, Watcher, compile_search
 from hsdag.search.options import SolveOptions
-from hsdag.solving.solution import Simulated, SolveResult, relative_gap
+from hsdag.search.solution import Simulated, SolveResult, relative_gap
 from hsdag.workers.pool import Pool, pool_of
 
 TELL_EVERY_S, TELLING_SHARE = 1.0, 0.05

@@ -26,8 +26,8 @@ from hsdag.runtime.simulator.values import simulated_values
 from hsdag.runtime.timeline import Timeline
 from hsdag.scoring.memory import one_inference, over_memory
 from hsdag.search.options import check_seed
-from hsdag.solving.solution import InMemory, Simulated
-from hsdag.solving.solve import settled
+from hsdag.search.solution import InMemory, Simulated
+from hsdag.search.solve import settled
 
 _Choice = TypeVar("_Choice", bound=Enum)
 

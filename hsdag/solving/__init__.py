@@ -1,1 +1,0 @@
-"""hsdag solve and hsdag simulate: problem files."""
