@@ -13,7 +13,7 @@ from typing import Any
 from needs import ROOT, declared, needed, required
 from packaging.utils import canonicalize_name
 
-from hsdag.version import __version__
+from hsdag import __version__
 
 OUT = ROOT / "artifacts" / "sbom.cdx.json"
 VALIDATE = """

@@ -14,7 +14,7 @@ import numpy as np
 import openvino as ov
 import torch
 
-from hsdag.version import __version__
+from hsdag import __version__
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # tests have references that answers are checked with

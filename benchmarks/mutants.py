@@ -108,12 +108,12 @@ def mutants_of(path: Path) -> list[Mutant]:
     return found
 
 
-def tests_of(path: Path) -> Path:
+def tests_of(path: Path) -> list[Path]:
     """The tests that mirror the folder of a file, or the nearest folder above it that has some."""
     folder = ROOT / "tests" / path.relative_to(ROOT).parent
     while not any(folder.rglob("test_*.py")):
         folder = folder.parent
-    return folder.relative_to(ROOT)
+    return sorted(folder.glob("test_*.py")) if path.parent == ROOT / "hsdag" else [folder]
 
 
 def failing(copied: Path, *arguments: str) -> str | None:
@@ -130,14 +130,15 @@ def failing(copied: Path, *arguments: str) -> str | None:
 def noticing(mutant: Mutant, copied: Path, jobs: int) -> str | None:
     """The test that notices a change."""
     file, tests = copied / mutant.path.relative_to(ROOT), tests_of(mutant.path)
-    first, together = sorted((ROOT / tests).rglob(f"test_{mutant.path.stem}.py")), ["-n", str(jobs), str(tests)]
-    rounds = [[str(first[0].relative_to(ROOT))]] if first else []
+    own = [f for test in tests for f in (test, *test.rglob("*.py")) if f.name == f"test_{mutant.path.stem}.py"][:1]
+    first, together = ([str(each.relative_to(ROOT)) for each in some] for some in (own, tests))
+    together += ["-n", str(jobs)]
     original = file.read_text(encoding="utf-8")
     file.write_text(mutant.text, encoding="utf-8")
     try:
         every = (
             failing(copied, *arguments)
-            for arguments in (*rounds, ["-m", "not slow", *together], ["-m", "slow", *together])
+            for arguments in (*([first] if first else []), ["-m", "not slow", *together], ["-m", "slow", *together])
         )
         found = next(filter(None, every), None)
     finally:

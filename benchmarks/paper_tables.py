@@ -25,7 +25,6 @@ from diviml_costs import SEED, Costs, network
 from gpt3 import LAYERS, cluster, gpt3
 from machine import options
 
-from hsdag.benchmarking.profile import assumed_costs
 from hsdag.comparing import Run, run_once
 from hsdag.ir.errors import ModelError
 from hsdag.ir.graph.build import read_graph
@@ -35,6 +34,7 @@ from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.methods.incumbent import Status
 from hsdag.methods.learned.doppler.placer import DopplerPlacer, DualPolicy
 from hsdag.models import WORKLOADS, build_model
+from hsdag.profiling import assumed_costs
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.plan import Plan

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from hsdag.version import __version__
+__version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from hsdag.api import compare, compile_model, compile_work_conserving, export, place, profile, simulate, solve
-    from hsdag.benchmarking.bench import BenchResult, bench
+    from hsdag.benchmarking import BenchResult, bench
     from hsdag.comparing import Comparison
     from hsdag.diagnosis.examination import examine as doctor
     from hsdag.diagnosis.inspect import devices, inspect
-    from hsdag.explaining.explaining import explain
-    from hsdag.explaining.explanation import Explanation
     from hsdag.exports.base import ExportResult
     from hsdag.ir.errors import HsdagError
     from hsdag.ir.placement.placement import Placement
     from hsdag.placing.result import PlaceResult
+    from hsdag.reporting.explaining import explain
+    from hsdag.reporting.explanation import Explanation
     from hsdag.reporting.report import ReportResult, report
     from hsdag.search.simulate import SimulateResult
     from hsdag.search.solution import SolveResult
 
 _HOMES = {
     "api": ("compare", "compile_model", "compile_work_conserving", "export", "place", "profile", "simulate", "solve"),
-    "benchmarking.bench": ("BenchResult", "bench"),
+    "benchmarking": ("BenchResult", "bench"),
     "diagnosis.examination": ("examine as doctor",),
     "diagnosis.inspect": ("devices", "inspect"),
     "placing.result": ("PlaceResult",),
-    "explaining.explaining": ("explain",),
+    "reporting.explaining": ("explain",),
     "comparing": ("Comparison",),
     "exports.base": ("ExportResult",),
     "reporting.report": ("ReportResult", "report"),
     "search.simulate": ("SimulateResult",),
     "ir.errors": ("HsdagError",),
     "ir.placement.placement": ("Placement",),
-    "explaining.explanation": ("Explanation",),
+    "reporting.explanation": ("Explanation",),
     "search.solution": ("SolveResult",),
 }
 

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from hsdag.runtime.objectives import find_objective
 
 if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
-    from hsdag.benchmarking.profile import ProfileResult
     from hsdag.comparing import Comparison
     from hsdag.exports.base import ExportResult
     from hsdag.ir.graph.reader import InputShapes
     from hsdag.ir.placement.placement import Placement
     from hsdag.placing.result import PlaceResult
+    from hsdag.profiling import ProfileResult
     from hsdag.runtime.executor.requests import WorkConservingModel
     from hsdag.runtime.objectives import Objective
     from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -210,9 +210,9 @@ def profile(
 
     Raises a ``hsdag.HsdagError`` for what the caller can put right.
     """
-    from hsdag.benchmarking.profile import run_profile
     from hsdag.ir.graph.reader import input_shapes
     from hsdag.ir.graph.scenario import parse_scenarios
+    from hsdag.profiling import run_profile
     from hsdag.runtime.machine.devices import resolve_devices
 
     found, scenarios = resolve_devices(devices, partition_cpu), parse_scenarios(data_shape, tokens)

@@ -409,7 +409,7 @@ def problem_called(
     if path.suffix == ".json":
         return read_problem(path)
 
-    from hsdag.benchmarking.profile import assumed_costs, run_profile
+    from hsdag.profiling import assumed_costs, run_profile
     from hsdag.runtime.machine.devices import resolve_devices
     from hsdag.runtime.measuring.caches import ProfileCache
 

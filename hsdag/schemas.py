@@ -17,18 +17,18 @@ from hsdag.ir.errors import OptionError
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 RESULTS: dict[str, tuple[str, ...]] = {
-    "bench": ("benchmarking.bench.BenchResult",),
+    "bench": ("benchmarking.BenchResult",),
     "bisect": ("diagnosis.bisect.Bisection",),
     "compare": ("comparing.Comparison",),
     "devices": ("diagnosis.inspect.DevicesResult",),
     "doctor": ("diagnosis.examination.Examination", "diagnosis.cuda_check.CudaReport"),
-    "explain": ("explaining.explanation.Explanation",),
+    "explain": ("reporting.explanation.Explanation",),
     "export": ("exports.base.ExportResult",),
     "inspect": ("diagnosis.inspect.InspectResult",),
     "models build": ("diagnosis.inspect.BuiltModel", "diagnosis.inspect.BuiltWorkload"),
     "models list": ("diagnosis.inspect.ModelsResult",),
     "place": ("placing.result.PlaceResult",),
-    "profile": ("benchmarking.profile.ProfileResult", "benchmarking.profile.AssumedCosts"),
+    "profile": ("profiling.ProfileResult", "profiling.AssumedCosts"),
     "report": ("reporting.report.ReportResult",),
     "shard": ("placing.by_hand.ShardResult",),
     "simulate": ("search.simulate.SimulateResult",),

@@ -73,11 +73,11 @@ LAYERS = {
     "search": _SEARCHES,
     "placing": {*_SEARCHES, "placing"},
     "benchmarking": {*_SEARCHES, "placing", "benchmarking"},
+    "profiling": {*_SEARCHES, "placing", "profiling"},
     "diagnosis": {*_SEARCHES, "placing", "diagnosis"},
     "sources": {*_SEARCHES, "sources"},
-    "comparing": {*_SEARCHES, "placing", "benchmarking", "sources", "comparing"},
-    "explaining": {*_SEARCHES, "placing", "explaining"},
-    "reporting": {*_SEARCHES, "placing", "explaining", "reporting"},
+    "comparing": {*_SEARCHES, "placing", "profiling", "sources", "comparing"},
+    "reporting": {*_SEARCHES, "placing", "reporting"},
     "training": {*_SEARCHES, "placing", "sources", "training"},
 }
 """What each folder of hsdag/ may import beside the libraries below it; of placers, learned ones alone see learning."""
@@ -86,7 +86,7 @@ LAYERS = {
 def own_imports(path: Path) -> set[str]:
     """The modules of hsdag/ that a file imports, without the package's name."""
     names = {name.removeprefix("hsdag.") for name in imported_modules(path) if name.startswith("hsdag.")}
-    return {name for name in names if name.split(".")[0] not in (*PARTS, "version")}
+    return {name for name in names if name.split(".")[0] not in PARTS}
 
 
 def test_imports_inside_the_tool_point_one_way() -> None:

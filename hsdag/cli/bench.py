@@ -12,7 +12,7 @@ from hsdag.cli.options import DataShape, Devices, Inputs, Json, Shape, Tokens
 from hsdag.cli.output import megabytes, milliseconds, print_json, print_table
 
 if TYPE_CHECKING:
-    from hsdag.benchmarking.bench import BenchResult
+    from hsdag.benchmarking import BenchResult
 
 
 def bench(
@@ -47,8 +47,8 @@ def bench(
     as_json: Json = False,
 ) -> None:
     """Measure latency and throughput of candidates that run in common rounds, in the manner of benchmark_app."""
-    from hsdag.benchmarking.bench import Tuning
-    from hsdag.benchmarking.bench import bench as run_bench
+    from hsdag.benchmarking import Tuning
+    from hsdag.benchmarking import bench as run_bench
     from hsdag.ir.errors import OptionError
 
     if (model is None) == (model_option is None):

@@ -58,7 +58,7 @@ def explain(
 
     Figures are simulated by the costs that the search ended with, but for those that say that they are measured.
     """
-    from hsdag.explaining.explaining import explain as run_explain
+    from hsdag.reporting.explaining import explain as run_explain
 
     found = run_explain(placement, run=run, model=model, shape=shape, on_step=say)
     if as_json:

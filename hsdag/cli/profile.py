@@ -13,7 +13,7 @@ from hsdag.cli.options import DataShape, Devices, Inputs, Json, Model, Partition
 from hsdag.cli.output import megabytes, milliseconds, print_json, print_table, say
 
 if TYPE_CHECKING:
-    from hsdag.benchmarking.profile import ProfileResult
+    from hsdag.profiling import ProfileResult
 
 
 def profile(
@@ -32,10 +32,10 @@ def profile(
     as_json: Json = False,
 ) -> None:
     """Measure every op on every device, and launches and transfers between devices."""
-    from hsdag.benchmarking.profile import AssumedCosts, ProfileResult, assumed_costs, run_profile
     from hsdag.ir.errors import OptionError
     from hsdag.ir.graph.reader import check_model_path, input_shapes
     from hsdag.ir.graph.scenario import parse_scenarios
+    from hsdag.profiling import AssumedCosts, ProfileResult, assumed_costs, run_profile
     from hsdag.runtime.machine.devices import resolve_devices
     from hsdag.runtime.measuring.caches import ProfileCache
     from hsdag.runtime.platforms.reader import load_platform

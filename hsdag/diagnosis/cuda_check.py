@@ -13,6 +13,7 @@ import numpy as np
 import openvino as ov
 from pydantic import computed_field
 
+from hsdag import __version__
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.ir.placement.placement import Record
@@ -23,7 +24,6 @@ from hsdag.runtime.machine.devices import list_cuda
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import Call, Probe, WorkerSetup, worker_client
 from hsdag.runtime.torch.devices import parse_torch_devices
-from hsdag.version import __version__
 
 MODEL = "tiny_inception"
 BAR = 1e-4

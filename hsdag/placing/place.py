@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import openvino as ov
 
+from hsdag import __version__
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.colocation import held_bytes
 from hsdag.ir.placement.placement import SPREAD_VERSION, CopyRecord, Placement, SpeedupRecord
@@ -48,7 +49,6 @@ from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.plan import Plan
 from hsdag.search.driver import Member, Watcher, budget_shortage
 from hsdag.search.options import LIMITS, PlaceOptions, flag
-from hsdag.version import __version__
 from hsdag.workers.pool import pool_of
 
 UNDER_HETERO = "HETERO:"

@@ -1,1 +1,1 @@
-"""Reports of searches: one HTML page that needs no network, its figures by Bokeh."""
+"""Searches explained, and reported as one HTML page that needs no network; its figures by Bokeh."""

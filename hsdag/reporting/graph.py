@@ -263,7 +263,7 @@ def _search(made: Any, source: ColumnDataSource) -> list[UIElement]:
 
 
 def _script(call: str, **known: object) -> CustomJS:
-    """The call of a function of page.js, which takes what is ``known`` by name where there are braces."""
+    """The call of a function of the page, which takes what is ``known`` by name where there are braces."""
     from bokeh.models import CustomJS
 
     return CustomJS(args=known, code=call.format("{" + ", ".join(known) + "}"))

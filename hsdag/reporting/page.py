@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from hsdag import __version__
 from hsdag.drawing import html_table, is_installed
-from hsdag.explaining.explaining import explain_run
-from hsdag.explaining.explanation import Explanation
 from hsdag.ir.errors import HsdagError, OptionError
 from hsdag.placing.result import PlaceResult, Tally, TimelineRecord
 from hsdag.placing.run_folder import RunFolder
+from hsdag.reporting.explaining import explain_run
+from hsdag.reporting.explanation import Explanation
 from hsdag.reporting.figures import comparison_figure, interval_of, progress_figures, timeline_figures
 from hsdag.reporting.graph import LARGE, LAYERS_SHOWN, PlacedGraph, graph_figure, op_source
 from hsdag.reporting.report import advice_of, environment_of, sentence_of
 from hsdag.runtime.objectives import Objective
 from hsdag.search.driver import members_table
-from hsdag.version import __version__
 
 if TYPE_CHECKING:
     from bokeh.document import Document
@@ -108,7 +108,6 @@ def report_html(run: RunFolder) -> str:
         "advice": advice_of(run),
         "sections": sections,
         "css": CSS,
-        "script": (HERE / "page.js").read_text(),
         "footer": f"Written by hsdag {__version__}. Figures are measured unless they are called simulated.",
     }
     document = _document([figure for section in sections for figure in section.figures])

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, GetCoreSchemaHandler, compute
 from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
+from hsdag import __version__
 from hsdag.drawing import html_summary
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.build import fingerprint
@@ -24,7 +25,6 @@ from hsdag.runtime.simulator.simulation import Simulation
 from hsdag.runtime.timeline import Timeline
 from hsdag.search.driver import Member
 from hsdag.search.options import SolveOptions
-from hsdag.version import __version__
 
 ROUNDING = 1e-9
 """A gap up to which there is none, and any answer is optimal. Exact methods that come to their end say theirs."""

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from pydantic import BaseModel, ConfigDict
 
+from hsdag import __version__
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.files import FileLock
 from hsdag.methods.learned.base import one_thread
@@ -25,7 +26,6 @@ from hsdag.search.options import SolveOptions, check_seed
 from hsdag.sources import find_family
 from hsdag.training.problems import TrainingProblem, training_problems
 from hsdag.training.rules import RuleTraining, RuleTrainingOptions
-from hsdag.version import __version__
 from hsdag.workers.pool import check_workers, pool_of
 
 UNSEEN = 1_000_000

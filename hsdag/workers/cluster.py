@@ -15,8 +15,8 @@ import ray
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
+from hsdag import __version__
 from hsdag.ir.errors import DeviceError, ExecutionError
-from hsdag.version import __version__
 from hsdag.workers.pool import Exchange, Findings, Host, HostLost, Job, JobLost
 
 A = TypeVar("A")

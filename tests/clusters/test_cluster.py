@@ -35,7 +35,7 @@ def test_a_machine_outside_the_cluster_has_its_workers_and_finds_the_same() -> N
 
 
 def test_nodes_with_another_hsdag_compute_nothing_and_the_search_goes_on_here(tmp_path: Path) -> None:
-    (tmp_path / "sitecustomize.py").write_text("import hsdag.version\nhsdag.version.__version__ = '0.0'\n")
+    (tmp_path / "sitecustomize.py").write_text("import hsdag\nhsdag.__version__ = '0.0'\n")
     said: list[str] = []
     with LocalCluster(1, tmp_path) as cluster, make_pool(cluster.client_address, said.append) as pool:
         assert pool.answers([Add(number) for number in range(4)]) == list(range(100, 104))

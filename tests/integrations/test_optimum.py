@@ -50,7 +50,7 @@ def generated(model: Any, **options: Any) -> list[list[int]]:
 def test_a_placed_model_generates_what_optimum_makes_it_generate(
     language_model: Any, executor: ExecutorName, beams: int
 ) -> None:
-    from hsdag.integrations.optimum import use_placement
+    from hsdag.optimum import use_placement
 
     language_model.clear_requests()
     language_model.compile()
@@ -63,7 +63,7 @@ def test_a_placed_model_generates_what_optimum_makes_it_generate(
 
 
 def test_place_measures_and_has_its_answer_used(language_model: Any) -> None:
-    from hsdag.integrations.optimum import place
+    from hsdag.optimum import place
 
     result = place(
         language_model, [f"{spec.name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for spec in CPUS],
@@ -74,7 +74,7 @@ def test_place_measures_and_has_its_answer_used(language_model: Any) -> None:
 
 
 def test_a_model_without_a_network_is_refused(language_model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from hsdag.integrations.optimum import use_placement
+    from hsdag.optimum import use_placement
 
     placement = placement_of(language_model.model, [0] * len(language_model.model.get_ordered_ops()))
     monkeypatch.setattr(language_model, "model", None)

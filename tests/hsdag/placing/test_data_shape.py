@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hsdag import place
-from hsdag.benchmarking.bench import bench
+from hsdag.benchmarking import bench
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.placement.placement import Placement
 from tests.hsdag.commands import answer

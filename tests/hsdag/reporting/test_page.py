@@ -7,7 +7,7 @@ from html import unescape
 
 import pytest
 
-from hsdag.explaining.explaining import explain_run
+from hsdag.reporting.explaining import explain_run
 from hsdag.reporting.figures import comparison_figure
 from hsdag.reporting.graph import PlacedGraph
 from hsdag.reporting.page import MOST, facts_of, layers_by_name, layers_html, sections_of

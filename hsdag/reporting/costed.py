@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from hsdag.explaining.explanation import BoundSaid, Gain, Limit
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
 from hsdag.methods.cuts.mincut import proven_bound
 from hsdag.placing.subject import with_costs
+from hsdag.reporting.explanation import BoundSaid, Gain, Limit
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts

@@ -13,8 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from hsdag.explaining.costed import CostedPlacement, bound_of, last_of_units, pieces, simulated_gains
-from hsdag.explaining.explanation import Difference, Explanation, Gain, Prediction, Rival, Shared
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.graph.reader import InputShapes, Shapes, input_shapes
@@ -23,6 +21,8 @@ from hsdag.ir.placement.placement import ExecutorName, Placement
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RESULT, RunFolder
 from hsdag.placing.session import Session
+from hsdag.reporting.costed import CostedPlacement, bound_of, last_of_units, pieces, simulated_gains
+from hsdag.reporting.explanation import Difference, Explanation, Gain, Prediction, Rival, Shared
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.machine.devices import DeviceSet, make_core

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import hsdag
-from hsdag.benchmarking.bench import Tuning, in_flight, split_targets
+from hsdag.benchmarking import Tuning, in_flight, split_targets
 from hsdag.cli.app import run
 from hsdag.ir.device import parse_devices
 from hsdag.ir.errors import OptionError

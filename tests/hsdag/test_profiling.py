@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 import hsdag
-from hsdag.benchmarking.profile import ProfileResult, heaviest_ops
 from hsdag.cli.app import run
 from hsdag.cli.profile import show_profile
 from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.profiling import ProfileResult, heaviest_ops
 from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.runtime.problem.schedule_problem import CostSource

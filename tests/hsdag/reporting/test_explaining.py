@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hsdag.explaining.explaining import Case
-from hsdag.explaining.explanation import Explanation
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, ModelRecord, Placement
 from hsdag.placing.result import PlaceResult, PlanRecord, Row
 from hsdag.placing.subject import with_costs
+from hsdag.reporting.explaining import Case
+from hsdag.reporting.explanation import Explanation
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts

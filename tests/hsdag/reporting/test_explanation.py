@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from hsdag.explaining.explanation import BoundSaid, Difference, Explanation, Gain, Limit, Prediction, Rival
+from hsdag.reporting.explanation import BoundSaid, Difference, Explanation, Gain, Limit, Prediction, Rival
 
 FOUND = Explanation(
     model="m",

@@ -1,1 +1,0 @@
-"""hsdag bench and hsdag profile."""

@@ -1,1 +1,0 @@
-"""hsdag inside other packages, each an optional extra."""
