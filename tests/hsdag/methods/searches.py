@@ -2,20 +2,49 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
+
+import numpy as np
 
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, Objective
+from hsdag.runtime.problem.bounds.makespan import lower_bound
 from hsdag.runtime.problem.plan import Plan
-from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
+from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 
 A_FEW = 60
+
+
+def random_problem(seed: int, *, memory: bool = False) -> ScheduleProblem:
+    """Up to 12 ops on up to 4 devices, some unsupported, labelled as shards; any device with memory holds most."""
+    rng = np.random.default_rng(seed)
+    n, d = int(rng.integers(1, 13)), int(rng.integers(1, 5))
+    edges = [(u, v) for v in range(n) for u in range(v) if rng.random() < rng.choice([0.0, 0.1, 0.4])]
+    times = rng.integers(0, 5, (n, d)).astype(float) if rng.random() < 0.3 else rng.random((n, d))
+    times[rng.random((n, d)) < 0.15] = np.nan
+    times[np.isnan(times).all(axis=1), 0] = 1.0
+    meta_ops = tuple(f"m{v // 3}" if v // 3 != 1 else "" for v in range(n))
+    weights, outputs = rng.random(n), rng.random(n)
+    return ScheduleProblem.from_arrays(
+        times,
+        edges,
+        output_bytes=outputs,
+        weight_bytes=weights,
+        memory_bytes=float(0.8 * (weights + outputs).sum() + (weights + outputs).max()) if memory else np.inf,
+        link_latency_s=0.1,
+        link_bandwidth_bytes_per_s=2.0,
+        launch_s=0.2,
+        op_overhead_s=float(rng.choice([0.0, 0.1])),
+        labels=OpLabels(("Op",) * n, ("",) * n, meta_ops, tuple(rng.choice(["shard", "reduce"], n)), ("",) * n),
+    )
 
 
 def recorded(
@@ -38,3 +67,40 @@ def recorded(
         returned = units.expand(result.plan.placement)
     plans = [Plan(units.expand(e.plan.placement), inner.ranks(e.plan)) for e in evaluator.events]
     return [replace(event, plan=plan) for event, plan in zip(evaluator.events, plans, strict=True)], returned
+
+
+def check_search(method: str, seed: int, semantics: Semantics, objective: Objective, *, memory: bool) -> None:
+    """Plans are legal, and none is below the bound; the first has every op where it is fastest, where that fits."""
+    problem = random_problem(seed, memory=memory)
+    events, returned = recorded(problem, method, semantics, objective)
+    placements = [event.plan.placement for event in events]
+    runs = [simulate(problem, e.plan.placement, semantics, e.plan.order) for e in events]
+    fits = [bool((run.peak_memory_bytes <= problem.memory_bytes).all()) for run in runs]
+    assert all(problem.supported[np.arange(problem.num_ops), placement].all() for placement in placements)
+    assert [event.score.failure is None for event in events] == fits
+    assert any(fits) or not (problem.num_devices > 1 and problem.supported.all())
+    bound_s = lower_bound(objective, problem, semantics.execution).value_s
+    assert min(event.score.value for event in events) >= bound_s * (1 - 1e-12)
+    assert returned is None or any(np.array_equal(placement, returned) for placement in placements)
+    fastest = np.nanargmin(problem.time_s, axis=1)
+    if (simulate(problem, fastest, semantics).peak_memory_bytes <= problem.memory_bytes).all():
+        assert np.array_equal(placements[0], fastest)
+
+
+def heard(problem: ScheduleProblem, most: float, semantics: Semantics) -> RecordingEvaluator:
+    """Ends the search when it is asked for the time after ``most`` whether to."""
+    asked = itertools.count()
+    return RecordingEvaluator(ScheduleEvaluator(problem, semantics), should_stop=lambda: next(asked) >= most)
+
+
+def tight(num_ops: int = 16, num_devices: int = 3) -> ScheduleProblem:
+    """All weights fit on no device, and one device is the fastest for every op."""
+    rng = np.random.default_rng(0)
+    return ScheduleProblem.from_arrays(
+        rng.uniform(1.0, 2.0, (num_ops, num_devices)) * (1 + np.arange(num_devices)),
+        [(u, v) for v in range(num_ops) for u in range(v) if rng.random() < 0.1],
+        output_bytes=0.1,
+        weight_bytes=rng.uniform(1.0, 2.0, num_ops),
+        memory_bytes=1.6 * num_ops / (num_devices - 1),
+        link_latency_s=0.1,
+    )

@@ -29,7 +29,7 @@ from hsdag.search.options import SolveOptions
 from hsdag.search.solution import SolveResult
 from hsdag.search.solve import solve
 from hsdag.sources import workload_problem
-from tests.hsdag.methods.exact.exact_reference import BruteForce, every_placement, random_problem
+from tests.hsdag.methods.exact.exact_reference import every_placement, least_makespan_s, random_problem
 
 FOR = {"pipeline": THROUGHPUT}
 
@@ -182,7 +182,7 @@ def test_no_bound_is_above_an_optimum_and_no_answer_illegal_or_below_its_bound(
     if semantics.execution is Execution.SEQUENTIAL or objective is THROUGHPUT:
         assert solution.value_s >= costs_s.min() * (1 - 1e-9)
     elif semantics.links is Links.INDEPENDENT:
-        best_s = BruteForce(problem).makespan_s()  # without memories and ties
+        best_s = least_makespan_s(problem)  # without memories and ties
         assert solution.value_s >= best_s * (1 - 1e-9)
         is_limited = any(problem.labels.colocate) or np.isfinite(problem.memory_bytes[0])
         assert is_limited or solution.lower_bound_s <= best_s + 1e-9

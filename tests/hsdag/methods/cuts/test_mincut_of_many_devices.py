@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hsdag.methods.cuts import alpha_expansion, cut_graph
+from hsdag.methods import memory_repair
+from hsdag.methods.cuts import alpha_expansion, cut_graph, memory_prices
 from hsdag.methods.cuts.alpha_expansion import MAX_PAIRS, MAX_STARTS, best_cut, cheapest
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, _add, _Arcs, _Hyperedge
 from hsdag.methods.cuts.mincut import MincutPlacer
-from hsdag.methods.incumbent import Limits
+from hsdag.methods.incumbent import Limits, Result, Status
+from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.schedule import ScheduleEvaluator
+from tests.hsdag.methods.searches import heard, tight
 
-NUM_DEVICES = 20
+NUM_DEVICES, SEQUENTIAL = 20, Semantics(Execution.SEQUENTIAL)
 
 
 def costs_of(num_ops: int = 30) -> BoundaryCosts:
@@ -77,9 +81,8 @@ def test_cuts_end_where_time_is_over_with_the_best_so_far(calls: list[tuple[int,
 
 def test_a_search_whose_time_is_over_still_evaluates_what_it_has_cut(calls: list[tuple[int, int]]) -> None:
     problem = ScheduleProblem.from_arrays(np.ones((40, NUM_DEVICES)), chain(40), output_bytes=1.0)
-    sequential = Semantics(Execution.SEQUENTIAL)
-    units = problem_of(problem, semantics=sequential)
-    result = MincutPlacer().search(units, ScheduleEvaluator(problem, sequential), Limits(seconds=0.0))
+    units = problem_of(problem, semantics=SEQUENTIAL)
+    result = MincutPlacer().search(units, ScheduleEvaluator(problem, SEQUENTIAL), Limits(seconds=0.0))
     assert result.plan is not None
     assert len(calls) <= MAX_STARTS
 
@@ -104,3 +107,44 @@ def test_the_least_cut_of_a_hyperedge_costs_what_its_dearest_cut_member_costs(
             costs_s.append(arcs.capacity_s[:n][~away[from_node[:n]] & away[to_node[:n]]].sum())
         dearest_s = max((max(least_s, fixed_s + slope_s * size) for size in sizes[list(cut)]), default=0.0)
         assert min(costs_s) == pytest.approx(dearest_s)
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A name for every cut, expansion, and simulated peak that pricing asks for."""
+    made: list[str] = []
+
+    def counted(name: str, function: Callable[..., object]) -> Callable[..., object]:
+        def noted(*given: object) -> object:
+            made.append(name)
+            return function(*given)
+
+        return noted
+
+    for name in ("best_cut", "expanded"):
+        monkeypatch.setattr(memory_prices, name, counted("cut", getattr(memory_prices, name)))
+    monkeypatch.setattr(memory_prices, "repaired", counted("repair", memory_repair.repaired))
+    return made
+
+
+def without_time(problem: ScheduleProblem) -> Result:
+    """The end of a cut that has no time for anything but its first candidates."""
+    units, evaluator = problem_of(problem, LATENCY, SEQUENTIAL), ScheduleEvaluator(problem, SEQUENTIAL)
+    return MincutPlacer().search(units, evaluator, Limits(seconds=0.0))
+
+
+def test_a_cut_within_memory_looks_for_no_price_when_its_time_is_over(steps: list[str]) -> None:
+    problem = tight()
+    MincutPlacer().search(problem_of(problem, LATENCY, SEQUENTIAL), ScheduleEvaluator(problem, SEQUENTIAL))
+    assert steps.count("cut") > 20
+    steps.clear()
+    assert "no placement that fits into memory" in without_time(tight(250, 20)).note
+    assert len(steps) <= 1
+
+
+@pytest.mark.parametrize("most", [0, 5, 30])
+def test_a_cut_within_memory_hears_a_stop_between_two_steps(steps: list[str], most: int) -> None:
+    problem = tight()
+    result = MincutPlacer().search(problem_of(problem, LATENCY, SEQUENTIAL), heard(problem, most, SEQUENTIAL))
+    assert result.status is Status.TIME_LIMIT
+    assert len(steps) <= 2 * most + 2

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
-from hsdag.methods import memory_repair
 from hsdag.methods.base import Placer
-from hsdag.methods.cuts import memory_prices
-from hsdag.methods.cuts.mincut import MincutPlacer
 from hsdag.methods.exact import base, cpsat, milp
 from hsdag.methods.exact.assignment import AssignmentModel
 from hsdag.methods.exact.base import HEURISTICS, SHARE_OF_HEURISTIC, ExactSearch, warm_start
 from hsdag.methods.exact.cpsat import CpSatPlacer, IntervalModel
-from hsdag.methods.exact.formulation import Formulation, MemoryRule, generous_horizon_s
+from hsdag.methods.exact.formulation import Formulation, MemoryRule
 from hsdag.methods.exact.milp import MilpModel, MilpPlacer, num_entries
 from hsdag.methods.exact.solving import MOST_TICKS, Ticks, solve_model
 from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
@@ -33,76 +29,10 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import Evaluator, SearchStopped
 from hsdag.scoring.recording import RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
-from hsdag.search.options import SolveOptions
-from hsdag.search.solve import solve
-from tests.hsdag.methods.exact.exact_reference import BruteForce, random_problem
+from tests.hsdag.methods.exact.exact_reference import random_problem
+from tests.hsdag.methods.searches import heard, tight
 
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)
-
-
-def heard(problem: ScheduleProblem, most: float, semantics: Semantics = SEQUENTIAL) -> RecordingEvaluator:
-    """Ends the search when it is asked for the time after ``most`` whether to."""
-    asked = itertools.count()
-    return RecordingEvaluator(ScheduleEvaluator(problem, semantics), should_stop=lambda: next(asked) >= most)
-
-
-def tight(num_ops: int = 16, num_devices: int = 3) -> ScheduleProblem:
-    """All weights fit on no device, and one device is the fastest for every op."""
-    rng = np.random.default_rng(0)
-    return ScheduleProblem.from_arrays(
-        rng.uniform(1.0, 2.0, (num_ops, num_devices)) * (1 + np.arange(num_devices)),
-        [(u, v) for v in range(num_ops) for u in range(v) if rng.random() < 0.1],
-        output_bytes=0.1,
-        weight_bytes=rng.uniform(1.0, 2.0, num_ops),
-        memory_bytes=1.6 * num_ops / (num_devices - 1),
-        link_latency_s=0.1,
-    )
-
-
-@pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A name for every cut, expansion, and simulated peak that pricing asks for."""
-    made: list[str] = []
-
-    def counted(name: str, function: Callable[..., object]) -> Callable[..., object]:
-        def noted(*given: object) -> object:
-            made.append(name)
-            return function(*given)
-
-        return noted
-
-    for name in ("best_cut", "expanded"):
-        monkeypatch.setattr(memory_prices, name, counted("cut", getattr(memory_prices, name)))
-    monkeypatch.setattr(memory_prices, "repaired", counted("repair", memory_repair.repaired))
-    return made
-
-
-def without_time(problem: ScheduleProblem) -> Result:
-    """The end of a cut that has no time for anything but its first candidates."""
-    units, evaluator = problem_of(problem, LATENCY, SEQUENTIAL), ScheduleEvaluator(problem, SEQUENTIAL)
-    return MincutPlacer().search(units, evaluator, Limits(seconds=0.0))
-
-
-def test_a_cut_within_memory_looks_for_no_price_when_its_time_is_over(steps: list[str]) -> None:
-    problem = tight()
-    MincutPlacer().search(problem_of(problem, LATENCY, SEQUENTIAL), ScheduleEvaluator(problem, SEQUENTIAL))
-    assert steps.count("cut") > 20
-    steps.clear()
-    assert "no placement that fits into memory" in without_time(tight(60)).note
-    assert len(steps) <= 1
-
-
-@pytest.mark.parametrize("most", [0, 5, 30])
-def test_a_cut_within_memory_hears_a_stop_between_two_steps(steps: list[str], most: int) -> None:
-    problem = tight()
-    result = MincutPlacer().search(problem_of(problem, LATENCY, SEQUENTIAL), heard(problem, most))
-    assert result.status is Status.TIME_LIMIT
-    assert len(steps) <= 2 * most + 2
-
-
-def test_a_problem_with_more_placements_than_a_double_counts_has_an_answer_all_the_same() -> None:
-    problem = replace(tight(250, 20), memory_bytes=np.full(20, 0.5))
-    assert "no placement that fits into memory" in without_time(problem).note
 
 
 def test_a_heuristic_of_the_warm_start_gets_a_share_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -122,7 +52,7 @@ def test_a_heuristic_of_the_warm_start_gets_a_share_of_the_budget(monkeypatch: p
 
 def test_a_stop_is_heard_before_there_is_an_answer() -> None:
     problem = random_problem(3, 8, 2)
-    search = ExactSearch(Incumbent(problem_of(problem), heard(problem, 0), Limits()), "a test")
+    search = ExactSearch(Incumbent(problem_of(problem), heard(problem, 0, SEQUENTIAL), Limits()), "a test")
     assert search.incumbent.best is None
     with pytest.raises(SearchStopped):
         search.wake()
@@ -214,17 +144,6 @@ def test_a_duration_beyond_the_horizon_makes_no_tick_longer() -> None:
     assert Ticks.choose([np.array([0.25, 1e6 + 1 / 3])], 10.0).length_s == 0.01
 
 
-@pytest.mark.parametrize("seed", range(2))
-def test_a_sentinel_of_ages_leaves_the_bound_of_cpsat_at_the_optimum(seed: int) -> None:
-    problem = random_problem(seed, 7, 2)
-    scaled = replace(problem, time_s=problem.time_s * 1e-3 * np.pi, op_overhead_s=0.0)
-    times = np.where(np.isnan(scaled.time_s), 1e6, scaled.time_s)
-    best_s = BruteForce(scaled).makespan_s()
-    placer = CpSatPlacer()
-    bound_s = solve(replace(scaled, time_s=times), placer, SolveOptions("cpsat", budget_s=600.0)).lower_bound_s
-    assert best_s * (1 - 1e-7) <= bound_s <= best_s * (1 + 1e-12)
-
-
 def begun(*_: object, **__: object) -> NoReturn:
     pytest.fail("there was no time for this")
 
@@ -246,13 +165,6 @@ def test_the_number_of_entries_is_known_before_they_are_made(seed: int) -> None:
     problem = replace(problem, weight_bytes=np.full(30, 100.0), memory_bytes=np.full(3, 1500.0))
     made = len(MilpModel(Formulation(problem), 100.0).linear.index)
     assert 0.9 * made < num_entries(Formulation(problem)) < 2 * made
-
-
-@pytest.mark.parametrize("model", [MilpModel, IntervalModel])
-def test_a_model_is_made_with_a_look_at_the_clock_for_every_op(model: Any) -> None:
-    problem, looks = random_problem(1, 12, 2), []
-    model(Formulation(problem), generous_horizon_s(problem), check=lambda: looks.append(1))
-    assert len(looks) >= 2 * problem.num_ops - 1
 
 
 @pytest.mark.parametrize("method", ["cpsat", "milp"])

@@ -8,30 +8,32 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError
+from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.lists.baselines import RandomPlacer, uniform_placements
 from hsdag.methods.lists.etf import EtfPlacer, MEtfPlacer
-from hsdag.methods.lists.schedule import ListSchedule
-from hsdag.methods.lists.schedulers import CpopPlacer, GreedyPlacer, HeftPlacer, shard_groups
+from hsdag.methods.lists.schedule import ListSchedule, list_schedule
+from hsdag.methods.lists.schedulers import CpopPlacer, GreedyPlacer, HeftPlacer, critical_path, shard_groups
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
-from hsdag.runtime.problem.semantics import Semantics
+from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.problem.tables import levels_of, tables_of
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
+from hsdag.runtime.simulator.values import period_s
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
-from tests.hsdag.methods.lists import reference_schedulers as reference
-from tests.hsdag.methods.searches import recorded
+from tests.hsdag.methods.searches import check_search, recorded
 
-Scheduler = Callable[[ScheduleProblem], ListSchedule]
-heft_schedule, cpop_schedule, greedy_schedule = HeftPlacer().schedule, CpopPlacer().schedule, GreedyPlacer().schedule
-etf_schedule, m_etf_schedule = EtfPlacer().schedule, MEtfPlacer().schedule
-ALL: list[Scheduler] = [heft_schedule, cpop_schedule, etf_schedule, m_etf_schedule, greedy_schedule]
+Key = Callable[[int, int, float, float], tuple[float, ...]]
+"""What a scheduler takes the least of: of an op, a device, and the start and end there."""
+heft_schedule, cpop_schedule = HeftPlacer().schedule, CpopPlacer().schedule
+ALL = [heft_schedule, cpop_schedule, EtfPlacer().schedule, MEtfPlacer().schedule, GreedyPlacer().schedule]
 
 
 def published() -> ScheduleProblem:
@@ -56,11 +58,104 @@ def drawn(seed: int, num_ops: int, *, whole: bool, own_sizes: bool = False) -> S
     return random_problem(seed, num_ops, num_devices, density, real=not whole, shuffled=True, **tables)
 
 
-def assert_same(found: ListSchedule, device: dict[int, int], start: dict[int, float], end: dict[int, float]) -> None:
-    ops = range(len(device))
-    assert found.device.tolist() == [device[v] for v in ops]
-    assert found.start_s.tolist() == [start[v] for v in ops]
-    assert found.end_s.tolist() == [end[v] for v in ops]
+def by_priority(problem: ScheduleProblem, priority: FloatArray, *, by_start: bool = False) -> Key:
+    """Ops by priority; on the device where they end first, or start first."""
+    return lambda v, d, start_s, end_s: (-priority[v], v, start_s if by_start else end_s, end_s, d)
+
+
+def heft_key(problem: ScheduleProblem) -> Key:
+    return by_priority(problem, levels_of(tables_of(problem)).upward_s)
+
+
+def critical_path_key(problem: ScheduleProblem) -> Key:
+    return by_priority(problem, levels_of(tables_of(problem)).upward_s, by_start=True)
+
+
+def greedy_key(problem: ScheduleProblem) -> Key:
+    """Breadth first; the latest end so far can only grow by that of the op."""
+    queue = [v for v in range(problem.num_ops) if v not in problem.edge_dst]
+    for turn, v in enumerate(queue):  # which grows while it is read
+        for w in problem.edge_dst[problem.edge_src == v].tolist():
+            if w not in queue and np.isin(problem.edge_src[problem.edge_dst == w], queue[: turn + 1]).all():
+                queue.append(w)
+    return by_priority(problem, -np.argsort(queue).astype(np.float64))
+
+
+def etf_key(problem: ScheduleProblem) -> Key:
+    static_s = levels_of(tables_of(problem)).static_s
+    return lambda v, d, start_s, end_s: (start_s, -static_s[v], v, end_s, d)
+
+
+def cpop_key(problem: ScheduleProblem) -> Key:
+    """Ops of the critical path on the device that runs all of it in the least time."""
+    levels, tables = levels_of(tables_of(problem)), tables_of(problem)
+    path, total_s = critical_path(levels, np.diff(tables.in_first) == 0), (levels.upward_s + levels.downward_s).round(9)
+    path_s = tables.time_s[path].sum(axis=0)
+    pin = int(path_s.argmin()) if np.isfinite(path_s.min()) else -1
+    of_op = by_priority(problem, total_s)
+
+    def key(v: int, d: int, start_s: float, end_s: float) -> tuple[float, ...]:
+        priority, op, *others = of_op(v, d, start_s, end_s)
+        return priority, op, float(pin >= 0 and v in path and d != pin), *others
+
+    return key
+
+
+def critical_path_schedule(problem: ScheduleProblem) -> ListSchedule:
+    tables = tables_of(problem)
+    return list_schedule(tables, levels_of(tables).upward_s, by_start=True)
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "key_of", "insertion"),
+    [
+        (heft_schedule, heft_key, True),
+        (cpop_schedule, cpop_key, True),
+        (EtfPlacer().schedule, etf_key, False),
+        (MEtfPlacer().schedule, etf_key, False),  # where memory has no limit
+        (GreedyPlacer().schedule, greedy_key, False),
+        (critical_path_schedule, critical_path_key, False),
+    ],
+)
+@given(st.integers(0, 2**32), st.integers(1, 15), st.booleans(), st.booleans())
+def test_of_all_that_could_come_next_the_best_does_as_early_as_it_can(
+    scheduler: Callable[[ScheduleProblem], ListSchedule],
+    key_of: Callable[[ScheduleProblem], Key],
+    insertion: bool,
+    seed: int,
+    num_ops: int,
+    whole: bool,
+    own_sizes: bool,
+) -> None:
+    problem = drawn(seed, num_ops, whole=whole, own_sizes=own_sizes)
+    found, key, order = scheduler(problem), key_of(problem), scheduler(problem).sequence.tolist()
+    for turn, chosen in enumerate(order):
+        options = [
+            (key(v, d, start_s, start_s + problem.time_s[v, d]), start_s, v, d)
+            for v in order[turn:]
+            if np.isin(problem.edge_src[problem.edge_dst == v], order[:turn]).all()
+            for d in np.flatnonzero(problem.supported[v]).tolist()
+            for start_s in [first_start_s(problem, found, order[:turn], v, d, insertion=insertion)]
+        ]
+        assert min(options)[1:] == (found.start_s[chosen], chosen, found.device[chosen])
+        assert found.end_s[chosen] == found.start_s[chosen] + problem.time_s[chosen, found.device[chosen]]
+
+
+def first_start_s(
+    problem: ScheduleProblem, found: ListSchedule, placed: list[int], v: int, d: int, *, insertion: bool
+) -> float:
+    """When v can first start on d beside the ops that are placed: in a gap of some length, or behind all."""
+    edges = np.flatnonzero(problem.edge_dst == v)
+    home = found.device[problem.edge_src[edges]]
+    link_s = problem.link_latency_s[home, d] + problem.edge_bytes[edges] / problem.link_bandwidth_bytes_per_s[home, d]
+    ready_s = (found.end_s[problem.edge_src[edges]] + np.where(home == d, 0.0, link_s)).max(initial=0.0)
+    idle_since, overhead_s = 0.0, problem.op_overhead_s
+    for begin, end in sorted((found.start_s[u], found.end_s[u] + overhead_s) for u in placed if found.device[u] == d):
+        start_s = max(idle_since, ready_s)
+        if insertion and begin > idle_since and start_s + problem.time_s[v, d] + overhead_s <= begin:
+            return float(start_s)
+        idle_since = max(idle_since, end)
+    return float(max(idle_since, ready_s))
 
 
 def assert_valid(problem: ScheduleProblem, found: ListSchedule) -> None:
@@ -86,6 +181,7 @@ def test_upward_ranks_are_those_published() -> None:
 def test_heft_takes_80_on_the_published_example() -> None:
     found = heft_schedule(published())
     assert found.makespan_s == 80
+    assert (np.diff(found.start_s[np.argsort(found.ranks)]) >= 0).all()
     assert found.sequence.tolist() == [0, 2, 3, 1, 4, 5, 8, 6, 7, 9]  # n1 n3 n4 n2 n5 n6 n9 n7 n8 n10
 
 
@@ -95,72 +191,20 @@ def test_cpop_takes_86_on_the_published_example_with_the_path_on_p2() -> None:
     assert found.device[[0, 1, 8, 9]].tolist() == [1, 1, 1, 1]
 
 
-@pytest.mark.parametrize(
-    ("scheduler", "plain"),
-    [(heft_schedule, reference.heft), (etf_schedule, reference.etf), (greedy_schedule, reference.greedy)],
-)
-@given(st.integers(0, 2**32), st.integers(1, 25), st.booleans(), st.booleans())
-def test_a_schedule_is_that_of_a_plain_scheduler(
-    scheduler: Scheduler,
-    plain: Callable[[ScheduleProblem], reference.Schedule],
-    seed: int,
-    num_ops: int,
-    whole: bool,
-    own_sizes: bool,
-) -> None:
-    problem = drawn(seed, num_ops, whole=whole, own_sizes=own_sizes)
-    assert_same(scheduler(problem), *plain(problem))
-
-
-@given(st.integers(0, 2**32), st.integers(1, 25))
-def test_m_etf_is_etf_where_memory_has_no_limit(seed: int, num_ops: int) -> None:
-    problem = drawn(seed, num_ops, whole=True)
-    one, other = m_etf_schedule(problem), etf_schedule(problem)
-    assert_same(one, *(dict(enumerate(a.tolist())) for a in (other.device, other.start_s, other.end_s)))
-
-
-@given(st.integers(0, 2**32), st.integers(1, 30), st.booleans(), st.sampled_from(ALL))
-def test_every_schedule_is_valid(seed: int, num_ops: int, whole: bool, scheduler: Scheduler) -> None:
-    problem = drawn(seed, num_ops, whole=whole, own_sizes=True)
-    assert_valid(problem, scheduler(problem))
-
-
-@given(st.integers(0, 2**32), st.integers(1, 30), st.booleans(), st.sampled_from(ALL))
-def test_a_promise_holds_where_the_devices_keep_its_order(
-    seed: int, num_ops: int, whole: bool, scheduler: Scheduler
-) -> None:
-    # A device that never idles may start an op too early and make a more urgent one late; else nothing is later.
-    problem = drawn(seed, num_ops, whole=whole)
-    promised = scheduler(problem)
-    run = simulate(problem, promised.device, ranks=promised.ranks)
-    for d in range(problem.num_devices):
-        ops = np.flatnonzero(promised.device == d)
-        planned = ops[np.argsort(promised.ranks[ops])]
-        played = ops[np.lexsort((promised.ranks[ops], run.end_s[ops], run.start_s[ops]))]
-        if not np.array_equal(planned, played):
-            return
-    assert np.all(run.end_s <= promised.end_s)
-
-
-def test_a_path_that_no_device_runs_whole_does_not_stop_cpop() -> None:
-    problem = ScheduleProblem.from_arrays([[1.0, np.nan], [np.nan, 2.0], [3.0, 3.0]], [(0, 1)], link_latency_s=0.5)
-    found = cpop_schedule(problem)
-    assert found.device[:2].tolist() == [0, 1]
-    assert_valid(problem, found)
-
-
 def test_m_etf_spreads_results_that_etf_piles_up() -> None:
     # Both ops start at 0 and 1 on the fast device, whose results must both wait for the reader that follows.
     problem = ScheduleProblem.from_arrays(
         [[1.0, 9.0], [1.0, 9.0], [9.0, 9.0]], [(0, 2), (1, 2)], output_bytes=[6, 6, 1], memory_bytes=[10, 30]
     )
     assert simulate(problem, [0, 0, 0]).peak_memory_bytes[0] == 13
-    found = m_etf_schedule(problem)
+    found = MEtfPlacer().schedule(problem)
     assert np.all(simulate(problem, found.device).peak_memory_bytes <= problem.memory_bytes)
 
 
 @given(st.integers(0, 2**32), st.sampled_from(ALL))
-def test_weights_never_exceed_a_memory_while_there_is_another_device(seed: int, scheduler: Scheduler) -> None:
+def test_weights_never_exceed_a_memory_while_there_is_another_device(
+    seed: int, scheduler: Callable[[ScheduleProblem], ListSchedule]
+) -> None:
     rng = np.random.default_rng(seed)
     weights = rng.integers(1, 5, 12)
     memory = float(weights.sum()) / 3 + 4  # some device always has room
@@ -185,19 +229,12 @@ def sharded(num_devices: int, num_shards: int) -> ScheduleProblem:
     )
 
 
-@pytest.mark.parametrize("num_devices", [2, 4, 9])
-def test_shards_go_where_their_inputs_are_one_for_each_device(num_devices: int) -> None:
-    problem = sharded(num_devices, num_devices)
-    _, returned = recorded(problem, "enumerative")
+@pytest.mark.parametrize(("num_devices", "num_shards"), [(2, 2), (4, 4), (9, 9), (3, 6)])
+def test_shards_go_where_their_inputs_are_one_for_each_device_in_a_round(num_devices: int, num_shards: int) -> None:
+    _, returned = recorded(sharded(num_devices, num_shards), "enumerative")
     assert returned is not None
-    reverse = list(range(num_devices))[::-1]
-    assert returned[: 2 * num_devices].tolist() == reverse + reverse
-
-
-def test_more_shards_than_devices_are_dealt_evenly() -> None:
-    _, returned = recorded(sharded(3, 6), "enumerative")
-    assert returned is not None
-    assert np.bincount(returned[6:12]).tolist() == [2, 2, 2]
+    reverse = list(range(num_devices))[::-1] * (num_shards // num_devices)
+    assert returned[: 2 * num_shards].tolist() == reverse + reverse
 
 
 def test_shards_come_before_reductions_and_meta_ops_in_order() -> None:
@@ -239,8 +276,67 @@ def test_few_placements_are_all_seen_and_the_search_ends() -> None:
     assert (found.score, found.status) == (best, Status.FEASIBLE)
 
 
-def test_the_seed_decides() -> None:
-    problem = problem_of(random_problem(5, 10, 3))
-    first, again, other = (uniform_placements(problem, 5, np.random.default_rng(s)) for s in (1, 1, 2))
-    assert (first == again).all()
-    assert (first != other).any()
+LISTS = ("met", "greedy", "heft", "cpop", "etf", "m-etf", "critical-path", "enumerative")
+
+
+@pytest.mark.parametrize("method", LISTS)
+@given(
+    st.integers(0, 2**32), st.sampled_from([LATENCY, THROUGHPUT]), st.sampled_from(list(Execution)), st.booleans()
+)  # fmt: skip
+@settings(max_examples=settings().max_examples // 2)
+def test_plans_are_legal_and_begin_with_every_op_where_it_is_fastest(
+    method: str, seed: int, objective: Objective, how: Execution, memory: bool
+) -> None:
+    check_search(method, seed, Semantics(how), objective, memory=memory)
+
+
+@pytest.mark.parametrize("method", [m for m in LISTS if m not in ("met", "enumerative")])
+def test_equal_ops_are_shared_out_evenly_for_throughput(method: str) -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((12, 4)), [])
+    _, returned = recorded(problem, method, objective=THROUGHPUT)
+    assert returned is not None
+    assert np.bincount(returned).tolist() == [3, 3, 3, 3]
+
+
+@pytest.mark.parametrize("links", [Links.CHANNEL, Links.EGRESS, Links.BLOCKING])
+def test_a_slow_link_keeps_a_chain_together_for_throughput(links: Links) -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((6, 2)), [(v, v + 1) for v in range(5)], link_latency_s=100.0)
+    _, returned = recorded(problem, "etf", Semantics(links=links), THROUGHPUT)
+    assert returned is not None
+    assert period_s(problem, returned[None], Semantics(links=links))[0] == 6.0
+
+
+@given(st.integers(0, 2**32), st.sampled_from(Links))
+def test_balancing_a_single_choice_takes_the_least_period(seed: int, links: Links) -> None:
+    # All but the last op are fixed; the last one decides which resource is busiest.
+    rng = np.random.default_rng(seed)
+    times = rng.random((6, 3))
+    times[:5][np.arange(3) != rng.integers(3, size=5)[:, None]] = np.nan
+    problem = ScheduleProblem.from_arrays(
+        times,
+        [(u, 5) for u in range(5)],
+        output_bytes=rng.random(6),
+        link_latency_s=0.1,
+        link_bandwidth_bytes_per_s=2.0,
+        transfer_overhead_s=0.05,
+        op_overhead_s=0.02,
+    )
+    _, returned = recorded(problem, "heft", Semantics(links=links), THROUGHPUT)
+    assert returned is not None
+    choices = np.repeat(returned[None], 3, axis=0)
+    choices[:, 5] = np.arange(3)
+    periods = period_s(problem, choices, Semantics(links=links))
+    alone = period_s(problem, returned[None], Semantics(links=links))[0]
+    assert alone <= periods.min() * (1 + 1e-12)
+
+
+def test_critical_path_runs_differ_and_the_best_is_kept() -> None:
+    rng = np.random.default_rng(77)
+    edges = [(u, v) for v in range(30) for u in range(v) if rng.random() < 0.1]
+    problem = ScheduleProblem.from_arrays(rng.random((30, 3)), edges, link_latency_s=0.1)
+    events, returned = recorded(problem, "critical-path", most=np.inf)
+    assert returned is not None
+    own = [e for e in events[1:] if e.score.failure is None]
+    best = min(own, key=lambda event: event.score.value)
+    assert best.plan.placement.tolist() == returned.tolist()
+    assert len(own) > 3

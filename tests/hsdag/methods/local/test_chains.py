@@ -30,7 +30,7 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import SearchStopped
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
-from tests.hsdag.methods.local.test_search_heuristics import random_problem
+from tests.hsdag.methods.searches import random_problem
 
 EVERY_MOVE = dict.fromkeys(Move, 1.0)
 

@@ -19,7 +19,7 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
-from tests.hsdag.methods.local.test_search_heuristics import random_problem
+from tests.hsdag.methods.searches import random_problem
 
 
 def layered(num_ops: int, seed: int = 0, num_devices: int = 3) -> ScheduleProblem:

@@ -30,7 +30,8 @@ from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.search.solution import SolveResult
 from hsdag.search.solve import solve
-from tests.hsdag.methods.local.test_search_heuristics import everything, random_problem
+from tests.hsdag.methods.exact.exact_reference import every_placement
+from tests.hsdag.methods.searches import random_problem
 
 FAILURE = "the solver has no licence"
 
@@ -65,7 +66,7 @@ def test_the_answer_is_no_worse_than_any_placement_of_a_small_problem(
         return
     placer = make_placer("auto", changes={"without": "cpsat,milp-split"}, is_cheap=True)
     solution = solve(problem, placer, SolveOptions("auto", objective, 60.0, 6_000, semantics=semantics))
-    every = everything(problem)
+    every = every_placement(problem)
     every = every[problem.supported[np.arange(problem.num_ops), every].all(axis=1)]
     values = simulated_values(objective, problem, every, semantics)
     if not memory:
