@@ -15,7 +15,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.inputs import edges_of, tokens_of
 from hsdag.methods.learned.networks import Edges, Encoder, Mlp, draw_within
-from hsdag.methods.learned.options import ALONE, Baseline, Ranges, Reward, TrainingOptions
+from hsdag.methods.learned.options import ALONE, NO_END, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.methods.learned.policy import Choose, StepwiseNetwork, StepwisePolicy
 from hsdag.runtime.problem.problem import Problem
 
@@ -51,7 +51,7 @@ class GdpConfig(TrainingOptions):
 
     ranges: ClassVar[Ranges] = (
         *TrainingOptions.ranges,
-        ("at least 1", lambda x: x >= 1, "width layers blocks heads segment"),
+        ("at least 1", 1, NO_END, "width layers blocks heads segment"),
     )
 
     def __post_init__(self) -> None:
@@ -168,8 +168,7 @@ class GdpPlacer(LearnedPlacer[GdpConfig]):
 
     def needed_bytes(self, problem: Problem) -> float:
         """Activations of a pass, attention weights, and the logits of all plans."""
-        options, num_units = self.options, problem.num_units
-        of_pass = num_units * (12 * options.layers * options.width + options.blocks * 20 * options.width)
-        of_attention = num_units * options.blocks * 3 * options.heads * 2 * min(options.segment, num_units)
-        of_plans = 8 * num_units * problem.num_devices * (options.plans_per_update + options.elites)
-        return 4.0 * (of_pass + of_attention + of_plans)
+        o = self.options
+        of_attention = o.blocks * (20 * o.width + 6 * o.heads * o.segment)
+        of_unit = 12 * o.layers * o.width + of_attention + 8 * problem.num_devices * o.plans_per_update
+        return 4.0 * problem.num_units * of_unit

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from enum import Enum
 from typing import Any, ClassVar, Self
 
 from hsdag.ir.errors import OptionError
 
-Ranges = tuple[tuple[str, Callable[[float], bool], str], ...]
+Ranges = tuple[tuple[str, float, float, str], ...]
+NO_END, ABOVE_0, BELOW_1 = math.inf, math.nextafter(0.0, 1.0), math.nextafter(1.0, 0.0)
 
 
 class Reward(Enum):
@@ -103,26 +104,26 @@ class TrainingOptions(ABC):
     where the number of updates is given."""
 
     ranges: ClassVar[Ranges] = (
-        ("at least 0 or None", lambda x: x >= 0, "updates"),
-        ("at least 2 or None", lambda x: x >= 2, "kept_per_update"),
-        ("at least 1", lambda x: x >= 1, "plans_per_update epochs resample_tries failure_factor"),
-        ("at least 0", lambda x: x >= 0, "elites greedy_every patience entropy last_entropy max_grad_norm"),
-        ("at least 0", lambda x: x >= 0, "imitation_weight teacher_updates last_learning_rate growth"),
-        ("above 0", lambda x: x > 0, "learning_rate advantage_floor"),
-        ("above 0 or None", lambda x: x > 0, "clip"),
-        ("in [0, 1]", lambda x: 0 <= x <= 1, "exploration last_exploration polish"),
-        ("in (0, 1]", lambda x: 0 < x <= 1, "discount"),
+        ("at least 0 or None", 0, NO_END, "updates"),
+        ("at least 2 or None", 2, NO_END, "kept_per_update"),
+        ("at least 1", 1, NO_END, "plans_per_update epochs resample_tries failure_factor"),
+        ("at least 0", 0, NO_END, "elites greedy_every patience entropy last_entropy max_grad_norm"),
+        ("at least 0", 0, NO_END, "imitation_weight teacher_updates last_learning_rate growth"),
+        ("above 0", ABOVE_0, NO_END, "learning_rate advantage_floor"),
+        ("above 0 or None", ABOVE_0, NO_END, "clip"),
+        ("in [0, 1]", 0, 1, "exploration last_exploration polish"),
+        ("in (0, 1]", ABOVE_0, 1, "discount"),
     )
-    """What an option must be, in words and as a test, and the options that must be so."""
+    """What options must be, in words and as the least and the largest value, and their names."""
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if isinstance(value, float) and not math.isfinite(value):
                 raise OptionError(f"option {name} must be finite, not {value}")
-        for wanted, is_right, names in self.ranges:
+        for wanted, least, most, names in self.ranges:
             for name in names.split():
                 value = getattr(self, name)
-                if value is not None and not is_right(value):
+                if value is not None and not least <= value <= most:
                     raise OptionError(f"option {name} must be {wanted}, not {value}")
 
     @classmethod

@@ -22,7 +22,7 @@ from hsdag.ir.graph.partition import Partition
 from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.inputs import tokens_of
 from hsdag.methods.learned.networks import Edges, Mlp, standardise
-from hsdag.methods.learned.options import REINFORCE, Baseline, Ranges, Reward, TrainingOptions
+from hsdag.methods.learned.options import NO_END, REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.methods.learned.policy import Exploring, Likelihood, Policy, Rollout, drawn, log_p_of
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -69,9 +69,9 @@ class PlacetoConfig(TrainingOptions):
 
     ranges: ClassVar[Ranges] = (
         *TrainingOptions.ranges,
-        ("at least 1 or None", lambda x: x >= 1, "groups"),
-        ("at least 1", lambda x: x >= 1, "sweeps step rounds width embedding head"),
-        ("at least 0", lambda x: x >= 0, "memory_penalty"),
+        ("at least 1 or None", 1, NO_END, "groups"),
+        ("at least 1", 1, NO_END, "sweeps step rounds width embedding head"),
+        ("at least 0", 0, NO_END, "memory_penalty"),
     )
 
     @classmethod
@@ -371,14 +371,12 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
         return PlacetoPolicy(PlacetoNetwork(groups, self.options, generator), groups, self.options)
 
     def needed_bytes(self, problem: Problem) -> float:
-        """Activations of ``ROWS`` embeddings, reachability, and the plans of episodes."""
-        options, num = self.options, min(self.options.groups or problem.num_units, problem.num_units)
-        made = 2 * options.rounds * (4 * options.width + 3 * options.embedding)
-        made += 14 * options.embedding + 2 * problem.num_devices
-        num_steps = options.sweeps * -(-num // options.step)
-        trails = options.plans_per_update * num_steps * num if options.intermediate else 0
-        num_rows = min(max(ROWS, num), options.plans_per_update * num_steps * num)
-        return 4.0 * num_rows * 3 * made + 9.0 * num**2 + 16.0 * trails  # 3: with what the gradient keeps and makes
+        """Activations of ``ROWS`` embeddings with what the gradient keeps, reachability, and the plans of episodes."""
+        options, num = self.options, self.options.groups or problem.num_units
+        made = 2 * options.rounds * (4 * options.width + 3 * options.embedding) + 14 * options.embedding
+        num_steps = options.plans_per_update * options.sweeps * -(-num // options.step)
+        num_rows = min(max(ROWS, num), num_steps * num)
+        return 12.0 * num_rows * made + 9.0 * num**2 + 16.0 * options.intermediate * num_steps * num
 
     def penalty(self, problem: Problem) -> Callable[[Plan], float]:
         """R(p) of A.7: the simulated value and so many seconds per GB that the fullest device is over its memory."""

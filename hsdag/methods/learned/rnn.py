@@ -16,7 +16,7 @@ from torch import nn
 from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.inputs import tokens_of
 from hsdag.methods.learned.networks import Mlp, draw_within, linear
-from hsdag.methods.learned.options import REINFORCE, Baseline, Ranges, Reward, TrainingOptions
+from hsdag.methods.learned.options import NO_END, REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.methods.learned.policy import Choose, StepwiseNetwork, StepwisePolicy
 from hsdag.runtime.problem.problem import Problem
 
@@ -50,7 +50,7 @@ class RnnConfig(TrainingOptions):
     costs: bool = True
     """Use the times of units on every device, their transfers and levels where they are known; not in the paper."""
 
-    ranges: ClassVar[Ranges] = (*TrainingOptions.ranges, ("at least 1", lambda x: x >= 1, "width"))
+    ranges: ClassVar[Ranges] = (*TrainingOptions.ranges, ("at least 1", 1, NO_END, "width"))
 
     @classmethod
     def paper(cls) -> Self:
@@ -182,5 +182,5 @@ class RnnPlacer(LearnedPlacer[RnnConfig]):
         """All steps of all plans, for the gradient, and the weights; additive attention compares all pairs of units."""
         options, num, width = self.options, problem.num_units, self.options.width
         compared = width if options.scoring is Scoring.ADDITIVE else 0
-        of_steps = (options.plans_per_update + options.elites) * num * (num * (3 + compared) + 25 * width)
-        return 4.0 * (of_steps + 4 * (40 * width**2 + 2 * num * width))
+        of_steps = options.plans_per_update * num * (num * (3 + compared) + 25 * width)
+        return 4.0 * (of_steps + 160 * width**2)

@@ -16,7 +16,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.methods.learned.doppler.decoding import END_LATER, FEATURES, PAPER_FEATURES, START_LATER, Scores
 from hsdag.methods.learned.inputs import NUM_PAPER, NUM_WIDE, Inputs, sum_over_path
 from hsdag.methods.learned.networks import Encoder, Mlp, linear, within
-from hsdag.methods.learned.options import REINFORCE, Baseline, Ranges, Reward, TrainingOptions
+from hsdag.methods.learned.options import ABOVE_0, NO_END, REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.runtime.problem.tables import WAY_TO_END
 
 
@@ -68,10 +68,10 @@ class DopplerConfig(TrainingOptions):
 
     ranges: ClassVar[Ranges] = (
         *TrainingOptions.ranges,
-        ("2 to 4,096", lambda x: 2 <= x <= 4_096, "width"),
-        ("1 to 64", lambda x: 1 <= x <= 64, "layers"),
-        ("at least 0", lambda x: x >= 0, "simulated_updates"),
-        ("above 0 or None", lambda x: x > 0, "logit_range"),
+        ("2 to 4,096", 2, 4_096, "width"),
+        ("1 to 64", 1, 64, "layers"),
+        ("at least 0", 0, NO_END, "simulated_updates"),
+        ("above 0 or None", ABOVE_0, NO_END, "logit_range"),
     )
 
     def __post_init__(self) -> None:

@@ -17,7 +17,7 @@ from torch import nn
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.methods.learned.hsdag.groups import Groups, Parse, Topology
 from hsdag.methods.learned.networks import Edges, Encoder, Mlp, within
-from hsdag.methods.learned.options import REINFORCE, Baseline, Ranges, Reward, TrainingOptions
+from hsdag.methods.learned.options import ABOVE_0, BELOW_1, NO_END, REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ class HsdagConfig(TrainingOptions):
 
     ranges: ClassVar[Ranges] = (
         *TrainingOptions.ranges,
-        ("at least 1", lambda x: x >= 1, "hidden input_layers gnn_layers parsing_layers steps"),
-        ("above 0 or None", lambda x: x > 0, "logit_range score_range"),
-        ("in [0, 1)", lambda x: 0 <= x < 1, "dropout"),
+        ("at least 1", 1, NO_END, "hidden input_layers gnn_layers parsing_layers steps"),
+        ("above 0 or None", ABOVE_0, NO_END, "logit_range score_range"),
+        ("in [0, 1)", 0, BELOW_1, "dropout"),
     )
 
     @classmethod

@@ -55,7 +55,6 @@ EVERY_PART = pytest.mark.parametrize(
     ],
 )
 PLAIN = Exploring()
-ROUND = r"encoder\.rounds\.\d$"
 
 
 def placer_of(method: str, preset: str = "default", **changes: str) -> LearnedPlacer[Any]:
@@ -65,9 +64,11 @@ def placer_of(method: str, preset: str = "default", **changes: str) -> LearnedPl
     return placer
 
 
-def policy_of(problem: ScheduleProblem, method: str, preset: str = "default", *, trained: bool = True) -> Policy:
+def policy_of(
+    problem: ScheduleProblem, method: str, preset: str = "default", *, trained: bool = True, **changes: str
+) -> Policy:
     """A tiny policy; ``trained`` draws the last layers too, which are zero otherwise."""
-    policy = placer_of(method, preset).policy(problem_of(problem), generator(1))
+    policy = placer_of(method, preset, **changes).policy(problem_of(problem), generator(1))
     if trained:
         for parameter in policy.network.parameters():
             if parameter.requires_grad and parameter.dim() and not parameter.any():
@@ -166,19 +167,9 @@ def test_the_gradient_of_every_part_is_the_numerical_derivative(method: str, pre
 @pytest.mark.parametrize("encoder", ENCODERS)
 @pytest.mark.parametrize("method", ["gdp", "doppler", "hsdag"])
 def test_a_method_takes_any_encoder_and_learns_through_it(method: str, encoder: str) -> None:
-    problem = problem_of(random_problem(3, 14, 3))
-    size = {"gdp": {"width": "8", "heads": "2"}, "hsdag": {"hidden": "8"}}
-    small = {"encoder": encoder, **size.get(method, {"width": "8"})}
-    placer = make_placer(method, changes=small, is_cheap=True)
-    assert isinstance(placer, LearnedPlacer)
-    policy = placer.policy(problem, generator())
-    plans = [rollout.plan for rollout in policy.draw(2, PLAIN, generator())]
-    optimiser = torch.optim.SGD(policy.network.parameters(), lr=0.1)
-    for _ in range(2):  # the last layers, zero at first, hide the others
-        optimiser.zero_grad()
-        policy.likelihood(policy.replay(plans, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-    rounds = [module for name, module in policy.network.named_modules() if re.search(ROUND, name)]
+    policy = policy_of(random_problem(3, 14, 3), method, encoder=encoder)
+    policy.likelihood(policy.draw(2, PLAIN, generator())).log_p.sum().backward()  # type: ignore[no-untyped-call]
+    rounds = [module for name, module in policy.network.named_modules() if re.search(r"encoder\.rounds\.\d$", name)]
     learned = [sum(float(p.grad.abs().sum()) for p in each.parameters() if p.grad is not None) for each in rounds]
     assert len(learned) >= 2
     assert min(learned) > 0

@@ -99,16 +99,6 @@ def test_the_loss_of_reinforce_is_minus_the_mean_weighted_log_probability() -> N
     assert loss.item() == pytest.approx(1.75 * math.log(2), rel=1e-5)
 
 
-def test_the_importance_weight_of_a_decision_is_relative_to_what_was_drawn_from() -> None:
-    trainer, policy, _ = trainer_for(replace(SMALL, entropy=0.0, clip=0.2))
-    rollout = drawn(policy)[0]
-    devices, edges = rollout.record.drawn
-    surer = replace(rollout, record=replace(rollout.record, drawn=(devices * 0 + math.log(0.625), edges)))
-    num, num_edges = len(devices), len(edges)
-    expected = -(num * 0.5 / 0.625 + num_edges) / (num + num_edges)  # a ratio of 0.8, and of 1 for edges
-    assert trainer.loss([surer], torch.tensor([1.0])).item() == pytest.approx(expected, rel=1e-5)
-
-
 def test_imitation_raises_the_probability_of_what_is_imitated() -> None:
     trainer, policy, _ = trainer_for(SMALL)
     rollout = drawn(policy)[0]
@@ -216,8 +206,8 @@ def loss_of(ratio: float, advantage: float, *, entropy: float = 0.0, bonus: floa
         def __init__(self) -> None: ...
 
         def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:  # noqa: ARG002
-            log_p = torch.tensor([math.log(ratio)])
-            return Likelihood(log_p, torch.zeros(1), torch.zeros(1, dtype=torch.int64), torch.tensor([entropy]))
+            log_p = torch.tensor([math.log(ratio) - 0.7])
+            return Likelihood(log_p, torch.tensor([-0.7]), torch.zeros(1, dtype=torch.int64), torch.tensor([entropy]))
 
     trainer, _, _ = trainer_for(replace(SMALL, clip=0.2, entropy=bonus, last_entropy=bonus))
     trainer.policy = Decided()
