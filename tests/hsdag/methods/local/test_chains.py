@@ -13,9 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
+from hsdag.ir.graph.computation_graph import inverse_of
 from hsdag.ir.kernels import interpret
 from hsdag.methods.incumbent import Limits, Status
+from hsdag.methods.lists.schedule import list_schedule
 from hsdag.methods.local.base import Annealing, Heat
 from hsdag.methods.local.chain import OF_ORDER, Chain, Move, chain_for, draw_move, settle, shares_of
 from hsdag.methods.local.sa import MOVES_OF_LISTS, SaPlacer
@@ -26,6 +27,7 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
+from hsdag.runtime.problem.tables import tables_of
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import SearchStopped
 from hsdag.scoring.recording import Budget, RecordingEvaluator
@@ -205,37 +207,15 @@ def test_annealing_refuses_options_out_of_range(change: str) -> None:
         make_placer("sa", changes={name: value})
 
 
-def by_hand(p: ScheduleProblem, pin: IntArray, rank: FloatArray) -> tuple[list[int], list[int]]:
-    """Devices, and places in the order, of ops by rank, each on its pin or where it ends first."""
-    device, end_s, place, free_s = [-1] * p.num_ops, [0.0] * p.num_ops, [0] * p.num_ops, [0.0] * p.num_devices
-    for step in range(p.num_ops):
-        reads = [[int(u) for u in p.edge_src[p.edge_dst == v]] for v in range(p.num_ops)]
-        ready = [v for v in range(p.num_ops) if device[v] < 0 and all(device[u] >= 0 for u in reads[v])]
-        v = min(ready, key=lambda op: (rank[op], op))
-        ends = {}
-        for d in range(p.num_devices):
-            if not p.supported[v, d] or pin[v] not in (d, p.num_devices):
-                continue
-            at_s = free_s[d]
-            for k in np.flatnonzero(p.edge_dst == v):
-                u = int(p.edge_src[k])
-                link_s = p.link_latency_s[device[u], d] + p.edge_bytes[k] / p.link_bandwidth_bytes_per_s[device[u], d]
-                at_s = max(at_s, end_s[u] + (link_s if device[u] != d else 0.0))
-            ends[d] = at_s + p.time_s[v, d] + p.op_overhead_s
-        device[v] = min(ends, key=lambda d: (ends[d], d))
-        end_s[v] = free_s[device[v]] = ends[device[v]]
-        place[v] = step
-    return device, place
-
-
 @given(st.integers(0, 10**6))
 def test_units_go_by_rank_each_to_its_pin_or_where_it_ends_first(seed: int) -> None:
     problem, rng = random_problem(seed), np.random.default_rng(seed)
-    pin = np.where(rng.random(problem.num_ops) < 0.7, problem.num_devices, problem.supported.argmax(axis=1))
-    rank = rng.permutation(problem.num_ops).astype(float)
-    lists = lists_of(problem)
-    schedule(lists, pin, rank)
-    assert (lists.device.tolist(), lists.rank.tolist()) == by_hand(problem, pin, rank)
+    pin = np.where(rng.random(problem.num_ops) < 0.7, -1, problem.supported.argmax(axis=1))
+    rank, lists = rng.permutation(problem.num_ops).astype(float), lists_of(problem)
+    schedule(lists, np.where(pin < 0, problem.num_devices, pin), rank)
+    expected = list_schedule(tables_of(problem), -rank, pinned=pin)
+    assert lists.device.tolist() == expected.device.tolist()
+    assert lists.rank.tolist() == inverse_of(expected.sequence).tolist()
 
 
 @given(st.integers(0, 10**6))

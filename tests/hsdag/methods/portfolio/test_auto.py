@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.cli.app import run
 from hsdag.ir.errors import OptionError
 from hsdag.methods.exact.cpsat import CpSatPlacer
 from hsdag.methods.incumbent import Incumbent, Limits, Status
@@ -20,7 +17,6 @@ from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import problem_of
@@ -110,22 +106,6 @@ def test_known_plans_come_first_methods_can_be_left_out_and_evaluations_of_all_c
     assert recorder.num_evaluations <= 3000
     with pytest.raises(OptionError, match="auto cannot do without 'gurobi', which is no method"):
         make_placer("auto", changes={"without": "gurobi"})
-
-
-def test_the_table_and_json_show_who_contributed_what(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    path = tmp_path / "p.json"
-    write_problem(dense(), path)
-    assert run(["solve", str(path), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert document["method"] == "auto"
-    members = document["members"]
-    assert {"met", "heft", "cpsat"} <= {each["method"] for each in members}
-    assert members[-1]["after"] == document["value"]
-    assert all(a["ended_s"] <= b["began_s"] for a, b in itertools.pairwise(members))
-    assert run(["solve", str(path)]) == 0
-    shown = capsys.readouterr().out
-    assert "by second" in shown
-    assert "cpsat" in shown
 
 
 IN_TURN = Semantics(Execution.SEQUENTIAL)
