@@ -110,7 +110,7 @@ class SearchOptions:
     preset: str = field(default="default", metadata=_metadata(recorded=str))
     changes: Mapping[str, str] = field(default_factory=dict, metadata=_metadata(recorded=dict[str, str]))
     workers: str | None = None
-    """What computes parts of the search in other processes, as ``make_pool`` takes it."""
+    """What computes parts of the search in other processes, as ``check_workers`` takes it."""
     num_threads: int = field(default_factory=usable_cpus)
     """Of methods that compute with several."""
 

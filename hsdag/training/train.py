@@ -50,7 +50,7 @@ class TrainOptions:
     seed: int = 0
     changes: Mapping[str, str] = field(default_factory=dict)
     workers: str | None = None
-    """What computes parts of the training in other processes, as ``make_pool`` takes it."""
+    """What computes parts of the training in other processes, as ``check_workers`` takes it."""
 
     def __post_init__(self) -> None:
         check_seed(self.seed)

@@ -6,10 +6,9 @@ import contextlib
 import logging
 import os
 import signal
-import threading
 import time
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import ray
 from ray.exceptions import RayError, RayTaskError
@@ -17,9 +16,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from hsdag import __version__
 from hsdag.ir.errors import DeviceError, ExecutionError
-from hsdag.workers.pool import Exchange, Findings, Host, HostLost, Job, JobLost
-
-A = TypeVar("A")
+from hsdag.workers.pool import NOTHING, A, Exchange, Findings, Host, HostLost, Job, JobLost
 
 EXCHANGE_S, PATIENCE_S = 0.25, 5.0
 """How often findings are exchanged, and how long a job may take to end once nobody needs it."""
@@ -35,8 +32,7 @@ ENVIRONMENT = {
 class RemoteWorker:
     """An actor: one thread computes jobs, one after another, and another one exchanges findings."""
 
-    def __init__(self) -> None:
-        self._known = self._own = Findings()
+    _known = _own = NOTHING
 
     def version(self) -> str:
         """Of hsdag on this node."""
@@ -44,11 +40,8 @@ class RemoteWorker:
 
     def compute(self, job: Job[A]) -> tuple[A, Findings]:
         """What a job answers, and what it has found."""
-        self._known = self._own = Findings()
-        try:
-            return job.run(self._exchange), self._own
-        except MemoryError as error:
-            raise ExecutionError(f"the memory of the node does not suffice for {type(job).__name__}") from error
+        self._known = self._own = NOTHING
+        return job.run(self._exchange), self._own
 
     def swap(self, known: Findings) -> Findings:
         """Take over what all have found; what the present job has."""
@@ -70,75 +63,64 @@ class RayHost(Host):
     def call(self, job: Job[A], exchange: Exchange, is_over: Callable[[], bool]) -> A:
         """As Host says."""
         try:
-            if self._actor is None:
-                self._start()
             return self._answer(job, exchange, is_over)
         except RayTaskError as error:
+            if isinstance(error.cause, MemoryError):
+                raise ExecutionError(f"the memory of {self.name} does not suffice: {_line(error.cause)}") from error
             raise error.cause from error
         except (ConnectionError, RayError, TimeoutError) as error:
-            if isinstance(error, TimeoutError):
-                self.close()
-            self._actor = None
-            is_gone = isinstance(error, ConnectionError) or self._node_id not in _nodes()
-            raise (HostLost if is_gone else JobLost)(_line(error)) from error
-
-    def _start(self) -> None:
-        """Start a worker on the node. Raises HostLost where one of another hsdag starts."""
-        strategy = NodeAffinitySchedulingStrategy(self._node_id, soft=False)
-        worker: Any = ray.remote(RemoteWorker)
-        self._actor = worker.options(num_cpus=1, max_concurrency=2, scheduling_strategy=strategy).remote()
-        version = ray.get(self._actor.version.remote(), timeout=START_LIMIT_S)
-        if version != __version__:
-            raise HostLost(f"it has hsdag {version}, this machine has {__version__}")
+            self.close()
+            raise (JobLost if self._node_id in _nodes() else HostLost)(_line(error)) from error
 
     def _answer(self, job: Job[A], exchange: Exchange, is_over: Callable[[], bool]) -> A:
         """What a job answers. Raises what Ray does when its worker is lost, TimeoutError when that does not end."""
+        if self._actor is None:
+            node = NodeAffinitySchedulingStrategy(self._node_id, soft=False)
+            worker = ray.remote(RemoteWorker).options(num_cpus=1, max_concurrency=2, scheduling_strategy=node)
+            self._actor = worker.remote()
+            version = ray.get(self._actor.version.remote(), timeout=START_LIMIT_S)
+            if version != __version__:
+                raise HostLost(f"it has hsdag {version}, this machine has {__version__}")
         reference, over_s = self._actor.compute.remote(job), float("inf")
         while not ray.wait([reference], timeout=EXCHANGE_S)[0]:
             over_s = min(over_s, time.monotonic()) if is_over() else over_s
             if time.monotonic() - over_s > PATIENCE_S:
                 raise TimeoutError("it did not end when it should")
-            known = exchange(Findings()).joined(Findings(is_over=is_over()))
-            swapped = self._actor.swap.remote(known)
+            swapped = self._actor.swap.remote(exchange(NOTHING).joined(Findings(is_over=is_over())))
             if ray.wait([swapped], timeout=EXCHANGE_S)[0]:  # a busy worker exchanges findings later
                 exchange(ray.get(swapped))
-        answer: A
-        answer, found = ray.get(reference)
-        exchange(found)
-        return answer
+        answered: tuple[A, Findings] = ray.get(reference)
+        exchange(answered[1])
+        return answered[0]
 
     def close(self) -> None:
         """End the worker."""
         actor, self._actor = self._actor, None
-        if actor is not None:
+        if actor is not None and ray.is_initialized():  # else Ray would start a cluster here
             with contextlib.suppress(Exception):  # of a cluster that is gone
                 ray.kill(actor)
 
 
 def connect(address: str) -> list[Host]:
-    """A host for each processor of a cluster. Raises DeviceError where there is none.
-
-    A process has one connection, which ``disconnect`` ends.
-    """
-    os.environ.update({name: os.environ.get(name, value) for name, value in ENVIRONMENT.items()})
+    """A host for each processor of a cluster, until ``disconnect``. Raises DeviceError where there is none."""
+    os.environ.update(ENVIRONMENT | os.environ)
     handler, reason = signal.getsignal(signal.SIGTERM), "it has no processors"
-    hosts: list[Host] = []
-    try:
-        for attempts_left in (2, 1, 0):
-            try:
-                ray.init(address=address, namespace="hsdag", log_to_driver=False, logging_level=logging.ERROR)
+    for _ in range(3):
+        try:
+            ray.init(address=address, namespace="hsdag", log_to_driver=False, logging_level=logging.ERROR)
+            break
+        except Exception as error:  # noqa: BLE001 - whatever Ray raises, the user is told
+            reason = _line(error)
+            disconnect()
+            if not isinstance(error, ConnectionAbortedError):  # two clients at once may be given the same port
                 break
-            except ConnectionAbortedError:  # servers for clients that start at once may choose the same port
-                disconnect()
-                if not attempts_left:
-                    raise
-        for node_id, node in _nodes().items():
-            num_processors = int(node["Resources"].get("CPU", 0))
-            hosts += [RayHost(node_id, node["NodeManagerHostname"]) for _ in range(num_processors)]
-    except Exception as error:  # noqa: BLE001 - whatever Ray raises, the user is told
-        reason = _line(error)
-    if threading.current_thread() is threading.main_thread():
+    with contextlib.suppress(ValueError):  # in a thread that may set no handlers
         signal.signal(signal.SIGTERM, handler)  # which Ray takes for itself
+    hosts: list[Host] = [
+        RayHost(node_id, node["NodeManagerHostname"])
+        for node_id, node in _nodes().items()
+        for _ in range(int(node["Resources"].get("CPU", 0)))
+    ]
     if not hosts:
         disconnect()
         raise DeviceError(
@@ -155,9 +137,8 @@ def disconnect() -> None:
 
 
 def _nodes() -> dict[str, dict[str, Any]]:
-    nodes: Any = ray.nodes
     with contextlib.suppress(Exception):
-        return {node["NodeID"]: node for node in nodes() if node["Alive"]}
+        return {node["NodeID"]: node for node in ray.nodes() if node["Alive"]}  # type: ignore[no-untyped-call]
     return {}
 
 

@@ -1,7 +1,4 @@
-"""Pool: hands jobs to workers, and again where one is lost; jobs tell each other meanwhile what they have found.
-
-Workers are processes of this machine, or on a cluster of Ray.
-"""
+"""Pool: hands jobs to processes, here or on a Ray cluster, again where one is lost; jobs exchange what they find."""
 
 from __future__ import annotations
 
@@ -43,15 +40,13 @@ class Findings:
         return Findings(better.plan, better.value, bound, self.is_over or other.is_over)
 
 
+NOTHING = Findings()
 Exchange: TypeAlias = Callable[[Findings], Findings]
 """Tells what a job has found, and gives what all jobs have."""
 
 
 class Job(Request[A], ABC):
-    """Something to compute that depends on its own fields alone; a dataclass that can be pickled.
-
-    It may be computed more than once, where a worker is lost.
-    """
+    """Something to compute from its own fields alone, again where a worker is lost; a dataclass that can be pickled."""
 
     @abstractmethod
     def run(self, exchange: Exchange) -> A:
@@ -70,8 +65,6 @@ MOST_LOSSES = 3
 """Workers that one job may cost; it is then taken to be what ends them."""
 LOOK_EVERY_S = 0.1
 WORKER = (sys.executable, "-c", "from hsdag.workers.pool import compute_jobs; compute_jobs()")
-LONGEST_S = 30 * 24 * 3600.0
-"""Jobs have limits of their own."""
 
 
 class Host(ABC):
@@ -99,11 +92,9 @@ class LocalHost(Host):
         """As Host says."""
         self._client.on_question, self._client.should_abandon = exchange, is_over
         try:
-            return self._client.call(job, LONGEST_S)
+            return self._client.call(job, float("inf"))  # jobs have limits of their own
         except CandidateFailed as failure:
-            if failure.lost_worker:
-                raise JobLost(failure.reason) from failure
-            raise ExecutionError(failure.reason) from failure
+            raise (JobLost if failure.lost_worker else ExecutionError)(failure.reason) from failure
         except HsdagError as error:
             if self._client.is_running:
                 raise
@@ -148,7 +139,7 @@ class Pool(AbstractContextManager["Pool"]):
             self._free.put(host)
         self._lock = threading.Lock()
         self._open: dict[Future[None], Future[Any]] = {}  # what computes, and the answers
-        self.findings = Findings()  # what all jobs have found since ``begin``
+        self.findings = NOTHING  # what all jobs have found since ``begin``
 
     def __exit__(self, *_: object) -> None:
         """End the workers; jobs without an answer are cancelled."""
@@ -190,9 +181,9 @@ class Pool(AbstractContextManager["Pool"]):
             for future in futures:
                 future.cancel()
 
-    def begin(self, known: Findings | None = None) -> None:
+    def begin(self, known: Findings = NOTHING) -> None:
         """Forget what jobs have found, as another search begins."""
-        self.findings = known or Findings()
+        self.findings = known
 
     def exchange(self, own: Findings) -> Findings:
         """Add what is known elsewhere; what is known by now."""
@@ -218,9 +209,8 @@ class Pool(AbstractContextManager["Pool"]):
                 return host.call(job, self.exchange, answer.done)
             except JobLost as loss:
                 is_gone = isinstance(loss, HostLost)
-                if answer.done():
-                    return None
-                self._say(f"lost a worker on {host.name} ({loss})")
+                if not answer.done():
+                    self._say(f"lost a worker on {host.name} ({loss})")
                 num_losses += not is_gone  # a machine that is gone is no fault of the job
                 if num_losses == MOST_LOSSES:
                     reason = f"{type(job).__name__} ended {num_losses} workers, the last one on {host.name}: {loss}"
@@ -240,13 +230,12 @@ class Pool(AbstractContextManager["Pool"]):
                 self._free.put(self._hosts[0])
 
 
-def make_pool(workers: str, say: Callable[[str], None] = lambda _: None) -> Pool:
+def pool_of(workers: str | None, say: Callable[[str], None] = lambda _: None) -> AbstractContextManager[Pool | None]:
     """The workers of ``local:N`` (``local`` for one on each processor), of the cluster that this machine belongs to
-    (``ray``), or of another one by its address.
-
-    Raises OptionError for what is none of these and where Ray is not installed, DeviceError where no cluster answers.
+    (``ray``), or of another one by its address; None where none are asked for. Raises DeviceError where none answers.
     """
-    check_workers(workers)
+    if workers is None:
+        return nullcontext()
     if workers.startswith("local"):
         count = int(workers.removeprefix("local:")) if ":" in workers else usable_cpus()
         return Pool([LocalHost() for _ in range(count)], say)
@@ -261,8 +250,3 @@ def check_workers(workers: str) -> None:
         raise OptionError(f"--workers {workers[:99]!r} is none of local:N with N up to 999, ray or ray://HOST:PORT")
     if workers.startswith("ray") and find_spec("ray") is None:
         raise OptionError("--workers ray needs Ray: pip install hsdag[ray]")
-
-
-def pool_of(workers: str | None, say: Callable[[str], None] = lambda _: None) -> AbstractContextManager[Pool | None]:
-    """``make_pool`` where workers are asked for, for a with statement."""
-    return nullcontext() if workers is None else make_pool(workers, say)

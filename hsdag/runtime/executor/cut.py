@@ -76,7 +76,7 @@ def _running_ops(graph: ComputationGraph) -> RunningOps:
     carried = carried_by_repeated(graph, repeated, known)
     src, dst = (np.append(of, more) for of, more in zip((graph.edge_src, graph.edge_dst), carried, strict=True))
     both = np.flatnonzero(runs[src] & runs[dst])
-    _, first = np.unique(src[both] * np.int64(n) + dst[both], return_index=True)
+    _, first = np.unique(np.ravel_multi_index((src[both], dst[both]), (n, n)), return_index=True)
     in_order = both[np.sort(first)]
     src, dst = src[in_order], dst[in_order]
     atom = np.arange(n) if variable_of(graph) is None else colocate(graph).sets.labels
@@ -153,16 +153,13 @@ class Instances:
     atom: IntArray  # [I] a number that instances share which stay in one part
 
     @cached_property
-    def index(self) -> IntArray:
-        """[N, D] the instance of an op on a device, -1 where it has none."""
+    def read_from(self) -> IntArray:
+        """[N, D] the instance of an op that readers on a device read: the one there, else the one at home, else -1."""
         table = np.full((len(self.home), int(self.home.max(initial=0)) + 1), -1, dtype=np.int64)
+        at_home = np.flatnonzero(self.device == self.home[self.op])
+        table[self.op[at_home]] = at_home[:, None]
         table[self.op, self.device] = np.arange(len(self.op))
         return table
-
-    def read_from(self, op: IntArray, device: IntArray) -> IntArray:
-        """[K] the instances of ops [K] that readers on devices [K] read."""
-        here = self.index[op, device]
-        return np.where(here >= 0, here, self.index[op, self.home[op]])
 
 
 def instances_of(graph: ComputationGraph, device: IntArray) -> Instances:
@@ -172,10 +169,9 @@ def instances_of(graph: ComputationGraph, device: IntArray) -> Instances:
     and, for a join, what its producers cost there. O((N + E) D).
     """
     known = RunningOps.of(graph)
-    num_devices = int(device.max(initial=0)) + 1
     reads, readers = known.producers, known.readers
-    again, homes = np.zeros((2, graph.num_ops, num_devices), dtype=np.bool_)
-    steps, device = 0.05 * num_devices * (graph.num_ops + len(reads.indices)), np.require(device, requirements="W")
+    again, homes = np.zeros((2, graph.num_ops, int(device.max(initial=0)) + 1), dtype=np.bool_)
+    steps, device = 0.1 * again.size, np.require(device, requirements="W")
     joins = known.order, reads.indptr, reads.indices, known.is_join, known.read_bytes
     run(_copy_joins, steps, *joins, device, np.zeros(again.shape), again)
     is_end = known.is_result | (np.diff(graph.successors.indptr) == 0)
@@ -183,8 +179,9 @@ def instances_of(graph: ComputationGraph, device: IntArray) -> Instances:
     rank, on = (np.ascontiguousarray(found) for found in np.nonzero(homes[known.order]))
     op = known.order[rank]
     reader, producer = items_of(reads, op)
-    instances = Instances(op, on, reader, reader, device, known.atom[op] * num_devices + on)
-    return replace(instances, edge_src=instances.read_from(producer, on[reader]))
+    atom = np.ravel_multi_index((known.atom[op], on), again.shape)
+    instances = Instances(op, on, reader, reader, device, atom)
+    return replace(instances, edge_src=instances.read_from[producer, on[reader]])
 
 
 def items_of(table: Csr, rows: IntArray) -> tuple[IntArray, IntArray]:
@@ -208,14 +205,14 @@ def initial_parts(instances: Instances) -> Partition:
     device = np.zeros(atoms.num_groups, dtype=np.int64)
     device[atoms.labels] = instances.device
     crosses = device[src] != device[dst]
-    keys = src[crosses] * (int(device.max(initial=0)) + 1) + device[dst[crosses]]
+    shape = atoms.num_groups, instances.read_from.shape[1]
+    keys = np.ravel_multi_index((src[crosses], device[dst[crosses]]), shape)
     distinct, number = np.unique(keys, return_inverse=True)
     crossing = np.full(len(src), -1, dtype=np.int64)
     crossing[crosses] = number.reshape(-1)
     before = np.zeros((atoms.num_groups, -(-len(distinct) // 64)), dtype=np.uint64)
     after = np.zeros_like(before)
-    steps = 0.1 * len(src) * before.shape[1]
-    run(_find_crossings_around, steps, src, dst, crossing, np.lexsort((dst, src)), before, after)
+    run(_find_crossings_around, 0.1 * before.size, src, dst, crossing, np.lexsort((dst, src)), before, after)
     kept = ~crosses & (before[src] == before[dst]).all(axis=1) & (after[src] == after[dst]).all(axis=1)
     return Partition.from_pairs(atoms.num_groups, src[kept], dst[kept]).refine(atoms)
 
@@ -236,7 +233,7 @@ def cut_of(graph: ComputationGraph, instances: Instances, parts: Partition) -> C
     """The subgraphs of a grouping of instances into convex parts, which come in an order in which they can run."""
     part = parts.labels.tolist()
     has_instance = RunningOps.of(graph).runs.tolist()
-    incoming, index, home = read_ports(graph), instances.index.tolist(), instances.home.tolist()
+    incoming, read_from, home = read_ports(graph), instances.read_from.tolist(), instances.home.tolist()
     members: list[list[int]] = [[] for _ in range(parts.num_groups)]
     read: list[dict[Tensor, None]] = [{} for _ in members]
     handed: list[dict[Tensor, None]] = [{} for _ in members]
@@ -249,15 +246,14 @@ def cut_of(graph: ComputationGraph, instances: Instances, parts: Partition) -> C
             if graph.op_types[u] == "Parameter":
                 read[s][Tensor(MODEL_INPUT, u, port)] = None
             elif has_instance[u]:
-                here = index[u][d]
-                tensor = Tensor(part[here if here >= 0 else index[u][home[u]]], u, port)
+                tensor = Tensor(part[read_from[u][d]], u, port)
                 if tensor.source != s:
                     read[s][tensor] = None
                     handed[tensor.source][tensor] = None
     results = []
     for v in (v for v, kind in enumerate(graph.op_types) if kind == "Result"):
         u, port = (v, 0) if has_instance[v] else incoming[v][0]
-        tensor = Tensor(part[index[u][home[u]]], u, port)
+        tensor = Tensor(part[read_from[u][home[u]]], u, port)
         handed[tensor.source][tensor] = None
         results.append((v, tensor))
     columns = zip(device, members, read, handed, strict=True)

@@ -105,7 +105,6 @@ class Loop:
         self.touched: deque[int] = deque()  # resources that may be free with work ready for them
         self.running: set[Attempt] = set()
         self.runs: dict[Run, float] = {}  # when to look at each run: its limit, or the end of its grace
-        self.runs_look_s = np.inf  # no later than the first of them
         self.look_s = np.inf  # when to poll or to look at runs
         self.is_stopping = False
 
@@ -207,9 +206,8 @@ class Loop:
 
     def _begin(self, run: Run, at_s: float) -> None:
         run.begun_s = at_s
-        self._look_at(run, np.inf if run.limit_s is None else at_s + run.limit_s)
-        if self.backend.poll_s is not None:
-            self.look_s = min(self.look_s, at_s + self.backend.poll_s)
+        self.runs[run] = np.inf if run.limit_s is None else at_s + run.limit_s
+        self.look_s = at_s  # which says when to poll and to look next
         run.waits_for = self.num_predecessors.copy()
         for task in self.first:
             self._make_ready(run, task, at_s)
@@ -225,9 +223,9 @@ class Loop:
     def _dispatch(self) -> None:
         """Hand every free resource the work that is ready for it; each gets one task, then it is the next one's turn.
 
-        Tasks that end when they start go on only until there is a message, or it is time to look around.
+        After a task that ends when it starts, messages and limits come first.
         """
-        touched, free, ready, queue = self.touched, self.free, self.ready, self.inbox.queue
+        touched, free, ready = self.touched, self.free, self.ready
         while touched:
             resource = touched.popleft()
             waiting = ready[resource]
@@ -237,11 +235,9 @@ class Loop:
                 continue
             _, _, task, run = heapq.heappop(waiting)
             free[resource] -= 1
-            if not self._start(run, task, resource):
-                if waiting and free[resource]:
-                    touched.append(resource)
-            elif not queue.empty() or time.perf_counter() >= self.look_s:
+            if self._start(run, task, resource):
                 return
+            touched.append(resource)  # it may have room for more
 
     def _start(self, run: Run, task: int, resource: int) -> bool:
         now_s = time.perf_counter()
@@ -285,37 +281,31 @@ class Loop:
             return
         run.error = ExecutionError(reason)
         run.error.__cause__ = cause
-        self._look_at(run, time.perf_counter() + self.grace_s)
+        self.runs[run] = time.perf_counter() + self.grace_s
+        self.look_s = min(self.look_s, self.runs[run])
         for attempt in self._attempts(run):
             self._call(self.backend.cancel, attempt)
         if not run.num_running:
             self._end(run)
 
-    def _look_at(self, run: Run, at_s: float) -> None:
-        self.runs[run] = at_s
-        self.runs_look_s = min(self.runs_look_s, at_s)
-        self.look_s = min(self.look_s, at_s)
-
     def _look(self) -> None:
         """Poll, and look at the runs whose time has come."""
         poll_s, now_s = self.backend.poll_s, time.perf_counter()
-        if poll_s is not None and self.running:
+        if poll_s is not None:
             try:
                 self.backend.poll(self.inbox)
             except Exception as error:  # noqa: BLE001 - whatever it raises is the failure of all that runs
                 cause = without_own_frame(error)
                 for run in sorted({attempt.run for attempt in self.running}, key=lambda r: r.number):
                     self._fail(run, f"{self._whereabouts(run)} failed: {one_line(error)}", cause)
-        if now_s >= self.runs_look_s:
-            for run in [r for r, at_s in self.runs.items() if at_s <= now_s]:
-                if run.error is None:
-                    reason = f"the inference of {self.graph.name!r} took more than {run.limit_s:g} s; it waited for "
-                    self._fail(run, reason + (self._whereabouts(run) or "its turn"))
-                else:
-                    self._end(run)  # what still runs keeps its resource until it comes back
-            self.runs_look_s = min(self.runs.values(), default=np.inf)
+        for run in [r for r, at_s in self.runs.items() if at_s <= now_s]:
+            if run.error is None:
+                reason = f"the inference of {self.graph.name!r} took more than {run.limit_s:g} s; it waited for "
+                self._fail(run, reason + (self._whereabouts(run) or "its turn"))
+            else:
+                self._end(run)  # what still runs keeps its resource until it comes back
         next_poll_s = np.inf if poll_s is None or not self.runs else now_s + poll_s
-        self.look_s = min(self.runs_look_s, next_poll_s)
+        self.look_s = min(next_poll_s, *self.runs.values(), np.inf)
 
     def _attempts(self, run: Run) -> list[Attempt]:
         return sorted((a for a in self.running if a.run is run), key=lambda a: a.task)

@@ -92,7 +92,7 @@ def _merged(
     count, num_devices = parts.num_groups, len(costs.launch_s)
     labels, near = (parts.labels.copy(), parts.labels.copy()), np.zeros((count, count), dtype=np.bool_)
     schedules = PartSchedule.empty(count, num_devices), PartSchedule.empty(count, num_devices)
-    steps = 0.03 * (len(found.device) + len(found.read_by) + count * count) * (count if most_trials else 1)
+    steps = 0.03 * sum((len(found.device), len(found.read_by), near.size)) * (count if most_trials else 1)
     judged_s = run(_merge_all, steps, found, *labels, count, near, *schedules, most_trials, by_load)
     return schedules[0], float(judged_s), labels[0]
 
@@ -112,17 +112,16 @@ def tensors_of(
     row, ends = edge[at], edge[to_result[graph.edge_dst[edge]]]
     rows = np.concatenate([row, ends])
     by = np.concatenate([instances.device[reader], instances.home[graph.edge_src[ends]]])
-    source = instances.read_from(graph.edge_src[rows], by)
-    num_ports = int(graph.edge_src_port.max(initial=0)) + 1
-    keys, first, tensor = np.unique(
-        source * num_ports + graph.edge_src_port[rows], return_index=True, return_inverse=True
-    )
+    source = instances.read_from[graph.edge_src[rows], by]
+    ports = count, int(graph.edge_src_port.max(initial=0)) + 1
+    keys = np.ravel_multi_index((source, graph.edge_src_port[rows]), ports)
+    keys, first, tensor = np.unique(keys, return_index=True, return_inverse=True)
     tensor = tensor.reshape(-1)
     is_result = np.zeros(len(keys), dtype=np.bool_)
     is_result[tensor[len(row) :]] = True
-    reads = np.unique(tensor[: len(row)] * max(count, 1) + reader)
-    sizes = graph.edge_bytes[rows[first]].astype(np.float64)
-    return keys // num_ports, sizes, is_result, reads // max(count, 1), reads % max(count, 1)
+    pairs = len(keys), count
+    reads = np.unravel_index(np.unique(np.ravel_multi_index((tensor[: len(row)], reader), pairs)), pairs)
+    return np.unravel_index(keys, ports)[0], graph.edge_bytes[rows[first]].astype(np.float64), is_result, *reads
 
 
 class InstanceGraph(NamedTuple):

@@ -223,7 +223,7 @@ class Slot:
             for s, k in readers:
                 self._requests[s].set_input_tensor(k, tensor)
         except RuntimeError:
-            for s, k in readers if op in self._given else ():
+            for s, k in readers:
                 self._requests[s].set_input_tensor(k, self._given[op])
             raise
         self._given[op] = tensor
@@ -358,12 +358,7 @@ class OpenVinoBackend(Backend):
     ``slots`` are added, dropped and bound by any thread, but only while no run is on them; the rest is the engine's.
     """
 
-    def __init__(
-        self,
-        cut: Cut,
-        parts: Sequence[CompiledPart],
-        memory: SharedMemory | None = None,
-    ) -> None:
+    def __init__(self, cut: Cut, parts: Sequence[CompiledPart], memory: SharedMemory) -> None:
         self._parts = parts
         self._wiring = Wiring(parts)
         self._device: list[int] = cut.device.tolist()
@@ -389,8 +384,6 @@ class OpenVinoBackend(Backend):
     def _shared_outputs(self, s: int) -> list[tuple[int, Any]]:
         """Outputs of subgraph s that a GPU writes or reads, in memory that spares copies where there is such."""
         part = self._parts[s]
-        if self._memory is None or part.model is None:
-            return []
         found = []
         for k, output in enumerate(part.outputs):
             if not part.is_dynamic[k]:

@@ -78,7 +78,6 @@ class TaskGraph:
         destination = [-1 if r.destination is None else r.destination for r in self.resources]
         to = np.array(destination, dtype=np.int64)[self.resource]
         runs, moves = ran[to[ran] < 0], ran[to[ran] >= 0]
-        start_s = np.maximum(start_s, 0.0)
         sent = (moves, device[moves], to[moves], start_s[moves], end_s[moves], self.size_bytes[moves])
         return Timeline(
             name=self.name,
@@ -117,7 +116,7 @@ class Run:
         self.start_s: list[float] = [np.nan] * graph.num_tasks
         self.end_s: list[float] = [np.nan] * graph.num_tasks
         self.begun_s = 0.0
-        self.is_in_turn: Callable[[], bool] | None = None
+        self.is_in_turn: Callable[[], bool] = bool  # no thread, once it is over
         self._graph = graph
         self._on_end = on_end
         self._ended = threading.Event()
@@ -133,8 +132,7 @@ class Run:
         Raises ExecutionError when the run did not end well, and RuntimeError in ``on_end``: the thread that calls it
         would wait for itself.
         """
-        is_in_turn = self.is_in_turn
-        if not self.is_over and is_in_turn is not None and is_in_turn():
+        if self.is_in_turn():
             raise RuntimeError("on_end must not wait for another run: it is called by the thread that runs it")
         if not self._ended.wait(timeout_s):
             return False
@@ -167,7 +165,7 @@ class Run:
     def end(self) -> None:
         """Notify those who wait; called once, by the engine."""
         on_end, self._on_end = self._on_end, None
-        self.waits_for, self.is_in_turn = [], None
+        self.waits_for, self.is_in_turn = [], bool
         self._ended.set()
         if on_end is not None:
             on_end(self)
@@ -186,15 +184,14 @@ class Attempt:
 class Inbox:
     """Where endings are reported, from any thread. ``on_put`` is called after each."""
 
-    def __init__(self, on_put: Callable[[], None] | None = None) -> None:
+    def __init__(self, on_put: Callable[[], None] = lambda: None) -> None:
         self.queue: SimpleQueue[tuple[object, float, BaseException | None]] = SimpleQueue()
         self._on_put = on_put
 
     def put(self, message: object, at_s: float, error: BaseException | None = None) -> None:
         """A message with the moment it is about."""
         self.queue.put((message, at_s, error))
-        if self._on_put is not None:
-            self._on_put()
+        self._on_put()
 
     def done(self, attempt: Attempt, error: BaseException | None = None) -> None:
         """An attempt ended now, well or with an error."""

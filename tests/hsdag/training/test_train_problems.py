@@ -15,7 +15,7 @@ from hsdag.training import problems as train_problems
 from hsdag.training.problems import TrainingProblem, training_problem, training_problems
 from hsdag.training.rules import RuleProblem, RuleTraining, RuleTrainingOptions
 from hsdag.training.train import TrainOptions
-from hsdag.workers.pool import LocalHost, Pool, make_pool
+from hsdag.workers.pool import LocalHost, Pool
 from tests.hsdag.training.trainings import rule_problems, trained
 from tests.hsdag.workers.here import Here
 
@@ -51,7 +51,7 @@ def test_an_interrupt_is_noticed_though_answers_come_at_once() -> None:
 def test_problems_of_workers_are_those_of_this_process() -> None:
     family, expert = find_family("random-wired,chain"), TrainOptions("chain", expert_evaluations=2000).expert
     here = training_problems(family, range(3), expert, lambda: None, None)
-    with make_pool("local:2") as pool:
+    with Pool([LocalHost(), LocalHost()]) as pool:
         there = training_problems(family, range(3), expert, lambda: None, pool)
     for one, other in zip(here, there, strict=True):
         assert one.experts == other.experts

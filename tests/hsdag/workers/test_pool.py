@@ -6,13 +6,18 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import wait
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import psutil
 import pytest
 
 from hsdag.ir.errors import ExecutionError, HsdagError, OptionError
 from hsdag.ir.processes import WorkerDefect
-from hsdag.workers.pool import Findings, Job, LocalHost, Pool, check_workers
+from hsdag.runtime.machine.usable import usable_cpus
+from hsdag.runtime.problem.bounds.simple import Bound
+from hsdag.runtime.problem.plan import Plan
+from hsdag.workers.pool import Findings, Job, LocalHost, Pool, check_workers, pool_of
 from tests.hsdag.workers.here import Here, Silent
 from tests.hsdag.workers.jobs import Add, Dies, Finds, Raises, Sleeps
 
@@ -62,7 +67,7 @@ def test_what_a_job_raises_is_raised_where_its_answer_is_waited_for(
 
 
 def test_jobs_see_what_others_have_found_while_they_run_and_the_next_search_begins_anew(two: Pool) -> None:
-    two.begin(Findings())
+    two.begin()
     assert two.answers([Finds(5.0), Finds(2.0)]) == [2.0, 2.0]
     assert two.findings.bound is not None
     assert (two.findings.value, two.findings.bound.value_s) == (2.0, 2.5)
@@ -108,13 +113,44 @@ def test_a_process_of_this_machine_takes_over_when_no_host_is_left() -> None:
     assert "was the last worker" in said[-1]
 
 
+def test_of_findings_the_better_plan_and_the_larger_bound_count_and_of_equal_ones_the_own() -> None:
+    one, other = (Findings(Plan(np.array([d])), 2.0, Bound(d, "")) for d in (0, 1))
+    assert one.joined(other) == Findings(one.plan, 2.0, other.bound)
+    assert one.joined(Findings(other.plan, 1.0)) == Findings(other.plan, 1.0, one.bound)
+    assert Findings(is_over=True).joined(one) == Findings(one.plan, 2.0, one.bound, is_over=True)
+    assert Findings().joined(Findings()).bound is None
+
+
+@pytest.mark.parametrize(("words", "count"), [("local", usable_cpus()), ("local:1", 1), ("local:999", 999)])
+def test_processes_of_this_machine_are_as_many_as_are_asked_for(words: str, count: int) -> None:
+    check_workers(words)
+    with pool_of(words) as pool:
+        assert isinstance(pool, Pool)
+        assert pool.num_workers == count
+    with pool_of(None) as pool:
+        assert pool is None
+
+
+@pytest.mark.parametrize(("words", "address"), [("ray", "auto"), ("ray://host:1", "ray://host:1")])
+def test_a_cluster_is_connected_to_by_its_address_until_the_end(
+    words: str, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+
+    def connect(at: str) -> list[Here]:
+        calls.append(at)
+        return [Here("a"), Here("b")]
+
+    cluster = SimpleNamespace(connect=connect, disconnect=lambda: calls.append("bye"))
+    monkeypatch.setitem(sys.modules, "hsdag.workers.cluster", cluster)
+    with pool_of(words) as pool:
+        assert isinstance(pool, Pool)
+        assert (pool.num_workers, calls) == (2, [address])
+    assert calls == [address, "bye"]
+
+
 LONG = "ray://local:" + "1" * 5000
 """More digits than Python reads as a number."""
-
-
-@pytest.mark.parametrize("words", ["local", "local:1", "local:999"])
-def test_processes_of_this_machine_need_nothing(words: str) -> None:
-    check_workers(words)
 
 
 @pytest.mark.parametrize("words", ["", "2", "local:", "local:0", "local:1000", "local:two", "ray:", "ray://host", LONG])
@@ -124,6 +160,7 @@ def test_what_names_no_workers_is_refused(words: str) -> None:
 
 
 def test_ray_that_is_not_installed_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hsdag.workers.pool.find_spec", lambda _: None)
+    monkeypatch.setattr("hsdag.workers.pool.find_spec", lambda name: None if name == "ray" else 1)
+    check_workers("local")
     with pytest.raises(OptionError, match=r"pip install hsdag\[ray\]"):
         check_workers("ray")

@@ -98,15 +98,6 @@ def assert_convex(instances: Instances, parts: Partition) -> None:
             assert not (nx.descendants(graph, out) & members)
 
 
-def sent_bytes(placed: Placed, instances: Instances) -> int:
-    """Bytes of all results, once for each other device that reads them."""
-    pairs = zip(instances.edge_src.tolist(), instances.edge_dst.tolist(), strict=True)
-    sent = {
-        (int(instances.op[u]), int(instances.device[v])) for u, v in pairs if instances.device[u] != instances.device[v]
-    }
-    return sum(int(placed.graph.output_bytes[op]) for op, _ in sent)
-
-
 def values_of(graph: ComputationGraph) -> list[object]:
     """A value for each op that tells what it was computed from."""
     values: list[object] = [None] * graph.num_ops

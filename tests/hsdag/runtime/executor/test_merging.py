@@ -40,8 +40,8 @@ def plain_durations(placed: Placed, instances: Instances, parts: Partition, cost
             read.add((u, label[v]))
             written.add(u)
     for u, v in zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), strict=True):
-        if graph.op_types[v] == "Result" and instances.index[u, placed.device[u]] >= 0:
-            written.add(int(instances.index[u, placed.device[u]]))
+        if graph.op_types[v] == "Result" and instances.read_from[u, placed.device[u]] >= 0:
+            written.add(int(instances.read_from[u, placed.device[u]]))
     part_device = {label[i]: int(instances.device[i]) for i in range(len(label))}
     for u, p in read:
         took[p] += float(graph.output_bytes[instances.op[u]] * costs.read_s_per_byte[part_device[p]])
@@ -65,30 +65,20 @@ def simulated(
 
 
 @given(placed_graphs, st.integers(0, 99))
-def test_a_part_takes_its_launch_its_ops_and_each_tensor_once(placed: Placed, seed: int) -> None:
+def test_the_schedule_of_parts_is_the_simulators_by_longest_ways_of_what_each_part_takes(
+    placed: Placed, seed: int
+) -> None:
     instances, parts = placed.initial()
     costs = costs_of(placed, seed)
-    found = part_schedule(placed.graph, instances, parts, costs).duration_s.tolist()
-    assert found == plain_durations(placed, instances, parts, costs)
-
-
-@given(placed_graphs, st.integers(0, 99))
-def test_the_schedule_is_that_of_the_simulator_without_transfers(placed: Placed, seed: int) -> None:
-    instances, parts = placed.initial()
-    schedule = part_schedule(placed.graph, instances, parts, costs_of(placed, seed))
-    makespan_s, start_s = simulated(instances, parts, schedule.duration_s.tolist(), -schedule.b_level_s)
-    assert schedule.end_s.max(initial=0.0) == makespan_s
-    assert schedule.start_s.tolist() == start_s
-
-
-@given(placed_graphs, st.integers(0, 99))
-def test_b_levels_are_the_longest_ways_to_the_end(placed: Placed, seed: int) -> None:
-    instances, parts = placed.initial()
-    schedule = part_schedule(placed.graph, instances, parts, costs_of(placed, seed))
+    schedule = part_schedule(placed.graph, instances, parts, costs)
+    duration_s = schedule.duration_s.tolist()
+    assert duration_s == plain_durations(placed, instances, parts, costs)
     src, dst = parts.quotient_edges(instances.edge_src, instances.edge_dst)
     for p in range(parts.num_groups):
-        behind = [schedule.b_level_s[q] for u, q in zip(src.tolist(), dst.tolist(), strict=True) if u == p]
-        assert schedule.b_level_s[p] == schedule.duration_s[p] + max(behind, default=0.0)
+        behind_s = schedule.b_level_s[dst[src == p]].max(initial=0.0)
+        assert schedule.b_level_s[p] == duration_s[p] + behind_s
+    makespan_s, start_s = simulated(instances, parts, duration_s, -schedule.b_level_s)
+    assert (schedule.end_s.max(initial=0.0), schedule.start_s.tolist()) == (makespan_s, start_s)
 
 
 @pytest.mark.parametrize("by_load", [False, True])
@@ -117,11 +107,12 @@ def test_for_throughput_nothing_is_kept_apart_so_that_another_device_may_begin_s
     assert merged == [4, 2]
 
 
-@pytest.mark.parametrize(("trials", "num_parts"), [(4000, 1), (1, 3), (0, 4)])
+@pytest.mark.parametrize(("trials", "most", "num_parts"), [(4000, 4, 1), (4000, 3, 4), (1, 4, 3), (0, 4, 4)])
 def test_parts_that_only_cost_launches_become_one_as_far_as_trials_go(
-    trials: int, num_parts: int, monkeypatch: pytest.MonkeyPatch
+    trials: int, most: int, num_parts: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merging, "MOST_TRIALS", trials)
+    monkeypatch.setattr(merging, "MOST_PARTS", most)
     types = ["Parameter", "MatMul", "MatMul", "MatMul", "MatMul", "Result"]
     graph = graph_from_edges(types, [(0, 1), (1, 2), (1, 3), (2, 4), (3, 4), (4, 5)])
     instances = instances_of(graph, np.zeros(6, dtype=np.int64))
@@ -139,13 +130,11 @@ def test_parts_with_a_way_over_a_third_stay_apart_however_they_are_numbered(labe
     assert merge_parts(graph, instances, parts, CutCosts.assumed(graph, 2), by_load=by_load).num_groups == 3
 
 
-def test_an_op_that_is_read_twice_by_one_reader_is_read_once() -> None:
-    graph = graph_from_edges(
-        ["Parameter", "MatMul", "Multiply", "Result"], [(0, 1), (1, 2), (1, 2), (2, 3)], output_bytes=[1, 5, 7, 7]
-    )
-    instances = instances_of(graph, np.asarray([0, 0, 1, 1]))
-    costs = CutCosts(np.zeros((4, 2)), np.zeros(2), np.ones(2), np.ones(2))
-    assert part_schedule(graph, instances, Partition.identity(2), costs).duration_s.tolist() == [5, 5 + 7]
+def test_assumed_costs_are_of_operations_and_bytes() -> None:
+    graph = graph_from_edges(["MatMul", "Result"], [(0, 1)], output_bytes=[4000, 0], flops=[2e6, 0])
+    costs = CutCosts.assumed(graph, 2)
+    np.testing.assert_allclose(costs.op_s, [[2e6 / 1e11 + 4000 / 2e10] * 2, [0.0, 0.0]])
+    np.testing.assert_allclose([costs.read_s_per_byte, costs.write_s_per_byte], np.full((2, 2), 1 / 3e9))
 
 
 def test_parts_that_form_a_cycle_have_no_schedule() -> None:

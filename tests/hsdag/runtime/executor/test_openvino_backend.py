@@ -6,9 +6,8 @@ import gc
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -18,7 +17,6 @@ from openvino import opset13 as op
 import hsdag
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, ExecutionError
-from hsdag.ir.placement.prepared import prepare
 from hsdag.runtime.executor import cut, merging, openvino_backend
 from hsdag.runtime.executor.compiling import compile_placed
 from hsdag.runtime.executor.openvino_backend import DeviceThread, SharedMemory, memory_of, passed_on
@@ -34,11 +32,12 @@ def own_threads() -> list[str]:
     return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("hsdag-"))
 
 
-def wait_until(holds: Callable[[], bool]) -> None:
+def wait_until(holds: Callable[[], bool], *, collect: bool = True) -> None:
     patience_s = time.monotonic() + FOREVER_S
     while not holds():
         assert time.monotonic() < patience_s
-        gc.collect()
+        if collect:
+            gc.collect()
         time.sleep(0.002)
 
 
@@ -71,14 +70,11 @@ def works(model: WorkConservingModel) -> bool:
     return bool(np.allclose(model(X)[0], expected(X), atol=1e-6))
 
 
-@pytest.mark.parametrize(("name", "device"), [("one", "CPU_0"), ("two", "CPU_1")])
-def test_an_op_that_raises_is_named_with_its_device_and_the_next_inference_works(
-    core: ov.Core, name: str, device: str
-) -> None:
+def test_an_op_that_raises_is_named_with_its_device_and_the_next_inference_works(core: ov.Core) -> None:
     failing = Calls(failures=9)
-    with compiled(core, python_model(**{"one": {"first": failing}, "two": {"second": failing}}[name])) as model:
+    with compiled(core, python_model(second=failing)) as model:
         for _ in range(2):
-            with pytest.raises(ExecutionError, match=f"on device {device} failed: Node {name} .*no such number$"):
+            with pytest.raises(ExecutionError, match=r"on device CPU_1 failed: Node two .*no such number$"):
                 model(X)
         failing.failures = 0
         assert works(model)
@@ -90,28 +86,9 @@ def test_what_goes_well_when_it_is_done_again_has_gone_well(core: ov.Core) -> No
         assert works(model)
 
 
-def test_a_device_that_hangs_is_named_and_awaited_until_it_comes_back(core: ov.Core) -> None:
-    hanging = Gate()
-    calls = iter([hanging])
-    with compiled(core, python_model(second=lambda: next(calls, bool)()), limit_s=0.6) as model:
-        first, second = model.create_infer_request(), model.create_infer_request()
-        with pytest.raises(
-            ExecutionError, match=r"took more than 0.6 s; it waited for 'two .. sigmoid' on device CPU_1"
-        ):
-            first.infer(X)
-        assert not hanging.left.is_set()
-        with pytest.raises(ExecutionError, match=r"took more than 0.6 s; it waited for its turn"):
-            second.infer(X)
-        hanging.opened.set()
-        wait_until(lambda: not model._engine._loop.running)
-        for request in (first, second):
-            assert np.allclose(request.infer(2 * X)[0], expected(2 * X), atol=1e-6)
-        assert np.allclose(model.infer_new_request(X)[0], expected(X), atol=1e-6)
-
-
 def test_closing_in_mid_run_cancels_it(core: ov.Core) -> None:
     gate = Gate()
-    model = compiled(core, python_model(first=gate))
+    model = compiled(core, python_model(first=gate), limit_s=FOREVER_S)
     request = model.create_infer_request()
     request.start_async(X)
     assert gate.entered.wait(FOREVER_S)
@@ -119,10 +96,9 @@ def test_closing_in_mid_run_cancels_it(core: ov.Core) -> None:
     model.close()
     with pytest.raises(ExecutionError, match="was closed while an inference ran"):
         request.wait()
-    with pytest.raises(ExecutionError, match="is closed; compile the model again"):
-        request.infer(X)
-    with pytest.raises(ExecutionError, match="is closed; compile the model again"):
-        model.create_infer_request()
+    for again in (partial(request.infer, X), model.create_infer_request):
+        with pytest.raises(ExecutionError, match="is closed; compile the model again"):
+            again()
 
 
 def test_a_device_that_does_not_compile_its_part_is_named_with_the_op(core: ov.Core) -> None:
@@ -143,14 +119,11 @@ def test_a_device_that_does_not_compile_its_part_is_named_with_the_op(core: ov.C
 def test_a_forgotten_model_ends_its_threads(core: ov.Core) -> None:
     model = compiled(core, python_model())
     model(X)
-    assert own_threads()
+    assert len(own_threads()) == 3
     gc.disable()
     try:
         del model
-        patience_s = time.monotonic() + FOREVER_S
-        while own_threads():
-            assert time.monotonic() < patience_s
-            time.sleep(0.002)
+        wait_until(lambda: not own_threads(), collect=False)
     finally:
         gc.enable()
 
@@ -254,7 +227,7 @@ def test_a_job_that_gives_the_next_goes_on_in_its_thread_and_what_jobs_held_is_f
     del held
     assert done.wait(FOREVER_S)
     assert freed() is None
-    thread.close(FOREVER_S)
+    thread.give(partial(thread.close, FOREVER_S))  # which does not wait for itself
     assert (len(idents), len(set(idents))) == (1001, 1)
 
 
@@ -281,7 +254,16 @@ def test_a_tensor_lives_where_all_who_use_it_can_reach_it(
 
 def test_where_no_context_can_be_had_the_ordinary_tensor_stays() -> None:
     memory = SharedMemory(ov.Core(), (CPU, DeviceSpec("GPU.7", "GPU.7")))
-    assert memory.tensor(1, [0], False, ov.Type.f32, ov.Shape([2, 3])) is None
+    for readers in ([0], [1], [0]):
+        assert memory.tensor(1, readers, False, ov.Type.f32, ov.Shape([2, 3])) is None
+
+
+def test_what_a_tensor_is_used_by_decides_where_it_lives(core: ov.Core, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[int, list[int], bool]] = []
+    monkeypatch.setattr(SharedMemory, "tensor", lambda *given: asked.append(given[1:4]))
+    with compiled(core, python_model()) as model:
+        assert works(model)
+    assert sorted(asked) == [(0, [], True), (0, [1], False), (1, [], True)]
 
 
 def convert(x: ov.Node) -> ov.Node:
@@ -302,39 +284,24 @@ BUILDERS: dict[str, Callable[[ov.Node], list[ov.Node]]] = {
 """What the second device does; each gives its input, in some shape, or the exponential of that."""
 
 
-def assert_right(model: ov.Model, request: Any, sizes: Sequence[int]) -> None:
-    """Whatever sizes come after each other."""
-    for size in sizes:
-        x = np.linspace(1.0, 2.0, size, dtype=np.float32)
-        for k, found in enumerate(request.infer({0: x}).to_tuple()):
-            is_exp = model.outputs[k].get_node().input_value(0).get_node().get_type_name() == "Exp"
-            expected = np.exp(np.tanh(x)) if is_exp else np.tanh(x)
-            np.testing.assert_allclose(np.asarray(found).reshape(-1), expected, atol=1e-5)
-
-
 @pytest.mark.parametrize("name", BUILDERS)
 def test_a_part_that_passes_on_its_input_is_right_at_all_sizes(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cut, "JOIN_TYPES", frozenset())
     monkeypatch.setattr(merging, "MOST_TRIALS", 0)
     x = op.parameter(ov.PartialShape([-1]), np.float32, name="x")
     model = ov.Model([op.result(y) for y in BUILDERS[name](op.tanh(x))], [x], "passing")
-    sizes = np.random.default_rng(0).integers(1, 2000, 40).tolist()
-    placement = placed(model, lambda name, _: int(name != "x"))
-    with compile_placed(model, placement) as compiled:
-        assert len(compiled.cut.subgraphs) > 1
-        assert_right(model, compiled.create_infer_request(), [72, 48, *sizes])
-    if name == "a Convert":  # a defect of the plugin's that HETERO meets, too
-        core, prepared = ov.Core(), prepare(model)
-        for device in placement.devices:
-            device.register(core)
-        names = {device.name: device.openvino_name for device in placement.devices}
-        apart = prepared.place([names[name] for name in placement.devices_of(prepared.graph)])
-        hetero = core.compile_model(apart, f"HETERO:{','.join(names.values())}")
-        assert_right(model, hetero.create_infer_request(), [72, 48])
+    with compile_placed(model, placed(model, lambda name, _: int(name != "x"))) as compiled:
+        assert any(part.model is None for part in compiled._backend._parts) is (name != "behind a Reshape")
+        request = compiled.create_infer_request()
+        for size in (72, 48, *np.random.default_rng(0).integers(1, 2000, 20).tolist()):
+            given = np.linspace(1.0, 2.0, size, dtype=np.float32)
+            for k, found in enumerate(request.infer({0: given}).to_tuple()):
+                wanted = np.exp(np.tanh(given)) if k and name == "beside other work" else np.tanh(given)
+                np.testing.assert_allclose(np.asarray(found).reshape(-1), wanted, atol=1e-5)
 
 
 def test_outputs_that_the_plugin_passes_on_are_found() -> None:
-    x, y = (op.parameter(ov.PartialShape([-1]), np.float32) for _ in range(2))
-    nodes = [op.tanh(x), convert(y), convert(column(y))]
-    model = ov.Model([op.result(node) for node in nodes], [x, y], "passing")
+    x, y, z = (op.parameter(ov.PartialShape([size]), np.float32) for size in (-1, -1, 3))
+    nodes = [op.tanh(x), convert(y), convert(column(y)), convert(z)]
+    model = ov.Model([op.result(node) for node in nodes], [x, y, z], "passing")
     assert passed_on(ov.Core().compile_model(model, "CPU")) == {1: 1}

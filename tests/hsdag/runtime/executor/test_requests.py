@@ -115,22 +115,19 @@ def test_results_are_copies_and_output_tensors_are_not(compiled: WorkConservingM
     assert not np.allclose(view, EXPECTED[1])
 
 
-def test_several_requests_in_flight_keep_apart(compiled: WorkConservingModel) -> None:
+def test_requests_in_flight_and_calls_from_several_threads_keep_apart(compiled: WorkConservingModel) -> None:
     requests = [compiled.create_infer_request() for _ in range(6)]
-    for _ in range(5):
-        for k, request in enumerate(requests):
-            request.start_async([A + k, B - k])
-        for k, request in enumerate(requests):
-            request.wait()
-            assert np.allclose(request.results[1], 1 / (1 + np.exp(k - B)) + A + k, atol=1e-5)
+    for k, request in enumerate(requests):
+        request.start_async([A + k, B - k])
 
-
-def test_calls_from_several_threads_keep_apart(compiled: WorkConservingModel) -> None:
     def is_right(k: int) -> bool:
         return all(np.array_equal(compiled([A + k, B])[2], A + k) for _ in range(20))
 
     with ThreadPoolExecutor(4) as threads:
         assert all(threads.map(is_right, range(4)))
+    for k, request in enumerate(requests):
+        request.wait()
+        assert np.allclose(request.results[1], 1 / (1 + np.exp(k - B)) + A + k, atol=1e-5)
 
 
 def test_a_callback_gets_the_userdata_after_the_end(compiled: WorkConservingModel) -> None:
@@ -157,9 +154,10 @@ def test_a_request_tells_how_long_it_took_and_what_ran_where(compiled: WorkConse
     with pytest.raises(ExecutionError, match="no inference has ended on this request yet"):
         _ = request.latency
     request.infer([A, B])
-    assert request.latency > 0
-    assert np.isfinite(request.times[1]).all()
-    assert sorted(request.timeline.ops.op.tolist()) == list(range(len(compiled.cut.subgraphs)))
+    assert request.latency == 1e3 * request.times[1].max()
+    assert len(request.timeline.ops.op) == len(compiled.cut.subgraphs)
+    assert {"t1 .. t2", "s1 .. sum"} < set(request.timeline.op_names)
+    assert sorted(request.timeline.op_types) == ["Result", "subgraph", "subgraph"]
 
 
 def test_a_request_that_runs_takes_nothing_else(core: ov.Core) -> None:

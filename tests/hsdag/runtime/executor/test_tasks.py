@@ -12,12 +12,12 @@ from tests.hsdag.runtime.executor.hand_backend import FOREVER_S, HandBackend, Vi
 
 SENT = TaskGraph(
     ("make", "send", "read"),
-    [0, 2, 1],
-    (Resource("a", 0), Resource("b", 1), Resource("a to b", 0, 1)),
+    [1, 2, 0],
+    (Resource("a", 0), Resource("b", 1), Resource("b to a", 1, 0)),
     [(0, 1), (1, 2), (0, 1)],
     size_bytes=[0.0, 64.0, 0.0],
 )
-"""A result made on a, sent to b, and read there; an edge is given twice."""
+"""A result made on b, sent to a, and read there; an edge is given twice."""
 
 
 def run_once(graph: TaskGraph, backend: Backend) -> Run:
@@ -29,7 +29,7 @@ def run_once(graph: TaskGraph, backend: Backend) -> Run:
 
 def test_an_edge_given_twice_counts_once_and_people_are_told_the_task_and_where_it_runs() -> None:
     assert SENT.edges.tolist() == [[0, 1], [1, 2]]
-    assert [SENT.where(t) for t in (0, 1)] == ["'make' on device a", "'send' on channel a to b"]
+    assert [SENT.where(t) for t in (0, 1)] == ["'make' on device b", "'send' on channel b to a"]
 
 
 @pytest.mark.parametrize("edges", [[(0, 1), (1, 0)], [(1, 1)]])
@@ -41,9 +41,9 @@ def test_tasks_that_wait_for_each_other_are_refused(edges: list[tuple[int, int]]
 def test_transfers_are_on_the_link_they_used_with_their_size() -> None:
     timeline = run_once(SENT, NullBackend()).timeline
     assert (timeline.simulated, timeline.device_names) == (False, ("a", "b"))
-    assert timeline.used_links == [(0, 1)]
+    assert (timeline.used_links, timeline.op_types) == ([(1, 0)], ("",) * 3)
     assert (timeline.transfers.op.tolist(), timeline.transfers.size_bytes.tolist()) == ([1], [64.0])
-    assert (timeline.ops.op.tolist(), timeline.ops.device.tolist()) == ([0, 2], [0, 1])
+    assert (timeline.ops.op.tolist(), timeline.ops.device.tolist()) == ([0, 2], [1, 0])
 
 
 def test_the_makespan_is_the_end_of_the_last_task_and_no_end_comes_before_its_start() -> None:
