@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -46,16 +44,6 @@ def check_command(command: str) -> None:
         check_command(shlex.join(arguments))
     else:
         raise AssertionError(f"{command}: nothing here checks {name!r}; say <!-- show: REASON --> before the block")
-
-
-def check_program(text: str) -> None:
-    """Raise unless a Python program compiles and all that it imports from hsdag is there."""
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "hsdag":
-            assert node.module is not None
-            module = import_module(node.module)
-            missing = [alias.name for alias in node.names if not hasattr(module, alias.name)]
-            assert not missing, f"{node.module} has no {missing}"
 
 
 def _check_hsdag(arguments: list[str]) -> None:

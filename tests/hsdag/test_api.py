@@ -12,14 +12,13 @@ import torch
 from openvino import opset13 as op
 
 import hsdag
-from hsdag.ir.device import DeviceSpec, parse_devices
+from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.copies import CopiedModel
 from hsdag.ir.placement.placement import CopyRecord, ModelRecord
 from hsdag.runtime.executor.requests import WorkConservingModel
 from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from tests.placements import by_hand
 
 FORK = ScheduleProblem.from_arrays([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]], [(0, 1), (0, 2)], output_bytes=1.0)
 
@@ -72,37 +71,6 @@ def test_settings_reach_the_method_and_wrong_ones_are_refused() -> None:
         hsdag.solve(FORK, "sa", settings={"no_such_option": 1})
 
 
-def test_place_bench_and_export_return_results(model: ov.Model, tmp_path: Path) -> None:
-    np.savez(tmp_path / "x.npz", x=np.ones((4, 8), dtype=np.float32))
-    found = hsdag.place(
-        model,
-        partition_cpu=2,
-        method="best-device",
-        budget=5,
-        max_evaluations=2,
-        inputs=tmp_path / "x.npz",
-        fresh=True,
-    )
-    assert isinstance(found, hsdag.PlaceResult)
-    assert {row.name for row in found.rows} >= {"CPU", "CPU_0", "CPU_1"}
-    assert found.affinity == found.placement.affinity
-    found.save(tmp_path / "p.json")
-    measured = hsdag.bench(model, [tmp_path / "p.json"], ["CPU"], time="0.3s")
-    assert {row.name for row in measured.rows} == {str(tmp_path / "p.json"), "CPU"}
-    written = hsdag.export(found.placement, "csv", tmp_path / "p.csv", model)
-    assert written.files == (tmp_path / "p.csv",)
-    assert written.files[0].is_file()
-
-
-def test_apply_sets_the_affinity_of_every_op_and_compile_leaves_the_model_alone(model: ov.Model) -> None:
-    graph = graph_of(model)
-    placement = by_hand(graph, parse_devices("A=CPU,B=CPU"), ["B"] * graph.num_ops)
-    placement.compile(ov.Core(), model)
-    assert all("affinity" not in node.get_rt_info() for node in model.get_ops())
-    placement.apply(model)
-    assert {node.get_rt_info()["affinity"].astype(str) for node in model.get_ops()} == {"CPU_B"}
-
-
 def test_a_placement_is_compiled_for_what_its_file_names(model: ov.Model) -> None:
     graph = graph_of(model)
     devices = [DeviceSpec.parse(f"API_{name}=CPU[INFERENCE_NUM_THREADS=1]") for name in "AB"]
@@ -122,14 +90,16 @@ def test_a_placement_is_compiled_for_what_its_file_names(model: ov.Model) -> Non
         assert np.allclose(compiled(x)[0], x)
 
 
-@pytest.mark.slow
-def test_results_are_taken_where_files_are(tiny_bert: Path, tmp_path: Path) -> None:
+def test_results_are_taken_where_files_are(model: ov.Model, tmp_path: Path) -> None:
+    np.savez(tmp_path / "x.npz", x=np.ones((4, 8), dtype=np.float32))
     found = hsdag.place(
-        tiny_bert, partition_cpu=2, method="best-device", budget=10, max_evaluations=2, run_folder=tmp_path / "run"
-    )
+        model, partition_cpu=2, method="best-device", budget=8, max_evaluations=2, inputs=tmp_path / "x.npz",
+        run_folder=tmp_path / "run",
+    )  # fmt: skip
+    assert {row.name for row in found.rows} >= {"CPU", "CPU_0", "CPU_1"}
     assert str(found).splitlines()[0].startswith("Run the model on CPU")
     assert len(repr(found)) < 400
-    assert hsdag.explain(found).model == "tiny_bert"
+    assert hsdag.explain(found).model == "small"
     for source in (found, tmp_path / "run"):
         (written,) = hsdag.export(source, "json", tmp_path / "again.json").files
         assert hsdag.Placement.load(written) == found.placement
@@ -138,7 +108,11 @@ def test_results_are_taken_where_files_are(tiny_bert: Path, tmp_path: Path) -> N
         hsdag.export(tmp_path / "run", "json", tmp_path / "again.json")
     (tmp_path / "result.json").rename(tmp_path / "run" / "result.json")
     assert hsdag.report(found, tmp_path / "page.html").files == (tmp_path / "page.html",)
-    assert [row.name for row in hsdag.bench(tiny_bert, [found, found.placement], time=1).rows] != []
+    rows = hsdag.bench(model, [found, tmp_path / "again.json"], ["CPU"], time="0.3s").rows
+    assert {row.name for row in rows} == {"placement 1", str(tmp_path / "again.json"), "CPU"}
+    placed = model.clone()
+    found.placement.apply(placed)
+    assert {"CPU" in node.get_rt_info()["affinity"].astype(str) for node in placed.get_ops()} == {True}
     with pytest.raises(hsdag.HsdagError, match="kept in no folder: place with run_folder"):
         hsdag.report(found.model_copy(update={"run_folder": None}))
 

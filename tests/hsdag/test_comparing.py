@@ -13,7 +13,6 @@ from hsdag.comparing import CompareOptions, Comparison, Row, Run, compare, probl
 from hsdag.ir.errors import FileFormatError, ModelError, OptionError, SearchError
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.methods.lists.baselines import RandomPlacer
-from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
@@ -145,12 +144,6 @@ def test_the_file_holds_rows_and_is_refused_where_it_is_no_comparison(problem: S
     path.write_text('{"format": "hsdag-comparison", "version": 1, "setup": {}}')
     with pytest.raises(FileFormatError, match=r"setup\.problem: Field required"):
         Comparison.load(path)
-
-
-def test_for_throughput_methods_of_throughput_are_compared(problem: ScheduleProblem) -> None:
-    search = SolveOptions(objective=THROUGHPUT, budget_s=600.0, max_evaluations=20)
-    found = compare(problem, CompareOptions(("pipeline", "heft"), 1, search))
-    assert {row.method for row in found.rows} == {"pipeline", "heft"}
 
 
 def test_wrong_options_are_named() -> None:

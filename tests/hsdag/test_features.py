@@ -24,7 +24,6 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.coarsen import coarsen, placement_units
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.graph.partition import Partition
-from hsdag.ir.kernels import INTERPRETED_VARIABLE
 from tests.networks import as_networkx
 
 DIAMOND = graph_from_edges(
@@ -93,18 +92,6 @@ def test_the_fractal_dimension_is_the_slope_over_hop_distances_up_to_a_radius(
     graph = random_graph(seed, density)
     expected = [slope(graph, v, radius) for v in range(graph.num_ops)]
     assert fractal_dimension(graph, radius) == pytest.approx(expected, abs=1e-9)
-
-
-@pytest.mark.parametrize("steps", ["0", "inf"])
-def test_the_end_of_a_path_has_dimension_one(monkeypatch: pytest.MonkeyPatch, steps: str) -> None:
-    monkeypatch.setenv(INTERPRETED_VARIABLE, steps)
-    path = graph_from_edges(["X"] * 50, [(i, i + 1) for i in range(49)])
-    assert fractal_dimension(path)[[0, 49]] == pytest.approx([1.0, 1.0])
-
-
-def test_the_leaves_of_a_star_see_one_then_all() -> None:
-    star = graph_from_edges(["X"] * 9, [(0, i) for i in range(1, 9)])
-    assert fractal_dimension(star) == pytest.approx([0.0] + [np.log(8) / np.log(2)] * 8)
 
 
 GRAPH = graph_from_edges(

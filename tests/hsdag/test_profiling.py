@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-import hsdag
 from hsdag.cli.app import run
 from hsdag.cli.profile import show_profile
 from hsdag.ir.device import DeviceSpec, parse_devices
@@ -64,15 +63,6 @@ def test_tables_show_what_loading_took_and_every_link(costs: Path, capsys: pytes
     assert all(sum(row.startswith(link) for row in rows) == 1 for link in ("CPU_0 -> CPU_1", "CPU_1 -> CPU_0"))
 
 
-def test_a_solution_of_the_costs_is_a_placement_that_runs_the_model(
-    costs: Path, tiny_resnet: Path, tmp_path: Path
-) -> None:
-    solved = tmp_path / "solved.json"
-    asked = ["--method", "heft", "-o", str(solved)]
-    assert run(["solve", str(costs), *asked]) == 0
-    assert hsdag.bench(tiny_resnet, [solved], time="0.3s").failures == {}
-
-
 def test_a_platform_that_is_not_here_gives_costs_that_say_they_are_not_measured(
     tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -111,27 +101,6 @@ def test_devices_are_compared_over_ops_that_one_of_them_computes_as_one_and_a_ti
     rows, wins, _ = heaviest_ops(graph, ModelProfile(devices=same, links=links))
     assert rows[0].best is None
     assert wins.tolist() == [0, 0]
-
-
-def test_nothing_a_user_has_is_overwritten_and_what_cannot_be_done_is_said(
-    tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    model = tmp_path / "m.xml"
-    for suffix in (".xml", ".bin"):
-        model.with_suffix(suffix).write_bytes(tiny_resnet.with_suffix(suffix).read_bytes())
-    inputs = tmp_path / "in.npz"
-    np.savez(inputs, images=np.zeros(1))
-    named = {"weights": model.with_suffix(".bin"), "inputs": inputs, "other": tmp_path / "t.json"}
-    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
-    for text, reason in (
-        ("bench {model} --device CPU --trace {weights}", "is read by this command"),
-        ("profile {model} --devices CPU -o {weights}", "is read by this command"),
-        ("place {model} --devices CPU -i {inputs} -o {inputs}", "is read by this command"),
-        ("bench {model} --device CPU --device AUTO:CPU --trace {other}", "show one run"),
-    ):
-        assert run(text.format(model=model, **named).split()) == 2
-        assert reason in capsys.readouterr().err
-        assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
 def test_a_measured_trace_holds_the_ops_of_every_device_and_says_measured(

@@ -92,7 +92,3 @@ def test_a_model_is_placed_measured_and_exported(
     expected = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(inputs)[0]
     found = (compile_placed(model, placement) if executor != "hetero" else placement.compile(ov.Core(), model))(inputs)
     assert np.abs(found[0] - expected).max() <= document["verdict"]["tolerance"] * np.abs(expected).max()
-    benched = answer(capsys, "bench", mixed, "-p", out, "--device", "CPU", "--time", "0.4s")
-    assert {row["name"] for row in benched["rows"]} == {str(out), "CPU"}
-    for form, suffix in (("csv", "csv"), ("python", "py")):
-        answer(capsys, "export", out, "--format", form, "-o", tmp_path / f"exported.{suffix}")

@@ -6,11 +6,9 @@ from typing import TypeAlias
 
 import numpy as np
 import openvino as ov
-import pytest
 
 import hsdag
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.models import DecoderSizes
 from hsdag.models.decoder_graph import decoder_model
@@ -63,12 +61,3 @@ def test_each_gpu_holds_the_weights_of_its_layers_once_and_compressed() -> None:
     found = [memory_bytes(core, name) - b for name, b in zip(GPUS, before, strict=True)]
     assert (promised <= found).all()
     np.testing.assert_allclose(found, promised, rtol=0.12)
-
-
-def test_state_on_two_gpus_is_refused_and_each_gpu_keeps_its_own() -> None:
-    """The control is what HETERO does with ReadValue on one GPU and Assign on the other: 1, 1, 1 instead of 1, 2, 3."""
-    model = decoder_model("one layer", DecoderSizes(1, 64, 4, 2, 96, 160, group=32), "fp16", 0)
-    graph = graph_of(model)
-    devices = [int(op_type == "Assign") for op_type in graph.op_types]
-    with pytest.raises(PlacementError, match=r"they keep variable 'model.layers.0.self_attn.(key|value)'"):
-        placement_of(model, devices, (FIRST, SECOND)).compile(ov.Core(), model)

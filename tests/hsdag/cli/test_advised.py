@@ -39,9 +39,11 @@ def ran(command: str) -> bool:
 def test_what_place_its_report_and_that_of_a_killed_search_advise_runs(
     odd: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert run(["place", str(odd), *WORDS, "--shape", "x[4,16]"]) == 0
-    *lines, advised = capsys.readouterr().out.splitlines()
-    assert len(lines) <= 4  # no table, which --verbose shows
+    assert run(["place", str(odd), *WORDS, "--shape", "x[4,16]", "--verbose"]) == 0
+    table, _, answer = capsys.readouterr().out.partition("\nRun ")
+    assert all(word in table for word in ("median ms", "95% interval", "ops per device", "CPU_1", "max abs", "cosine"))
+    *lines, advised = answer.splitlines()
+    assert len(lines) <= 4
     assert ran(advised.removeprefix("Next: "))
     kept = RunFolder.load(odd.with_suffix(".placement.run"))
     codes = [each.code for each in advice_of(kept) if each.code is not None and each.code.startswith("hsdag ")]

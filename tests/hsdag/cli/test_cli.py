@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +21,6 @@ def test_devices_lists_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
     document = answer(capsys, "devices")
     assert "CPU" in [device["name"] for device in document["openvino"]]
     assert document["cpu"]["performance_threads"] >= 1
-
-
-def test_models_builds_what_it_lists(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    names = [model["name"] for model in answer(capsys, "models", "list")["models"]]
-    assert {"resnet50", "inception_v3", "bert_base_uncased", "tiny_resnet"} <= set(names)
-    document = answer(capsys, "models", "build", "tiny_resnet", "-o", tmp_path / "m.xml", "--seed", 3)
-    assert read_graph(document["path"]).num_ops > 0
 
 
 def test_inspect_counts_what_the_model_holds(capsys: pytest.CaptureFixture[str], tiny_resnet: Path) -> None:
@@ -61,32 +53,6 @@ def test_place_writes_a_complete_placement_that_is_never_slower(
     (answers,) = [row for row in document["rows"] if row["is_answer"]]
     assert placement.latency is not None
     assert answers["median"] == pytest.approx(placement.latency.median_s, rel=0.5)
-
-
-def test_place_with_one_device_says_that_nothing_can_be_gained(
-    capsys: pytest.CaptureFixture[str], tiny_resnet: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out.json"
-    document = answer(capsys, "place", tiny_resnet, "--devices", "CPU", "-o", out)
-    assert "nothing can be gained" in document["sentence"]
-    assert "--partition-cpu" in document["sentence"]
-    assert set(Placement.load(out).affinity.values()) == {"CPU"}
-
-
-@pytest.mark.slow
-def test_place_answers_in_five_lines_and_shows_tables_on_request(
-    capsys: pytest.CaptureFixture[str], tiny_bert: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out.json"
-    words = ["--partition-cpu", "2", "--budget", "20s", "--max-evaluations", "4", "--run", str(tmp_path / "a run")]
-    assert run(["place", str(tiny_bert), "-o", str(out), *words, "--verbose"]) == 0
-    table, _, answer = capsys.readouterr().out.partition("\nRun ")
-    lines = answer.splitlines()
-    assert 4 <= len(lines) <= 5
-    assert lines[-2] == f"The placement is in {out}; the search in {tmp_path / 'a run'}."
-    assert run(shlex.split(lines[-1].removeprefix("Next: hsdag "))) == 0
-    assert all(word in table for word in ("median ms", "p95 ms", "95% interval", "submodels", "ops per device"))
-    assert all(word in table for word in ("CPU_0", "CPU_1", "CPU", "max abs", "cosine", "MSE"))
 
 
 def test_export_writes_what_a_placement_holds(

@@ -58,12 +58,6 @@ def test_ctrl_c_prints_what_there_is_and_keeps_it(
     assert len(Comparison.load(file).runs) == 2
 
 
-def test_a_workload_is_compared_by_its_name_and_options(capsys: pytest.CaptureFixture[str]) -> None:
-    options = ("--option", "family=er", "--option", "nodes=5", "--option", "modules=1")
-    document = answer(capsys, "compare", "random-wired", *options, *FEW)
-    assert document["setup"]["problem"] == "random-wired-er-5x1-weak-1ch-seed0 on t4-a100"
-
-
 @pytest.mark.slow
 def test_runs_on_workers_are_those_of_this_process_and_say_where(
     problem: Path, capsys: pytest.CaptureFixture[str]

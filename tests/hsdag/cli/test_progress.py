@@ -8,7 +8,7 @@ import pytest
 
 from hsdag.cli import progress
 from hsdag.cli.progress import Estimate, SearchProgress, in_words
-from hsdag.search.driver import ONCE, Watcher
+from hsdag.search.driver import ONCE
 
 
 class Clock:
@@ -110,9 +110,3 @@ def test_a_note_is_said_and_does_not_take_the_place_of_the_phase(capsys: pytest.
         shown.watcher.note("the budget is short")
         assert shown.line.startswith("searching, ")
     assert capsys.readouterr().err == "the budget is short\n"
-
-
-def test_a_note_is_a_phase_to_who_hears_of_phases_alone() -> None:
-    heard: list[str] = []
-    Watcher(on_phase=heard.append).note("the budget is short")
-    assert heard == ["the budget is short"]

@@ -73,13 +73,6 @@ def test_whatever_differs_all_that_the_named_op_reads_agrees_or_fails(
         assert not (differs - failing) & set(graph.predecessors.of(first).tolist())
 
 
-def test_what_the_accused_op_reads_is_looked_at_though_an_op_behind_it_agrees() -> None:
-    graph = graph_from_edges(["MatMul"] * 9, [*((v, v + 1) for v in range(8)), (1, 8)])
-    bisector = bisector_of(graph, {1, 8})
-    assert bisector.first([8]) == 1
-    assert not bisector.probes[3].differs
-
-
 def test_a_chain_takes_about_as_many_probes_as_its_length_has_bits() -> None:
     graph = graph_from_edges(["MatMul"] * 1000, [(v, v + 1) for v in range(999)])
     bisector = bisector_of(graph, set(range(617, 1000)))

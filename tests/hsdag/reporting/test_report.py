@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import gc
 import shlex
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 import hsdag
-from hsdag.cli.app import run
 from hsdag.ir.errors import SearchError
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder
@@ -50,45 +47,6 @@ def test_a_search_that_was_killed_still_gives_what_there_is(unfinished: Path) ->
     kept = RunFolder.load(unfinished)
     assert "has not come to its end" in sentence_of(kept)
     assert "resume" in advice_of(kept)[0].text
-
-
-@pytest.fixture
-def no_collection() -> Iterator[None]:
-    """The run folder is free when the search has ended, not when its object is collected."""
-    gc.disable()
-    yield
-    gc.enable()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_collection")
-def test_files_that_a_report_suggests_exist_and_a_search_goes_on_by_its_command(
-    tiny_resnet: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Whatever names the placement file and the run folder were given."""
-    monkeypatch.chdir(tmp_path)
-    begun = ["place", str(tiny_resnet), "--partition-cpu", "2", "--shape", "2,3,32,32", "--method", "sa"]
-    begun += ["--max-evaluations", "4", "--set", "cooling=0.9", "--pin", ".*input.*=CPU_0", "--max-difference", "0.05"]
-    assert run([*begun, "--budget", "8s", "-o", "out.json", "--run", "my run"]) == 0
-
-    kept = RunFolder.load("my run")
-    assert kept.result is not None
-    split = {op: f"CPU_{k % 2}" for k, op in enumerate(kept.result.placement.affinity)}
-    placement = kept.result.placement.model_copy(update={"affinity": split})
-    vars(kept)["result"] = kept.result.model_copy(update={"placement": placement})
-    deploy, check = advice_of(kept)
-    assert "'out.json'" in str(deploy.code)
-    words = shlex.split(str(check.code))
-    assert all(Path(name).is_file() for name in (words[2], words[4]))
-
-    (tmp_path / "my run" / "result.json").unlink()
-    (advice,) = advice_of(RunFolder.load("my run"))
-    words = shlex.split(str(advice.code))
-    assert (words[0], words[-3:]) == ("hsdag", ["--resume", "--run", "my run"])
-    assert run([*words[1:], "--budget", "12s"]) == 0
-    ended = RunFolder.load("my run").result
-    assert ended is not None
-    assert ended.placement_file == "out.json"
 
 
 def test_arguments_are_written_as_at_the_command_line() -> None:
