@@ -1,23 +1,212 @@
-"""Objectives: the figure that a search minimises; a file of this folder adds one by its name."""
+"""Objectives: the figure of a plan that a search minimises; a file of this folder adds one by its name.
 
-from hsdag.runtime.objectives.objective import (
-    ENERGY,
-    LATENCY,
-    MEMORY,
-    THROUGHPUT,
-    Objective,
-    Quantity,
-    find_objective,
-    objective_names,
-)
+Simulators, costs and measurements give the quantities that it is made of; here nothing is simulated. Legend: B plans, Q
+quantities, T terms.
+"""
 
-__all__ = [
-    "ENERGY",
-    "LATENCY",
-    "MEMORY",
-    "THROUGHPUT",
-    "Objective",
-    "Quantity",
-    "find_objective",
-    "objective_names",
-]
+from __future__ import annotations
+
+import importlib
+import math
+import pkgutil
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, ClassVar
+
+from hsdag.ir.errors import OptionError
+
+if TYPE_CHECKING:  # names are listed before any array library is loaded
+    from hsdag.ir.graph.computation_graph import FloatArray
+
+
+class Quantity(Enum):
+    """What a simulation and a measurement give of a plan."""
+
+    LATENCY = "seconds of one inference, from its start to its end"
+    PERIOD = "seconds from one result to the next while inferences follow each other without a gap"
+    ENERGY = "joules of one inference"
+    PEAK = "bytes of weights and results that the fullest device holds at its fullest moment"
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The figure that a search minimises; values are in ``unit``, SI.
+
+    ``meaning`` completes the sentence 'a lower value means ...', ``value_name`` is what the value is called, and ends
+    with the unit. People see values in ``shown_unit``, of which ``shown_factor`` make one of ``unit``; a plan ``takes``
+    so many times as long, or as much.
+    """
+
+    name: ClassVar[str]
+    unit: ClassVar[str]
+    meaning: ClassVar[str]
+    value_name: ClassVar[str]
+    quantities: ClassVar[tuple[Quantity, ...]]  # [Q]
+    shown_unit: ClassVar[str] = "ms"
+    shown_factor: ClassVar[float] = 1e3
+    takes: ClassVar[str] = "times as long"
+
+    def value(self, *figures: FloatArray) -> FloatArray:
+        """[B] values from ``figures`` [Q, B] of the quantities; of bounds, a bound. By default the only quantity."""
+        return figures[0]
+
+    def settled(self, best_single: Callable[[Objective], float]) -> Objective:
+        """The objective once it is known what the best single device has, for it or for another one."""
+        return self
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether only the loads of devices count, and not the schedule of one inference."""
+        return self.quantities == (Quantity.PERIOD,)
+
+    @property
+    def counts_memory(self) -> bool:
+        """Whether peaks of memory are part of the value; of models these are simulated, whatever else is measured."""
+        return Quantity.PEAK in self.quantities
+
+    @property
+    def depends_on_order(self) -> bool:
+        """Whether the order in which a device takes ready ops changes the value where devices work side by side."""
+        return Quantity.LATENCY in self.quantities or self.counts_memory
+
+    @property
+    def suffix(self) -> str:
+        """The unit, as the names of JSON fields end with it."""
+        return self.value_name.rpartition("_")[2]
+
+    @property
+    def label(self) -> str:
+        """What the value is called."""
+        return self.value_name.removesuffix(f"_{self.suffix}").replace("_", " ") if self.unit else "weighted sum"
+
+    def figure(self, value: float) -> str:
+        """A value with four digits in ``shown_unit``, which goes without saying."""
+        return f"{self.shown_factor * value:.4g}"
+
+    def text(self, value: float) -> str:
+        """A value with its unit."""
+        return f"{self.figure(value)} {self.shown_unit}".strip()
+
+
+class Latency(Objective):
+    """The seconds of one inference: the makespan of its ops."""
+
+    name, unit, value_name = "latency", "s", "makespan_s"
+    meaning = "less time from an input to its result"
+    quantities = (Quantity.LATENCY,)
+
+
+class Throughput(Objective):
+    """The seconds per inference with many in flight: the load of the busiest resource."""
+
+    name, unit, value_name = "throughput", "s", "period_s"
+    meaning = "more inferences a second"
+    quantities = (Quantity.PERIOD,)
+
+
+class Energy(Objective):
+    """The joules of one inference.
+
+    Simulated, what each device spends on ops times its power while it computes; measured, what the machine's counters
+    count, idle devices included. Models have no power figures: there a search looks for short inferences, whose
+    energy is measured.
+    """
+
+    name, unit, value_name = "energy", "J", "energy_j"
+    meaning = "fewer joules for an inference"
+    quantities = (Quantity.ENERGY,)
+    shown_unit, takes = "mJ", "times the energy"
+
+
+class Memory(Objective):
+    """The bytes of weights and results that the fullest device holds at its fullest moment, by simulation."""
+
+    name, unit, value_name = "memory", "B", "peak_bytes"
+    meaning = "less memory on the fullest device"
+    quantities = (Quantity.PEAK,)
+    shown_unit, shown_factor, takes = "MB", 1e-6, "times the memory"
+
+
+LATENCY, THROUGHPUT, ENERGY, MEMORY = Latency(), Throughput(), Energy(), Memory()
+OWN: dict[str, Objective] = {each.name: each for each in (ENERGY, LATENCY, MEMORY, THROUGHPUT)}
+
+
+@dataclass(frozen=True)
+class Weighted(Objective):
+    """The sum of terms, each with its weight, over the sum of weights.
+
+    A term is the value of an objective over that of the best single device for it, ``scales`` [T], which are known once
+    the problem is: so a plan that is as good as these in everything has the value 1.
+    """
+
+    name: str  # type: ignore[misc]  # of each sum its own
+    terms: tuple[tuple[Objective, float], ...]  # [T]
+    scales: tuple[float, ...] | None = None  # [T]
+
+    unit, value_name, meaning = "", "weighted_sum", "a smaller weighted sum"
+    shown_unit, shown_factor, takes = "", 1.0, "times the weighted sum"
+
+    @property
+    def quantities(self) -> tuple[Quantity, ...]:  # type: ignore[override]
+        """[Q] those of all terms."""
+        return tuple(dict.fromkeys(quantity for term, _ in self.terms for quantity in term.quantities))
+
+    @staticmethod
+    def parse(text: str) -> Weighted:
+        """A sum from ``latency=1,memory=0.5``. Raises OptionError for other forms, and as ``find_objective`` does."""
+        terms: dict[Objective, float] = {}
+        for item in text.split(","):
+            name, equals, weight = (part.strip() for part in item.partition("="))
+            try:
+                share = float(weight)
+            except ValueError:
+                share = math.nan
+            if not equals or not 0 < share < math.inf:
+                raise OptionError(
+                    f"--objective {text!r}: {item.strip()!r} is not of the form OBJECTIVE=WEIGHT, with a weight above "
+                    "0, such as latency=1,memory=0.5"
+                )
+            term = find_objective(name)
+            if term in terms:
+                raise OptionError(f"--objective {text!r} gives {name} two weights")
+            terms[term] = share
+        canonical = ",".join(f"{term.name}={share:g}" for term, share in terms.items())
+        return Weighted(canonical, tuple(terms.items()))
+
+    def settled(self, best_single: Callable[[Objective], float]) -> Weighted:
+        """The same with the values of the best single device, or 1 in the place of a value of 0."""
+        return replace(self, scales=tuple(best_single(term) or 1.0 for term, _ in self.terms))
+
+    def value(self, *figures: FloatArray) -> FloatArray:
+        """The weighted sum."""
+        assert self.scales is not None, "settled once the problem is known"
+        known, total = dict(zip(self.quantities, figures, strict=True)), sum(share for _, share in self.terms)
+        weighted: FloatArray = sum(  # type: ignore[assignment]  # there are terms
+            share / total / scale * term.value(*(known[quantity] for quantity in term.quantities))
+            for (term, share), scale in zip(self.terms, self.scales, strict=True)
+        )
+        return weighted
+
+
+def objective_names() -> tuple[str, ...]:
+    """Every objective that ``--objective`` takes."""
+    return tuple(sorted({*OWN, *(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__))}))
+
+
+def find_objective(name: str) -> Objective:
+    """An objective by name, or a weighted sum such as ``latency=1,memory=0.5``.
+
+    Raises OptionError that lists the choices.
+    """
+    if "=" in name:
+        return Weighted.parse(name)
+    if name in OWN:
+        return OWN[name]
+    if name not in objective_names():
+        choices = ", ".join(objective_names())
+        raise OptionError(
+            f"unknown objective {name!r}; choose one of {choices}, or a weighted sum such as latency=1,memory=0.5"
+        )
+    found: Objective = importlib.import_module(f"{__name__}.{name.replace('-', '_')}").OBJECTIVE
+    return found

@@ -22,7 +22,7 @@ from hsdag.runtime.simulator.values import simulated_values
 from hsdag.search.solve import settled
 
 HEAT = """
-from hsdag.runtime.objectives.objective import Latency
+from hsdag.runtime.objectives import Latency
 
 class Heat(Latency):
     name, unit, meaning, value_name = "heat", "J", "less heat", "heat_j"
