@@ -1,4 +1,4 @@
-"""The measuring protocol: rounds, intervals, and what they claim."""
+"""The measuring protocol: warming up, rounds, intervals, and what they claim."""
 
 from __future__ import annotations
 
@@ -9,22 +9,24 @@ import numpy as np
 import pytest
 
 from hsdag.ir.processes import CandidateFailed
-from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples, compare, paired_ratio
+from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, Samples, compare, paired_ratio, warm_up
 
 QUICK = Protocol(min_rounds=6, max_rounds=12, turn_s=0.01, limit_s=60.0)
 
 
-def synthetic(medians_s: dict[str, float], noise: float, seed: int = 0) -> Callable[[str, int], list[float]]:
-    rng = np.random.default_rng(seed)
-    return lambda name, n: [float(s) for s in medians_s[name] * np.exp(noise * rng.standard_normal(n))]
+@pytest.fixture(scope="module", autouse=True)
+def comparisons_are_short() -> None:
+    """They are as long as users have them."""
 
 
-def measured(
-    medians_s: dict[str, float], noise: float, references: list[str], seed: int = 0, protocol: Protocol = QUICK
-) -> Comparison:
+def measured(medians_s: dict[str, float], noise: float, references: list[str]) -> Comparison:
     """A comparison of candidates with these medians."""
-    run = synthetic(medians_s, noise, seed)
-    return compare(run, list(medians_s), references, protocol, np.random.default_rng(0))
+    rng = np.random.default_rng(0)
+
+    def run(name: str, n: int) -> list[float]:
+        return [float(s) for s in medians_s[name] * np.exp(noise * rng.standard_normal(n))]
+
+    return compare(run, list(medians_s), references, QUICK, np.random.default_rng(0))
 
 
 def test_a_clear_winner_is_called_faster_and_a_clear_loser_slower() -> None:
@@ -33,6 +35,9 @@ def test_a_clear_winner_is_called_faster_and_a_clear_loser_slower() -> None:
     assert comparison.ratio("a", "b").is_faster
     assert comparison.ratio("b", "a").is_slower
     assert comparison.ratio("a", "b").value == pytest.approx(2.0, rel=0.05)
+    record, seconds = comparison.samples["a"].record(), comparison.samples["a"].all_s
+    assert (record.runs, record.median_s, record.measured) == (len(seconds), np.median(seconds), True)
+    assert record.p95_s == np.percentile(seconds, 95)
 
 
 def test_rounds_are_paired_from_the_first_one_on() -> None:
@@ -41,7 +46,7 @@ def test_rounds_are_paired_from_the_first_one_on() -> None:
     ratio = Comparison({"dropped": dropped, "reference": reference}, {}).ratio("dropped", "reference")
     assert (ratio.value, ratio.low, ratio.high) == pytest.approx((2.0, 2.0, 2.0))
     assert ratio.num_rounds == 3
-    assert paired_ratio(np.array([2.0]), np.array([1.0])).high == np.inf
+    assert [paired_ratio(np.full(num, 2.0), np.ones(num)).high for num in (1, 2)] == [np.inf, 2.0]
 
 
 @pytest.mark.parametrize(("family", "quantile"), [(1, 2.5705818356), (2, 3.1633814498), (5, 4.0321429836)])
@@ -53,23 +58,51 @@ def test_an_interval_of_a_family_has_its_share_of_the_error(family: int, quantil
     assert np.log([ratio.value, ratio.low, ratio.high]) == pytest.approx([0.05, 0.05 - half, 0.05 + half])
 
 
+@pytest.mark.parametrize(
+    ("low", "high", "rounds", "shown", "is_faster", "is_slower"),
+    [
+        (1.5, 2.0, 6, "1.500..2.000", True, False),
+        (1.5, 2.0, 5, "too few rounds (5)", False, False),
+        (0.5, 0.9, 6, "0.500..0.900", False, True),
+        (0.5, 0.9, 5, "too few rounds (5)", False, False),
+        (1.0, 1.0, 6, "1.000..1.000", False, False),
+    ],
+)
+def test_an_interval_is_shown_only_where_it_allows_a_claim(
+    low: float, high: float, rounds: int, shown: str, is_faster: bool, is_slower: bool
+) -> None:
+    ratio = Ratio(1.0, low, high, rounds)
+    assert (ratio.interval_text, ratio.is_faster, ratio.is_slower) == (shown, is_faster, is_slower)
+    assert ratio.interval == ([low, high] if rounds == 6 else [None, None])
+
+
 def test_rounds_go_on_until_all_intervals_of_a_family_are_narrow_together() -> None:
     """Logarithms are +-0.01: t / sqrt(n) is below 1 first at n = 7, 9, and 10 where 1, 2, and 4 share the error."""
 
     def run(name: str, n: int) -> list[float]:
         rounds[name] = rounds.get(name, 0) + 1
-        return [1.0 if name == "a" else float(np.exp(0.01 if rounds[name] % 2 else -0.01))] * n
+        return [1.0 if name in ("a", "exact") else float(np.exp(0.01 if rounds[name] % 2 else -0.01))] * n
 
     protocol = Protocol(min_rounds=2, max_rounds=30, interval_width=0.02, warm_up_s=-1.0, limit_s=1e9)
-    for names, expected in ((["a", "b"], 7), (["a", "b", "c"], 9), (["a", "b", "c", "d", "e"], 10)):
+    for names, expected in ((["a", "b"], 7), (["a", "exact", "b"], 9), (["a", "b", "c", "d", "e"], 10)):
         rounds: dict[str, int] = {}
         comparison = compare(run, names, ["a"], protocol, np.random.default_rng(0))
         assert len(comparison.samples["a"].rounds) == expected
 
 
-def test_a_hopeless_candidate_is_dropped_after_three_rounds() -> None:
-    comparison = measured({"a": 1e-3, "b": 1e-3, "slow": 9e-3}, 0.05, ["a"])
-    assert len(comparison.samples["slow"].rounds) == 3
+def test_rounds_end_once_the_interval_is_narrow_whoever_is_ahead() -> None:
+    """How precise a ratio is said to be counts what is certain of it as well."""
+    for ratio, noise, rounds in ((1.0, 1e-4, 6), (1.0, 0.5, 12), (1.04, 1e-4, 12), (1 / 1.04, 1e-4, 12)):
+        comparison = measured({"a": 1e-3, "b": 1e-3 * ratio}, noise, ["a"])
+        assert len(comparison.samples["a"].rounds) == rounds
+
+
+@pytest.mark.parametrize(("slow_s", "rounds"), [(9.0, 3), (1.0, 12)])
+def test_what_is_below_nine_tenths_of_the_fastest_reference_is_dropped_after_three_rounds(
+    slow_s: float, rounds: int
+) -> None:
+    comparison = measured({"a": 0.9, "b": 0.9, "slow": slow_s}, 0.0, ["slow", "a"])
+    assert len(comparison.samples["slow"].rounds) == rounds
     assert len(comparison.samples["a"].rounds) >= 6
 
 
@@ -89,99 +122,84 @@ def test_every_round_takes_every_candidate_and_nobody_keeps_a_predecessor() -> N
         assert max(before.values()) <= 20  # of 40; 10 are expected
 
 
-@pytest.mark.parametrize("references", [[], ["gone"]])
-def test_without_a_reference_that_runs_the_rounds_go_on(references: list[str]) -> None:
-    comparison = measured({"a": 1e-3, "b": 2e-3}, 0.02, references)
-    assert {len(s.rounds) for s in comparison.samples.values()} == {QUICK.max_rounds}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def comparisons_are_short() -> None:
-    """They are as long as users have them."""
-
-
 class SlowClock:
-    """A clock that inferences alone move on."""
+    """A clock that inferences alone move on; x is broken, and e breaks after it has been warmed up."""
 
     def __init__(self, seconds: dict[str, float]) -> None:
-        self.now_s, self.seconds = 0.0, seconds
+        self.now_s, self.seconds, self.left = 100.0, seconds, {"x": 0, "e": 2}
 
     def run(self, name: str, n: int) -> list[float]:
+        if name in self.left:
+            self.left[name] -= 1
+            if self.left[name] < 0:
+                raise CandidateFailed("it broke")
         self.now_s += n * self.seconds[name]
         return [self.seconds[name]] * n
 
 
-def timed(names: list[str], each_s: float, limit_s: float, prepare: Callable[[str], object] = bool) -> Comparison:
-    """A comparison by a clock that inferences alone move on, which keeps to its limit, or five times that."""
-    clock = SlowClock(dict.fromkeys(names, each_s))
-    how = {"prepare": prepare, "num_sure": 2, "clock": lambda: clock.now_s}
-    protocol = Protocol(min_rounds=6, max_rounds=60, turn_s=0.15, limit_s=limit_s)
-    found = compare(clock.run, names, ["cpu"], protocol, np.random.default_rng(0), **how)  # type: ignore[arg-type]
-    assert clock.now_s <= (limit_s if len(found.samples["cpu"].rounds) >= 6 else 5 * limit_s)
-    return found
+@pytest.mark.parametrize(
+    ("names", "num_sure", "limit_s", "skipped", "turns"),
+    [
+        ("abc", 2, 24.0, "", {"a": [1] * 7, "b": [2] * 7, "c": [1] * 7}),  # six rounds would end in time, to the second
+        ("abc", 2, 23.9, "c", {"a": [1] * 13, "b": [2] * 13}),
+        ("xabc", 3, 23.9, "c", {"a": [1] * 13, "b": [2] * 13}),
+        ("xac", 2, 5.0, "", {"a": [1] * 6, "c": [1] * 6}),  # two are compared whatever it takes
+        ("abc", None, 9.0, "", {name: [1] * 6 for name in "abc"}),
+        ("st", 2, 20.0, "", {"s": [1] * 2, "t": [1] * 2}),  # but for rounds that take three times the limit
+        ("ea", 2, 5.0, "", {"a": [1] * 6}),
+        ("h", 2, 9.5, "", {"h": [2] * 8}),
+        ("q", 2, 1.3, "", {"q": [5] * 8}),
+        ("q", 2, 0.76, "", {"q": [3] * 8}),
+    ],
+)
+def test_rounds_and_turns_are_as_many_as_there_is_time_for(
+    names: str, num_sure: int | None, limit_s: float, skipped: str, turns: dict[str, list[int]]
+) -> None:
+    """Four runs warm a candidate up, and no reference runs by which a ratio could be known."""
+    seconds = {"a": 1.0, "b": 0.25, "c": 1.0, "e": 1.0, "h": 0.5, "q": 0.03, "s": 30.0, "t": 30.0}
+    clock, steps, protocol = SlowClock(seconds), list[str](), Protocol(turn_s=0.15, limit_s=limit_s)
+    how = {"num_sure": num_sure, "on_step": steps.append, "clock": lambda: clock.now_s}
+    found = compare(clock.run, list(names), ["gone"], protocol, np.random.default_rng(0), **how)  # type: ignore[arg-type]
+    assert {name: [len(turn) for turn in each.rounds] for name, each in found.samples.items()} == turns
+    assert found.skipped == tuple(skipped)
+    assert steps[-1] == f"round {max(map(len, turns.values()))} of up to 60"
+    assert found.failures == {name: "it broke" for name in names if name in "xe"}
 
 
-@pytest.mark.parametrize(("each_s", "num"), [(1.0, 3), (3.0, 2)])
-def test_candidates_for_which_there_is_no_time_are_not_begun(each_s: float, num: int) -> None:
-    names, begun = ["cpu", "placement 1", "placement 2"], list[str]()
-    found = timed(names, each_s, 60.0, begun.append)
-    assert list(found.samples) == begun == names[:num]
-    assert (found.skipped, found.failures) == (tuple(names[num:]), {})
-    assert all(len(each.rounds) >= 6 for each in found.samples.values())
+@pytest.mark.parametrize(
+    ("medians", "limits", "runs"),
+    [
+        ([4.0, 2.0, 4.0], {"warm_up_agreement": 1.0}, 4),
+        ([4.0, 2.0, 4.0], {"warm_up_agreement": 0.5}, 7),
+        ([4.0, 2.0, 4.0, 9.0], {"warm_up_runs": 7}, 7),
+        ([4.0, 2.0, 4.0, 9.0], {"warm_up_s": 10.0}, 7),  # seconds of the first four runs
+        ([4.0, 2.0, 4.0, 9.0], {"warm_up_s": 9.9}, 4),
+        ([4.0, 9.0], {"warm_up_runs": 1}, 1),
+    ],
+)
+def test_a_warm_up_ends_where_two_medians_agree_or_it_takes_too_long(
+    medians: list[float], limits: dict[str, float], runs: int
+) -> None:
+    now_s, values, taken = 100.0, iter(medians), 0
+
+    def run(_: str, n: int) -> list[float]:
+        nonlocal now_s, taken
+        value, taken = next(values), taken + n
+        now_s += n * value
+        return [value] * n
+
+    protocol = Protocol(**{"warm_up_agreement": 0.0, "warm_up_runs": 99, "warm_up_s": 99.0} | limits)  # type: ignore[arg-type]
+    assert warm_up(run, "a", protocol, lambda: now_s) == medians[(runs - 1) // 3]
+    assert taken == runs
 
 
-def test_what_must_be_compared_is_measured_though_the_time_is_over() -> None:
-    rounds = timed(["cpu", "placement 1"], 30.0, 50.0).samples["placement 1"].rounds
-    assert 2 <= len(rounds) < 6  # the limit was passed fourfold
-
-
-def test_turns_are_shorter_where_time_is_short() -> None:
-    rounds = timed(["cpu", "placement 1"], 0.03, 1.0).samples["cpu"].rounds
-    assert {len(turn) for turn in rounds} == {2}  # not the 5 of 0.15 s
-    assert len(rounds) >= 6
+@pytest.mark.parametrize(("each_s", "runs", "expected"), [(0.5, 1, 0.5), (0.5, 40, 0.5), (0.0, 40, 1e-6)])
+def test_what_is_no_time_takes_the_seconds_that_pass(each_s: float, runs: int, expected: float) -> None:
+    clock = SlowClock({"a": each_s})
+    protocol = Protocol(warm_up_runs=runs, is_timed=False)
+    assert warm_up(lambda *given: [7.0 for _ in clock.run(*given)], "a", protocol, lambda: clock.now_s) == expected
 
 
 def test_a_device_that_was_dropped_is_not_the_fastest_by_its_few_rounds() -> None:
     early, late = Samples(((1e-3,),) * 3), Samples(((0.9e-3,),) * 3 + ((2e-3,),) * 9)
     assert Comparison({"dropped": early, "kept": late}, {}).fastest(["dropped", "kept"]) == "kept"
-
-
-def test_rounds_end_once_the_interval_is_narrow_whoever_is_ahead() -> None:
-    """How precise a ratio is said to be counts what is certain of it as well."""
-    for ratio, noise, rounds in ((1.0, 1e-4, 6), (1.0, 0.5, 12), (1.04, 1e-4, 12), (1 / 1.04, 1e-4, 12)):
-        comparison = measured({"a": 1e-3, "b": 1e-3 * ratio}, noise, ["a"])
-        assert len(comparison.samples["a"].rounds) == rounds
-
-
-def test_a_candidate_that_fails_leaves_the_others_measured() -> None:
-    calls = {"bad": 0}
-
-    def run(name: str, n: int) -> list[float]:
-        if name == "bad":
-            calls["bad"] += 1
-            if calls["bad"] > 4:
-                raise CandidateFailed("it broke")
-        return [1e-3] * n
-
-    comparison = compare(run, ["bad", "good"], ["good"], QUICK, np.random.default_rng(0))
-    assert comparison.failures == {"bad": "it broke"}
-    assert len(comparison.samples["good"].rounds) >= QUICK.min_rounds
-
-
-def test_records_hold_the_figures_of_all_runs() -> None:
-    comparison = measured({"a": 1e-3}, 0.1, ["a"])
-    record, seconds = comparison.samples["a"].record(), comparison.samples["a"].all_s
-    assert record.runs == len(seconds)
-    assert record.median_s == np.median(seconds)
-    assert record.p95_s == np.percentile(seconds, 95)
-    assert record.measured
-
-
-@pytest.mark.parametrize(
-    ("rounds", "shown"), [(1, "too few rounds (1)"), (5, "too few rounds (5)"), (6, "2.000..2.000")]
-)
-def test_an_interval_is_shown_only_where_it_allows_a_claim(rounds: int, shown: str) -> None:
-    ratio = paired_ratio(np.full(rounds, 2.0), np.full(rounds, 1.0))
-    assert ratio.interval_text == shown
-    assert ratio.interval == ([2.0, 2.0] if ratio.is_faster else [None, None])
-    assert ratio.is_faster is (rounds == 6)
