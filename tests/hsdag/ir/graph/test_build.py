@@ -1,16 +1,21 @@
-"""Graphs built from ov.Models: edges, sizes and fingerprints."""
+"""Graphs built from ov.Models: edges, sizes, fingerprints, and names that are the same however a model is read."""
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import openvino as ov
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from openvino import opset6
 from openvino import opset13 as op
 
-from hsdag.ir.graph.build import fingerprint, graph_of, read_graph
+from hsdag.ir.graph.build import canonical_names, fingerprint, graph_of, read_graph
+from hsdag.ir.graph.computation_graph import Csr
 from hsdag.ir.graph.reader import load_model
 
 
@@ -68,8 +73,12 @@ def test_repeated_names_are_told_apart() -> None:
     ("changed", "is_same"),
     [({"weight": 2.0}, True), ({"last": "other"}, True), ({"width": 5}, False), ({"swapped": True}, False)],
 )
-def test_the_fingerprint_is_of_types_shapes_and_edges_alone(changed: dict[str, Any], is_same: bool) -> None:
-    assert (fingerprint(graph_of(two_layers())) == fingerprint(graph_of(two_layers(**changed)))) is is_same
+def test_the_fingerprint_is_of_types_shapes_and_edges_and_canonical_names_of_types_and_edges_alone(
+    changed: dict[str, Any], is_same: bool
+) -> None:
+    one, other = graph_of(two_layers()), graph_of(two_layers(**changed))
+    assert (fingerprint(one) == fingerprint(other)) is is_same
+    assert (one.canonical_names == other.canonical_names) is ("swapped" not in changed)
 
 
 def test_the_fingerprint_survives_a_clone_and_a_file(tmp_path: Path, model: ov.Model) -> None:
@@ -84,3 +93,66 @@ def test_a_dimension_that_depends_on_the_data_counts_with_its_bound() -> None:
     x = op.parameter([2, 3], np.float32, name="x")
     graph = graph_of(ov.Model([op.non_zero(x, name="where")], [x], "m"))
     assert graph.shape_of(graph.index_of["where"]) == (2, 6)
+
+
+def test_inputs_of_an_op_are_numbered_in_the_order_of_its_ports() -> None:
+    """Files hold these names: another order of the walk would give the ops of saved placements other names."""
+    reads = Csr.build(4, np.array([2, 2, 3]), np.array([1, 0, 2]))  # the first port of op 2 reads op 1
+    assert canonical_names(["Relu", "Relu", "Subtract", "Result"], reads, [3]) == (
+        "Relu:1",
+        "Relu:0",
+        "Subtract:0",
+        "Result:0",
+    )
+
+
+def test_state_and_several_outputs_keep_their_names_in_a_file(tmp_path: Path) -> None:
+    x = op.parameter([2, 3], np.float32, name="x")
+    sum_, stores = x, []
+    for variable in "abc":
+        old = opset6.read_value(op.constant(np.zeros((2, 3), np.float32)), variable, np.float32, [2, 3])
+        sum_ = op.add(sum_, old)
+        stores.append(opset6.assign(op.relu(sum_), variable))
+    parts = op.split(sum_, op.constant(np.int64(0)), 2)
+    model = ov.Model([op.result(o) for o in (parts.output(1), sum_.output(0), parts.output(0))], stores, [x], "m")
+    ov.serialize(model, tmp_path / "m.xml")
+    before, after = graph_of(model), read_graph(tmp_path / "m.xml")
+    assert dict(zip(before.canonical_names, before.variables, strict=True)) == dict(
+        zip(after.canonical_names, after.variables, strict=True)
+    )
+    assert fingerprint(before) == fingerprint(after)
+    turned = ov.Model(model.get_results(), stores[::-1], [x], "m")
+    assert fingerprint(graph_of(turned)) == fingerprint(before)
+
+
+@st.composite
+def rooted_graphs(draw: st.DrawFn) -> tuple[list[str], list[list[int]], list[int]]:
+    """Types [N], producers in port order [N], and roots: ops of few types, hence with many symmetries."""
+    n = draw(st.integers(1, 12))
+    types = draw(st.lists(st.sampled_from(["A", "B"]), min_size=n, max_size=n))
+    inputs = [draw(st.lists(st.integers(0, v - 1), max_size=3)) if v else [] for v in range(n)]
+    read = {u for producers in inputs for u in producers}
+    return types, inputs, draw(st.permutations([v for v in range(n) if v not in read]))
+
+
+def named_structure(types: list[str], inputs: list[list[int]], roots: list[int]) -> dict[str, list[str]]:
+    """By canonical name: the canonical names of an op's producers."""
+    edges = [(u, v) for v, producers in enumerate(inputs) for u in producers]
+    src, dst = np.asarray(edges, dtype=np.int64).reshape(-1, 2).T
+    names = canonical_names(types, Csr.build(len(types), dst, src), roots)
+    assert len(set(names)) == len(types)
+    return {names[v]: [names[u] for u in producers] for v, producers in enumerate(inputs)}
+
+
+@given(case=rooted_graphs(), seed=st.integers(0, 2**32))
+def test_renumbering_ops_changes_no_name_and_mixes_up_no_symmetric_branches(
+    case: tuple[list[str], list[list[int]], list[int]], seed: int
+) -> None:
+    types, inputs, roots = case
+    new = list(range(len(types)))
+    random.Random(seed).shuffle(new)
+    renumbered_types, renumbered_inputs = [""] * len(types), [list[int]()] * len(types)
+    for v, w in enumerate(new):
+        renumbered_types[w], renumbered_inputs[w] = types[v], [new[u] for u in inputs[v]]
+    again = named_structure(renumbered_types, renumbered_inputs, [new[v] for v in roots])
+    assert again == named_structure(types, inputs, roots)

@@ -26,8 +26,9 @@ def actual_submodels(
 ) -> tuple[IntArray, int]:
     """[N] the submodel of every op on the device of its name [N], and how many submodels were compiled.
 
-    It is -1 for ops that have no node of their own, for Parameters and for constants. Changes the working directory
-    and the environment while the model is compiled.
+    It is -1 for ops that have no node of their own, for Parameters and for constants. Submodels of nothing but the
+    decompression of a constant are not counted. Changes the working directory and the environment while the model is
+    compiled.
     """
     model = prepared.place(devices).clone()
     model.set_friendly_name("model")
@@ -39,10 +40,12 @@ def actual_submodels(
         compiled = core.compile_model(model, target, dict(properties or {}))
         text = Path("hetero_subgraphs_model.dot").read_text()
     found = np.full(prepared.graph.num_ops, -1, dtype=np.int64)
-    for k, submodel in ((int(k), int(submodel)) for k, submodel in DRAWN.findall(text)):
+    drawn = [(int(k), int(submodel)) for k, submodel in DRAWN.findall(text)]
+    for k, submodel in drawn:
         if prepared.op[k] == prepared.home[k]:
             found[prepared.op[k]] = submodel
-    return found, int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))
+    uncounted = {submodel for _, submodel in drawn} - set(found.tolist())
+    return found, int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")) - len(uncounted)
 
 
 def same_members(one: IntArray, other: IntArray) -> bool:

@@ -219,12 +219,6 @@ def test_a_placement_of_copies_compiles_to_one_model_and_survives_its_file(core:
     with loaded.compile(core, model) as compiled:
         assert [copy.num_requests for copy in compiled.copies] == [2, 2]
         assert np.allclose(compiled.infer(X)[0], np.maximum(np.tanh(X), 0))
-    with pytest.raises(ValueError, match="need a device each"):
-        Placement(**given, affinity={}, copies=(*records, records[0]))  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="as well"):
-        Placement(**given, affinity=dict.fromkeys(graph.canonical_names, "COPY_A"), copies=records)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="need version 3"):
-        Placement(**{**given, "version": 2}, affinity={}, copies=records)  # type: ignore[arg-type]
 
 
 def test_a_device_that_is_absent_is_named(core: ov.Core) -> None:

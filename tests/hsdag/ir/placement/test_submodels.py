@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import openvino as ov
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hsdag.ir.device import DeviceSpec, hetero_properties
 from hsdag.ir.graph.build import graph_of
@@ -14,7 +12,6 @@ from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.placement.prepared import prepare
 from hsdag.ir.placement.submodels import SubmodelCollector
 from tests.hsdag.ir.placement.hetero_members import actual_submodels, same_members
-from tests.hsdag.ir.placement.hetero_rules import Nodes, hetero_split
 from tests.hsdag.ir.placement.random_models import random_devices, random_model
 
 SPECS = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1]") for i in range(3))
@@ -28,68 +25,43 @@ def core() -> ov.Core:
     return core
 
 
-def collector(edges: list[tuple[int, int]], sizes: list[int]) -> SubmodelCollector:
-    return SubmodelCollector(graph_from_edges(["X"] * len(sizes), edges, output_bytes=sizes))
-
-
-def test_a_chain_that_changes_device_at_every_op_has_a_submodel_for_each() -> None:
-    chain = collector([(0, 1), (1, 2), (2, 3)], [1, 10, 100, 1000])
-    found = chain.crossings(np.array([[0, 1, 0, 1]]), 2)
-    assert found.launches.tolist() == [[2, 2]]
-    assert found.num.tolist() == [[[0, 2], [1, 0]]]
-    assert found.size_bytes.tolist() == [[[0, 101], [10, 0]]]
-
-
-def test_branches_on_one_device_that_nothing_joins_are_submodels_of_their_own() -> None:
-    fork = collector([(0, 1), (0, 2)], [1, 1, 1])
-    assert fork.crossings(np.array([[0, 1, 1]]), 2).launches.tolist() == [[1, 2]]
-
-
-def test_a_result_goes_once_to_each_other_device_however_many_read_it_there() -> None:
-    star = collector([(0, 1), (0, 2), (0, 3), (1, 4), (2, 4)], [8, 1, 1, 1, 1])
-    found = star.crossings(np.array([[0, 1, 1, 2, 1]]), 3)
-    assert found.launches[0].tolist() == [1, 1, 1]
-    assert found.num[0].tolist() == [[0, 1, 1], [0, 0, 0], [0, 0, 0]]
-    assert found.size_bytes[0, 0].tolist() == [0, 8, 8]
-
-
-def test_a_submodel_that_would_wait_for_itself_is_cut() -> None:
-    """0 and 3 share a device, but 3 waits for 1, which waits for 0; the detour's side branch 2 stays with 0."""
-    detour = collector([(0, 1), (0, 2), (1, 3), (2, 3)], [1, 1, 16, 4])
-    placement = np.array([0, 1, 0, 0])
-    assert detour.submodel_of(placement).tolist() == [0, 1, 0, 2]
-    found = detour.crossings(placement[None], 2)
-    assert found.num[0].tolist() == [[1, 1], [1, 0]]
-    assert found.size_bytes[0].tolist() == [[16, 1], [1, 0]]
-
-
-def test_a_result_that_leaves_its_device_is_not_counted_again_on_it() -> None:
-    detour = collector([(0, 1), (1, 2), (0, 2)], [4, 1, 1])
-    assert detour.crossings(np.array([[0, 1, 0]]), 2).num[0].tolist() == [[0, 1], [1, 0]]
+@pytest.mark.parametrize(
+    ("edges", "sizes", "devices", "launches", "sent"),
+    [
+        ([(0, 1), (1, 2), (2, 3)], [1, 10, 100, 1000], [0, 1, 0, 1], [2, 2], {(0, 1): (2, 101), (1, 0): (1, 10)}),
+        ([(0, 1), (0, 2)], [1, 1, 1], [0, 1, 1], [1, 2], {(0, 1): (1, 1)}),
+        ([(0, 1), (0, 2), (0, 3), (1, 4), (2, 4)], [8, 1, 1, 1, 1], [0, 1, 1, 2, 1], [1, 1, 1],
+         {(0, 1): (1, 8), (0, 2): (1, 8)}),
+        ([(0, 1), (0, 2), (1, 3), (2, 3)], [1, 1, 16, 4], [0, 1, 0, 0], [2, 1],
+         {(0, 0): (1, 16), (0, 1): (1, 1), (1, 0): (1, 1)}),
+        ([(0, 1), (1, 2), (0, 2)], [4, 1, 1], [0, 1, 0], [2, 1], {(0, 1): (1, 4), (1, 0): (1, 1)}),
+    ],
+    ids=[
+        "each op of a chain",
+        "branches that nothing joins",
+        "once to each device that reads it",
+        "a submodel that would wait for itself",
+        "not again on its own device",
+    ],
+)  # fmt: skip
+def test_launches_and_what_crosses_follow_from_the_submodels(
+    edges: list[tuple[int, int]],
+    sizes: list[int],
+    devices: list[int],
+    launches: list[int],
+    sent: dict[tuple[int, int], tuple[int, float]],
+) -> None:
+    graph = graph_from_edges(["X"] * len(sizes), edges, output_bytes=sizes)
+    found = SubmodelCollector(graph).crossings(np.array([devices]), len(launches))
+    assert found.launches.tolist() == [launches]
+    pairs = list(np.ndindex(found.num[0].shape))
+    assert {p: (found.num[0][p], found.size_bytes[0][p]) for p in pairs if found.num[0][p]} == sent
 
 
 def test_constants_neither_join_nor_part_submodels() -> None:
     graph = graph_from_edges(["Parameter", "Add", "Constant", "Add"], [(0, 1), (2, 1), (2, 3), (1, 3)])
     found = SubmodelCollector(graph).submodel_of(np.array([0, 0, 1, 1]))
     assert found.tolist() == [0, 0, -1, 1]
-
-
-def numbered(label: list[int]) -> list[int]:
-    """The same groups, numbered in the order in which they appear."""
-    number: dict[int, int] = {}
-    return [number.setdefault(group, len(number)) for group in label]
-
-
-@given(st.integers(0, 2**32), st.integers(3, 60))
-def test_members_are_those_of_the_plain_rules(seed: int, num_ops: int) -> None:
-    rng = np.random.default_rng(seed)
-    model = random_model(rng, num_ops)
-    graph, prepared = graph_of(model), prepare(model)
-    devices = random_devices(graph, int(rng.integers(2, 4)), rng)
-    found = SubmodelCollector(graph).submodel_of(devices)[prepared.op]
-    expected = np.array(hetero_split(Nodes.of(prepared.model), devices[prepared.home].tolist()))
-    own = prepared.op == prepared.home
-    assert numbered(found[own].tolist()) == numbered(expected[own].tolist())
 
 
 def test_a_ring_of_submodels_that_no_node_sees_whole_is_opened_at_one_node() -> None:
@@ -99,11 +71,10 @@ def test_a_ring_of_submodels_that_no_node_sees_whole_is_opened_at_one_node() -> 
     assert len(set(found.tolist())) == 4
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", [*range(8), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(8, 40))])
 def test_members_of_random_models_are_those_that_hetero_makes(seed: int, core: ov.Core) -> None:
     rng = np.random.default_rng(seed)
-    check(random_model(rng, 40), core, rng)
+    check(random_model(rng, int(rng.integers(20, 60))), core, rng)
 
 
 @pytest.mark.slow

@@ -1,8 +1,9 @@
-"""Applying and compiling placements with the real HETERO over two added CPU devices."""
+"""Placements applied to models, and compiled for the real HETERO over two added CPU devices."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,8 +16,9 @@ from openvino import opset13 as op
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, PlacementError
-from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.build import fingerprint, graph_of, read_graph
 from hsdag.ir.graph.colocation import colocate
+from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import Placement
 from tests.hsdag.runtime.executor.random_models import models
 
@@ -97,6 +99,62 @@ def test_a_device_that_is_absent_is_named(core: ov.Core, model: ov.Model, place:
     devices = [DeviceSpec(name="FAST", plugin="CPU", properties={"NO_SUCH_KEY": "1"})]
     with pytest.raises(DeviceError, match="device 'FAST'"):
         placement.model_copy(update={"devices": devices}).compile(ov.Core(), model)
+
+
+def read(path: Path, batch: int = 2) -> ov.Model:
+    model = ov.Core().read_model(path)
+    model.reshape([batch, 3, 8, 8])
+    return model
+
+
+def test_a_model_whose_pad_has_no_value_is_the_model_that_its_ir_is(
+    tmp_path: Path, core: ov.Core, place: Place
+) -> None:
+    """OpenVINO's files and clones have a constant more than such a model."""
+    x = op.parameter([2, 3], np.float32, name="x")
+    padded = op.pad(op.relu(x), op.constant([0, 1]), op.constant([0, 1]), "constant")
+    model = ov.Model([op.result(op.tanh(padded))], [x], "m")
+    ov.serialize(model, tmp_path / "m.xml")
+    assert fingerprint(read_graph(model)) == fingerprint(read_graph(tmp_path / "m.xml"))
+    place(load_model(tmp_path / "m.xml"), lambda s: ("FAST", "SLOW")[s % 2]).compile(core, model)
+
+
+def test_a_placement_of_one_read_compiles_on_the_next_and_fixes_its_shapes(
+    onnx_file: Path, core: ov.Core, place: Place
+) -> None:
+    text = place(read(onnx_file), lambda s: ("FAST", "SLOW")[s % 2]).to_json()
+    model = core.read_model(onnx_file)
+    compiled = Placement.from_json(text).compile(core, model)
+    assert int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")) > 1
+    x = np.random.default_rng(0).standard_normal((2, 3, 8, 8)).astype(np.float32)
+    expected = core.compile_model(core.read_model(onnx_file), "CPU")([x])
+    for one, other in zip(compiled([x]).values(), expected.values(), strict=True):
+        np.testing.assert_allclose(one, other, atol=1e-5)
+    assert model.inputs[0].get_partial_shape().is_dynamic
+
+
+def test_applying_to_other_shapes_is_refused_with_the_shapes(onnx_file: Path, place: Place) -> None:
+    placement = place(read(onnx_file), lambda _: "FAST")
+    model = ov.Core().read_model(onnx_file)
+    model.reshape([5, 3, 8, 8])
+    complaint = r"with the input shapes x\[2,3,8,8\], and this model has x\[5,3,8,8\]: reshape"
+    with pytest.raises(PlacementError, match=complaint):
+        placement.apply(model)
+
+
+def test_a_file_of_version_1_loads_where_its_names_match(model: ov.Model, core: ov.Core, place: Place) -> None:
+    new = place(model, lambda s: ("FAST", "SLOW")[s % 2])
+    affinity = {new.names[op]: device for op, device in new.affinity.items()}
+    record = {"name": "m", "fingerprint": "sha256:" + "0" * 64}
+    fields = {"version": 1, "affinity": affinity, "names": {}, "model": record, "priority": {"conv1": 3}}
+    old = Placement.from_json(Placement.model_validate({**new.model_dump(), **fields}).to_json())
+    graph = graph_of(model)
+    assert old.devices_of(graph) == new.devices_of(graph)
+    assert (old.priority_of(graph) or [])[graph.index_of["conv1"]] == 3
+    old.compile(core, model)
+    x = op.parameter([2], np.float32, name="x")
+    with pytest.raises(PlacementError, match="disagree on"):
+        old.apply(ov.Model([op.relu(x)], [x], "other"))
 
 
 @pytest.mark.slow
