@@ -80,7 +80,7 @@ def placement_units(
     fused = [[v for v in ops if not constraints.floating[v]] for ops in together]
     if pinned is not None:
         fused = [ops for ops in fused if len({int(pinned[v]) for v in ops if pinned[v] >= 0}) <= 1]
-    sets = constraints.joined(fine, [ops for ops in fused if len(ops) > 1])
+    sets = constraints.joined(fine, fused)
     units = coarsen(fine, sets, constraints.edge_kept)
     wanted = np.full(units.graph.num_ops, -1, dtype=np.int64)
     if pinned is not None:
@@ -96,8 +96,6 @@ def _cut_chains(units: CoarseGraph, chains: Partition, max_share: float, wanted:
     """
     graph = units.graph
     limit = max_share * float(graph.flops.sum()) if max_share < 1.0 else np.inf
-    if (limit <= 0.0 or max_share >= 1.0) and (wanted < 0).all():
-        return chains
     starts_work = [t in COMPUTES_PRODUCTS for t in graph.op_types]
     piece = np.zeros(graph.num_ops, dtype=np.int64)
     current, filled, last = [0] * chains.num_groups, [0.0] * chains.num_groups, [-2] * chains.num_groups
@@ -110,7 +108,7 @@ def _cut_chains(units: CoarseGraph, chains: Partition, max_share: float, wanted:
         last[chain] = int(wanted[v])
         filled[chain] += work
         piece[v] = current[chain]
-    return Partition.from_labels(chains.labels * (int(piece.max(initial=0)) + 1) + piece)
+    return Partition.from_labels(np.unique((chains.labels, piece), axis=1, return_inverse=True)[1])
 
 
 def _quotient_graph(fine: ComputationGraph, partition: Partition, crossing: IntArray) -> ComputationGraph:

@@ -51,12 +51,9 @@ class Colocation:
 
     def joined(self, graph: ComputationGraph, together: Sequence[Sequence[int]]) -> Partition:
         """The sets with those that share a member of ``together`` joined, and cycles that arise closed."""
-        if not together:
-            return self.sets
-        first = np.concatenate([[ops[0]] * (len(ops) - 1) for ops in together]).astype(np.int64)
-        others = np.concatenate([ops[1:] for ops in together]).astype(np.int64)
-        labels = self.sets.labels
-        wider = Partition.from_pairs(self.sets.num_groups, labels[first], labels[others]).refine(self.sets)
+        pairs = [(ops[0], v) for ops in together for v in ops]
+        first, others = self.sets.labels[np.array(pairs, dtype=np.int64).reshape(-1, 2)].T
+        wider = Partition.from_pairs(self.sets.num_groups, first, others).refine(self.sets)
         cycles = wider.cycles(graph.edge_src[self.edge_kept], graph.edge_dst[self.edge_kept])
         return Partition.from_labels(cycles[wider.labels])
 

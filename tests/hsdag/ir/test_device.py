@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import openvino as ov
 import pytest
 
@@ -105,3 +108,26 @@ def test_a_refused_property_is_one_clear_line(body: str) -> None:
 def test_an_absent_gpu_is_a_device_error(text: str) -> None:
     with pytest.raises(DeviceError, match="fails to load"):
         DeviceSpec.parse(text).register(ov.Core())
+
+
+PROGRAM = """
+import signal, openvino as ov
+from hsdag.ir.device import DeviceSpec
+from hsdag.runtime.machine.devices import make_core
+core = ov.Core()
+for name in ("SLOW", "FAST"):
+    DeviceSpec.parse(f"{name}=CPU").register(core)
+del core
+first = make_core((DeviceSpec.parse("CPU"),))
+second = make_core((DeviceSpec.parse("CPU"),))
+del first
+del second
+signal.signal(signal.SIGINT, lambda *_: print("handled"))
+signal.raise_signal(signal.SIGINT)
+"""
+"""Two devices of one core, and two cores."""
+
+
+def test_ctrl_c_after_plugins_are_gone_reaches_its_handler() -> None:
+    done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "handled\n", "")

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, cast
 
+import networkx as nx
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from numba.core.caching import CacheImpl
 
-from hsdag.ir.kernels import INTERPRETED_VARIABLE, bare, compiling, kernel, run, run_few
+from hsdag.ir.graph.computation_graph import Csr
+from hsdag.ir.kernels import INTERPRETED_VARIABLE, bare, compiling, kernel, longest_before, run, run_few
 
 ROOT = Path(__file__).parents[3]
 
@@ -75,6 +80,21 @@ def test_what_a_search_calls_a_few_times_is_interpreted_where_all_its_calls_take
             run_few(fresh, steps, np.zeros(2, RECORD), 1.0)
             signatures.append(len(fresh.signatures))
     assert signatures == [0, 0, 1]
+
+
+@given(st.integers(0, 1000))
+def test_the_longest_path_before_each_op_is_the_longest_of_all_paths_that_lead_there(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    src, dst = np.nonzero(np.triu(rng.random((7, 7)) < 0.4, 1))
+    ops, edges = rng.integers(0, 9, 7).astype(float), rng.integers(0, 9, len(src)).astype(float)
+    found = longest_before(np.arange(7), Csr.build(7, dst, src), ops, edges)
+    graph = nx.DiGraph(list(zip(src.tolist(), dst.tolist(), strict=True)))
+    cost = dict(zip(zip(src.tolist(), dst.tolist(), strict=True), edges.tolist(), strict=True))
+    graph.add_nodes_from(range(7))
+    for v in range(7):
+        paths = [path for u in range(v) for path in nx.all_simple_paths(graph, u, v)]
+        lengths = [sum(ops[u] + cost[u, w] for u, w in itertools.pairwise(path)) for path in paths]
+        assert found[v] == max(lengths, default=0.0)
 
 
 MODULE = """

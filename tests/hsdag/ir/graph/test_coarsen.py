@@ -48,15 +48,45 @@ def test_bytes_between_groups_count_each_tensor_once_per_reading_group(
     assert coarse.graph.output_bytes.sum() == sum(2**s for s in {s for s, _ in sent})
 
 
-def test_a_chain_of_equal_products_is_cut_into_pieces_of_max_share() -> None:
-    line = graph_from_edges(["MatMul"] * 8, [(v, v + 1) for v in range(7)], flops=[10.0] * 8)
-    assert placement_units(line, max_share=1.0).graph.num_ops == 1
-    assert placement_units(line, max_share=0.25).graph.flops.tolist() == [20.0] * 4
+@pytest.mark.parametrize(
+    ("flops", "max_share", "labels"),
+    [
+        ([10, 10, 10, 10, 10, 10, 10, 10], 1.0, [0] * 8),
+        ([10, 10, 10, 10, 10, 10, 10, 10], 0.25, [0, 0, 1, 1, 2, 2, 3, 3]),
+        ([0, 8, 1, 8, 1], 0.01, [0, 0, 1, 2, 3]),  # what takes nothing is no piece
+    ],
+)
+def test_a_chain_of_products_is_cut_into_pieces_of_max_share(
+    flops: list[float], max_share: float, labels: list[int]
+) -> None:
+    line = graph_from_edges(["MatMul"] * len(flops), [(v - 1, v) for v in range(1, len(flops))], flops=flops)
+    assert placement_units(line, max_share=max_share).partition.labels.tolist() == labels
 
 
-def test_a_chain_is_cut_only_in_front_of_a_product() -> None:
-    line = graph_from_edges(["MatMul", "Relu", "MatMul", "Relu"], [(0, 1), (1, 2), (2, 3)], flops=[8.0, 8, 8, 8])
-    assert placement_units(line, max_share=0.01).partition.labels.tolist() == [0, 0, 1, 1]
+def test_two_chains_are_cut_apart_from_each_other_and_only_in_front_of_a_product() -> None:
+    edges = [(0, 1), (1, 2), (2, 3), (4, 5), (5, 6), (6, 7)]
+    both = graph_from_edges(["MatMul", "Relu", "MatMul", "Relu"] * 2, edges, flops=[8.0] * 8)
+    labels = placement_units(both, max_share=0.01).partition.labels
+    assert Partition.from_labels(labels).labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize(
+    ("together", "pinned", "labels"),
+    [
+        ([], [0, 0, 0, 0], [0, 0, 0, 0]),
+        ([], [-1, 0, 0, 1], [0, 1, 1, 2]),
+        ([[1, 2]], [-1, -1, 0, -1], [0, 1, 1, 2]),  # a device computes both as one
+        ([[1, 2]], [-1, 0, 1, -1], [0, 1, 2, 3]),
+        ([[1], [0, 2]], [0, -1, -1, -1], [0, 0, 0, 1]),  # with what lies between
+        ([[1, 2], [2, 3]], [1, -1, 2, -1], [0, 1, 1, 1]),
+    ],
+)
+def test_pins_part_chains_and_what_a_device_computes_as_one_stays_together(
+    together: list[list[int]], pinned: list[int], labels: list[int]
+) -> None:
+    line = graph_from_edges(["Relu"] * 4, [(0, 1), (1, 2), (2, 3)])
+    units = placement_units(line, together=together, pinned=np.array(pinned))
+    assert units.partition.labels.tolist() == labels
 
 
 def test_a_group_is_named_by_its_first_member_and_typed_by_its_heaviest() -> None:
@@ -74,3 +104,37 @@ def test_a_cyclic_quotient_is_refused() -> None:
     line = graph_from_edges(["A", "B", "C"], [(0, 1), (1, 2)])
     with pytest.raises(ValueError, match="cycle"):
         coarsen(line, Partition.from_labels(np.asarray([0, 1, 0])))
+
+
+@given(labels=st.lists(st.integers(-5, 5), max_size=20))
+def test_from_labels_keeps_the_grouping_and_numbers_by_first_member(labels: list[int]) -> None:
+    partition = Partition.from_labels(np.asarray(labels, dtype=np.int64))
+    assert partition.num_groups == len(set(labels))
+    first_seen = list(dict.fromkeys(labels))
+    assert [first_seen[g] for g in partition.labels.tolist()] == labels
+
+
+@given(pairs=st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
+def test_from_pairs_gives_connected_components(pairs: list[tuple[int, int]]) -> None:
+    other = nx.Graph(pairs)
+    other.add_nodes_from(range(10))
+    table = np.asarray(pairs, dtype=np.int64).reshape(-1, 2)
+    partition = Partition.from_pairs(10, table[:, 0], table[:, 1])
+    found = {frozenset(partition.members.of(g).tolist()) for g in range(partition.num_groups)}
+    assert found == {frozenset(component) for component in nx.connected_components(other)}
+
+
+def test_a_partition_of_groups_is_one_of_their_members_and_of_nothing_else() -> None:
+    fine = Partition(np.array([0, 1, 0, 2]), 3)
+    assert Partition(np.array([1, 0, 1]), 2).refine(fine).labels.tolist() == [1, 0, 1, 1]
+    with pytest.raises(ValueError, match="cannot compose: 2 fine groups, but 3 items"):
+        Partition.identity(3).refine(Partition.identity(2))
+
+
+@pytest.mark.parametrize(
+    ("labels", "groups", "complaint"),
+    [([0, 2], 2, "outside"), ([-1, 1], 2, "outside"), ([0, 0], 2, "empty"), ([0], 2, "empty")],
+)
+def test_labels_that_are_no_partition_are_refused(labels: list[int], groups: int, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Partition(np.asarray(labels, dtype=np.int64), groups)

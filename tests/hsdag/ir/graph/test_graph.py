@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges, topological_order
+from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges, ranked_order, topological_order
 from tests.networks import as_networkx
 
 
@@ -39,7 +39,7 @@ def test_topological_order_exists_exactly_for_acyclic_graphs(pairs: list[tuple[i
         place = np.argsort(topological_order(8, table[:, 0], table[:, 1]))
         assert all(place[s] < place[d] for s, d in pairs)
     else:
-        with pytest.raises(ValueError, match="cycle"):
+        with pytest.raises(ValueError, match=r"[1-8] ops lie on or behind a cycle"):
             topological_order(8, table[:, 0], table[:, 1])
 
 
@@ -47,6 +47,7 @@ def test_sizes_follow_shapes_and_edges() -> None:
     graph = graph_from_edges(["A", "B", "C"], [], shapes=[(1, 2, 3), (4,), ()])
     assert [graph.shape_of(v) for v in range(3)] == [(1, 2, 3), (4,), ()]
     assert diamond().edge_bytes.tolist() == [24] * 4
+    assert diamond().edge_dst_port.tolist() == [0, 0, 0, 1]
     assert (diamond().mean_degree, graph_from_edges([], []).mean_degree) == (1.0, 0.0)
 
 
@@ -57,7 +58,10 @@ def test_sizes_follow_shapes_and_edges() -> None:
         ({"edge_bytes": np.zeros(1, np.int64)}, "every edge column"),
         ({"op_names": ("a", "a", "b", "c")}, "not unique"),
         ({"edge_dst": np.asarray([1, 2, 3, 4])}, "leaves the graph"),
+        ({"edge_dst": np.asarray([1, 2, 3, -1])}, "leaves the graph"),
         ({"edge_src": np.asarray([-1, 0, 1, 2])}, "leaves the graph"),
+        ({"edge_src": np.asarray([0, 0, 1, 4])}, "leaves the graph"),
+        ({"edge_src": np.asarray([0, 0, 1, 3])}, "consumer before its producer"),
         ({"topological_order": np.asarray([0, 1, 1, 3])}, "not a permutation"),
         ({"topological_order": np.asarray([3, 0, 1, 2])}, "consumer before its producer"),
     ],
@@ -65,3 +69,15 @@ def test_sizes_follow_shapes_and_edges() -> None:
 def test_inconsistent_columns_are_refused(change: dict[str, object], complaint: str) -> None:
     with pytest.raises(ValueError, match=complaint):
         replace(diamond(), **change)  # type: ignore[arg-type]
+
+
+@given(st.integers(0, 1000))
+def test_an_order_by_rank_is_the_lexicographic_one(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    src, dst = np.nonzero(np.triu(rng.random((9, 9)) < 0.3, 1))
+    name, rank = rng.permutation(9), rng.integers(0, 4, 9)
+    graph = nx.DiGraph()
+    graph.add_nodes_from(range(9))
+    graph.add_edges_from(zip(name[src].tolist(), name[dst].tolist(), strict=True))
+    wanted = nx.lexicographical_topological_sort(graph, key=lambda v: rank[v])
+    assert ranked_order(9, name[src], name[dst], rank).tolist() == list(wanted)
