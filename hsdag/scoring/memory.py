@@ -64,7 +64,7 @@ class MemoryCheck:
 
     def peak_bytes(self, device: IntArray, ranks: IntArray | None = None) -> FloatArray:
         """[D] simulated peaks of one inference; without ranks, in the order that devices take ops by themselves."""
-        order = None if ranks is None and self.semantics.order is Order.PRIORITY else self.semantics.order
+        order = None if self.semantics.order is Order.PRIORITY else self.semantics.order
         semantics = one_inference(replace(self.semantics, order=order))
         return simulate(self.problem, device, semantics, ranks).peak_memory_bytes
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,14 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
+from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective, find_objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
+from hsdag.runtime.problem.units import problem_of as units_of
 from hsdag.runtime.simulator.simulation import simulate, simulate_makespans
 from hsdag.runtime.simulator.values import period_s
-from hsdag.scoring.memory import over_memory
-from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.scoring.memory import MemoryCheck, is_split_forced, over_memory
+from hsdag.scoring.schedule import ModelEvaluator, ScheduleEvaluator, evaluator_of, model_values
 from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
 
 
@@ -43,18 +47,6 @@ def test_a_placement_fails_exactly_where_its_peak_exceeds_a_memory(seed: int, me
         fits = bool((simulate(problem, placement).peak_memory_bytes <= memory).all())
         assert (evaluation.failure is None) == fits
         assert fits or "the memory of d" in str(evaluation.failure)
-
-
-@pytest.mark.parametrize(("held_bytes", "is_over"), [(0.3, False), (0.1 + 0.2, False), (0.30001, True)])
-def test_a_memory_may_be_filled_and_rounding_exceeds_none(held_bytes: float, is_over: bool) -> None:
-    problem = ScheduleProblem.from_arrays([[1.0]], [], memory_bytes=0.3)
-    assert over_memory(problem, [held_bytes]).tolist() == [is_over]
-
-
-def test_an_op_on_a_device_that_lacks_it_fails() -> None:
-    problem = ScheduleProblem.from_arrays([[1.0, np.nan]], [])
-    (evaluation,) = ScheduleEvaluator(problem, Semantics()).evaluate([Plan(np.array([1]))])
-    assert evaluation.failure == "an op is on a device that does not support it"
 
 
 def test_blocking_links_are_judged_by_the_period_and_their_memory_by_one_run() -> None:
@@ -107,11 +99,57 @@ def test_the_memory_of_a_plan_is_that_of_its_order() -> None:
 
 
 def test_by_priority_a_plan_without_an_order_runs_in_topological_order() -> None:
-    problem = urgent()
+    problem, plan = urgent(), Plan(np.array([0, 0, 1]))
     evaluator = ScheduleEvaluator(problem, Semantics(order=Order.PRIORITY))
-    plan = Plan(np.array([0, 0, 1]))
-    ranks = evaluator.ranks(plan)
-    assert ranks is not None
-    assert problem.topological_order[ranks].tolist() == [0, 1, 2]
-    by_rank = simulate(problem, plan.placement, Semantics(order=Order.PRIORITY), ranks)
+    assert problem.topological_order[evaluator.ranks(plan)].tolist() == [0, 1, 2]
+    by_rank = simulate(problem, plan.placement, Semantics(order=Order.PRIORITY), evaluator.ranks(plan))
     assert evaluator.evaluate([plan])[0].value == by_rank.makespan_s
+
+
+def test_what_an_op_lacks_or_no_memory_holds_has_no_value() -> None:
+    (lacking,) = ScheduleEvaluator(ScheduleProblem.from_arrays([[1.0, np.nan]], []), Semantics()).evaluate(
+        [Plan(np.array([1]))]
+    )
+    assert lacking.failure == "an op is on a device that does not support it"
+    problem = ScheduleProblem.from_arrays([[1.0] * 2] * 2, [(0, 1)], weight_bytes=6.0, output_bytes=1.0)
+    for limits, filled, is_forced in (
+        ([0.3, np.inf], [0.1 + 0.2, 1.0], False),  # which rounding may exceed
+        ([11.0, 12.0], [11.1, 12.0], False),
+        ([11.0, 11.0], [11.0, 11.0], True),
+    ):
+        limited = replace(problem, memory_bytes=np.array(limits))
+        assert over_memory(limited, filled).tolist() == [filled[0] > 11, False]
+        assert is_split_forced(limited) is is_forced
+    check = MemoryCheck(replace(problem, memory_bytes=np.array([8.0, np.inf])), Semantics(order=Order.PRIORITY))
+    assert check.held_bytes.tolist() == [7.0, 7.0]
+    assert [check.fits(np.array(each)) for each in ([0, 0], [0, 1])] == [False, True]
+    assert check.peak_bytes(np.array([0, 0])).tolist() == [14.0, 0.0]  # without ranks in the order of the devices
+
+
+def test_values_of_a_model_count_the_fullest_device_and_what_is_illegal_or_too_large_has_none() -> None:
+    graph = graph_from_edges(["Add"] * 3, [(0, 1), (1, 2)], output_bytes=[1] * 3)
+    costs = ScheduleProblem.from_graph(graph, [[1.0, 4.0], [2.0, 1.0], [np.nan, 1.0]], ("a", "b"), link_latency_s=0.0)
+    units = units_of(replace(costs, weight_bytes=np.array([5.0, 2.0, 1.0])))
+    plans = [Plan(np.array(each)) for each in ([0, 0, 1], [1, 1, 1], [0, 0, 0])]
+    hetero = HeteroCosts.of(graph, costs)
+    peaks = model_values(replace(units, objective=find_objective("memory")), hetero, plans)
+    assert peaks.tolist() == [9.0, 10.0, np.inf]
+    evaluator = ModelEvaluator(units, hetero, takes_order=False, scale=2.0)
+    assert evaluator.values([]).tolist() == []
+    assert evaluator.values(plans).tolist() == [2 * hetero.latency_s(np.array([[0, 0, 1]]))[0], 2 * 6.0, np.inf]
+    limited = replace(units, costs=replace(units.costs, memory_bytes=np.array([9.0, 9.0])))
+    scores = ModelEvaluator(limited, hetero, takes_order=False).evaluate(plans)
+    assert [score.failure is None for score in scores] == [True, False, False]
+    assert isinstance(evaluator_of(units), ScheduleEvaluator)
+    assert isinstance(evaluator_of(replace(units, ops=hetero)), ModelEvaluator)
+
+
+def test_plans_of_units_are_scored_as_those_of_their_ops() -> None:
+    plain = urgent()
+    tied = units_of(replace(plain, labels=replace(plain.labels, colocate=("s", "s", ""))))
+    by_unit = ScheduleEvaluator.of(tied)
+    near_first, far_first = (Plan(np.array([0, 1]), np.array(order)) for order in ([0, 1], [1, 0]))
+    assert by_unit.devices(near_first).tolist() == [0, 0, 1]
+    assert sorted(by_unit.ranks(far_first)) == [0, 1, 2]
+    assert by_unit.ranks(far_first)[2] == 0
+    assert by_unit.run(near_first).makespan_s == by_unit.evaluate([near_first])[0].value
