@@ -9,10 +9,9 @@ import pytest
 
 from hsdag import place
 from hsdag.benchmarking import bench
-from hsdag.ir.errors import FileFormatError
 from hsdag.ir.placement.placement import Placement
 from tests.hsdag.commands import answer
-from tests.hsdag.ir.growing import chain_model, growing_model, saved
+from tests.hsdag.ir.growing import chain_model, saved
 
 SHAPES = ("64,32", "1,32@3")
 
@@ -37,18 +36,6 @@ def test_a_placement_of_a_dynamic_model_holds_its_scenarios_and_fits_the_model_a
     placement.apply(chain_model())
 
 
-def test_placements_without_scenarios_are_written_as_before(placement: Placement) -> None:
-    text = placement.model_copy(update={"data_shapes": None}).to_json()
-    assert "data_shapes" not in text
-    assert Placement.from_json(text).data_shapes is None
-
-
-def test_scenarios_of_a_file_that_cannot_be_read_are_refused(placement: Placement) -> None:
-    text = placement.to_json().replace("x[64,32]", "x[64,")
-    with pytest.raises(FileFormatError, match="data_shapes: --data-shape 'x\\[64,' is not of the form"):
-        Placement.from_json(text)
-
-
 def test_bench_measures_a_placement_on_its_scenarios_each_by_itself(chain: Path, placement: Placement) -> None:
     found = bench(chain, {"placed": placement}, ["CPU"], time="0.4s")
     assert [each.data_shape for each in found.scenarios] == list(placement.data_shapes or ())
@@ -56,14 +43,6 @@ def test_bench_measures_a_placement_on_its_scenarios_each_by_itself(chain: Path,
         assert len(row.scenario_medians_s) == 2
         assert None not in row.scenario_medians_s
     assert found.scenarios[1].weight == 3.0
-
-
-def test_inspect_shows_sizes_with_the_shapes_of_data(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = saved(growing_model(), tmp_path)
-    small, large = (answer(capsys, "inspect", path, *more) for more in ((), ("--tokens", "1+7")))
-    assert small["fingerprint"] == large["fingerprint"]
-    assert large["weight_bytes"] - small["weight_bytes"] == 2 * 8 * 8 * 4
-    assert large["unsupported"] == {"CPU": []}
 
 
 def test_profile_writes_costs_of_a_model_with_dynamic_shapes(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -168,29 +167,6 @@ def test_a_method_that_proposes_no_split_is_named_as_the_reason_for_there_being_
     )
 
 
-@pytest.mark.slow
-def test_a_budget_too_short_for_compiling_still_compares_a_simulated_split_and_says_so_at_once(
-    tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original, phases = Session.profile, list[str]()
-
-    def slow(*args: Any, **how: Any) -> ModelProfile:
-        profile = original(*args, **how)
-        return profile.model_copy(update={"times": tuple(replace(each, compile_s=9.0) for each in profile.times)})
-
-    monkeypatch.setattr(Session, "profile", slow)
-    quick = Protocol(min_rounds=2, max_rounds=2, turn_s=0.01)
-    options = PlaceOptions(partition_cpu=2, budget_s=2.0, finalists=1, protocol=quick)
-    outcome = run_place(tiny_bert, options, watcher=Watcher(on_phase=phases.append))
-    said = next(k for k, phase in enumerate(phases) if phase.startswith("a placement takes 9 s"))
-    assert phases[said].endswith("is enough for 10; nothing is measured before the comparison")
-    assert phases[said + 1] == "searching"
-    assert outcome.tally.tried == 0
-    assert outcome.tally.simulated >= 18
-    assert "placement 1" in {row.name for row in outcome.rows}
-    assert phases[-1].startswith("more than the budget of 2 s was spent: reading ")
-
-
 def test_a_model_that_could_not_be_profiled_is_said_to_be_measured_instead(
     tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -243,6 +219,25 @@ def test_a_search_says_so_after_its_first_placement() -> None:
     search = SimpleNamespace(watcher=Watcher(on_phase=phases.append), options=PlaceOptions(budget_s=20.0))
     Search._tell_what_it_takes(cast(Search, search), event(None), recorder)
     assert [phase.partition(" to compile")[0] for phase in phases] == ["a placement takes 5 s"]
+
+
+@pytest.mark.parametrize(
+    ("reward", "left_s", "is_short"), [("hybrid", 26.9, True), ("hybrid", 27.0, False), ("simulated", 1.0, False)]
+)
+def test_nothing_is_measured_before_the_comparison_where_not_even_devices_alone_and_a_split_can_be_compiled(
+    reward: str, left_s: float, is_short: bool
+) -> None:
+    notes: list[str] = []
+    options, profile = (
+        PlaceOptions(budget_s=40.0, reward=reward),
+        SimpleNamespace(times=[SimpleNamespace(compile_s=s) for s in (9.0, 1.0)]),
+    )
+    search = SimpleNamespace(problem=SimpleNamespace(num_devices=2), profile=profile, options=options, left_s=left_s)
+    search.watcher = Watcher(on_note=notes.append)
+    assert Search._is_short(cast(Search, search)) is is_short
+    assert [
+        note.endswith("--budget 104s is enough for 10; nothing is measured before the comparison") for note in notes
+    ] == [True] * is_short
 
 
 def searched(events: Sequence[tuple[list[int], float]], **found: Any) -> Search:

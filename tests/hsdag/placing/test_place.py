@@ -5,19 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
-import openvino as ov
 import pytest
 import torch
-from openvino import opset13
 
 import hsdag
 import hsdag.ir
-from hsdag.exports.base import export_placement
 from hsdag.ir.device import parse_devices
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import placement_units
-from hsdag.ir.graph.reader import load_model
 from hsdag.placing.place import run_place
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.search.options import PlaceOptions
@@ -29,24 +25,6 @@ QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
 def test_a_module_that_does_not_convert_is_a_users_error() -> None:
     with pytest.raises(hsdag.HsdagError, match="cannot convert this"):
         hsdag.place(object(), "CPU")
-
-
-def test_a_model_that_was_placed_before_is_placed_as_it_was_read(tmp_path: Path) -> None:
-    x = opset13.parameter([1, 64], np.float32, name="x")
-    shared = opset13.constant(np.eye(64, dtype=np.float32))
-    y = x
-    for _ in range(6):
-        y = opset13.relu(opset13.matmul(y, shared, False, False))
-    ov.serialize(ov.Model([opset13.result(y)], [x], "shared"), tmp_path / "shared.xml")
-    graph = read_graph(tmp_path / "shared.xml")
-    units = placement_units(graph)
-    late = units.partition.labels >= units.graph.num_ops // 2
-    split = by_hand(graph, parse_devices("A=CPU,B=CPU"), ["AB"[int(second)] for second in late])
-    (exported, _) = export_placement(split, "ir", tmp_path / "placed.xml", load_model(tmp_path / "shared.xml"))
-    again = read_graph(exported)
-    assert again.op_names == graph.op_names
-    by_hand(again, parse_devices("A=CPU"), ["A"] * again.num_ops).apply(load_model(tmp_path / "shared.xml"))
-    split.apply(load_model(exported))
 
 
 @pytest.mark.slow

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import csv
-import json
 from pathlib import Path
 
 import numpy as np
 import openvino as ov
-import pytest
 from openvino import opset6
 from openvino import opset13 as op
 
 import hsdag
-from hsdag.cli.app import run
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.reader import load_model
@@ -37,31 +33,6 @@ def test_searches_and_profiles_know_a_model_again(onnx_file: Path) -> None:
         assert first.graph.op_names != second.graph.op_names
         assert first.model_record == second.model_record
         assert first._digest == second._digest
-
-
-@pytest.mark.slow
-def test_commands_on_a_placement_take_its_shapes(
-    onnx_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    placement = hsdag.place(onnx_file, partition_cpu=2, method="best-device", budget="1s", shape=SHAPE)
-    placement.save(tmp_path / "p.json")
-    given = [str(tmp_path / "p.json"), "--model", str(onnx_file), "--format", "csv", "-o", str(tmp_path / "p.csv")]
-    assert run(["export", *given]) == 0
-    with (tmp_path / "p.csv").open(newline="") as file:
-        assert len(list(csv.DictReader(file))) == len(placement.affinity)
-    capsys.readouterr()
-    assert run(["bench", str(onnx_file), "-p", str(tmp_path / "p.json"), "-t", "0.3s", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["rows"]
-
-
-def test_inspect_needs_no_shapes_and_shows_the_name_of_the_file(
-    onnx_file: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert run(["inspect", str(onnx_file), "--json"]) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert (document["name"], document["dynamic_inputs"]) == ("unnamed", ["x"])
-    assert run(["inspect", str(onnx_file)]) == 0
-    assert "fix them with --shape 'x[...]'" in capsys.readouterr().out
 
 
 def test_the_worker_numbers_the_ops_of_a_model_with_state_as_the_session_does() -> None:

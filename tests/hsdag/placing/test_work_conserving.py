@@ -13,7 +13,6 @@ import pytest
 from openvino import opset13
 
 import hsdag
-from hsdag.cli.app import run
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
@@ -21,11 +20,9 @@ from hsdag.ir.placement.placement import Placement
 from hsdag.ir.processes import CandidateFailed, Request, WorkerClient
 from hsdag.placing.place import run_place
 from hsdag.placing.result import PlaceResult
-from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, placed_candidate
-from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.executor.merging import plan_cut
-from hsdag.runtime.machine.devices import DeviceSet, resolve_devices
+from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.measuring.latency import Protocol, Ratio
 from hsdag.runtime.measuring.messages import Call
 from hsdag.runtime.measuring.profile import ModelProfile
@@ -90,26 +87,6 @@ def test_the_answer_names_the_executor_that_ran_it_and_has_every_op(placed: Plac
     assert placed.placement.executor == ("work-conserving" if is_split else "hetero")
 
 
-def test_bench_runs_a_placement_by_the_executor_its_file_names(
-    tiny_resnet: Path, split: Placement, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    split.save(tmp_path / "p.json")
-    arguments = ["bench", tiny_resnet, "-p", tmp_path / "p.json", "-t", "0.3s", "--json"]
-    assert run([*map(str, arguments), "--trace", str(tmp_path / "t.json")]) == 0
-    (row,) = json.loads(capsys.readouterr().out)["rows"]
-    assert row["inferences_per_s"] > 0
-    events = json.loads((tmp_path / "t.json").read_text())["traceEvents"]
-    ran = [event for event in events if event["ph"] == "X"]
-    assert {event["cat"] for event in ran} == {"subgraph"}
-    assert "measured" in events[0]["args"]["name"]
-
-
-def test_an_executor_that_is_named_wins_over_the_files(tiny_resnet: Path, split: Placement) -> None:
-    result = hsdag.bench(tiny_resnet, {"p": split}, executor="hetero", time="0.3s", with_timeline=True)
-    assert result.timeline is not None
-    assert "subgraph" not in {result.timeline.op_types[op] for op in result.timeline.ops.op.tolist()}
-
-
 def test_a_model_with_state_is_searched_and_its_splits_are_run(stateful: Path) -> None:
     one = "INFERENCE_NUM_THREADS=1"
     options = PlaceOptions(devices=f"A=CPU[{one}],B=CPU[{one}]", executor="work-conserving", protocol=QUICK)
@@ -161,34 +138,6 @@ def test_a_method_with_an_order_writes_a_priority_that_bench_honours(
     assert any(
         json.loads(line).get("order") for line in (tmp_path / "run" / "candidates.jsonl").read_text().splitlines()
     )
-
-
-@pytest.fixture
-def counting(tmp_path: Path) -> Path:
-    """A model with a branch that hangs on how many of its inputs are positive."""
-    x = opset13.parameter([1, 64], np.float32, name="x")
-    positive = opset13.relu(x, name="positive")
-    count = opset13.shape_of(opset13.non_zero(positive), name="count")
-    scale = opset13.reduce_sum(opset13.exp(opset13.convert(count, "f32")), opset13.constant(np.array([0])))
-    path = tmp_path / "counting.xml"
-    ov.serialize(ov.Model([opset13.result(opset13.multiply(positive, scale))], [x], "counting"), path)
-    return path
-
-
-@pytest.mark.slow
-def test_costs_are_of_the_cut_that_runs_where_shapes_hang_on_the_data(counting: Path) -> None:
-    options = PlaceOptions(partition_cpu=2, executor="work-conserving", reward="simulated", budget_s=20.0)
-    with Session(counting, resolve_devices(None, 2)) as session:
-        search = Search(session, options)
-        search.prepare()
-        assert isinstance(search.costs, WorkConservingCosts)
-        table = search.costs.table
-        placement = np.zeros(session.graph.num_ops, dtype=np.int64)
-        placement[session.graph.op_names.index("count") :] = 1
-        parts, plan = table.parts(placement), plan_cut(session.graph, placement, 2)
-    assert parts is not None
-    assert len(parts.device) == len(plan.cut.subgraphs) > 1
-    assert parts.work_s.sum() == pytest.approx(table.op_s[plan.instances.op, plan.instances.device].sum())
 
 
 def test_throughput_is_measured_with_the_cut_of_the_objective(split: Placement, tiny_resnet: Path) -> None:

@@ -137,6 +137,7 @@ def test_values_of_a_model_count_the_fullest_device_and_what_is_illegal_or_too_l
     evaluator = ModelEvaluator(units, hetero, takes_order=False, scale=2.0)
     assert evaluator.values([]).tolist() == []
     assert evaluator.values(plans).tolist() == [2 * hetero.latency_s(np.array([[0, 0, 1]]))[0], 2 * 6.0, np.inf]
+    assert units.costs is not None
     limited = replace(units, costs=replace(units.costs, memory_bytes=np.array([9.0, 9.0])))
     scores = ModelEvaluator(limited, hetero, takes_order=False).evaluate(plans)
     assert [score.failure is None for score in scores] == [True, False, False]
@@ -150,6 +151,5 @@ def test_plans_of_units_are_scored_as_those_of_their_ops() -> None:
     by_unit = ScheduleEvaluator.of(tied)
     near_first, far_first = (Plan(np.array([0, 1]), np.array(order)) for order in ([0, 1], [1, 0]))
     assert by_unit.devices(near_first).tolist() == [0, 0, 1]
-    assert sorted(by_unit.ranks(far_first)) == [0, 1, 2]
-    assert by_unit.ranks(far_first)[2] == 0
+    assert np.argmin(np.asarray(by_unit.ranks(far_first))) == 2
     assert by_unit.run(near_first).makespan_s == by_unit.evaluate([near_first])[0].value

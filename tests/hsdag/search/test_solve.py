@@ -16,9 +16,7 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.cuts.pipeline import PipelinePlacer
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
-from hsdag.methods.lists.baselines import BestDevicePlacer
 from hsdag.methods.lists.schedulers import EnumerativePlacer
-from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.packing import Packing, pack_weights
@@ -183,12 +181,6 @@ def test_where_no_device_runs_all_a_placement_is_found_nonetheless() -> None:
     assert (solution.value_s, solution.status) == (3.0, Status.OPTIMAL)
 
 
-def test_a_method_for_single_devices_says_that_none_runs_all() -> None:
-    problem = ScheduleProblem.from_arrays([[1.0, np.nan], [np.nan, 2.0]], [(0, 1)], link_latency_s=1.0)
-    with pytest.raises(OptionError, match="no single device runs the whole model"):
-        solve(problem, BestDevicePlacer(), OPTIONS)
-
-
 def test_ranks_of_a_method_are_honoured_and_kept() -> None:
     solution = solve(urgent(), ranked({"near": 1, "late": 0, "far": 2}), OPTIONS)
     assert solution.value_s == 1 + 5  # first come, first served would take 5 + 1 + 5
@@ -265,21 +257,20 @@ def test_nothing_is_called_optimal_where_an_op_has_several_results() -> None:
     assert [each.bound.argument == "a proof of its own" for each in ended] == [True, False]
 
 
-def crossed() -> ScheduleProblem:
-    """Two chains on one device: one after the other takes 12 bytes, side by side 21 of the 13 there are."""
-    return ScheduleProblem.from_arrays(
-        [[1.0]] * 4, [(0, 2), (1, 3)], output_bytes=[10.0, 10.0, 1.0, 1.0], memory_bytes=13.0
-    )
-
-
-def test_what_fits_in_some_order_is_never_called_infeasible() -> None:
-    with pytest.raises(SearchError, match=r"found no placement that fits .* try a larger budget, or --method cpsat"):
-        solve(crossed(), make_placer("heft"), replace(OPTIONS, method="heft"))
-    found = solve(crossed(), make_placer("cpsat"), replace(OPTIONS, method="cpsat"))
-    assert found.value_s == 4.0
-
-
 def test_a_stopped_search_keeps_the_order_of_its_best() -> None:
     """Op 1 feeds op 2 on the other device, so it has to go before op 0, which comes first by index."""
     problem = ScheduleProblem.from_arrays([[2.0, 9.0], [2.0, 9.0], [9.0, 2.0]], [(1, 2)], link_latency_s=0.1)
     assert solve(problem, DoesInOrder(stopped_with_ranks), OPTIONS).value_s == pytest.approx(4.1)
+
+
+def test_notebooks_call_figures_simulated_and_escape_names() -> None:
+    names = {"name": "<b>", "device_names": ("<i>", "B"), "op_names": ("a", "b")}
+    problem = ScheduleProblem.from_arrays([[1e-3, 2e-3], [2e-3, 1e-3]], [(0, 1)], **names)  # type: ignore[arg-type]
+    solved, simulated = (
+        solve(problem, EVERYTHING, OPTIONS),
+        simulate_placement(problem, Plan(np.zeros(2, np.int64)), Semantics()),
+    )
+    for html, shown in ((solved._repr_html_(), "all on &lt;i&gt;"), (simulated._repr_html_(), "makespan 3 ms")):
+        assert "SIMULATED &lt;b&gt;" in html
+        assert shown in html
+        assert "<i>" not in html

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.ir.errors import FileFormatError, OptionError, SearchError
+from hsdag.ir.errors import FileFormatError, SearchError
 from hsdag.methods.exact.base import ExactSearch
 from hsdag.methods.exact.cpsat import CpSatPlacer
 from hsdag.methods.exact.formulation import Formulation, MemoryRule
@@ -31,7 +31,7 @@ from hsdag.scoring.base import Evaluator, Score
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.search.simulate import simulate_placement
-from hsdag.search.solution import SolveResult
+from hsdag.search.solution import SolveResult, relative_gap
 from hsdag.search.solve import solve
 
 BY_PRIORITY = Semantics(order=Order.PRIORITY)
@@ -62,7 +62,7 @@ def chain(num_ops: int, memory_bytes: float, weight_bytes: float = 1.0) -> Sched
     )
 
 
-@pytest.mark.parametrize("method", ["cpsat", "heft", "best-device"])
+@pytest.mark.parametrize("method", ["cpsat", "heft"])
 @pytest.mark.parametrize("objective", [THROUGHPUT, LATENCY])
 def test_where_order_has_no_say_an_answer_by_priority_is_no_worse(method: str, objective: Objective) -> None:
     problem = ScheduleProblem.from_arrays([[1.0, 1.5]] * 4, [(0, 1), (1, 2), (2, 3)], launch_s=[0.1, 0.1])
@@ -143,11 +143,6 @@ def test_what_fits_in_any_order_is_never_proven_infeasible(method: str, semantic
     assert 0 < claims < 8
 
 
-def test_modules_that_fit_one_by_one_prove_nothing() -> None:
-    with pytest.raises(SearchError, match=r"'milp-split' found no .*; try another method or a larger budget"):
-        solved(chain(13, 6.5), "milp-split")
-
-
 def test_what_no_order_fits_is_infeasible_where_every_op_alone_would_fit() -> None:
     """Nobody reads the results of 4 bytes, so that all three are kept to the end."""
     problem = ScheduleProblem.from_arrays([[1.0]] * 3, [], output_bytes=4.0, memory_bytes=10.0)
@@ -210,23 +205,6 @@ def test_a_small_gap_of_a_method_without_proof_is_not_optimal() -> None:
     assert solved(problem, "cpsat").value_s == 2.0
 
 
-def test_a_gap_that_is_rounding_is_printed_as_none(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The bound adds up the same times in another order."""
-    problem = ScheduleProblem.from_arrays([[1.9], [0.6], [0.2]], [], launch_s=[0.1], op_overhead_s=0.1)
-    solution = solved(problem, "heft")
-    assert solution.value_s is not None
-    assert 0 < solution.value_s - solution.lower_bound_s < 1e-12
-    write_problem(problem, tmp_path / "p.json")
-    assert run(["solve", str(tmp_path / "p.json"), "--method", "heft"]) == 0
-    assert ", gap 0%\n" in capsys.readouterr().out
-
-
-def test_a_solver_that_was_cut_off_has_proven_nothing() -> None:
-    problem = irregular(2)
-    result = CpSatPlacer().search(problem_of(problem), ScheduleEvaluator(problem, Semantics()), Limits(seconds=1e-3))
-    assert result.status is Status.TIME_LIMIT
-
-
 def test_ops_that_must_share_a_device_and_cannot_are_named_by_their_set() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, 1.0], [1.0, np.nan], [np.nan, 1.0]], [])
     tied = replace(problem, labels=replace(problem.labels, colocate=("", "twins", "twins")))
@@ -234,10 +212,14 @@ def test_ops_that_must_share_a_device_and_cannot_are_named_by_their_set() -> Non
         solve(tied, BestDevicePlacer(), SolveOptions("best-device"))
 
 
-def test_where_only_memory_is_short_the_best_device_says_so() -> None:
-    problem = ScheduleProblem.from_arrays([[1.0, 2.0]] * 2, [], weight_bytes=6, memory_bytes=10, link_latency_s=1.0)
-    with pytest.raises(OptionError, match="runs the whole model: the memory of d0 is exceeded; the memory of d1 is"):
-        BestDevicePlacer().search(problem_of(problem), ScheduleEvaluator(problem, Semantics()))
+def test_a_gap_that_is_rounding_is_none() -> None:
+    """The bound adds up the same times in another order."""
+    problem = ScheduleProblem.from_arrays([[1.9], [0.6], [0.2]], [], launch_s=[0.1], op_overhead_s=0.1)
+    solution = solved(problem, "heft")
+    assert solution.value_s is not None
+    assert 0 < solution.value_s - solution.lower_bound_s < 1e-12
+    assert (solution.gap, solution.status) == (0.0, Status.OPTIMAL)
+    assert [relative_gap(*each) for each in ((4.0, 3.0), (0.0, 0.0), (1.0, 1.0 - 1e-10))] == [0.25, 0.0, 0.0]
 
 
 @pytest.mark.parametrize("method", ["cpsat", "milp"])
@@ -250,10 +232,3 @@ def test_an_optimum_that_leaves_out_how_devices_slow_each_other_down_is_not_call
     assert found.value_s == pytest.approx(3.8)
     assert found.lower_bound_s == pytest.approx(2.0)
     assert found.status is Status.FEASIBLE
-
-
-def test_an_optimum_that_nothing_slows_down_is_optimal() -> None:
-    problem = ScheduleProblem.from_arrays(np.full((2, 2), 2.0), [(0, 1)], slowdown=np.full((2, 2), 1.9))
-    found = solved(problem, "cpsat")
-    assert found.value_s == pytest.approx(4.0)
-    assert found.status is Status.OPTIMAL

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,8 @@ from numba.core import event
 from hsdag.ir.kernels import bare, run
 from hsdag.methods.local.values import Scheduled, UnderHetero
 from hsdag.methods.registry import make_placer
-from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
-from hsdag.scoring.base import Score
-from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import ONCE, compile_search
 from tests.hsdag.methods.cuts.test_mincut_of_models import random_problem
 
@@ -53,20 +49,6 @@ def test_what_few_plans_are_simulated_with_is_compiled_where_they_take_many_step
     monkeypatch.setattr(type(placer), "prepare", lambda *_, **__: None)
     compile_search(placer, problem, lambda: run(kernel, steps, 1), steps=steps, takes_order=False, say=lambda _: None)
     assert bool(kernel.signatures) is is_compiled
-
-
-def test_a_list_scheduler_prepares_with_one_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[int] = []
-    score = ScheduleEvaluator.evaluate
-
-    def counted(evaluator: ScheduleEvaluator, plans: Sequence[Plan]) -> list[Score]:
-        tried.append(len(plans))
-        return score(evaluator, plans)
-
-    monkeypatch.setattr(ScheduleEvaluator, "evaluate", counted)
-    problem = problem_of(ScheduleProblem.from_arrays([[1.0, 2.0]] * 2, [(0, 1)]))
-    make_placer("rules", is_cheap=True).prepare(problem, takes_order=True)
-    assert tried == [1, 2]  # every unit where it is fastest, and a plan with its order and without
 
 
 def test_annealing_prepares_the_loop_of_all_values(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,27 +112,3 @@ def test_what_the_first_heft_of_a_large_problem_needs_is_compiled_before_its_sea
     assert count > 0
     assert last < searching
     assert (warm_s, warm_count) == (cold_s, 0)
-
-
-LITERALS = """
-import sys
-from numba.core import types
-from hsdag.methods.registry import make_placer
-from hsdag.runtime.problem.plan import Plan
-from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.units import problem_of
-
-make_placer("sa").prepare(problem_of(ScheduleProblem.from_arrays([[1.0, 2.0]] * 2, [(0, 1)])), takes_order=True)
-modules = [vars(module) for name, module in sys.modules.items() if name.startswith("hsdag.")]
-compiled = {f for names in modules for f in names.values() if getattr(f, "signatures", None)}
-assert len(compiled) > 20, compiled
-print([f for f in compiled if any(isinstance(each, types.Literal) for taken in f.signatures for each in taken)])
-"""
-
-
-@pytest.mark.slow
-def test_no_kernel_of_annealing_is_compiled_for_a_literal(tmp_path: Path) -> None:
-    """Numba would compile it once more, for other values."""
-    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
-    ran = subprocess.run([sys.executable, "-c", LITERALS], env=environment, capture_output=True, check=True)
-    assert ran.stdout.decode() == "[]\n"
