@@ -1,4 +1,4 @@
-"""Units of a problem, pins of its ops, packing of weights, and which semantics an objective takes."""
+"""Units of a problem, pins of its ops, and packing of weights."""
 
 from __future__ import annotations
 
@@ -14,13 +14,11 @@ from hypothesis import strategies as st
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.runtime.problem.packing import Packing, pack_weights
 from hsdag.runtime.problem.pins import Pin, parse_pins, pinned_devices, with_pinned_ops, with_pins
-from hsdag.runtime.problem.plan import Plan, op_ranks
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Semantics
+from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import graph_of_problem, problem_of
 from hsdag.runtime.simulator.simulation import simulate, simulate_makespans
 from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
@@ -84,16 +82,14 @@ def test_a_unit_runs_where_all_its_ops_do() -> None:
     assert units.costs.time_s[together, 1] == 2 + 5
 
 
-def test_an_edge_carries_what_its_producer_gives_and_a_number_fills_a_table() -> None:
-    problem = ScheduleProblem.from_arrays(np.ones((2, 3)), [(0, 1)], output_bytes=[3, 5], launch_s=2)
-    assert (problem.edge_bytes.tolist(), problem.launch_s.tolist()) == ([3.0], [2.0] * 3)
-    assert (problem.link_bandwidth_bytes_per_s.min(), problem.memory_bytes.min()) == (np.inf, np.inf)
-
-
-def test_ranks_of_units_become_ranks_of_ops_in_topological_order() -> None:
-    problem = ScheduleProblem.from_arrays(np.ones((4, 1)), [(3, 0), (0, 1)])
-    ranks = op_ranks(problem, np.array([1, 0, 0, 1]), np.array([7, 2]))
-    assert np.argsort(ranks).tolist() == [3, 0, 2, 1]
+def test_a_unit_sends_the_results_of_its_ops_one_by_one() -> None:
+    """Each of the two takes 2 s to another unit whose ops read one each."""
+    labels = replace(OpLabels.empty(3), colocate=("", "both", "both"))
+    links: dict[str, Any] = {"edge_bytes": 4.0, "link_bandwidth_bytes_per_s": 4.0, "link_latency_s": 1.0}
+    problem = ScheduleProblem.from_arrays(np.zeros((3, 2)), [(0, 1), (0, 2)], edge_port=[0, 1], labels=labels, **links)
+    units = problem_of(problem).costs
+    assert units is not None
+    assert simulate_makespans(units, [[0, 1]], Semantics(Execution.SEQUENTIAL)).tolist() == [4.0]
 
 
 @pytest.mark.parametrize("size", [1.5, 1e23])
@@ -206,17 +202,3 @@ def test_a_result_that_is_held_for_no_time_needs_no_room() -> None:
     )
     assert (simulate(problem, [1, 0]).peak_memory_bytes <= problem.memory_bytes).all()
     assert pack_weights(problem, problem_of(problem)).status is Packing.FOUND
-
-
-def test_links_that_block_both_devices_are_for_throughput_alone() -> None:
-    Semantics(links=Links.BLOCKING).check(THROUGHPUT)
-    Semantics(links=Links.CHANNEL).check(LATENCY)
-    with pytest.raises(OptionError, match="--links blocking is for --objective throughput only"):
-        Semantics(links=Links.BLOCKING).check(LATENCY)
-
-
-def test_plans_have_one_key_where_placements_and_orders_are_equal() -> None:
-    plans = [Plan(np.array(placement)) for placement in ([0, 1], [1, 0], [0, 1])]
-    ordered = [Plan(np.array([0, 1]), np.array(order)) for order in ([0, 1], [1, 0])]
-    assert plans[0].key == plans[2].key == ordered[0].unordered.key
-    assert len({plan.key for plan in (*plans, *ordered)}) == 4

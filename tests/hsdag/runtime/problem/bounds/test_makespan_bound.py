@@ -10,18 +10,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective, find_objective
 from hsdag.runtime.problem.bounds import makespan
-from hsdag.runtime.problem.bounds.between import UNRELATED, between_all, heads_and_tails
 from hsdag.runtime.problem.bounds.makespan import PATHS, WINDOWS, lower_bound, makespan_bound
 from hsdag.runtime.problem.bounds.relaxation import Relaxation
 from hsdag.runtime.problem.bounds.simple import (
     CRITICAL_PATH,
     LOAD,
+    LONGEST_OP,
     Bound,
-    critical_path_s,
     dual_load,
-    largest,
     loads_of_ops,
     period_bound,
 )
@@ -100,63 +98,39 @@ def test_the_bound_is_the_optimum_of_many_small_problems_and_near_it_for_the_res
     assert shares.mean() > 0.94
 
 
-@pytest.mark.parametrize("ends", [[], [(0, 1), (0, 2), (0, 3)]])
-def test_inputs_that_would_arrive_too_late_run_one_after_another(ends: list[tuple[int, int]]) -> None:
-    """Three ops of 4 s are read by one: side by side, a result arrives 9 s later."""
-    joined = equal_devices([1.0, 4.0, 4.0, 4.0, 1.0], [*ends, (1, 4), (2, 4), (3, 4)], latency_s=9.0, num_devices=3)
-    assert makespan_bound(joined) == Bound(3 * 4 + 1.0 + (1.0 if ends else 0.0), PATHS)
+LAYERS = [(0, v) for v in (1, 2, 3, 4)] + [(v, 5) for v in (1, 2, 3, 4)]
+LAYERS += [(5, v) for v in (6, 7, 8, 9)] + [(v, 10) for v in (6, 7, 8, 9)]
+CASES = {
+    "inputs that would arrive 9 s later run one after another": (
+        equal_devices([1.0, 4.0, 4.0, 4.0, 1.0], [(1, 4), (2, 4), (3, 4)], 9.0, 3), 3 * 4 + 1, PATHS),
+    "so do inputs with an input of their own": (
+        equal_devices([1.0, 4, 4, 4, 1], [(0, 1), (0, 2), (0, 3), (1, 4), (2, 4), (3, 4)], 9.0, 3), 3 * 4 + 2, PATHS),
+    "readers that would be reached too late run one after another": (
+        equal_devices([1.0, 4.0, 4.0, 4.0], [(0, 1), (0, 2), (0, 3)], 9.0, 3), 1 + 3 * 4, PATHS),
+    "one input comes from elsewhere where that is sooner": (
+        equal_devices([4.0, 4.0, 4.0, 1.0], [(0, 3), (1, 3), (2, 3)], 5.0, 3), 4 + 5 + 1, PATHS),
+    "overheads of a join are between its ops": (
+        equal_devices([4.0, 4.0, 1.0], [(0, 2), (1, 2)], 9.0, op_overhead_s=0.5), 4 + 0.5 + 4 + 0.5 + 1, PATHS),
+    "overheads of a fork are between its ops": (
+        equal_devices([1.0, 4.0, 4.0], [(0, 1), (0, 2)], 9.0, op_overhead_s=0.5), 1 + 0.5 + 4 + 0.5 + 4, PATHS),
+    "an op of one device and its reader of another pay for their transfer": (
+        ScheduleProblem.from_arrays([[2.0, np.nan], [np.nan, 3.0]], [(0, 1)], link_latency_s=1.0, output_bytes=8.0,
+                                    link_bandwidth_bytes_per_s=4.0), 2 + 1 + 8 / 4 + 3, PATHS),
+    "all that lies between two ops has to run between them": (
+        equal_devices([1.0, 2, 2, 2, 2, 1, 2, 2, 2, 2, 1], LAYERS, 0.0), 1 + 4 + 1 + 4 + 1, PATHS),
+    "ops that must share a device do not fill two": (
+        equal_devices([1.0, 1.0, 1.0, 2.0], [(1, 2), (0, 3), (2, 3)], 5.0), 5, WINDOWS),
+    "nor do they in the midst of others": (
+        equal_devices([3.0, 1.0, 1.0, 2.0, 2.0], [(0, 2), (0, 4), (1, 4), (3, 4)], 4.0), 8, WINDOWS),
+    "a chain is its own critical path": (equal_devices([3.0, 2.0, 4.0], [(0, 1), (1, 2)], 1.0), 9, CRITICAL_PATH),
+    "independent ops share the devices": (equal_devices([2.0] * 6, [], 1.0, op_overhead_s=0.5), 7, LOAD),
+}  # fmt: skip
 
 
-def test_readers_that_would_be_reached_too_late_run_one_after_another() -> None:
-    forked = equal_devices([1.0, 4.0, 4.0, 4.0], [(0, 1), (0, 2), (0, 3)], latency_s=9.0, num_devices=3)
-    assert makespan_bound(forked) == Bound(1 + 3 * 4.0, PATHS)
-
-
-def test_one_input_comes_from_elsewhere_where_that_is_sooner() -> None:
-    joined = equal_devices([4.0, 4.0, 4.0, 1.0], [(0, 3), (1, 3), (2, 3)], latency_s=5.0, num_devices=3)
-    assert makespan_bound(joined) == Bound(4 + 5 + 1.0, PATHS)
-
-
-def test_overheads_of_a_join_and_of_a_fork_are_between_its_ops() -> None:
-    joined = equal_devices([4.0, 4.0, 1.0], [(0, 2), (1, 2)], latency_s=9.0, op_overhead_s=0.5)
-    forked = equal_devices([1.0, 4.0, 4.0], [(0, 1), (0, 2)], latency_s=9.0, op_overhead_s=0.5)
-    assert [makespan_bound(p) for p in (joined, forked)] == 2 * [Bound(4 + 0.5 + 4 + 0.5 + 1, PATHS)]
-
-
-def test_an_op_of_one_device_and_its_reader_of_another_pay_for_their_transfer() -> None:
-    problem = ScheduleProblem.from_arrays(
-        [[2.0, np.nan], [np.nan, 3.0]], [(0, 1)], link_latency_s=1.0, output_bytes=8.0, link_bandwidth_bytes_per_s=4.0
-    )
-    assert makespan_bound(problem) == Bound(2 + 1 + 8 / 4 + 3, PATHS)
-
-
-def test_all_that_lies_between_two_ops_has_to_run_between_them() -> None:
-    """Two layers of four ops of 2 s, with an op before, between and after them: 2 + 2 seconds a layer."""
-    edges = [(0, v) for v in (1, 2, 3, 4)] + [(v, 5) for v in (1, 2, 3, 4)]
-    edges += [(5, v) for v in (6, 7, 8, 9)] + [(v, 10) for v in (6, 7, 8, 9)]
-    layers = equal_devices([1.0, 2, 2, 2, 2, 1, 2, 2, 2, 2, 1], edges, latency_s=0.0)
-    assert makespan_bound(layers) == Bound(1 + 4 + 1 + 4 + 1.0, PATHS)
-
-
-@pytest.mark.parametrize(
-    ("times", "edges", "latency_s", "optimum_s"),
-    [
-        ([1.0, 1.0, 1.0, 2.0], [(1, 2), (0, 3), (2, 3)], 5.0, 5.0),
-        ([3.0, 1.0, 1.0, 2.0, 2.0], [(0, 2), (0, 4), (1, 4), (3, 4)], 4.0, 8.0),
-    ],
-)
-def test_ops_that_must_share_a_device_do_not_fill_two(
-    times: list[float], edges: list[tuple[int, int]], latency_s: float, optimum_s: float
-) -> None:
-    problem = equal_devices(times, edges, latency_s)
-    assert makespan_bound(problem) == Bound(optimum_s, WINDOWS)
-    assert least_makespan_s(problem) == optimum_s
-
-
-def test_what_loads_and_paths_prove_alone_is_said_to_be_theirs() -> None:
-    chain = equal_devices([3.0, 2.0, 4.0], [(0, 1), (1, 2)], latency_s=1.0)
-    assert makespan_bound(chain) == Bound(9.0, CRITICAL_PATH)
-    assert makespan_bound(equal_devices([2.0] * 6, [], latency_s=1.0)) == Bound(6.0, LOAD)
+@pytest.mark.parametrize("claim", CASES)
+def test_a_bound_in_closed_form(claim: str) -> None:
+    problem, value_s, argument = CASES[claim]
+    assert makespan_bound(problem) == Bound(float(value_s), argument)
 
 
 def test_loads_of_unlike_devices_are_weighed() -> None:
@@ -176,22 +150,6 @@ def test_prices_show_no_more_than_the_busiest_device_of_any_placement(seed: int,
     assert found_s >= time_s.min(axis=1).sum() / num * (1 - 1e-12)
     for device in rng.integers(0, num, (50, num_ops)):
         assert found_s <= np.bincount(device, time_s[np.arange(num_ops), device]).max() * ROUNDING
-
-
-@given(st.integers(0, 2**32), st.integers(1, 9), st.integers(2, 3))
-def test_times_between_two_ops_are_at_least_heads_and_tails_and_add_up(seed: int, num_ops: int, num: int) -> None:
-    relaxed = Relaxation.of(drawn(seed, num_ops, num))
-    prices = relaxed.cheapest(np.full(num, 1 / num))
-    plain, loaded = (between_all(relaxed, prices, with_loads=on) for on in (False, True))
-    head_s, tail_s = heads_and_tails(relaxed)
-    assert (loaded >= plain).all()
-    assert (plain[0, 1:] >= head_s[1:]).all()
-    assert (plain[:-1, -1] >= tail_s[:-1]).all()
-    assert ((plain == UNRELATED) == (loaded == UNRELATED)).all()
-
-
-def test_of_equal_bounds_the_first_counts() -> None:
-    assert largest(Bound(2.0, "a"), None, Bound(2.0, "b"), Bound(1.0, "c")).argument == "a"
 
 
 def test_devices_that_are_alike_in_all_are_one_kind_at_the_least_of_their_prices() -> None:
@@ -220,11 +178,25 @@ def test_no_placement_beats_the_bound_of_the_period(seed: int, num_ops: int, lin
     assert lower_bound(THROUGHPUT, problem, how).value_s <= best_s * (1 + 1e-12)
 
 
-def test_a_chain_is_its_own_critical_path_and_independent_ops_share_the_devices() -> None:
-    times = [[3.0, 1.0], [2.0, 5.0], [4.0, 4.0]]
-    assert critical_path_s(ScheduleProblem.from_arrays(times, [(0, 1), (1, 2)])) == 1 + 2 + 4
-    loose = ScheduleProblem.from_arrays(np.full((5, 2), 2.0), [])
-    assert lower_bound(LATENCY, loose, Execution.WORK_CONSERVING).value_s == 5 * 2 / 2
+@pytest.mark.parametrize(
+    ("objective", "execution", "value", "argument"),
+    [
+        ("energy", Execution.SEQUENTIAL, 1 * 3 + 2 * 2 + 4 * 2, "every op where it takes least energy"),
+        ("memory", Execution.SEQUENTIAL, 8.0, "weights in equal shares"),
+        ("latency", Execution.SEQUENTIAL, 1 + 2 + 4 + 0.5 + 2 * 0.25, "the best-case load and one launch"),
+        ("latency", Execution.WORK_CONSERVING, 1 + 2 + 4, CRITICAL_PATH),
+        ("throughput", Execution.WORK_CONSERVING, 4 + 0.25, LONGEST_OP),
+        ("energy=1,memory=3", Execution.SEQUENTIAL, (15 + 3 * 8) / 4, "every op where it takes least energy, and we"),
+    ],
+)
+def test_bounds_of_objectives_in_closed_form(objective: str, execution: Execution, value: float, argument: str) -> None:
+    chain = ScheduleProblem.from_arrays(
+        [[3.0, 1.0], [2.0, 5.0], [4.0, 4.0]], [(0, 1), (1, 2)], power_w=[2.0, 3.0], weight_bytes=[7, 8, 1],
+        launch_s=[0.75, 0.5],
+    )  # fmt: skip
+    bound = lower_bound(find_objective(objective).settled(lambda _: 1.0), replace(chain, op_overhead_s=0.25), execution)
+    assert bound.value_s == pytest.approx(value)
+    assert bound.argument.startswith(argument)
 
 
 @pytest.mark.parametrize("objective", [LATENCY, THROUGHPUT])
