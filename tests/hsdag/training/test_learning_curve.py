@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.drawing import running_mean, write_curve
+from hsdag.drawing import running_mean
 from hsdag.ir.errors import OptionError
 from hsdag.methods.learned.base import tell_updates
 from hsdag.methods.registry import make_placer
@@ -19,21 +18,6 @@ from hsdag.scoring.base import CurvePoint
 from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
 from hsdag.sources import find_family
-
-POINTS = [CurvePoint(i, 3.0 / (i + 1), 2.0 / (i + 1), 1.0 / (i + 1), 0.5) for i in range(120)]
-
-
-@pytest.mark.parametrize("name", ["curve.png", "curve.svg"])
-def test_a_curve_is_drawn_and_the_same_points_give_the_same_bytes(tmp_path: Path, name: str) -> None:
-    for folder in ("1", "2"):
-        (tmp_path / folder).mkdir()
-        write_curve(POINTS, "cost is $5", "s", tmp_path / folder / name)
-    assert (tmp_path / "1" / name).read_bytes() == (tmp_path / "2" / name).read_bytes()
-
-
-def test_a_single_update_without_a_plan_that_ran_can_be_drawn(tmp_path: Path) -> None:
-    write_curve([CurvePoint(0, np.inf, np.inf, np.inf, 0.7)], "nothing ran", "s", tmp_path / "curve.svg")
-    assert ET.parse(tmp_path / "curve.svg").getroot().tag.endswith("svg")
 
 
 def test_the_running_mean_leaves_out_what_is_not_known() -> None:

@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 import json
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 from safetensors import safe_open
 
@@ -56,19 +51,6 @@ def test_a_training_that_was_interrupted_goes_on_to_the_weights_of_one_that_was_
     assert not state.exists()
     assert first.weights.keys() == second.weights.keys()
     assert all(np.array_equal(first.weights[name], second.weights[name]) for name in first.weights)
-
-
-@pytest.mark.slow
-def test_ctrl_c_ends_the_workers(tmp_path: Path) -> None:
-    path = tmp_path / "policy.safetensors"
-    command = [sys.executable, "-m", "hsdag", "train", "chain", "-o", str(path), "--problems", "2", "--set", "rules=2"]
-    with subprocess.Popen([*command, "--updates", "999999", "--workers", "local:2"]) as training:
-        while len(workers := psutil.Process(training.pid).children()) < 2:
-            assert training.poll() is None
-            time.sleep(0.2)
-        training.send_signal(signal.SIGINT)
-        assert training.wait(60.0) == 130
-    assert not any(worker.is_running() for worker in workers)
 
 
 def interrupted(path: Path) -> Path:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import psutil
 import pytest
 
 from hsdag.scoring.base import SearchStopped
@@ -15,26 +14,20 @@ from hsdag.training import problems as train_problems
 from hsdag.training.problems import TrainingProblem, training_problem, training_problems
 from hsdag.training.rules import RuleProblem, RuleTraining, RuleTrainingOptions
 from hsdag.training.train import TrainOptions
-from hsdag.workers.pool import LocalHost, Pool
+from hsdag.workers.pool import Pool
 from tests.hsdag.training.trainings import rule_problems, trained
 from tests.hsdag.workers.here import Here
 
 TWO = RuleTrainingOptions(2)
 
 
-@pytest.mark.slow
-def test_rules_are_those_of_one_process_though_a_worker_is_killed_in_mid_training() -> None:
-    problems, others = rule_problems(5), psutil.Process().children()
-
+def test_rules_are_those_of_one_process_though_a_worker_is_lost_in_mid_training() -> None:
+    problems = rule_problems(5)
     alone = trained(RuleTraining(problems, TWO, 0), 8)
-    lost: list[str] = []
-    with Pool([LocalHost(), LocalHost()], lost.append) as pool:
-        shared = trained(RuleTraining(problems, TWO, 0, pool=pool), 3)
-        next(child for child in psutil.Process().children() if child not in others).kill()
-        for _ in range(5):
-            shared.update()
-    assert len(lost) == 1
     assert alone.curve[-1] < alone.curve[0]
+    with Pool([Here("a"), Here("b", 9)]) as pool:
+        shared = trained(RuleTraining(problems, TWO, 0, pool=pool), 8)
+        assert pool.num_workers == 1
     assert shared.curve == alone.curve
     assert np.array_equal(shared.rules, alone.rules)
 
@@ -45,17 +38,6 @@ def test_an_interrupt_is_noticed_though_answers_come_at_once() -> None:
 
     with Pool([Here()]) as pool, pytest.raises(SearchStopped):
         RuleTraining(rule_problems(1), TWO, 0, check, pool).begin()
-
-
-@pytest.mark.slow
-def test_problems_of_workers_are_those_of_this_process() -> None:
-    family, expert = find_family("random-wired,chain"), TrainOptions("chain", expert_evaluations=2000).expert
-    here = training_problems(family, range(3), expert, lambda: None, None)
-    with Pool([LocalHost(), LocalHost()]) as pool:
-        there = training_problems(family, range(3), expert, lambda: None, pool)
-    for one, other in zip(here, there, strict=True):
-        assert one.experts == other.experts
-        assert one.evaluator.evaluate(one.experts) == other.evaluator.evaluate(other.experts)
 
 
 def test_an_expert_limited_by_evaluations_finds_the_same_plan_on_any_number_of_threads() -> None:

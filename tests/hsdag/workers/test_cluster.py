@@ -9,15 +9,12 @@ from concurrent.futures import wait
 from importlib.util import find_spec
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from hsdag.ir.errors import ExecutionError, OptionError
 from hsdag.methods.incumbent import Status
-from hsdag.training.rules import RuleTraining, RuleTrainingOptions
 from hsdag.workers.pool import Job, Pool, pool_of
 from tests.hsdag.methods.portfolio.searches import random_problem, searched
-from tests.hsdag.training.trainings import rule_problems, trained
 from tests.hsdag.workers.jobs import Add, Dies, Finds, Raises, Sleeps
 from tests.hsdag.workers.ray_cluster import ray_cluster
 
@@ -88,17 +85,6 @@ def test_what_a_job_raises_on_a_node_is_raised_here(
 ) -> None:
     with pytest.raises(expected, match=r"must be more|memory of .* does not suffice: MemoryError: a test"):
         pool.answers([Raises(raised)])
-
-
-def test_rules_are_those_of_one_process_though_a_node_is_killed(pool: Pool, kill: Callable[[int], None]) -> None:
-    problems = rule_problems(6)
-    alone = trained(RuleTraining(problems, RuleTrainingOptions(2), 0), 8)
-    with_nodes = trained(RuleTraining(problems, RuleTrainingOptions(2), 0, pool=pool), 3)
-    kill(1)
-    for _ in range(5):
-        with_nodes.update()
-    assert np.array_equal(with_nodes.rules, alone.rules)
-    assert with_nodes.curve == alone.curve
 
 
 def test_a_search_outlives_a_node_and_then_the_head(pool: Pool, kill: Callable[[int], None]) -> None:

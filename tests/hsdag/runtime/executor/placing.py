@@ -73,18 +73,3 @@ def plain(core: ov.Core, model: ov.Model, inputs: Arrays) -> Arrays:
     """What the plain CPU makes of them."""
     found = core.compile_model(model.clone(), "CPU")(inputs)
     return [np.array(found[k]) for k in range(len(model.outputs))]
-
-
-class RecordingCore:
-    """An ov.Core that keeps what it compiles."""
-
-    def __init__(self, core: ov.Core) -> None:
-        self.core = core
-        self.compiled: list[Any] = []
-
-    def compile_model(self, model: ov.Model, device: str, properties: dict[str, Any]) -> Any:
-        self.compiled.append(self.core.compile_model(model, device, properties))
-        return self.compiled[-1]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.core, name)

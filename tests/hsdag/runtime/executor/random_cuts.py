@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray, graph_from_edges
 from hsdag.ir.graph.partition import Partition
-from hsdag.runtime.executor.cut import Cut, Instances, Tensor, initial_parts, instances_of
+from hsdag.runtime.executor.cut import Instances, initial_parts, instances_of
 
 MOST_OPS = 12
 INNER_TYPES = ("MatMul", "Concat", "Add", "Relu", "MatMul", "ShapeOf")
@@ -96,42 +96,3 @@ def assert_convex(instances: Instances, parts: Partition) -> None:
         assert len({int(instances.device[i]) for i in members}) == 1
         for out in {v for u in members for v in graph.successors(u)} - members:
             assert not (nx.descendants(graph, out) & members)
-
-
-def values_of(graph: ComputationGraph) -> list[object]:
-    """A value for each op that tells what it was computed from."""
-    values: list[object] = [None] * graph.num_ops
-    for v in graph.topological_order.tolist():
-        values[v] = hash((v, tuple(values[u] for u in graph.predecessors.of(v).tolist())))
-    return values
-
-
-def play(cut: Cut) -> dict[int, object]:
-    """The value of every Result, where subgraphs run one after another on what they were handed alone."""
-    graph = cut.graph
-    made: dict[Tensor, object] = {}
-    for s, part in enumerate(cut.subgraphs):
-        here: dict[int, object] = {}
-        for tensor in part.inputs:
-            here[tensor.op] = values_of(graph)[tensor.op] if tensor.source < 0 else made[tensor]
-        for v in part.ops:
-            for u in _floating_before(graph, v, here):
-                here[u] = values_of(graph)[u]
-            here[v] = hash((v, tuple(here[u] for u in graph.predecessors.of(v).tolist())))
-        for tensor in part.outputs:
-            assert tensor.source == s
-            assert tensor.op in part.ops
-            made[tensor] = here[tensor.op]
-    return {v: made[tensor] for v, tensor in cut.results}
-
-
-def _floating_before(graph: ComputationGraph, v: int, here: dict[int, object]) -> list[int]:
-    """Producers of an op that every subgraph takes along: those that lead back to constants and shapes alone."""
-    return [u for u in graph.predecessors.of(v).tolist() if u not in here and _floats(graph, u)]
-
-
-def _floats(graph: ComputationGraph, u: int) -> bool:
-    if graph.op_types[u] in ("Constant", "ShapeOf"):
-        return True
-    producers = graph.predecessors.of(u).tolist()
-    return bool(producers) and all(_floats(graph, w) for w in producers)

@@ -72,19 +72,6 @@ def test_starts_of_all_runs_are_those_of_a_slow_engine(case: Case, num_runs: int
 
 
 @told_or_polled
-def test_a_resource_takes_as_many_tasks_as_it_has_room_for_and_the_next_when_one_has_ended() -> None:
-    backend = HandBackend(frozenset(range(4)))
-    with Engine(TaskGraph(tuple("abcd"), [0] * 4, (Resource("d0", 0, capacity=2),), []), backend) as engine:
-        run = engine.submit()
-        for ended in range(4):
-            backend.await_calls("start", min(ended + 2, 4))
-            assert len(backend.waiting) == min(ended + 2, 4)
-            backend.end(ended + 1)
-        assert run.wait(FOREVER_S)
-        assert engine._loop.free == [2]
-
-
-@told_or_polled
 def test_a_task_that_ends_at_once_does_not_hold_up_another_device() -> None:
     backend = HandBackend()
     devices = (Resource("a", 0), Resource("b", 1))

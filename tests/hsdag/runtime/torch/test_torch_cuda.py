@@ -33,33 +33,22 @@ def given(seed: int = 0) -> dict[str, np.ndarray]:
     return {"x": np.random.default_rng(seed).standard_normal((SIZE, SIZE)).astype(np.float32) / 8}
 
 
-def on_cpu(inputs: dict[str, np.ndarray]) -> dict[str, torch.Tensor]:
-    with TorchExecutor(build_program(graph(), [0] * 9, logical_devices(1))) as executor:
-        return executor.infer(inputs)
-
-
 def gpu_program() -> Program:
     return build_program(graph(), np.arange(9) % 3, logical_devices(3, "cuda:0"))
 
 
-def assert_close(got: dict[str, torch.Tensor], wanted: dict[str, torch.Tensor]) -> None:
-    assert got.keys() == wanted.keys()
-    for name, value in wanted.items():
-        assert (got[name].cpu() - value).abs().max() < 1e-4 * value.abs().max()
-
-
 @on_gpu
-def test_the_dynamic_loop_equals_the_cpu() -> None:
-    with TorchExecutor(gpu_program()) as executor:
+@pytest.mark.parametrize("names", [["cuda:0"] * 3, ["cuda:0", "cpu"]])
+def test_gpus_alone_and_with_the_cpu_give_what_the_cpu_gives(names: list[str]) -> None:
+    devices = [LogicalDevice(f"d{d}", name) for d, name in enumerate(names)]
+    with (
+        TorchExecutor(build_program(graph(), np.arange(9) % len(names), devices)) as mixed,
+        TorchExecutor(build_program(graph(), [0] * 9, logical_devices(1))) as on_cpu,
+    ):
         for seed in range(3):
-            assert_close(executor.infer(given(seed)), on_cpu(given(seed)))
-
-
-@on_gpu
-def test_gpu_and_cpu_work_together() -> None:
-    devices = (LogicalDevice("gpu", "cuda:0"), LogicalDevice("cpu"))
-    with TorchExecutor(build_program(graph(), np.arange(9) % 2, devices)) as executor:
-        assert_close(executor.infer(given()), on_cpu(given()))
+            found, wanted = mixed.infer(given(seed)), on_cpu.infer(given(seed))
+            assert found.keys() == wanted.keys()
+            assert all((found[name].cpu() - x).abs().max() < 1e-4 * x.abs().max() for name, x in wanted.items())
 
 
 @on_gpu

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +11,6 @@ import numpy as np
 import openvino as ov
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from openvino import opset1, opset2, opset3, opset8, opset10, opset14
 from openvino import opset13 as ops
@@ -27,7 +25,6 @@ Array = NDArray[Any]
 Build = Callable[..., ov.Node | ov.Output]
 
 BAR = 1e-4
-SHAPES = st.lists(st.integers(1, 5), min_size=1, max_size=4).map(tuple)
 
 
 def numbers(*shape: int, scale: float = 1.0, seed: int = 0) -> NDArray[np.float32]:
@@ -93,25 +90,19 @@ COMPARISONS = "equal not_equal greater greater_equal less less_equal".split()
 LOGIC = "logical_and logical_or logical_xor".split()
 
 
-@given(shape=SHAPES, seed=st.integers(0, 99))
-@settings(max_examples=4)
-def test_functions_of_reals_agree(shape: tuple[int, ...], seed: int) -> None:
-    rng, names = np.random.default_rng(seed), [*UNARY, *REALS_TO]
-    given = {name: rng.uniform(*REALS_TO.get(name, (-4, 4)), shape).astype(np.float32) for name in names}
-    all_agree((getattr(ops, name), (x,)) for name, x in given.items())
+def test_functions_of_reals_agree() -> None:
+    rng = np.random.default_rng(0)
+    cases = dict.fromkeys(UNARY, (-4.0, 4.0)) | REALS_TO
+    all_agree((getattr(ops, name), (rng.uniform(*ends, (3, 5)).astype(np.float32),)) for name, ends in cases.items())
 
 
-@given(shape=SHAPES, broadcast=st.lists(st.booleans(), min_size=4, max_size=4), seed=st.integers(0, 99))
-@settings(max_examples=4)
-def test_ops_of_two_operands_broadcast_as_openvino_does(
-    shape: tuple[int, ...], broadcast: list[bool], seed: int
-) -> None:
-    rng, cases = np.random.default_rng(seed), list[tuple[Build, tuple[Array, ...]]]()
-    other = tuple(1 if is_one else size for is_one, size in zip(broadcast, shape, strict=False))
+@pytest.mark.parametrize("other", [(3, 1, 5), (2, 1), (5,), (1,)])
+def test_ops_of_two_operands_broadcast_as_openvino_does(other: tuple[int, ...]) -> None:
+    rng, cases = np.random.default_rng(0), list[tuple[Build, tuple[Array, ...]]]()
     for name, kind in itertools.product([*ARITHMETIC, *COMPARISONS], (np.float32, np.int32)):
-        first = rng.integers(-4 if name != "divide" else 1, 5, shape).astype(kind)
+        first = rng.integers(-4 if name != "divide" else 1, 5, (3, 2, 5)).astype(kind)
         least = 1 if name in ("divide", "mod", "floor_mod") else -4
-        cases.append((getattr(ops, name), (first, rng.integers(least, 5, other[1:] or other).astype(kind))))
+        cases.append((getattr(ops, name), (first, rng.integers(least, 5, other).astype(kind))))
     all_agree(cases)
 
 
@@ -221,30 +212,19 @@ def test_products_and_attention_agree() -> None:
     ])  # fmt: skip
 
 
-def limits(rng: np.random.Generator, sizes: Sequence[int], sign: int, *, masked: bool) -> list[list[int]]:
-    """Starts, stops, steps and masks of both ends that leave something of every axis."""
-    while True:
-        found = rng.integers(-9, 10, (5, len(sizes)))
-        found[2], found[3:] = sign * (1 + found[2] % 3), found[3:] % 2 * masked
-        cuts = (slice(None if low else a, None if high else b, step) for a, b, step, low, high in found.T.tolist())
-        if all(range(*cut.indices(size)) for cut, size in zip(cuts, sizes, strict=True)):
-            kept: list[list[int]] = found.tolist()
-            return kept
+def test_slices_agree_whatever_their_limits_steps_and_masks() -> None:
+    def plain(start: list[int], stop: list[int], step: list[int]) -> tuple[Build, tuple[Array]]:
+        return lambda x: ops.slice(x, start, stop, step, [2, -2]), (numbers(2, 5, 6),)
 
+    def strided(*how: list[int]) -> tuple[Build, tuple[Array]]:
+        return lambda x: ops.strided_slice(x, *how), (numbers(5, 6, 2),)
 
-@pytest.mark.parametrize("sign", [1, -1])
-def test_slices_agree_for_any_limits_steps_and_masks(sign: int) -> None:
-    def plain(start: list[int], stop: list[int], step: list[int], *_: list[int]) -> Build:
-        return lambda x: ops.slice(x, start, stop, step, [2, -2])
-
-    def strided(*how: list[int]) -> Build:
-        return lambda x: ops.strided_slice(x, *how)
-
-    rng = np.random.default_rng(0)
-    count = 20 if sign > 0 else 3
-    cases = [(plain(*limits(rng, (6, 5), sign, masked=False)), (numbers(2, 5, 6),)) for _ in range(count)]
-    cases += [(strided(*limits(rng, (5, 6), sign, masked=True)), (numbers(5, 6, 2),)) for _ in range(count)]
-    all_agree(cases, in_torch=sign > 0)
+    all_agree([
+        plain([1, -3], [4, 100], [1, 2]), plain([-9, 0], [5, -1], [2, 3]),
+        strided([1, 2], [4, 9], [2, 1], [0, 1], [0, 0]), strided([-4, 1], [2, -1], [1, 3], [0, 0], [1, 0]),
+    ])  # fmt: skip
+    backward = plain([4, 0], [-9, 3], [-1, 1]), strided([4, 0], [0, 3], [-2, 1], [0, 0], [1, 0])
+    all_agree(backward, in_torch=False)
 
 
 def test_strided_slice_with_new_lost_and_skipped_axes_agrees() -> None:
@@ -274,22 +254,26 @@ def test_gather_agrees_and_gives_zeros_for_indices_out_of_range() -> None:
     all_agree(cases)
 
 
-def drawn(rng: np.random.Generator, dilation: int = 3) -> dict[str, list[int]]:
-    """A window along two axes: paddings up to 2, steps and kernels up to 3, dilations up to the one given."""
-    most = {"kernel": 3, "begin": 2, "end": 2, "strides": 3, "dilations": dilation}
-    return {name: rng.integers(name not in ("begin", "end"), high + 1, 2).tolist() for name, high in most.items()}
+WINDOWS = (
+    ([3, 3], [1, 1], [1, 1], [1, 1], [1, 1]),
+    ([3, 2], [2, 1], [1, 0], [0, 1], [1, 1]),
+    ([2, 3], [3, 2], [0, 1], [1, 2], [2, 1]),
+    ([2, 2], [1, 1], [1, 0], [0, 0], [1, 1]),
+    ([3, 3], [3, 3], [2, 2], [0, 0], [1, 1]),
+    ([3, 3], [1, 1], [2, 2], [2, 2], [1, 1]),
+    ([3, 3], [2, 2], [2, 1], [1, 1], [1, 2]),
+)
+"""Kernels, strides, paddings at the beginning and the end, and dilations."""
+EVEN = [window for window in WINDOWS if window[-1] == [1, 1]]
 
 
 def test_convolution_agrees_whatever_its_window() -> None:
-    def convolution(auto: str, groups: int, kernel: list[int], **window: list[int]) -> Build:
+    def convolution(auto: str, groups: int, kernel: list[int], *window: list[int]) -> Build:
         build, shape = (ops.group_convolution, (groups, 3, 4 // groups)) if groups else (ops.convolution, (3, 4))
-        weights = numbers(*shape, *kernel, seed=1)
-        return lambda x: build(x, weights, *(window[name] for name in ("strides", "begin", "end", "dilations")), auto)
+        return lambda x: build(x, numbers(*shape, *kernel, seed=1), *window, auto)
 
-    rng, autos = np.random.default_rng(0), ("explicit", "same_upper", "same_lower", "valid")
-    windows = [(auto, groups, drawn(rng)) for auto, groups, _ in itertools.product(autos, (0, 1, 2), range(3))]
-    windows.append(("explicit", 0, {**drawn(rng), "begin": [1, 0], "end": [0, 0], "kernel": [1, 1]}))
-    all_agree((convolution(auto, groups, **window), (numbers(1, 4, 9, 8),)) for auto, groups, window in windows)
+    kinds = itertools.product(("explicit", "same_upper", "same_lower", "valid"), (0, 1, 2), WINDOWS)
+    all_agree((convolution(auto, groups, *window), (numbers(1, 4, 9, 8),)) for auto, groups, window in kinds)
 
 
 @pytest.mark.parametrize(("sizes", "kernel"), [((11,), (3,)), ((5, 6, 7), (2, 3, 1))])
@@ -299,40 +283,18 @@ def test_windows_of_one_and_three_axes_agree(sizes: tuple[int, ...], kernel: tup
     all_agree([convolution, (lambda x: opset8.max_pool(x, ones, ones, ones, ones, [2] * len(sizes)).output(0), x)])
 
 
-def pool_windows(rng: np.random.Generator, dilation: int) -> Iterator[dict[str, list[int]]]:
-    """OpenVINO refuses padding as wide as the window; windows without any element have no value."""
-    while True:
-        window, size = drawn(rng, dilation), np.array([9, 8])
-        kernel, begin, end, strides, dilations = map(np.array, window.values())
-        wide = (kernel - 1) * dilations + 1
-        last = -(-(size + begin + end - wide) // strides) * strides  # where it starts, rounded up
-        if (begin < kernel).all() and (end < kernel).all() and (last < size + begin).all():
-            yield window
-
-
 def test_pools_agree_whatever_their_windows() -> None:
-    def max_pool(rounding: str, window: dict[str, list[int]]) -> Build:
-        steps, common = (window["strides"], window["dilations"]), (window["begin"], window["end"], window["kernel"])
-        return lambda x: opset14.max_pool(x, *steps, *common, rounding_type=rounding).output(0)
+    def max_pool(rounding: str, kernel: list[int], strides: list[int], *sides: list[int]) -> Build:
+        begin, end, dilations = sides
+        return lambda x: opset14.max_pool(x, strides, dilations, begin, end, kernel, rounding).output(0)
 
-    def avg_pool(rounding: str, window: dict[str, list[int]], exclude: bool) -> Build:
-        common = window["strides"], window["begin"], window["end"], window["kernel"], exclude
-        return lambda x: opset14.avg_pool(x, *common, rounding_type=rounding)
+    def avg_pool(rounding: str, auto: str, exclude: bool, kernel: list[int], *window: list[int]) -> Build:
+        return lambda x: opset14.avg_pool(x, *window[:3], kernel, exclude, rounding, auto)
 
-    rng, roundings, x = np.random.default_rng(0), ("floor", "ceil", "ceil_torch"), (numbers(2, 3, 9, 8),)
-    windows = pool_windows(rng, 2)
-    all_agree((max_pool(rounding, next(windows)), x) for rounding in roundings for _ in range(10))
-    windows = pool_windows(rng, 1)
-    kinds = itertools.product(roundings, (True, False), range(8))
-    all_agree(((avg_pool(rounding, next(windows), exclude), x) for rounding, exclude, _ in kinds), None)
-
-
-def test_avg_pool_agrees_whatever_its_auto_pad() -> None:
-    def pool(rounding: str, auto: str, exclude: bool) -> Build:
-        return lambda x: opset14.avg_pool(x, [2, 2], [0, 0], [0, 0], [3, 3], exclude, rounding, auto)
-
-    every = itertools.product(("floor", "ceil"), ("valid", "same_upper", "same_lower"), (True, False))
-    all_agree(((pool(*each), (numbers(1, 2, 9, 10),)) for each in every), None)
+    roundings, x = ("floor", "ceil_torch"), (numbers(2, 3, 9, 8),)
+    all_agree((max_pool(rounding, *window), x) for rounding in roundings for window in WINDOWS)
+    kinds = itertools.product(roundings, ("explicit", "valid", "same_upper", "same_lower"), (True, False), EVEN)
+    all_agree(((avg_pool(rounding, auto, exclude, *window), x) for rounding, auto, exclude, window in kinds), None)
 
 
 def test_what_the_table_lacks_is_evaluated_by_openvino() -> None:
@@ -347,7 +309,7 @@ def test_what_the_table_lacks_is_evaluated_by_openvino() -> None:
             (lambda x: ops.mvn(x, [-1], False, 1e-5, "inside_sqrt"), (numbers(2, 3, 4),)),
             (lambda x: ops.topk(ops.non_zero(x), np.int32(1), 0, "max", "value").output(0), (numbers(2, 3),)),
             (lambda x: ops.shape_of(ops.non_zero(x)), (np.array([[0, 3], [2, 0]], np.float32),)),
-            (lambda x: ops.reduce_sum(x, [1], False), (np.array([[200, 200, 100], [1, 2, 2]], np.uint8),)),
+            (lambda x: ops.reduce_sum(x, [1], False), (np.array([[30000, 30000], [1, 2]], np.int16),)),
             (lambda x: ops.max_pool(x, [1, 1], [1, 1], [0, 0], [0, 0], [2, 2]), (numbers(1, 2, 4, 4),)),
             (lambda x, n: ops.tile(x, n), (numbers(2, 3), np.array([2, 1], np.int64))),
             (lambda x: ops.non_zero(x), (np.array([[0, 3], [2, 0]], np.float32),)),
