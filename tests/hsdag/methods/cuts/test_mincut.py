@@ -6,6 +6,7 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -16,12 +17,13 @@ from hypothesis import strategies as st
 
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.methods.cuts import memory_prices
-from hsdag.methods.cuts.alpha_expansion import best_cut
+from hsdag.methods import memory_repair
+from hsdag.methods.cuts import alpha_expansion, cut_graph, memory_prices
+from hsdag.methods.cuts.alpha_expansion import MAX_PAIRS, MAX_STARTS, best_cut, cheapest
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, Launches, best_move, pair_cut
-from hsdag.methods.cuts.mincut import MAX_CANDIDATES, MincutPlacer
+from hsdag.methods.cuts.mincut import MincutPlacer
 from hsdag.methods.cuts.pipeline import PipelinePlacer
-from hsdag.methods.incumbent import Status
+from hsdag.methods.incumbent import Limits, Result, Status
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -33,6 +35,7 @@ from hsdag.scoring.memory import MemoryCheck
 from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
+from tests.hsdag.methods.searches import heard, tight
 
 SOME = settings().max_examples // 2
 
@@ -199,30 +202,6 @@ def test_within_memory_the_answer_is_legal_and_found_wherever_there_is_one(
     assert judge.evaluate([Plan(answer)])[0].failure is None
 
 
-def test_a_price_for_memory_finds_the_cut_between_two_layers() -> None:
-    """Two chains of three ops that are joined by a thin edge: each chain fits, and no other split is as cheap."""
-    problem = ScheduleProblem.from_arrays(
-        np.ones((6, 2)),
-        [(v, v + 1) for v in range(5)],
-        output_bytes=[9.0, 9.0, 1.0, 9.0, 9.0, 9.0],
-        weight_bytes=100.0,
-        memory_bytes=400.0,
-        link_bandwidth_bytes_per_s=1.0,
-    )
-    answer, _, _ = search(problem)
-    assert len(set(answer[:3].tolist())) == len(set(answer[3:].tolist())) == 1
-    assert answer[0] != answer[5]
-
-
-@given(st.integers(0, 2**32), st.sampled_from([2, 3]))
-@settings(max_examples=20)
-def test_the_same_problem_gives_the_same_few_different_candidates(seed: int, num_devices: int) -> None:
-    problem = drawn(seed, 8, num_devices)
-    runs = [[event.plan.placement.tobytes() for event in search(problem)[2]] for _ in range(2)]
-    assert runs[0] == runs[1]
-    assert len(set(runs[0])) == len(runs[0]) <= MAX_CANDIDATES
-
-
 @given(st.integers(0, 2**32), st.integers(1, 3))
 @settings(max_examples=20)
 def test_a_search_that_is_stopped_has_evaluated_the_best_single_device_first(seed: int, count: int) -> None:
@@ -245,3 +224,108 @@ def test_prices_of_bytes_alone_find_what_fits(monkeypatch: pytest.MonkeyPatch) -
     judge = MemoryCheck(problem, Semantics(Execution.SEQUENTIAL))
     found = [placement.tolist() for placement in memory_prices.fitting(BoundaryCosts.of(problem), judge, lambda: False)]
     assert [1] * 5 + [0] * 7 in found
+
+
+NUM_DEVICES = 20
+
+
+def costs_of(num_ops: int = 30) -> BoundaryCosts:
+    """The first half is fast on one of twenty devices, the second on another, and every other op fastest on a third."""
+    time_s = np.full((num_ops, NUM_DEVICES), 2.0)
+    time_s[::2, 0] = 0.9
+    time_s[: num_ops // 2, 7] = time_s[num_ops // 2 :, 13] = 1.0
+    return BoundaryCosts.of(ScheduleProblem.from_arrays(time_s, chain(num_ops), output_bytes=1.0, link_latency_s=0.5))
+
+
+def chain(num_ops: int) -> list[tuple[int, int]]:
+    return [(v, v + 1) for v in range(num_ops - 1)]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """The pairs that are cut, in turn, and the moves to a device as (-1, device)."""
+    made: list[tuple[int, int]] = []
+    pair_cut, best_move = cut_graph.pair_cut, cut_graph.best_move
+
+    def cut(costs: BoundaryCosts, one: int, other: int) -> Any:
+        made.append((one, other))
+        return pair_cut(costs, one, other)
+
+    def move(costs: BoundaryCosts, placement: Any, target: int) -> Any:
+        made.append((-1, target))
+        return best_move(costs, placement, target)
+
+    monkeypatch.setattr(alpha_expansion, "pair_cut", cut)
+    monkeypatch.setattr(alpha_expansion, "best_move", move)
+    return made
+
+
+def test_of_many_devices_the_pairs_that_could_be_cheapest_are_cut(calls: list[tuple[int, int]]) -> None:
+    costs = costs_of()
+    assert costs.cost_s(best_cut(costs)) == 30 * 1.0 + 0.5
+    pairs = [each for each in calls if each[0] >= 0]
+    assert pairs[0] == (7, 13)
+    assert len(pairs) == MAX_PAIRS < NUM_DEVICES * (NUM_DEVICES - 1) // 2
+
+
+def test_all_pairs_of_few_devices_are_cut(calls: list[tuple[int, int]]) -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((5, 8)), chain(5), output_bytes=1.0)
+    best_cut(BoundaryCosts.of(problem))
+    assert len({each for each in calls if each[0] >= 0}) == MAX_PAIRS
+
+
+@pytest.mark.parametrize("most", [0, 1, 5, MAX_PAIRS + 3])
+def test_cuts_end_where_time_is_over_with_the_best_so_far(calls: list[tuple[int, int]], most: int) -> None:
+    costs = costs_of()
+    found = list(cheapest(costs, lambda: len(calls) >= most))
+    assert len(calls) == most
+    assert (costs.cost_s(found[-1]) == 30 * 1.0 + 0.5) == (most > 0)
+
+
+def test_a_search_whose_time_is_over_still_evaluates_what_it_has_cut(calls: list[tuple[int, int]]) -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((40, NUM_DEVICES)), chain(40), output_bytes=1.0)
+    units = problem_of(problem, semantics=SEQUENTIAL)
+    result = MincutPlacer().search(units, ScheduleEvaluator(problem, SEQUENTIAL), Limits(seconds=0.0))
+    assert result.plan is not None
+    assert len(calls) <= MAX_STARTS
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """A name for every cut, expansion, and simulated peak that pricing asks for."""
+    made: list[str] = []
+
+    def counted(name: str, function: Callable[..., object]) -> Callable[..., object]:
+        def noted(*given: object) -> object:
+            made.append(name)
+            return function(*given)
+
+        return noted
+
+    for name in ("best_cut", "expanded"):
+        monkeypatch.setattr(memory_prices, name, counted("cut", getattr(memory_prices, name)))
+    monkeypatch.setattr(memory_prices, "repaired", counted("repair", memory_repair.repaired))
+    return made
+
+
+def without_time(problem: ScheduleProblem) -> Result:
+    """The end of a cut that has no time for anything but its first candidates."""
+    units, evaluator = problem_of(problem, LATENCY, SEQUENTIAL), ScheduleEvaluator(problem, SEQUENTIAL)
+    return MincutPlacer().search(units, evaluator, Limits(seconds=0.0))
+
+
+def test_a_cut_within_memory_looks_for_no_price_when_its_time_is_over(steps: list[str]) -> None:
+    problem = tight()
+    MincutPlacer().search(problem_of(problem, LATENCY, SEQUENTIAL), ScheduleEvaluator(problem, SEQUENTIAL))
+    assert steps.count("cut") > 20
+    steps.clear()
+    assert "no placement that fits into memory" in without_time(tight(250, 20)).note
+    assert len(steps) <= 1
+
+
+@pytest.mark.parametrize("most", [0, 5, 30])
+def test_a_cut_within_memory_hears_a_stop_between_two_steps(steps: list[str], most: int) -> None:
+    problem = tight()
+    result = MincutPlacer().search(problem_of(problem, LATENCY, SEQUENTIAL), heard(problem, most, SEQUENTIAL))
+    assert result.status is Status.TIME_LIMIT
+    assert len(steps) <= 2 * most + 2

@@ -148,15 +148,6 @@ def test_without_launches_the_costs_of_units_are_those_of_hetero(seed: int, num_
     check_units(problem, hetero, np.random.default_rng(seed).integers(0, num_devices, problem.num_units))
 
 
-def test_a_tensor_whose_shape_alone_is_read_is_not_sent() -> None:
-    edges = [(0, 1), (1, 2), (0, 3), (3, 4), (2, 4), (1, 5)]
-    graph = graph_from_edges(["Parameter", "X", "ShapeOf", "X", "Reshape", "Result"], edges, output_bytes=[8] * 6)
-    problem = problem_of_model(graph, random_costs(graph, 2, np.random.default_rng(0)))
-    for placement in itertools.product(range(2), repeat=problem.num_units):
-        assert isinstance(problem.ops, HeteroCosts)
-        check_units(problem, problem.ops, np.array(placement))
-
-
 def check_units(problem: Problem, hetero: HeteroCosts, placement: IntArray) -> None:
     """Work and transfers between devices are the same for units as for ops."""
     same = np.eye(problem.num_devices, dtype=np.bool_)

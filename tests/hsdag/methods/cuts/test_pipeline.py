@@ -195,14 +195,6 @@ def test_results_that_do_not_fit_beside_the_weights_move_the_boundary() -> None:
     assert len(np.unique(device)) == 2
 
 
-def test_the_same_problem_gives_the_same_candidates_and_a_stopped_search_keeps_the_single_device() -> None:
-    problem = replace(drawn(3, 8, 2), memory_bytes=np.full(2, np.inf), time_s=np.ones((8, 2)))
-    runs = [[event.plan.placement.tobytes() for event in search(problem)[1]] for _ in range(2)]
-    assert runs[0] == runs[1]
-    assert len(set(np.frombuffer(runs[0][0], dtype=np.int64).tolist())) == 1
-    assert len(search(problem, most=1)[1]) == 1
-
-
 def test_weights_that_fit_nowhere_are_told() -> None:
     problem = ScheduleProblem.from_arrays(np.ones((3, 2)), [], weight_bytes=6.0, memory_bytes=8.0)
     with pytest.raises(SearchError, match="no stages that fit into memory"):

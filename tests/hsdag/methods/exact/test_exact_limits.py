@@ -109,17 +109,6 @@ def test_what_an_op_takes_while_it_runs_keeps_others_off_its_device() -> None:
     assert solve_model(model, Limits(600.0, 1)).value == 6
 
 
-def test_memory_within_an_assignment_takes_entries_in_proportion_to_ops() -> None:
-    """Rows that list all ops for every op outgrew any budget on the 1,347 ops and 30 devices of GPT-3."""
-
-    def entries(num_ops: int) -> int:
-        problem = tight(num_ops)
-        model = AssignmentModel(Formulation(problem), problem_of(problem, THROUGHPUT), Ticks(0.01), 10**6).model
-        return sum(len(each.linear.vars) for each in model.proto.constraints)
-
-    assert entries(400) < 3 * entries(200)
-
-
 def test_a_program_of_zeros_and_ones_is_not_made_to_its_end_when_time_is_over() -> None:
     problem = problem_of(tight(), THROUGHPUT)
     incumbent = Incumbent(problem, ScheduleEvaluator(tight(), problem.semantics, THROUGHPUT), Limits())

@@ -66,14 +66,6 @@ def test_an_episode_begins_with_all_groups_on_one_device_whichever() -> None:
     assert np.bincount(np.concatenate(first), minlength=3).min() > 40
 
 
-def test_the_units_of_a_group_share_a_device() -> None:
-    policy = policy_of(random_problem(2, 10, 3), replace(TINY, groups=4))
-    of_unit = policy._groups.of_unit.numpy()
-    for rollout in policy.draw(8, Exploring(), generator()):
-        for group in range(4):
-            assert len(set(rollout.plan.placement[of_unit == group].tolist())) == 1
-
-
 def test_the_op_with_the_smallest_result_joins_its_consumer_or_else_its_producer() -> None:
     """Sizes by op: 3, without a consumer, goes to 2; the two, now 6, are larger than 1, which joins them."""
     problem = sized([9.0, 4.0, 5.0, 1.0, 7.0, 0.5])

@@ -4,26 +4,28 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import psutil
 import pytest
 
 from hsdag.ir.errors import ExecutionError
-from hsdag.methods import method_names
 from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.portfolio.turns import Turn, TurnEnd, TurnJob, search_with_restarts
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import Checkpoint, Score
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
-from hsdag.workers.pool import Exchange, Findings, Job, Pool
+from hsdag.workers.pool import Exchange, Findings, Job, LocalHost, Pool
 from tests.hsdag.methods.portfolio.searches import random_problem, searched
-from tests.hsdag.workers.here import Here
+from tests.hsdag.workers.here import Here, Silent
+from tests.hsdag.workers.jobs import Add
 
 PROBLEM = random_problem(30, 3)
 UNITS = problem_of(PROBLEM)
@@ -62,21 +64,11 @@ def test_a_turn_ends_when_all_do_and_when_another_one_has_the_proof(known: Findi
         asked.append(own)
         return known
 
-    turn(exchange)
-    assert len(asked) < 10
-
-
-def test_a_turn_tells_its_best_plan_while_it_searches() -> None:
-    told: list[Findings] = []
-
-    def exchange(own: Findings) -> Findings:
-        told.append(own)
-        return Findings(is_over=len(told) > 1)
-
     end = turn(exchange)
-    assert told[-1].plan is not None
+    assert len(asked) < 10
+    assert asked[-1].plan is not None
+    assert asked[-1].value == EVALUATOR.evaluate([asked[-1].plan])[0].value
     assert end.plan is not None
-    assert told[-1].value == EVALUATOR.evaluate([told[-1].plan])[0].value
 
 
 def test_restarts_share_the_evaluations_and_have_seeds_in_a_row() -> None:
@@ -141,14 +133,6 @@ def test_a_proof_that_is_told_ends_the_search_which_leaves_its_workers_at_rest(m
         assert not pool._open
 
 
-def test_where_all_methods_are_left_out_the_portfolio_finds_nothing() -> None:
-    names = ",".join(method_names())
-    with Pool([Recording()]) as pool:
-        recorder = RecordingEvaluator(EVALUATOR)
-        placer = make_placer("auto", changes={"without": names}, is_cheap=True)
-        assert placer.search(UNITS, recorder, Limits(pool=pool)).plan is None
-
-
 def test_a_method_that_costs_its_workers_is_reported_and_the_others_go_on() -> None:
     with Pool([Recording("heft")]) as pool:
         found, _ = searched(PROBLEM, "auto", pool, evaluations=300)
@@ -200,3 +184,55 @@ def test_a_learned_method_that_measures_does_so_here_from_the_best_plan_of_the_w
         assert len(result.contributions) == 1
         assert EVALUATOR.evaluate(evaluator.asked[:1])[0].value == result.contributions[0].after
         assert len(evaluator.asked) > 4
+
+
+@pytest.fixture(scope="module")
+def two() -> Iterator[Pool]:
+    with Pool([LocalHost(), LocalHost()]) as pool:
+        yield pool
+
+
+def chain(num_ops: int) -> ScheduleProblem:
+    """Ops in a row that are faster on the first device, which has no memory for all of them."""
+    return ScheduleProblem.from_arrays(
+        [[1.0, 2.0]] * num_ops, [(i, i + 1) for i in range(num_ops - 1)], weight_bytes=[1.0] * num_ops,
+        memory_bytes=[num_ops / 2, np.inf],
+    )  # fmt: skip
+
+
+@pytest.mark.slow
+def test_the_portfolio_has_an_answer_where_no_worker_does() -> None:
+    problem = chain(6)
+    searched(problem, "met", None)  # what is compiled is compiled before the clock starts, as in a command
+    with Pool([Silent()]) as pool:
+        found, _ = searched(problem, "auto", pool, 2.0)
+    assert found.status is Status.TIME_LIMIT
+    assert found.plan is not None
+    assert [each.method for each in found.contributions] == ["met"]
+
+
+def test_memory_limits_hold_for_plans_of_workers(two: Pool) -> None:
+    found, recorder = searched(chain(12), "auto", two, evaluations=1000)
+    assert found.plan is not None
+    assert np.bincount(found.plan.placement, minlength=2)[0] <= 6
+    assert found.score == recorder.best()[0].score.value == 18.0
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_in_mid_search_costs_the_search_nothing() -> None:
+    said: list[str] = []
+
+    others = psutil.Process().children()
+
+    def kill() -> None:
+        next(child for child in psutil.Process().children() if child not in others).kill()
+
+    with Pool([LocalHost(), LocalHost()], say=said.append) as pool:
+        pool.answers([Add(1), Add(2)])
+        killing = threading.Timer(2.0, kill)
+        killing.start()
+        found, recorder = searched(random_problem(80, 3), "auto", pool, seconds=8.0)
+        killing.join()
+    assert found.status is Status.TIME_LIMIT
+    assert found.score == recorder.best()[0].score.value
+    assert any("SIGKILL" in line for line in said)

@@ -14,7 +14,7 @@ from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.coarsen import CoarseGraph
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.graph.partition import Partition
-from hsdag.methods.incumbent import Limits, Status
+from hsdag.methods.incumbent import Limits
 from hsdag.methods.learned.hsdag.network import HsdagConfig
 from hsdag.methods.learned.hsdag.placer import HsdagPlacer, feature_groups
 from hsdag.methods.learned.policy import Exploring
@@ -112,13 +112,6 @@ def test_resuming_another_configuration_is_refused() -> None:
     run(SMALL, 20, store)
     with pytest.raises(SearchError, match=r"other options of hsdag \(epochs\)"):
         run(replace(SMALL, epochs=2), store=store)
-
-
-def test_where_a_split_wins_it_is_found() -> None:
-    problem, inner = problem_of([[1e-3, 3e-3], [3e-3, 1e-3]], 1e-4)
-    recorder = Recorder(inner, 150)
-    assert HsdagPlacer(HsdagConfig()).search(problem, recorder).status is Status.TIME_LIMIT
-    assert min(recorder.latencies_s) < 0.6 * min(recorder.latencies_s[:2])  # the optimum is a half
 
 
 def test_costs_that_are_known_go_straight_to_the_logits_by_a_learned_weight() -> None:
