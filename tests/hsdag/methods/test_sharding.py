@@ -114,6 +114,78 @@ def test_no_cut_is_left_out_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.predicted_s == pytest.approx(wanted.predicted_s, rel=1e-3)
 
 
+@pytest.mark.parametrize(("stride", "cuts"), [(1, ["AvgPool", "AvgPool"]), (2, ["Relu", "AvgPool"] * 2)])
+def test_a_cut_stays_where_what_follows_changes_the_size(stride: int, cuts: list[str]) -> None:
+    x = parameter = op.parameter([1, 8, 32, 32], np.float32)
+    for _ in range(2):
+        x = op.relu(op.convolution(x, weights(8, 8, 3, 3), [1, 1], [1, 1], [1, 1], [1, 1]))
+        x = op.avg_pool(x, [stride, stride], [1, 1], [1, 1], [3, 3], True, "floor", "explicit")
+    shapes = shapes_in(ov.Model([op.result(x)], [parameter], "pools"))
+    found = ShardChooser(shapes, costs_of(shapes)).segments.cuts
+    assert [shapes.op(v).type for v in found] == cuts
+
+
+@pytest.mark.parametrize(("num", "handed_on"), [(2, 1 / 2 + 1 / 8), (3, 171 / 256 + 43 / 64 / 4)])
+def test_columns_are_handed_on_but_for_those_of_the_device_that_has_fewest(num: int, handed_on: float) -> None:
+    """Two products, whose results have 262,144 and 65,536 bytes."""
+    shapes = shapes_in(mlps(1, is_post=True))
+    costs = costs_of(shapes, 1e-7, (1.0,) * num)
+    best = ShardChooser(shapes, costs, schemes=["columns"]).best()
+    assert best is not None
+    assert best.predicted_s - best.bound_s == pytest.approx(2 * 1e-7 + 262_144 * handed_on * costs.s_per_byte)
+
+
+@pytest.mark.parametrize("shares", [(0.75, 0.25), (0.5, 0.5, 0.0)])
+def test_shares_that_are_given_are_kept_and_the_longest_counts(shares: tuple[float, ...]) -> None:
+    shapes = shapes_in(mlps(1))
+    costs = costs_of(shapes, 1e-9, (1.0,) * len(shares))
+    chooser = ShardChooser(shapes, costs, shares, ["rows"])
+    best = chooser.best()
+    assert best is not None
+    region, figures = best.regions[0], chooser.figures(best.regions[0])
+    alone_s = costs.time_s[list(region.ops), 0].sum()
+    assert list(region.shares.values()) == [(0, 256 * shares[0]), (256 * shares[0], 256)]
+    assert (figures.whole_s, figures.bound_s) == pytest.approx((alone_s, alone_s / 2))
+    assert figures.divided_s == pytest.approx(alone_s * shares[0])
+    assert figures.sync_s == pytest.approx(costs.sync_s(65_536) + costs.sync_s(65_536 * shares[0]))
+    assert [replace(figures, whole_s=figures.divided_s + each * figures.sync_s).pays for each in (0, 1, 2)] == [
+        False,
+        False,
+        True,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("bounds", "speeds", "wait", "expected"),
+    [
+        ([0, 3, 16], (1.0, 1.0), [0, 0], [7, 16]),
+        ([0, 7, 16], (1.0, 1.0), [0, 3], [9, 16]),
+        ([0, 4, 11, 16], (0.8, 1.0, 1.0), [0, 0, 0], [4, 10, 16]),
+    ],
+)
+def test_bounds_are_moved_by_a_grain_as_long_as_the_last_device_ends_earlier(
+    bounds: list[int], speeds: tuple[float, ...], wait: list[int], expected: list[int]
+) -> None:
+    shapes = shapes_in(mlps(1))
+    costs = costs_of(shapes, 1e-9, speeds)
+    chooser = ShardChooser(shapes, costs, schemes=["rows"])
+    best = chooser.best()
+    assert best is not None
+    grain_s = costs.time_s[list(best.regions[0].ops), 1].sum() / 16
+    made = chooser._balanced(best.regions[0], 16, [16 * bound for bound in bounds], grain_s * np.array(wait))
+    assert made is not None
+    assert [last / 16 for _, last in made[0].shares.values()] == expected
+
+
+def test_what_is_pinned_is_not_divided_and_all_else_is() -> None:
+    shapes = shapes_in(mlps(2))
+    products = [v for v in range(shapes.graph.num_ops) if shapes.op(v).type == "MatMul"]
+    best = ShardChooser(shapes, costs_of(shapes, 1e-7), pins={products[0]: 1}).best()
+    assert best is not None
+    assert best.devices[products[0]] == 1
+    assert {v for region in best.regions for v in region.ops} & set(products) == set(products[1:])
+
+
 def test_equal_blocks_are_solved_once_where_their_times_differ_by_no_more_than_noise(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
