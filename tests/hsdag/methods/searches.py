@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -21,6 +22,13 @@ from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 
 A_FEW = 60
+T = TypeVar("T")
+
+
+def not_none(value: T | None) -> T:
+    """A value that has to be there."""
+    assert value is not None
+    return value
 
 
 def random_problem(seed: int, *, memory: bool = False) -> ScheduleProblem:

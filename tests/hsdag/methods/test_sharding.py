@@ -33,6 +33,7 @@ from hsdag.runtime.costs.shard_costs import sharded_costs, simulated_s
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.problem.schedule_problem import CostSource
 from tests.hsdag.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, inputs_of, outputs_of
+from tests.hsdag.methods.searches import not_none
 
 RNG = np.random.default_rng(0)
 
@@ -130,8 +131,7 @@ def test_columns_are_handed_on_but_for_those_of_the_device_that_has_fewest(num: 
     """Two products, whose results have 262,144 and 65,536 bytes."""
     shapes = shapes_in(mlps(1, is_post=True))
     costs = costs_of(shapes, 1e-7, (1.0,) * num)
-    best = ShardChooser(shapes, costs, schemes=["columns"]).best()
-    assert best is not None
+    best = not_none(ShardChooser(shapes, costs, schemes=["columns"]).best())
     assert best.predicted_s - best.bound_s == pytest.approx(2 * 1e-7 + 262_144 * handed_on * costs.s_per_byte)
 
 
@@ -140,8 +140,7 @@ def test_shares_that_are_given_are_kept_and_the_longest_counts(shares: tuple[flo
     shapes = shapes_in(mlps(1))
     costs = costs_of(shapes, 1e-9, (1.0,) * len(shares))
     chooser = ShardChooser(shapes, costs, shares, ["rows"])
-    best = chooser.best()
-    assert best is not None
+    best = not_none(chooser.best())
     region, figures = best.regions[0], chooser.figures(best.regions[0])
     alone_s = costs.time_s[list(region.ops), 0].sum()
     assert list(region.shares.values()) == [(0, 256 * shares[0]), (256 * shares[0], 256)]
@@ -169,19 +168,16 @@ def test_bounds_are_moved_by_a_grain_as_long_as_the_last_device_ends_earlier(
     shapes = shapes_in(mlps(1))
     costs = costs_of(shapes, 1e-9, speeds)
     chooser = ShardChooser(shapes, costs, schemes=["rows"])
-    best = chooser.best()
-    assert best is not None
+    best = not_none(chooser.best())
     grain_s = costs.time_s[list(best.regions[0].ops), 1].sum() / 16
-    made = chooser._balanced(best.regions[0], 16, [16 * bound for bound in bounds], grain_s * np.array(wait))
-    assert made is not None
+    made = not_none(chooser._balanced(best.regions[0], 16, [16 * bound for bound in bounds], grain_s * np.array(wait)))
     assert [last / 16 for _, last in made[0].shares.values()] == expected
 
 
 def test_what_is_pinned_is_not_divided_and_all_else_is() -> None:
     shapes = shapes_in(mlps(2))
     products = [v for v in range(shapes.graph.num_ops) if shapes.op(v).type == "MatMul"]
-    best = ShardChooser(shapes, costs_of(shapes, 1e-7), pins={products[0]: 1}).best()
-    assert best is not None
+    best = not_none(ShardChooser(shapes, costs_of(shapes, 1e-7), pins={products[0]: 1}).best())
     assert best.devices[products[0]] == 1
     assert {v for region in best.regions for v in region.ops} & set(products) == set(products[1:])
 
@@ -205,8 +201,7 @@ def test_equal_blocks_are_solved_once_where_their_times_differ_by_no_more_than_n
         costs.time_s[shapes.graph.num_ops // 2 :] *= slow
         chooser = ShardChooser(shapes, costs)
         asked.clear()
-        found = chooser.best()
-        assert found is not None
+        found = not_none(chooser.best())
         model = mlps(count)
         assert shard(model, graph_of(model), found.regions, found.devices, "AB").devices
         divided = {v for each in found.regions if each.scheme != "replicated" for v in each.ops}
@@ -271,8 +266,7 @@ def test_devices_come_near_to_their_harmonic_bound_equal_or_not(
 
 def test_what_lies_between_sums_is_computed_everywhere_where_that_saves_a_sync() -> None:
     shapes = shapes_in(mlps(3, hidden=1024, rows=32, is_post=True))
-    best = ShardChooser(shapes, costs_of(shapes, speeds=(1.0, 1.0, 1.0)), schemes=["hidden"]).best()
-    assert best is not None
+    best = not_none(ShardChooser(shapes, costs_of(shapes, speeds=(1.0, 1.0, 1.0)), schemes=["hidden"]).best())
     everywhere = {v for region in best.regions if region.scheme == "replicated" for v in region.ops}
     assert "MVN" in {shapes.op(v).type for v in everywhere}
     assert {region.scheme for region in best.regions} == {"hidden", "replicated"}
@@ -312,8 +306,7 @@ def test_what_a_piece_takes_however_small_counts_for_every_piece() -> None:
 def test_a_slow_device_gets_less_than_its_part_where_it_waits_for_what_it_reads() -> None:
     shapes = shapes_in(mlps(2, hidden=1024, rows=32, is_post=True))
     costs = costs_of(shapes, 2e-5, (4.0, 1.0))
-    best = ShardChooser(shapes, costs).best()
-    assert best is not None
+    best = not_none(ShardChooser(shapes, costs).best())
     hidden = [region.shares for region in best.regions if region.scheme == "hidden"]
     assert hidden
     for shares in hidden:

@@ -35,7 +35,7 @@ from hsdag.scoring.memory import MemoryCheck
 from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
-from tests.hsdag.methods.searches import heard, tight
+from tests.hsdag.methods.searches import heard, not_none, tight
 
 SOME = settings().max_examples // 2
 
@@ -101,8 +101,7 @@ def evaluator(
 def test_the_cut_of_two_devices_equals_brute_force(seed: int) -> None:
     launches = list(Launches)[seed % 3]
     problem = drawn(seed, 1 + seed % 14)
-    cut = pair_cut(BoundaryCosts.of(problem, launches), 0, 1)
-    assert cut is not None
+    cut = not_none(pair_cut(BoundaryCosts.of(problem, launches), 0, 1))
     best_s = optimum_s(problem, launches)
     assert plain_cost_s(problem, cut.placement, launches) == pytest.approx(best_s, rel=1e-12)
     assert best_s - cut.error_s - 1e-12 <= cut.bound_s <= best_s * (1 + 1e-12)
@@ -123,8 +122,7 @@ def test_a_move_to_one_device_is_the_best_of_all_where_links_are_equal_and_never
     costs = BoundaryCosts.of(problem)
     before = costs.time_s.argmin(axis=1)
     for target in range(3):
-        move = best_move(costs, before, target)
-        assert move is not None
+        move = not_none(best_move(costs, before, target))
         sets = [np.array(chosen) for chosen in itertools.product([False, True], repeat=num_ops)]
         best_s = min(costs.cost_s(np.where(chosen, target, before)) for chosen in sets)
         assert costs.cost_s(move.placement) <= costs.cost_s(before) + 1e-12

@@ -27,6 +27,7 @@ from hsdag.runtime.simulator.values import period_s
 from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import random_problem
+from tests.hsdag.methods.searches import not_none
 
 
 def drawn(seed: int, num_ops: int, num_devices: int) -> ScheduleProblem:
@@ -116,8 +117,7 @@ def test_stages_in_turn_of_more_devices_than_are_ordered_use_those_that_fit() ->
     problem = ScheduleProblem.from_arrays(
         np.ones((14, 7)), [(v, v + 1) for v in range(13)], weight_bytes=1.0, memory_bytes=2.0, link_latency_s=0.1
     )
-    found = quickest_stages(Line.of(problem, boundary=1.0), problem.memory_bytes)
-    assert found is not None
+    found = not_none(quickest_stages(Line.of(problem, boundary=1.0), problem.memory_bytes))
     assert np.bincount(found).tolist() == [2] * 7
 
 
@@ -147,8 +147,7 @@ def test_one_inference_at_a_time_is_split_only_where_memory_forces_it_and_where_
 def test_more_devices_than_are_ordered_take_their_stages_by_speed() -> None:
     speed = np.array([3.0, 1.0, 2.0, 7.0, 5.0, 4.0, 6.0])
     problem = ScheduleProblem.from_arrays(np.tile(speed, (14, 1)), [(v, v + 1) for v in range(13)])
-    found = balanced_stages(Line.of(problem, boundary=1.0), problem.memory_bytes)
-    assert found is not None
+    found = not_none(balanced_stages(Line.of(problem, boundary=1.0), problem.memory_bytes))
     used = [int(d) for d, _ in itertools.groupby(found)]
     assert used == [d for d in np.argsort(speed) if d in used]
     every = itertools.combinations_with_replacement(range(15), 6)

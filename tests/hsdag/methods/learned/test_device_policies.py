@@ -22,7 +22,7 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import random_problem
-from tests.hsdag.methods.learned.hsdag.test_placer import Recorder
+from tests.hsdag.methods.learned.hsdag.test_policy import Recorder
 from tests.hsdag.methods.learned.policies import generator
 
 TINY = {

@@ -1,24 +1,32 @@
-"""A policy that was learned on other problems as a beginning: of every learned method, and of the portfolio."""
+"""How searches of learned methods begin and end: with a policy of other problems, and where memory does not suffice."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.methods.incumbent import Incumbent, Limits
+from hsdag.methods.incumbent import Incumbent, Limits, Status
+from hsdag.methods.learned import base
 from hsdag.methods.lists.rules import RulesOptions, RulesPlacer
 from hsdag.methods.local.sa import SaPlacer
 from hsdag.methods.portfolio.auto import LISTS
 from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
+from hsdag.scoring.base import Score
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.search.driver import Watcher
+from hsdag.search.options import SolveOptions
+from hsdag.search.solve import solve
 from tests.hsdag.methods.exact.exact_reference import random_problem
 from tests.hsdag.methods.learned.policies import write_small_policy
 
@@ -71,19 +79,79 @@ def test_the_end_of_a_budget_of_seconds_is_annealing_from_the_best_plan(
     [
         (["--method", "heft"], "method 'heft' uses no policy: leave out --init, or choose 'auto' or the policy's own"),
         (["--set", "initial=other.safetensors"], "--init and --set initial both give a policy; leave one out"),
+        (["--method", "auto"], "is a policy of method 'placeto', not of 'rules'"),
+        (["--method", "doppler"], "is a policy of method 'placeto', not of 'rules'"),
     ],
 )
-def test_where_a_policy_cannot_be_used_is_one_line(
-    capsys: pytest.CaptureFixture[str], problem_file: Path, policy: Path, arguments: list[str], line: str
+def test_where_a_policy_cannot_be_used_is_one_line_before_any_search(
+    capsys: pytest.CaptureFixture[str], problem_file: Path, tmp_path: Path, arguments: list[str], line: str
 ) -> None:
+    policy = write_small_policy(tmp_path / "other.safetensors", method="placeto")
     assert run(["solve", str(problem_file), "--init", str(policy), *arguments]) == 2
-    assert capsys.readouterr().err.startswith(f"hsdag: {line}")
+    assert line in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("method", ["auto", "doppler", "rules"])
-def test_a_file_of_another_kind_is_one_line_before_any_search(
-    capsys: pytest.CaptureFixture[str], problem_file: Path, tmp_path: Path, method: str
+@pytest.mark.parametrize("method", ["placeto", "gdp", "rnn"])
+def test_a_graph_that_would_not_fit_is_named_before_anything_is_trained(
+    method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = write_small_policy(tmp_path / "other.safetensors", method="placeto")
-    assert run(["solve", str(problem_file), "--init", str(path), "--method", method]) == 2
-    assert "is a policy of method 'placeto', not of 'rules'" in capsys.readouterr().err
+    monkeypatch.setattr(base, "usable_memory_bytes", lambda: 1000.0)
+    said: list[str] = []
+    problem = random_problem(3, 14, 2)
+    options = SolveOptions(method, budget_s=5.0)
+    answer = solve(problem, options.placer(), options, Watcher(on_phase=said.append))
+    reasons = [line for line in said if "out of memory" in line]
+    assert reasons == [line for line in reasons if line.startswith(f"method '{method}' is out of memory for 14 units")]
+    assert len(reasons) == 1
+    assert reasons[0].endswith("and 1e-06 GB are usable")
+    assert answer.value_s is not None
+
+
+@pytest.mark.parametrize(
+    ("error", "is_memory"),
+    [
+        (MemoryError(), True),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes"), True),
+        (RuntimeError("the simulator broke"), False),
+    ],
+)
+def test_an_allocation_that_fails_ends_the_search_with_its_best_and_other_errors_are_not_hidden(
+    error: Exception, is_memory: bool
+) -> None:
+    class Failing(ScheduleEvaluator):
+        asked: list[Plan] = []  # noqa: RUF012
+
+        def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+            if self.asked:
+                raise error
+            self.asked.extend(plans)
+            return super().evaluate(plans)
+
+    problem = random_problem(3, 14, 2)
+    placer, evaluator = make_placer("gdp", changes={"begins_taught": "false"}), Failing(problem, Semantics())
+    if not is_memory:
+        with pytest.raises(RuntimeError, match="the simulator broke"):
+            placer.search(problem_of(problem), evaluator)
+        return
+    result = placer.search(problem_of(problem), evaluator)
+    assert result.note == "method 'gdp' is out of memory for 14 units"
+    assert result.status is Status.FEASIBLE
+    assert result.plan is not None
+
+
+@pytest.mark.parametrize(
+    ("method", "changes", "expected"),
+    [
+        ("gdp", {"layers": "3", "width": "64"}, 4 * 1000 * (12 * 3 * 64 + 2 * (20 * 64 + 6 * 4 * 128) + 8 * 4 * 32)),
+        ("rnn", {"width": "64"}, 4 * (16 * 1000 * (1000 * 3 + 25 * 64) + 160 * 64**2)),
+        ("rnn", {"width": "64", "scoring": "additive"}, 4 * (16 * 1000 * (1000 * 67 + 25 * 64) + 160 * 64**2)),
+        ("placeto", {"step": "300"}, 12 * 32_000 * (4 * (64 + 48) + 14 * 16) + 9e6 + 16 * 32_000),
+        ("placeto", {"step": "7", "intermediate": "false"}, 12 * 2**16 * (4 * (64 + 48) + 14 * 16) + 9e6),
+        ("placeto", {"groups": "10"}, 12 * 80 * (4 * (64 + 48) + 14 * 16) + 9 * 10**2 + 16 * 80),
+    ],
+)
+def test_the_memory_of_training_is_that_of_what_it_keeps(method: str, changes: dict[str, str], expected: float) -> None:
+    """A thousand units on four devices. Additive attention compares all pairs, Placeto knows all paths."""
+    placer = make_placer(method, is_cheap=True, changes=changes)
+    assert isinstance(placer, base.LearnedPlacer)
+    assert placer.needed_bytes(problem_of(ScheduleProblem.from_arrays(np.ones((1000, 4)), []))) == expected

@@ -31,6 +31,7 @@ from hsdag.sources import find_family
 from hsdag.training.rules import first_rule
 from tests.hsdag.methods.exact.exact_reference import random_problem
 from tests.hsdag.methods.lists.test_list_schedulers import assert_valid
+from tests.hsdag.methods.searches import not_none
 
 
 def rule(of_op: dict[str, float] | None = None, memory: float = 1.0, **of_device: float) -> FloatArray:
@@ -154,8 +155,7 @@ def test_what_was_learned_of_the_order_and_in_all_pays_on_problems_not_seen() ->
     without_order = rules.copy()
     without_order[:, of_order] = first[:, of_order]
     for number in range(3_000_000, 3_000_015):
-        costs = problem_of(family.problem(number)).costs
-        assert costs is not None
+        costs = not_none(problem_of(family.problem(number)).costs)
         scheduler = RuleScheduler(tables_of(costs))
         plans = [[scheduler.plan(each) for each in weights] for weights in (rules, without_order, first[:1])]
         values.append([min(simulate(costs, p.placement, ranks=p.order).makespan_s for p in each) for each in plans])

@@ -1,4 +1,4 @@
-"""Compiled local search: its values are the evaluator's, its moves are legal, and threads change nothing."""
+"""Compiled local search: chains of moves over whole plans, and over windows of a schedule."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph.computation_graph import inverse_of
+from hsdag.ir.graph.computation_graph import IntArray, inverse_of
 from hsdag.ir.kernels import interpret
 from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.lists.schedule import list_schedule
 from hsdag.methods.local.base import Annealing, Heat
-from hsdag.methods.local.chain import OF_ORDER, Chain, Move, chain_for, draw_move, settle, shares_of
+from hsdag.methods.local.chain import OF_ORDER, Chain, Move, chain_for, chain_of, draw_move, settle, shares_of
 from hsdag.methods.local.sa import MOVES_OF_LISTS, SaPlacer
 from hsdag.methods.local.values import lists_of, schedule, scheduled
+from hsdag.methods.local.windows import Piece, Timeline, WindowCutter, joined, searched, starts_of
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
@@ -45,7 +46,7 @@ def with_sets(problem: ScheduleProblem, seed: int) -> ScheduleProblem:
     return replace(problem, time_s=time_s, labels=replace(problem.labels, colocate=tuple(names)))
 
 
-def chain_of(units: Problem, *, takes_order: bool, seed: int = 0, moves: dict[Move, float] | None = None) -> Chain:
+def begun_chain(units: Problem, *, takes_order: bool, seed: int = 0, moves: dict[Move, float] | None = None) -> Chain:
     """A chain whose units are all on the first device that supports them, in a random order."""
     chain = chain_for(units, shares_of(units, moves or EVERY_MOVE, takes_order=takes_order), seed)
     chain.device[:] = units.supported.argmax(axis=1)
@@ -68,7 +69,7 @@ def test_the_value_of_a_chain_is_that_of_its_plan(
     evaluator = ScheduleEvaluator.of(units)
     if not shares_of(units, EVERY_MOVE, takes_order=evaluator.takes_order).any():
         return
-    chain = chain_of(units, takes_order=evaluator.takes_order, seed=seed)
+    chain = begun_chain(units, takes_order=evaluator.takes_order, seed=seed)
     values = scheduled(units, takes_order=evaluator.takes_order)
     values.propose(chain, 0)
     chain.state["temperature"], chain.state["cooling"] = 0.1, 1.0
@@ -90,7 +91,7 @@ def test_every_kind_of_move_changes_devices_or_ranks_alone(move: Move) -> None:
     time_s = problem.time_s.copy()
     time_s[::7, 0] = np.nan
     units = problem_of(replace(problem, time_s=time_s))
-    chain = chain_of(units, takes_order=True, moves={move: 1.0})
+    chain = begun_chain(units, takes_order=True, moves={move: 1.0})
     chain.device[:] = 1 + np.arange(units.num_units) % 2
     num_changed = 0
     for _ in range(200):
@@ -239,3 +240,106 @@ def test_the_value_of_a_chain_over_list_schedules_is_that_of_its_plan(seed: int)
         schedule(values.lists, chain.best_device, chain.best_rank)
         order = inverse_of(np.argsort(values.lists.rank, kind="stable"))
         assert evaluator.evaluate([Plan(values.lists.device, order)])[0].value == pytest.approx(chain.state["best"][0])
+
+
+def layered(num_ops: int, seed: int = 0, num_devices: int = 3) -> ScheduleProblem:
+    rng = np.random.default_rng(seed)
+    dst = np.repeat(np.arange(1, num_ops), 2)
+    src = dst - 1 - np.minimum(rng.geometric(1 / 8, len(dst)) - 1, dst - 1)
+    edges = np.unique(np.stack([src, dst], axis=1), axis=0)
+    time_s = rng.uniform(1.0, 5.0, (num_ops, num_devices))
+    return ScheduleProblem.from_arrays(time_s, edges, output_bytes=1.0, link_bandwidth_bytes_per_s=1.0)
+
+
+def random_plan(problem: ScheduleProblem, seed: int) -> Plan:
+    rng = np.random.default_rng(seed)
+    able = [np.flatnonzero(row) for row in problem.supported]
+    order = inverse_of(problem.topological_order)
+    return Plan(np.array([rng.choice(each) for each in able]), order)
+
+
+@given(st.integers(0, 10**6), st.integers(1, 9))
+@settings(max_examples=15)
+def test_a_window_as_it_stands_ends_the_schedule_when_it_ends(seed: int, size: int) -> None:
+    """Whatever window of it is scheduled by lists again, in its order and on its devices."""
+    problem = layered(25, seed)
+    units = problem_of(problem)
+    line = Timeline.of(units, random_plan(problem, seed), takes_order=True)
+    assert units.costs is not None
+    for ops, window in WindowCutter(units.costs).windows(line, size, size // 2):
+        num, free = len(ops), np.zeros((2, 0), np.int64)
+        chain = chain_of(np.ones((num, problem.num_devices), dtype=np.bool_), free, np.arange(num), np.ones(1), 0)
+        chain.device[:], chain.rank[:] = line.device[ops], np.arange(num)
+        window.propose(chain, 0)
+        assert starts_of(window.lists) == pytest.approx(line.start_s[ops])
+        assert chain.state["value"][0] == pytest.approx(line.total_s)
+
+
+def test_what_is_behind_a_window_comes_earlier_by_what_the_window_gains() -> None:
+    times = np.array([0.0, 2.0, 10.0]), np.array([9.0, 3.0, 12.0])
+    line = Timeline(np.arange(3), np.array([0, 1, 1]), *times, total_s=12.0)
+    device, rank = joined(line, [Piece(np.array([0, 1]), np.array([0, 1]), np.array([0.0, 8.0]), gain_s=5.0)])
+    assert device.tolist() == [0, 1, 1]
+    assert rank.tolist() == [0, 2, 1]  # the last op starts at 5 s now
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=10)
+def test_what_a_window_gains_the_whole_schedule_gains(seed: int) -> None:
+    """In a schedule by lists; devices that never wait may take other ops first."""
+    problem = layered(40, seed)
+    units = problem_of(problem)
+    line = Timeline.of(units, random_plan(problem, seed), takes_order=True)
+    assert units.costs is not None
+    for ops, window in WindowCutter(units.costs).windows(line, 10, 0):
+        gain_s = searched(window, line.device[ops], np.arange(len(ops), dtype=float), 60, (1e-2, 1e-4), seed)
+        device, rank = joined(line, [Piece(ops, window.lists.device, starts_of(window.lists), gain_s)])
+        assert ended_s(units.costs, device, rank) <= line.total_s - gain_s + 1e-9
+
+
+def ended_s(costs: ScheduleProblem, device: IntArray, rank: IntArray) -> float:
+    """When the last op ends where each is behind the one before it on its device."""
+    free_s, end_s = np.zeros(costs.num_devices), np.zeros(costs.num_ops)
+    ready_s = np.zeros(costs.time_s.shape)
+    for v in np.argsort(rank).tolist():
+        d = device[v]
+        end_s[v] = free_s[d] = max(free_s[d], ready_s[v, d]) + costs.time_s[v, d]
+        for k in np.flatnonzero(costs.edge_src == v):
+            at_s = end_s[v] + np.where(np.arange(costs.num_devices) == d, 0.0, costs.edge_bytes[k])
+            ready_s[costs.edge_dst[k]] = np.maximum(ready_s[costs.edge_dst[k]], at_s)
+    return float(end_s.max())
+
+
+@given(st.integers(0, 10**6))
+@settings(max_examples=10)
+def test_a_timeline_is_the_simulated_run(seed: int) -> None:
+    problem = random_problem(seed)
+    units = problem_of(problem)
+    plan = Plan(problem.supported.argmax(axis=1), inverse_of(problem.topological_order))
+    line, run = Timeline.of(units, plan, takes_order=True), ScheduleEvaluator.of(units).run(plan)
+    assert line.start_s.tolist() == run.start_s.tolist()
+    assert line.total_s == run.makespan_s
+
+
+def test_windows_find_better_plans_than_they_begin_with_and_count_what_they_try() -> None:
+    problem = layered(600, num_devices=4)
+    units = problem_of(problem)
+    evaluator = ScheduleEvaluator.of(units)
+    start = make_placer("heft").search(units, evaluator)
+    recorder = RecordingEvaluator(evaluator, Budget(evaluations=20_000))
+    result = make_placer("windows").search(units, recorder, Limits(num_workers=2))
+    assert result.score < 0.99 * start.score
+    assert recorder.num_evaluations >= 10_000
+
+
+def test_a_window_alone_is_not_given_to_a_device_that_lacks_an_op() -> None:
+    time_s = layered(60).time_s.copy()
+    time_s[::3, 1] = np.nan
+    problem = ScheduleProblem.from_arrays(time_s, [(v, v + 1) for v in range(59)], output_bytes=1.0)
+    units = problem_of(problem)
+    evaluator = ScheduleEvaluator.of(units)
+    result = make_placer("windows", changes={"size": "20"}).search(
+        units, RecordingEvaluator(evaluator, Budget(evaluations=5000)), Limits(num_workers=1)
+    )
+    assert result.plan is not None
+    assert units.is_legal(result.plan.placement)

@@ -24,8 +24,8 @@ from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.cuts.test_mincut_of_models import random_problem
 from tests.hsdag.methods.exact.exact_reference import every_placement
-from tests.hsdag.methods.local.test_chains import chain_of
-from tests.hsdag.methods.searches import check_search, recorded
+from tests.hsdag.methods.local.test_chains import begun_chain
+from tests.hsdag.methods.searches import check_search, not_none, recorded
 
 
 @pytest.mark.parametrize("method", ["ea", "sa"])
@@ -54,8 +54,7 @@ def test_small_problems_are_searched_to_the_optimum(method: str, seed: int) -> N
 def test_annealing_needs_no_costs() -> None:
     problem = ScheduleProblem.from_arrays(np.ones((4, 2)), [])
     units = replace(problem_of(problem), costs=None)
-    found = make_placer("sa").search(units, ScheduleEvaluator(problem, Semantics())).plan
-    assert found is not None
+    found = not_none(make_placer("sa").search(units, ScheduleEvaluator(problem, Semantics())).plan)
     assert np.bincount(found.placement).tolist() == [2, 2]
 
 
@@ -101,7 +100,7 @@ def test_the_value_of_a_chain_is_that_of_its_placement_under_hetero(seed: int, n
         problem = replace(problem, objective=THROUGHPUT)
     values = values_of(problem, takes_order=False)
     assert isinstance(values, UnderHetero)
-    chain = chain_of(problem, takes_order=False, seed=seed % 1000, moves=MOVES)
+    chain = begun_chain(problem, takes_order=False, seed=seed % 1000, moves=MOVES)
     values.propose(chain, 0)
     chain.state["temperature"], chain.state["cooling"] = 0.1, 1.0
     for _ in range(4):

@@ -24,14 +24,13 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.repeated.chains import BLOCK, chain
+from tests.hsdag.methods.searches import not_none
 
 SIZE = len(BLOCK)
 
 
 def blocks_of(problem: ScheduleProblem) -> Blocks:
-    found = find_blocks(problem)
-    assert found is not None
-    return found
+    return not_none(find_blocks(problem))
 
 
 def searched(
@@ -75,8 +74,7 @@ def test_kinds_of_blocks_that_take_turns_are_one() -> None:
 def test_one_kind_of_block_that_is_large_enough_suffices() -> None:
     block = np.repeat(np.arange(4), [8, 8, 2, 2])
     exact = np.concatenate([np.tile(np.arange(8), 2), np.tile([20, 21], 2)]).astype(np.uint64)
-    found = _matched(block, exact, np.arange(20))
-    assert found is not None
+    found = not_none(_matched(block, exact, np.arange(20)))
     assert found.kind[0] == found.kind[1] != found.kind[2] == found.kind[3]
     assert _matched(block[16:] - 2, exact[16:], np.arange(4)) is None
 
@@ -173,8 +171,7 @@ def test_devices_are_equal_where_all_of_their_figures_are() -> None:
 def test_bounds_of_parts_add_up_and_no_schedule_is_below() -> None:
     for num in (3, 6):
         problem = chain([1.0] * num)
-        bound = chained_bound(problem, blocks_of(problem), lambda: None)
-        assert bound is not None
+        bound = not_none(chained_bound(problem, blocks_of(problem), lambda: None))
         value_s = searched(problem, most=1500)[0].score
         assert num * 11.0 < bound.value_s <= value_s  # of a block's longest path: 1 + 4 + 3 + 2 + 1 + 1 less what joins
         assert bound.value_s >= makespan_bound(problem).value_s * (1 - 1e-9)
