@@ -143,14 +143,13 @@ def begun(*_: object, **__: object) -> NoReturn:
 
 
 def test_a_program_too_large_for_the_budget_is_not_begun(monkeypatch: pytest.MonkeyPatch) -> None:
-    problem = ScheduleProblem.from_arrays(np.ones((300, 8)), [])
+    problem = ScheduleProblem.from_arrays(np.ones((30, 8)), [])
     monkeypatch.setattr(milp, "MilpModel", begun)
-    assert num_entries(Formulation(problem)) > milp.ENTRIES_PER_S
+    monkeypatch.setattr(milp, "ENTRIES_PER_S", num_entries(Formulation(problem)) / 600.0)
     evaluator = ScheduleEvaluator(problem, Semantics())
-    found = MilpPlacer().search(problem_of(problem), evaluator, Limits(seconds=1.0))
+    found = MilpPlacer().search(problem_of(problem), evaluator, Limits(seconds=600.0))
     assert found.status is Status.TIME_LIMIT
-    assert found.plan is not None
-    assert np.bincount(found.plan.placement).max() == 38
+    assert np.bincount(not_none(found.plan).placement).max() == 4
 
 
 @pytest.mark.parametrize("seed", range(4))

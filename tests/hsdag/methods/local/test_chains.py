@@ -315,9 +315,9 @@ def ended_s(costs: ScheduleProblem, device: IntArray, rank: IntArray) -> float:
 def test_a_timeline_is_the_simulated_run(seed: int) -> None:
     problem = random_problem(seed)
     units = problem_of(problem)
-    plan = Plan(problem.supported.argmax(axis=1), inverse_of(problem.topological_order))
+    plan = Plan(units.supported.argmax(axis=1), inverse_of(units.units.graph.topological_order))
     line, run = Timeline.of(units, plan, takes_order=True), ScheduleEvaluator.of(units).run(plan)
-    assert line.start_s.tolist() == run.start_s.tolist()
+    assert line.start_s[units.units.partition.labels].tolist() == run.start_s.tolist()
     assert line.total_s == run.makespan_s
 
 
