@@ -123,9 +123,8 @@ class ScheduleProblem:
             raise ValueError(f"the devices of problem {self.name!r} must be those of its device names, in order")
         if n == 0 or d == 0:
             raise ValueError(f"problem {self.name!r} needs at least one op and one device")
-        if e and (
-            min(self.edge_src.min(), self.edge_dst.min()) < 0 or max(self.edge_src.max(), self.edge_dst.max()) >= n
-        ):
+        ends = np.concatenate([self.edge_src, self.edge_dst])
+        if np.any((ends < 0) | (ends >= n)):
             raise ValueError(f"an edge of problem {self.name!r} leaves the graph")
 
     def _check_ranges(self) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import FileFormatError
+from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.runtime.measuring.profile import (
     Contention,
     DeviceProfile,
@@ -82,3 +83,44 @@ def test_columns_and_tables_of_other_lengths_are_refused(
     path.write_text(json.dumps(document))
     with pytest.raises(FileFormatError, match=rf"profile\.json: .*{reason}"):
         read_profile(path)
+
+
+def test_factors_are_of_the_least_times_and_at_least_one() -> None:
+    """The model's own slow-down counts where it was measured, else the mean of both small ones."""
+
+    def rounds(*beside_s: float) -> list[tuple[float, float]]:
+        return [(1.0, s) for s in beside_s]
+
+    found = Contention.of(
+        {
+            "model": [[[], rounds(2.0, 2.05, 2.1)], [[], []]],
+            "compute": [[[], rounds(0.9, 0.8)], [rounds(2.0, 1.7, 3.4), []]],
+            "memory": [[[], []], [[(1.0, 3.0), (2.0, 3.0)], []]],
+        },
+        2,
+    )
+    np.testing.assert_array_equal(found.factor["model"], [[np.nan, 2.0], [np.nan, np.nan]])
+    np.testing.assert_array_equal(found.factor["compute"], [[np.nan, 1.0], [1.7, np.nan]])
+    assert (found.factor["memory"][1, 0], np.isnan(found.factor["memory"][0, 1])) == (3.0, True)
+    assert found.slowdown.tolist() == [[1.0, 2.0], [(1.7 + 3.0) / 2, 1.0]]
+
+
+@pytest.mark.parametrize(
+    ("by_op", "time_s", "launch_s"), [(False, [[4.8, 0.9], [3.2, 0]], [2, 9]), (True, [[6, 9], [4, 0]], [0, 0])]
+)
+def test_the_one_launch_in_a_models_latency_is_taken_out_of_its_ops_or_paid_at_crossings(
+    by_op: bool, time_s: list[list[float]], launch_s: list[float]
+) -> None:
+    """At most nine tenths of a latency are taken for its launch, and what no device runs takes nothing."""
+    ops_s, specs = np.array([[6.0, 9.0], [4.0, np.nan], [np.nan, np.nan]]), [DeviceSpec(name, "CPU") for name in "AB"]
+    times = tuple(DeviceProfile(ops_s[:, d], (), None, 0.0, 1, 0, 8e9, device=specs[d]) for d in range(2))
+    links = LinkProfile(np.array([2.0, 9.0]), np.full((2, 2), 1.0), np.ones((2, 2)))
+    profile = ModelProfile(devices=times, links=links)
+    costs = profile.costs(graph_from_edges(["Relu"] * 3, []), by_op=by_op)
+    np.testing.assert_allclose(np.nan_to_num(costs.time_s), [[*time_s[0]], [*time_s[1]], [0.0, 0.0]])
+    assert np.isnan(costs.time_s).tolist() == [[False, False], [False, True], [False, False]]
+    assert costs.launch_s.tolist() == launch_s
+    assert costs.link_latency_s[[0, 1], [1, 0]].tolist() == ([10.0, 3.0] if by_op else [1.0, 1.0])
+    assert costs.slowdown is None
+    assert profile.memory_bytes.tolist() == [4e9, 4e9]  # devices over the CPU plugin share the machine's
+    assert FULL.memory_bytes.tolist() == [np.inf, 1e9]
