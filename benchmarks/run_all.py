@@ -26,7 +26,6 @@ BENCHMARKS = {
     "mutants --count 1 --only hsdag/features": r"\d of 1 are noticed",
     "overlap --model tiny_inception --runs 1 --budget 10s --seconds 1": r"two copies side by side: [\d.]+",
     "paper_tables hsdag-1 --seeds 1 --budget-s 2": r"mean degree \|",
-    "place_defaults --models resnet50 --runs 1 --budget 5s --rivals mincut --rival-budget 5s": r"over the worst answer",
     "real_models --models light-zfnet512 --placements 1": r"\d+ of \d+ placements right",
     "reliability executor --inferences 500": r"0 that did not end as they should",
     "reliability solve --kills 2 --row 2": r"\d of 2 kills survived",

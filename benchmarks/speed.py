@@ -1,4 +1,4 @@
-"""How fast parts are: simulations, list schedules, cuts, proposals of annealing, submodels, tasks of the torch engine.
+"""How fast parts are: simulations, list schedules, cuts, proposals of annealing, tasks of the torch engine.
 
 Every answer is checked first: makespans against the reference simulator of the tests, schedules for inputs that are
 there before an op starts, cuts against brute force, what tasks hand on. Compilation is not timed. Random graphs have
@@ -6,7 +6,7 @@ two inputs an op, on four devices. Exit status 1 when a bar is missed: 20 us a s
 links and 120 us for 1,000; HEFT 20 ms for 1,000 ops and 10 s for 100,000; a cut of 10,000 ops 1 s; 50,000 proposals of
 annealing a second for 261 ops; 15 us an empty task of the torch engine.
 
-Usage: python benchmarks/speed.py [simulator heft cut annealing submodels torch_tasks] [--largest 100000]
+Usage: python benchmarks/speed.py [simulator heft cut annealing torch_tasks] [--largest 100000]
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ import numpy as np
 import torch
 from machine import options
 
-from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.ir.placement.submodels import SubmodelCollector
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, pair_cut
 from hsdag.methods.incumbent import Limits
 from hsdag.methods.lists.schedulers import HeftPlacer
@@ -150,19 +148,6 @@ def annealing(largest: int) -> Iterator[tuple[str, float, float]]:
         yield f"proposal of annealing, {problem.num_ops} ops", proposal_s, bar_s
 
 
-def submodels(largest: int) -> Iterator[tuple[str, float, float]]:
-    """Seconds in which a random placement is split into HETERO's submodels."""
-    for num_ops in (1000, 100_000):
-        if num_ops > largest:
-            continue
-        rng = np.random.default_rng(0)
-        reads = np.maximum(np.arange(1, num_ops)[:, None] - rng.integers(1, 65, (num_ops - 1, 2)), 0)
-        edges = [(int(u), v) for v, row in enumerate(reads, start=1) for u in row]
-        collector = SubmodelCollector(graph_from_edges(["Parameter", *["Add"] * (num_ops - 1)], edges))
-        devices = rng.integers(0, 2, num_ops)
-        yield f"HETERO's submodels, {num_ops} ops", median_s(lambda c=collector, d=devices: c.submodel_of(d)), np.inf
-
-
 def chains(num_tasks: int, width: int, devices: Sequence[LogicalDevice], is_crossing: bool) -> Program:
     """``width`` chains of tasks that hand their input on, over the devices in turn or every task anywhere."""
     reads = [0 if i < width else i - width + 1 for i in range(num_tasks)]
@@ -188,7 +173,7 @@ def torch_tasks(largest: int) -> Iterator[tuple[str, float, float]]:
         yield f"empty task, {name}, {program.tasks.num_tasks} tasks", float(np.median(found[3:])), 15e-6
 
 
-PARTS = {each.__name__: each for each in (simulator, heft, cut, annealing, submodels, torch_tasks)}
+PARTS = {each.__name__: each for each in (simulator, heft, cut, annealing, torch_tasks)}
 
 
 def main() -> int:
