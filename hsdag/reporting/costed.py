@@ -111,8 +111,7 @@ class CostedPlacement:
             yield free(self.devices[d], "work", np.s_[0, d], float(rows[0, parts.device == d].sum()))
         yield free("", "launches", np.s_[1], float(rows[1].sum()))
         yield free("", "transfers", np.s_[2:], float(rows[2:].sum()))
-        if costs.excess.any():
-            yield self._limit("", "slow-downs", replace(costs, slowdown=None))
+        yield self._limit("", "slow-downs", replace(costs, slowdown=None))
 
     def _of_ops(self, costs: Any) -> Iterator[Limit]:
         own = costs.problem
@@ -122,8 +121,7 @@ class CostedPlacement:
         free = np.full_like(own.link_bandwidth_bytes_per_s, np.inf)
         links = replace(own, link_latency_s=0 * own.link_latency_s, link_bandwidth_bytes_per_s=free)
         yield self._limit("", "transfers", OpByOpCosts(links))
-        if own.slowdown is not None:
-            yield self._limit("", "slow-downs", OpByOpCosts(replace(own, slowdown=None)))
+        yield self._limit("", "slow-downs", OpByOpCosts(replace(own, slowdown=None)))
 
 
 def simulated_gains(costed: CostedPlacement, problem: Problem, limit_s: float) -> tuple[tuple[Gain, ...], int]:

@@ -110,11 +110,3 @@ def test_names_stand_in_the_bars_that_have_room_for_them(tmp_path: Path) -> None
         drawn = (tmp_path / "g.svg").read_text()  # which has texts as comments beside their outlines
         assert (f"<!-- {'w' * length} -->" in drawn) == (length == 158)
         assert "<!-- narrow -->" not in drawn
-
-
-def test_a_picture_of_one_device_is_as_high_as_one_of_two(tmp_path: Path) -> None:
-    heights = []
-    for num_devices in (1, 2, 3):
-        write_gantt(timeline_of(1, ["a"], num_devices), tmp_path / "g.svg")
-        heights.append(float((ET.parse(tmp_path / "g.svg").getroot().get("height") or "").removesuffix("pt")))
-    assert heights[0] == heights[1] < heights[2]

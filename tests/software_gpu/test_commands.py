@@ -50,18 +50,6 @@ def test_both_gpus_are_listed_and_asked(capsys: pytest.CaptureFixture[str], mixe
     assert document["unsupported"] == {"CPU": [], "GPU.0": [], "GPU.1": []}
 
 
-def test_a_profile_has_a_time_of_every_kind_of_op_on_every_kind_of_device(
-    capsys: pytest.CaptureFixture[str], mixed: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "costs.json"
-    answer(capsys, "profile", mixed, "--devices", f"{CPU},{GPU_0}", "-o", out)
-    ops = {op["name"]: op["time_s"] for op in json.loads(out.read_text())["ops"]}
-    chains = np.sum([ops[name] for name in ops if name.startswith("function")], axis=0)
-    filters = np.sum([ops[name] for name in ops if name.startswith(("convolution", "pool"))], axis=0)
-    assert (chains > 0).all()
-    assert (filters > 0).all()
-
-
 @pytest.mark.parametrize(
     ("devices", "executor", "reward", "method"),
     [

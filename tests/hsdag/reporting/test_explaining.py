@@ -15,14 +15,13 @@ import pytest
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
-from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, ModelRecord, Placement
+from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, ModelRecord, Placement, ShardRecord
 from hsdag.placing.result import PlaceResult, PlanRecord, Row
 from hsdag.placing.subject import with_costs
 from hsdag.reporting.explaining import Case
 from hsdag.reporting.explanation import Explanation
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
-from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.problem.pins import NOT_PINNED, with_pins
 from hsdag.runtime.problem.plan import Plan
@@ -46,12 +45,12 @@ FORK = graph_from_edges(
 )
 
 
-def costs_of(graph: ComputationGraph, time_s: np.ndarray) -> ScheduleProblem:
+def costs_of(graph: ComputationGraph, time_s: np.ndarray, **more: Any) -> ScheduleProblem:
     """Between submodels on one device tensors take 0.7 of the time."""
     d = time_s.shape[1]
     scale = np.where(np.eye(d, dtype=np.bool_), 0.7, 1.0)
     links: dict[str, Any] = {"link_latency_s": LATENCY_S * scale, "link_bandwidth_bytes_per_s": BYTES_PER_S / scale}
-    return ScheduleProblem.from_graph(graph, time_s, launch_s=LAUNCH_S, **links, source=CostSource.MEASURED)
+    return ScheduleProblem.from_graph(graph, time_s, launch_s=LAUNCH_S, **links, source=CostSource.MEASURED, **more)
 
 
 def problem_of(graph: ComputationGraph, time_s: np.ndarray) -> Problem:
@@ -60,7 +59,9 @@ def problem_of(graph: ComputationGraph, time_s: np.ndarray) -> Problem:
     return with_costs(Problem(units, tuple("ABC"[:d]), supported), costs_of(graph, time_s), np.full(d, np.inf))
 
 
-def case_of(graph: ComputationGraph, devices: str, time_s: np.ndarray, executor: ExecutorName = "hetero") -> Case:
+def case_of(
+    graph: ComputationGraph, devices: str, time_s: np.ndarray, executor: ExecutorName = "hetero", **more: Any
+) -> Case:
     placement = Placement(
         model=ModelRecord.of(graph),
         devices=[DeviceSpec(name=name, plugin="CPU") for name in "ABC"],
@@ -71,12 +72,8 @@ def case_of(graph: ComputationGraph, devices: str, time_s: np.ndarray, executor:
         executor=executor,
         latency=LatencyRecord(median_s=10.0, mean_s=10.0, p95_s=10.0, runs=6, measured=True),
     )
-    costs: PlacementCosts = HeteroCosts.of(graph, costs_of(graph, time_s))
-    if executor == "work-conserving":
-        costs = WorkConservingCosts.of(graph, costs_of(graph, time_s))
-    elif executor == "cuda":
-        costs = OpByOpCosts.of(graph, costs_of(graph, time_s))
-    return Case(problem_of(graph, time_s), costs, placement, executor)
+    kind = {"hetero": HeteroCosts, "work-conserving": WorkConservingCosts, "cuda": OpByOpCosts}[executor]
+    return Case(problem_of(graph, time_s), kind.of(graph, costs_of(graph, time_s, **more)), placement, executor)
 
 
 def test_the_value_and_each_move_are_what_the_sums_say_the_largest_gain_first() -> None:
@@ -88,6 +85,7 @@ def test_the_value_and_each_move_are_what_the_sums_say_the_largest_gain_first() 
     assert moved["op2"] == pytest.approx(6 + 2 * LAUNCH_S + LATENCY_S + 10 / BYTES_PER_S)
     assert moved["op3"] == pytest.approx(6 + 2 * LAUNCH_S + LATENCY_S + 30 / BYTES_PER_S)
     assert all(gain.gain == pytest.approx(gain.moved - found.value.simulated) for gain in found.gains)
+    assert [limit.name for limit in found.limits if limit.kind == "transfers"] == [""]  # over a single link
     gains = found.gains
     assert [gain.gain for gain in gains] == sorted((gain.gain for gain in gains), reverse=True)
     assert {(gain.device, gain.other) for gain in gains} == {("A", "B"), ("B", "A")}
@@ -129,6 +127,33 @@ def test_what_limits_parts_that_run_side_by_side_are_their_devices_launches_and_
     assert {kind for kind, _ in limits} == {"work", "launches", "transfers"}
     moved = next(gain for gain in found.gains if gain.op == "op3")
     assert moved.moved >= 10  # all work on one device
+
+
+@pytest.mark.parametrize("executor", ["work-conserving", "cuda"])
+def test_devices_that_slow_each_other_down_are_a_limit_where_they_do(executor: ExecutorName) -> None:
+    types, taken = ["Parameter", "Parameter", "MatMul", "MatMul", "Result", "Result"], []
+    graph = graph_from_edges(types, [(0, 2), (1, 3), (2, 4), (3, 5)], flops=[0, 0, 1, 1, 0, 0])
+    for factor in (1.0, 2.0):
+        slowdown = np.array([[1.0, factor], [factor, 1.0]])
+        found = case_of(graph, "ABABAB", np.full((6, 2), 4.0), executor, slowdown=slowdown).explained()
+        taken.append(found.value.simulated or 0.0)
+        lost = [limit.seconds for limit in found.limits if limit.kind == "slow-downs"]
+        assert lost == ([] if factor == 1.0 else [pytest.approx(taken[1] - taken[0])])
+    assert taken[0] < taken[1]
+
+
+def test_a_region_takes_as_long_as_the_device_that_takes_longest_for_its_share() -> None:
+    shares = {"A": (0, 1), "B": (1, 4)}
+    for scheme, divided_s in (("rows", 0.75 * 6), ("replicated", 6.0)):
+        record = ShardRecord(scheme=scheme, ops=("op1", "op2"), shares=shares)
+        case = case_of(CHAIN, "AAAAAA", CHAIN_S)
+        case = replace(case, placement=case.placement.model_copy(update={"shards": (record,)}))
+        found = case.explained()
+        (region,) = found.regions
+        assert (region.first, region.last, region.num_ops, region.shares) == ("op1", "op2", 2, {"A": 0.25, "B": 0.75})
+        assert (region.whole_s, region.divided_s, found.notes) == (2.0, divided_s, ())
+    bare = replace(case, costs=None).explained()
+    assert (bare.regions[0].whole_s, len(bare.notes)) == (None, 1)
 
 
 @pytest.mark.parametrize("devices", ["AAABAA", "ABAABB"])

@@ -49,6 +49,8 @@ def test_where_no_split_won_the_nearest_one_is_named_with_what_it_loses() -> Non
     assert "No split won: the nearest one, placement 1, takes 1.070 times as long" in text
     assert "without an interval" in text
     assert "next best" not in text
+    even = dataclasses.replace(split, ratio=1.0)
+    assert "No split won" in said(FOUND.model_copy(update={"ops": {"A": 5, "B": 0}, "best_split": even}))
     near = dataclasses.replace(split, ratio=0.8)
     text = said(FOUND.model_copy(update={"ops": {"A": 5, "B": 0}, "best_split": near, "next_best": near}))
     assert "No split was shown to be faster; one of them, placement 1, takes 0.800 times as long" in text
