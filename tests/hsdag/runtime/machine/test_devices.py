@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, OptionError
@@ -16,40 +15,14 @@ from hsdag.runtime.machine.devices import (
     CpuTopology,
     canonical,
     cpu_topology,
+    execution_devices,
     list_devices,
     partition_cpu,
+    reason_of,
+    reduces_precision,
     resolve_devices,
     with_precision,
 )
-
-
-def test_the_cpu_is_listed_and_loads() -> None:
-    cpu = next(info for info in list_devices() if info.name == "CPU")
-    assert cpu.failure is None
-    assert cpu.full_name
-
-
-@given(parts=st.integers(2, 16), threads=st.integers(2, 64))
-def test_parts_share_all_threads_of_a_uniform_cpu_evenly(parts: int, threads: int) -> None:
-    if threads < parts:
-        with pytest.raises(DeviceError, match=f"only {threads} threads"):
-            partition_cpu(parts, CpuTopology(threads, 0))
-        return
-    shares = [int(s.properties["INFERENCE_NUM_THREADS"]) for s in partition_cpu(parts, CpuTopology(threads, 0))]
-    assert sum(shares) == threads
-    assert max(shares) - min(shares) <= 1
-
-
-@given(parts=st.integers(2, 8), performance=st.integers(1, 32), efficiency=st.integers(1, 32))
-def test_no_part_of_a_hybrid_cpu_mixes_kinds_of_cores(parts: int, performance: int, efficiency: int) -> None:
-    if performance + efficiency < parts:
-        return
-    shares = {"PCORE_ONLY": 0, "ECORE_ONLY": 0}
-    for spec in partition_cpu(parts, CpuTopology(performance, efficiency)):
-        share = int(spec.properties["INFERENCE_NUM_THREADS"])
-        assert share >= 1
-        shares[spec.properties["SCHEDULING_CORE_TYPE"]] += share
-    assert shares == {"PCORE_ONLY": performance, "ECORE_ONLY": efficiency}
 
 
 @pytest.mark.parametrize(
@@ -90,6 +63,9 @@ def test_cores_of_both_kinds_are_counted_as_linux_lists_them(
         (5, (7, 8), [4, 3], [3, 3, 2]),
         (3, (1, 8), [1], [4, 4]),
         (9, (8, 1), [1] * 8, [1]),
+        (4, (2, 9), [2], [3, 3, 3]),
+        (3, (3, 0), [1, 1, 1], []),
+        (3, (8, 0), [3, 3, 2], []),
     ],
 )
 def test_parts_are_dealt_to_kinds_of_cores_by_their_threads(
@@ -98,8 +74,13 @@ def test_parts_are_dealt_to_kinds_of_cores_by_their_threads(
     found: dict[str, list[int]] = {"PCORE_ONLY": [], "ECORE_ONLY": []}
     for number, spec in enumerate(partition_cpu(parts, CpuTopology(*cores))):
         assert spec.name == f"CPU_{number}"
-        found[spec.properties["SCHEDULING_CORE_TYPE"]].append(int(spec.properties["INFERENCE_NUM_THREADS"]))
+        assert ("SCHEDULING_CORE_TYPE" in spec.properties) is (cores[1] > 0)
+        found[spec.properties.get("SCHEDULING_CORE_TYPE", "PCORE_ONLY")].append(
+            int(spec.properties["INFERENCE_NUM_THREADS"])
+        )
     assert found == {"PCORE_ONLY": performance, "ECORE_ONLY": efficiency}
+    with pytest.raises(DeviceError, match=f"only {sum(cores)} threads"):
+        partition_cpu(sum(cores) + 1, CpuTopology(*cores))
 
 
 @pytest.mark.parametrize(
@@ -126,10 +107,11 @@ ONE = "CPU[INFERENCE_NUM_THREADS=1]"
         ("CPU", 2, ["CPU_0", "CPU_1"], ["CPU"]),
         (f"FAST={ONE},SLOW={ONE}", None, ["FAST", "SLOW"], ["CPU"]),
         (f"CPU,OTHER={ONE}", None, ["CPU", "OTHER"], []),
+        (None, None, [info.name for info in list_devices() if info.failure is None], []),
     ],
 )
 def test_parts_of_a_device_compete_with_the_whole_one(
-    devices: str, parts: int | None, placed: list[str], rivals: list[str]
+    devices: str | None, parts: int | None, placed: list[str], rivals: list[str]
 ) -> None:
     found = resolve_devices(devices, parts)
     assert [spec.name for spec in found.placed] == placed
@@ -156,3 +138,19 @@ def test_a_precision_is_for_every_device_and_contradicts_none() -> None:
     assert [spec.properties[PRECISION] for spec in with_precision(devices, "f32")] == ["f32", "f32"]
     with pytest.raises(OptionError, match=r"has INFERENCE_PRECISION_HINT=f32 among its properties, and .* says bf16"):
         with_precision(devices, "bf16")
+    assert not reduces_precision(devices[:1])
+
+
+@pytest.mark.parametrize(
+    ("told", "names"),
+    [(["CPU", "(GPU)", "GPU.1"], ("CPU", "GPU_A.0", "GPU.1")), (["GPU.0", "GPU.0"], ("GPU_A.0",)), (["NPU"], ("NPU",))],
+)
+def test_a_gpu_has_the_names_that_it_was_asked_for_by(told: list[str], names: tuple[str, ...]) -> None:
+    compiled = SimpleNamespace(get_property=lambda _: told)
+    assert execution_devices(compiled, [DeviceSpec("A", "GPU.0", {}), DeviceSpec("CPU", "CPU")]) == names
+
+
+def test_the_reason_of_an_error_leaves_out_where_it_passed() -> None:
+    lines = "Exception from src/a.cpp:1:\n\nCaught exception: Exception from b:2\nno such op\n too large\nAt:\n  x.py"
+    assert reason_of(RuntimeError(lines)) == "no such op: too large"
+    assert reason_of(ValueError()) == "ValueError"

@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from hsdag.runtime.machine.usable import usable_cpus, usable_memory_bytes
+from hsdag.runtime.machine.usable import in_parts, usable_cpus, usable_memory_bytes
 
 WIDE = {"a/b/memory.max": "9000", "a/b/memory.current": "600", "a/b/memory.stat": "anon 600"}
 TIGHT = {"a/memory.max": "900", "a/memory.current": "700", "a/memory.stat": "anon 600\ninactive_file 100"}
@@ -73,3 +73,10 @@ def test_memory_is_limited_by_what_groups_leave(
     membership: str, files: dict[str, str], expected: float, tmp_path: Path
 ) -> None:
     assert usable_memory_bytes(*written(tmp_path, membership, files)) == expected
+
+
+@pytest.mark.parametrize(("num", "parts"), [(0, [(0, 5)]), (1, [(0, 5)]), (2, [(0, 2), (2, 5)])])
+def test_work_is_done_in_consecutive_parts(num: int, parts: list[tuple[int, int]]) -> None:
+    found = list[tuple[int, int]]()
+    in_parts(lambda part: found.append((part.start, part.stop)), 5, num)
+    assert sorted(found) == parts

@@ -20,16 +20,6 @@ def refuse() -> None:
     raise RuntimeError("the device refuses this model")
 
 
-def mistake() -> None:
-    """As a defect of ours does."""
-    _ = {"a": 1}["b"]
-
-
-def hang_over(_: object = None) -> None:
-    """Never come back."""
-    time.sleep(3600)
-
-
 def compute() -> None:
     """Take long, but at work."""
     end_s = time.monotonic() + 2.5
@@ -45,21 +35,26 @@ def eat() -> None:
         time.sleep(0.05)
 
 
-def kill_by(number: signal.Signals) -> Callable[[], None]:
-    """End the process as a crash in a plugin does."""
+def mistake() -> None:
+    """As a defect of ours does."""
+    _ = {"a": 1}["b"]
+
+
+def end_by(number: signal.Signals) -> Callable[[], None]:
+    """As a crash in a plugin does."""
     return lambda: os.kill(os.getpid(), number)
 
 
 FAULTS: dict[str, Callable[[], object]] = {
-    "crash": kill_by(signal.SIGSEGV),
+    "crash": end_by(signal.SIGSEGV),
     "eat": eat,
-    "divide": kill_by(signal.SIGFPE),
-    "hang": hang_over,
+    "divide": end_by(signal.SIGFPE),
+    "hang": lambda: time.sleep(3600),
     "slow": compute,
     "raise": refuse,
     "set-up": mistake,
     "defect": mistake,
-    "half": lambda: hang_over(os.write(0, b"\0\0\1\0 half a message")),
+    "half": lambda: time.sleep(os.write(0, b"\0\0\1\0 half a message") * 3600),
 }
 
 

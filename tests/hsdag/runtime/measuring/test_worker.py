@@ -26,7 +26,7 @@ from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.differences import CPU_IN_SINGLE
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.runner import CandidateRunner, Limits
-from hsdag.runtime.measuring.worker import DRIVER, Worker
+from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.objectives import LATENCY
 
 FAULTY = Path(__file__).with_name("faulty_worker.py")
@@ -112,29 +112,6 @@ def test_a_candidate_tells_what_it_added_to_memory(worker: Worker, monkeypatch: 
 
 
 @pytest.fixture
-def stateful(tmp_path: Path) -> Path:
-    """A model that adds its input to what it remembers."""
-    x = opset13.parameter([1, 4], np.float32, name="x")
-    start = opset13.constant(np.zeros((1, 4), dtype=np.float32))
-    total = opset13.add(x, opset13.read_value(start, "memory", np.float32, [1, 4]), name="total")
-    kept, out = opset13.assign(total, "memory"), opset13.relu(total, name="late")
-    path = tmp_path / "stateful.xml"
-    ov.serialize(ov.Model([opset13.result(out, name="late_result")], [kept], [x], "stateful"), path)
-    return path
-
-
-def test_a_model_with_state_is_split_around_its_variable_and_never_through_it(stateful: Path) -> None:
-    names = read_graph(stateful).op_names
-    worker = Worker(WorkerSetup(stateful, SPECS))
-    worker.open("whole", Candidate("CPU_A"))
-    worker.open("split", Candidate.side_by_side([ORDER[int(name.startswith("late"))] for name in names], ORDER))
-    assert len(worker.run("split", 3, 60.0)) == 3
-    assert differ(worker, "split", "whole") == 0.0
-    with pytest.raises(ExecutionError, match="HETERO would lose what variable 'memory' holds"):
-        worker.open("lost", Candidate.placed([ORDER[int(name == "total")] for name in names]))
-
-
-@pytest.fixture
 def picky(tmp_path: Path) -> Path:
     """A model that takes the shape of what it gives as an input: random shapes do not fit."""
     x, shape = opset13.parameter([1, 4], np.float32, name="x"), opset13.parameter([2], np.int64, name="shape")
@@ -189,13 +166,6 @@ def test_devices_are_listed_and_say_what_they_are_and_compute_in() -> None:
         assert found.default["max_relative"] > 1e-4 > found.single["max_relative"]  # type: ignore[operator]
 
 
-def test_the_driver_is_read_from_the_head_of_a_compiled_model() -> None:
-    head = b"\1\0meta=1.0;ov=2026.4.1;desc=[driver=2026.22.10.0.01_160000;ip=12.2.0;eus=2]\0"
-    found = DRIVER.search(head)
-    assert found is not None
-    assert found[1] == b"2026.22.10.0.01_160000"
-
-
 def test_two_devices_run_side_by_side_in_rounds() -> None:
     (own, rounds), (other, own_again) = Worker(WorkerSetup(None)).contention(SPECS, "compute", 0.0)
     assert own == own_again == []
@@ -226,24 +196,24 @@ def runner_of(model: Path, *fault: object, limits: Limits | None = None) -> Cand
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fault", ["hang", "half"])
-def test_a_worker_that_hangs_is_given_up_with_the_reason(tiny_resnet: Path, fault: str) -> None:
-    runner = runner_of(tiny_resnet, fault, 1, limits=Limits(compile_s=1.0))
+@pytest.mark.parametrize(
+    ("fault", "reason"),
+    [
+        ("hang", "no answer within 1 s"),
+        ("half", "no answer within 1 s"),
+        ("eat", r"took more than 0\.8 GB of memory and was killed"),
+    ],
+)
+def test_a_worker_that_hangs_or_takes_all_memory_is_given_up_with_the_reason(
+    tiny_resnet: Path, fault: str, reason: str
+) -> None:
+    runner = runner_of(tiny_resnet, fault, 1, limits=Limits(compile_s=60.0 if fault == "eat" else 1.0))
+    runner.client.memory_bytes = 0.8e9 if fault == "eat" else np.inf
     with runner.client:
-        with pytest.raises(CandidateFailed, match="no answer within 1 s") as failure:
+        with pytest.raises(CandidateFailed, match=reason) as failure:
             runner.open("a", ALONE)
         assert failure.value.lost_worker
         assert not runner.client.is_running
-
-
-@pytest.mark.slow
-def test_a_candidate_that_takes_all_memory_is_killed_before_the_machine_is_out_of_it(tiny_resnet: Path) -> None:
-    runner = runner_of(tiny_resnet, "eat", 1)
-    runner.client.memory_bytes = 0.8e9
-    with runner.client:
-        with pytest.raises(CandidateFailed, match=r"took more than 0\.8 GB of memory and was killed") as failure:
-            runner.open("a", ALONE)
-        assert failure.value.lost_worker
 
 
 @pytest.mark.slow
@@ -267,31 +237,29 @@ def test_after_a_crash_the_reason_is_kept_and_candidates_are_opened_again_in_the
         with pytest.raises(CandidateFailed, match="SIGSEGV") as failure:
             runner.open("b", ALONE)
         assert failure.value.lost_worker
-        assert not runner.client.is_running
         assert len(runner.run("a", 2)) == 2
     assert runner.client.num_starts == 2
 
 
-def test_a_refused_candidate_costs_no_worker_which_the_kernel_would_end_before_the_search(tiny_resnet: Path) -> None:
-    runner = runner_of(tiny_resnet, "raise", 1)
+@pytest.mark.parametrize(
+    ("fault", "error", "reason"),
+    [
+        ("raise", CandidateFailed, "refuses this model"),
+        ("defect", WorkerDefect, r"in the worker process: KeyError in mistake, line \d+: 'b'"),
+    ],
+)
+def test_a_refused_candidate_and_a_defect_of_ours_cost_no_worker_which_the_kernel_would_end_first(
+    tiny_resnet: Path, fault: str, error: type[Exception], reason: str
+) -> None:
+    runner = runner_of(tiny_resnet, fault, 1)
     with runner.client:
-        with pytest.raises(CandidateFailed, match="refuses this model") as failure:
-            runner.open("a", ALONE)
-        assert not failure.value.lost_worker
-        runner.open("a", ALONE)
-        if sys.platform == "linux":
-            assert runner.client._process is not None
-            score = Path(f"/proc/{runner.client._process.pid}/oom_score_adj").read_text()
-            assert int(score) == 1000 > int(Path("/proc/self/oom_score_adj").read_text())
-    assert runner.client.num_starts == 1
-
-
-def test_a_defect_of_ours_is_no_candidates_failure(tiny_resnet: Path) -> None:
-    runner = runner_of(tiny_resnet, "defect", 1)
-    with runner.client:
-        with pytest.raises(WorkerDefect, match=r"in the worker process: KeyError in mistake, line \d+: 'b'"):
+        with pytest.raises(error, match=reason):
             runner.open("a", ALONE)
         assert "" not in runner.client.call(ask(Worker.choices, "CPU"), 60.0)
+        assert runner.client._process is not None
+        if sys.platform == "linux":
+            score = Path(f"/proc/{runner.client._process.pid}/oom_score_adj").read_text()
+            assert int(score) == 1000 > int(Path("/proc/self/oom_score_adj").read_text())
     assert runner.client.num_starts == 1
 
 
