@@ -16,6 +16,7 @@ from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.processes import WorkerClient
 from hsdag.placing.final import Check, FinalResult, Pace, Verifier, family_ratios, final_comparison
+from hsdag.placing.result import Verdict
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples
 from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
@@ -194,6 +195,8 @@ class Timed(CandidateRunner):
         ({"placement 1": 2.0, "A": 3.0, "B": 1.0}, {"disallowed": {"B": "a pin"}}, "placement 1", "A"),
         ({"placement 1": 2.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"wholes": ["CPU"]}, "placement 1", "A"),
         ({"placement 1": 4.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"wholes": ["CPU"]}, "CPU", "CPU"),
+        ({"placement 1": 2.0, "differs": 1.0, "A": 3.0}, {}, "placement 1", "A"),  # by more than may be
+        ({"placement 1": 9.0, "differs": 1.0, "A": 3.0}, {}, "A", "A"),
     ],
 )
 def test_the_answer_is_the_fastest_that_may_be_it_and_beats_device_and_start(
@@ -204,12 +207,17 @@ def test_the_answer_is_the_fastest_that_may_be_it_and_beats_device_and_start(
     answer: str,
     best_single: str,
 ) -> None:
-    monkeypatch.setattr(Verifier, "in_own_process", Verifier.compared)
+    def judged(_: Verifier, name: str) -> Verdict:
+        return Verdict("cpu", 0.1, reason="it differs" if name == "differs" else None)
+
+    monkeypatch.setattr(Verifier, "in_own_process", judged)
+    monkeypatch.setattr(Verifier, "compared", judged)
     runner, protocol = Timed(client, LATENCY), Protocol(min_rounds=8, max_rounds=8, turn_s=0.001)
     runner.seconds = {name: 1e-3 * ms for name, ms in times_ms.items()}
     start = {name: WHOLE for name in times_ms if name == "start"}
     singles = {name: WHOLE for name in times_ms if name not in ("start", "placement 1")}
-    rng, check = np.random.default_rng(0), Check(reduced=True)
+    check = Check(reduced=True, max_difference=0.1 if "differs" in times_ms else None)
+    rng = np.random.default_rng(0)
     found = final_comparison(
         runner, {"placement 1": WHOLE}, singles, {}, protocol, check, start=start, rng=rng, **given
     )

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import pytest
 
-from hsdag.placing.limits import MARGIN, within_difference
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.ir.placement.placement import Placement
+from hsdag.placing.limits import MARGIN, disallowed_devices, disallowed_start, within_difference
+from hsdag.placing.session import Session
+from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.problem.pins import Pin
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
+from hsdag.search.options import PlaceOptions
 
 UNITS = 16
 
@@ -78,3 +89,49 @@ def test_when_time_is_up_what_was_not_tried_stays() -> None:
     allowed, _ = within_difference(problem(), 1.0, differs, lambda: True)
     assert not allowed.supported[:, 1].any()
     assert differs.num_runs == 2
+
+
+def session_of(limits: dict[str, float], supported: float = 1.0) -> Session:
+    """Three ops of 10 bytes and results of 1 byte on devices A and B, which are parts of a third one."""
+    times, names = [[1.0, 1.0], [1.0, 1.0], [supported, 1.0]], ("A", "B", "CPU")
+    costs = ScheduleProblem.from_arrays(
+        times, [(0, 1), (1, 2)], weight_bytes=10.0, output_bytes=1.0, device_names=names[:2], link_latency_s=1.0
+    )
+    specs = [DeviceSpec(name, "CPU") for name in names]
+    return cast(
+        Session,
+        SimpleNamespace(
+            devices=SimpleNamespace(all=specs, placed=specs[:2]),
+            memory_limits=lambda _: limits,
+            problem=lambda **_: problem_of(costs),
+            of_units=lambda _, chosen: np.array([each == "B" for each in chosen], dtype=np.int64),
+            graph=graph_from_edges(["MatMul"] * 3, [(0, 1), (1, 2)]),
+            widens=np.zeros(2, dtype=np.bool_),
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("limits", "devices", "why"),
+    [
+        ({}, "AAB", None),
+        ({"A": 22.0, "B": 12.0}, "AAB", None),
+        ({"A": 21.0, "B": 12.0}, "AAB", "it takes 22 B on A, which has 21 B"),
+        ({"A": 22.0, "B": 11.0}, "AAB", "it takes 12 B on B, which has 11 B"),
+        ({"A": 1.0}, ["A", "A", "CPU"], None),
+    ],
+)
+def test_a_start_over_memory_is_ruled_out(limits: dict[str, float], devices: Sequence[str], why: str | None) -> None:
+    session = session_of(limits)
+    specs = [SimpleNamespace(name=d.name, openvino_name=d.name) for d in session.devices.all]
+    start = cast(Placement, SimpleNamespace(devices=specs, devices_of=lambda _: list(devices)))
+    assert disallowed_start(session, start, cast(ModelProfile, "any")) == why
+
+
+def test_devices_whose_memory_an_inference_exceeds_or_that_break_a_pin_are_ruled_out() -> None:
+    session, options, profile = session_of({"A": 31.0, "CPU": 32.0}, np.nan), PlaceOptions(), cast(ModelProfile, "any")
+    peaks = "an inference peaks at 32 B, and it has 31 B"
+    assert disallowed_devices(session, options, profile) == {"A": peaks}
+    assert disallowed_devices(session, options, None) == disallowed_devices(session_of({}), options, profile) == {}
+    pinned = PlaceOptions(pins=(Pin("a", "B"),))
+    assert disallowed_devices(session, pinned, profile) == dict.fromkeys(("A", "CPU"), f"it breaks {pinned.pins[0]}")

@@ -14,16 +14,17 @@ from hsdag.ir.errors import DeviceError
 from hsdag.ir.processes import Request, WorkerClient
 from hsdag.placing.answer import left_to_gain, speed_sentence, too_few_rounds
 from hsdag.placing.copies import Copies
-from hsdag.placing.place import proposed_candidates, run_place, slow_devices
+from hsdag.placing.place import Outcome, ignored, proposed_candidates, run_place, slow_devices
 from hsdag.placing.result import Tally
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.latency import Protocol, Ratio
+from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, Samples
 from hsdag.runtime.measuring.messages import Call, ask
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.worker import Worker
+from hsdag.runtime.problem.pins import Pin
 from hsdag.runtime.problem.plan import Plan
 from hsdag.scoring.base import Evaluator, Score
 from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
@@ -150,21 +151,48 @@ def test_a_lead_from_too_few_rounds_is_not_claimed() -> None:
     assert not too_few_rounds({"placement 1": Ratio(1.38, 1.29, 1.48, 6)})
 
 
-def test_a_budget_too_short_for_a_split_is_said_in_the_answer(tiny_resnet: Path) -> None:
-    quick = Protocol(min_rounds=2, max_rounds=2, turn_s=0.01)
-    outcome = run_place(tiny_resnet, PlaceOptions(partition_cpu=2, reward="measured", budget_s=1e-3, protocol=quick))
-    assert "No split placement was tried: a placement takes" in outcome.sentence
-    assert "is enough for 10" in outcome.sentence
-    assert outcome.tally.tried <= 1
+SHORT = "a placement takes 6 s to compile and measure, and 12 s are left for others; --budget 68s is enough for 10"
+ONE, TWO = Plan(np.zeros(3, dtype=np.int64)), Plan(np.array([0, 1, 1]))
 
 
-def test_a_method_that_proposes_no_split_is_named_as_the_reason_for_there_being_none(tiny_resnet: Path) -> None:
-    quick = Protocol(min_rounds=2, max_rounds=2, turn_s=0.01)
-    options = PlaceOptions(partition_cpu=2, method="best-device", reward="measured", budget_s=30.0, protocol=quick)
-    assert (
-        "No split placement was tried, since the method best-device proposed none"
-        in run_place(tiny_resnet, options).sentence
-    )
+@pytest.mark.parametrize(
+    ("failures", "events", "left_s", "why"),
+    [
+        (
+            {"CPU": "hung", "placement 1": "died", "placement 2": "died"},
+            [],
+            60.0,
+            "no split placement was compared (died)",
+        ),
+        ({}, [(ONE, None), (TWO, DIED)], 60.0, f"1 placement was tried; 1 failed ({DIED}), none was measured"),
+        ({}, [(ONE, None)], 60.0, "no split placement was tried, since the method sa proposed none"),
+        (
+            {},
+            [],
+            12.0,
+            "no split placement was tried: a placement takes 6 s to compile and measure, and 12 s are left for "
+            "others; --budget 68s is enough for 10",
+        ),
+    ],
+)
+def test_why_no_split_was_compared_is_said_unless_one_was(
+    failures: dict[str, str], events: list[tuple[Plan, str | None]], left_s: float, why: str
+) -> None:
+    found = Comparison({"CPU": Samples(((1.0,),))}, failures)
+    scores = [(plan, Score(1.0) if failure is None else Score.failed(failure)) for plan, failure in events]
+    search = SimpleNamespace(events=[Event(plan, score, 1.0) for plan, score in scores], left_s=left_s)
+    opened = {name: SimpleNamespace(compile_s=seconds) for name, seconds in (("CPU", 6.0), ("placement 1", 2.0))}
+    outcome = SimpleNamespace(search=search, options=PlaceOptions(method="sa", budget_s=20.0))
+    outcome.final, outcome.proposed = SimpleNamespace(comparison=found, opened=opened), ["placement 1", "shards 1"]
+    assert Outcome._why_uncompared(cast(Outcome, outcome)) == why
+    outcome.proposed = ["CPU"]
+    assert Outcome._why_uncompared(cast(Outcome, outcome)) is None
+
+
+def test_openvinos_own_choices_are_said_to_be_made_without_the_limits_that_were_given() -> None:
+    assert ignored(PlaceOptions()) is None
+    given = PlaceOptions(pins=(Pin("a", "B"),), memory_bytes={"A": 1.0}, max_difference=0.0)
+    assert ignored(given) == "without --pin and --memory and --max-difference"
 
 
 def test_a_model_that_could_not_be_profiled_is_said_to_be_measured_instead(
@@ -200,10 +228,9 @@ def test_devices_that_differ_in_threads_are_asked_once_what_they_run_and_hetero_
 
 
 def test_a_short_budget_is_said_to_be_short_by_what_ten_placements_take() -> None:
-    assert budget_shortage(20.0, 6.0, 12.0) == (
-        "a placement takes 6 s to compile and measure, and 12 s are left for others; --budget 68s is enough for 10"
-    )
-    assert budget_shortage(20.0, 1.0, 12.0) is None
+    assert budget_shortage(20.0, 6.0, 12.0) == SHORT
+    assert budget_shortage(20.0, 1.2, 12.0) is None
+    assert "and 0 s are left" in str(budget_shortage(20.0, 6.0, -1.0))
 
 
 class Unused(Evaluator):

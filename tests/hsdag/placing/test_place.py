@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 import hsdag
 import hsdag.ir
@@ -25,36 +24,6 @@ QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
 def test_a_module_that_does_not_convert_is_a_users_error() -> None:
     with pytest.raises(hsdag.HsdagError, match="cannot convert this"):
         hsdag.place(object(), "CPU")
-
-
-@pytest.mark.slow
-def test_a_search_that_learns_keeps_out_of_the_callers_torch_threads(tiny_resnet: Path) -> None:
-    given = {"method": "hsdag", "preset": "paper", "max_evaluations": 6, "reward": "measured"}
-    options = PlaceOptions(partition_cpu=2, protocol=QUICK, **given)  # type: ignore[arg-type]
-    torch.set_num_threads(2)
-    try:
-        assert run_place(tiny_resnet, options).tally.tried == 6
-        assert torch.get_num_threads() == 2
-    finally:
-        torch.set_num_threads(1)
-
-
-@pytest.mark.slow
-def test_a_simulated_reward_measures_devices_alone_and_compares_what_it_found(tiny_resnet: Path) -> None:
-    """And HETERO's own choice."""
-    options = PlaceOptions(
-        partition_cpu=2, method="hsdag", reward="simulated", changes={"updates": "20"}, finalists=2, protocol=QUICK
-    )
-    outcome = run_place(tiny_resnet, options)
-    assert outcome.tally.tried <= 4
-    assert {"placement 1", "placement 2", "CPU_0", "CPU"} <= {row.name for row in outcome.rows}
-    assert all(row.submodels > 1 for row in outcome.rows if row.name.startswith("placement"))
-
-
-def test_the_papers_preset_measures_every_placement_unless_told_otherwise() -> None:
-    assert PlaceOptions(method="hsdag", preset="paper").resolved_reward == "measured"
-    assert PlaceOptions(method="hsdag", preset="paper", reward="hybrid").resolved_reward == "hybrid"
-    assert PlaceOptions().resolved_reward == "hybrid"
 
 
 @pytest.mark.slow

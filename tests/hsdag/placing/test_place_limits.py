@@ -8,18 +8,13 @@ import openvino as ov
 import pytest
 
 from hsdag import place
-from hsdag.ir.errors import OptionError, SearchError
-from hsdag.models.decoder_graph import decoder_model
-from hsdag.models.networks import DecoderSizes
+from hsdag.ir.errors import OptionError
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder
 from tests.hsdag.ir.growing import chain_model, saved
 
 DEVICES = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]"
-SINGLE = "INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32"
-UNLIKE = f"A=CPU[{SINGLE};KV_CACHE_PRECISION=f32],B=CPU[{SINGLE};KV_CACHE_PRECISION=u8]"
 SHAPE = "1,64"
-MEASURED = {"method": "sa", "reward": "measured", "max_evaluations": 1, "tokens": "1+8", "budget": "5s"}
 
 
 @pytest.fixture(scope="module")
@@ -66,26 +61,3 @@ def test_a_start_that_breaks_a_pin_is_refused(pinned: PlaceResult, chain: Path, 
     devices = DEVICES.replace("=1]", "=1;INFERENCE_PRECISION_HINT=f32]")
     with pytest.raises(OptionError, match=f"has op '{ends[0]}' on B, and --pin puts it on A"):
         place(chain, devices, start=pinned.placement, pins=[f"{ends[0]}=A"], data_shape=SHAPE)
-
-
-@pytest.fixture(scope="module")
-def stateful(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A layer of a decoder, whose key-value cache the CPU keeps in 8 bits unless it is told not to."""
-    sizes = DecoderSizes(1, 32, 2, 1, 32, 64, group=32)
-    return saved(decoder_model("layer", sizes, "fp16", 0), tmp_path_factory.mktemp("layer"))
-
-
-@pytest.mark.slow
-def test_devices_whose_outputs_differ_more_are_measured_and_are_no_answer(stateful: Path) -> None:
-    found = place(stateful, UNLIKE, **MEASURED, max_difference=1e-4)  # type: ignore[arg-type]
-    assert "B" not in found.placement.used_devices
-    assert found.verdict.difference is not None
-    assert (found.verdict.difference["max_relative"] or 0.0) <= 1e-4
-    assert {"A", "B"} <= {row.name for row in found.rows}
-
-
-@pytest.mark.slow
-def test_where_no_candidate_keeps_the_largest_difference_each_ones_is_told(stateful: Path) -> None:
-    devices = UNLIKE.replace("KV_CACHE_PRECISION=f32", "KV_CACHE_PRECISION=u8")
-    with pytest.raises(SearchError, match=r"keeps --max-difference 0.0001;.* A: its outputs differ by 0.*; B: its"):
-        place(stateful, devices, **MEASURED, max_difference=1e-4)  # type: ignore[arg-type]

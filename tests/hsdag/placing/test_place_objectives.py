@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import read_graph
 from hsdag.placing.place import run_place
 from hsdag.runtime.measuring.latency import Protocol
@@ -48,8 +47,3 @@ def test_a_weighted_sum_is_one_for_the_best_single_device(tiny_bert: Path) -> No
     single = min(row.median for row in result.rows if row.name in ("CPU_0", "CPU_1"))
     np.testing.assert_allclose(single, 1.0, atol=1e-3)
     assert next(row.median for row in result.rows if row.is_answer) < 0.95
-
-
-def test_memory_needs_a_search_that_simulates(tiny_bert: Path) -> None:
-    with pytest.raises(OptionError, match="--objective memory needs a search that simulates"):
-        run_place(tiny_bert, replace(OPTIONS, objective=find_objective("memory"), reward="measured"))

@@ -6,11 +6,8 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
-import openvino as ov
 import pytest
 import torch
-from openvino import opset13 as ops
 
 from hsdag.cli.app import run
 from hsdag.ir.errors import PlacementError
@@ -58,20 +55,6 @@ def test_a_search_on_torch_keeps_what_it_measured_and_its_answer_is_for_torch_al
     assert row["inferences_per_s"] > 0
     shown = json.loads(trace.read_text())
     assert {"A", "B"} <= {event["args"]["name"] for event in shown["traceEvents"] if event["ph"] == "M"}
-
-
-@pytest.mark.slow
-def test_ops_that_torch_lacks_are_placed_too_and_named_in_a_note(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    x = ops.parameter([1, 64], np.float32)
-    chosen = ops.topk(ops.tanh(x), np.int32(5), 1, "max", "value")
-    path, answer = tmp_path / "topk.xml", tmp_path / "p.json"
-    ov.save_model(ov.Model([ops.result(ops.relu(chosen.output(0)))], [x], "topk"), path)
-    arguments = ["place", str(path), "-o", str(answer), "--executor", "cuda", "--devices", "A=cpu[threads=1],B=cpu"]
-    assert run([*arguments, "--budget", "1s"]) == 0
-    assert "torch does not run TopK: OpenVINO evaluates these on the CPU" in capsys.readouterr().err
-    assert Placement.load(answer).executor == "cuda"
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU here")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import resource
 import shutil
-import signal
 from html import escape
 from pathlib import Path
 
@@ -59,23 +57,6 @@ def test_a_line_cut_short_by_a_kill_is_dropped_and_the_file_goes_on(tmp_path: Pa
     assert same(folder.events, EVENTS[:2])
     folder.append(EVENTS[2])
     assert same(folder.events, EVENTS)
-
-
-def test_a_search_goes_on_after_the_disk_was_full_in_the_midst_of_an_event(tmp_path: Path) -> None:
-    folder = started(tmp_path)
-    size_bytes = folder.events_path.stat().st_size
-    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes + 10, before[1]))
-    try:
-        with pytest.raises(OutputError, match=r"events\.jsonl cannot be written: File too large"):
-            folder.append(EVENTS[0])
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-        signal.signal(signal.SIGXFSZ, handler)
-    assert folder.events_path.stat().st_size == size_bytes + 10
-    assert same(folder.events, EVENTS)
-    folder.append(EVENTS[0])
-    assert same(folder.events, [*EVENTS, EVENTS[0]])
 
 
 def test_a_kill_while_a_folder_is_made_leaves_nothing_under_its_name(

@@ -4,55 +4,30 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from hsdag.ir.graph.coarsen import coarsen
-from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.ir.graph.partition import Partition
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.incumbent import Incumbent, Status
 from hsdag.placing.searching import LEAST_SLICE, search_in_slices
 from hsdag.placing.subject import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.problem.plan import Plan
-from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
-from hsdag.scoring.base import Evaluator, Score, SearchStopped
+from hsdag.scoring.base import SearchStopped
 from hsdag.scoring.hybrid import HybridEvaluator, HybridSchedule
 from hsdag.scoring.recording import Budget
 from hsdag.search.driver import Driver, Watcher
+from tests.hsdag.scoring.launches import NUM, Device, costs
+from tests.hsdag.scoring.launches import PROBLEM as FREE
 
-NUM = 12
-GRAPH = graph_from_edges(["Add"] * NUM, [(v - 1, v) for v in range(1, NUM)], output_bytes=[1000] * NUM)
-
-
-def costs(launch_s: float) -> HeteroCosts:
-    time_s = np.where(np.arange(NUM)[:, None] // 4 % 2 == np.arange(2), 1e-3, 3e-3)
-    links: dict[str, Any] = {"launch_s": launch_s, "link_bandwidth_bytes_per_s": 1e12}
-    return HeteroCosts.of(GRAPH, ScheduleProblem.from_graph(GRAPH, time_s, ("a", "b"), **links))
-
-
-PRIOR, TRUE = costs(1e-6), costs(1e-3)
-BARE = Problem(
-    coarsen(GRAPH, Partition.identity(NUM)),
-    ("a", "b"),
-    np.ones((NUM, 2), dtype=np.bool_),
-    semantics=Semantics(Execution.SEQUENTIAL),
-)
+TIME_S = np.where(np.arange(NUM)[:, None] // 4 % 2 == np.arange(2), 1e-3, 3e-3)
+PRIOR = costs(1e-6, TIME_S)
+BARE = replace(FREE, semantics=Semantics(Execution.SEQUENTIAL))
 PROBLEM = replace(with_costs(BARE, PRIOR.costs, np.full(2, np.inf)), ops=PRIOR)
-
-
-class Device(Evaluator):
-    """Stands for the hardware: launches cost more there than the profile says."""
-
-    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        return [Score(float(TRUE.latency_s(plan.placement[None])[0])) for plan in plans]
 
 
 class Climber(Placer[NoOptions]):
@@ -84,7 +59,7 @@ def searched(
     placer: Climber, budget: Budget, should_stop: Callable[[], bool] = lambda: False, **schedule: int
 ) -> tuple[Driver, HybridEvaluator]:
     watcher = Watcher(should_stop=should_stop)
-    driver = Driver(placer, PROBLEM, Device(), budget, watcher, seed=5)
+    driver = Driver(placer, PROBLEM, Device(time_s=TIME_S), budget, watcher, seed=5)
     driver.guess()
     hybrid = HybridEvaluator(PROBLEM, PRIOR, driver.recorder, replace(HybridSchedule.between_slices(), **schedule))
     with contextlib.suppress(SearchStopped):

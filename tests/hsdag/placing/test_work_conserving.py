@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,10 +22,8 @@ from hsdag.placing.result import PlaceResult
 from hsdag.placing.session import Session, placed_candidate
 from hsdag.runtime.executor.merging import plan_cut
 from hsdag.runtime.machine.devices import DeviceSet
-from hsdag.runtime.measuring.latency import Protocol, Ratio
+from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.measuring.messages import Call
-from hsdag.runtime.measuring.profile import ModelProfile
-from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.search.options import PlaceOptions
 from tests.placements import halves
 
@@ -95,49 +92,14 @@ def test_a_model_with_state_is_searched_and_its_splits_are_run(stateful: Path) -
     assert not outcome.tally.failures
 
 
-@pytest.fixture(scope="module")
-def branches(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two branches of two products each, which only the input ties together."""
-    rng = np.random.default_rng(0)
-    x = opset13.parameter([128, 1024], np.float32, name="x")
-    ends = []
-    for branch in "ab":
-        made = x
-        for k in range(2):
-            weight = opset13.constant(rng.standard_normal((1024, 1024)).astype(np.float32) / 32)
-            made = opset13.matmul(made, weight, False, False, name=f"{branch}{k}")
-        ends.append(opset13.result(made))
-    path = tmp_path_factory.mktemp("branches") / "branches.xml"
-    ov.serialize(ov.Model(ends, [x], "branches"), path)
-    return path
-
-
-@pytest.mark.slow
-def test_a_method_with_an_order_writes_a_priority_that_bench_honours(
-    branches: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def even(_: ModelProfile, graph: ComputationGraph, **__: bool) -> ScheduleProblem:
-        """Costs under which two branches are faster on two devices, whatever else the machine does."""
-        return ScheduleProblem.from_graph(graph, np.full((graph.num_ops, 2), 1e-3), link_bandwidth_bytes_per_s=1e12)
-
-    monkeypatch.setattr(ModelProfile, "costs", even)
-    monkeypatch.setattr(Ratio, "is_faster", True)
-    monkeypatch.setattr("hsdag.placing.shards.ShardProposals.proposed", lambda *_: [])  # which have no priorities
-    one = ";".join(f"{key}={value}" for key, value in ONE.items())
-    options = PlaceOptions(
-        devices=f"A=CPU[{one}],B=CPU[{one}]", method="heft", executor="work-conserving", protocol=QUICK
-    )
-    options = replace(options, reward="simulated", budget_s=30.0, finalists=1)
-    placement = run_place(branches, options, run_folder=tmp_path / "run").placement
-    assert placement.priority is not None
-    assert set(placement.priority) == set(placement.affinity)
-    placement.save(tmp_path / "p.json")
-    with Session(branches, DeviceSet(tuple(placement.devices), ())) as session:
-        candidate = placed_candidate(session, "p", Placement.load(tmp_path / "p.json"), "work-conserving")
-    assert candidate.priority == tuple(placement.priority[name] for name in session.graph.canonical_names)
-    assert any(
-        json.loads(line).get("order") for line in (tmp_path / "run" / "candidates.jsonl").read_text().splitlines()
-    )
+def test_a_file_with_priorities_runs_by_them_and_hetero_without(split: Placement, tiny_resnet: Path) -> None:
+    ranked = split.model_copy(update={"priority": {op: k for k, op in enumerate(reversed(split.affinity))}})
+    with Session(tiny_resnet, DeviceSet(tuple(split.devices), ())) as session:
+        found = placed_candidate(session, "p", ranked, "work-conserving")
+        names = session.graph.canonical_names
+        assert found.priority == tuple(ranked.priority[op] for op in names)  # type: ignore[index]
+        assert found.devices == tuple(split.affinity[op] for op in names)
+        assert placed_candidate(session, "p", ranked, "hetero").priority is None
 
 
 def test_throughput_is_measured_with_the_cut_of_the_objective(split: Placement, tiny_resnet: Path) -> None:

@@ -5,53 +5,19 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 
-from hsdag.ir.graph.coarsen import coarsen
-from hsdag.ir.graph.computation_graph import FloatArray, IntArray, graph_from_edges
-from hsdag.ir.graph.partition import Partition
-from hsdag.runtime.costs.hetero_costs import HeteroCosts
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.plan import Plan
-from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.scoring.base import Evaluator, Score, SearchStopped
+from hsdag.scoring.base import SearchStopped
 from hsdag.scoring.hybrid import KEPT, HybridEvaluator, HybridSchedule
 from hsdag.scoring.recording import Budget, RecordingEvaluator
+from tests.hsdag.scoring.launches import NUM, PROBLEM, Device, costs
 
-NUM = 12
-GRAPH = graph_from_edges(["Add"] * NUM, [(v - 1, v) for v in range(1, NUM)], output_bytes=[1000] * NUM)
 PLAN = HybridSchedule(first=10, longest=10, measured_each=2, patience=2, most=1000)
-
-
-def costs(launch_s: float) -> HeteroCosts:
-    time_s = np.random.default_rng(0).uniform(1e-3, 3e-3, (NUM, 2))
-    links: dict[str, Any] = {"launch_s": launch_s, "link_bandwidth_bytes_per_s": 1e12}
-    return HeteroCosts.of(GRAPH, ScheduleProblem.from_graph(GRAPH, time_s, ("a", "b"), **links))
-
-
-class Device(Evaluator):
-    """Stands for the hardware: launches cost more there than the profile says."""
-
-    def __init__(self, launch_s: float = 1e-3, failing: Sequence[Plan] = ()) -> None:
-        self.true = costs(launch_s)
-        self.asked: list[Plan] = []
-        self.failing = failing
-
-    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        self.asked += plans
-        return [self._one(plan) for plan in plans]
-
-    def _one(self, plan: Plan) -> Score:
-        if plan in self.failing:
-            return Score.failed("crashed")
-        return Score(float(self.true.latency_s(PROBLEM.expand(plan.placement)[None])[0]))
-
-
-PROBLEM = Problem(coarsen(GRAPH, Partition.identity(NUM)), ("a", "b"), np.ones((NUM, 2), dtype=np.bool_))
 
 
 def hybrid(device: Device, plan: HybridSchedule = PLAN, budget: Budget | None = None) -> HybridEvaluator:

@@ -5,15 +5,27 @@ from __future__ import annotations
 from importlib import import_module
 from inspect import signature
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from hsdag import api
-from hsdag.cli.files import model_files
 from hsdag.cli.options import defaults
-from hsdag.ir.errors import OptionError
+from hsdag.ir.errors import HsdagError, OptionError
+from hsdag.runtime.machine.energy_counters import ROOT
 from hsdag.runtime.objectives import find_objective
-from hsdag.search.options import PlaceOptions, SearchOptions, parse_duration, parse_memory
+from hsdag.runtime.problem.pins import Pin
+from hsdag.scoring.recording import Budget
+from hsdag.search.options import (
+    PlaceOptions,
+    SearchOptions,
+    SolveOptions,
+    command_words,
+    executor_of,
+    parse_duration,
+    parse_memory,
+    recorded_options,
+)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("60", 60), ("1.5s", 1.5), ("2m", 120), ("1h", 3600), ("250ms", 0.25)])
@@ -34,6 +46,11 @@ def test_what_is_no_positive_duration_is_refused(text: str) -> None:
         (SearchOptions, {"budget_s": float("nan")}, "more than zero"),
         (SearchOptions, {"seed": -1}, "between 0 and"),
         (SearchOptions, {"max_evaluations": 0}, "at least 1"),
+        (SearchOptions, {"seed": 2**63}, "between 0 and"),
+        (PlaceOptions, {"candidate_limit_s": 0.0}, "the time limit per candidate must be more than zero"),
+        (PlaceOptions, {"max_difference": float("inf")}, "--max-difference must be a number"),
+        (PlaceOptions, {"reward": "luck"}, "choose one of"),
+        (PlaceOptions, {"memory_bytes": {"A": 1.0}, "reward": "measured"}, "--memory needs a search that simulates"),
         (PlaceOptions, {"executor": "magic"}, "choose one of auto, hetero"),
         (PlaceOptions, {"inputs": Path("none.npz")}, "no such file"),
         (PlaceOptions, {"max_difference": -0.1}, "--max-difference must be a number and not negative"),
@@ -54,16 +71,6 @@ def test_a_command_takes_every_option_of_its_api_call_with_its_default(name: str
     assert {each: parameters[each].default for each in expected} == expected
 
 
-def test_an_unknown_objective_is_answered_with_the_choices() -> None:
-    with pytest.raises(OptionError, match="energy, latency, memory, throughput"):
-        find_objective("cost")
-
-
-def test_a_file_beside_a_model_is_its_weights_for_an_ir_alone(tmp_path: Path) -> None:
-    assert model_files(tmp_path / "u.onnx") == [tmp_path / "u.onnx"]
-    assert model_files(tmp_path / "u.xml") == [tmp_path / "u.xml", tmp_path / "u.bin"]
-
-
 def test_sizes_of_memory_are_read_in_their_units() -> None:
     assert parse_memory("GPU.0=8GB, GPU.1 = 1.5MiB,A=100") == {"GPU.0": 8e9, "GPU.1": 1.5 * 2**20, "A": 100.0}
 
@@ -72,3 +79,54 @@ def test_sizes_of_memory_are_read_in_their_units() -> None:
 def test_memory_of_another_form_is_refused(text: str) -> None:
     with pytest.raises(OptionError, match="--memory"):
         parse_memory(text)
+
+
+def test_arguments_of_a_call_are_read_as_options() -> None:
+    found = SolveOptions.of({"budget": "2m", "max_evaluations": 1, "pins": ["a=B"], "seed": 0, "other": 1})
+    assert (found.budget, [pin.text for pin in found.pins], found.method) == (Budget(120.0, 1), ["a=B"], "auto")
+    assert PlaceOptions(max_difference=0.0, seed=2**63 - 1).budget == Budget(60.0)
+    assert PlaceOptions.of({"devices": ("A", "B"), "shape": None}).devices == "A,B"
+    assert [executor_of(name) for name in ("auto", "hetero", "cuda")] == ["work-conserving", "hetero", "cuda"]
+
+
+@pytest.mark.parametrize(
+    ("given", "changed"),
+    [
+        ({}, {"reward": "hybrid", "reference": None, "pins": ()}),
+        ({"pins": (Pin("a", "B"),), "memory_bytes": {"A": 1.0}}, {"pins": ("a=B",), "memory_bytes": {"A": 1.0}}),
+        ({"max_difference": 0.1}, {"max_difference": 0.1, "reference": "cpu"}),
+        ({"method": "hsdag", "preset": "paper"}, {"reward": "measured"}),
+        ({"method": "hsdag", "preset": "paper", "reward": "hybrid"}, {"reward": "hybrid"}),
+    ],
+)
+def test_a_run_records_its_options_in_plain_values(given: dict[str, Any], changed: dict[str, Any]) -> None:
+    record = PlaceOptions(**given).record()
+    assert record | changed == record
+    assert set(record) == set(recorded_options()) >= {"method", "seed", "changes", "objective"}
+    assert not set(record) & {"budget_s", "workers", "devices"}
+
+
+@pytest.mark.parametrize(
+    ("objective", "given", "message"),
+    [
+        ("memory", {"reward": "measured"}, "--objective memory needs a search that simulates"),
+        ("energy", {}, "counters"),
+        ("latency", {"method": "heft", "reward": "measured"}, "heft. needs the costs"),
+    ],
+)
+def test_what_a_search_cannot_do_is_refused_before_any_work(
+    objective: str, given: dict[str, Any], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ROOT, str(tmp_path))  # where no counter is
+    PlaceOptions().check()
+    with pytest.raises(HsdagError, match=message):
+        PlaceOptions(objective=find_objective(objective), **given).check()
+
+
+def test_arguments_become_the_words_of_a_command_that_asks_for_the_same() -> None:
+    defaults = {"devices": None, "shape": None, "fresh": False, "pins": (), "settings": None, "seed": 0, "start": None}
+    given = {"devices": ("A", "B"), "shape": {"x": (1, 3)}, "fresh": True, "pins": ["a=B", "b=C"], "settings": {"k": 1}}
+    words = "--devices A,B --shape x[1,3] --fresh --pin a=B --pin b=C --set k=1 --seed 7"
+    assert command_words({**given, "seed": 7, "start": None}, defaults) == tuple(words.split())
+    assert command_words({"pins": [], "seed": 0, "shape": "x[1,3]"}, defaults) == ("--shape", "x[1,3]")
+    assert command_words({"start": object()}, defaults) is None

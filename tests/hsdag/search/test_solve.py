@@ -110,15 +110,6 @@ def test_an_answer_that_meets_the_bound_is_optimal_and_ends_the_search() -> None
     assert solution.num_evaluations == problem.num_devices
 
 
-@given(st.integers(0, 2**32))
-def test_a_search_of_everything_finds_the_best(seed: int) -> None:
-    problem = six_ops(seed)
-    solution = solve(problem, EVERYTHING, OPTIONS)
-    every = itertools.product(range(2), repeat=6)
-    assert solution.value_s == min(simulate(problem, p).makespan_s for p in every)
-    assert solution.status in (Status.FEASIBLE, Status.OPTIMAL)
-
-
 @given(st.integers(0, 2**32), st.sampled_from([LATENCY, THROUGHPUT]), st.sampled_from(list(Execution)))
 def test_a_bad_method_still_answers_the_best_single_device(seed: int, objective: Objective, how: Execution) -> None:
     options = replace(OPTIONS, objective=objective, semantics=Semantics(how))
@@ -137,6 +128,10 @@ def test_the_answer_simulates_to_what_it_promises(seed: int, links: Links, how: 
     assert solution.device is not None
     again = simulate_placement(problem, Plan(solution.device), options.semantics, objective)
     assert again.value_s == solution.value_s
+    if objective is LATENCY:
+        semantics = options.semantics
+        every = itertools.product(range(2), repeat=6)
+        assert again.value_s == min(simulate(problem, each, semantics).makespan_s for each in every)
     assert solution.lower_bound_s <= again.value_s * (1 + 1e-12)
 
 

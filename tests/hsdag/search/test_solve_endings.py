@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hsdag.cli.app import run
 from hsdag.ir.errors import FileFormatError, SearchError
 from hsdag.methods.exact.base import ExactSearch
 from hsdag.methods.exact.cpsat import CpSatPlacer
@@ -22,7 +19,6 @@ from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan
-from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Order, Semantics
 from hsdag.runtime.problem.units import problem_of
@@ -62,20 +58,6 @@ def chain(num_ops: int, memory_bytes: float, weight_bytes: float = 1.0) -> Sched
     )
 
 
-@pytest.mark.parametrize("method", ["cpsat", "heft"])
-@pytest.mark.parametrize("objective", [THROUGHPUT, LATENCY])
-def test_where_order_has_no_say_an_answer_by_priority_is_no_worse(method: str, objective: Objective) -> None:
-    problem = ScheduleProblem.from_arrays([[1.0, 1.5]] * 4, [(0, 1), (1, 2), (2, 3)], launch_s=[0.1, 0.1])
-    execution = Execution.SEQUENTIAL if objective is LATENCY else Execution.WORK_CONSERVING
-    plain = solved(problem, method, Semantics(execution), objective)
-    ordered = solved(problem, method, Semantics(execution, order=Order.PRIORITY), objective)
-    assert ordered.value_s == plain.value_s
-    assert ordered.status is plain.status
-    assert ordered.device is not None
-    again = simulate_placement(problem, Plan(ordered.device, ordered.priority), ordered.semantics, objective)
-    assert again.value_s == ordered.value_s
-
-
 def test_ranks_of_an_answer_without_order_fit_into_memory_as_the_answer_does() -> None:
     problem = ScheduleProblem.from_arrays(
         np.ones((6, 2)), [(0, 3), (1, 4), (2, 5)], output_bytes=[4, 4, 4, 1, 1, 1], memory_bytes=14, link_latency_s=0.5
@@ -85,17 +67,6 @@ def test_ranks_of_an_answer_without_order_fit_into_memory_as_the_answer_does() -
     assert solution.priority is not None
     placed = Plan(solution.device, solution.priority)
     assert simulate_placement(problem, placed, BY_PRIORITY, THROUGHPUT).over_memory == ()
-
-
-def test_an_infeasible_problem_has_a_finite_bound_in_its_document(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    write_problem(chain(3, 6.5), tmp_path / "p.json")
-    arguments = ["solve", str(tmp_path / "p.json"), "--method", "cpsat", "--execution", "sequential", "--json"]
-    assert run(arguments) == 0
-    document = json.loads(capsys.readouterr().out)
-    assert (document["status"], document["placement"]) == ("infeasible", None)
-    assert document["lower_bound"] == 3.0
 
 
 ALL_RESULTS, INPUTS = chain(7, 6.5), chain(13, 4.5, 0.0)
