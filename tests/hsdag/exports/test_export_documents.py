@@ -137,6 +137,8 @@ def test_dot_has_every_op_and_every_edge_once_and_marks_the_tensors_between_subm
     label = submodels(placement, graph).labels
     crossing = int(((label[graph.edge_src] != label[graph.edge_dst]) & colocate(graph).edge_kept).sum())
     assert text.count("style=bold") == crossing > 0
+    shared, conv2, conv3 = (label[graph.index_of[name]] for name in ("shared", "conv2", "conv3"))
+    assert shared == conv2 != conv3  # a constant is drawn beside its first reader
 
 
 def chain() -> ov.Model:
@@ -162,14 +164,6 @@ def test_dot_frames_the_submodels_that_hetero_makes(
     text = drawn(tmp_path, placement, model)
     compiled = placement.compile(core, model)
     assert text.count("subgraph cluster_") == int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS")) > 2
-
-
-def test_dot_draws_a_constant_beside_its_first_reader(model: ov.Model, place: Place) -> None:
-    graph = graph_of(model)
-    first = colocate(graph).sets.labels[graph.index_of["conv2"]]
-    label = submodels(place(model, lambda s: ("FAST", "SLOW")[bool(s == first)]), graph).labels
-    shared, conv2, conv3 = (label[graph.index_of[name]] for name in ("shared", "conv2", "conv3"))
-    assert shared == conv2 != conv3
 
 
 @pytest.mark.parametrize(

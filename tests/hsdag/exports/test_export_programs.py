@@ -27,9 +27,10 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.reader import load_model
-from hsdag.ir.placement.placement import CopyRecord, ModelRecord, Placement
+from hsdag.ir.placement.placement import CopyRecord, Placement
 from hsdag.models import save_model_files
 from hsdag.placing.by_hand import divide
+from tests.placements import by_hand
 from tests.stateful import EXACT, generate, unsplit
 
 Place = Callable[[ov.Model, Callable[[int], str]], Placement]
@@ -88,6 +89,10 @@ def test_the_script_takes_inputs_and_gives_outputs_from_files_and_in_python(
         assert str(number) == submodels(core, placement, model)
         names = set(re.findall(r"^(?:import|from) (\w+)", script.read_text(), re.MULTILINE))
         assert names - sys.stdlib_module_names == {"numpy", "openvino"}
+        ov.save_model(model, tmp_path / "unplaced.xml", compress_to_fp16=False)
+        done = run_script(script, tmp_path / "unplaced.xml")
+        assert done.returncode == 1
+        assert re.fullmatch(r"the model's ops are not those of the affinity map: \d+ differ, .*\n", done.stderr)
     assert [*inside] == found.files
     for array, other, right in zip(found.values(), inside.values(), expected, strict=True):
         np.testing.assert_allclose(array, right, rtol=1e-3, atol=1e-4)
@@ -105,45 +110,19 @@ def test_a_program_for_one_device_has_no_table_of_ops(tmp_path: Path, model: ov.
     np.testing.assert_allclose(found, outputs_of(model, inputs)[0], rtol=1e-3, atol=1e-4)
 
 
-def test_a_language_model_becomes_a_script_that_keeps_its_state(tmp_path: Path) -> None:
-    path = save_model_files("tiny_stateful_llama_fp16", tmp_path / "llama.xml")
-    loaded = load_model(path, dynamic=True)
-    graph = graph_of(loaded)
-    affinity = dict.fromkeys(graph.canonical_names, "CPU")
-    placement = Placement(
-        model=ModelRecord.of(graph), devices=[DeviceSpec("CPU", "CPU")], affinity=affinity, method="m", seed=0,
-        objective="latency", executor="hetero", data_shapes=("input_ids[1,4]",),
-    )  # fmt: skip
-    script, *_ = export_placement(placement, "python", tmp_path / "run.py", loaded)
-    program = imported(script)
-    assert "logits" in program.run(program.random_inputs())
+def test_a_script_keeps_state_until_it_is_told_to_begin_anew_and_makes_up_inputs_of_open_sizes(tmp_path: Path) -> None:
+    x = op.parameter([-1, 2], np.int64, name="x")
+    read = op.read_value(op.constant(np.ones((1, 2), np.float32)), "sum", np.float32, [1, 2])
+    total = op.add(op.convert(op.reduce_sum(x, op.constant([0]), True), np.float32), read)
+    model = ov.Model([op.result(total, name="total")], [op.assign(total, "sum")], [x], "counter")
+    graph = graph_of(model)
+    devices, x_shape = [DeviceSpec("CPU", "CPU")], ("x[4,2]",)
+    placement = by_hand(graph, devices, ["CPU"] * graph.num_ops, data_shapes=x_shape)
+    program = imported(export_placement(placement, "python", tmp_path / "run.py", model)[0])
+    assert program.random_inputs()["x"].tolist() == [[0, 0]]
+    sums = [next(iter(program.run({"x": np.ones((n, 2), np.int64)}).values())).tolist() for n in (1, 3)]
     program.request().reset_state()
-
-    def logits(tokens: list[int], past: int) -> np.ndarray:
-        new = len(tokens)
-        found: np.ndarray = program.run(
-            {
-                "input_ids": np.array([tokens]),
-                "attention_mask": np.ones((1, past + new), np.int64),
-                "position_ids": np.arange(past, past + new)[None],
-                "beam_idx": np.zeros(1, np.int32),
-            }
-        )["logits"]
-        return np.asarray(found[0, -1])
-
-    logits([3, 1, 4], 0)
-    last = logits([1], 3)
-    program.request().reset_state()
-    assert [port.get_any_name() for port in hsdag.compile_model(path, placement).outputs] == ["logits"]
-    np.testing.assert_allclose(last, logits([3, 1, 4, 1], 0), rtol=0.05, atol=0.02)
-
-
-def test_the_script_refuses_another_model(tmp_path: Path, model: ov.Model, alternating: Alternating) -> None:
-    script, *_ = export_placement(alternating(model), "python", tmp_path / "run.py", model)
-    ov.save_model(model, tmp_path / "unplaced.xml", compress_to_fp16=False)
-    done = run_script(script, tmp_path / "unplaced.xml")
-    assert done.returncode == 1
-    assert re.fullmatch(r"the model's ops are not those of the affinity map: \d+ differ, .*\n", done.stderr)
+    assert [*sums, next(iter(program.run(program.random_inputs()).values())).tolist()] == [[[2, 2]], [[5, 5]], [[1, 1]]]
 
 
 def test_without_the_model_the_script_takes_the_original(tmp_path: Path, place: Place) -> None:
@@ -281,13 +260,3 @@ def test_a_divided_model_whose_variables_have_computed_initial_values_generates_
     assert {node.get_variable_id()[-2:] for node in variables} == {"@A", "@B"}
     with hsdag.compile_work_conserving(xml, Placement.from_model(back)) as compiled:
         assert generate(compiled.create_infer_request(), 8).tokens == unsplit(model, 8).tokens
-
-
-def test_copies_take_no_room_in_the_weights_of_a_program(
-    tmp_path: Path, model: ov.Model, alternating: Alternating
-) -> None:
-    ov.serialize(model, tmp_path / "plain.xml", tmp_path / "plain.bin")
-    export_placement(alternating(model), "python", tmp_path / "placed.py", model)
-    shape_constants_bytes = 64
-    plain_bytes = (tmp_path / "plain.bin").stat().st_size
-    assert (tmp_path / "placed.bin").stat().st_size <= plain_bytes + shape_constants_bytes

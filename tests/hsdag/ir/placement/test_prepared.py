@@ -82,6 +82,11 @@ def test_every_reader_of_a_shared_weight_has_an_instance_with_its_value(model: o
         weight = sources(named(placed, reader))[1]
         assert weight.get_friendly_name() == f"shared{COPY_MARK}{reader}"
         assert np.array_equal(weight.get_data(), expected)
+    x, (one, two) = op.parameter([2], np.float32), (op.constant(np.full(2, value, np.float32)) for value in (1, 2))
+    either = op.select(op.greater(x, op.constant(np.float32(0))), one, two)
+    small = prepare(ov.Model([op.add(op.add(x, one), either)], [x], "m")).model
+    read = [len(n.output(0).get_target_inputs()) for n in small.get_ops() if n.get_type_name() == "Constant"]
+    assert read == [1] * 4
 
 
 def test_a_shape_that_depends_on_the_data_is_computed_where_it_was_placed() -> None:
