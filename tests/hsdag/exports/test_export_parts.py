@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +16,7 @@ from openvino import opset13 as op
 
 import hsdag
 from hsdag.exports.parts import PartsManifest
-from hsdag.ir.errors import FileFormatError, OptionError, OutputError
+from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.placement.placement import Placement
@@ -145,22 +144,6 @@ def test_a_model_without_inputs_has_no_pipeline(tmp_path: Path, alternating: Alt
     model = ov.Model([op.random_uniform(op.constant([4]), low, high, "f32")], [], "noise")
     with pytest.raises(OptionError, match="reads no input, and Model Server's pipelines begin with a request"):
         hsdag.export(alternating(model), "ovms", tmp_path / "ovms", model)
-
-
-@pytest.mark.parametrize("kind", ["parts", "ovms"])
-def test_a_folder_that_holds_something_stays_as_it_is_and_no_half_written_one_remains(
-    tmp_path: Path, model: ov.Model, alternating: Alternating, kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fail(_: int) -> None:
-        raise OSError(28, os.strerror(28))
-
-    (tmp_path / "mine").write_text("mine")
-    with pytest.raises(OutputError, match=f"is there already; --format {kind} writes a folder: name a new one"):
-        hsdag.export(alternating(model), kind, tmp_path, model)
-    monkeypatch.setattr(os, "fsync", fail)
-    with pytest.raises(OutputError, match="cannot be written: No space left on device"):
-        hsdag.export(alternating(model), kind, tmp_path / "out", model)
-    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_a_manifest_that_names_files_of_other_folders_is_refused(tmp_path: Path) -> None:

@@ -8,9 +8,9 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-from hsdag.ir.graph.model_guard import READER_COMMAND
 from hsdag.ir.host import kill_with_children, start_process
 
 ROOT = Path(__file__).parents[3]
@@ -65,24 +65,15 @@ def test_where_there_are_no_groups_of_processes_a_process_and_its_children_are_k
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr(os, "killpg")
-    program = (
-        "import subprocess, sys, time, os; from pathlib import Path;"
-        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(600)']);"
-        "Path(sys.argv[1]).write_text(str(child.pid)); time.sleep(600)"
-    )
+    sleeper = [sys.executable, "-c", "import time; time.sleep(600)"]
     with (tmp_path / "log").open("wb") as log:
-        process, connection = start_process([READER_COMMAND[0], "-c", program, str(tmp_path / "child")], log)
-    while not (tmp_path / "child").is_file() or not (tmp_path / "child").read_text():
+        process, connection = start_process([sys.executable, "-c", f"import subprocess as s; s.run({sleeper})"], log)
+    while not (children := psutil.Process(process.pid).children()):
         time.sleep(0.01)
-    child = int((tmp_path / "child").read_text())
     kill_with_children(process)
     connection.close()
     assert process.wait(10) != 0
-    state = Path(f"/proc/{child}/stat")
-    until_s = time.monotonic() + 10
-    while state.exists() and state.read_text().split()[2] != "Z" and time.monotonic() < until_s:
-        time.sleep(0.01)
-    assert not state.exists() or state.read_text().split()[2] == "Z"
+    assert not psutil.wait_procs(children, 10)[1]
 
 
 def test_a_deadline_without_alarms_ends_a_process_that_hangs() -> None:

@@ -20,24 +20,34 @@ def test_text_of_every_op_is_read_back_as_the_same_text(name: str) -> None:
         assert str(parse_expression(text, count)) == text
 
 
-def test_operands_may_be_put_together_from_parts() -> None:
-    expression = parse_expression("einsum:ij,jk->ik(concat:axis=0(%0,%2),slice:0:3,1:5(%1))", 3)
-    assert expression.result([_f32(2, 3), _f32(4, 6), _f32(5, 3)]) == _f32(7, 4)
+@pytest.mark.parametrize(
+    ("text", "shapes", "shape", "flops"),
+    [
+        ("einsum:ij,jk->ik(concat:axis=0(%0,%2),slice:0:3,1:5(%1))", [(2, 3), (4, 6), (5, 3)], (7, 4), 2 * 7 * 3 * 4),
+        ("einsum:ij,jk->ik", [(2, 3), (3, 5)], (2, 5), 2 * 2 * 3 * 5),
+        ("einsum:i,k->ik", [(2,), (5,)], (2, 5), 2 * 5),  # adds nothing up
+        ("add", [(2, 3)] * 4, (2, 3), 3 * 6),
+        ("maximum", [(2, 3), (3,), (1,)], (2, 3), 2 * 6),
+        ("affine:factor=2.0,offset=1.0", [(2, 3)], (2, 3), 2 * 6),
+        ("mul", [(2, 3), (2, 3)], (2, 3), 6),
+        ("mul(complex(%0),complex(%1))", [(3, 8), (3, 8)], (3, 4), 6 * 12),
+        ("real(complex(%0))", [(3, 8)], (3, 8), 0),
+        ("sum:axis=1", [(2, 3)], (2, 1), 6),
+        ("reshape:6", [(2, 3)], (6,), 0),
+    ],
+)
+def test_shapes_are_those_of_numpy_and_operations_those_of_the_outermost_one(
+    text: str, shapes: list[tuple[int, ...]], shape: tuple[int, ...], flops: float
+) -> None:
+    kinds, expression = [_f32(*each) for each in shapes], parse_expression(text, len(shapes))
+    assert (expression.result(kinds).shape, expression.flops(kinds)) == (shape, flops)
 
 
-def test_a_contraction_counts_a_multiply_and_an_add_per_term() -> None:
-    assert parse_expression("einsum:ij,jk->ik", 2).flops([_f32(2, 3), _f32(3, 5)]) == 2 * 2 * 3 * 5
-    assert parse_expression("einsum:i,k->ik", 2).flops([_f32(2), _f32(5)]) == 2 * 5
-
-
-def test_adding_n_tensors_takes_n_minus_one_additions_per_element() -> None:
-    assert parse_expression("add", 4).flops([_f32(2, 3)] * 4) == 3 * 6
-
-
-def test_complex_numbers_halve_the_last_axis_and_keep_the_bytes() -> None:
-    result = parse_expression("complex", 1).result([_f32(3, 8)])
-    assert result == TensorType((3, 4), "c64")
-    assert result.size_bytes == _f32(3, 8).size_bytes
+def test_complex_numbers_keep_the_bytes_and_the_widest_operand_gives_the_type() -> None:
+    kinds = [_f32(3, 8), TensorType((3, 1), "f16")]
+    found = [parse_expression(text, 2).result(kinds) for text in ("complex(%0)", "mul", "mul(complex(%0),%1)")]
+    assert [x.element_type for x in found] == ["c64", "f32", "c64"]
+    assert found[0].size_bytes == kinds[0].size_bytes
 
 
 @pytest.mark.parametrize(
@@ -47,6 +57,7 @@ def test_complex_numbers_halve_the_last_axis_and_keep_the_bytes() -> None:
         ("add(%0", "',' or '\\)' is expected at character 6"),
         ("add(%0))", "nothing is expected after character 7"),
         ("add(%0,%5)", "reads port 5, but there are 2 inputs"),
+        ("add(%0,%2)", "reads port 2, but there are 2 inputs"),
     ],
 )
 def test_broken_text_is_refused_with_the_place(text: str, complaint: str) -> None:
@@ -62,6 +73,13 @@ def test_broken_text_is_refused_with_the_place(text: str, complaint: str) -> Non
         ("slice:0:4,0:3(%0)", [(3, 3)]),
         ("concat:axis=0", [(2, 3), (2, 4)]),
         ("reshape:7", [(2, 3)]),
+        ("slice:-1:2(%0)", [(3,)]),
+        ("slice:2:2(%0)", [(3,)]),
+        ("complex", [(2, 3)]),
+        ("convert:f8", [(2, 3)]),
+        ("einsum:ij,jk", [(2, 3), (3, 5)]),
+        ("einsum:ij,jk->ik", [(2, 3), (3,)]),
+        ("input:x[0:2]", []),
     ],
 )
 def test_operands_that_do_not_fit_are_refused(text: str, shapes: list[tuple[int, ...]]) -> None:

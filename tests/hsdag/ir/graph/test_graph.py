@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 
 import networkx as nx
 import numpy as np
@@ -10,7 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hsdag.ir.errors import FileFormatError
+from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges, ranked_order, topological_order
+from hsdag.ir.graph.graph_file import read_graph_file, write_graph_file
+from hsdag.models import build_model
 from tests.networks import as_networkx
 
 
@@ -81,3 +87,16 @@ def test_an_order_by_rank_is_the_lexicographic_one(seed: int) -> None:
     graph.add_edges_from(zip(name[src].tolist(), name[dst].tolist(), strict=True))
     wanted = nx.lexicographical_topological_sort(graph, key=lambda v: rank[v])
     assert ranked_order(9, name[src], name[dst], rank).tolist() == list(wanted)
+
+
+def test_every_column_of_a_graph_comes_back_from_its_file_and_an_edge_that_leaves_it_is_named(tmp_path: Path) -> None:
+    path, graph = tmp_path / "graph.json", graph_of(build_model("tiny_stateful_llama_int4"))
+    write_graph_file(graph, path)
+    found = read_graph_file(path)
+    for name in ComputationGraph.__dataclass_fields__:
+        np.testing.assert_array_equal(getattr(found, name), getattr(graph, name), err_msg=name)
+    document = json.loads(path.read_text())
+    document["edge_dst"][0] = graph.num_ops
+    path.write_text(json.dumps(document))
+    with pytest.raises(FileFormatError, match=r"graph\.json: an edge of graph .* leaves the graph"):
+        read_graph_file(path)

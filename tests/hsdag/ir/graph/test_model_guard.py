@@ -7,7 +7,6 @@ import subprocess
 import time
 from collections.abc import Iterator
 from multiprocessing import Pipe
-from multiprocessing.connection import Connection
 from pathlib import Path
 
 import pytest
@@ -98,20 +97,6 @@ def test_a_process_that_was_not_asked_for_long_is_replaced_before_it_ends(
     monkeypatch.setattr("hsdag.ir.graph.model_guard.time.monotonic", lambda: now_s + IDLE_S)
     assert guard.begin().num_starts == 2
     assert process.poll() is not None
-
-
-def test_an_answer_that_nobody_waited_for_is_not_taken_for_the_next_one(
-    guard: ModelGuard, tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def interrupt(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    guard.check(tiny_resnet, {}, {})
-    with monkeypatch.context() as patch:
-        patch.setattr(Connection, "recv", interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            guard.check(CORPUS / "onnx" / "name-that-is-no-text" / "model.onnx", {}, {})
-    guard.check(tiny_resnet, {}, {})
 
 
 def test_shapes_are_given_where_they_can_do_no_harm(guard: ModelGuard, tiny_resnet: Path) -> None:

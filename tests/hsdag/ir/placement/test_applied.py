@@ -9,18 +9,13 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import pytest
-from hypothesis import Phase, given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 from openvino import opset13 as op
 
-from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import DeviceError, PlacementError
+from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import fingerprint, graph_of, read_graph
-from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import Placement
-from tests.hsdag.runtime.executor.random_models import models
 
 Place = Callable[[ov.Model, Callable[[int], str]], Placement]
 Alternating = Callable[[ov.Model], Placement]
@@ -38,15 +33,6 @@ def assert_agrees(core: ov.Core, placement: Placement, model: ov.Model, run: Run
     for one, other in zip(found, expected, strict=True):
         assert one.shape == other.shape
         assert np.abs(one - other).max() <= 1e-4 * max(1.0, float(np.abs(other).max()))
-
-
-def test_every_op_gets_openvinos_name_of_its_device(model: ov.Model, alternating: Alternating) -> None:
-    placement = alternating(model)
-    constraints = colocate(graph_of(model))
-    names, devices = graph_of(model).op_names, placement.devices_of(graph_of(model))
-    found = affinities(placement.apply(model))
-    for v in np.flatnonzero(~constraints.floating).tolist():
-        assert found[names[v]] == f"CPU_{devices[v]}"
 
 
 def test_one_device_for_all_compiles_plainly(core: ov.Core, model: ov.Model, place: Place) -> None:
@@ -92,13 +78,6 @@ def test_the_device_a_map_gives_a_floating_op_does_not_matter(
     moved = {**placement.affinity, **dict.fromkeys(floating, "SLOW")}
     straight = affinities(placement.apply(model))
     assert affinities(placement.model_copy(update={"affinity": moved}).apply(model)) == straight
-
-
-def test_a_device_that_is_absent_is_named(core: ov.Core, model: ov.Model, place: Place) -> None:
-    placement = place(model, lambda _: "FAST")
-    devices = [DeviceSpec(name="FAST", plugin="CPU", properties={"NO_SUCH_KEY": "1"})]
-    with pytest.raises(DeviceError, match="device 'FAST'"):
-        placement.model_copy(update={"devices": devices}).compile(ov.Core(), model)
 
 
 def read(path: Path, batch: int = 2) -> ov.Model:
@@ -155,12 +134,3 @@ def test_a_file_of_version_1_loads_where_its_names_match(model: ov.Model, core: 
     x = op.parameter([2], np.float32, name="x")
     with pytest.raises(PlacementError, match="disagree on"):
         old.apply(ov.Model([op.relu(x)], [x], "other"))
-
-
-@pytest.mark.slow
-@settings(phases=(Phase.explicit, Phase.reuse, Phase.generate))
-@given(model=models, devices=st.lists(st.sampled_from(["FAST", "SLOW"]), min_size=40, max_size=40))
-def test_random_models_run_alike_under_random_placements(
-    core: ov.Core, place: Place, run: Run, model: ov.Model, devices: list[str]
-) -> None:
-    assert_agrees(core, place(model, lambda s: devices[s % 40]), model, run)

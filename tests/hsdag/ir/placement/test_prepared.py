@@ -6,12 +6,21 @@ from collections.abc import Callable
 
 import numpy as np
 import openvino as ov
+import pytest
 from openvino import opset13 as op
 
+from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
+from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.placement.placement import Placement
 from hsdag.ir.placement.prepared import COPY_MARK, PreparedModel, prepare
+from hsdag.ir.placement.submodels import SubmodelCollector
+from hsdag.models import DecoderSizes, build_model
+from hsdag.models.decoder_graph import decoder_model
+from tests.stateful import CPUS, generate, placement_of, split_after, unsplit
+
+AFTER_LAYER_1 = "model.layers.1/output"
 
 
 def types(prepared: PreparedModel) -> list[str]:
@@ -109,3 +118,50 @@ def test_constants_that_share_a_name_are_not_mixed_up() -> None:
     model = ov.Model([op.concat([ten, one, a1, hundred, a0], 0, name="all")], [x], "m")
     found = ov.Core().compile_model(prepare(model).model, "CPU")([np.asarray([2, 3], np.float32)])[0]
     assert found.tolist() == [10, 10, 1, 1, 12, 13, 100, 100, 3, 4]
+
+
+@pytest.fixture(scope="module")
+def llama() -> ov.Model:
+    return build_model("tiny_stateful_llama_int4")
+
+
+@pytest.fixture(scope="module")
+def graph(llama: ov.Model) -> ComputationGraph:
+    return graph_of(llama)
+
+
+def test_only_the_residual_stream_and_the_inputs_cross_between_layers(graph: ComputationGraph) -> None:
+    devices = np.asarray([split_after(graph, AFTER_LAYER_1)])
+    found = SubmodelCollector(graph).crossings(devices, 2)
+    assert found.launches.tolist() == [[1, 1]]
+    assert found.num.tolist() == [[[0, 1 + 4], [0, 0]]]
+
+
+def test_every_device_has_its_own_copy_of_what_is_repeated(llama: ov.Model, graph: ComputationGraph) -> None:
+    names = [CPUS[d].openvino_name for d in split_after(graph, AFTER_LAYER_1)]
+    nodes = {node.get_friendly_name(): node for node in prepare(llama, graph).place(names).get_ordered_ops()}
+    for spec in CPUS:
+        mask = nodes[f"mask{COPY_MARK}{spec.openvino_name}"]
+        assert mask.get_rt_info()["affinity"].astype(str) == spec.openvino_name
+        assert len(mask.output(0).get_target_inputs()) == 2  # layers
+
+
+def test_a_split_that_makes_hetero_cut_a_variable_in_two_is_refused(llama: ov.Model, graph: ComputationGraph) -> None:
+    first, second = (np.asarray(split_after(graph, f"model.layers.{layer}/output")) for layer in (0, 1))
+    there_and_back = (first & ~second & 1).tolist()
+    with pytest.raises(PlacementError, match=r"HETERO would lose what variable 'model\.layers\.\d\.self_attn"):
+        placement_of(llama, there_and_back).compile(ov.Core(), llama)
+
+
+def test_a_placed_model_has_as_many_submodels_as_foreseen_wherever_its_sets_lie() -> None:
+    model = decoder_model("two layers", DecoderSizes(2, 16, 2, 1, 16, 24, group=8), "fp16", 0)
+    graph, rng = graph_of(model), np.random.default_rng(0)
+    whole = np.asarray(split_after(graph, "model.layers.0/output"))
+    moved = rng.choice([v for v, variable in enumerate(graph.op_names) if "layers.1.mlp" in variable], 2)
+    devices = np.where(np.isin(colocate(graph).sets.labels, colocate(graph).sets.labels[moved]), 0, whole)
+    compiled = placement_of(model, devices.tolist()).compile(ov.Core(), model)
+    placed = prepare(model, graph).place([CPUS[d].openvino_name for d in devices])
+    names = [node.get_rt_info()["affinity"].astype(str) for node in placed.get_ordered_ops()]
+    found = SubmodelCollector(graph_of(placed), is_placed=True).submodel_of(np.unique(names, return_inverse=True)[1])
+    assert compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == found.max() + 1 > 2
+    assert generate(compiled.create_infer_request(), 3, (3, 1)).tokens == unsplit(model, 3, (3, 1)).tokens

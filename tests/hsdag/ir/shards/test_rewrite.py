@@ -20,7 +20,7 @@ from hsdag.models.registry import build_model
 from tests.hsdag.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, inputs_of, outputs_of, random_sharding
 
 DEVICES = ["A", "B", "C"]
-MODELS = ("tiny_resnet", "tiny_inception", "tiny_bert", "tiny_llama")
+MODELS = ("tiny_resnet", "tiny_bert", "tiny_llama", "tiny_stateful_llama_int4")
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -14,7 +14,6 @@ from openvino import opset13 as op
 from openvino.utils.node_factory import NodeFactory
 
 from hsdag.ir.graph.build import graph_of
-from hsdag.ir.shards.regions import Region
 from hsdag.ir.shards.rewrite import shapes_of, shard
 from hsdag.ir.shards.rules import RULES, Op, Piece, Span, elementwise, piece_of, through_reshape
 from tests.hsdag.ir.shards.random_shards import (
@@ -164,43 +163,37 @@ def test_every_rule_has_a_case() -> None:
     assert set(RULES) == {*BUILDERS, "ReadValue"}  # of which test_rewrite has one, for it comes with an Assign
 
 
-def test_halos_of_a_chain_of_convolutions_are_as_wide_as_the_formula_says() -> None:
-    """A row of the end reads k - 1 rows more for every layer, each as wide as the strides before it."""
-    parameter = op.parameter([1, 4, 64, 8], np.float32)
-    x, kernels, strides = op.relu(parameter), (3, 5, 3), (2, 1, 2)
-    for kernel, stride in zip(kernels, strides, strict=True):
-        x = op.convolution(
-            x,
-            weights(np.random.default_rng(0), 4, 4, kernel, 1),
-            [stride, 1],
-            [kernel // 2, 0],
-            [kernel // 2, 0],
-            [1, 1],
-        )
-    model = ov.Model([op.result(x)], [parameter], "chain")
-    graph = graph_of(model)
-    _, shapes = shapes_of(model, graph)
-    last = max(v for v in range(graph.num_ops) if shapes.runs[v])
-    region = shapes.region("rows", last, 2)
-    assert region is not None
-    pieces = shapes.pieces(Region("rows", region.ops, region.axes, {0: (4, 8)}), 0)
-    assert pieces is not None
-    span, _ = pieces[region.ops[0]]
-    halo = sum((k - 1) * step for k, step in zip(kernels, (1, 2, 2), strict=True))
-    assert span is not None
-    assert span.last - span.first == (8 - 4 - 1) * 4 + 1 + halo
-
-
-def test_an_op_that_is_read_with_several_ranges_computes_the_least_one_that_holds_them() -> None:
-    parameter = op.parameter([1, 4, 8, 8], np.float32)
-    model = ov.Model([op.result(two_convolutions(np.random.default_rng(0), op.abs(parameter)))], [parameter], "two")
+def span_of(op_type: str, result: Any, parameter: Any, rows: tuple[int, int]) -> Span | None:
+    """What a device computes of an op in the largest region that gives it these rows of the result."""
+    model = ov.Model([op.result(result)], [parameter], "rows")
     graph = graph_of(model)
     _, shapes = shapes_of(model, graph)
     region = shapes.region("rows", max(v for v in range(graph.num_ops) if shapes.runs[v]), 2)
     assert region is not None
-    pieces = shapes.pieces(replace(region, shares={0: (3, 5)}), 0)
+    pieces = shapes.pieces(replace(region, shares={0: rows}), 0)
     assert pieces is not None
-    assert pieces[graph.op_types.index("Abs")][0] == Span(2, 2, 6)
+    return pieces[graph.op_types.index(op_type)][0]
+
+
+def test_halos_of_a_chain_of_convolutions_are_as_wide_as_the_formula_says() -> None:
+    """A row of the end reads k - 1 rows more for every layer, each as wide as the strides before it."""
+    parameter, kernels, strides = op.parameter([1, 4, 64, 8], np.float32), (3, 5, 3), (2, 1, 2)
+    x = op.relu(parameter)
+    for k, stride in zip(kernels, strides, strict=True):
+        filters = weights(np.random.default_rng(0), 4, 4, k, 1)
+        x = op.convolution(x, filters, [stride, 1], [k // 2, 0], [k // 2, 0], [1, 1])
+    span, halo = (
+        span_of("Relu", x, parameter, (4, 8)),
+        sum((k - 1) * each for k, each in zip(kernels, (1, 2, 2), strict=True)),
+    )
+    assert span is not None
+    assert (span.first, span.last - span.first) == (4 * 4 - halo // 2, (8 - 4 - 1) * 4 + 1 + halo)
+
+
+def test_an_op_that_is_read_with_several_ranges_computes_the_least_one_that_holds_them() -> None:
+    parameter = op.parameter([1, 4, 8, 8], np.float32)
+    both = two_convolutions(np.random.default_rng(0), op.abs(parameter))
+    assert span_of("Abs", both, parameter, (3, 5)) == Span(2, 2, 6)
 
 
 def test_a_factor_of_a_reshape_survives() -> None:
