@@ -90,8 +90,13 @@ def test_a_new_folder_may_replace_an_empty_one_and_nothing_else(tmp_path: Path) 
 
 
 def test_the_file_that_is_asked_for_comes_last(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    moved, replace = list[str](), Path.replace
-    monkeypatch.setattr(Path, "replace", lambda path, target: moved.append(path.name) or replace(path, target))
+    moved, real = list[str](), Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        moved.append(path.name)
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
     with new_files(tmp_path / "m.xml") as folder:
         for name in ("m.bin", "m.xml", "z"):
             (folder / name).write_text("")
