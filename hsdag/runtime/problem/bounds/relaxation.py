@@ -65,10 +65,12 @@ class Relaxation:
         ins = _neighbours(dst, src, size_bytes, time_s, latency_s, s_per_byte)
         outs = _neighbours(src, dst, size_bytes, time_s, latency_s.T, s_per_byte.T)
         columns = np.concatenate([time_s, ins.sent_s, ins.apart_s, outs.sent_s, outs.apart_s])
-        _, first_of, kind = np.unique(columns, axis=1, return_index=True, return_inverse=True)
+        number = dict[bytes, int]()
+        kind = np.array([number.setdefault(column.tobytes(), len(number)) for column in columns.T])
+        first_of = np.unique(kind, return_index=True)[1]
         time_s = np.ascontiguousarray(time_s[:, first_of])
         return Relaxation(
-            kind=kind.reshape(-1),
+            kind=kind,
             time_s=time_s,
             busy_s=time_s + overhead_s[:, None],
             overhead_s=overhead_s,
