@@ -318,7 +318,7 @@ def searched(
     heat: tuple[float, float],
     seed: int,
 ) -> float:
-    """Let ``num`` proposals search from pins [W] and ranks [W]; what they gain in seconds.
+    """Let ``num`` proposals search from pins [W] and ranks [W], with an odd ``seed`` without pins; the seconds gained.
 
     The window's lists have the best schedule then. ``heat`` are the temperatures at the beginning and the end, as
     shares of what the window takes.
@@ -333,6 +333,9 @@ def searched(
     window.propose(chain, 0)
     span_s = float(lists.end_s.max() - starts_of(lists).min())
     before_s = float(chain.state["value"][0])
+    if seed % 2:
+        chain.device[:] = lists.time_s.shape[1]
+        window.propose(chain, 0)
     chain.state["temperature"], chain.state["cooling"] = heat[0] * span_s, (heat[1] / heat[0]) ** (1.0 / num)
     window.propose(chain, num)
     schedule(lists, chain.best_device, chain.best_rank)

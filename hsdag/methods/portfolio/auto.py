@@ -131,7 +131,8 @@ class AutoPlacer(Placer[AutoOptions]):
         is_deep, is_large = num > MOST_UNITS_AT_ONCE, num > MOST_UNITS_FOR_ALL and has_schedule(problem)
         if size <= MOST_CHOICES_TO_PROVE:
             yield Turn("cpsat", 0.2)
-        if find_blocks(costs) is not None:
+        blocks = find_blocks(costs)
+        if blocks is not None:
             yield Turn("repeated", 0.7 if is_deep else 0.15)
         if not is_large:
             yield Turn("sa", 0.15)
@@ -139,6 +140,8 @@ class AutoPlacer(Placer[AutoOptions]):
             yield Turn("cpsat", 0.8, 1)
         elif size <= MOST_CHOICES_TO_SPLIT:
             yield Turn("milp-split", 0.4 if problem.objective.is_steady else 0.15)
+        if is_deep and blocks is None:
+            yield Turn("multilevel", 1.0 if is_large else 0.5)
         for number in range(1, 1000):
             if is_deep:
                 yield Turn("windows", 1.0 if is_large else 0.5, number)

@@ -13,7 +13,7 @@ import numpy as np
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.coarsen import CoarseGraph
-from hsdag.ir.graph.computation_graph import IntArray, inverse_of
+from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.methods.base import Placer
 from hsdag.methods.exact.formulation import twins_of
 from hsdag.methods.incumbent import GaveUp, Incumbent, Limits, Status
@@ -23,12 +23,11 @@ from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.blocks import Blocks, find_blocks, first_blocks, inputs_of, part_of
 from hsdag.methods.repeated.bound import chained_bound
 from hsdag.methods.repeated.tiling import Layer, Library
+from hsdag.methods.tied import Expanded, tied
 from hsdag.runtime.problem.plan import Plan, unit_ranks
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import Simulation
-from hsdag.scoring.base import Evaluator, Score
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 
@@ -190,7 +189,7 @@ def searched_row(incumbent: Incumbent, blocks: Blocks, library: Library) -> Libr
     On unlike devices a block that is searched alone may well begin elsewhere than the one before it ends.
     """
     costs, blocks = first_blocks(incumbent.costs, blocks, MOST_IN_ROW)
-    problem = _tied(costs, blocks, incumbent.problem)
+    problem = tied(costs, blocks.position, incumbent.problem)
     unit, (device, order) = problem.units.partition.labels, Layer(costs, blocks).lay(library)
     placement = np.empty(problem.num_units, dtype=np.int64)
     placement[unit] = device
@@ -201,50 +200,9 @@ def searched_row(incumbent: Incumbent, blocks: Blocks, library: Library) -> Libr
     return library
 
 
-@dataclass(frozen=True, eq=False)
-class _Expanded(Evaluator):
-    """Scores of plans of positions, as plans of units; bounds of the former say nothing of the latter."""
-
-    inner: Incumbent
-    position: IntArray  # [U]
-    is_cheap = True
-
-    @property
-    def takes_order(self) -> bool:  # type: ignore[override]
-        """As the units' evaluator does."""
-        return self.inner.takes_order
-
-    @property
-    def evaluations_left(self) -> float:
-        """Of the units' evaluator."""
-        return self.inner.evaluations_left
-
-    def spend(self, count: int) -> None:
-        """See ``Evaluator``."""
-        self.inner.spend(count)
-
-    def check(self) -> None:
-        """See ``Evaluator``."""
-        self.inner.check()
-
-    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        """One score per plan."""
-        return self.inner.evaluate([self._plan(plan) for plan in plans])
-
-    def report(self, plans: Sequence[Plan]) -> list[Score]:
-        """See ``Evaluator``."""
-        return self.inner.report([self._plan(plan) for plan in plans])
-
-    def _plan(self, plan: Plan) -> Plan:
-        order = None if plan.order is None else plan.order[self.position]
-        if order is not None:
-            order = inverse_of(np.lexsort((inverse_of(self.inner.costs.topological_order), order)))
-        return Plan(plan.placement[self.position], order)
-
-
 def _search_positions(incumbent: Incumbent, blocks: Blocks) -> None:
     """Search over positions, whose units share a device."""
-    problem = _tied(incumbent.costs, blocks, incumbent.problem)
+    problem = tied(incumbent.costs, blocks.position, incumbent.problem)
     if incumbent.problem.ops is not None:
         partition = problem.units.partition.refine(incumbent.problem.units.partition)
         units = CoarseGraph(incumbent.problem.units.fine, partition, problem.units.graph)
@@ -256,11 +214,4 @@ def _search_positions(incumbent: Incumbent, blocks: Blocks) -> None:
     else:
         of_unit[incumbent.problem.units.partition.labels] = labels
     limits = Limits(incumbent.left_s, incumbent.limits.num_workers, incumbent.limits.seed)
-    make_placer("auto", changes=WITHOUT, is_cheap=True).search(problem, _Expanded(incumbent, of_unit), limits)
-
-
-def _tied(costs: ScheduleProblem, blocks: Blocks, problem: Problem) -> Problem:
-    """The problem of these costs, judged as ``problem`` is, with the ops of one position as one unit."""
-    names = tuple(f"position {p}" if p >= 0 else "" for p in blocks.position.tolist())
-    labels = replace(costs.labels, colocate=names)
-    return problem_of(replace(costs, labels=labels), problem.objective, problem.semantics)
+    make_placer("auto", changes=WITHOUT, is_cheap=True).search(problem, Expanded(incumbent, of_unit), limits)
