@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -36,15 +35,6 @@ def test_updates_are_told_with_the_best_value_so_far() -> None:
     assert all(point.best_so_far <= point.best <= point.mean for point in points)
     with pytest.raises(OptionError, match="method 'heft' does not learn, so that it has no learning curve"):
         tell_updates(make_placer("heft"), print)
-
-
-def test_solve_draws_a_learning_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    problem, curve = tmp_path / "problem.json", tmp_path / "curve.svg"
-    write_problem(find_family("enas").problem(3), problem)
-    assert run(["solve", str(problem), "--method", "doppler", "--set", "updates=1", "--set", "teacher_updates=0",
-                "--set", "width=8", "--curve", str(curve), "--json"]) == 0  # fmt: skip
-    assert json.loads(capsys.readouterr().out)["method"] == "doppler"
-    assert "best so far" in curve.read_text()
 
 
 def test_a_method_that_learns_nothing_has_no_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

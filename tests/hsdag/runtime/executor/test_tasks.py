@@ -59,7 +59,7 @@ def test_a_run_tells_what_ended_once_it_is_over() -> None:
     with Engine(chain(3), backend) as engine:
         run = engine.submit()
         with pytest.raises(RuntimeError, match="not ended yet"):
-            run.makespan_s  # noqa: B018
+            _ = run.makespan_s
         backend.end(error=OSError("no"))
         with pytest.raises(ExecutionError, match="no"):
             run.wait(FOREVER_S)

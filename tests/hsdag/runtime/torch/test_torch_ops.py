@@ -322,26 +322,25 @@ def test_what_depends_on_constants_alone_is_computed_once() -> None:
     all_agree([(lambda: ops.topk(ops.relu(ops.constant(numbers(2, 3))), np.int32(2), 1, "max", "value"), ())])
 
 
-def test_division_of_negative_integers_rounds_down_as_the_op_is_defined() -> None:
-    """OpenVINO's CPU device cuts towards zero instead; its own reference evaluation rounds down."""
-    a, b = np.array([7, -9, -7, 9], np.int32), np.array([2, 4, -2, -4], np.int32)
-    run, _ = build_op(ops.divide(ops.parameter([4], np.int32), ops.parameter([4], np.int32)))
-    assert run([torch.from_numpy(a), torch.from_numpy(b)])[0].tolist() == (a // b).tolist()
-
-
-def test_fake_quantize_of_equal_input_limits_gives_the_limits_of_the_output() -> None:
-    """As the op is defined; OpenVINO's CPU device gives NaN."""
-    run, _ = build_op(ops.fake_quantize(ops.parameter([3], np.float32), *map(np.float32, (1, 1, -3, 5)), 256))
-    given = [torch.tensor(values) for values in ([0.0, 1.0, 2.0], 1.0, 1.0, -3.0, 5.0)]
-    assert run(given)[0].tolist() == [-3.0, -3.0, 5.0]
-
-
-def test_reduction_over_no_axes_changes_nothing() -> None:
-    """As the op is defined; OpenVINO's CPU device refuses it."""
-    x = ops.parameter([2, 3], np.float32)
-    model = ov.Model([ops.result(ops.reduce_sum(x, np.array([], np.int64), False))], [x], "no axes")
-    (got,) = results_of(openvino_graph(model), {input_name(model.inputs[0]): torch.ones(2, 3)})
-    assert torch.equal(got, torch.ones(2, 3))
+@pytest.mark.parametrize(
+    ("build", "given", "wanted"),
+    [
+        (ops.divide, (np.array([7, -9, -7, 9], np.int32), np.array([2, 4, -2, -4], np.int32)), [3, -3, 3, -3]),
+        (
+            lambda x: ops.fake_quantize(x, *map(np.float32, (1, 1, -3, 5)), 256),
+            (np.array([0, 1, 2], np.float32),),
+            [-3, -3, 5],
+        ),
+        (lambda x: ops.reduce_sum(x, np.array([], np.int64), False), (np.array([2.0, 3.0], np.float32),), [2, 3]),
+    ],
+)
+def test_ops_are_as_they_are_defined_where_openvinos_cpu_device_is_not(
+    build: Build, given: tuple[Array, ...], wanted: list[float]
+) -> None:
+    """It divides negative integers towards zero, gives NaN for equal limits, and refuses to reduce no axes."""
+    model = model_of(build, given)
+    inputs = {input_name(port): torch.from_numpy(x) for port, x in zip(model.inputs, given, strict=True)}
+    assert results_of(openvino_graph(model), inputs)[0].tolist() == wanted
 
 
 @pytest.mark.parametrize(
