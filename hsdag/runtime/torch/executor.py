@@ -44,9 +44,7 @@ class TorchBackend(Backend):
 
     def run_ended(self, slot: int) -> None:
         """Drop its tensors but the results."""
-        state = self.states.pop(slot, None)
-        if state is not None:
-            state.end()
+        self.states.pop(slot).end()
 
     def close(self) -> None:
         """End threads, wait for streams."""

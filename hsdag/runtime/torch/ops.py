@@ -217,8 +217,7 @@ def _slice(op: Op) -> TensorFunction:
 
 def _strided_slice(op: Op) -> TensorFunction:
     """As an index of Python's, with ``None`` for a new axis and a number for one that is lost."""
-    begin, end = (op.value(port) for port in (1, 2))
-    steps = op.value(3) if op.num_inputs > 3 else [1] * len(begin)
+    begin, end, steps = (op.value(port) for port in (1, 2, 3))  # OpenVINO adds steps where a file has none
     op.require(min(steps, default=1) > 0)
     kinds = ("begin", "end", "new_axis", "shrink_axis", "ellipsis")
     masks = ([*op.attribute(f"{kind}_mask"), *[0] * len(begin)] for kind in kinds)  # which may be short

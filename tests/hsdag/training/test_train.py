@@ -40,8 +40,10 @@ def test_a_training_that_was_interrupted_goes_on_to_the_weights_of_one_that_was_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(train_problems, "training_problem", with_single_device)
-    whole, path = tmp_path / "whole.safetensors", tmp_path / "policy.safetensors"
-    run_train(SMALL, whole)
+    whole, path, saved = tmp_path / "whole.safetensors", tmp_path / "policy.safetensors", list[bool]()
+    run_train(SMALL, whole, on_update=lambda _: saved.append(whole.with_suffix(".state").exists()))
+    assert saved == [False] * SMALL.updates  # in the first seconds nothing is
+    monkeypatch.setattr(train, "SAVE_EVERY_S", -1.0)
     state = interrupted(path)
     run_train(SMALL, path, resume=True)
     first, second = read_policy(whole, "rules"), read_policy(path, "rules")
@@ -143,7 +145,8 @@ def test_options_of_a_training_are_checked() -> None:
     for changes, answer in wrong:
         with pytest.raises(OptionError, match=answer):
             TrainOptions("enas", **changes)
-    TrainOptions("enas", updates=1, problems=1, unseen=1, expert_evaluations=1)
+    assert TrainOptions("enas", updates=1, problems=1, unseen=1).expert_limit == "1 s"
+    assert TrainOptions("enas", expert_evaluations=1, changes={"rules": "1"}).expert_limit == "1 evaluations"
     TrainOptions("enas", problems=2, seed=499_999)
     with pytest.raises(OptionError, match=r"at most 1000000, .* tried on, not 1000002"):
         TrainOptions("enas", problems=2, seed=500_000)

@@ -7,12 +7,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from hsdag.methods.lists.rules import MOMENT_FEATURES, RuleScheduler
+from hsdag.runtime.problem.tables import OP_FEATURES, WAY_TO_END, tables_of
 from hsdag.scoring.base import SearchStopped
 from hsdag.search.options import SolveOptions
 from hsdag.sources import Family, find_family
 from hsdag.training import problems as train_problems
 from hsdag.training.problems import TrainingProblem, training_problem, training_problems
-from hsdag.training.rules import RuleProblem, RuleTraining, RuleTrainingOptions
+from hsdag.training.rules import RuleProblem, RuleTraining, RuleTrainingOptions, first_rule
 from hsdag.training.train import TrainOptions
 from hsdag.workers.pool import Pool
 from tests.hsdag.training.trainings import rule_problems, trained
@@ -60,6 +62,31 @@ def test_the_expert_on_a_worker_has_one_thread(monkeypatch: pytest.MonkeyPatch) 
     with Pool([Here()]) as pool:
         training_problems(find_family("chain"), range(2), SolveOptions("sa", num_threads=4), lambda: None, pool)
     assert threads == [1, 1]
+
+
+@pytest.mark.parametrize(("ahead", "of_devices"), [(0.0, {1: -2.0, 2: -1.0}), (3.0, {10: -3.0})])
+def test_the_first_rule_is_near_heft(ahead: float, of_devices: dict[int, float]) -> None:
+    rule, begin = first_rule(ahead), len([*OP_FEATURES, *MOMENT_FEATURES])
+    expected = {WAY_TO_END: 30.0, len(rule) - 1: 1.0} | {begin + k: weight for k, weight in of_devices.items()}
+    assert {int(k): rule[k] for k in np.flatnonzero(rule)} == expected
+
+
+def test_values_are_logarithms_of_shares_of_the_work_of_all_ops() -> None:
+    (problem,) = rule_problems(1)
+    training = RuleTraining([problem], TWO, 0)
+    training.begin()
+    of_rules = RuleProblem(problem)
+    assert of_rules.unit_s == problem.costs.time_s.min(axis=1).sum()
+    before = of_rules.values([first_rule()]).mean()
+    values = of_rules.values(list(training.rules))
+    assert values[0] < before
+    assert not np.array_equal(*training.rules)
+    plans = [RuleScheduler(tables_of(problem.costs)).plan(rule) for rule in training.rules]
+    best = min(score.value for score in problem.evaluator.evaluate(plans))
+    first, least = training.worth(problem)
+    assert first == pytest.approx(best)
+    assert least <= first
+    assert (training.update().update, training.update().update) == (0, 1)
 
 
 def test_training_improves_rules_and_goes_on_to_the_same_ones_after_an_interrupt_within_an_update() -> None:

@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.executor.tasks import Inbox
+from hsdag.runtime.torch import lanes
 from hsdag.runtime.torch.buffers import Residents, RunState
-from hsdag.runtime.torch.devices import logical_devices
+from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
 from hsdag.runtime.torch.executor import TorchExecutor
 from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode
 from hsdag.runtime.torch.lanes import StreamLane
@@ -77,14 +78,37 @@ def test_constants_lie_with_their_readers_and_are_never_sent() -> None:
     nodes = (fed(), TorchNode("c", constants=(torch.ones(SIZE),)), op("a", 0, 1), op("b", 2, 1))
     with executor_of(TorchGraph("g", nodes, {"y": (3, 0)}), [0, 0, 0, 1]) as executor:
         assert executor.program.tasks.task_names == ("a", "a to d1", "b")
+        assert executor.program.tasks.size_bytes.tolist() == [0.0, 4.0 * SIZE, 0.0]
         assert executor.infer(ZEROS)["y"].tolist() == [4.0] * SIZE
 
 
 def test_a_result_is_sent_once_to_a_device_by_the_rank_of_the_first_that_waits_for_it() -> None:
-    nodes = (fed(), op("a", 0), op("b", 1), op("c", 1))
+    nodes = (fed(), TorchNode("a", "Add", ((0, 0),), plus_one), op("b", 1), op("c", 1))
     program = build_program(TorchGraph("g", nodes, {"y": (3, 0), "z": (2, 0)}), [0, 0, 1, 1], logical_devices(2))
     ranks = dict(zip(program.tasks.task_names, program.task_ranks(np.array([0.0, 9.0, 7.0, 3.0])), strict=True))
     assert ranks == {"a": 9.0, "a to d1": 3.0, "b": 7.0, "c": 3.0}
+    assert not program.tasks.size_bytes.any()  # of a nothing is known
+
+
+def test_a_result_that_nothing_reads_overwrites_none_and_ops_have_the_threads_of_their_device() -> None:
+    threads = list[int]()
+
+    def both(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        threads.append(torch.get_num_threads())
+        return xs[0] - 1.0, xs[0] + 1.0
+
+    nodes = (fed(), op("two", 0, run=both), TorchNode("y", "Add", ((1, 1), (3, 0)), plus_one))
+    graph = TorchGraph("g", (*nodes, TorchNode("c", constants=(torch.ones(SIZE),))), {"y": (2, 0)})
+    with TorchExecutor(build_program(graph, [0] * 4, (LogicalDevice("d", "cpu", 2),))) as executor:
+        assert executor.infer(ZEROS)["y"].tolist() == [3.0] * SIZE
+    assert threads == [2]
+
+
+def test_a_feed_is_a_part_of_an_input() -> None:
+    feed = Feed("x", torch.float32, (2, 1), ((1, 3), (0, 1)))
+    assert feed.cut(torch.arange(8).reshape(4, 2)).tolist() == [[2], [4]]
+    with pytest.raises(ValueError, match=r"2 axes are expected, not \(8,\)"):
+        feed.cut(torch.arange(8))
 
 
 def test_a_tensor_is_dropped_after_its_last_use() -> None:
@@ -280,6 +304,17 @@ def test_tasks_on_streams_are_reported_as_their_events_pass(monkeypatch: pytest.
     events[1].answer = RuntimeError("an illegal access\nand more")  # the event of 1 is used again
     assert reported() == [(2, "an illegal access")]
     assert is_on == [False] * 3
+    monkeypatch.setattr(lanes, "CLOSE_S", 0.01)
+    monkeypatch.setattr(lanes, "_NEVER_FREED", [])
+    program.works[0].__dict__["run"] = lambda xs: xs[0].repeat(-1)
+    events[0].answer = False
+    with pytest.raises(RuntimeError, match="Trying to create"):
+        start(0)
+    assert reported() == []
+    lane.close()  # though a kernel hangs
+    assert [each.attempt for each in lanes._NEVER_FREED] == [None]  # type: ignore[attr-defined]
+    events[0].answer = True
+    assert (reported(), len(lane._pending)) == ([], 0)
 
 
 def wait_for(is_so: object, limit_s: float = 60.0) -> None:
