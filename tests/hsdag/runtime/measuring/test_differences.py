@@ -58,15 +58,6 @@ def test_it_ends_at_its_limit(tiny_resnet: Path) -> None:
         op_by_op(core, model, [make_inputs(model, 0, None)], 5.0, clock=lambda: float(next(ticks)))
 
 
-def test_state_is_as_after_a_reset() -> None:
-    x = opset13.parameter([1, 4], np.float32, name="x")
-    before = opset13.read_value(opset13.constant(np.full((1, 4), 2.0, np.float32)), "memory", np.float32, [1, 4])
-    total = opset13.add(x, before)
-    model = ov.Model([opset13.result(total)], [opset13.assign(total, "memory")], [x])
-    (found,) = op_by_op(ov.Core(), model, [[ov.Tensor(np.ones((1, 4), np.float32))]], 60.0)
-    assert found == pytest.approx(np.full((1, 4), 3.0))
-
-
 def test_output_difference_in_closed_form() -> None:
     assert output_difference([np.array(["a", "b"])], [np.array(["a", "b"])])["max_relative"] == 0.0
     assert output_difference([np.array(["a", "c"])], [np.array(["a", "b"])])["max_relative"] is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 import zipfile
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -201,51 +202,33 @@ def test_a_model_with_state_and_dynamic_shapes_is_profiled_compared_and_timed_by
 
 
 class Machine:
-    """Requests in virtual time, on one device that runs them in turn; each inference takes what ``duration_s`` says."""
+    """Requests in virtual time, on a device that runs them in turn; each takes what ``left_s`` says next."""
 
-    def __init__(self, duration_s: list[float]) -> None:
-        self.duration_s, self.now_s, self.free_s, self.num_started, self.num_running = duration_s, 0.0, 0.0, 0, 0
-        self.running_when_waited = set[int]()
+    def __init__(self, left_s: list[float]) -> None:
+        self.left_s, self.now_s, self.free_s = left_s, 0.0, 0.0
+        self.running = dict[int, float]()  # by request, its end
+        self.in_flight = list[int]()  # whenever one is waited for
 
     def perf_counter(self) -> float:
         return self.now_s
 
+    def start(self, number: int) -> None:
+        assert number not in self.running
+        self.free_s = self.running[number] = max(self.free_s, self.now_s) + self.left_s.pop(0)
 
-class Request:
-    def __init__(self, machine: Machine) -> None:
-        self.machine, self.end_s, self.is_running = machine, 0.0, False
-
-    def start_async(self) -> None:
-        assert not self.is_running
-        machine, self.is_running = self.machine, True
-        machine.free_s = self.end_s = max(machine.free_s, machine.now_s) + machine.duration_s[machine.num_started]
-        machine.num_started += 1
-        machine.num_running += 1
-
-    def wait(self) -> None:
-        assert self.is_running
-        machine, self.is_running = self.machine, False
-        machine.now_s = max(machine.now_s, self.end_s)
-        machine.running_when_waited.add(machine.num_running)
-        machine.num_running -= 1
+    def wait(self, number: int) -> None:
+        self.in_flight.append(len(self.running))
+        self.now_s = max(self.now_s, self.running.pop(number))
 
 
-def measured(patch: pytest.MonkeyPatch, duration_s: list[float], count: int, num: int) -> tuple[float, Machine]:
-    machine = Machine(duration_s)
-    patch.setattr(inferences, "time", machine)
-    return steady_period_s([Request(machine) for _ in range(count)], num), machine
-
-
-def test_inferences_that_fill_and_empty_the_pipeline_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    duration_s = [9.0] * 3 + [2.0] * 6 + [7.0] * 3
-    assert measured(monkeypatch, duration_s, 3, 6)[0] == 2.0
-
-
-def test_all_requests_are_in_flight_until_the_last_one_counted_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    _, machine = measured(monkeypatch, [1.0] * 30, 4, 20)
-    assert machine.num_started == 28
-    assert machine.running_when_waited == {4, 3, 2, 1}
-    assert machine.num_running == 0
+def test_all_requests_are_in_flight_and_those_that_fill_and_empty_the_pipeline_do_not_count(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    machine = Machine([9.0] * 3 + [2.0] * 6 + [7.0] * 3)
+    monkeypatch.setattr(inferences, "time", machine)
+    requests = [SimpleNamespace(start_async=partial(machine.start, k), wait=partial(machine.wait, k)) for k in range(3)]
+    assert steady_period_s(requests, 6) == 2.0
+    assert (machine.left_s, machine.in_flight) == ([], [3] * 9 + [3, 2, 1])
 
 
 class Harm:

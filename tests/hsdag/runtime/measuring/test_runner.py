@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from hsdag.ir.processes import CandidateFailed, WorkerClient
+from hsdag.ir.device import DeviceSpec
+from hsdag.ir.graph.scenario import Scenario
+from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import Call
-from hsdag.runtime.measuring.runner import CandidateRunner, Limits
-from hsdag.runtime.objectives import LATENCY, MEMORY, THROUGHPUT, Objective, find_objective
+from hsdag.runtime.measuring.runner import CandidateRunner, Limits, unsupported_ops
+from hsdag.runtime.objectives import ENERGY, LATENCY, MEMORY, THROUGHPUT, Objective, find_objective
 
 PERIOD_S, LATENCY_S, PEAK_BYTES = 0.25, [0.5, 1.5], 6.0
+STEPS = Scenario(({"x": (1,)}, {"x": (1,)})), Scenario(({"x": (1,)},))
 
 
 class Client:
@@ -20,12 +24,15 @@ class Client:
 
     def __init__(self) -> None:
         self.num_starts, self.is_running, self.asked = 1, True, list[Call[Any]]()
+        self.limits = list[tuple[float, ...]]()
 
-    def call(self, request: Call[Any], *_: float) -> object:
+    def call(self, request: Call[Any], *limits: float) -> object:
         if not self.is_running:
             self.num_starts, self.is_running = self.num_starts + 1, True
         self.asked.append(request)
-        return {"throughput": PERIOD_S, "run": LATENCY_S}.get(request.method)
+        self.limits.append(limits)
+        answers = {"throughput": PERIOD_S, "run": LATENCY_S, "choices": ["CPU", "", "CPU"], "difference": {"mse": 0.0}}
+        return answers.get(request.method)
 
 
 def runner_of(objective: Objective, requests: int | None = None) -> tuple[CandidateRunner, Client]:
@@ -45,10 +52,50 @@ def test_a_period_is_one_figure_over_four_inferences_a_run_and_eight_at_least(
     assert client.asked[-1].args == ("a", requests, num_inferences)
 
 
-def test_a_latency_is_a_figure_for_each_run_within_half_the_limit() -> None:
-    runner, client = runner_of(LATENCY)
+@pytest.mark.parametrize(("run_s", "scenarios", "stop_s"), [(10.0, (), 5.0), (10.0, STEPS, 1.0), (1.0, STEPS, 0.5)])
+def test_a_latency_is_a_figure_for_each_run_within_half_the_limit_or_a_second_where_others_run_untimed(
+    run_s: float, scenarios: tuple[Scenario, ...], stop_s: float
+) -> None:
+    client = Client()
+    runner = CandidateRunner(cast("WorkerClient", client), LATENCY, Limits(run_s=run_s), scenarios)
+    runner.open("a", Candidate("CPU"))
     assert runner.run("a", 2) == LATENCY_S
-    assert client.asked[-1].args == ("a", 2, 5.0, None)
+    assert client.asked[-1].args == ("a", 2, stop_s, None)
+    assert client.asked[0].args[2] == 0.4 * run_s
+    assert CandidateRunner(cast("WorkerClient", client), LATENCY, scenarios=STEPS[1:]).limits == Limits()
+
+
+def test_energy_is_counted_over_whole_turns_and_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each turn of two inferences takes 0.0625 s and 3 J."""
+    turns = 0
+
+    def lasts(*_: object) -> list[float]:
+        nonlocal turns
+        turns += 1
+        return LATENCY_S
+
+    counters = SimpleNamespace(counts=lambda: turns, joules_since=lambda before: 3.0 * (turns - before))
+    monkeypatch.setattr("hsdag.runtime.measuring.runner.EnergyCounters.find", lambda: counters)
+    monkeypatch.setattr("hsdag.runtime.measuring.runner.time.perf_counter", lambda: 100.0 + 0.0625 * turns)
+    runner, _ = runner_of(ENERGY)
+    monkeypatch.setattr(runner, "run_scenario", lasts)
+    for runs, expected in ((1, 2), (4, 2), (5, 3)):
+        turns = 0
+        assert (runner.run("a", runs), turns) == ([1.5], expected)
+    counters.joules_since = lambda _: 0.0
+    with pytest.raises(CandidateFailed, match="no energy counter has moved over 4 inferences"):
+        runner.run("a", 1)
+
+
+def test_ops_that_a_device_lacks_are_told_and_a_distance_has_four_times_the_limit() -> None:
+    runner, client = runner_of(LATENCY)
+    assert unsupported_ops(runner.client, DeviceSpec("CPU", "CPU")).tolist() == [1]
+    runner.open("b", Candidate("CPU"))
+    assert runner.difference("a", "b") == {"mse": 0.0}
+    assert (client.asked[-1].args, client.limits[-1]) == (("a", "b"), (40.0,))
+    assert [client.limits[k][1] for k in (0, 2)] == [COMPILING_LIMIT_S] * 2
+    runner.open("split", Candidate("HETERO:A,B", ("A", "B")))
+    assert client.limits[-1][1] == 0.0
 
 
 def test_a_weighted_sum_has_each_latency_with_the_one_period() -> None:

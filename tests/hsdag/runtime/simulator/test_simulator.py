@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
@@ -194,17 +194,6 @@ def test_the_interpreter_simulates_what_compiled_kernels_do(
             runs.append(simulate(p, placement, how, priority if order is Order.PRIORITY else None))
     for field in ("end_s", "peak_memory_bytes"):
         assert getattr(runs[0], field).tolist() == getattr(runs[1], field).tolist()
-
-
-def test_placements_that_are_read_only_are_simulated_by_what_is_compiled_for_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv(INTERPRETED_VARIABLE, "0")
-    placement, compiled = np.zeros(2, dtype=np.int64), cast("Any", simulation._run_many)
-    makespan_s = simulate(LINE, placement).makespan_s
-    known = len(compiled.signatures)
-    placement.setflags(write=False)
-    assert (simulate(LINE, placement).makespan_s, len(compiled.signatures)) == (makespan_s, known)
 
 
 @pytest.mark.parametrize(

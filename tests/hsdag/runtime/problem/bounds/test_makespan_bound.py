@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective, find_objective
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, find_objective
 from hsdag.runtime.problem.bounds import makespan
 from hsdag.runtime.problem.bounds.makespan import PATHS, WINDOWS, lower_bound, makespan_bound
 from hsdag.runtime.problem.bounds.relaxation import Relaxation
@@ -50,20 +50,13 @@ def equal_devices(
     return ScheduleProblem.from_arrays(time_s, edges, link_latency_s=latency_s, op_overhead_s=op_overhead_s)
 
 
-@pytest.mark.slow
-@settings(max_examples=30)
-@given(st.integers(0, 2**32), st.integers(1, 7), st.integers(1, 3))
-def test_no_schedule_beats_the_bound(seed: int, num_ops: int, num_devices: int) -> None:
-    problem = drawn(seed, num_ops, num_devices)
-    assert makespan_bound(problem).value_s <= least_makespan_s(problem) * ROUNDING
-
-
+@pytest.mark.parametrize("pairs_effort", [0.0, makespan.PAIRS_EFFORT])
 @settings(max_examples=12)
-@given(st.integers(0, 2**32), st.integers(1, 7), st.integers(2, 3))
-def test_no_schedule_beats_the_bound_of_large_problems(seed: int, num_ops: int, num_devices: int) -> None:
+@given(st.integers(0, 2**32), st.integers(1, 7), st.integers(1, 3))
+def test_no_schedule_beats_the_bound(pairs_effort: float, seed: int, num_ops: int, num_devices: int) -> None:
     problem = drawn(seed, num_ops, num_devices)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(makespan, "PAIRS_EFFORT", 0.0)
+        patch.setattr(makespan, "PAIRS_EFFORT", pairs_effort)
         assert makespan_bound(problem).value_s <= least_makespan_s(problem) * ROUNDING
 
 
@@ -164,18 +157,16 @@ def costly(seed: int, num_ops: int) -> ScheduleProblem:
     return random_problem(seed, num_ops, launch_s=[seed % 3, 1.0], transfer_overhead_s=float(seed % 2))
 
 
-@given(st.integers(0, 2**32), st.integers(1, 6))
-def test_no_placement_beats_the_sequential_bound(seed: int, num_ops: int) -> None:
-    problem = costly(seed, num_ops)
-    best_s = simulate_makespans(problem, every_placement(problem), Semantics(Execution.SEQUENTIAL)).min()
-    assert lower_bound(LATENCY, problem, Execution.SEQUENTIAL).value_s <= best_s * (1 + 1e-12)
-
-
 @given(st.integers(0, 2**32), st.integers(1, 6), st.sampled_from(list(Links)), st.sampled_from(list(Execution)))
-def test_no_placement_beats_the_bound_of_the_period(seed: int, num_ops: int, links: Links, how: Execution) -> None:
+def test_no_placement_beats_the_bound_of_a_period_or_of_a_latency_in_turn(
+    seed: int, num_ops: int, links: Links, how: Execution
+) -> None:
     problem = costly(seed, num_ops)
-    best_s = period_s(problem, every_placement(problem), Semantics(how, links=links)).min()
-    assert lower_bound(THROUGHPUT, problem, how).value_s <= best_s * (1 + 1e-12)
+    every = every_placement(problem)
+    least_s = period_s(problem, every, Semantics(how, links=links)).min()
+    assert lower_bound(THROUGHPUT, problem, how).value_s <= least_s * ROUNDING
+    in_turn_s = simulate_makespans(problem, every, Semantics(Execution.SEQUENTIAL)).min()
+    assert lower_bound(LATENCY, problem, Execution.SEQUENTIAL).value_s <= in_turn_s * ROUNDING
 
 
 @pytest.mark.parametrize(
@@ -197,13 +188,3 @@ def test_bounds_of_objectives_in_closed_form(objective: str, execution: Executio
     bound = lower_bound(find_objective(objective).settled(lambda _: 1.0), replace(chain, op_overhead_s=0.25), execution)
     assert bound.value_s == pytest.approx(value)
     assert bound.argument.startswith(argument)
-
-
-@pytest.mark.parametrize("objective", [LATENCY, THROUGHPUT])
-@pytest.mark.parametrize("execution", list(Execution))
-def test_the_bound_of_one_device_is_what_it_takes(objective: Objective, execution: Execution) -> None:
-    problem = ScheduleProblem.from_arrays([[1.0], [2.0]], [(0, 1)], launch_s=3.0, op_overhead_s=0.5)
-    expected = {Execution.SEQUENTIAL: 3 + 1 + 0.5 + 2, Execution.WORK_CONSERVING: 1 + 0.5 + 2}[execution]
-    if objective is THROUGHPUT and execution is Execution.WORK_CONSERVING:
-        expected += 0.5  # the last overhead delays the next request
-    assert lower_bound(objective, problem, execution).value_s == expected
