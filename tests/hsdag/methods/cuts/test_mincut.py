@@ -19,7 +19,7 @@ from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods import memory_repair
 from hsdag.methods.cuts import alpha_expansion, cut_graph, memory_prices
-from hsdag.methods.cuts.alpha_expansion import MAX_PAIRS, MAX_STARTS, best_cut, cheapest
+from hsdag.methods.cuts.alpha_expansion import MAX_PAIRS, MAX_STARTS, best_cut, cheapest, expanded
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, Launches, best_move, pair_cut
 from hsdag.methods.cuts.mincut import MincutPlacer
 from hsdag.methods.cuts.pipeline import PipelinePlacer
@@ -35,7 +35,7 @@ from hsdag.scoring.memory import MemoryCheck
 from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
-from tests.hsdag.methods.searches import heard, not_none, tight
+from tests.hsdag.methods.searches import not_none, tight
 
 SOME = settings().max_examples // 2
 
@@ -175,11 +175,6 @@ def test_for_throughput_the_answer_is_no_worse_than_that_of_pipeline(
     assert found_s <= staged_s
 
 
-def test_work_conserving_execution_has_no_bound() -> None:
-    _, bound_s, _ = search(drawn(1, 6), Semantics())
-    assert bound_s is None
-
-
 @settings(max_examples=SOME)
 @given(
     st.integers(0, 2**32), st.integers(2, 6), st.sampled_from([2, 3]), st.floats(0.3, 1.2), st.sampled_from(Execution)
@@ -272,6 +267,14 @@ def test_all_pairs_of_few_devices_are_cut(calls: list[tuple[int, int]]) -> None:
     assert len({each for each in calls if each[0] >= 0}) == MAX_PAIRS
 
 
+def test_a_move_that_gains_nothing_changes_nothing_and_all_devices_have_one(calls: list[tuple[int, int]]) -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((5, 3)), chain(5), output_bytes=1.0, link_latency_s=1.0)
+    costs, alone = BoundaryCosts.of(problem), np.zeros(5, dtype=np.int64)
+    assert expanded(costs, alone) is alone
+    assert calls == [(-1, 0), (-1, 1), (-1, 2)]
+    assert [costs.cost_s(each) for each in cheapest(costs)] == [5.0]
+
+
 @pytest.mark.parametrize("most", [0, 1, 5, MAX_PAIRS + 3])
 def test_cuts_end_where_time_is_over_with_the_best_so_far(calls: list[tuple[int, int]], most: int) -> None:
     costs = costs_of()
@@ -319,11 +322,3 @@ def test_a_cut_within_memory_looks_for_no_price_when_its_time_is_over(steps: lis
     steps.clear()
     assert "no placement that fits into memory" in without_time(tight(250, 20)).note
     assert len(steps) <= 1
-
-
-@pytest.mark.parametrize("most", [0, 5, 30])
-def test_a_cut_within_memory_hears_a_stop_between_two_steps(steps: list[str], most: int) -> None:
-    problem = tight()
-    result = MincutPlacer().search(problem_of(problem, LATENCY, SEQUENTIAL), heard(problem, most, SEQUENTIAL))
-    assert result.status is Status.TIME_LIMIT
-    assert len(steps) <= 2 * most + 2

@@ -136,9 +136,10 @@ def test_moves_find_the_best_placement_where_every_cut_misses_it() -> None:
     assert missed > 1
 
 
-def test_the_period_of_a_model_has_no_bound() -> None:
+@pytest.mark.parametrize("change", [{"objective": THROUGHPUT}, {"semantics": Semantics()}])
+def test_neither_the_period_of_a_model_nor_work_conserving_execution_has_a_bound(change: dict[str, Any]) -> None:
     problem, hetero = random_problem(1, 9)
-    assert search(replace(problem, objective=THROUGHPUT), hetero).lower_bound is None
+    assert search(replace(problem, **change), hetero).lower_bound is None
 
 
 @settings(max_examples=SOME)

@@ -123,12 +123,20 @@ def test_a_program_of_zeros_and_ones_is_not_made_to_its_end_when_time_is_over() 
         CpSatPlacer()._assignment(search)
 
 
-def test_memory_that_cannot_bind_makes_no_row() -> None:
-    problem = random_problem(5, 7, 2)
-    f = Formulation(problem, MemoryRule.RESERVED)
-    held = float(problem.weight_bytes.sum() + f.reserved_bytes.sum())
-    wide = Formulation(replace(problem, memory_bytes=np.full(2, held)), MemoryRule.RESERVED)
-    assert MilpModel(wide, 100.0).linear.row_high == MilpModel(f, 100.0).linear.row_high
+@pytest.mark.parametrize("rule", MemoryRule)
+def test_memory_binds_where_a_device_could_hold_a_byte_too_much(rule: MemoryRule) -> None:
+    problem = random_problem(5, 7, 2, weight_bytes=np.arange(7.0))
+    f = Formulation(problem)
+    copies_bytes = sum(max(consumers.values(), default=0.0) for consumers in f.consumers)
+    beside_bytes = {
+        MemoryRule.RUNNING: f.running_bytes[:, 0].max(),
+        MemoryRule.RESERVED: f.reserved_bytes.sum(),
+        MemoryRule.PEAK: problem.output_bytes.sum() + copies_bytes,
+    }[rule]
+    for less, binds in ((0.0, False), (1.0, True)):
+        memory_bytes = np.full(2, problem.weight_bytes.sum() + beside_bytes - less)
+        room = Formulation(replace(problem, memory_bytes=memory_bytes), rule).room(0, list(range(7)))
+        assert (room is not None) == binds
 
 
 def test_a_duration_beyond_the_horizon_makes_no_tick_longer() -> None:

@@ -14,14 +14,14 @@ from hsdag.methods.exact.formulation import Formulation, generous_horizon_s
 from hsdag.methods.exact.milp import MilpModel
 from hsdag.methods.exact.modules import ModuleSolver, pivots, solve_chain
 from hsdag.methods.exact.solving import Ticks, solve_model
-from hsdag.methods.incumbent import Limits
+from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.registry import make_placer
-from hsdag.runtime.objectives import LATENCY, THROUGHPUT
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate_makespans
-from hsdag.runtime.simulator.values import period_s
+from hsdag.runtime.simulator.values import period_s, simulated_values
 from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
 from tests.hsdag.methods.exact.exact_reference import every_placement, least_makespan_s, random_problem
@@ -125,6 +125,20 @@ def test_assignments_equal_brute_force(links: Links, execution: Execution) -> No
         found_s = judge(problem, answer.solution[None], semantics)[0]
         assert found_s == pytest.approx(judge(problem, every_placement(problem), semantics).min(), rel=1e-12)
         assert ticks.seconds(answer.value or 0) == pytest.approx(found_s, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("objective", "execution"),
+    [(LATENCY, Execution.SEQUENTIAL), (THROUGHPUT, Execution.SEQUENTIAL), (THROUGHPUT, Execution.WORK_CONSERVING)],
+)
+def test_without_an_order_the_placer_proves_the_best_placement(objective: Objective, execution: Execution) -> None:
+    problem, semantics = small_problem(4, 6), Semantics(execution)
+    options = SolveOptions("cpsat", objective, semantics=semantics, budget_s=600.0)
+    solution = solve(problem, options.placer(), options)
+    every = every_placement(problem)
+    every = every[problem.supported[np.arange(problem.num_ops), every].all(axis=1)]
+    assert solution.status is Status.OPTIMAL
+    assert solution.value_s == pytest.approx(simulated_values(objective, problem, every, semantics).min())
 
 
 def test_an_assignment_pays_once_for_a_result_at_the_largest_size_that_is_read() -> None:

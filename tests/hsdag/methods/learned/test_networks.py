@@ -140,14 +140,6 @@ def test_a_token_adds_an_embedding_for_each_producer_and_each_consumer() -> None
     torch.testing.assert_close(given[0], torch.relu(expected))
 
 
-def test_the_encoder_reads_both_ways() -> None:
-    network = network_of(RnnConfig(width=6))
-    before = network.read()
-    network._x = network._x.clone()
-    network._x[2] += 5.0
-    assert (network.read() - before).abs().amax(dim=1).min() > 1e-5
-
-
 @pytest.mark.parametrize("scoring", Scoring)
 def test_decisions_are_computed_in_one_pass_as_step_by_step(scoring: Scoring) -> None:
     network = network_of(RnnConfig(width=6, scoring=scoring))

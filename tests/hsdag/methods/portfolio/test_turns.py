@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,10 +19,11 @@ from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
-from hsdag.scoring.base import Checkpoint, Score
+from hsdag.scoring.base import Score
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.workers.pool import Exchange, Findings, Job, LocalHost, Pool
+from tests.hsdag.methods.learned.hsdag.test_policy import Store
 from tests.hsdag.methods.portfolio.searches import random_problem, searched
 from tests.hsdag.methods.searches import not_none
 from tests.hsdag.workers.here import Here, Silent
@@ -124,18 +125,6 @@ def test_a_method_that_costs_its_workers_is_reported_and_the_others_go_on() -> N
     assert found.plan is not None
 
 
-class Kept(Checkpoint):
-    """A checkpoint in memory."""
-
-    state: tuple[dict[str, Any], dict[str, Any]] | None = None
-
-    def save(self, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> None:
-        self.state = dict(tensors), dict(state)
-
-    def load(self) -> tuple[dict[str, Any], dict[str, Any]] | None:
-        return self.state
-
-
 class Measuring(RecordingEvaluator):
     """Stands for an evaluator that measures some of the plans, and keeps those that it is asked to evaluate."""
 
@@ -153,15 +142,15 @@ class Measuring(RecordingEvaluator):
 @pytest.mark.parametrize("is_resumed", [False, True])
 def test_a_learned_method_that_measures_does_so_here_from_the_best_plan_of_the_workers(is_resumed: bool) -> None:
     """The updates end each search, long before its seconds do."""
-    host, kept, evaluator = Recording(), Kept(), Measuring(400.0)
+    host, kept, evaluator = Recording(), Store(), Measuring(400.0)
     placer = make_placer("hsdag", changes={"updates": "2", "plans_per_update": "4"}, is_cheap=True)
     if is_resumed:
         placer.search(UNITS, Measuring(400.0), Limits(400.0, 1), kept)
     with Pool([host]) as pool:
         result = search_with_restarts(placer, UNITS, evaluator, Limits(400.0, 1, seed=7, pool=pool), kept)
     assert [(job.limits.seed, job.limits.seconds <= 100.0) for job in host.jobs] == [] if is_resumed else [(8, True)]
-    assert kept.state is not None
-    assert "update" in kept.state[1]
+    assert kept.states
+    assert "update" in kept.states[-1][1]
     if not is_resumed:
         assert len(result.contributions) == 1
         assert EVALUATOR.evaluate(evaluator.asked[:1])[0].value == result.contributions[0].after

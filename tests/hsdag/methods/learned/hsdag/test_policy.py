@@ -63,19 +63,6 @@ def drawn(policy: GroupPolicy, count: int = 1, seed: int = 0) -> list[Rollout]:
     return policy.draw(count, Exploring(), torch.Generator().manual_seed(seed))
 
 
-def test_the_untrained_policy_is_uniform_over_supported_devices() -> None:
-    supported = np.ones((20, 3), dtype=np.bool_)
-    supported[10:, 1] = False
-    network = policy_for(chain(supported=supported), replace(SMALL, sampled_parsing=False)).network
-    view = network.view(Situation())
-    parse = network.parse(view)[0]
-    alone = Groups.of([parse])
-    groups = network.embed(view, alone)[0]
-    p = torch.softmax(network.logits(groups, alone), dim=1)[alone.distinct][parse.labels]
-    assert torch.allclose(p[:10], torch.full((10, 3), 1 / 3))
-    assert torch.allclose(p[10:], torch.tensor([0.5, 0.0, 0.5]).expand(10, 3))
-
-
 def test_log_probability_of_an_untrained_draw_is_the_closed_form() -> None:
     policy = policy_for(chain())
     rollouts = drawn(policy)
@@ -92,13 +79,6 @@ def trained_a_little(config: HsdagConfig) -> GroupPolicy:
         for parameter in policy.network.parameters():
             parameter.add_(0.1 * torch.randn(parameter.shape, generator=generator))
     return policy
-
-
-def test_a_replayed_plan_has_groups_that_allow_it() -> None:
-    policy = trained_a_little(SMALL)
-    plans = [Plan(np.random.default_rng(seed).integers(0, 2, 20)) for seed in range(5)]
-    for plan, rollout in zip(plans, policy.replay(plans, torch.Generator()), strict=True):
-        assert np.array_equal(rollout.record.devices[rollout.record.parse.labels], plan.placement)
 
 
 def test_stored_dropout_masks_give_the_same_log_probabilities_again() -> None:
@@ -231,15 +211,6 @@ def test_groups_with_the_same_members_and_kept_edges_are_one() -> None:
     z = torch.tensor([[1.0], [3.0], [8.0]])
     pooled = pool(z, torch.tensor([0.9, 0.1, 0.5]), groups)[groups.distinct].flatten()
     assert pooled.tolist() == pytest.approx([2.0, 2.0, 2.8, 1.8, 4.0, 1.8, 4.0])
-
-
-def test_gradients_of_pooled_embeddings_reach_the_scores() -> None:
-    topology = path(4)
-    scores = torch.tensor([0.9, 0.1, 0.7], requires_grad=True)
-    pooled = pool(torch.ones(4, 2), scores, Groups.of([all_kept(topology, scores.detach().numpy())]))
-    pooled.sum().backward()  # type: ignore[no-untyped-call]
-    assert scores.grad is not None
-    assert scores.grad.tolist() == [2.0, 0.0, 2.0]  # two columns each; the cut edge has no part
 
 
 SMALLER = HsdagConfig(hidden=32)
