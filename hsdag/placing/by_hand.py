@@ -80,7 +80,7 @@ def sharded_problem(path: Path, model: ov.Model, placement: Placement, shapes: S
         profile = session.profile(side_by_side=True)
     graph = graph_of(model)
     found = shard(model, graph, *regions_of(placement, graph), names)
-    costs = sharded_costs(WorkConservingCosts.of(graph, profile.costs(graph)), found).costs
+    costs = sharded_costs(WorkConservingCosts.of(graph, profile.costs(graph), profile.links.syncs), found).costs
     problem = replace(costs, device_names=tuple(names), memory_bytes=profile.memory_bytes)
     known, meta_ops, roles = known_ops(found.graph), [], []
     for v, name in enumerate(found.graph.op_names):

@@ -43,7 +43,7 @@ def proposed_copies(session: Session, options: PlaceOptions, profile: ModelProfi
     if profile is None:
         found = [Copies(tuple(able), np.inf)] if len(able) > 1 else []
     else:
-        costs = WorkConservingCosts.of(session.graph, profile.costs(session.graph))
+        costs = WorkConservingCosts.of(session.graph, profile.costs(session.graph), profile.links.syncs)
         whole_s = np.nan_to_num(costs.cut_costs.op_s).sum(axis=0) + costs.cut_costs.launch_s
         found = best_sets(able, whole_s, costs.slowdown)
     return {f"copies {rank}": copies for rank, copies in enumerate(found, start=1)}

@@ -42,7 +42,7 @@ class ShardProposals:
     def __init__(self, session: Session, options: PlaceOptions, profile: ModelProfile) -> None:
         self.session, graph = session, session.graph
         self.is_possible = options.objective is LATENCY and not session.is_on_torch
-        self.costs = WorkConservingCosts.of(graph, profile.costs(graph))
+        self.costs = WorkConservingCosts.of(graph, profile.costs(graph), profile.links.syncs)
         self.limits = session.memory_limits(profile)
         self.factors = ShardFactors()
         pinned = session.model.pinned

@@ -192,7 +192,7 @@ class PlacedModel:
         if executor == "cuda":
             return OpByOpCosts.of(self.graph, profile.costs(self.graph, by_op=True))
         if executor == "work-conserving":
-            return WorkConservingCosts.of(self.graph, profile.costs(self.graph))
+            return WorkConservingCosts.of(self.graph, profile.costs(self.graph), profile.links.syncs)
         return HeteroCosts.of(self.graph, profile.costs(self.graph))
 
 

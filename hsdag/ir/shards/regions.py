@@ -38,11 +38,6 @@ class Region:
     axes: tuple[int | None, ...]
     shares: Mapping[int, tuple[int, int]]
 
-    @property
-    def is_sum(self) -> bool:
-        """Whether the results of the last op are partial."""
-        return self.scheme != "replicated" and self.axes[-1] is None
-
 
 class Shapes:
     """The ops of a model as rules see them, and who reads whom among those that run on data.

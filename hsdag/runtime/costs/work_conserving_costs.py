@@ -60,19 +60,25 @@ class WorkConservingCosts(PlacementCosts):
     slowdown: FloatArray | None = None  # [D, D]
 
     @staticmethod
-    def of(graph: ComputationGraph, costs: ScheduleProblem) -> WorkConservingCosts:
-        """Costs from a profile. Writing a tensor takes as long as its crossing does under HETERO, and reading it too.
+    def of(
+        graph: ComputationGraph, costs: ScheduleProblem, syncs: tuple[FloatArray, FloatArray] | None = None
+    ) -> WorkConservingCosts:
+        """Costs from a profile, which has measured ``syncs``: [D, D] seconds of a launch and for each byte, or NaN.
 
-        Probes of HETERO find small tensors in the cache of the core that wrote them, but readers here are on another
-        one. A launch takes at least what the cut assumes. Raises ValueError when ``costs`` are for another number of
-        ops.
+        Without these, writing a tensor takes as long as its crossing does under HETERO, and reading it too. HETERO's
+        probes find small tensors in the cache of the core that wrote them, but readers here are on another one. A
+        launch takes at least what the cut assumes then.
         """
-        if len(costs.time_s) != graph.num_ops:
-            raise ValueError(f"costs are for {len(costs.time_s)} ops, but the graph has {graph.num_ops}")
         s_per_byte = np.maximum(1.0 / costs.link_bandwidth_bytes_per_s, 1.0 / MOST_BYTES_PER_S)
         latency_s = costs.link_latency_s.mean(axis=0) + costs.link_latency_s.mean(axis=1)
         launch_s = np.maximum(costs.launch_s + latency_s, ASSUMED_LAUNCH_S)
-        parts = [np.ones(len(launch_s)), launch_s, s_per_byte.mean(axis=0), s_per_byte.mean(axis=1)]
+        read, written = s_per_byte.mean(axis=0), s_per_byte.mean(axis=1)
+        if syncs is not None:
+            launch_s, read, written = (
+                np.where(np.isnan(new), old, new)
+                for old, new in zip((launch_s, read, written), map(_means, (*syncs, syncs[1])), strict=True)
+            )
+        parts = [np.ones(len(launch_s)), launch_s, read, written]
         return WorkConservingCosts(PartTable(graph, costs.time_s), np.concatenate(parts), costs.source, costs.slowdown)
 
     @property
@@ -208,6 +214,11 @@ class WorkConservingCosts(PlacementCosts):
         stretch = np.divide(taken_s, alone_s, out=np.ones_like(alone_s), where=alone_s > 0)
         row = stretch @ parts.rows(self.num_devices)[chain]
         return np.append(row, (taken_s - alone_s).sum())
+
+
+def _means(table: FloatArray) -> FloatArray:
+    """[D] of the columns, without what is not known; NaN where nothing is."""
+    return np.array([known.mean() if len(known := column[~np.isnan(column)]) else np.nan for column in table.T])
 
 
 def _longest_chain(s: PartSchedule) -> BoolArray:

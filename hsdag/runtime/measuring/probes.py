@@ -40,18 +40,18 @@ def probe(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Probed:
             wall_s = time.perf_counter() - begin
             counters = [c for c in request.profiling_info if c.node_type.lower() != "reorder"]
             rest_s.append(wall_s - sum(c.real_time.total_seconds() for c in counters))
-    return Probed(float(np.median(rest_s)), median_error_s(rest_s), 4 * int(np.prod(_shape(what))))
+    return Probed(float(np.median(rest_s)), median_error_s(rest_s), 4 * int(np.prod(shape_of(what))))
 
 
 def _request(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Any:
     """A request of the whole model, of HETERO where there are two devices."""
     names = what.devices
     near, far = names[0], names[-1]
-    given = _placed(opset13.parameter(_shape(what), np.float32, name="x"), near)
-    stem = _product(given, what.kind, near)
-    ends = [_product(_product(stem, what.kind, near), what.kind, far) for _ in range(what.tensors)]
-    total = reduce(lambda a, b: _placed(opset13.add(a, b), far), ends)
-    model = ov.Model([_placed(opset13.result(total), far)], [given], "probe")
+    given = placed_node(opset13.parameter(shape_of(what), np.float32, name="x"), near)
+    stem = product(given, what.kind, near)
+    ends = [product(product(stem, what.kind, near), what.kind, far) for _ in range(what.tensors)]
+    total = reduce(lambda a, b: placed_node(opset13.add(a, b), far), ends)
+    model = ov.Model([placed_node(opset13.result(total), far)], [given], "probe")
     target = near if len(names) == 1 else "HETERO:" + ",".join(names)
     kept = hetero_properties(specs) if len(names) > 1 else {}
     return core.compile_model(model, target, {**kept, **COUNTERS}).create_infer_request()
@@ -63,22 +63,24 @@ def median_error_s(seconds: Sequence[float]) -> float:
     return float(1.2533 * (high - low) / 1.349 / np.sqrt(len(seconds)))
 
 
-def _shape(what: Probe) -> list[int]:
+def shape_of(what: Probe) -> list[int]:
     """Of each tensor that crosses."""
     rows = max(1, what.size_bytes // (4 * CHANNELS))
     side = max(1, round(rows**0.5))
     return [1, CHANNELS, side, side] if what.kind == "image" else [1, rows, CHANNELS]
 
 
-def _product(x: Any, kind: str, device: str) -> Any:
-    weight = np.eye(CHANNELS, dtype=np.float32)
+def product(x: Any, kind: str, device: str, scale: float = 1.0) -> Any:
+    """A product with a matrix of a probe's kind, placed on a device."""
+    weight = scale * np.eye(CHANNELS, dtype=np.float32)
     if kind == "image":
-        constant = _placed(opset13.constant(weight.reshape((CHANNELS, CHANNELS, 1, 1))), device)
-        return _placed(opset13.convolution(x, constant, [1, 1], [0, 0], [0, 0], [1, 1]), device)
-    return _placed(opset13.matmul(x, _placed(opset13.constant(weight), device), False, False), device)
+        constant = placed_node(opset13.constant(weight.reshape((CHANNELS, CHANNELS, 1, 1))), device)
+        return placed_node(opset13.convolution(x, constant, [1, 1], [0, 0], [0, 0], [1, 1]), device)
+    return placed_node(opset13.matmul(x, placed_node(opset13.constant(weight), device), False, False), device)
 
 
-def _placed(node: Any, device: str) -> Any:
+def placed_node(node: Any, device: str) -> Any:
+    """A node with the device that HETERO takes it to."""
     node.get_rt_info()["affinity"] = device
     return node
 

@@ -24,6 +24,9 @@ from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem, 
 MOST_LAUNCH_SHARE = 0.9
 """Of a model's latency at most this much is taken for its launch: small models are little else."""
 
+BYTES_OF_SYNC = 3
+"""For each byte of a tensor in a sync's probe, those that a part reads and writes."""
+
 LARGEST = 1e24
 """Bound of all figures: sums stay far from infinity."""
 
@@ -62,6 +65,7 @@ Column = Annotated[FloatArray, _array(list[Figure])]
 Amounts = Annotated[FloatArray, _array(list[_Amount])]
 Square = Annotated[FloatArray, _array(Table)]
 Bandwidths = Annotated[FloatArray, _array(Table, np.inf)]
+Stack = Annotated[FloatArray, _array(list[Table])]
 _STRICT = ConfigDict(extra="forbid")
 
 
@@ -101,13 +105,31 @@ class LinkProfile:
     ``launch_s`` is paid once per submodel, latency and bytes over bandwidth once per tensor; conversions that the
     plugins make at the boundary are in it. The diagonals, from one submodel to another on the same device, are
     means over the device's links, since HETERO cannot be made to part ops of one device.
-    Files of earlier versions also have what the work-conserving executor's hand-overs took, which is passed over.
+
+    ``sync_s`` is what a step of the work-conserving executor takes beside its work where two devices read each other's
+    tensor of ``sync_bytes`` [S]: NaN for pairs where it is not known, None where it was not asked for.
+    Files of earlier versions also have what hand-overs took between GPUs, which is passed over.
     """
 
     __pydantic_config__ = ConfigDict(extra="ignore")
     launch_s: Amounts  # [D]
     latency_s: Square  # [D, D]
     bandwidth_bytes_per_s: Bandwidths  # [D, D]
+    sync_bytes: tuple[Annotated[float, Field(gt=0, le=LARGEST)], ...] = ()
+    sync_s: Stack | None = None  # [S, D, D]
+
+    @property
+    def syncs(self) -> tuple[FloatArray, FloatArray] | None:
+        """[D, D] seconds to start a part that reads another device's tensor, and for each byte that it reads or writes.
+
+        A byte takes the mean of what it takes between sizes, of which none takes less than a smaller one. NaN for pairs
+        that were not measured, None where nothing was.
+        """
+        if self.sync_s is None:
+            return None
+        taken_s, size_bytes = np.maximum.accumulate(self.sync_s), BYTES_OF_SYNC * np.array(self.sync_bytes)
+        per_byte: FloatArray = (np.diff(taken_s, axis=0) / np.diff(size_bytes)[:, None, None]).mean(axis=0)
+        return np.maximum(taken_s[0] - size_bytes[0] * per_byte, 0.0), per_byte
 
 
 KINDS = ("compute", "memory", "model")
@@ -222,6 +244,10 @@ class ModelProfile(Record):
         if self.contention is not None and set(factors) != set(KINDS):
             raise ValueError(f"contention.factor: it needs the kinds {', '.join(KINDS)}")
         tables |= {f"contention.factor.{kind}": (table, (d, d)) for kind, table in factors.items()}
+        if self.links.sync_s is not None:
+            tables["links.sync_s"] = self.links.sync_s, (len(self.links.sync_bytes), d, d)
+            if len(self.links.sync_bytes) < 2 or np.diff(self.links.sync_bytes).min() <= 0:
+                raise ValueError("links.sync_bytes: two sizes at least are needed, the smallest first")
         for name, (table, shape) in tables.items():
             if table.shape != shape:
                 raise ValueError(f"{name}: one entry is expected for each of {d} devices, or pair of them")

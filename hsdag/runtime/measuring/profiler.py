@@ -9,8 +9,8 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -21,10 +21,12 @@ from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntAr
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.measuring.caches import ProfileCache, identity
 from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.messages import Probe, Probed, TimesBeside, ask
+from hsdag.runtime.measuring.messages import Call, Probe, Probed, TimesBeside, ask
 from hsdag.runtime.measuring.probes import LEAST_ROUNDS
-from hsdag.runtime.measuring.profile import KINDS, Contention, DeviceProfile, LinkProfile, ModelProfile
+from hsdag.runtime.measuring.profile import KINDS, Contention, DeviceProfile, LinkProfile, ModelProfile, numbers
 from hsdag.runtime.measuring.worker import Worker
+
+A = TypeVar("A")
 
 LEAST_CALL_LIMIT_S = 60.0
 """A device may take as long as the whole budget to profile, and at least this, before it counts as hanging."""
@@ -92,6 +94,7 @@ class Profiler:
         self._effort, self._on_step, self._should_stop = effort or Effort(), on_step, should_stop
         self._whole: dict[str, tuple[str, Mapping[str, Any]]] = {}  # by plugin, a device that runs the whole model
         self._index = {name: v for v, name in enumerate(graph.canonical_names)}
+        self._kind = "image" if "Convolution" in graph.op_types else "matrix"
 
     def profile(self, devices: Sequence[DeviceSpec], carriers: IntArray, *, side_by_side: bool = False) -> ModelProfile:
         """Times on all devices and links between them; ``side_by_side`` also how much devices slow each other down.
@@ -101,6 +104,8 @@ class Profiler:
         """
         times = tuple(self._device(devices, carriers[:, d], d) for d in range(len(devices)))
         links = self._links(devices)
+        if side_by_side and not any(spec.plugin.islower() for spec in devices):  # torch's devices copy by streams
+            links = replace(links, sync_bytes=SYNC_BYTES, sync_s=self.syncs(devices))
         contention = self.contention(devices, times) if side_by_side and len(devices) > 1 else None
         return ModelProfile(devices=times, links=links, contention=contention)
 
@@ -203,18 +208,18 @@ class Profiler:
         return stored
 
     def _links(self, devices: Sequence[DeviceSpec]) -> LinkProfile:
-        kind = "image" if "Convolution" in self._graph.op_types else "matrix"
-        key = {"what": "links", "kind": kind, "devices": [identity(spec) for spec in devices]}
+        key = {"what": "links", "kind": self._kind, "devices": [identity(spec) for spec in devices]}
         names, effort_s = [spec.openvino_name for spec in devices], self._effort.probe_limit_s
-        stored = self._kept(key, effort_s, "profiling transfers", lambda: self._measured_links(names, kind))
-        return LinkProfile(*(np.array(stored[name]) for name in ("launch_s", "latency_s", "bandwidth_bytes_per_s")))
+        stored = self._kept(key, effort_s, "profiling transfers", lambda: self._measured_links(names))
+        launch_s, latency_s, bandwidth = (np.array(table) for table in stored.values())
+        return LinkProfile(launch_s, latency_s, bandwidth)
 
-    def _measured_links(self, names: Sequence[str], kind: str) -> dict[str, list[Any]]:
+    def _measured_links(self, names: Sequence[str]) -> dict[str, list[Any]]:
         """Launches, latencies and bandwidths under HETERO; where a device does not run probes, means of the others'."""
-        alone = [self._probed((name,), kind) for name in names]
+        alone = [self._probed((name,)) for name in names]
         table = np.full((3, len(names), len(names)), np.nan)
         for a, b in itertools.permutations(range(len(names)), 2):
-            fitted = fit_link(PROBES, alone[a], alone[b], self._probed((names[a], names[b]), kind))
+            fitted = fit_link(PROBES, alone[a], alone[b], self._probed((names[a], names[b])))
             if fitted is not None:
                 table[:, a, b] = fitted
         launch, latency, inverse = table
@@ -224,16 +229,37 @@ class Profiler:
             "bandwidth_bytes_per_s": (1.0 / np.maximum(_filled(inverse), 1e-12)).tolist(),
         }
 
-    def _probed(self, names: tuple[str, ...], kind: str) -> list[Probed | None]:
+    def _probed(self, names: tuple[str, ...]) -> list[Probed | None]:
         """Probes on one device, or cut between two; None for one that does not run."""
-        found: list[Probed | None] = []
-        for tensors, size_bytes in PROBES:
-            what = Probe(names, kind, tensors, size_bytes, self._effort.probe_runs, self._effort.probe_limit_s)
-            try:
-                found.append(self._client.call(ask(Worker.probe, what), PROBE_LIMIT_S))
-            except CandidateFailed:
-                found.append(None)
+        return [self._answer(ask(Worker.probe, self._probe(names, *each))) for each in PROBES]
+
+    def _probe(self, names: tuple[str, ...], tensors: int, size_bytes: int) -> Probe:
+        return Probe(names, self._kind, tensors, size_bytes, self._effort.probe_runs, self._effort.probe_limit_s)
+
+    def _answer(self, request: Call[A]) -> A | None:
+        try:
+            return self._client.call(request, PROBE_LIMIT_S, COMPILING_LIMIT_S)
+        except CandidateFailed:
+            return None
+
+    def syncs(self, devices: Sequence[DeviceSpec]) -> FloatArray:
+        """[S, D, D] seconds of a sync of each size for each pair of devices; NaN where the executor does not run it."""
+        pairs = list(itertools.combinations(range(len(devices)), 2))
+        key = {"what": "syncs", "kind": self._kind, "devices": [identity(spec) for spec in devices]}
+        stored = self._kept(
+            key,
+            self._effort.probe_limit_s,
+            "profiling syncs",
+            lambda: {"syncs": [self._syncs(devices[a], devices[b]) for a, b in pairs]},
+        )
+        found = np.full((len(SYNC_BYTES), len(devices), len(devices)), np.nan)
+        for (a, b), taken_s in zip(pairs, numbers(stored["syncs"]), strict=True):
+            found[:, [a, b], [b, a]] = taken_s[:, None]
         return found
+
+    def _syncs(self, *pair: DeviceSpec) -> list[float | None]:
+        names = tuple(spec.openvino_name for spec in pair)
+        return [self._answer(ask(Worker.sync, pair, self._probe(names, 1, size))) for size in SYNC_BYTES]
 
     def contention(self, devices: Sequence[DeviceSpec], times: Sequence[DeviceProfile]) -> Contention:
         """Small models and the model itself on two devices at once; what fails, or takes too long, stays unknown."""
@@ -271,6 +297,9 @@ class Profiler:
 
 PROBES = ((1, 1 << 12), (1, 1 << 18), (1, 1 << 21), (4, 1 << 12), (4, 1 << 19))
 """Tensors that cross, and bytes of each: few and many tell a launch from a tensor's latency, sizes the bandwidth."""
+
+SYNC_BYTES = (1 << 14, 1 << 18, 1 << 21)
+"""Sizes of tensors that two devices exchange: what is small shows a launch, what is large the bytes."""
 
 PROBE_LIMIT_S = 60.0
 """How long a probe may take before the worker counts as hanging."""

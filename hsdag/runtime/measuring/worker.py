@@ -279,6 +279,13 @@ class Worker(CallHandler):
         """What a probe takes."""
         return probe(self.core, self.specs, what)
 
+    def sync(self, devices: Sequence[DeviceSpec], what: Probe) -> float:
+        """Seconds of a sync of two devices, by a probe."""
+        from hsdag.runtime.measuring.syncs import sync_s
+
+        with self._compiling(",".join(what.devices)), device_calls():
+            return sync_s(self._core_of(devices), devices, what)
+
     def contention(self, devices: Sequence[DeviceSpec], kind: str, for_s: float) -> TimesBeside:
         """Times of devices alone and side by side, ``for_s`` seconds for each pair.
 

@@ -179,3 +179,13 @@ def test_methods_are_told_what_a_crossing_takes() -> None:
     costs = diamond(np.ones((4, 2))).costs
     assert costs.link_latency_s[0, 1] == 2.0
     assert 1.0 / costs.link_bandwidth_bytes_per_s[0, 1] == pytest.approx(7 + 5)
+
+
+def test_measured_syncs_take_the_place_of_what_hetero_says_of_launches_and_bytes() -> None:
+    costs = ScheduleProblem.from_graph(DIAMOND, np.ones((4, 3)), launch_s=1e-3, link_bandwidth_bytes_per_s=1e9)
+    unknown = np.nan
+    syncs = np.array([[unknown, 1.0, unknown], [3.0, unknown, unknown], [unknown] * 3]), np.full((3, 3), unknown)
+    syncs[1][0, 1], syncs[1][1, 0] = 5.0, 7.0
+    found = WorkConservingCosts.of(DIAMOND, costs, syncs).cut_costs
+    assert found.launch_s.tolist() == [3.0, 1.0, pytest.approx(1e-3)]
+    assert found.read_s_per_byte.tolist() == found.write_s_per_byte.tolist() == [7.0, 5.0, pytest.approx(1e-9)]

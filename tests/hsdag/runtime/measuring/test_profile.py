@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +29,11 @@ TIMES = (
     DeviceProfile(np.array([1e-3, np.nan]), ((0, 1),), None, 0.1, 5, 100, None, 0.5, 0.01, 7, device=DEVICES[0]),
     DeviceProfile(np.array([2e-3, 0.0]), (), 2e-3, 0.0, 9, 0, 1e9, device=DEVICES[1]),
 )
-LINKS = LinkProfile(np.array([1e-5, 2e-5]), np.full((2, 2), 3e-6), np.array([[1e9, np.inf], [2e9, 1e9]]))
+SYNC_BYTES = (1e4, 1e6, 2e6)
+SYNC_S = np.array([[[np.nan, 1e-4 + 3 * size * 1e-9], [5e-5 - size * 1e-11, np.nan]] for size in SYNC_BYTES])
+LINKS = LinkProfile(
+    np.array([1e-5, 2e-5]), np.full((2, 2), 3e-6), np.array([[1e9, np.inf], [2e9, 1e9]]), SYNC_BYTES, SYNC_S
+)
 CONTENTION = Contention.of({"model": [[[], [(1.0, 2.0), (1.0, 2.5)]], [[], []]]}, 2)
 FULL = ModelProfile(devices=TIMES, links=LINKS, contention=CONTENTION)
 
@@ -42,12 +47,26 @@ def test_every_figure_of_a_profile_comes_back(tmp_path: Path) -> None:
     np.testing.assert_equal(vars(found.contention), vars(CONTENTION))
 
 
+def test_syncs_are_a_launch_and_bytes_neither_of_them_negative() -> None:
+    assert LINKS.syncs is not None
+    launch_s, per_byte = LINKS.syncs
+    np.testing.assert_allclose(launch_s, [[np.nan, 1e-4], [5e-5 - 1e-7, np.nan]], rtol=1e-6)
+    np.testing.assert_allclose(per_byte, [[np.nan, 1e-9], [0.0, np.nan]], rtol=1e-6, atol=1e-20)
+    steep = replace(LINKS, sync_s=np.array([0.0, 3e-3, 9e-3])[:, None, None]).syncs
+    assert steep is not None
+    np.testing.assert_allclose(steep[1], (3e-3 / 2.97e6 + 6e-3 / 3e6) / 2)
+    assert steep[0].tolist() == [[0.0]]
+    assert replace(LINKS, sync_s=None).syncs is None
+
+
 def test_what_files_of_earlier_versions_have_besides_is_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "profile.json"
     write_profile(FULL, path)
     document = json.loads(path.read_text())
     assert "box" not in document["devices"][1]
     document["devices"][1]["box"] = "anna"
+    for name in ("sync_bytes", "sync_s"):
+        del document["links"][name]
     document["links"]["shared"] = [[[None, 1.0], [1.0, None]]] * 3
     document["contention"]["least"] = document["contention"]["factor"]
     path.write_text(json.dumps(document))
@@ -63,6 +82,10 @@ def test_what_files_of_earlier_versions_have_besides_is_passed_over(tmp_path: Pa
         (("links", "latency_s"), [[0.0]], r"links\.latency_s: one entry"),
         (("links", "bandwidth_bytes_per_s"), [[1.0, 1.0]], r"links\.bandwidth_bytes_per_s: one entry"),
         (("links", "bandwidth_bytes_per_s"), [[1.0, 0.0], [1.0, 1.0]], "every bandwidth must be above 0"),
+        (("links", "sync_s"), [[[1.0]]], r"links\.sync_s: one entry"),
+        (("links", "sync_bytes"), [1.0], r"links\.sync_bytes: two sizes at least"),
+        (("links", "sync_bytes"), [1.0, 2.0, 2.0], r"links\.sync_bytes: two sizes at least"),
+        (("links", "sync_bytes"), [1.0, 2.0], r"links\.sync_s: one entry"),
         (("contention", "factor", "model"), [[1.0]], r"contention\.factor\.model: one entry"),
         (("contention", "factor"), {"model": [[1.0]]}, "contention.factor: it needs the kinds compute, memory, model"),
         (("devices", 1, "time_s"), [1.0], "every time_s needs 2 entries"),

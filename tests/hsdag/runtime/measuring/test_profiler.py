@@ -24,7 +24,7 @@ from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.messages import Call, Probed, WorkerSetup
 from hsdag.runtime.measuring.profile import KINDS, DeviceProfile
-from hsdag.runtime.measuring.profiler import FIGURES, Effort, Profiler, fit_link
+from hsdag.runtime.measuring.profiler import FIGURES, SYNC_BYTES, Effort, Profiler, fit_link
 from hsdag.runtime.measuring.worker import Worker
 
 PARTS = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS={i + 1}]") for i in range(2))
@@ -47,6 +47,11 @@ def test_a_profile_of_real_devices_adds_up_to_the_latency_of_the_model_and_keeps
         assert problem.costs.time_s[:, d].sum() + problem.costs.launch_s[d] == pytest.approx(device.latency_s)
     assert profile.contention is not None
     assert all(profile.contention.factor[kind][[0, 1], [1, 0]].min() >= 1.0 for kind in KINDS)
+    syncs, costs = profile.links.syncs, session.model.costs(profile, "work-conserving").costs
+    assert syncs is not None
+    assert (np.isnan(syncs) == np.eye(2, dtype=np.bool_)).all()
+    assert np.nanmin(syncs) >= 0
+    np.testing.assert_allclose(costs.launch_s, np.nanmean(syncs[0], axis=0))
 
 
 def profiler_of(
@@ -133,6 +138,21 @@ def test_devices_side_by_side_are_kept_where_all_was_measured_and_unknown_pairs_
     lost = profiler_of(crashes, "Relu", on_step=steps.append).contention(PARTS, [unknown] * 2)
     assert np.isnan(lost.slowdown[0, 1])
     assert steps[-1] == "how much P0 and P1 slow each other down could not be measured; they are taken not to"
+
+
+def test_syncs_are_of_each_pair_and_size_and_unknown_where_the_executor_does_not_run_the_pair() -> None:
+    three = (*PARTS, DeviceSpec.parse("P2=CPU[INFERENCE_NUM_THREADS=3]"))
+
+    def answer(request: Call[Any]) -> float:
+        pair, what = request.args
+        if pair == three[1:]:
+            crashes(what)
+        return float(what.size_bytes * (1 + three.index(pair[1])))
+
+    found = profiler_of(answer, "MatMul").syncs(three)
+    for table, size in zip(found, SYNC_BYTES, strict=True):
+        expected = [[np.nan, 2.0, 3.0], [2.0, np.nan, np.nan], [3.0, np.nan, np.nan]]
+        np.testing.assert_array_equal(table, size * np.array(expected))
 
 
 def test_links_of_a_device_that_runs_no_probe_are_means_of_the_others() -> None:
