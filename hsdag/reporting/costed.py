@@ -84,7 +84,7 @@ class CostedPlacement:
         own, num = costs.costs, len(self.devices)
         for d, time_s in self._idle_devices(own.time_s):
             yield self._limit(self.devices[d], "work", replace(costs, by_op=replace(own, time_s=time_s)))
-        yield self._limit("", "launches", replace(costs, by_op=replace(own, launch_s=0 * own.launch_s)))
+        yield self._limit("", "launches", replace(costs, by_op=replace(own, launch_s=np.zeros_like(own.launch_s))))
         pairs = np.argwhere(costs.collector.crossings(self.placement[None], num).num[0] > 0).tolist()
         for among in [pairs, *([pair] for pair in pairs if len(pairs) > 1)]:
             latency_s, bandwidth = own.link_latency_s.copy(), own.link_bandwidth_bytes_per_s.copy()
@@ -119,7 +119,7 @@ class CostedPlacement:
             seconds = float(self.time_s[self.placement == d].sum())
             yield self._limit(self.devices[d], "work", OpByOpCosts(replace(own, time_s=time_s)), seconds)
         free = np.full_like(own.link_bandwidth_bytes_per_s, np.inf)
-        links = replace(own, link_latency_s=0 * own.link_latency_s, link_bandwidth_bytes_per_s=free)
+        links = replace(own, link_latency_s=np.zeros_like(own.link_latency_s), link_bandwidth_bytes_per_s=free)
         yield self._limit("", "transfers", OpByOpCosts(links))
         yield self._limit("", "slow-downs", OpByOpCosts(replace(own, slowdown=None)))
 

@@ -6,9 +6,7 @@ import re
 import runpy
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 
-import openvino
 import pytest
 import typer
 
@@ -71,16 +69,6 @@ def test_files_and_options_exist(text: str) -> None:
     for name, rest in COMMAND.findall(text):
         if name in options():
             assert set(OPTION.findall(rest)) <= options()[name], (name, rest)
-
-
-def test_options_that_are_called_the_same_as_those_of_benchmark_app_are_taken_by_both() -> None:
-    page = (ROOT / "docs" / "measuring.md").read_text(encoding="utf-8")
-    section = page.partition("## Coming from benchmark_app")[2]
-    named = set(re.findall(r"`(-\w+)`", section[: section.index("```")]))
-    assert len(named) > 8
-    assert named <= options()["bench"]
-    theirs = (Path(openvino.__file__).parent / "tools" / "benchmark" / "parameters.py").read_text(encoding="utf-8")
-    assert not [name for name in named if f"'{name}'" not in theirs]
 
 
 def test_every_fault_has_a_promise_and_a_test_that_exists() -> None:

@@ -8,7 +8,6 @@ import struct
 from collections.abc import Callable
 from random import Random
 from typing import Any
-from xml.etree import ElementTree
 
 import numpy as np
 
@@ -26,9 +25,6 @@ _NUMBERS = (
 )
 _SIMPLE: tuple[Any, ...] = (None, True, False, [], {}, [None], {"a": None}, [[]])
 _TEXTS = (b"", b"null", b"[]", b"{}", _DEEP_JSON.encode(), b"\xef\xbb\xbf{}", b"\xff\xfe", b"{" * DEEP, b'{"a":' * DEEP)
-_LAUGHS = "<!DOCTYPE net [" + '<!ENTITY l0 "lol">' + "".join(
-    f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 10)
-) + "]>"  # fmt: skip
 
 
 def mutate(name: str, content: bytes, rng: Random) -> bytes:
@@ -106,37 +102,6 @@ def _places(root: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-def _of_xml(content: bytes, rng: Random) -> bytes:
-    """Attributes and texts replaced, elements removed, doubled or nested."""
-    root = ElementTree.fromstring(content)
-    for _ in range(rng.choice((1, 1, 1, 2, 4))):
-        elements = list(root.iter())
-        parent = rng.choice([element for element in elements if len(element)] or [root])
-        element, kind = rng.choice(elements), rng.randrange(8)
-        if kind <= 3 and element.attrib:
-            key = rng.choice(list(element.attrib))
-            others = [e.attrib[key] for e in elements if key in e.attrib]
-            element.set(key, rng.choice((rng.choice(others), str(rng.choice(_NUMBERS)), _xml_word(rng))))
-        elif kind == 4 and len(parent):
-            parent.remove(rng.choice(list(parent)))
-        elif kind == 5 and len(parent):
-            parent.insert(0, rng.choice(list(parent)))
-        elif kind == 6:
-            element.text = rng.choice((str(rng.choice(_NUMBERS)), _xml_word(rng)))
-        elif element.attrib:
-            del element.attrib[rng.choice(list(element.attrib))]
-    text = ElementTree.tostring(root, encoding="unicode")
-    if rng.random() < 0.02:
-        text = _LAUGHS + text.replace('name="', 'name="&l9;', 1)
-    if rng.random() < 0.02:
-        text = text.replace("<layers>", "<layers>" * DEEP, 1).replace("</layers>", "</layers>" * DEEP, 1)
-    return text.encode(errors="replace")
-
-
-def _xml_word(rng: Random) -> str:
-    return "".join(c for c in rng.choice((*WORDS, "f32", "1,-1", "?", "1,3,99999999999", "-2")) if c.isprintable())
-
-
 def _of_safetensors(content: bytes, rng: Random) -> bytes:
     """Another header, or another document in it, with a length that is right or wrong."""
     size = struct.unpack("<Q", content[:8])[0]
@@ -168,7 +133,6 @@ def _of_arrays(content: bytes, rng: Random) -> bytes:
 _STRUCTURES: dict[str, Callable[[bytes, Random], bytes]] = {
     "json": _of_json,
     "jsonl": _of_json_lines,
-    "xml": _of_xml,
     "safetensors": _of_safetensors,
     "npz": _of_arrays,
 }

@@ -51,13 +51,6 @@ def test_limited_memory_holds_a_problem_on_all_devices_but_not_on_one() -> None:
             assert alone[d] > problem.memory_bytes[d]
 
 
-def test_sharded_families_have_no_more_shards_of_an_op_than_devices() -> None:
-    for seed in range(8):
-        problem = find_family("transformer,chain").problem(seed)
-        labels = list(zip(problem.labels.meta_ops, problem.labels.roles, strict=True))
-        assert max(labels.count(label) for label in set(labels) if label[1]) <= problem.num_devices
-
-
 def test_a_compound_takes_its_members_in_turn() -> None:
     compound = find_family("nmt,chain")
     assert same(compound.problem(6), find_family("nmt").problem(3))

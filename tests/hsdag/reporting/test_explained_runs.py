@@ -76,7 +76,11 @@ def test_any_placement_of_the_model_is_explained_by_the_costs_of_a_run_in_tables
     assert "gains most from where it is" in text
 
 
-def test_a_placement_without_a_run_or_a_model_is_a_users_error(kept: Path, split: Placement, tmp_path: Path) -> None:
+def test_a_placement_without_a_run_or_a_model_is_a_users_error(
+    kept: Path, split: Placement, kept_search: PlaceResult, tmp_path: Path
+) -> None:
+    with pytest.raises(SearchError, match="is no run folder"):
+        explain(kept_search, run=tmp_path)
     with pytest.raises(OptionError, match="a run or a model"):
         explain(split)
     with pytest.raises(OptionError, match="not from both"):

@@ -78,6 +78,7 @@ def case_of(
 
 def test_the_value_and_each_move_are_what_the_sums_say_the_largest_gain_first() -> None:
     found = case_of(CHAIN, "AAABBB", CHAIN_S).explained()
+    assert (found.value.measured, found.value.calibrated) == (10.0, False)
     crossing_s = LATENCY_S + 20 / BYTES_PER_S
     assert found.value.simulated is not None
     assert found.value.simulated == pytest.approx(4 + 2 * LAUNCH_S + crossing_s)
