@@ -2,42 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from hsdag.cli.app import run
-from hsdag.cli.profile import show_profile
 from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.profiling import ProfileResult, heaviest_ops
+from hsdag.profiling import heaviest_ops
 from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.runtime.problem.schedule_problem import CostSource
 from hsdag.runtime.problem.units import problem_of
+from tests.hsdag.commands import answer
 from tests.placements import halves
-
-
-def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> dict[str, Any]:
-    assert run([*(str(a) for a in arguments), "--json"]) == 0
-    document: dict[str, Any] = json.loads(capsys.readouterr().out)
-    return document
 
 
 @pytest.fixture(scope="module")
 def costs(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The costs that a profile wrote, and beside them its JSON answer."""
+    """The costs that a profile wrote."""
     written = tmp_path_factory.mktemp("costs") / "costs.json"
-    with contextlib.redirect_stdout(io.StringIO()) as printed:
-        assert run(["profile", str(tiny_resnet), "--partition-cpu", "2", "-o", str(written), "--json"]) == 0
-    written.with_name("answer.json").write_text(printed.getvalue())
+    assert run(["profile", str(tiny_resnet), "--partition-cpu", "2", "-o", str(written)]) == 0
     return written
 
 
@@ -52,15 +41,6 @@ def test_the_costs_are_a_problem_file_of_the_models_own_ops_that_says_how_much_d
     assert problem.slowdown is not None
     assert problem.slowdown.shape == (2, 2)
     assert problem.slowdown.min() >= 1.0
-
-
-def test_tables_show_what_loading_took_and_every_link(costs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    told = json.loads(costs.with_name("answer.json").read_text())
-    show_profile(ProfileResult(**told, schedule=read_problem(costs)), 3)
-    table = capsys.readouterr().out
-    assert all(words in table for words in ("compile s", "first ms", "process MB", "GPU MB", "heaviest of"))
-    rows = [" ".join(line.split()) for line in table.splitlines()]
-    assert all(sum(row.startswith(link) for row in rows) == 1 for link in ("CPU_0 -> CPU_1", "CPU_1 -> CPU_0"))
 
 
 def test_a_platform_that_is_not_here_gives_costs_that_say_they_are_not_measured(

@@ -27,11 +27,12 @@ def test_a_document_holds_devices_pairs_model_and_findings(capsys: pytest.Captur
     assert document["next"] == [f"hsdag place {tiny_bert} --partition-cpu 2"]
 
 
-def test_tables_findings_and_commands_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["doctor", "--partition-cpu", "2"]) == 0
+def test_tables_findings_and_commands_are_shown(capsys: pytest.CaptureFixture[str], tiny_bert: Path) -> None:
+    assert run(["doctor", str(tiny_bert), "--partition-cpu", "2"]) == 0
     shown = capsys.readouterr()
-    assert all(word in shown.out for word in ("OpenVINO 20", "CPU_0 and CPU_1", "at once"))
-    assert "next: hsdag doctor MODEL --partition-cpu 2" in shown.out
+    words = ("OpenVINO 20", "CPU_0 and CPU_1", "at once", "tiny_bert: ", "HETERO would make", "PIPELINE_PARALLEL")
+    assert all(word in shown.out for word in words)
+    assert f"next: hsdag place {tiny_bert} --partition-cpu 2" in shown.out
     assert "CPU_0: loading" in shown.err
 
 
