@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import networkx as nx
 import numpy as np
 import openvino as ov
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from openvino import opset13 as op
 
 from hsdag.ir.graph.build import graph_of
-from hsdag.ir.graph.colocation import Colocation, colocate, kept_compressed
+from hsdag.ir.graph.colocation import Colocation, colocate, held_bytes, kept_compressed, widened
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from tests.networks import as_networkx
 
@@ -111,7 +113,35 @@ def test_an_op_floats_exactly_when_no_data_reaches_it(
         assert bool(floating[v]) is (known and len(graph.successors.of(v)) > 0)
 
 
-def test_a_quantised_weight_is_kept_compressed_and_a_computed_one_is_not() -> None:
-    types = ["Constant", "FakeQuantize", "Constant", "Sqrt", "Parameter", "Add", "Add"]
-    graph = graph_from_edges(types, [(0, 1), (2, 3), (1, 5), (4, 5), (3, 6), (5, 6)])
-    assert np.flatnonzero(kept_compressed(graph)).tolist() == [1]
+@pytest.mark.parametrize(
+    ("op_type", "stored", "wide", "size_bytes", "kept"),
+    [
+        ("Convert", "u8", "f32", 8, [1, 3]),  # and what is computed from it
+        ("Ceiling", "u8", "f32", 8, []),
+        ("Convert", "u8", "i32", 8, []),
+        ("Convert", "f16", "f32", 4098, [1, 3]),
+        ("Convert", "f16", "f32", 4096, []),  # which saves next to nothing
+        ("Convert", "f32", "f64", 4098, []),
+        ("FakeQuantize", "f32", "f32", 8, [1, 3]),
+    ],
+)
+def test_a_weight_is_kept_compressed_where_that_saves_memory_or_it_is_quantised(
+    op_type: str, stored: str, wide: str, size_bytes: int, kept: list[int]
+) -> None:
+    types = ["Constant", op_type, "Constant", "Multiply", "Parameter", "Add"]
+    edges = [(0, 1), (1, 3), (2, 3), (3, 5), (4, 5)]
+    graph = graph_from_edges(types, edges, output_bytes=[size_bytes // 2, *[size_bytes] * 5])
+    found = kept_compressed(replace(graph, element_types=(stored, *[wide] * 5)))
+    assert np.flatnonzero(found).tolist() == kept
+    wide_already = replace(graph, element_types=(stored, *[wide] * 5), output_bytes=np.full(6, size_bytes))
+    assert kept_compressed(wide_already).any() == (kept != [] and stored != "f16")
+
+
+def test_a_device_holds_the_weights_of_its_ops_and_constants_that_they_read_and_widens_halves_at_times() -> None:
+    graph = graph_from_edges(
+        ["Constant", "Constant", "Add", "Add", "Parameter"], [(0, 2), (4, 2), (0, 3), (1, 3), (2, 3)]
+    )
+    graph = replace(graph, element_types=("f16", "f32", "f16", "f16", "f16"), weight_bytes=np.array([100, 30, 7, 1, 0]))
+    assert widened(graph).weight_bytes.tolist() == [200, 30, 7, 1, 0]
+    held = held_bytes(graph, np.array([1, 1, 0, 1, 0]), np.array([False, True]))
+    assert held.tolist() == [100 + 7, 200 + 30 + 1]

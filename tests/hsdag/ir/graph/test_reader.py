@@ -51,6 +51,7 @@ def test_a_file_that_lacks_something_is_named_with_what_it_lacks(saved: Path, tm
 
 def test_a_bin_of_another_size_is_refused(saved: Path) -> None:
     content = saved.with_suffix(".bin").read_bytes()
+    assert load_model(saved).inputs
     for other in (content[:-1], content + b"0"):
         saved.with_suffix(".bin").write_bytes(other)
         assert f"has {len(other)} bytes, but m.xml needs {len(content)}" in refusal(saved)

@@ -54,6 +54,7 @@ def test_inputs_of_fixed_shapes_need_no_shape_and_tokens_name_inputs_that_are_mi
     fixed = growing_model()
     fixed.reshape([1, 4])
     assert Scenario(({},)).of(fixed).inferences == ({"input_ids": (1, 4)},)
+    assert Scenario.parse("[1,32]").of(chain_model()).inferences == ({"x": (1, 32)},)
     (tokens,) = parse_scenarios((), "3")
     assert tokens.of(growing_model()).inferences == ({"input_ids": (1, 3)},)
 
