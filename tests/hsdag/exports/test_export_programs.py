@@ -175,10 +175,6 @@ def test_the_program_compiles_and_runs_the_placed_model(
     for argument, why in ((f"{first}={wrong}", "does not hold elements of f32"), ("nothing=x", "no file is given for")):
         done = ran(program, xml, argument)
         assert (done.returncode, why in done.stderr) == (1, True), done.stderr
-    ov.save_model(placement.apply(model), tmp_path / "merged.xml", compress_to_fp16=False)
-    (tmp_path / "merged.xml").write_text((tmp_path / "merged.xml").read_text().replace('"relu"', '"other"'))
-    refused = ran(program, tmp_path / "merged.xml")
-    assert (refused.returncode, "the affinity map does not have op 'other'" in refused.stderr) == (1, True)
 
 
 @given(text=st.text(st.characters(codec="utf-8")))
@@ -242,8 +238,6 @@ def test_an_exported_ir_is_the_model_as_it_was_given_and_runs_as_it_was_placed(
     assert number == int(original.get_property("HETERO_NUMBER_OF_SUBMODELS")) > 1
     for found, expected in zip(run(compiled, back), run(original, model), strict=True):
         assert np.array_equal(found, expected)
-    back.reshape([1, 3, 16, 8])
-    assert back.outputs[0].get_shape() == [1, 512]
 
 
 @pytest.mark.slow

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import openvino as ov
 import pytest
@@ -13,7 +11,6 @@ from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph
-from hsdag.ir.placement.placement import Placement
 from hsdag.ir.placement.prepared import COPY_MARK, PreparedModel, prepare
 from hsdag.ir.placement.submodels import SubmodelCollector
 from hsdag.models import DecoderSizes, build_model
@@ -70,18 +67,6 @@ def test_a_constant_goes_where_it_is_read() -> None:
     devices[prepared.graph.index_of["flat"]] = "B"
     flat = named(prepared.place(devices), "flat")
     assert [node.get_rt_info()["affinity"].astype(str) for node in (flat, *sources(flat))] == ["B", "A", "B"]
-
-
-def test_nothing_that_is_known_before_any_data_crosses_between_devices(
-    model: ov.Model, alternating: Callable[[ov.Model], Placement]
-) -> None:
-    graph = graph_of(model)
-    prepared = prepare(model, graph)
-    prepared.place([f"CPU_{device}" for device in alternating(model).devices_of(graph)])
-    for node, v in zip(prepared.nodes, prepared.op, strict=True):
-        if colocate(graph).floating[v]:
-            (reader,) = [port.get_node() for port in node.output(0).get_target_inputs()]
-            assert reader.get_rt_info()["affinity"].astype(str) == node.get_rt_info()["affinity"].astype(str)
 
 
 def test_every_reader_of_a_shared_weight_has_an_instance_with_its_value(model: ov.Model) -> None:
