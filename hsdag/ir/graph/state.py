@@ -49,7 +49,7 @@ def repeated_ops(graph: ComputationGraph, known: BoolArray) -> BoolArray:
             continue
         is_there = known[read] | repeated[read] | np.isin([types[u] for u in read.tolist()], ["Parameter"])
         if types[v] in SHAPE_OF_TYPES:
-            repeated[v] = is_there.all()
+            repeated[v] = is_there[0]
         elif types[v] in CHEAP_TYPES and not (known[read] & is_table[read]).any():
             is_shape = np.asarray([types[u] in SHAPE_OF_TYPES for u in read.tolist()])
             repeated[v] = (is_there | is_shape).all()

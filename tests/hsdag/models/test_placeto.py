@@ -66,13 +66,12 @@ def test_only_attention_that_is_fed_on_makes_a_step_wait_for_the_attention_befor
         assert (graph.index_of["decoder.t0.attention"] in before) is feeds
 
 
-def test_an_lstm_step_takes_the_operations_of_its_four_gates() -> None:
-    graph = nmt(NmtSizes(2, 2, 1, width=32, batch=4, feeds_attention=False)).graph
-    assert graph.flops[graph.index_of["encoder.t1.l0.gates"]] == 2 * 4 * (32 + 32) * (4 * 32)
-    assert graph.shape_of(graph.index_of["encoder.l0.weight"]) == (32 + 32, 4 * 32)
-    fed = nmt(NmtSizes(2, 2, 1, width=32, batch=4, feeds_attention=True)).graph
-    assert fed.flops[fed.index_of["decoder.t1.l0.gates"]] == 2 * 4 * (32 + 32 + 32) * (4 * 32)
-    assert fed.shape_of(fed.index_of["decoder.l0.weight"]) == (32 + 32 + 32, 4 * 32)
+@pytest.mark.parametrize("feeds", [False, True])
+def test_an_lstm_step_takes_the_operations_of_its_four_gates(feeds: bool) -> None:
+    graph = nmt(NmtSizes(2, 2, 1, width=32, batch=4, feeds_attention=feeds)).graph
+    for part, read in (("encoder", 32 + 32), ("decoder", 32 + 32 + 32 * feeds)):
+        assert graph.flops[graph.index_of[f"{part}.t1.l0.gates"]] == 2 * 4 * read * (4 * 32)
+        assert graph.shape_of(graph.index_of[f"{part}.l0.weight"]) == (read, 4 * 32)
 
 
 @given(SEEDS)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import openvino as ov
 import pytest
 
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate, floating_ops, known_ops
-from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
+from hsdag.ir.graph.state import repeated_ops
 from hsdag.models import build_model
 
 AFTER_LAYER_1 = "model.layers.1/output"
@@ -42,3 +46,15 @@ def test_mask_rotary_tables_and_empty_caches_are_repeated_and_the_embedding_is_n
     assert not any(
         repeated[graph.index_of[name]] for name in ("embed", "model.layers.0.self_attn/key/shape", "lm_head")
     )
+
+
+def test_cheap_ops_of_inputs_shapes_and_constants_that_are_no_tables_are_repeated_where_something_reads_them() -> None:
+    types = "Parameter Cos Sin ReadValue Add Relu Constant Gather Constant Add ShapeOf ShapeOf Concat Concat".split()
+    edges = [(0, 1), (0, 2), (1, 4), (3, 4), (0, 5), (6, 7), (0, 7), (8, 9), (0, 9), (0, 10), (5, 11),
+             (10, 12), (7, 12), (10, 13), (11, 13), *((v, 4) for v in (9, 12, 13))]  # fmt: skip
+    shapes = [(5, 3) if v == 6 else (1, 3) for v in range(len(types))]
+    graph = graph_from_edges(types, edges, shapes=shapes)
+    variables, is_dynamic = tuple("v" * (t == "ReadValue") for t in types), np.ones(len(types), np.bool_)
+    graph = replace(graph, variables=variables, is_dynamic=is_dynamic)
+    assert np.flatnonzero(repeated_ops(graph, known_ops(graph))).tolist() == [1, 9, 10, 13]
+    assert not repeated_ops(replace(graph, variables=("",) * len(types)), known_ops(graph)).any()

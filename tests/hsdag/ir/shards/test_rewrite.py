@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import openvino as ov
 import pytest
@@ -15,7 +17,8 @@ from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.placement import ModelRecord, Placement
 from hsdag.ir.shards.placed import records_of, regions_of
 from hsdag.ir.shards.regions import Region
-from hsdag.ir.shards.rewrite import shapes_of, shard
+from hsdag.ir.shards.rewrite import _cover, _Made, shapes_of, shard
+from hsdag.ir.shards.rules import Span, piece_of
 from hsdag.models.registry import build_model
 from tests.hsdag.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, inputs_of, outputs_of, random_sharding
 
@@ -101,6 +104,45 @@ def test_rows_of_a_convolution_that_leaves_rows_out_are_looked_up_for_openvino_f
     assert [graph.op_types[v] for v in (1, 2, 4)] == ["Sin", "Relu", "Convolution"]
     found = shard(model, graph, [rows, everywhere], [0] * graph.num_ops, DEVICES)
     assert difference(outputs_of(found.model, inputs), outputs_of(model, inputs)) == 0.0
+
+
+@pytest.mark.parametrize(("rows", "reading"), [(64, 0.25), (32, 0.5), (4, 1.0)])
+def test_a_piece_takes_its_part_of_an_op_and_as_long_as_its_weights_take_to_read(rows: int, reading: float) -> None:
+    """8 FLOPs are done while a byte is read: 12 rows of 8 numbers are 384 bytes, for 192 FLOPs a row of the result."""
+    x, wide = op.parameter([rows, 8], np.float32), op.constant(np.ones((8, 12), np.float16))
+    weight = op.convert(op.multiply(wide, op.constant(np.float16(2))), np.float32)
+    model = ov.Model([op.result(op.relu(op.matmul(op.sin(x), weight, False, False)))], [x], "m")
+    graph = graph_of(model)
+    graph = replace(graph, weight_bytes=graph.weight_bytes * 2 * (graph.weight_bytes > 2))
+    _, shapes = shapes_of(model, graph)
+    product, relu = (graph.op_types.index(name) for name in ("MatMul", "Relu"))
+    by_rows, by_columns, a_row = Span(0, 1, 1 + rows // 2), Span(1, 0, 3), Span(0, 0, 1)
+
+    def work(v: int, span: Span) -> float:
+        piece = piece_of(shapes.op(v), span)
+        assert piece is not None
+        return shapes.work_of(v, span, piece, 0.0)
+
+    assert [work(product, each) for each in (by_rows, a_row)] == [max(0.5, reading), reading]
+    assert (work(product, by_columns), work(relu, a_row)) == (0.25, 1 / rows)
+
+
+@pytest.mark.parametrize(
+    ("device", "taken"),
+    [
+        (0, [(0, 0, 6), (1, 2, 6), (2, 1, 3)]),  # its own first, then the one that has most of what follows
+        (1, [(0, 0, 4), (1, 0, 6), (2, 1, 3)]),
+        (2, [(0, 0, 6), (1, 2, 5), (2, 0, 3)]),
+        (3, [(0, 0, 6), (1, 2, 6), (2, 1, 3)]),
+    ],
+)
+def test_a_tensor_is_brought_together_from_what_a_device_has_and_the_fewest_others(
+    device: int, taken: list[tuple[int, int, int]]
+) -> None:
+    node = op.parameter([12], np.float32)
+    made = [_Made(d, Span(0, *ends), is_partial=False, node=node) for d, ends in enumerate([(0, 6), (4, 10), (9, 12)])]
+    found = [(each.device, part.first, part.last) for each, part in _cover(made, Span(0, 0, 12), device)]
+    assert found == taken
 
 
 def placement_of(model: ov.Model, region: Region) -> Placement:
