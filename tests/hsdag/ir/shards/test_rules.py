@@ -132,16 +132,37 @@ def test_a_random_graph_divided_at_random_computes_what_it_computes(seed: int) -
     assert difference(outputs_of(made[1].model, inputs), outputs_of(model, inputs)) <= LARGEST_DIFFERENCE
 
 
-@pytest.mark.parametrize(
-    "build",
-    [
-        lambda x: op.interpolate(x, ints(2, 4, 18, 7), "nearest", "sizes"),
-        lambda x: opset1.batch_norm_inference(x, *(weights(np.random.default_rng(0), 4) for _ in range(4)), 1e-3),
-        lambda x: op.max_pool(x, [1, 1], [1, 1], [0, 0], [0, 0], [2, 2]).output(1),
-        lambda x: op.scaled_dot_product_attention(x, x, x, causal=True),
-    ],
-    ids=["axes not named", "statistics first", "indices", "causal rows"],
-)
+def late(x: Any, *values: int) -> Any:
+    """Numbers that nobody knows before the data."""
+    return op.add(ints(*values), op.convert(op.reduce_max(x, ints(0, 1, 2, 3)), "i64"))
+
+
+RNG = np.random.default_rng(0)
+WHOLE: dict[str, Callable[[Any], Any]] = {
+    "axes not named": lambda x: op.interpolate(x, ints(2, 4, 18, 7), "nearest", "sizes"),
+    "statistics first": lambda x: opset1.batch_norm_inference(x, *(weights(RNG, 4) for _ in range(4)), 1e-3),
+    "indices": lambda x: op.max_pool(x, [1, 1], [1, 1], [0, 0], [0, 0], [2, 2]).output(1),
+    "causal rows": lambda x: op.scaled_dot_product_attention(x, x, x, causal=True),
+    "broadcast from the front": lambda x: op.add(x, weights(RNG, *IMAGE), "PDPD"),
+    "product with a vector": lambda x: op.matmul(x, weights(RNG, 7), False, False),
+    "batches of indices": lambda x: op.gather(x, op.constant(np.zeros((2, 3), np.int64)), op.constant(2), 1),
+    "new axes": lambda x: op.strided_slice(x, ints(0), ints(0), ints(1), [1], [1], [1]),
+    "late order": lambda x: op.transpose(x, late(x, 0, 1, 2, 3)),
+    "late axes of a mean": lambda x: op.reduce_mean(x, late(x, 1)),
+    "late axes of a norm": lambda x: op.mvn(x, late(x, 1), True, 1e-2, "inside_sqrt"),
+    "late axes that are added": lambda x: op.unsqueeze(x, late(x, 0)),
+    "late axes that are dropped": lambda x: op.squeeze(x, late(x, 0)),
+    "late axis of a look-up": lambda x: op.gather(x, ints(0, 1), late(x, 0)),
+    "late padding": lambda x: op.pad(x, late(x, 0, 0, 0, 0), late(x, 0, 0, 0, 0), "edge"),
+    "late slice": lambda x: op.slice(x, ints(0), ints(1), ints(1), late(x, 1)),
+    "late slice with strides": lambda x: op.strided_slice(x, late(x, 0), ints(1), ints(1), [0], [0]),
+    "late pattern": lambda x: op.reshape(x, late(x, 2, 4, 9, 7), False),
+    "late repeats": lambda x: op.tile(x, late(x, 1, 1, 1, 1)),
+}
+"""What a rule cannot know enough of."""
+
+
+@pytest.mark.parametrize("build", WHOLE.values(), ids=WHOLE)
 def test_what_a_rule_cannot_tell_stays_whole(build: Callable[[Any], Any]) -> None:
     """Along axis 2; a Relu before it would be divided otherwise."""
     parameter = op.parameter(list(IMAGE), np.float32)
