@@ -9,7 +9,8 @@ from typing import TypeVar
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import IntArray
-from hsdag.methods.incumbent import Limits, Status
+from hsdag.methods.incumbent import Limits, Result, Status
+from hsdag.methods.portfolio.turns import search_with_restarts
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, Objective
 from hsdag.runtime.problem.bounds.makespan import lower_bound
@@ -20,6 +21,7 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
+from hsdag.workers.pool import Pool
 
 A_FEW = 60
 T = TypeVar("T")
@@ -112,3 +114,31 @@ def tight(num_ops: int = 16, num_devices: int = 3) -> ScheduleProblem:
         memory_bytes=1.6 * num_ops / (num_devices - 1),
         link_latency_s=0.1,
     )
+
+
+def reading_near(num_ops: int, num_devices: int, seed: int = 0) -> ScheduleProblem:
+    """Ops that read up to two of the six before them."""
+    rng = np.random.default_rng(seed)
+    edges = [(int(rng.integers(max(v - 6, 0), v)), v) for v in range(1, num_ops) for _ in range(2)]
+    return ScheduleProblem.from_arrays(
+        rng.integers(1, 9, (num_ops, num_devices)).astype(float),
+        sorted(set(edges)),
+        output_bytes=rng.integers(1, 6, num_ops),
+        link_bandwidth_bytes_per_s=2.0,
+    )
+
+
+def searched(
+    problem: ScheduleProblem,
+    method: str,
+    pool: Pool | None,
+    seconds: float = np.inf,
+    seed: int = 0,
+    evaluations: float = np.inf,
+) -> tuple[Result, RecordingEvaluator]:
+    """A search by as many seeds or turns as a pool has workers."""
+    units = problem_of(problem)
+    inner = ScheduleEvaluator.of(units)
+    recorder = RecordingEvaluator(inner, Budget(seconds, evaluations))
+    limits = Limits(seconds, num_workers=1, seed=seed, pool=pool)
+    return search_with_restarts(make_placer(method, is_cheap=True), units, recorder, limits), recorder

@@ -14,7 +14,7 @@ import pytest
 from hsdag.ir.errors import ExecutionError, OptionError
 from hsdag.methods.incumbent import Status
 from hsdag.workers.pool import Job, Pool, pool_of
-from tests.hsdag.methods.portfolio.searches import random_problem, searched
+from tests.hsdag.methods.searches import reading_near, searched
 from tests.hsdag.workers.jobs import Add, Dies, Finds, Raises, Sleeps
 from tests.hsdag.workers.ray_cluster import ray_cluster
 
@@ -55,7 +55,7 @@ def kill(cluster: tuple[str, Callable[[int], None]]) -> Callable[[int], None]:
 
 
 def test_a_machine_outside_the_cluster_has_its_workers_and_finds_the_same(pool: Pool) -> None:
-    problem = random_problem(40, 3)
+    problem = reading_near(40, 3)
     alone, _ = searched(problem, "milp-split", None)
     assert pool.num_workers == 3
     pool.begin()
@@ -88,7 +88,7 @@ def test_what_a_job_raises_on_a_node_is_raised_here(
 
 
 def test_a_search_outlives_a_node_and_then_the_head(pool: Pool, kill: Callable[[int], None]) -> None:
-    problem = random_problem(80, 3)
+    problem = reading_near(80, 3)
     for node in (2, 0):
         killing = threading.Timer(2.0, kill, [node])
         killing.start()

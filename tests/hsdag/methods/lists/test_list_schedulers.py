@@ -158,20 +158,6 @@ def first_start_s(
     return float(max(idle_since, ready_s))
 
 
-def assert_valid(problem: ScheduleProblem, found: ListSchedule) -> None:
-    """Inputs are there, no two ops at once, times as given."""
-    chosen = problem.time_s[np.arange(problem.num_ops), found.device]
-    assert np.array_equal(found.end_s, found.start_s + chosen)
-    for u, v, size in zip(problem.edge_src, problem.edge_dst, problem.edge_bytes, strict=True):
-        home, away = found.device[u], found.device[v]
-        link_s = problem.link_latency_s[home, away] + size / problem.link_bandwidth_bytes_per_s[home, away]
-        assert found.start_s[v] >= found.end_s[u] + (link_s if home != away else 0.0)
-    for d in range(problem.num_devices):
-        ops = found.ranks.argsort()
-        ops = ops[found.device[ops] == d]
-        assert np.all(found.start_s[ops][1:] >= found.end_s[ops][:-1] + problem.op_overhead_s)
-
-
 def test_upward_ranks_are_those_published() -> None:
     ranks = levels_of(tables_of(published())).upward_s
     table = [108.000, 77.000, 80.000, 80.000, 69.000, 63.333, 42.667, 35.667, 44.333, 14.667]

@@ -30,7 +30,6 @@ from hsdag.scoring.policy_file import write_policy
 from hsdag.sources import find_family
 from hsdag.training.rules import first_rule
 from tests.hsdag.methods.exact.exact_reference import random_problem
-from tests.hsdag.methods.lists.test_list_schedulers import assert_valid
 from tests.hsdag.methods.searches import not_none
 
 
@@ -64,13 +63,6 @@ def test_the_rule_of_early_ends_is_heft(seed: int) -> None:
     assert np.array_equal(mine.sequence, heft.sequence)
     assert np.array_equal(mine.device, heft.device)
     assert np.allclose(mine.start_s, heft.start_s, rtol=1e-12)
-
-
-def test_a_schedule_by_any_rule_is_valid() -> None:
-    rng = np.random.default_rng(0)
-    for seed in range(20):
-        problem = forty_ops(seed)
-        assert_valid(problem, scheduler_of(problem).schedule(rng.normal(size=NUM_WEIGHTS)))
 
 
 def test_an_op_may_wait_for_a_device_while_another_is_idle() -> None:

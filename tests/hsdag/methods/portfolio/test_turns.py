@@ -24,12 +24,11 @@ from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.workers.pool import Exchange, Findings, Job, LocalHost, Pool
 from tests.hsdag.methods.learned.hsdag.test_policy import Store
-from tests.hsdag.methods.portfolio.searches import random_problem, searched
-from tests.hsdag.methods.searches import not_none
+from tests.hsdag.methods.searches import not_none, reading_near, searched
 from tests.hsdag.workers.here import Here, Silent
 from tests.hsdag.workers.jobs import Add
 
-PROBLEM = random_problem(30, 3)
+PROBLEM = reading_near(30, 3)
 UNITS = problem_of(PROBLEM)
 EVALUATOR = ScheduleEvaluator.of(UNITS)
 
@@ -202,7 +201,7 @@ def test_a_worker_that_is_killed_in_mid_search_costs_the_search_nothing() -> Non
         pool.answers([Add(1), Add(2)])
         killing = threading.Timer(2.0, kill)
         killing.start()
-        found, recorder = searched(random_problem(80, 3), "auto", pool, seconds=8.0)
+        found, recorder = searched(reading_near(80, 3), "auto", pool, seconds=8.0)
         killing.join()
     assert found.status is Status.TIME_LIMIT
     assert found.score == recorder.best()[0].score.value
