@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import numpy as np
@@ -9,13 +10,7 @@ import pytest
 
 from hsdag.cli.app import run
 from hsdag.drawing import running_mean
-from hsdag.ir.errors import OptionError
-from hsdag.methods.learned.base import tell_updates
-from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.problem_file import write_problem
-from hsdag.scoring.base import CurvePoint
-from hsdag.search.options import SolveOptions
-from hsdag.search.solve import solve
 from hsdag.sources import find_family
 
 
@@ -25,16 +20,13 @@ def test_the_running_mean_leaves_out_what_is_not_known() -> None:
     assert np.isnan(running_mean(np.array([np.nan, np.nan, np.nan]), 2)).all()
 
 
-def test_updates_are_told_with_the_best_value_so_far() -> None:
-    problem, points = find_family("enas").problem(3), list[CurvePoint]()
-    placer = make_placer("doppler", changes={"width": "8", "updates": "4", "teacher_updates": "1"})
-    tell_updates(placer, points.append)
-    found = solve(problem, placer, SolveOptions("doppler", budget_s=60.0))
-    assert [point.update for point in points] == [1, 2, 3]  # the first one imitates
-    assert points[-1].best_so_far == pytest.approx(found.value_s)
-    assert all(point.best_so_far <= point.best <= point.mean for point in points)
-    with pytest.raises(OptionError, match="method 'heft' does not learn, so that it has no learning curve"):
-        tell_updates(make_placer("heft"), print)
+def test_solve_draws_a_learning_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    problem, curve = tmp_path / "problem.json", tmp_path / "curve.svg"
+    write_problem(find_family("enas").problem(3), problem)
+    assert run(["solve", str(problem), "--method", "doppler", "--set", "updates=1", "--set", "teacher_updates=0",
+                "--set", "width=8", "--curve", str(curve), "--json"]) == 0  # fmt: skip
+    assert json.loads(capsys.readouterr().out)["method"] == "doppler"
+    assert "best so far" in curve.read_text()
 
 
 def test_a_method_that_learns_nothing_has_no_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import networkx as nx
 import numpy as np
 import pytest
@@ -30,36 +28,28 @@ def test_subgraphs_read_what_earlier_ones_hand_out_and_nothing_else_is_handed_ou
     assert cut.edges.tolist() == sorted(map(list, edges))
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 2), st.integers(0, 4)), min_size=2, max_size=7))
-def test_on_trees_a_join_is_copied_exactly_where_brute_force_sends_fewer_bytes(
-    nodes: list[tuple[int, int, int]],
+@pytest.mark.parametrize(
+    ("a", "c", "e", "is_result", "joins"),
+    [
+        (1, 10, 10, False, {"c": [1], "e": [1]}),  # to send a alone is less
+        (1, 10, 10, True, {"c": [0, 1], "e": [1]}),  # c is also wanted at home
+        (10, 10, 10, False, {"c": [0], "e": [0]}),  # as much
+        (1, 10, 1, False, {"c": [0], "e": [0]}),  # e is as small as a
+        (20, 5, 9, False, {"c": [0], "e": [1]}),  # c is smaller than a
+    ],
+)
+def test_joins_run_where_they_are_read_if_fewer_bytes_are_sent_that_way(
+    a: int, c: int, e: int, is_result: bool, joins: dict[str, list[int]]
 ) -> None:
-    """Every op is read once, by a later one; a join that reads inputs of the model alone stays at home."""
-    n = len(nodes)
-    reader = [v + 1 + parent % (n - 1 - v) for v, (parent, _, _) in enumerate(nodes[:-1])]
-    device, size = [d for _, d, _ in nodes], [1 + s for _, _, s in nodes]
-    joins = [v for v in range(n - 1) if v in reader and size[v] != 1]
-    types = ["Concat" if s != 1 else "Tanh" for s in size] + ["Parameter", "Result"]
-    edges = [(n, v) for v in range(n) if v not in reader] + [*enumerate(reader), (n - 1, n + 1)]
-    graph = graph_from_edges(types, edges, output_bytes=[*size, 1, 1])
-    runs_on = [*device]
-    for v in reversed(range(n - 1)):
-        choices = [set(c) for k in range(1, n) for c in itertools.combinations(joins, k) if v in c]
-        brought = [_brought_bytes(v, runs_on[reader[v]], c, reader, device, size) for c in choices]
-        if device[v] != runs_on[reader[v]] and min(brought, default=size[v]) < size[v]:
-            runs_on[v] = runs_on[reader[v]]
-    instances = instances_of(graph, np.asarray([*device, 0, 0], dtype=np.int64))
-    assert dict(zip(instances.op.tolist(), instances.device.tolist(), strict=True)) == dict(enumerate(runs_on))
-
-
-def _brought_bytes(v: int, to: int, copied: set[int], reader: list[int], device: list[int], size: list[int]) -> int:
-    """Bytes sent to a device for op v, where ``copied`` are computed there: what these read and is elsewhere."""
-    there = {v}
-    for u in reversed(range(v)):
-        if reader[u] in there & copied and u in copied:
-            there.add(u)
-    read = {u for u in range(v) if reader[u] in there}
-    return sum(size[u] for u in read - there if device[u] != to)
+    """On 0 are a, join c of a and b, join e of c, and join f of the input; on 1 are b, and d, which reads e and f."""
+    types = ["Parameter", "MatMul", "MatMul", "Concat", "Relu", "Concat", "MatMul", "Result", "Result"]
+    edges = [(0, 1), (0, 2), (1, 3), (2, 3), (3, 4), (0, 5), (4, 6), (5, 6), (6, 7), (3 if is_result else 6, 8)]
+    graph = graph_from_edges(types, edges, output_bytes=[9, a, 9, c, e, 9, 9, 9, 9])
+    instances = instances_of(graph, np.array([0, 0, 1, 0, 0, 0, 1, 1, 1]))
+    runs_on: dict[str, list[int]] = {}
+    for op, device in zip(instances.op.tolist(), instances.device.tolist(), strict=True):
+        runs_on.setdefault("-abcefd"[op], []).append(device)
+    assert runs_on == {"a": [0], "b": [1], "f": [0], "d": [1]} | joins
 
 
 @given(placed_graphs)

@@ -192,19 +192,6 @@ def test_a_hanging_task_is_named_and_its_device_taken_until_it_comes_back() -> N
 
 
 @told_or_polled
-def test_a_chain_of_tasks_that_end_at_once_can_be_cut_short_by_a_limit() -> None:
-    class Slow(NullBackend):
-        def start(self, attempt: Attempt, inbox: Inbox) -> bool:
-            time.sleep(0.002)
-            return super().start(attempt, inbox)
-
-    backend = Slow()
-    with Engine(chain(5000), backend) as engine:
-        assert "took more than" in failure(engine.submit(limit_s=0.02))
-        assert len(backend.started) < 5000
-
-
-@told_or_polled
 def test_an_end_told_twice_counts_once() -> None:
     backend = HandBackend(frozenset({0, 1}))
     with Engine(chain(3), backend) as engine:
