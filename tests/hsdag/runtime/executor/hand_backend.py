@@ -5,11 +5,19 @@ from __future__ import annotations
 import heapq
 import threading
 import time
+from collections.abc import Callable
 
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox, Resource, TaskGraph
 
 FOREVER_S = 60.0
+
+
+def await_until(holds: Callable[[], object]) -> None:
+    patience_s = time.monotonic() + FOREVER_S
+    while not holds():
+        assert time.monotonic() < patience_s
+        time.sleep(0.0005)
 
 
 def chain(count: int, num_devices: int = 1) -> TaskGraph:
@@ -60,17 +68,11 @@ class HandBackend(Backend):
 
     def await_calls(self, method: str, count: int = 1) -> None:
         """Wait until a method has been called so often."""
-        patience_s = time.monotonic() + FOREVER_S
-        while len(self.calls_of(method)) < count:
-            assert time.monotonic() < patience_s
-            time.sleep(0.0005)
+        await_until(lambda: len(self.calls_of(method)) >= count)
 
     def end(self, count: int = 1, error: BaseException | None = None) -> None:
         """End the last of ``count`` tasks by hand, once they have started."""
-        patience_s = time.monotonic() + FOREVER_S
-        while len(self.waiting) < count:
-            assert time.monotonic() < patience_s
-            time.sleep(0.0005)
+        await_until(lambda: len(self.waiting) >= count)
         attempt, inbox = self.waiting[count - 1]
         inbox.done(attempt, error)
 

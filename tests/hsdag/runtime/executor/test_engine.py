@@ -6,7 +6,6 @@ import gc
 import subprocess
 import sys
 import threading
-import time
 import traceback
 import weakref
 from collections.abc import Iterator
@@ -19,7 +18,7 @@ import pytest
 from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.executor.engine import Engine
 from hsdag.runtime.executor.tasks import Attempt, Inbox, NullBackend, Resource, Run, TaskGraph
-from tests.hsdag.runtime.executor.hand_backend import FOREVER_S, HandBackend, VirtualBackend, chain
+from tests.hsdag.runtime.executor.hand_backend import FOREVER_S, HandBackend, VirtualBackend, await_until, chain
 
 ROOT = Path(__file__).parents[4]
 told_or_polled = pytest.mark.usefixtures("poll_s")
@@ -37,10 +36,7 @@ def no_thread_is_left() -> Iterator[None]:
     """Whatever a test does with its engines, their threads end."""
     yield
     gc.collect()
-    patience_s = time.monotonic() + FOREVER_S
-    while any(thread.name == "hsdag-engine" for thread in threading.enumerate()):
-        assert time.monotonic() < patience_s
-        time.sleep(0.001)
+    await_until(lambda: all(thread.name != "hsdag-engine" for thread in threading.enumerate()))
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -21,7 +20,7 @@ from hsdag.runtime.executor import cut, merging, openvino_backend
 from hsdag.runtime.executor.compiling import compile_placed
 from hsdag.runtime.executor.openvino_backend import DeviceThread, SharedMemory, memory_of, passed_on
 from hsdag.runtime.executor.requests import WorkConservingModel
-from tests.hsdag.runtime.executor.hand_backend import FOREVER_S
+from tests.hsdag.runtime.executor.hand_backend import FOREVER_S, await_until
 from tests.hsdag.runtime.executor.placing import placed
 from tests.hsdag.runtime.executor.python_ops import Call, Gate, PythonOp, device_of, expected, python_model
 
@@ -32,20 +31,11 @@ def own_threads() -> list[str]:
     return sorted(thread.name for thread in threading.enumerate() if thread.name.startswith("hsdag-"))
 
 
-def wait_until(holds: Callable[[], bool], *, collect: bool = True) -> None:
-    patience_s = time.monotonic() + FOREVER_S
-    while not holds():
-        assert time.monotonic() < patience_s
-        if collect:
-            gc.collect()
-        time.sleep(0.002)
-
-
 @pytest.fixture(autouse=True)
 def no_thread_is_left() -> Iterator[None]:
     """Whatever goes wrong, threads end."""
     yield
-    wait_until(lambda: not own_threads())
+    await_until(lambda: gc.collect() >= 0 and not own_threads())
 
 
 def compiled(core: ov.Core, model: ov.Model, limit_s: float | None = None) -> WorkConservingModel:
@@ -132,7 +122,7 @@ def test_a_forgotten_model_ends_its_threads(core: ov.Core) -> None:
     gc.disable()
     try:
         del model
-        wait_until(lambda: not own_threads(), collect=False)
+        await_until(lambda: not own_threads())
     finally:
         gc.enable()
 
@@ -148,7 +138,7 @@ def test_a_request_that_is_forgotten_in_mid_run_ends_it_first_and_is_freed(core:
         assert gate.entered.wait(FOREVER_S)
         gate.opened.set()
         assert ended.wait(FOREVER_S)
-        wait_until(lambda: freed() is None)
+        await_until(lambda: gc.collect() >= 0 and freed() is None)
         assert works(model)
 
 
@@ -201,11 +191,11 @@ def test_what_is_cancelled_in_a_thread_of_the_plugin_stops_between_two_ops_and_i
         request.start_async(X)
         assert gate.entered.wait(FOREVER_S)
         request.cancel()
-        wait_until(lambda: all(attempt.is_cancelled for attempt in compiled._engine._loop.running))
+        await_until(lambda: all(attempt.is_cancelled for attempt in compiled._engine._loop.running))
         gate.opened.set()
         with pytest.raises(ExecutionError, match="was cancelled"):
             request.wait()
-        wait_until(lambda: not compiled._engine._loop.running)
+        await_until(lambda: not compiled._engine._loop.running)
     assert (first.count, second.count) == (1, 0)
 
 

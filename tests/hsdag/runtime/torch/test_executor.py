@@ -26,6 +26,7 @@ from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode
 from hsdag.runtime.torch.lanes import StreamLane
 from hsdag.runtime.torch.op import TensorFunction
 from hsdag.runtime.torch.program import build_program
+from tests.hsdag.runtime.executor.hand_backend import await_until
 
 Tensor = torch.Tensor
 SIZE = 1000
@@ -163,7 +164,7 @@ def test_a_cancelled_inference_skips_what_is_queued() -> None:
         executor.load(ZEROS)
         inference = executor.submit()
         inference.cancel()
-        wait_for(lambda: inference.run.error is not None)
+        await_until(lambda: inference.run.error is not None)
         released.set()
         with pytest.raises(ExecutionError, match="was cancelled"):
             inference.wait()
@@ -315,10 +316,3 @@ def test_tasks_on_streams_are_reported_as_their_events_pass(monkeypatch: pytest.
     assert [each.attempt for each in lanes._NEVER_FREED] == [None]  # type: ignore[attr-defined]
     events[0].answer = True
     assert (reported(), len(lane._pending)) == ([], 0)
-
-
-def wait_for(is_so: object, limit_s: float = 60.0) -> None:
-    end_s = time.monotonic() + limit_s
-    while not is_so():  # type: ignore[operator]
-        assert time.monotonic() < end_s
-        time.sleep(0.005)
