@@ -10,11 +10,8 @@ from hypothesis import strategies as st
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.executor import merging
-from hsdag.runtime.executor.cut import Instances, initial_parts, instances_of
+from hsdag.runtime.executor.cut import initial_parts, instances_of
 from hsdag.runtime.executor.merging import CutCosts, merge_parts, part_schedule
-from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Order, Semantics
-from hsdag.runtime.simulator.simulation import simulate
 from tests.hsdag.runtime.executor.random_cuts import Placed, assert_convex, placed_graphs
 
 
@@ -28,57 +25,20 @@ def costs_of(placed: Placed, seed: int) -> CutCosts:
     )
 
 
-def plain_durations(placed: Placed, instances: Instances, parts: Partition, costs: CutCosts) -> list[float]:
-    """A launch, the ops, every tensor that comes in once, and every tensor that goes out once, for each part."""
-    label, graph = parts.labels.tolist(), placed.graph
-    took = [0.0] * parts.num_groups
-    read, written = set(), set()
-    for i, (v, d) in enumerate(zip(instances.op.tolist(), instances.device.tolist(), strict=True)):
-        took[label[i]] += float(costs.op_s[v, d])
-    for u, v in zip(instances.edge_src.tolist(), instances.edge_dst.tolist(), strict=True):
-        if label[u] != label[v]:
-            read.add((u, label[v]))
-            written.add(u)
-    for u, v in zip(graph.edge_src.tolist(), graph.edge_dst.tolist(), strict=True):
-        if graph.op_types[v] == "Result" and instances.read_from[u, placed.device[u]] >= 0:
-            written.add(int(instances.read_from[u, placed.device[u]]))
-    part_device = {label[i]: int(instances.device[i]) for i in range(len(label))}
-    for u, p in read:
-        took[p] += float(graph.output_bytes[instances.op[u]] * costs.read_s_per_byte[part_device[p]])
-    for u in written:
-        took[label[u]] += float(graph.output_bytes[instances.op[u]] * costs.write_s_per_byte[instances.device[u]])
-    return [took[p] + float(costs.launch_s[part_device[p]]) for p in range(parts.num_groups)]
-
-
-def simulated(
-    instances: Instances, parts: Partition, duration_s: list[float], rank: np.ndarray
-) -> tuple[float, list[float]]:
-    """Makespan and starts by the simulator, where nothing is sent; every part is an op of its own device alone."""
-    src, dst = parts.quotient_edges(instances.edge_src, instances.edge_dst)
-    count, num_devices = parts.num_groups, int(instances.device.max()) + 1
-    device = np.zeros(count, dtype=np.int64)
-    device[parts.labels] = instances.device
-    time_s = np.tile(np.asarray(duration_s)[:, None], num_devices)
-    problem = ScheduleProblem.from_arrays(time_s, np.stack([src, dst], axis=1))
-    found = simulate(problem, device, Semantics(order=Order.PRIORITY), ranks=rank)
-    return found.makespan_s, found.start_s.tolist()
-
-
-@given(placed_graphs, st.integers(0, 99))
-def test_the_schedule_of_parts_is_the_simulators_by_longest_ways_of_what_each_part_takes(
-    placed: Placed, seed: int
-) -> None:
-    instances, parts = placed.initial()
-    costs = costs_of(placed, seed)
-    schedule = part_schedule(placed.graph, instances, parts, costs)
-    duration_s = schedule.duration_s.tolist()
-    assert duration_s == plain_durations(placed, instances, parts, costs)
-    src, dst = parts.quotient_edges(instances.edge_src, instances.edge_dst)
-    for p in range(parts.num_groups):
-        behind_s = schedule.b_level_s[dst[src == p]].max(initial=0.0)
-        assert schedule.b_level_s[p] == duration_s[p] + behind_s
-    makespan_s, start_s = simulated(instances, parts, duration_s, -schedule.b_level_s)
-    assert (schedule.end_s.max(initial=0.0), schedule.start_s.tolist()) == (makespan_s, start_s)
+def test_a_part_takes_its_launch_its_ops_and_each_tensor_once_and_the_longest_way_goes_first() -> None:
+    """On device 0 are a, d, and c, which reads a once and b twice; on 1 is b, which reads a. Results read a, c and d."""
+    types = ["Parameter", "MatMul", "MatMul", "MatMul", "MatMul", "Result", "Result", "Result"]
+    edges = [(0, 1), (1, 2), (1, 3), (2, 3), (2, 3), (0, 4), (1, 5), (3, 6), (4, 7)]
+    graph = graph_from_edges(types, edges, output_bytes=[9, 8, 4, 2, 6, 9, 9, 9])
+    instances = instances_of(graph, np.array([0, 0, 1, 0, 0, 0, 0, 0]))
+    op_s = np.tile(np.array([0.0, 10, 20, 30, 5, 0, 0, 0])[:, None], 2)
+    costs = CutCosts(op_s, np.array([1.0, 2]), np.array([0.5, 0.25]), np.array([1.0, 2]))
+    schedule = part_schedule(graph, instances, Partition.identity(4), costs)
+    op = [int(v) for v in instances.op]
+    found = {v: (schedule.duration_s[i], schedule.b_level_s[i], schedule.start_s[i]) for i, v in enumerate(op)}
+    a, b, c, d = 1 + 10 + 8, 2 + 20 + 8 * 0.25 + 4 * 2, 1 + 30 + 8 * 0.5 + 4 * 0.5 + 2, 1 + 5 + 6
+    assert found == {1: (a, a + b + c, 0), 2: (b, b + c, a), 3: (c, c, a + b), 4: (d, d, a)}
+    assert schedule.end_s.max() == a + b + c
 
 
 @pytest.mark.parametrize("by_load", [False, True])
