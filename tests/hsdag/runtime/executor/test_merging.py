@@ -26,7 +26,7 @@ def costs_of(placed: Placed, seed: int) -> CutCosts:
 
 
 def test_a_part_takes_its_launch_its_ops_and_each_tensor_once_and_the_longest_way_goes_first() -> None:
-    """On device 0 are a, d, and c, which reads a once and b twice; on 1 is b, which reads a. Results read a, c and d."""
+    """On device 0 are a, d, and c, which reads a once and b twice; on 1 is b, which reads a. Results read all but b."""
     types = ["Parameter", "MatMul", "MatMul", "MatMul", "MatMul", "Result", "Result", "Result"]
     edges = [(0, 1), (1, 2), (1, 3), (2, 3), (2, 3), (0, 4), (1, 5), (3, 6), (4, 7)]
     graph = graph_from_edges(types, edges, output_bytes=[9, 8, 4, 2, 6, 9, 9, 9])

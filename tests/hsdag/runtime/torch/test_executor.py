@@ -76,9 +76,11 @@ def test_every_placement_gives_the_same_bits(placement: list[int]) -> None:
 
 
 def test_constants_lie_with_their_readers_and_are_never_sent() -> None:
-    nodes = (fed(), TorchNode("c", constants=(torch.ones(SIZE),)), op("a", 0, 1), op("b", 2, 1))
+    ones = torch.ones(SIZE)
+    nodes = (fed(), TorchNode("c", constants=(ones,)), op("a", 0, 1), op("b", 2, 1))
     with executor_of(TorchGraph("g", nodes, {"y": (3, 0)}), [0, 0, 0, 1]) as executor:
         assert executor.program.tasks.task_names == ("a", "a to d1", "b")
+        assert [x.data_ptr() for x in executor.residents.values if x is not None] == [ones.data_ptr()] * 2
         assert executor.program.tasks.size_bytes.tolist() == [0.0, 4.0 * SIZE, 0.0]
         assert executor.infer(ZEROS)["y"].tolist() == [4.0] * SIZE
 
