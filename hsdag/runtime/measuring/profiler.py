@@ -280,7 +280,7 @@ class Profiler:
 
     def _side_by_side(self, devices: tuple[DeviceSpec, ...], kind: str, times: Sequence[DeviceProfile]) -> TimesBeside:
         """Seconds [D, D, R] alone and side by side; nothing where devices do not run it, or the model is too slow."""
-        num_pairs, share = len(devices) * (len(devices) - 1) // 2, SHARE_OF_MODEL
+        num_pairs, share = math.comb(len(devices), 2), SHARE_OF_MODEL
         if kind == "model":
             slowest_s = max(math.inf if t.latency_s is None else t.latency_s for t in times)
             takes_s = sum(t.compile_s for t in times) + num_pairs * LEAST_ROUNDS * RUNS_OF_ROUND * slowest_s

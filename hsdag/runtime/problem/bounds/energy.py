@@ -32,7 +32,7 @@ def largest_refuted_s(
     do outside. Where these amounts, each at the cheapest of the devices' ``prices`` [K], exceed the window, or one of
     them exceeds it on any device, T is refuted.
     """
-    count = int(min(max((EFFORT / problem.busy_s.size) ** 0.5, LEAST_MOMENTS), MOST_MOMENTS))
+    count = int(np.clip((EFFORT / problem.busy_s.size) ** 0.5, LEAST_MOMENTS, MOST_MOMENTS))
     span_s = problem.time_s.min(axis=1)
     begins_s, ends_s = (_moments(np.concatenate([x, x + span_s]), count) for x in (head_s, tail_s))
     inputs, own = problem.inputs, np.repeat(np.arange(problem.num_ops), np.diff(problem.inputs.indptr))

@@ -1,4 +1,4 @@
-"""OpByOpCosts: a makespan is the sum of what its parameters contribute, and calibration finds factors again."""
+"""OpByOpCosts: a makespan is the sum of what its parameters contribute; calibration, whatever the executor."""
 
 from __future__ import annotations
 
@@ -9,7 +9,10 @@ import pytest
 
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.models.sharded_workloads import chainmm
+from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
+from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 
 LINKS: dict[str, Any] = {"link_latency_s": 1e-5, "link_bandwidth_bytes_per_s": 1e9}
@@ -63,3 +66,28 @@ def test_the_order_counts_where_it_is_given(costs: OpByOpCosts) -> None:
     n = costs.problem.num_ops
     found = {float(costs.latency_s(some, [np.random.default_rng(s).permutation(n)])[0]) for s in range(6)}
     assert len(found) > 1
+
+
+NUM = 12
+CHAIN = graph_from_edges(["MatMul"] * NUM, [(v, v + 1) for v in range(NUM - 1)], output_bytes=[10_000] * NUM)
+TIMES = np.random.default_rng(0).uniform(1e-4, 2e-3, (NUM, 2))
+PROBLEM = ScheduleProblem.from_graph(CHAIN, TIMES, launch_s=1e-4, link_bandwidth_bytes_per_s=2e9)
+KINDS = [HeteroCosts, WorkConservingCosts, OpByOpCosts]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_failed_observations_are_left_out(kind: type[HeteroCosts]) -> None:
+    prior: PlacementCosts = kind.of(CHAIN, PROBLEM)
+    seen = (np.arange(NUM) >= np.array([[3], [6], [8]])).astype(np.int64)
+    measured_s = 1.2 * prior.latency_s(seen)
+    fitted = prior.calibrated(seen, measured_s)
+    again = prior.calibrated(np.concatenate([seen, seen[:2]]), np.append(measured_s, [np.nan, np.inf]))
+    assert again.latency_s(seen) == pytest.approx(fitted.latency_s(seen))
+    assert fitted.latency_s(seen) == pytest.approx(measured_s, rel=0.1)
+    assert prior.calibrated(seen[:1], np.array([np.nan])) is prior
+
+
+@pytest.mark.parametrize("kind", [HeteroCosts, WorkConservingCosts])
+def test_costs_for_another_graph_are_refused(kind: type[HeteroCosts]) -> None:
+    with pytest.raises(ValueError, match="costs are for 12 ops, but the graph has 3"):
+        kind.of(graph_from_edges(["X"] * 3, []), PROBLEM)

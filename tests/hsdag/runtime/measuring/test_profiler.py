@@ -108,35 +108,42 @@ def test_what_a_primitive_takes_stands_at_one_of_its_ops(
     assert (found.time_s.tolist(), found.fused, found.latency_s) == (time_s, fused, 1.0)
 
 
-def test_ops_that_another_device_carries_have_no_time_and_a_part_of_a_model_has_no_latency() -> None:
-    found = device(profiler_of(lambda _: times_of(([0], 1.0), ([1], 3.0)), "Sin", "Sin"), carriers=[0, 1])
+def test_ops_that_another_device_carries_have_no_time_and_a_part_of_a_model_has_no_latency(tmp_path: Path) -> None:
+    profiler = profiler_of(lambda _: times_of(([0], 1.0), ([1], 3.0)), "Sin", "Sin", cache=ProfileCache(tmp_path))
+    assert device(profiler).latency_s == 1.0
+    found = device(profiler, carriers=[0, 1])
+    assert len(list(tmp_path.glob("*.json"))) == 2
     np.testing.assert_array_equal(found.time_s, [0.25, np.nan])
     assert found.latency_s is None
 
 
-@pytest.mark.parametrize(("total_s", "has_model"), [(20.0, True), (19.9, False)])
+@pytest.mark.parametrize(("total_s", "has_model"), [(36.0, True), (35.9, False)])
 def test_devices_side_by_side_are_kept_where_all_was_measured_and_unknown_pairs_are_told(
     total_s: float, has_model: bool, tmp_path: Path
 ) -> None:
-    """A model of 1 s, 2 s to compile on either device, is not asked for where 4 + 4 x 4 s are not left."""
-    asked, steps = list[object](), list[str]()
+    """A model of 2 s, 2 s to compile on either device, is not asked for where 4 + 4 x 4 x 2 s are not left."""
+    asked, steps = list[Any](), list[str]()
 
     def answer(request: Call[Any]) -> Any:
         asked.append((request.args[1], request.args[2]))
         return [[[], [(1.0, 2.0)] * 2], [[(1.0, 3.0)] * 2, []]]
 
-    slow = DeviceProfile(np.ones(1), (), 1.0, 0.0, 1, 0, None, 2.0, device=PARTS[0])
-    effort = replace(QUICK, total_s=total_s, pair_limit_s=1.0)
+    slow = DeviceProfile(np.ones(1), (), 2.0, 0.0, 1, 0, None, 2.0, device=PARTS[0])
+    effort = replace(QUICK, total_s=total_s, pair_limit_s=2.0)
     how: dict[str, Any] = {"cache": ProfileCache(tmp_path), "effort": effort, "clock": lambda: 100.0}
     profiler = profiler_of(answer, "Relu", on_step=steps.append, **how)
     found = [profiler.contention(PARTS, [slow] * 2).slowdown.tolist() for _ in range(2)]
     assert found == [[[1.0, 2.0], [3.0, 1.0]]] * 2
-    small, model = [("compute", pytest.approx(0.15)), ("memory", pytest.approx(0.15))], ("model", pytest.approx(0.7))
+    small, model = [("compute", pytest.approx(0.3)), ("memory", pytest.approx(0.3))], ("model", pytest.approx(1.4))
     assert asked == ([*small, model] if has_model else small * 2)
     assert steps == ["profiling devices side by side"] * (1 if has_model else 2)
-    unknown = replace(slow, latency_s=None)
-    lost = profiler_of(crashes, "Relu", on_step=steps.append).contention(PARTS, [unknown] * 2)
-    assert np.isnan(lost.slowdown[0, 1])
+    asked.clear()
+    profiler = profiler_of(
+        lambda request: [*answer(request)[:1], [[], []]], "Relu", on_step=steps.append, effort=effort
+    )
+    assert np.isnan(profiler.contention(PARTS, [slow, replace(slow, latency_s=None)]).slowdown[1, 0])
+    assert [kind for kind, _ in asked] == ["compute", "memory"]
+    assert np.isnan(profiler_of(crashes, "Relu", on_step=steps.append).contention(PARTS, [slow] * 2).slowdown[0, 1])
     assert steps[-1] == "how much P0 and P1 slow each other down could not be measured; they are taken not to"
 
 
@@ -169,6 +176,7 @@ def test_links_of_a_device_that_runs_no_probe_are_means_of_the_others() -> None:
     links = profiler_of(answer, "Convolution")._links(three)
     np.testing.assert_allclose(links.latency_s[[0, 2, 0, 1], [2, 0, 1, 0]], [3e-5, 1e-5, 3e-5, 1e-5], rtol=0.05)
     np.testing.assert_allclose(links.latency_s[1, 1], 2e-5, rtol=0.05)  # of all that are known
+    assert links.bandwidth_bytes_per_s.min() > 1e9
 
 
 def test_a_model_that_differs_in_a_body_alone_is_another_model_to_the_cache(tmp_path: Path) -> None:
@@ -200,8 +208,8 @@ def test_an_interrupt_ends_a_profile_between_two_steps_and_a_device_that_crashes
 
 
 def test_a_short_budget_makes_a_short_profile() -> None:
-    short = Effort.within(1.2, 2)
-    assert (short.limit_s, short.probe_limit_s, short.pair_limit_s) == pytest.approx((0.05, 0.005, 0.075))
+    short = Effort.within(1.2, 3)
+    assert (short.limit_s, short.probe_limit_s, short.pair_limit_s) == pytest.approx((1 / 30, 1 / 600, 0.025))
     assert (short.call_limit_s, short.total_s) == (60.0, 0.6)
     assert (Effort.within(100.0, 1).call_limit_s, Effort.within(0.4, 1).pair_limit_s) == (100.0, 0.05)
     assert Effort.within(1e6, 2) == Effort()
@@ -247,7 +255,7 @@ def test_a_model_that_takes_long_to_compile_is_compiled_once(
 
 
 def test_a_hasty_profile_serves_no_careful_search_but_a_careful_one_serves_a_hasty_one(tmp_path: Path) -> None:
-    asked = list[object]()
+    asked = list[Any]()
 
     def answer(request: object) -> dict[str, Any]:
         asked.append(request)
@@ -257,6 +265,7 @@ def test_a_hasty_profile_serves_no_careful_search_but_a_careful_one_serves_a_has
         how: dict[str, Any] = {"cache": ProfileCache(tmp_path), "effort": replace(QUICK, limit_s=limit_s)}
         device(profiler_of(answer, "Relu", **how))
         assert len(asked) == num_asked
+        assert asked[0].args[2:] == (4, 0.1, 75.0)  # an eighth of the time for compiling it again
 
 
 def test_entries_are_kept_by_effort_and_processors_and_damaged_ones_count_as_none(
