@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.hsdag.methods.local.test_windows import layered
 
 from hsdag.ir.graph.computation_graph import topological_order
 from hsdag.ir.graph.partition import Partition
@@ -18,6 +17,7 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
+from tests.hsdag.methods.local.test_chains import layered
 
 
 @given(st.integers(0, 10**6), st.integers(2, 40))
