@@ -115,6 +115,8 @@ CASES = {
         equal_devices([1.0, 1.0, 1.0, 2.0], [(1, 2), (0, 3), (2, 3)], 5.0), 5, WINDOWS),
     "nor do they in the midst of others": (
         equal_devices([3.0, 1.0, 1.0, 2.0, 2.0], [(0, 2), (0, 4), (1, 4), (3, 4)], 4.0), 8, WINDOWS),
+    "readers of one op may start at once on any device": (
+        equal_devices([1.0] * 5, [(0, v) for v in (1, 2, 3, 4)], 1.0), 1 + 4 / 2, PATHS),
     "a chain is its own critical path": (equal_devices([3.0, 2.0, 4.0], [(0, 1), (1, 2)], 1.0), 9, CRITICAL_PATH),
     "independent ops share the devices": (equal_devices([2.0] * 6, [], 1.0, op_overhead_s=0.5), 7, LOAD),
 }  # fmt: skip
