@@ -41,7 +41,9 @@ class HeteroCosts(PlacementCosts):
 
     @staticmethod
     def of(graph: ComputationGraph, costs: ScheduleProblem) -> HeteroCosts:
-        """Costs by op of ``graph``."""
+        """Costs by op of ``graph``. Raises ValueError when they are for another number of ops."""
+        if len(costs.time_s) != graph.num_ops:
+            raise ValueError(f"costs are for {len(costs.time_s)} ops, but the graph has {graph.num_ops}")
         return HeteroCosts(SubmodelCollector(graph), costs)
 
     @property

@@ -67,8 +67,10 @@ class WorkConservingCosts(PlacementCosts):
 
         Without these, writing a tensor takes as long as its crossing does under HETERO, and reading it too. HETERO's
         probes find small tensors in the cache of the core that wrote them, but readers here are on another one. A
-        launch takes at least what the cut assumes then.
+        launch takes at least what the cut assumes then. Raises ValueError when ``costs`` are for another number of ops.
         """
+        if len(costs.time_s) != graph.num_ops:
+            raise ValueError(f"costs are for {len(costs.time_s)} ops, but the graph has {graph.num_ops}")
         s_per_byte = np.maximum(1.0 / costs.link_bandwidth_bytes_per_s, 1.0 / MOST_BYTES_PER_S)
         latency_s = costs.link_latency_s.mean(axis=0) + costs.link_latency_s.mean(axis=1)
         launch_s = np.maximum(costs.launch_s + latency_s, ASSUMED_LAUNCH_S)
