@@ -109,7 +109,7 @@ def too_few_rounds(ratios: Mapping[str, Ratio]) -> dict[str, str]:
 
 def turned_down(final: FinalResult, finalists: Sequence[str]) -> dict[str, str]:
     """Why candidates that seem faster are not the answer, and what there is to object to the answer itself."""
-    others = {name: final.ratios[name] for name in finalists if name in final.ratios and name != final.answer}
+    others = {name: final.ratios[name] for name in finalists if name in final.ratios}
     reasons = {name: verdict.reason for name, verdict in final.verdicts.items() if verdict.reason is not None}
     return {name: why for name, why in {**too_few_rounds(others), **reasons}.items() if name not in final.disallowed}
 

@@ -12,10 +12,17 @@ import pytest
 
 from hsdag.ir.errors import DeviceError
 from hsdag.ir.processes import Request, WorkerClient
-from hsdag.placing.answer import left_to_gain, speed_sentence, too_few_rounds
+from hsdag.placing.answer import (
+    faster_but_disallowed,
+    left_to_gain,
+    nearest_of,
+    speed_sentence,
+    too_few_rounds,
+    turned_down,
+)
 from hsdag.placing.copies import Copies
 from hsdag.placing.place import Outcome, ignored, proposed_candidates, run_place, slow_devices
-from hsdag.placing.result import Tally
+from hsdag.placing.result import Tally, Verdict
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import resolve_devices
@@ -80,7 +87,6 @@ WHY = {"B": "its outputs differ by 0.3"}
             ("CPU", "CPU", EQUAL, {}, {"turned_down": {"placement 1": "it hung", "CPU": "it differs"}}),
             "Placement 1 was faster, but it hung; the placement is all on CPU.",
         ),
-        (("CPU", "CPU", EQUAL, {}, {"uncompared": "none ran"}), "None ran; the placement is all on CPU."),
         (
             ("CPU", "CPU", EQUAL, {}, {"nearest": ("placement 1", Ratio(0.8, 0.7, 0.9))}),
             "No placement beat CPU: the nearest, placement 1, takes 1.25 times as long (95% interval 1.11 to 1.43); "
@@ -111,6 +117,7 @@ WHY = {"B": "its outputs differ by 0.3"}
             f"{GAIN}; HETERO takes 1.20 times as long with the same placement (from 2 rounds, too few for an "
             "interval); it is the one to start with.",
         ),
+        (("CPU", "CPU", EQUAL, {}, {"uncompared": "none ran"}), "None ran; the placement is all on CPU."),
         (
             ("placement 1", "CPU", FASTER, {}, {"takes": "times the memory"}),
             "The best single device, CPU, takes 1.25 times the memory of the placement (95% interval 1.20 to 1.30).",
@@ -142,6 +149,20 @@ def test_what_could_be_gained_at_most_is_the_harmonic_sum_or_the_quicker_device(
     profile = profile_of([[1.0, 2.0, np.nan], [1.0, 1.0, np.nan]])
     assert left_to_gain(profile, {"A": 4.0, "C": 0.1}, answer_s, in_turn=in_turn).startswith(share)
     assert not left_to_gain(profile, {"C": 0.1}, answer_s, in_turn=in_turn)
+
+
+def test_faster_candidates_that_are_no_answer_are_named_and_the_nearest_is_the_best_of_the_others() -> None:
+    medians = {"CPU": 3.0, "B": 2.0, "C": 4.0, "start": 3.0}
+    found = Comparison({name: Samples(((value,),)) for name, value in medians.items()}, {})
+    ratios = {"CPU": EQUAL, "placement 1": Ratio(0.9, 0.8, 1.0), "placement 2": Ratio(0.95, 0.8, 1.1), "lost": FASTER}
+    final = SimpleNamespace(comparison=found, ratios=ratios, answer="CPU", best_single="CPU")
+    final.verdicts = {"lost": Verdict("cpu", 0.1, reason="it hung"), "CPU": Verdict("cpu", 0.1)}
+    final.disallowed = dict.fromkeys(("B", "C", "CPU", "start", "unknown"), "a pin")
+    assert faster_but_disallowed(final) == {"B": "a pin", "CPU": "a pin"}  # type: ignore[arg-type]
+    proposed = ["placement 1", "lost", "placement 2", "never ran"]
+    assert turned_down(final, proposed) == {"lost": "it hung"}  # type: ignore[arg-type]
+    assert nearest_of(final, proposed) == ("placement 2", ratios["placement 2"])  # type: ignore[arg-type]
+    assert nearest_of(final, ["lost"]) is None  # type: ignore[arg-type]
 
 
 def test_a_lead_from_too_few_rounds_is_not_claimed() -> None:

@@ -14,7 +14,6 @@ from hsdag.ir.graph.colocation import held_bytes, widened
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.models.registry import build_model
-from hsdag.placing.limits import disallowed_start
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import resolve_devices
@@ -40,11 +39,6 @@ def forced(chain: Path) -> PlaceResult:
     return place(chain, DEVICES, method="pipeline", reward="simulated", budget="60s", data_shape=SHAPES, memory=memory)
 
 
-def fuller(result: PlaceResult) -> str:
-    """The device with the more weights, six layers at least, whatever a busy machine made of the profile."""
-    return max("AB", key=result.weight_bytes.__getitem__)
-
-
 def test_a_model_that_no_device_holds_is_split_once_within_the_memory_of_both(forced: PlaceResult) -> None:
     answer = next(row for row in forced.rows if row.is_answer)
     assert answer.submodels == 2
@@ -60,15 +54,6 @@ def test_devices_that_are_too_small_for_the_model_are_no_answer_and_the_reason_i
         assert "the model's weights and state take 197 kB, and it has 156 kB" in forced.failures[name]
     assert forced.sentence.startswith("No device has the memory for the whole model; the placement does")
     assert forced.placement.speedup is None
-
-
-def test_why_a_start_is_no_answer_names_the_device_and_its_memory(chain: Path, forced: PlaceResult) -> None:
-    full = fuller(forced)
-    given = {"scenarios": parse_scenarios(SHAPES, None), "memory_bytes": {full: 3.5 * WEIGHT_BYTES}}
-    with Session(chain, resolve_devices(DEVICES, None), **given) as session:  # type: ignore[arg-type]
-        why = disallowed_start(session, forced.placement, session.profile())
-    assert why is not None
-    assert why.endswith(f"on {full}, which has 57.3 kB")
 
 
 def test_memory_that_cannot_be_met_is_refused_at_once_with_the_least_that_could_do(chain: Path) -> None:

@@ -88,16 +88,6 @@ def test_any_number_of_devices_can_be_written_and_ranks_are_as_many_as_units(cou
             wrong.plan(3, count, "here")
 
 
-def test_a_damaged_line_is_named(tmp_path: Path) -> None:
-    folder = started(tmp_path)
-    folder.events_path.write_text('{"placement": "01", "value": 1.0, "elapsed_s": 1.0}\n')
-    with pytest.raises(FileFormatError, match="line 1: the placement does not fit"):
-        _ = folder.events
-    folder.events_path.write_text("nonsense\n")
-    with pytest.raises(FileFormatError, match="line 1: not an event"):
-        _ = folder.events
-
-
 def test_simulated_candidates_come_back_but_for_a_line_cut_short(tmp_path: Path) -> None:
     folder, plans = started(tmp_path), [Plan(np.array([0, 1, 0]), np.array([2, 0, 1])), Plan(np.array([1, 0, 0]))]
     assert folder.kept == []
@@ -105,12 +95,24 @@ def test_simulated_candidates_come_back_but_for_a_line_cut_short(tmp_path: Path)
     assert folder.kept == plans
     folder.candidates_path.write_bytes(folder.candidates_path.read_bytes()[:-2])
     assert folder.kept == plans[:1]
-    folder.candidates_path.write_text('{"placement": "0?1"}\n')
-    with pytest.raises(FileFormatError, match=r"candidates\.jsonl, line 1: the placement does not fit"):
-        _ = folder.kept
-    folder.candidates_path.write_text("{}\n")
-    with pytest.raises(FileFormatError, match="line 1: not a plan of a search"):
-        _ = folder.kept
+
+
+@pytest.mark.parametrize(
+    ("events", "line", "said"),
+    [
+        (True, '{"placement": "01", "value": 1.0, "elapsed_s": 1.0}', "line 4: the placement does not fit"),
+        (True, '{"placement": "010", "elapsed_s": 1.0}', "line 4: not an event"),
+        (True, '{"placement": "010", "value": 1.0, "failure": "x", "elapsed_s": 1.0}', "line 4: not an event"),
+        (False, '{"placement": "0?1"}', r"candidates\.jsonl, line 1: the placement does not fit"),
+        (False, "{}", "line 1: not a plan of a search"),
+    ],
+)
+def test_a_damaged_line_is_named(tmp_path: Path, events: bool, line: str, said: str) -> None:
+    folder = started(tmp_path)
+    with (folder.events_path if events else folder.candidates_path).open("a") as file:
+        file.write(f"{line}\n")
+    with pytest.raises(FileFormatError, match=said):
+        _ = folder.events if events else folder.kept
 
 
 def test_the_policy_comes_back_bit_for_bit_or_is_said_to_be_damaged(tmp_path: Path) -> None:
@@ -133,13 +135,6 @@ def test_a_resumed_run_has_no_result_until_it_ends_again(tmp_path: Path) -> None
     RunFolder.resume(tmp_path / "run", RECORD)
     assert not (tmp_path / "run" / "result.json").exists()
     assert same(RunFolder.resume(tmp_path / "run", RECORD).events, EVENTS)
-
-
-def test_a_new_run_never_overwrites_an_old_one(tmp_path: Path) -> None:
-    started(tmp_path)
-    RunFolder.create(tmp_path / "run", RECORD)
-    assert same(RunFolder.resume(tmp_path / "run.1", RECORD).events, EVENTS)
-    assert RunFolder.resume(tmp_path / "run", RECORD).events == []
 
 
 @pytest.mark.parametrize(
@@ -168,6 +163,8 @@ def test_what_is_no_run_folder_is_never_moved(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot be created"):
         RunFolder.create(tmp_path / "file" / "run", RECORD)
+    with pytest.raises(SearchError, match=r"precious is no run folder"):
+        RunFolder.load(tmp_path / "precious")
     with pytest.raises(SearchError, match="nothing to resume"):
         RunFolder.resume(tmp_path / "none", RECORD)
 
@@ -181,7 +178,10 @@ def test_two_searches_never_share_a_folder(tmp_path: Path) -> None:
     assert same(first.events, EVENTS)
     with first:
         pass  # ended, whatever still refers to the folder
-    assert same(RunFolder.resume(tmp_path / "run", RECORD).events, EVENTS)
+    with RunFolder.create(tmp_path / "run", RECORD):
+        pass  # beside the one before
+    assert same(RunFolder.resume(tmp_path / "run.1", RECORD).events, EVENTS)
+    assert RunFolder.resume(tmp_path / "run", RECORD).events == []
 
 
 @pytest.fixture
@@ -217,12 +217,6 @@ def test_a_split_that_hetero_runs_has_the_costs_of_hetero(kept_search: PlaceResu
     assert kept.executor == "hetero"
     assert isinstance(kept.costs, HeteroCosts)
     assert kept.problem.ops is kept.costs
-
-
-def test_the_run_beside_a_placement_is_found(run: RunFolder, tmp_path: Path) -> None:
-    assert RunFolder.load(run.path.with_suffix(".json")).path == run.path
-    with pytest.raises(SearchError, match=r"other.placement.run is no run folder"):
-        RunFolder.load(tmp_path / "other.placement.json")
 
 
 def test_a_run_that_did_not_end_is_read_and_left_as_it_is(run: RunFolder, tmp_path: Path) -> None:

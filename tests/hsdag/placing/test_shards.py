@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import pytest
-from openvino import opset13 as op
 
 import hsdag
 from hsdag.cli.app import run
@@ -167,21 +166,6 @@ def test_parts_pipelines_and_programs_of_a_divided_model_compute_what_the_model_
     assert difference(list(pipeline.infer(inputs).values()), expected) < LARGEST_DIFFERENCE
     done = subprocess.run([sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-
-
-def test_sizes_that_are_open_and_not_divided_stay_open(tmp_path: Path) -> None:
-    rng, path = np.random.default_rng(0), tmp_path / "open.xml"
-    x = op.parameter(ov.PartialShape([-1, 8]), np.float32, name="x")
-    first, last = (op.constant(rng.standard_normal(shape).astype(np.float32)) for shape in ((8, 12), (12, 8)))
-    hidden = op.relu(op.matmul(x, first, False, False))
-    ov.save_model(ov.Model([op.result(op.tanh(op.matmul(hidden, last, False, False)))], [x], "open"), path)
-    model, placement = divide(path, DEVICES, None, "1,2", ["hidden"], {})
-    hsdag.export(placement, "ir", tmp_path / "divided.xml", path)
-    found = ov.Core().read_model(tmp_path / "divided.xml")
-    assert found.output(0).partial_shape == ov.PartialShape([-1, 8])
-    for rows in (1, 3):
-        x = rng.standard_normal((rows, 8)).astype(np.float32)
-        assert difference(outputs_of(found, [x]), outputs_of(model, [x])) < LARGEST_DIFFERENCE
 
 
 @pytest.mark.parametrize("precision", ["fp16", "int4"])

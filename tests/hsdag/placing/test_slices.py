@@ -72,6 +72,7 @@ def test_every_slice_goes_on_from_the_best_plan_under_the_recalibrated_costs() -
     driver, hybrid = searched(placer, Budget(seconds=60.0))
     measured = [slice_.problem.ops for slice_ in placer.slices]
     assert measured[0] is PRIOR
+    assert [slice_.limits.seed for slice_ in placer.slices] == list(range(5, 5 + len(measured)))
     assert hybrid.costs.costs.launch_s.mean() > 100 * PRIOR.costs.launch_s.mean()
     assert all(each is not PRIOR for each in measured[1:])
     assert len({id(each) for each in measured}) == len(measured)
@@ -82,13 +83,6 @@ def test_every_slice_goes_on_from_the_best_plan_under_the_recalibrated_costs() -
         assert began is not None
         assert began.is_split
     assert driver.recorder.best()[0].plan == Plan(np.repeat([0, 1, 0], 4))
-
-
-def test_slices_draw_from_seeds_of_their_own() -> None:
-    placer = Climber(most=20)
-    searched(placer, Budget(seconds=60.0))
-    seeds = [slice_.limits.seed for slice_ in placer.slices]
-    assert seeds == list(range(5, 5 + len(seeds)))
 
 
 def test_a_search_in_slices_ends_when_measuring_finds_nothing_better() -> None:
@@ -117,8 +111,3 @@ def test_an_interrupted_search_in_slices_keeps_what_it_found() -> None:
     assert len(placer.slices) == 2
     assert any(event.plan.is_split for event in driver.recorder.events)
     assert len(hybrid.promising(3)) == 3
-
-
-def test_evaluations_end_a_search_in_slices() -> None:
-    driver, _ = searched(Climber(most=50), Budget(evaluations=3))
-    assert driver.recorder.num_evaluations == 3

@@ -4,18 +4,12 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import openvino as ov
-from openvino import opset6
-from openvino import opset13 as op
 
 import hsdag
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.graph.build import graph_of
-from hsdag.ir.graph.reader import load_model
 from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import DeviceSet
-from hsdag.runtime.measuring.messages import WorkerSetup
 
 CPU = DeviceSet((DeviceSpec("CPU", "CPU"),), ())
 SHAPE = {"x": (2, 3, 8, 8)}
@@ -33,17 +27,3 @@ def test_searches_and_profiles_know_a_model_again(onnx_file: Path) -> None:
         assert first.graph.op_names != second.graph.op_names
         assert first.model_record == second.model_record
         assert first._digest == second._digest
-
-
-def test_the_worker_numbers_the_ops_of_a_model_with_state_as_the_session_does() -> None:
-    x = op.parameter([2, 3], np.float32, name="x")
-    total, stores = x, []
-    for variable in "abc":
-        old = opset6.read_value(op.constant(np.zeros((2, 3), np.float32)), variable, np.float32, [2, 3])
-        total = op.add(total, old)
-        stores.append(opset6.assign(op.relu(total), variable))
-    model = ov.Model([op.result(total)], stores, [x], "state")
-    with Session(model, CPU) as session:
-        setup = session.client.setup
-        assert isinstance(setup, WorkerSetup)
-        assert session.graph.op_names == graph_of(load_model(setup.model)).op_names

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import openvino as ov
 import pytest
-from openvino import opset13
 
 import hsdag
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.placement.placement import Placement
-from hsdag.ir.processes import CandidateFailed, Request, WorkerClient
+from hsdag.ir.processes import CandidateFailed, WorkerClient
 from hsdag.placing.place import run_place
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.session import Session, placed_candidate
@@ -55,18 +52,6 @@ def placed(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> Place
     return run_place(tiny_resnet, options, run_folder=tmp_path_factory.mktemp("place") / "run")
 
 
-@pytest.fixture
-def stateful(tmp_path: Path) -> Path:
-    """A model that adds its input to what it remembers."""
-    x = opset13.parameter([1, 4], np.float32, name="x")
-    before = opset13.read_value(opset13.constant(np.zeros((1, 4), dtype=np.float32)), "memory", np.float32, [1, 4])
-    total = opset13.add(x, before)
-    path = tmp_path / "stateful.xml"
-    model = ov.Model([opset13.result(opset13.relu(total))], [opset13.assign(total, "memory")], [x], "stateful")
-    ov.serialize(model, path)
-    return path
-
-
 def test_a_split_is_compared_with_hetero_under_the_same_placement(placed: PlaceResult) -> None:
     rows = {row.name: row for row in placed.rows}
     assert {"placement 1", "HETERO:placement 1", "CPU_0", "CPU"} <= set(rows) | set(placed.failures)
@@ -82,14 +67,6 @@ def test_the_answer_names_the_executor_that_ran_it_and_has_every_op(placed: Plac
     answer = next(row for row in placed.rows if row.is_answer)
     is_split = answer.name.startswith(("placement", "shards"))
     assert placed.placement.executor == ("work-conserving" if is_split else "hetero")
-
-
-def test_a_model_with_state_is_searched_and_its_splits_are_run(stateful: Path) -> None:
-    one = "INFERENCE_NUM_THREADS=1"
-    options = PlaceOptions(devices=f"A=CPU[{one}],B=CPU[{one}]", executor="work-conserving", protocol=QUICK)
-    outcome = run_place(stateful, replace(options, method="random", reward="measured", max_evaluations=4))
-    assert outcome.tally.tried > 0
-    assert not outcome.tally.failures
 
 
 def test_a_file_with_priorities_runs_by_them_and_hetero_without(split: Placement, tiny_resnet: Path) -> None:
@@ -116,17 +93,17 @@ def compiled_devices(placement: Placement, graph: ComputationGraph) -> IntArray:
     return np.array([placement.used_devices.index(placement.affinity[name]) for name in graph.canonical_names])
 
 
-def test_a_candidate_without_throughput_says_why(tiny_resnet: Path, split: Placement) -> None:
-    """The worker is lost while several requests are in flight."""
-    with pytest.MonkeyPatch.context() as patch:
-        call = WorkerClient.call
+def test_a_candidate_without_throughput_says_why(
+    tiny_resnet: Path, split: Placement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = WorkerClient.call
 
-        def lose(client: WorkerClient, request: Request[Any], limit_s: float, compiling_s: float = 0.0) -> Any:
-            if isinstance(request, Call) and request.method == "throughput":
-                raise CandidateFailed("took more than 60 s")
-            return call(client, request, limit_s, compiling_s)
+    def lose(client: WorkerClient, request: Any, *limits_s: float) -> Any:
+        if isinstance(request, Call) and request.method == "throughput":
+            raise CandidateFailed("took more than 60 s")
+        return call(client, request, *limits_s)
 
-        patch.setattr(WorkerClient, "call", lose)
-        result = hsdag.bench(tiny_resnet, {"p": split}, time="0.3s")
+    monkeypatch.setattr(WorkerClient, "call", lose)
+    result = hsdag.bench(tiny_resnet, {"p": split}, time="0.3s")
     assert result.rows[0].inferences_per_s is None
     assert "took more than 60 s" in result.in_flight_failures["p"]

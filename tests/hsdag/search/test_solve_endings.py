@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hsdag.ir.errors import FileFormatError, SearchError
+from hsdag.ir.errors import FileFormatError
 from hsdag.methods.exact.base import ExactSearch
 from hsdag.methods.exact.cpsat import CpSatPlacer
 from hsdag.methods.exact.formulation import Formulation, MemoryRule
@@ -29,6 +29,7 @@ from hsdag.search.options import SolveOptions
 from hsdag.search.simulate import simulate_placement
 from hsdag.search.solution import SolveResult, relative_gap
 from hsdag.search.solve import solve
+from tests.hsdag.methods.exact.exact_reference import random_problem
 
 BY_PRIORITY = Semantics(order=Order.PRIORITY)
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)
@@ -84,15 +85,8 @@ def test_a_proof_that_nothing_fits_is_told(method: str, problem: ScheduleProblem
 def tight(seed: int) -> ScheduleProblem:
     """Four ops whose weights and results of any number of bytes, not whole, hardly fit on two devices."""
     rng = np.random.default_rng(seed)
-    edges = [(u, v) for v in range(4) for u in range(v) if rng.random() < 0.4]
-    return ScheduleProblem.from_arrays(
-        rng.uniform(0.5, 2.0, (4, 2)),
-        edges,
-        output_bytes=rng.uniform(1, 4, 4),
-        weight_bytes=rng.uniform(0, 3, 4),
-        memory_bytes=rng.uniform(5, 9, 2),
-        link_latency_s=0.3,
-    )
+    problem = random_problem(seed, 4, real=True, lacks=0.0, link_latency_s=0.3, memory_bytes=rng.uniform(5, 9, 2))
+    return replace(problem, weight_bytes=rng.uniform(0, 3, 4), output_bytes=rng.uniform(1, 4, 4))
 
 
 @pytest.mark.slow
@@ -112,14 +106,6 @@ def test_what_fits_in_any_order_is_never_proven_infeasible(method: str, semantic
                 peak = simulate(problem, device, ordered, ranks).peak_memory_bytes
                 assert (peak > problem.memory_bytes).any()
     assert 0 < claims < 8
-
-
-def test_what_no_order_fits_is_infeasible_where_every_op_alone_would_fit() -> None:
-    """Nobody reads the results of 4 bytes, so that all three are kept to the end."""
-    problem = ScheduleProblem.from_arrays([[1.0]] * 3, [], output_bytes=4.0, memory_bytes=10.0)
-    assert solved(problem, "cpsat").status is Status.INFEASIBLE
-    with pytest.raises(SearchError, match="--method cpsat, which also looks for orders that fit"):
-        solved(problem, "heft")
 
 
 class Fails(Evaluator):

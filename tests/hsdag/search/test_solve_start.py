@@ -45,14 +45,15 @@ def test_a_start_that_fails_is_told() -> None:
     assert any(line.startswith("the placement to start with fails: ") for line in told)
 
 
-def test_a_start_on_a_device_that_does_not_support_an_op_is_refused() -> None:
-    problem = ScheduleProblem.from_arrays([[1.0, np.nan], [1.0, 1.0]], [(0, 1)])
-    with pytest.raises(PlacementError, match=r"has op 'op0' on d1, which does not support it$"):
-        solve(problem, make_placer("heft"), SolveOptions("heft", start=Plan(np.array([1, 1]))))
-
-
-def test_a_start_that_splits_a_colocation_set_is_refused() -> None:
-    plain = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [(0, 1)])
+@pytest.mark.parametrize(
+    ("start", "said"),
+    [
+        ([1, 1], r"has op 'op0' on d1, which does not support it$"),
+        ([0, 1], "op 'op0' on another device than the rest of its set"),
+    ],
+)
+def test_a_start_that_is_illegal_or_splits_a_colocation_set_is_refused(start: list[int], said: str) -> None:
+    plain = ScheduleProblem.from_arrays([[1.0, np.nan], [1.0, 1.0]], [(0, 1)])
     problem = replace(plain, labels=replace(plain.labels, colocate=("s", "s")))
-    with pytest.raises(PlacementError, match="op 'op0' on another device than the rest of its set"):
-        solve(problem, make_placer("heft"), SolveOptions("heft", start=Plan(np.array([0, 1]))))
+    with pytest.raises(PlacementError, match=said):
+        solve(problem, make_placer("heft"), SolveOptions("heft", start=Plan(np.array(start))))
