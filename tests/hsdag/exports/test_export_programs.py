@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 from openvino import opset13 as op
 
-import hsdag
 from hsdag.exports.base import export_placement
 from hsdag.exports.programs import literal
 from hsdag.ir.device import DeviceSpec
@@ -28,10 +27,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import CopyRecord, Placement
-from hsdag.models import save_model_files
-from hsdag.placing.by_hand import divide
 from tests.placements import by_hand
-from tests.stateful import EXACT, generate, unsplit
 
 Place = Callable[[ov.Model, Callable[[int], str]], Placement]
 Alternating = Callable[[ov.Model], Placement]
@@ -238,19 +234,3 @@ def test_an_exported_ir_is_the_model_as_it_was_given_and_runs_as_it_was_placed(
     assert number == int(original.get_property("HETERO_NUMBER_OF_SUBMODELS")) > 1
     for found, expected in zip(run(compiled, back), run(original, model), strict=True):
         assert np.array_equal(found, expected)
-
-
-@pytest.mark.slow
-def test_a_divided_model_whose_variables_have_computed_initial_values_generates_the_same_from_an_ir(
-    tmp_path: Path,
-) -> None:
-    path = save_model_files("tiny_stateful_llama_fp16", tmp_path / "llama.xml")
-    devices = ",".join(f"{name}=CPU[{';'.join(f'{key}={value}' for key, value in EXACT.items())}]" for name in "AB")
-    model, placement = divide(path, devices, None, None, [], {})
-    xml, _ = hsdag.export(placement, "ir", tmp_path / "placed.xml", path).files
-    back = load_model(xml, dynamic=True)
-    variables = [node for node in back.get_ops() if node.get_type_name() == "ReadValue"]
-    assert {node.input_value(0).get_node().get_type_name() for node in variables} == {"Broadcast", "Slice"}
-    assert {node.get_variable_id()[-2:] for node in variables} == {"@A", "@B"}
-    with hsdag.compile_work_conserving(xml, Placement.from_model(back)) as compiled:
-        assert generate(compiled.create_infer_request(), 8).tokens == unsplit(model, 8).tokens

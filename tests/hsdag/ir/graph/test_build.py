@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import openvino as ov
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from openvino import opset6
 from openvino import opset13 as op
 
@@ -123,36 +120,3 @@ def test_state_and_several_outputs_keep_their_names_in_a_file(tmp_path: Path) ->
     assert fingerprint(before) == fingerprint(after)
     turned = ov.Model(model.get_results(), stores[::-1], [x], "m")
     assert fingerprint(graph_of(turned)) == fingerprint(before)
-
-
-@st.composite
-def rooted_graphs(draw: st.DrawFn) -> tuple[list[str], list[list[int]], list[int]]:
-    """Types [N], producers in port order [N], and roots: ops of few types, hence with many symmetries."""
-    n = draw(st.integers(1, 12))
-    types = draw(st.lists(st.sampled_from(["A", "B"]), min_size=n, max_size=n))
-    inputs = [draw(st.lists(st.integers(0, v - 1), max_size=3)) if v else [] for v in range(n)]
-    read = {u for producers in inputs for u in producers}
-    return types, inputs, draw(st.permutations([v for v in range(n) if v not in read]))
-
-
-def named_structure(types: list[str], inputs: list[list[int]], roots: list[int]) -> dict[str, list[str]]:
-    """By canonical name: the canonical names of an op's producers."""
-    edges = [(u, v) for v, producers in enumerate(inputs) for u in producers]
-    src, dst = np.asarray(edges, dtype=np.int64).reshape(-1, 2).T
-    names = canonical_names(types, Csr.build(len(types), dst, src), roots)
-    assert len(set(names)) == len(types)
-    return {names[v]: [names[u] for u in producers] for v, producers in enumerate(inputs)}
-
-
-@given(case=rooted_graphs(), seed=st.integers(0, 2**32))
-def test_renumbering_ops_changes_no_name_and_mixes_up_no_symmetric_branches(
-    case: tuple[list[str], list[list[int]], list[int]], seed: int
-) -> None:
-    types, inputs, roots = case
-    new = list(range(len(types)))
-    random.Random(seed).shuffle(new)
-    renumbered_types, renumbered_inputs = [""] * len(types), [list[int]()] * len(types)
-    for v, w in enumerate(new):
-        renumbered_types[w], renumbered_inputs[w] = types[v], [new[u] for u in inputs[v]]
-    again = named_structure(renumbered_types, renumbered_inputs, [new[v] for v in roots])
-    assert again == named_structure(types, inputs, roots)

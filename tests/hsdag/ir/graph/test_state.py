@@ -9,7 +9,7 @@ import openvino as ov
 import pytest
 
 from hsdag.ir.graph.build import graph_of
-from hsdag.ir.graph.colocation import colocate, floating_ops, known_ops
+from hsdag.ir.graph.colocation import colocate, known_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.graph.state import repeated_ops
 from hsdag.models import build_model
@@ -37,15 +37,6 @@ def test_cache_and_attention_of_a_layer_are_one_set_and_layers_are_not(graph: Co
         assert len(found) == 1
         sets |= found
     assert len(sets) == 4
-
-
-def test_mask_rotary_tables_and_empty_caches_are_repeated_and_the_embedding_is_not(graph: ComputationGraph) -> None:
-    repeated = floating_ops(graph) & ~known_ops(graph)
-    names = ("mask", "mask/before", "rotary/cos4", "model.layers.3.self_attn.key/empty", "model.layers.2.self_attn/shared/shape")  # fmt: skip  # noqa: E501
-    assert all(repeated[graph.index_of[name]] for name in names)
-    assert not any(
-        repeated[graph.index_of[name]] for name in ("embed", "model.layers.0.self_attn/key/shape", "lm_head")
-    )
 
 
 def test_cheap_ops_of_inputs_shapes_and_constants_that_are_no_tables_are_repeated_where_something_reads_them() -> None:
