@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import io
 import json
 import struct
 from collections.abc import Callable
 from random import Random
 from typing import Any
-
-import numpy as np
 
 DEEP = 5_000
 """Levels of nesting, more than any reader follows."""
@@ -102,38 +99,8 @@ def _places(root: Any) -> list[tuple[Any, Any]]:
     return found
 
 
-def _of_safetensors(content: bytes, rng: Random) -> bytes:
-    """Another header, or another document in it, with a length that is right or wrong."""
-    size = struct.unpack("<Q", content[:8])[0]
-    known, data = json.loads(content[8 : 8 + size]), content[8 + size :]
-    if rng.random() < 0.4:
-        key = rng.choice(list(known["__metadata__"]))
-        known["__metadata__"][key] = _of_json(known["__metadata__"][key].encode(), rng).decode()
-        header = json.dumps(known).encode()
-    else:
-        header = _of_json(json.dumps(known).encode(), rng)
-    told = len(header) if rng.random() < 0.85 else rng.choice((0, 1, 2**40, 2**63, 2**64 - 1, len(header) + 1))
-    return struct.pack("<Q", told) + header + data
-
-
-def _of_arrays(content: bytes, rng: Random) -> bytes:
-    """Arrays of other types and shapes, or under other names."""
-    with np.load(io.BytesIO(content)) as packed:
-        arrays = dict(packed)
-    name = rng.choice(list(arrays))
-    kinds = ("<f8", "<M8[s]", "S99", "<U9", "<c16", ">f4", "?", [("a", "<f4")])
-    shapes = ((), (0,), (1,), (1, 99), (1,) * 32, arrays[name].shape)
-    other = np.zeros(rng.choice(shapes), rng.choice(kinds))
-    arrays[rng.choice((name, "../escaped", "a" * 300, ""))] = other
-    target = io.BytesIO()
-    np.savez_compressed(target, **arrays)
-    return target.getvalue()
-
-
 _STRUCTURES: dict[str, Callable[[bytes, Random], bytes]] = {
     "json": _of_json,
     "jsonl": _of_json_lines,
-    "safetensors": _of_safetensors,
-    "npz": _of_arrays,
 }
 """By the end of a file's name."""
