@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,10 @@ from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.lists.rules import (
     DEVICE_FEATURES,
     MOMENT_FEATURES,
+    MOST_ROUNDS,
     NUM_WEIGHTS,
     SHIPPED,
+    STEPS_AT_ONCE,
     WEIGHTS,
     RuleScheduler,
     RulesOptions,
@@ -114,6 +117,17 @@ def test_the_first_round_takes_the_rules_as_they_are_and_seeds_repeat_the_others
     assert first == again
     assert first[:half] == other[:half]
     assert first[half:] != other[half:]
+
+
+@pytest.mark.parametrize(
+    ("num_ops", "memory", "units"), [(2, np.inf, None), (400, np.inf, 800), (400, 1e9, 3 * 800)]
+)  # fmt: skip
+def test_rounds_are_those_of_about_a_second_and_not_too_many(num_ops: int, memory: float, units: int | None) -> None:
+    """By units on devices that schedules look at, three times as many where memory has a limit."""
+    num = len(read_rules(SHIPPED))
+    problem = problem_of(ScheduleProblem.from_arrays(np.ones((num_ops, 2)), [], memory_bytes=memory))
+    proposals = itertools.islice(RulesPlacer().proposals(problem, 0), 2 * MOST_ROUNDS * num)
+    assert sum(1 for _ in proposals) == num * (MOST_ROUNDS if units is None else STEPS_AT_ONCE // (num * units))
 
 
 def test_later_rounds_take_equal_ops_and_devices_at_random() -> None:
