@@ -117,8 +117,8 @@ def one(subject: str, shardings: int) -> None:
     judge(model, inputs_of(model, rng, integers), rng, shardings, 6)
 
 
-def predicted(name: str, count: int, rounds: int) -> tuple[np.ndarray, np.ndarray]:
-    """Predicted and measured times of ways to divide a model, over those of one device."""
+def predicted(name: str, count: int, rounds: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Predicted and measured times of ways to divide a model over those of one device, and those of each half [2]."""
     path, rng = FOLDER / f"{name}.xml", np.random.default_rng(0)
     path = path if path.exists() else network(name, 4, path)
     with Session(path, resolve_devices(DEVICES, None), executor="work-conserving") as session:
@@ -143,25 +143,29 @@ def predicted(name: str, count: int, rounds: int) -> tuple[np.ndarray, np.ndarra
         for _ in range(rounds):
             for key, times_s in taken.items():
                 times_s += session.runner.run(key, 2)
-        ratio = np.array([min(taken[str(k)]) / min(taken["one"]) for k in range(len(drawn))])
+        parts = slice(None), slice(rounds), slice(rounds, None)  # all runs, and the first and second half of them
+        ratio, *halves = (
+            np.array([min(taken[str(k)][part]) / min(taken["one"][part]) for k in range(len(drawn))]) for part in parts
+        )
         models = [proposals.sharded(each) for each in drawn]
         proposals.factors = fitted_factors(
             proposals.costs, models[:FIRST], (ratio[:FIRST] * proposals.whole_s).tolist()
         )
         simulated = np.array([proposals.simulated_s(each) for each in drawn[FIRST:]]) / proposals.whole_s
-    return simulated, ratio[FIRST:]
+    return simulated, ratio[FIRST:], np.array(halves)[:, FIRST:]
 
 
 def predict(names: list[str], count: int, rounds: int) -> bool:
     """Whether predictions meet their bars."""
     pairs = [predicted(name, count, rounds) for name in names]
-    for name, (simulated, measured) in zip(names, pairs, strict=True):
+    for name, (simulated, measured, _) in zip(names, pairs, strict=True):
         print(f"{name}: " + ", ".join(f"{a:.2f}/{b:.2f}" for a, b in zip(simulated, measured, strict=True)))
-    simulated, measured = (np.concatenate(each) for each in zip(*pairs, strict=True))
+    simulated, measured, halves = (np.concatenate(each, axis=-1) for each in zip(*pairs, strict=True))
     rank, error = float(spearmanr(simulated, measured)[0]), float(np.median(np.abs(simulated / measured - 1)))
     right = float(((simulated < 1) == (measured < 1)).mean())
     print(
         f"{len(measured)} shardings, SIMULATED over measured: Spearman {rank:.3f}, error {error:.1%}, sign {right:.1%}"
+        f"; of one half of measurements with the other: Spearman {float(spearmanr(*halves)[0]):.3f}"
     )
     return rank >= 0.95 and error <= 0.08 and right >= 38 / 40
 
