@@ -103,11 +103,3 @@ def test_slices_end_a_placer_that_does_not_end_and_leave_time_to_measure(monkeyp
     assert all(span_s >= 0.5 * LEAST_SLICE for span_s in spans_s)
     assert all(2 * span_s <= 0.5 - sum(spans_s[:i]) for i, span_s in enumerate(spans_s))
     assert driver.recorder.best()[0].plan.is_split
-
-
-def test_an_interrupted_search_in_slices_keeps_what_it_found() -> None:
-    placer = Climber(most=50)
-    driver, hybrid = searched(placer, Budget(seconds=1e6), lambda: len(placer.slices) == 2)
-    assert len(placer.slices) == 2
-    assert any(event.plan.is_split for event in driver.recorder.events)
-    assert len(hybrid.promising(3)) == 3

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import cast
 
 import numpy as np
 import pytest
 
 from hsdag.ir.device import parse_devices
+from hsdag.ir.placement.placement import ExecutorName
 from hsdag.ir.processes import CandidateFailed
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.runner import CandidateRunner
+from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import Score, SearchMeasurement
-from hsdag.scoring.measured import MeasuredEvaluator
+from hsdag.scoring.measured import MeasuredEvaluator, candidate_of
 
 
 @pytest.mark.parametrize(("best_s", "value", "counts"), [(math.inf, 3.0, [2, 7]), (1.9, 4.0, [2])])
@@ -54,3 +57,18 @@ def test_a_candidate_that_takes_the_worker_down_or_is_objected_to_is_a_failure_a
     assert MeasuredEvaluator(problem, devices, runner).evaluate(plans) == [lost, Score(1.0)]
     strict = MeasuredEvaluator(problem, devices, runner, objection=lambda _: "it differs")
     assert strict.evaluate(plans) == [lost, objected]
+
+
+@pytest.mark.parametrize(
+    ("executor", "objective", "priority", "takes_order"),
+    [("hetero", LATENCY, None, False), ("work-conserving", LATENCY, (1, 0), True), ("cuda", THROUGHPUT, (1, 0), False)],
+)
+def test_hetero_takes_no_order_and_a_period_hangs_on_none(
+    executor: ExecutorName, objective: Objective, priority: tuple[int, ...] | None, takes_order: bool
+) -> None:
+    plain, devices = problem_of(ScheduleProblem.from_arrays(np.ones((2, 2)), [(0, 1)])), parse_devices("A=CPU,B=CPU")
+    problem, plan = replace(plain, objective=objective), Plan(np.array([0, 1]), np.array([1, 0]))
+    assert candidate_of(problem, devices, plan, executor).priority == priority
+    assert candidate_of(problem, devices, plan.unordered, executor).priority is None
+    measured = MeasuredEvaluator(problem, devices, cast(CandidateRunner, Crashing()), None, executor)
+    assert measured.takes_order is takes_order

@@ -86,12 +86,6 @@ def test_a_probe_sends_as_many_tensors_as_it_is_asked_for(worker: TorchWorker) -
     assert (found.tensor_bytes, found.rest_s > 0) == (1 << 20, True)
 
 
-def test_devices_are_timed_side_by_side(worker: TorchWorker) -> None:
-    found = worker.contention((A, B), "model", 0.01)
-    assert all(len(found[a][b]) >= 4 and min(min(times) for times in found[a][b]) > 0 for a, b in ((0, 1), (1, 0)))
-    assert found[0][0] == found[1][1] == []
-
-
 def test_the_order_of_a_candidate_is_the_one_that_ops_run_in(worker: TorchWorker) -> None:
     names = [node.name for node in worker._source.graph.nodes]
     count, firsts = len(names), []
@@ -100,14 +94,6 @@ def test_the_order_of_a_candidate_is_the_one_that_ops_run_in(worker: TorchWorker
         found = worker.timeline(candidate, 3)
         firsts.append(names.index(found.op_names[found.ops.op[np.argmin(found.ops.end_s)]]))
     assert firsts[0] < firsts[1]
-
-
-def test_several_inferences_in_flight_have_a_period(worker: TorchWorker) -> None:
-    worker.open("A", Candidate(NAMES[0]))
-    found = worker.throughput("A", 3, 8)
-    assert found > 0
-    worker.close("A")
-    assert "A" not in worker._requests
 
 
 def test_an_op_that_torch_lacks_is_listed_and_computed_by_openvino(tmp_path: Path) -> None:
