@@ -61,6 +61,7 @@ def test_weights_beyond_a_devices_memory_are_a_danger_and_a_device_without_ops_i
     assert [finding.severity for finding in said] == [Severity.DANGER, Severity.WARNING]
     assert "2 GB of weights, and GPU.0 has 1.5 GB" in said[0].text
     assert said[1].text == "CPU will get nothing: GPU.0 runs every op"
+    assert [finding.severity for finding in findings_on(choice(["GPU.0"] * 4), {"GPU.0": 2e9})] == [Severity.WARNING]
 
 
 def test_state_that_hetero_loses_is_a_danger() -> None:
