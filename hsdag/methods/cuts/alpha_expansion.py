@@ -42,10 +42,10 @@ def expanded(costs: BoundaryCosts, placement: IntArray, is_over: Callable[[], bo
             break
         move = best_move(costs, best, device)
         device = (device + 1) % costs.num_devices
-        cost_s = np.inf if move is None else costs.cost_s(move.placement)
-        idle += 1
-        if move is not None and cost_s < best_s - LEAST_GAIN * abs(best_s):
-            best, best_s, idle = move.placement, cost_s, 1
+        found = best if move is None else move.placement
+        cost_s, idle = costs.cost_s(found), idle + 1
+        if cost_s < best_s - LEAST_GAIN * abs(best_s):
+            best, best_s, idle = found, cost_s, 1
         if idle > costs.num_devices - 1:
             break
     return best
