@@ -115,6 +115,8 @@ def test_ops_that_another_device_carries_have_no_time_and_a_part_of_a_model_has_
     assert len(list(tmp_path.glob("*.json"))) == 2
     np.testing.assert_array_equal(found.time_s, [0.25, np.nan])
     assert found.latency_s is None
+    still = device(profiler_of(lambda _: times_of(([0], 0.0)), "Sin", "Sin"), carriers=[0, 1])
+    np.testing.assert_array_equal(still.time_s, [1.0, np.nan])  # what the counters are too coarse for
 
 
 @pytest.mark.parametrize(("total_s", "has_model"), [(36.0, True), (35.9, False)])

@@ -13,7 +13,6 @@ import pytest
 
 from hsdag.ir.errors import FileFormatError
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json, read_problem, write_problem
-from hsdag.runtime.simulator.simulation import simulate
 
 GOOD: dict[str, Any] = {
     "format": "hsdag-problem",
@@ -65,11 +64,6 @@ def test_defaults_and_nulls_mean_what_the_format_says() -> None:
     assert (labels.types, labels.colocate) == (("MatMul", "Relu", "Relu"), ("s", "", "s"))
     assert (labels.meta_ops, labels.roles) == (("", "m", ""), ("", "shard", ""))
     assert labels.expressions == ("", "", "relu(a)")
-
-
-def test_a_problem_file_can_be_simulated() -> None:
-    run = simulate(problem_from_json(json.dumps(GOOD)), [0, 0, 1])
-    assert run.makespan_s == 1 + 0.5 + 2 / 2 + 1  # a, latency, 2 bytes at 2 bytes per second, c
 
 
 def _twice(d: dict[str, Any]) -> None:
