@@ -1,7 +1,4 @@
-"""The driver of every search: first guesses, budget, recording, watching, stopping, what methods contributed.
-
-Legend: U placement units.
-"""
+"""The driver of every search: first guesses, budget, recording, watching and stopping. Legend: U placement units."""
 
 from __future__ import annotations
 

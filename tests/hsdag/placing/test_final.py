@@ -187,6 +187,7 @@ class Timed(CandidateRunner):
         ({"placement 1": 1.0, "start": 2.0, "CPU": 3.0}, {}, "placement 1", "CPU"),
         ({"placement 1": 2.0, "start": 2.0, "CPU": 3.0}, {}, "start", "CPU"),
         ({"placement 1": 9.0, "start": 9.0, "CPU": 3.0}, {}, "CPU", "CPU"),
+        ({"placement 1": 9.0, "start": 3.0, "CPU": 3.0}, {}, "CPU", "CPU"),
         ({"placement 1": 4.0, "start": 5.0, "CPU": 3.0}, {}, "CPU", "CPU"),  # faster than a start that is too slow
         ({"placement 1": 2.0, "A": 3.0, "B": 1.0}, {"disallowed": {"B": "a pin"}}, "placement 1", "A"),
         ({"placement 1": 2.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"wholes": ["CPU"]}, "placement 1", "A"),
