@@ -72,6 +72,7 @@ def test_an_lstm_step_takes_the_operations_of_its_four_gates(feeds: bool) -> Non
     for part, read in (("encoder", 32 + 32), ("decoder", 32 + 32 + 32 * feeds)):
         assert graph.flops[graph.index_of[f"{part}.t1.l0.gates"]] == 2 * 4 * read * (4 * 32)
         assert graph.shape_of(graph.index_of[f"{part}.l0.weight"]) == (read, 4 * 32)
+    assert graph.flops[graph.index_of["decoder.t0.scores"]] == 2 * 4 * 32 * 2  # words
 
 
 @given(SEEDS)
