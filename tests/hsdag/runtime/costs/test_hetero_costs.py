@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir.graph.build import graph_of
@@ -22,8 +22,7 @@ from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.execution import busiest_s
 from hsdag.runtime.simulator.simulation import simulate
-from tests.hsdag.ir.placement.random_models import random_devices, random_model
-from tests.hsdag.runtime.costs.plain_latency import plain_latency_s
+from tests.hsdag.ir.placement.random_models import random_model
 
 
 def case(seed: int, num_ops: int = 24) -> HeteroCosts:
@@ -61,17 +60,6 @@ def test_a_latency_is_ops_and_launches_and_crossings() -> None:
     )  # fmt: skip
     found = HeteroCosts.of(graph, costs).latency_s(np.array([[0, 1, 0], [0, 0, 0]]))
     assert found.tolist() == [5 + 6 + 7 + 0.5 + 0.25 + 0.5 + 1 + 100 / 50 + 2 + 200 / 100, 5 + 9 + 7 + 0.5]
-
-
-@given(st.integers(0, 2**32), st.integers(3, 40))
-def test_latencies_of_many_placements_are_those_counted_one_by_one(seed: int, num_ops: int) -> None:
-    rng = np.random.default_rng(seed)
-    graph, d = graph_of(random_model(rng, num_ops)), 3
-    costs = random_costs(graph, rng.uniform(0, 3, (graph.num_ops, d)), rng)
-    hetero = HeteroCosts.of(graph, costs)
-    table = np.stack([random_devices(graph, d, rng) for _ in range(5)])
-    expected = [plain_latency_s(graph, hetero.collector.submodel_of(device), device, costs) for device in table]
-    assert hetero.latency_s(table) == pytest.approx(expected)
 
 
 def random_costs(graph: ComputationGraph, time_s: np.ndarray, rng: np.random.Generator) -> ScheduleProblem:
@@ -132,18 +120,6 @@ def test_a_far_too_low_limit_spares_the_submodels() -> None:
     units, placement = unit_costs(costs, np.arange(5), 5), np.array([0, 0, 1, 0, 0])
     assert placement_s(units, placement, 0.0) == pytest.approx(5 + 2 * 2)
     assert placement_s(units, placement, np.inf) == pytest.approx(5 + 3 * 10 + 2 * 2)
-
-
-@settings(max_examples=5)
-@given(st.integers(0, 200))
-def test_calibration_on_a_few_placements_finds_the_true_launches_and_links(seed: int) -> None:
-    true = case(seed)
-    prior, seen, others = cheaper(true, 8.0), random_placements(seed, 8), random_placements(seed + 1, 30)
-    fitted = prior.calibrated(seen, true.latency_s(seen))
-    error = np.abs(fitted.latency_s(others) / true.latency_s(others) - 1)
-    before = np.abs(prior.latency_s(others) / true.latency_s(others) - 1)
-    assert error.mean() <= 0.25 * before.mean() + 1e-3
-    assert fitted.costs.source is CostSource.CALIBRATED
 
 
 def test_what_every_split_costs_is_not_blamed_on_the_few_bytes_that_cross() -> None:

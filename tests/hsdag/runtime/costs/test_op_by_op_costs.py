@@ -84,6 +84,7 @@ def test_failed_observations_are_left_out(kind: type[HeteroCosts]) -> None:
     again = prior.calibrated(np.concatenate([seen, seen[:2]]), np.append(measured_s, [np.nan, np.inf]))
     assert again.latency_s(seen) == pytest.approx(fitted.latency_s(seen))
     assert fitted.latency_s(seen) == pytest.approx(measured_s, rel=0.1)
+    assert fitted.costs.source is CostSource.CALIBRATED
     assert prior.calibrated(seen[:1], np.array([np.nan])) is prior
 
 

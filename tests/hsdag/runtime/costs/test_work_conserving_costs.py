@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.runtime.costs.part_table import PartTable
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
-from hsdag.runtime.executor.merging import part_schedule, plan_cut
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 
 DIAMOND = graph_from_edges(
@@ -46,11 +45,6 @@ def case(seed: int) -> WorkConservingCosts:
 def random_placements(seed: int, count: int, num_ops: int = 24) -> np.ndarray:
     rng = np.random.default_rng(seed)
     return np.asarray(np.cumsum(rng.random((count, num_ops)) < 0.2, axis=1) % 2)
-
-
-def dearer(costs: WorkConservingCosts, launch: float, per_byte: float) -> WorkConservingCosts:
-    """What a machine is really like whose profile saw too little."""
-    return replace(costs, parameters=costs.parameters * np.repeat([1.0, launch, per_byte, per_byte], 2))
 
 
 def test_branches_on_two_devices_overlap_and_boundaries_cost() -> None:
@@ -104,18 +98,6 @@ def test_a_join_that_would_be_copied_to_a_device_without_it_costs_infinity(joins
     assert np.isfinite(costs.latency_s(np.array([[1, 0, 0, 1]]))).tolist() == [is_finite]
 
 
-@settings(max_examples=8)
-@given(st.integers(0, 100))
-def test_parts_take_as_long_as_in_the_executors_own_schedule(seed: int) -> None:
-    costs = case(seed)
-    for placement in random_placements(seed, 3):
-        plan = plan_cut(costs.table.graph, placement, 2, by_load=True)
-        schedule = part_schedule(costs.table.graph, plan.instances, plan.parts, costs.cut_costs)
-        assert costs.period_s(placement[None])[0] == pytest.approx(
-            np.bincount(schedule.device, schedule.duration_s).max()
-        )
-
-
 @settings(max_examples=6)
 @given(st.integers(0, 100))
 def test_calibrating_on_what_is_simulated_already_leaves_slow_downs_as_they_are(seed: int) -> None:
@@ -149,21 +131,6 @@ def test_calibration_finds_that_everything_takes_longer_than_in_the_profile(seed
     fitted = prior.calibrated(seen, longer * prior.latency_s(seen))
     assert fitted.latency_s(others) == pytest.approx(longer * prior.latency_s(others), rel=0.01)
     assert fitted.slowdown == pytest.approx(SHARED, rel=0.01)
-
-
-@pytest.mark.slow
-@settings(max_examples=6)
-@given(st.integers(0, 100), st.floats(1.0, 3.0), st.floats(1.0, 3.0))
-def test_calibration_on_a_few_placements_finds_the_true_launches_and_bytes(
-    seed: int, launch: float, per_byte: float
-) -> None:
-    prior, seen, others = case(seed), random_placements(seed, 10), random_placements(seed + 1, 30)
-    true = dearer(prior, launch, per_byte)
-    fitted = prior.calibrated(seen, true.latency_s(seen))
-    error = np.abs(fitted.latency_s(others) / true.latency_s(others) - 1)
-    before = np.abs(prior.latency_s(others) / true.latency_s(others) - 1)
-    assert error.mean() <= 0.35 * before.mean() + 5e-3
-    assert fitted.costs.source is CostSource.CALIBRATED
 
 
 def test_a_placement_is_cut_once_and_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:

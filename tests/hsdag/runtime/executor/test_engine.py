@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import traceback
-import weakref
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -280,29 +279,6 @@ def test_a_run_that_is_cancelled_says_so_and_leaves_the_order_of_the_others_as_i
         backend.end(2)
         assert second.wait(FOREVER_S)
     assert backend.calls_of("start") == [0, *np.argsort(ranks).tolist()]
-
-
-def test_the_error_of_a_task_holds_nothing_of_it() -> None:
-    """The tensors in the frames of a task that ran out of memory must go before its run does."""
-
-    class Greedy(NullBackend):
-        held: weakref.ref[np.ndarray] | None = None
-
-        def start(self, attempt: Attempt, inbox: Inbox) -> bool:  # noqa: ARG002
-            tensor = np.zeros(3)
-            self.held = weakref.ref(tensor)
-            raise MemoryError("no memory")
-
-    backend = Greedy()
-    gc.disable()
-    try:
-        with Engine(chain(1), backend) as engine:
-            run = engine.submit()
-            assert "no memory" in failure(run)
-            assert backend.held is not None
-            assert backend.held() is None
-    finally:
-        gc.enable()
 
 
 @told_or_polled

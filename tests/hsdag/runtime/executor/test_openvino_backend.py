@@ -115,49 +115,6 @@ def test_a_device_that_does_not_compile_its_part_is_named_with_the_op(core: ov.C
         compiled(core, model)
 
 
-def test_a_forgotten_model_ends_its_threads(core: ov.Core) -> None:
-    model = compiled(core, python_model())
-    model(X)
-    assert len(own_threads()) == 3
-    gc.disable()
-    try:
-        del model
-        await_until(lambda: not own_threads())
-    finally:
-        gc.enable()
-
-
-def test_a_request_that_is_forgotten_in_mid_run_ends_it_first_and_is_freed(core: ov.Core) -> None:
-    gate, ended = Gate(), threading.Event()
-    with compiled(core, python_model(first=gate)) as model:
-        request = model.create_infer_request()
-        request.set_callback(lambda _: ended.set())
-        request.start_async(X)
-        freed = weakref.ref(request)
-        del request
-        assert gate.entered.wait(FOREVER_S)
-        gate.opened.set()
-        assert ended.wait(FOREVER_S)
-        await_until(lambda: gc.collect() >= 0 and freed() is None)
-        assert works(model)
-
-
-@pytest.mark.parametrize("is_whole", [True, False])
-def test_sizes_that_do_not_fit_are_refused(core: ov.Core, is_whole: bool) -> None:
-    """With its tensors of open size within a part, and handed from part to part."""
-    x, size = op.parameter([1, 8], np.float32, name="x"), op.parameter([2], np.int64, name="size")
-    middle = op.sin(op.reshape(x, size, special_zero=False), name="middle")
-    model = ov.Model([op.result(op.reshape(middle, [1, 8], special_zero=False))], [x, size], "m")
-    values = np.arange(8, dtype=np.float32)[None]
-    placement = placed(model, lambda name, _: int(name == "middle" and not is_whole))
-    with hsdag.compile_work_conserving(model, placement, core) as compiled:
-        request = compiled.create_infer_request()
-        for good, bad in (([2, 4], [3, 5]), ([4, 2], [7, 1]), ([8, 1], [2, 3])):
-            assert np.allclose(request.infer([values, np.asarray(good)])[0], np.sin(values), atol=1e-6)
-            with pytest.raises(ExecutionError, match=r"failed: .*Reshape"):
-                request.infer([values, np.asarray(bad)])
-
-
 def test_what_was_cancelled_is_not_run_again_behind_the_next_inference(
     core: ov.Core, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -20,13 +20,6 @@ def refuse() -> None:
     raise RuntimeError("the device refuses this model")
 
 
-def compute() -> None:
-    """Take long, but at work."""
-    end_s = time.monotonic() + 2.5
-    while time.monotonic() < end_s:
-        pass
-
-
 def eat() -> None:
     """Take memory until there is no more."""
     taken = []
@@ -50,7 +43,6 @@ FAULTS: dict[str, Callable[[], object]] = {
     "eat": eat,
     "divide": end_by(signal.SIGFPE),
     "hang": lambda: time.sleep(3600),
-    "slow": compute,
     "raise": refuse,
     "set-up": mistake,
     "defect": mistake,

@@ -9,9 +9,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
-import openvino as ov
 import pytest
-from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError
@@ -179,27 +177,6 @@ def test_links_of_a_device_that_runs_no_probe_are_means_of_the_others() -> None:
     np.testing.assert_allclose(links.latency_s[[0, 2, 0, 1], [2, 0, 1, 0]], [3e-5, 1e-5, 3e-5, 1e-5], rtol=0.05)
     np.testing.assert_allclose(links.latency_s[1, 1], 2e-5, rtol=0.05)  # of all that are known
     assert links.bandwidth_bytes_per_s.min() > 1e9
-
-
-def test_a_model_that_differs_in_a_body_alone_is_another_model_to_the_cache(tmp_path: Path) -> None:
-    steps, names = list[str](), set()
-    for name in ("relu", "tanh"):
-        x, condition = opset13.parameter([4], np.float32, name="x"), opset13.parameter([], bool, name="c")
-        branch = opset13.if_op(condition)
-        inner = [opset13.parameter([4], np.float32, name="inner") for _ in range(2)]
-        bodies = [ov.Model([opset13.result(getattr(opset13, name)(y, name="y"))], [y], "body") for y in inner]
-        branch.set_then_body(bodies[0])
-        branch.set_else_body(bodies[1])
-        branch.set_friendly_name("if")
-        branch.set_input(x.output(0), *inner)
-        result = opset13.result(branch.set_output(*(body.get_results()[0] for body in bodies)))
-        result.set_friendly_name("result")
-        ov.serialize(ov.Model([result], [condition, x], "if"), tmp_path / f"{name}.xml")
-        with Session(tmp_path / f"{name}.xml", DeviceSet(PARTS[:1], ())) as session:
-            names.add(session.model_record.fingerprint)
-            session.profile(ProfileCache(tmp_path / "cache"), QUICK, steps.append)
-    assert steps.count("profiling P0") == 2
-    assert len(names) == 1  # to a placement they are one model
 
 
 def test_an_interrupt_ends_a_profile_between_two_steps_and_a_device_that_crashes_is_named() -> None:

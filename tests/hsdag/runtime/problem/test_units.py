@@ -21,47 +21,20 @@ from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import graph_of_problem, problem_of
 from hsdag.runtime.simulator.simulation import simulate, simulate_makespans
-from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
+from tests.hsdag.methods.exact.exact_reference import random_problem
 
 
-def random_units(seed: int, *, colocated: bool = False) -> ScheduleProblem:
+def random_units(seed: int) -> ScheduleProblem:
     rng, n = np.random.default_rng(seed), 7
-    sets = [str(rng.choice(["", "", "x", "y"])) if colocated else "" for _ in range(n)]
-    labels = OpLabels(("Op",) * n, tuple(sets), ("",) * n, ("",) * n, ("",) * n)
+    sets = tuple(str(rng.choice(["", "", "x", "y"])) for _ in range(n))
+    labels = replace(OpLabels.empty(n), colocate=sets)
     tables: dict[str, Any] = {"weight_bytes": rng.random(n), "link_latency_s": 0.1, "launch_s": 0.2, "labels": labels}
     return random_problem(seed, n, real=True, shuffled=True, lacks=0.0, **tables)
 
 
 @given(st.integers(0, 2**32))
-def test_co_located_ops_are_one_unit_and_no_placement_is_lost(seed: int) -> None:
-    problem = random_units(seed, colocated=True)
-    units = problem_of(problem)
-    names = [name or str(v) for v, name in enumerate(problem.labels.colocate)]
-    assert units.costs is not None
-    expanded = {tuple(units.expand(p).tolist()) for p in every_placement(units.costs)}
-    together = {
-        p
-        for p in itertools.product(range(2), repeat=7)
-        if all(p[u] == p[v] for u in range(7) for v in range(7) if names[u] == names[v])
-    }
-    assert expanded == together
-
-
-@given(st.integers(0, 2**32), st.sampled_from(list(Execution)))
-def test_the_costs_of_single_op_units_are_those_of_the_problem(seed: int, how: Execution) -> None:
-    problem = random_units(seed)
-    units = problem_of(problem)
-    assert units.costs is not None
-    placements, unit = every_placement(units.costs), units.units.partition.labels
-    ranks = np.arange(7)  # of units: ties would go by index, which differs
-    expected = simulate_makespans(problem, placements[:, unit], Semantics(how), ranks[unit])
-    found = simulate_makespans(units.costs, placements, Semantics(how), ranks)
-    np.testing.assert_allclose(found, expected, rtol=1e-12)
-
-
-@given(st.integers(0, 2**32))
 def test_the_costs_of_a_unit_are_what_its_ops_take_in_a_row(seed: int) -> None:
-    problem = random_units(seed, colocated=True)
+    problem = random_units(seed)
     units = problem_of(problem)
     assert units.costs is not None
     for d in range(2):
@@ -72,7 +45,7 @@ def test_the_costs_of_a_unit_are_what_its_ops_take_in_a_row(seed: int) -> None:
 
 
 def test_a_unit_runs_where_all_its_ops_do() -> None:
-    labels = OpLabels(("A", "B", "C"), ("s", "", "s"), ("",) * 3, ("",) * 3, ("",) * 3)
+    labels = replace(OpLabels.empty(3), colocate=("s", "", "s"))
     problem = ScheduleProblem.from_arrays([[1.0, 2.0], [3.0, 4.0], [np.nan, 5.0]], [(0, 1), (1, 2)], labels=labels)
     units = problem_of(problem)
     assert units.num_units == 2

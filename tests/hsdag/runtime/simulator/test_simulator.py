@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError, PlacementError
 from hsdag.ir.graph.computation_graph import IntArray
-from hsdag.ir.kernels import INTERPRETED_VARIABLE
 from hsdag.runtime.objectives import find_objective
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
@@ -177,23 +176,6 @@ def test_energy_of_devices_that_slow_each_other_down_is_of_the_time_they_take_th
     assert simulated_values(find_objective("energy"), apart, np.array([[0, 1]]), Semantics()).tolist() == [72.0]
     with pytest.raises(OptionError, match="device 'd1' of problem 'problem' has none: give it a power_w"):
         replace(apart, power_w=np.array([1.0, np.nan])).check(find_objective("latency=1,energy=1"))
-
-
-@pytest.mark.parametrize("contended", [False, True])
-@given(st.integers(0, 10**6), st.sampled_from(Order), st.sampled_from(SIMULATED), st.sampled_from(Execution))
-@settings(max_examples=8)
-def test_the_interpreter_simulates_what_compiled_kernels_do(
-    contended: bool, seed: int, order: Order, links: Links, execution: Execution
-) -> None:
-    p, placement, priority = random_case(seed, 8, 3, 0.5, 0.25, contended=contended)
-    how = Semantics(execution, order, links)
-    with pytest.MonkeyPatch.context() as patch:
-        runs = []
-        for steps in ("0", "inf"):
-            patch.setenv(INTERPRETED_VARIABLE, steps)
-            runs.append(simulate(p, placement, how, priority if order is Order.PRIORITY else None))
-    for field in ("end_s", "peak_memory_bytes"):
-        assert getattr(runs[0], field).tolist() == getattr(runs[1], field).tolist()
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import threading
-import time
 import weakref
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -26,7 +25,6 @@ from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode
 from hsdag.runtime.torch.lanes import StreamLane
 from hsdag.runtime.torch.op import TensorFunction
 from hsdag.runtime.torch.program import build_program
-from tests.hsdag.runtime.executor.hand_backend import await_until
 
 Tensor = torch.Tensor
 SIZE = 1000
@@ -152,27 +150,6 @@ def test_a_task_that_raises_is_named_in_one_line_and_keeps_no_tensor_alive(times
         assert [ref() for ref in kept] == [None]
 
 
-def test_a_cancelled_inference_skips_what_is_queued() -> None:
-    released = threading.Event()
-    ran: list[int] = []
-
-    def noted(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        ran.append(1)
-        return (xs[0],)
-
-    nodes = (fed(), op("first", 0, run=hanging(released)), op("second", 0, run=noted))
-    graph = TorchGraph("g", nodes, {"y": (1, 0), "z": (2, 0)})
-    with executor_of(graph) as executor:
-        executor.load(ZEROS)
-        inference = executor.submit()
-        inference.cancel()
-        await_until(lambda: inference.run.error is not None)
-        released.set()
-        with pytest.raises(ExecutionError, match="was cancelled"):
-            inference.wait()
-        assert ran == []
-
-
 def test_inferences_side_by_side_keep_their_tensors_apart_and_leave_no_thread() -> None:
     before = threading.active_count(), torch.get_num_threads()
     graph = TorchGraph("chain", (fed(), *(op(f"op{i}", i) for i in range(5))), {"y": (5, 0)})
@@ -183,20 +160,6 @@ def test_inferences_side_by_side_keep_their_tensors_apart_and_leave_no_thread() 
             assert [x.tolist() for x in results] == [[5.0] * SIZE] * 8
             assert len({x.data_ptr() for x in results}) == 8
     assert (threading.active_count(), torch.get_num_threads()) == before
-
-
-def test_intervals_of_one_device_do_not_overlap_though_tasks_queue_up() -> None:
-    def asleep(xs: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        time.sleep(0.002)
-        return (xs[0],)
-
-    slow = [op(f"slow{i}", 0, run=asleep) for i in range(6)]
-    with executor_of(TorchGraph("g", (fed(), *slow), {f"y{i}": (1 + i, 0) for i in range(6)})) as executor:
-        executor.load(ZEROS)
-        inference = executor.submit()
-        inference.wait()
-    start_s, end_s = inference.run.times
-    assert (np.sort(start_s)[1:] >= np.sort(end_s)[:-1]).all()
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -19,12 +18,10 @@ from hsdag.runtime.problem.bounds.simple import (
     LOAD,
     LONGEST_OP,
     Bound,
-    dual_load,
-    loads_of_ops,
     period_bound,
 )
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
+from hsdag.runtime.problem.semantics import Execution, Links, Semantics
 from hsdag.runtime.simulator.simulation import simulate_makespans
 from hsdag.runtime.simulator.values import period_s
 from tests.hsdag.methods.exact.exact_reference import every_placement, least_makespan_s, random_problem
@@ -58,30 +55,6 @@ def test_no_schedule_beats_the_bound(pairs_effort: float, seed: int, num_ops: in
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(makespan, "PAIRS_EFFORT", pairs_effort)
         assert makespan_bound(problem).value_s <= least_makespan_s(problem) * ROUNDING
-
-
-@settings(max_examples=25)
-@given(st.integers(0, 2**32), st.integers(1, 5), st.sampled_from([Links.INDEPENDENT, Links.EGRESS, Links.CHANNEL]))
-def test_no_plan_of_ops_with_several_results_beats_the_bound_over_any_links(
-    seed: int, num_ops: int, links: Links
-) -> None:
-    rng = np.random.default_rng(seed)
-    plain = drawn(seed, num_ops, 2)
-    twice = np.repeat(np.stack([plain.edge_src, plain.edge_dst], axis=1), 2, axis=0)
-    problem = ScheduleProblem.from_arrays(
-        plain.time_s,
-        twice,
-        edge_bytes=rng.integers(0, 6, len(twice)),
-        edge_port=rng.integers(0, 3, len(twice)),
-        link_latency_s=plain.link_latency_s,
-        link_bandwidth_bytes_per_s=plain.link_bandwidth_bytes_per_s,
-        op_overhead_s=plain.op_overhead_s,
-        transfer_overhead_s=float(rng.integers(0, 2)),
-    )
-    how, ranks = Semantics(order=Order.PRIORITY, links=links), itertools.permutations(range(num_ops))
-    placements = every_placement(problem)
-    best_s = min(simulate_makespans(problem, placements, how, np.array(rank), 1).min() for rank in ranks)
-    assert makespan_bound(problem).value_s <= best_s * ROUNDING
 
 
 def test_the_bound_is_the_optimum_of_many_small_problems_and_near_it_for_the_rest() -> None:
@@ -134,17 +107,6 @@ def test_loads_of_unlike_devices_are_weighed() -> None:
     for bound in (makespan_bound(problem), period_bound(problem)):
         assert bound.argument == LOAD
         assert 2.999 <= bound.value_s <= 3 * ROUNDING
-
-
-@given(st.integers(0, 2**32), st.integers(1, 9), st.integers(1, 4))
-def test_prices_show_no_more_than_the_busiest_device_of_any_placement(seed: int, num_ops: int, num: int) -> None:
-    rng = np.random.default_rng(seed)
-    time_s = rng.uniform(0.1, 9.0, (num_ops, num))
-    found_s, prices = dual_load(lambda prices: loads_of_ops(time_s, prices), np.full(num, 1 / num), 50)
-    assert prices.sum() == pytest.approx(1.0)
-    assert found_s >= time_s.min(axis=1).sum() / num * (1 - 1e-12)
-    for device in rng.integers(0, num, (50, num_ops)):
-        assert found_s <= np.bincount(device, time_s[np.arange(num_ops), device]).max() * ROUNDING
 
 
 def test_devices_that_are_alike_in_all_are_one_kind_at_the_least_of_their_prices() -> None:
