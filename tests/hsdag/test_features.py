@@ -141,7 +141,3 @@ def test_large_graphs_look_at_a_limited_radius_and_say_so() -> None:
     assert matrix.fractal_radius == 32
     assert matrix.values[0, 0] == pytest.approx(1.0)
     assert feature_matrix(GRAPH).fractal_radius is None
-
-
-def test_a_graph_without_ops_has_no_rows() -> None:
-    assert feature_matrix(graph_from_edges([], [])).values.shape[0] == 0

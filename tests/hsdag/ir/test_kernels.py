@@ -59,27 +59,18 @@ def test_kernels_give_the_same_compiled_and_interpreted(monkeypatch: pytest.Monk
     assert bool(fresh.signatures) == (steps == "0")
 
 
-def test_a_kernel_is_compiled_when_its_calls_have_taken_many_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(INTERPRETED_VARIABLE, "5")
-    fresh = bare(cast("Any", _fill).py_func)
-    signatures = []
-    for _ in range(3):
-        run(fresh, 2, np.zeros(2, RECORD), 1.0)
-        signatures.append(len(fresh.signatures))
-    assert signatures == [0, 0, 1]
-
-
-def test_what_a_search_calls_a_few_times_is_interpreted_where_all_its_calls_take_few_steps(
+def test_a_kernel_is_compiled_when_its_calls_have_taken_many_steps_or_a_search_calls_it_for_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(INTERPRETED_VARIABLE, "5")
-    fresh = bare(cast("Any", _fill).py_func)
+    often, seldom = (bare(cast("Any", _fill).py_func) for _ in range(2))
     signatures = []
-    with compiling():
-        for steps in (5, 5, 6):
-            run_few(fresh, steps, np.zeros(2, RECORD), 1.0)
-            signatures.append(len(fresh.signatures))
-    assert signatures == [0, 0, 1]
+    for steps in (2, 3, 6):
+        run(often, steps, np.zeros(2, RECORD), 1.0)
+        with compiling():
+            run_few(seldom, steps + 2 * (steps < 4), np.zeros(2, RECORD), 1.0)
+        signatures.append((len(often.signatures), len(seldom.signatures)))
+    assert signatures == [(0, 0), (0, 0), (1, 1)]
 
 
 @given(st.integers(0, 1000))

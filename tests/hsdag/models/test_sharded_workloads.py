@@ -62,16 +62,12 @@ def test_sharded_llama_block_and_layer_are_the_transformer_block_and_the_logits_
     np.testing.assert_allclose(results["logits"], hidden[-1] @ w["head.weight"], rtol=1e-10)
 
 
-def transformer_of(k: int, groups: int, rows: int) -> tuple[TransformerSizes, Workload]:
-    sizes = TransformerSizes(2, 12 if k % 3 == 0 else 16, 2 * groups, 3, 4 * groups, groups, rows)
-    return sizes, transformer(k, sizes)
-
-
 @pytest.mark.parametrize(("k", "groups", "rows"), [(2, 2, 1), (3, 3, 3), (8, 4, 2)])
 def test_a_sharded_transformer_is_the_unsharded_one_and_has_as_many_nodes_as_the_formula_says(
     k: int, groups: int, rows: int
 ) -> None:
-    sizes, workload = transformer_of(k, groups, rows)
+    sizes = TransformerSizes(2, 12 if k % 3 == 0 else 16, 2 * groups, 3, 4 * groups, groups, rows)
+    workload = transformer(k, sizes)
     assert workload.graph.num_ops == rows + 2 * (14 * rows + 22 * k + 2 * (k // groups) + 6 * groups)
     inputs = random_inputs(workload)
     x = inputs["x"]

@@ -6,85 +6,46 @@ from dataclasses import replace
 
 import networkx as nx
 import numpy as np
-import openvino as ov
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from openvino import opset13 as op
 
-from hsdag.ir.graph.build import graph_of
-from hsdag.ir.graph.colocation import Colocation, colocate, held_bytes, kept_compressed, widened
+from hsdag.ir.graph.colocation import colocate, held_bytes, kept_compressed, widened
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
+from hsdag.ir.graph.partition import Partition
 from tests.networks import as_networkx
 
 
-class Sets:
-    """The co-location sets of a model, asked by op names."""
-
-    def __init__(self, model: ov.Model) -> None:
-        self.graph = graph_of(model)
-        self.constraints: Colocation = colocate(self.graph)
-
-    def together(self, *names: str) -> bool:
-        return len({int(self.constraints.sets.labels[self.graph.index_of[name]]) for name in names}) == 1
-
-    def floats(self, name: str) -> bool:
-        return bool(self.constraints.floating[self.graph.index_of[name]])
-
-
-def ones(*shape: int) -> np.ndarray:
-    return np.ones(shape, dtype=np.float32)
-
-
-def test_a_shared_constant_lies_with_its_first_consumer_and_ties_nothing() -> None:
-    x = op.parameter([2, 2], np.float32, name="x")
-    w = op.constant(ones(2, 2), name="w")
-    first = op.matmul(x, w, False, False, name="first")
-    sets = Sets(ov.Model([op.matmul(first, w, False, False, name="second")], [x], "m"))
-    assert sets.together("w", "first")
-    assert not sets.together("first", "second")
-    kept = {sets.graph.op_names[u] for u in sets.graph.edge_src[sets.constraints.edge_kept]}
-    assert kept == {"x", "first", "second"}
-
-
-def test_a_weight_decompression_chain_lies_with_its_reader() -> None:
-    weights = op.constant(np.ones((4, 4), dtype=np.uint8), name="w")
-    wide = op.convert(weights, np.float32, name="convert")
-    scaled = op.multiply(op.subtract(wide, op.constant(ones(4, 1), name="zero"), name="sub"), ones(4, 1), name="mul")
-    weight = op.reshape(scaled, op.constant([4, 4], name="shape"), special_zero=False, name="reshape")
-    x = op.parameter([4, 4], np.float32, name="x")
-    sets = Sets(ov.Model([op.matmul(x, weight, False, False, name="use")], [x], "m"))
-    assert sets.together("w", "convert", "zero", "sub", "mul", "shape", "reshape", "use")
-    assert all(sets.floats(name) for name in ("w", "convert", "sub", "mul", "reshape"))
+@pytest.mark.parametrize(
+    ("types", "edges", "labels"),
+    [
+        ("Parameter Constant MatMul MatMul", [(0, 2), (1, 2), (2, 3), (1, 3)], [0, 0, 0, 1]),
+        ("Constant Convert Constant Multiply Parameter MatMul", [(0, 1), (1, 3), (2, 3), (4, 5), (3, 5)], [0] * 6),
+        ("Constant Parameter ReadValue Add Relu Assign Tanh", [(0, 2), (1, 3), (2, 3), (3, 4), (4, 5), (1, 6)],
+         [0, 0, 0, 0, 0, 0, 1]),
+        ("Parameter ShapeOf Relu Reshape", [(0, 1), (0, 2), (2, 3), (1, 3)], [0, 1, 0, 1]),
+    ],
+    ids=[
+        "a shared constant with its first consumer",
+        "a decompression with its reader",
+        "a variable with what is between its ops",
+        "a parameter with its first reader of data",
+    ],
+)  # fmt: skip
+def test_what_lies_together(types: str, edges: list[tuple[int, int]], labels: list[int]) -> None:
+    graph = graph_from_edges(types.split(), edges)
+    graph = replace(graph, variables=tuple("v" * (t in ("ReadValue", "Assign")) for t in graph.op_types))
+    found = colocate(graph)
+    assert Partition.from_labels(found.sets.labels).labels.tolist() == labels
+    floats = np.isin(graph.op_types, ["Constant", "Convert", "Multiply", "ShapeOf"])
+    assert found.floating.tolist() == floats.tolist()
+    assert found.edge_kept.tolist() == (~floats[graph.edge_src]).tolist()
 
 
 @pytest.mark.parametrize("kind", ["RandomUniform", "Multinomial", "If"])
 def test_random_numbers_and_branches_are_never_copied(kind: str) -> None:
     graph = graph_from_edges(["Constant", kind, "Parameter", "Add"], [(0, 1), (1, 3), (2, 3)])
     assert colocate(graph).floating.tolist() == [True, False, False, False]
-
-
-def stateful() -> ov.Model:
-    x = op.parameter([1, 2], np.float32, name="x")
-    read = op.read_value(op.constant(ones(1, 2), name="init"), "state", np.float32, [1, 2], name="read")
-    between = op.relu(op.add(read, x, name="add"), name="relu")
-    assign = op.assign(between, "state")
-    assign.set_friendly_name("assign")
-    return ov.Model([op.result(op.tanh(x, name="tanh"), name="out")], [assign], [x], "m")
-
-
-def test_a_variable_and_what_lies_between_its_ops_are_one_set() -> None:
-    sets = Sets(stateful())
-    assert sets.together("x", "read", "add", "relu", "assign")
-    assert not sets.together("read", "tanh")
-
-
-def test_a_parameter_read_first_by_shape_of_lies_with_its_first_reader_of_data() -> None:
-    x = op.parameter([2, 3], np.float32, name="x")
-    shape = op.shape_of(x, name="shape")
-    y = op.relu(x, name="relu")
-    sets = Sets(ov.Model([op.reshape(y, shape, special_zero=False, name="reshape")], [x], "m"))
-    assert sets.together("x", "relu")
 
 
 @given(data=st.data())

@@ -9,8 +9,6 @@ from typing import Any
 import numpy as np
 import openvino as ov
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from openvino import opset13 as op
 
 from hsdag.ir.errors import FileFormatError, PlacementError
@@ -47,12 +45,6 @@ def document() -> dict[str, Any]:
 
 def test_a_document_survives_reading_and_writing() -> None:
     assert json.loads(Placement.from_json(json.dumps(document())).to_json()) == document()
-
-
-@given(affinity=st.dictionaries(st.text(st.characters(codec="utf-8")), st.sampled_from(["CPU", "SLOW"]), min_size=1))
-def test_any_op_name_survives(affinity: dict[str, str]) -> None:
-    text = Placement.model_validate({**document(), "affinity": affinity}).to_json()
-    assert Placement.from_json(text).affinity == affinity
 
 
 REGION = {"scheme": "rows", "ops": ["c"], "axis": {}, "shares": {"CPU": [0, 1], "SLOW": [1, 2]}}

@@ -90,23 +90,18 @@ def _attention(rng: Rng, x: Any) -> Any:
     return op.scaled_dot_product_attention(x, *given, causal=len(given) == 2 and rng.random() < 0.3)
 
 
-def _window(rng: Rng) -> tuple[list[int], list[int], list[int], str]:
-    """Kernel, strides, dilations and padding of windows."""
-    kernel = rng.integers(1, 4, 2).tolist()
+def _window(rng: Rng) -> tuple[list[int], list[list[int]], list[int], str]:
+    """Kernel, strides with padding before and behind, dilations and automatic padding of windows."""
+    kernel, (strides, dilations) = rng.integers(1, 4, 2), rng.integers(1, 3, (2, 2)).tolist()
+    pads = np.minimum(rng.integers(0, 3, (2, 2)), kernel - 1).tolist()
     auto = str(rng.choice(["explicit", "explicit", "same_upper", "same_lower", "valid"]))
-    return kernel, rng.integers(1, 3, 2).tolist(), rng.integers(1, 3, 2).tolist(), auto
-
-
-def _pads(rng: Rng, kernel: list[int]) -> tuple[list[int], list[int]]:
-    before, behind = (np.minimum(rng.integers(0, 3, 2), np.array(kernel) - 1).tolist() for _ in range(2))
-    return before, behind
+    return kernel.tolist(), [strides, *pads], dilations, auto
 
 
 def _convolution(rng: Rng, x: Any) -> Any:
     kernel, strides, dilations, auto = _window(rng)
-    return op.convolution(
-        x, weights(rng, int(rng.choice([4, 6])), sizes(x)[1], *kernel), strides, *_pads(rng, kernel), dilations, auto
-    )
+    filters = weights(rng, int(rng.choice([4, 6])), sizes(x)[1], *kernel)
+    return op.convolution(x, filters, *strides, dilations, auto)
 
 
 def _group_convolution(rng: Rng, x: Any) -> Any:
@@ -114,19 +109,23 @@ def _group_convolution(rng: Rng, x: Any) -> Any:
     channels = sizes(x)[1]
     groups = int(rng.choice([g for g in range(1, channels + 1) if channels % g == 0]))
     filters = weights(rng, groups, int(rng.choice([1, 2])), channels // groups, *kernel)
-    return op.group_convolution(x, filters, strides, *_pads(rng, kernel), dilations, auto)
+    return op.group_convolution(x, filters, *strides, dilations, auto)
+
+
+def _pool(rng: Rng, x: Any) -> tuple[list[Any], list[Any]]:
+    """The input, strides and padding of a pool, and its rounding and automatic padding."""
+    kernel, strides, _, auto = _window(rng)
+    return [x, *strides, kernel], [str(rng.choice(["floor", "ceil"])), auto]
 
 
 def _max_pool(rng: Rng, x: Any) -> Any:
-    kernel, strides, _, auto = _window(rng)
-    rounding = str(rng.choice(["floor", "ceil"]))
-    return op.max_pool(x, strides, [1, 1], *_pads(rng, kernel), kernel, rounding, auto).output(0)
+    (x, strides, *padded), rounding = _pool(rng, x)
+    return op.max_pool(x, strides, [1, 1], *padded, *rounding).output(0)
 
 
 def _avg_pool(rng: Rng, x: Any) -> Any:
-    kernel, strides, _, auto = _window(rng)
-    rounding, excludes = str(rng.choice(["floor", "ceil"])), bool(rng.random() < 0.5)
-    return op.avg_pool(x, strides, *_pads(rng, kernel), kernel, excludes, rounding, auto)
+    given, rounding = _pool(rng, x)
+    return op.avg_pool(*given, bool(rng.random() < 0.5), *rounding)
 
 
 def _reshape(rng: Rng, x: Any) -> Any:
@@ -169,20 +168,6 @@ def _gather(rng: Rng, x: Any) -> Any:
     axis = int(rng.integers(len(sizes(x))))
     shape = [3] if rng.random() < 0.7 or len(sizes(x)) > 3 else [2, 2]
     return op.gather(x, op.constant(rng.integers(0, sizes(x)[axis], shape)), op.constant(axis))
-
-
-def _interpolate(rng: Rng, x: Any) -> Any:
-    axis = int(rng.integers(2, 4))
-    if rng.random() < 0.5:
-        return op.interpolate(x, ints(2 * sizes(x)[axis]), "nearest", "sizes", axes=ints(axis))
-    return interpolate_4(x, axis)
-
-
-def interpolate_4(x: Any, axis: int) -> Any:
-    """To twice the size, by an older version of the op."""
-    inputs = [x, ints(2 * sizes(x)[axis]), op.constant(np.array([2.0], np.float32)), ints(axis)]
-    attributes = {"mode": "nearest", "shape_calculation_mode": "scales", "pads_begin": [0], "pads_end": [0]}
-    return NodeFactory("opset4").create("Interpolate", list(map(value_of, inputs)), attributes)
 
 
 def _some_axes(rng: Rng, x: Any) -> list[int]:
@@ -249,25 +234,17 @@ def _positive(x: Any) -> Any:
     return op.add(op.abs(x), number(1.1))
 
 
-def _condition(name: str) -> Callable[[Rng, Any], Any]:
-    return lambda rng, x: op.select(_made(name, x, _like(rng, x)), x, op.sin(x))
+def _asked(name: str, inputs: Callable[[Rng, Any], Sequence[Any]]) -> Callable[[Rng, Any], Any]:
+    return lambda rng, x: op.convert(_made(name, *inputs(rng, x)), "f32")
 
 
-def _asked(name: str, before: Callable[[Any], Any]) -> Callable[[Rng, Any], Any]:
-    return lambda _, x: op.convert(NodeFactory("opset10").create(name, [value_of(before(x))], {}), "f32")
+def _binary(name: str) -> Callable[[Rng, Any], Any]:
+    return lambda rng, x: _made(name, *((x, _like(rng, x)) if rng.random() < 0.7 else (_like(rng, x), x)))
 
 
-def _logical(name: str) -> Callable[[Rng, Any], Any]:
-    def build(rng: Rng, x: Any) -> Any:
-        return op.convert(_made(name, op.greater(x, number(0.1)), op.less(x, _like(rng, x))), "f32")
-
-    return build
-
-
-def _binary(name: str, before: Callable[[Any], Any] = lambda x: x) -> Callable[[Rng, Any], Any]:
-    return lambda rng, x: _made(
-        name, *((before(x), _like(rng, x)) if rng.random() < 0.7 else (_like(rng, x), before(x)))
-    )
+def _odd(_: Rng, x: Any) -> Sequence[Any]:
+    """Numbers of which some are infinite and some are none."""
+    return [op.log(op.ceiling(op.multiply(x, number(2))))]
 
 
 BUILDERS: dict[str, Callable[[Rng, Any], Any]] = {
@@ -277,10 +254,17 @@ BUILDERS: dict[str, Callable[[Rng, Any], Any]] = {
     **{name: _unary(name) for name in "Sigmoid Sign Sin SoftPlus SoftSign Tanh".split()},
     **{name: _unary(name, _small) for name in "Acos Asin Atanh Cosh Exp Sinh Tan".split()},
     **{name: _unary(name, _positive) for name in "Acosh Log Sqrt".split()},
-    **{name: _condition(name) for name in "Equal Greater GreaterEqual Less LessEqual NotEqual".split()},
-    **{name: _logical(name) for name in "LogicalAnd LogicalOr LogicalXor".split()},
+    **{
+        name: _asked(name, lambda rng, x: (x, _like(rng, x)))
+        for name in "Equal Greater GreaterEqual Less LessEqual NotEqual".split()
+    },
+    **{
+        name: _asked(name, lambda rng, x: (op.greater(x, number(0.1)), op.less(x, _like(rng, x))))
+        for name in "LogicalAnd LogicalOr LogicalXor".split()
+    },
+    **{name: _asked(name, _odd) for name in "IsFinite IsInf IsNaN".split()},
     **{name: _binary(name) for name in "Add Maximum Minimum Multiply SquaredDifference Subtract".split()},
-    "Divide": _binary("Divide", _positive),
+    "Divide": lambda rng, x: op.divide(x, _like(rng, x)),
     "Power": lambda rng, x: op.power(_positive(_small(x)), _like(rng, x)),
     "FloorMod": lambda rng, x: op.floor_mod(x, op.abs(_like(rng, x))),
     "Mod": lambda rng, x: op.mod(x, op.abs(_like(rng, x))),
@@ -289,9 +273,7 @@ BUILDERS: dict[str, Callable[[Rng, Any], Any]] = {
     "Elu": lambda _, x: op.elu(x, 0.5),
     "Gelu": lambda rng, x: op.gelu(x, str(rng.choice(["erf", "tanh"]))),
     "Round": lambda _, x: op.round(x, "half_to_even"),
-    **{name: _asked(name, lambda x: op.divide(number(1), op.relu(x))) for name in ("IsFinite", "IsInf")},
-    "IsNaN": _asked("IsNaN", op.sqrt),
-    "LogicalNot": lambda _, x: op.convert(op.logical_not(op.greater(x, number(0.3))), "f32"),
+    "LogicalNot": _asked("LogicalNot", lambda _, x: [op.greater(x, number(0.3))]),
     "Select": lambda rng, x: op.select(op.greater(x, number(0)), x, _like(rng, x)),
     "FakeQuantize": _quantised,
     "PRelu": lambda rng, x: op.prelu(x, weights(rng, sizes(x)[1] if len(sizes(x)) > 1 else 1)),
@@ -309,25 +291,21 @@ BUILDERS: dict[str, Callable[[Rng, Any], Any]] = {
     "MVN": lambda rng, x: op.mvn(x, ints(*_some_axes(rng, x)), True, 1e-2, "inside_sqrt"),
     "NormalizeL2": lambda _, x: op.normalize_l2(x, ints(1), 0.1, "add") if len(sizes(x)) in (3, 4) else None,
     "LogSoftmax": lambda rng, x: op.log_softmax(x, _axis(rng, x)),
-    "Softmax": lambda rng, x: op.softmax(x, _axis(rng, x)) if rng.random() < 0.5 else op.softmax(x, len(sizes(x)) - 1),
+    "Softmax": lambda rng, x: op.softmax(x, _axis(rng, x)),
     "TopK": lambda rng, x: op.topk(x, op.constant(2), _axis(rng, x), "max", "value").output(0),
     "Split": _split,
     "VariadicSplit": _variadic,
     "AvgPool": _image(_avg_pool),
     "MaxPool": _image(_max_pool),
-    "BatchNormInference": lambda rng, x: (
-        None
-        if len(sizes(x)) < 2
-        else op.batch_norm_inference(
-            x, *(weights(rng, sizes(x)[1]) for _ in range(3)), op.abs(weights(rng, sizes(x)[1])), 1e-2
-        )
+    "BatchNormInference": lambda rng, x: op.batch_norm_inference(
+        x, *(weights(rng, sizes(x)[1]) for _ in range(3)), op.abs(weights(rng, sizes(x)[1])), 1e-2
     ),
     "Broadcast": _broadcast,
     "Concat": lambda rng, x: op.concat([x, op.tanh(x), x][: int(rng.integers(2, 4))], _axis(rng, x)),
     "Convolution": _image(_convolution),
     "Gather": _gather,
     "GroupConvolution": _image(_group_convolution),
-    "Interpolate": _image(_interpolate),
+    "Interpolate": _image(lambda _, x: op.interpolate(x, ints(2 * sizes(x)[2]), "nearest", "sizes", axes=ints(2))),
     "MatMul": lambda rng, x: _matmul(rng, x) if len(sizes(x)) > 1 else None,
     "Pad": _pad,
     "Reshape": lambda rng, x: _reshape(rng, x) if len(sizes(x)) > 1 else None,

@@ -21,7 +21,6 @@ from tests.hsdag.ir.shards.random_shards import (
     LARGEST_DIFFERENCE,
     difference,
     inputs_of,
-    interpolate_4,
     ints,
     outputs_of,
     quantisation,
@@ -37,23 +36,16 @@ Build = Callable[[np.random.Generator, Any], Any]
 
 SHAPES = ((2, 4, 9, 7), (2, 6, 8), (1, 8, 6, 8), (6, 4))
 IMAGE = SHAPES[0]
-OFTEN = (
-    "AvgPool",
-    "Convolution",
-    "GroupConvolution",
-    "MatMul",
-    "MaxPool",
-    "Pad",
-    "Reshape",
-    "ScaledDotProductAttention",
-)
+OFTEN = "AvgPool Convolution GroupConvolution MatMul MaxPool Pad Reshape ScaledDotProductAttention".split()
 RARE: dict[str, Build] = {
     "AvgPool with a ceiling that counts padding": lambda _, x: op.avg_pool(
         x, [2, 2], [0, 0], [0, 0], [2, 2], False, "ceil"
     ),
-    "Convolution beside one with other rows": lambda rng, x: two_convolutions(rng, op.abs(x)),
-    "Interpolate of an axis that is named": lambda _, x: op.interpolate(x, ints(18), "nearest", "sizes", axes=ints(2)),
-    "Interpolate of version 4": lambda _, x: interpolate_4(x, 2),
+    "Interpolate of version 4": lambda _, x: NodeFactory("opset4").create(
+        "Interpolate",
+        [x, *(ints(18).output(0), op.constant(np.array([2.0], np.float32)).output(0), ints(2).output(0))],
+        {"mode": "nearest", "shape_calculation_mode": "scales", "pads_begin": [0], "pads_end": [0]},
+    ),
     "MaxPool with a ceiling": lambda _, x: op.max_pool(x, [2, 2], [1, 1], [1, 0], [0, 1], [3, 3], "ceil").output(0),
     "ScaledDotProductAttention of keys": lambda rng, x: op.scaled_dot_product_attention(weights(rng, 2, 4, 3, 7), x, x),
     "Squeeze of every axis of size 1": lambda _, x: NodeFactory("opset1").create(
@@ -69,19 +61,12 @@ AXES: dict[str, Sequence[str]] = {
     **dict.fromkeys("attention batch_norm elementwise group_convolution of_first pool prelu".split(), "0123"),
     **dict.fromkeys(("convolution", "matmul"), ("0", "1", "2", "3", "sum")),
     **dict.fromkeys(("LRN", "NormalizeL2", "StridedSlice backwards"), "023"),
-    **dict.fromkeys(("Interpolate of an axis that is named", "Interpolate of version 4"), "013"),
+    **dict.fromkeys(("Interpolate", "Interpolate of version 4"), "013"),
     "MaxPool with a ceiling": "0123",
-    "Convolution beside one with other rows": "0123",
     "Transpose of all axes": "0123",
     "Unsqueeze counted from behind": "1234",
 }
 """Along which axes a case, or all of a rule, can be divided at least."""
-
-
-def two_convolutions(rng: np.random.Generator, x: Any) -> Any:
-    """One of which reads the row above, too, and one the row below."""
-    above, below = (op.convolution(x, weights(rng, 4, 4, 2, 1), [1, 1], [k, 0], [1 - k, 0], [1, 1]) for k in (1, 0))
-    return op.add(above, below)
 
 
 def divided(build: Build, shape: tuple[int, ...], rng: np.random.Generator) -> dict[str, float]:
@@ -216,18 +201,17 @@ def test_halos_of_a_chain_of_convolutions_are_as_wide_as_the_formula_says() -> N
     for k, stride in zip(kernels, strides, strict=True):
         filters = weights(np.random.default_rng(0), 4, 4, k, 1)
         x = op.convolution(x, filters, [stride, 1], [k // 2, 0], [k // 2, 0], [1, 1])
-    span, halo = (
-        span_of("Relu", x, parameter, (4, 8)),
-        sum((k - 1) * each for k, each in zip(kernels, (1, 2, 2), strict=True)),
-    )
-    assert span is not None
-    assert (span.first, span.last - span.first) == (4 * 4 - halo // 2, (8 - 4 - 1) * 4 + 1 + halo)
+    halo = sum((k - 1) * each for k, each in zip(kernels, (1, 2, 2), strict=True))
+    first = 4 * 4 - halo // 2
+    assert span_of("Relu", x, parameter, (4, 8)) == Span(2, first, first + (8 - 4 - 1) * 4 + 1 + halo)
 
 
 def test_an_op_that_is_read_with_several_ranges_computes_the_least_one_that_holds_them() -> None:
-    parameter = op.parameter([1, 4, 8, 8], np.float32)
-    both = two_convolutions(np.random.default_rng(0), op.abs(parameter))
-    assert span_of("Abs", both, parameter, (3, 5)) == Span(2, 2, 6)
+    """One of the two convolutions reads the row above, too, and one the row below."""
+    parameter, filters = op.parameter([1, 4, 8, 8], np.float32), weights(np.random.default_rng(0), 4, 4, 2, 1)
+    x = op.abs(parameter)
+    above, below = (op.convolution(x, filters, [1, 1], [k, 0], [1 - k, 0], [1, 1]) for k in (1, 0))
+    assert span_of("Abs", op.add(above, below), parameter, (3, 5)) == Span(2, 2, 6)
 
 
 def test_a_factor_of_a_reshape_survives() -> None:
