@@ -15,13 +15,12 @@ from hsdag.features import (
     degrees,
     feature_matrix,
     fractal_dimension,
-    op_type_mean,
     op_type_one_hot,
     output_shape,
     positional_encoding,
 )
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph.coarsen import coarsen, placement_units
+from hsdag.ir.graph.coarsen import coarsen
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.graph.partition import Partition
 from tests.networks import as_networkx
@@ -50,15 +49,10 @@ def test_degree_one_hot_has_a_column_per_degree_that_occurs() -> None:
     assert degree_one_hot(np.array([0, 5, 1, 5])).tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0], [0, 0, 1]]
 
 
-def test_positions_are_encoded_from_one_on() -> None:
-    encoding = positional_encoding(graph_from_edges(["X"] * 3, [(0, 1), (1, 2)]), 4)
-    assert encoding[2] == pytest.approx([np.sin(3), np.cos(3), np.sin(3 / 100), np.cos(3 / 100)])
-    assert encoding[0] == pytest.approx([np.sin(1), np.cos(1), np.sin(1 / 100), np.cos(1 / 100)])
-
-
-def test_positions_follow_the_topological_order_not_the_numbering() -> None:
-    backwards = graph_from_edges(["X"] * 3, [(2, 1), (1, 0)])
-    assert positional_encoding(backwards)[2] == pytest.approx(positional_encoding(graph_from_edges(["X"], []))[0])
+def test_positions_are_encoded_from_one_on_along_the_topological_order() -> None:
+    encoding = positional_encoding(graph_from_edges(["X"] * 3, [(2, 1), (1, 0)]), 4)
+    assert encoding[0] == pytest.approx([np.sin(3), np.cos(3), np.sin(3 / 100), np.cos(3 / 100)])
+    assert encoding[2] == pytest.approx([np.sin(1), np.cos(1), np.sin(1 / 100), np.cos(1 / 100)])
 
 
 def test_shapes_are_padded_and_logarithmic() -> None:
@@ -71,7 +65,9 @@ def test_types_are_one_hot_over_the_sorted_types() -> None:
 
 def test_a_groups_type_is_the_mean_of_its_members() -> None:
     coarse = coarsen(DIAMOND, Partition(np.array([0, 0, 0, 1]), 2))
-    assert op_type_mean(coarse) == pytest.approx(np.array([[1 / 3, 2 / 3, 0], [0, 0, 1]]))
+    matrix = feature_matrix(coarse)
+    assert matrix.values[:, matrix.columns["op_type"]] == pytest.approx(np.array([[1 / 3, 2 / 3, 0], [0, 0, 1]]))
+    assert matrix.names[:3] == ("op_type:A", "op_type:B", "op_type:C")
 
 
 def slope(graph: ComputationGraph, v: int, max_radius: int | None) -> float:
@@ -120,13 +116,6 @@ def test_every_ablation_of_table_3_leaves_the_other_columns_alone(dropped: tuple
     assert list(ablated.columns) == rest
     for name in rest:
         assert np.array_equal(ablated.values[:, ablated.columns[name]], full.values[:, full.columns[name]])
-
-
-def test_a_coarse_graph_has_the_mean_type_of_its_groups() -> None:
-    units = placement_units(GRAPH)
-    matrix = feature_matrix(units)
-    assert len(matrix.values) == units.graph.num_ops
-    assert matrix.values[:, matrix.columns["op_type"]] == pytest.approx(op_type_mean(units))
 
 
 def test_an_unknown_group_is_answered_with_the_choices() -> None:

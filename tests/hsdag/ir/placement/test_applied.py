@@ -18,21 +18,11 @@ from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import Placement
 
 Place = Callable[[ov.Model, Callable[[int], str]], Placement]
-Alternating = Callable[[ov.Model], Placement]
 Run = Callable[[Any, ov.Model], list[NDArray[np.float32]]]
 
 
 def affinities(model: ov.Model) -> dict[str, str]:
     return {node.get_friendly_name(): node.get_rt_info()["affinity"].astype(str) for node in model.get_ops()}
-
-
-def assert_agrees(core: ov.Core, placement: Placement, model: ov.Model, run: Run) -> None:
-    """The placed model computes what plain CPU computes, within 1e-4 of the largest value."""
-    expected = run(core.compile_model(model.clone(), "CPU"), model)
-    found = run(placement.compile(core, model), model)
-    for one, other in zip(found, expected, strict=True):
-        assert one.shape == other.shape
-        assert np.abs(one - other).max() <= 1e-4 * max(1.0, float(np.abs(other).max()))
 
 
 def test_one_device_for_all_compiles_plainly(core: ov.Core, model: ov.Model, place: Place) -> None:
@@ -52,7 +42,9 @@ def test_computed_shapes_and_axes_are_no_inputs_of_submodels(core: ov.Core, plac
     total = op.add(flat, op.reshape(first, target, False))
     model = ov.Model([op.result(op.reduce_max(total, op.subtract(last, op.constant([3])), True))], [x], "m")
     drawn = np.random.default_rng(seed).choice(["FAST", "SLOW"], 20)
-    assert_agrees(core, place(model, lambda s: str(drawn[s % 20])), model, run)
+    expected = run(core.compile_model(model.clone(), "CPU"), model)
+    found = run(place(model, lambda s: str(drawn[s % 20])).compile(core, model), model)
+    np.testing.assert_allclose(found, expected, atol=1e-4)
 
 
 def test_a_map_that_is_not_the_models_or_parts_what_belongs_together_is_refused(model: ov.Model, place: Place) -> None:
@@ -68,16 +60,6 @@ def test_a_map_that_is_not_the_models_or_parts_what_belongs_together_is_refused(
     ):
         with pytest.raises(PlacementError, match=complaint):
             placement.model_copy(update={"affinity": affinity}).apply(model)
-
-
-def test_the_device_a_map_gives_a_floating_op_does_not_matter(
-    core: ov.Core, model: ov.Model, alternating: Alternating, run: Run
-) -> None:
-    placement = alternating(model)
-    floating = {op for op, name in placement.names.items() if name in ("shared", "first", "shape")}
-    moved = {**placement.affinity, **dict.fromkeys(floating, "SLOW")}
-    straight = affinities(placement.apply(model))
-    assert affinities(placement.model_copy(update={"affinity": moved}).apply(model)) == straight
 
 
 def read(path: Path, batch: int = 2) -> ov.Model:

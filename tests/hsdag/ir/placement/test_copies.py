@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,7 +13,7 @@ from openvino import opset13 as op
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, ExecutionError, OptionError
 from hsdag.ir.graph.build import graph_of
-from hsdag.ir.placement.copies import CopiedModel, Copy, compile_copies
+from hsdag.ir.placement.copies import Copy, compile_copies
 from hsdag.ir.placement.placement import CopyRecord, ModelRecord, Placement
 
 SPECS = [DeviceSpec.parse(f"{name}=CPU[INFERENCE_NUM_THREADS=1]") for name in ("COPY_A", "COPY_B")]
@@ -27,14 +26,9 @@ def sample(sizes: list[int]) -> ov.Model:
     return ov.Model([op.result(op.relu(op.tanh(x)))], [x], "sample")
 
 
-@pytest.fixture(scope="module")
-def copied(core: ov.Core) -> Iterator[CopiedModel]:
-    with compile_copies(core, sample([1, 3]), [(spec, 2) for spec in SPECS]) as model:
-        yield model
-
-
-def test_results_are_those_of_the_model_from_many_threads(copied: CopiedModel) -> None:
+def test_results_are_those_of_the_model_from_many_threads(core: ov.Core) -> None:
     found: dict[int, list[bool]] = {k: [] for k in range(4)}
+    copied = compile_copies(core, sample([1, 3]), [(spec, 2) for spec in SPECS])
 
     def work(k: int) -> None:
         request = copied.create_infer_request()
@@ -48,6 +42,7 @@ def test_results_are_those_of_the_model_from_many_threads(copied: CopiedModel) -
         thread.start()
     for thread in threads:
         thread.join()
+    copied.close()
     assert all(len(each) == 16 and all(each) for each in found.values())
 
 

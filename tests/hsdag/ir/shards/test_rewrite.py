@@ -53,10 +53,12 @@ def mlp() -> tuple[ov.Model, Region]:
     return model, Region("hidden", region.ops, region.axes, {0: (0, 5), 1: (5, 12)})
 
 
-def test_partial_sums_are_added_before_what_follows_and_the_bias_once() -> None:
+def test_partial_sums_are_added_before_what_follows_and_the_bias_once_in_a_model_that_is_always_the_same() -> None:
     model, region = mlp()
     graph, inputs = graph_of(model), inputs_of(model, np.random.default_rng(0))
-    found = shard(model, graph, [region], [0] * graph.num_ops, DEVICES)
+    found, again = (shard(model, graph, [region], [0] * graph.num_ops, DEVICES) for _ in range(2))
+    assert (found.graph.op_names, found.devices) == (again.graph.op_names, again.devices)
+    assert graph_of(model).op_names == graph.op_names
     assert [graph.op_types[v] for v in region.ops] == ["MatMul", "Add", "Relu", "MatMul"]
     assert difference(outputs_of(found.model, inputs), outputs_of(model, inputs)) < 1e-6
     held = [graph_of(found.model).weight_bytes[[d == k for d in found.devices]].sum() for k in (0, 1)]
@@ -79,17 +81,6 @@ def test_a_divided_variable_is_one_for_each_device_and_remembers_what_the_whole_
         given = np.random.default_rng(seed).standard_normal((2, 6)).astype(np.float32)
         whole, parts = (request.infer([given])[0] for request in compiled)
         np.testing.assert_allclose(parts, whole, atol=1e-6)
-
-
-def test_rewriting_is_repeatable_and_leaves_the_model_alone() -> None:
-    model, region = mlp()
-    graph = graph_of(model)
-    before = [node.get_friendly_name() for node in model.get_ordered_ops()]
-    first, second = (shard(model, graph, [region], [1] * graph.num_ops, DEVICES) for _ in range(2))
-    assert first.graph.op_names == second.graph.op_names
-    assert first.devices == second.devices
-    assert [node.get_friendly_name() for node in model.get_ordered_ops()] == before
-    assert sum(name.endswith("@A") for name in first.graph.op_names) == 4
 
 
 def test_rows_of_a_convolution_that_leaves_rows_out_are_looked_up_for_openvino_fails_to_slice_them() -> None:
@@ -174,18 +165,14 @@ def test_a_placement_file_keeps_the_regions_and_compiles_to_what_the_model_compu
     np.testing.assert_allclose(compiled(x)[0], wanted, atol=1e-5)
 
 
-def test_hetero_is_told_that_it_cannot_run_shards() -> None:
-    model, region = mlp()
-    with pytest.raises(PlacementError, match="divides ops over devices, which HETERO does not run"):
-        placement_of(model, region).compile(ov.Core(), model)
-
-
-def test_regions_that_do_not_fit_are_refused() -> None:
+def test_regions_that_do_not_fit_are_refused_and_all_by_hetero() -> None:
     model, region = mlp()
     graph = graph_of(model)
     beyond = Region(region.scheme, region.ops, region.axes, {0: (0, 5), 1: (5, 15)})
     with pytest.raises(PlacementError, match="cannot be divided as"):
         shard(model, graph, [beyond], [0] * graph.num_ops, DEVICES)
+    with pytest.raises(PlacementError, match="divides ops over devices, which HETERO does not run"):
+        placement_of(model, region).compile(ov.Core(), model)
     document = placement_of(model, region).model_dump(mode="json")
     document["affinity"].pop(next(iter(document["affinity"])))
     with pytest.raises(PlacementError, match="gives no device, or several, to 1 ops"):
