@@ -16,7 +16,6 @@ from openvino import opset13 as op
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.shards.regions import Region, Shapes
 from hsdag.ir.shards.rewrite import shapes_of, shard
-from hsdag.methods.segments import Segments
 from hsdag.methods.sharding import (
     EVERYWHERE,
     MOST_STEPS,
@@ -101,18 +100,6 @@ def test_no_sequence_of_ways_is_cheaper(
     least = min(every_cost(chooser))
     found = chooser.best()
     assert (least if found is None else found.predicted_s) == pytest.approx(least)
-
-
-def test_no_cut_is_left_out_that_helps(monkeypatch: pytest.MonkeyPatch) -> None:
-    shapes = shapes_in(convolutions(3))
-    some = ShardChooser(shapes, costs_of(shapes, 1e-6))
-    monkeypatch.setattr(Segments, "_useful", lambda _, cuts: cuts)
-    every = ShardChooser(shapes, costs_of(shapes, 1e-6))
-    assert len(some.segments.cuts) < len(every.segments.cuts)
-    found, wanted = some.best(), every.best()
-    assert found is not None
-    assert wanted is not None
-    assert found.predicted_s == pytest.approx(wanted.predicted_s, rel=1e-3)
 
 
 @pytest.mark.parametrize(("stride", "cuts"), [(1, ["AvgPool", "AvgPool"]), (2, ["Relu", "AvgPool"] * 2)])
@@ -243,15 +230,6 @@ def simulation(model: ov.Model, costs: ShardCosts) -> Callable[[Sharding], float
     return simulated
 
 
-def over_harmonic(model: ov.Model, speeds: tuple[float, ...]) -> float:
-    """Simulated, how many times as long as at best unequal devices take, which divide all work and never wait."""
-    shapes = shapes_in(model)
-    costs = costs_of(shapes, 3e-6, speeds)
-    (best, *_) = propose(shapes, costs, judge=simulation(model, costs), steps=MOST_STEPS)
-    alone_s = costs.time_s[np.array(shapes.runs)].sum(axis=0)
-    return best.predicted_s * float((1.0 / alone_s).sum())
-
-
 @pytest.mark.parametrize("speeds", [(1.0, 1.0), (1.5, 1.0), (1.0, 2.0), (4.0, 1.0), (2.0, 1.0, 1.0)])
 @pytest.mark.parametrize(
     "make",
@@ -261,7 +239,13 @@ def over_harmonic(model: ov.Model, speeds: tuple[float, ...]) -> float:
 def test_devices_come_near_to_their_harmonic_bound_equal_or_not(
     make: Callable[[], ov.Model], speeds: tuple[float, ...]
 ) -> None:
-    assert 1.0 <= over_harmonic(make(), speeds) <= 1.15
+    """Simulated, of unequal devices, which divide all work and never wait."""
+    model = make()
+    shapes = shapes_in(model)
+    costs = costs_of(shapes, 3e-6, speeds)
+    (best, *_) = propose(shapes, costs, judge=simulation(model, costs), steps=MOST_STEPS)
+    alone_s = costs.time_s[np.array(shapes.runs)].sum(axis=0)
+    assert 1.0 <= best.predicted_s * float((1.0 / alone_s).sum()) <= 1.15
 
 
 def test_what_lies_between_sums_is_computed_everywhere_where_that_saves_a_sync() -> None:
@@ -297,22 +281,9 @@ def test_branches_are_parted_where_a_few_rows_of_their_results_read_nearly_all()
 def test_what_a_piece_takes_however_small_counts_for_every_piece() -> None:
     shapes = shapes_in(mlps(1, rows=64))
     costs = costs_of(shapes, 1e-9, (1.0, 1.0))
-    cheap, dear = (ShardChooser(shapes, replace(costs, fixed_s=share * costs.time_s)).best() for share in (0.0, 0.5))
-    assert cheap is not None
-    assert dear is not None
+    choosers = [ShardChooser(shapes, replace(costs, fixed_s=share * costs.time_s)) for share in (0.0, 0.5)]
+    cheap, dear = (not_none(chooser.best()) for chooser in choosers)
     assert dear.bound_s == pytest.approx(1.5 * cheap.bound_s, rel=0.05)
-
-
-def test_a_slow_device_gets_less_than_its_part_where_it_waits_for_what_it_reads() -> None:
-    shapes = shapes_in(mlps(2, hidden=1024, rows=32, is_post=True))
-    costs = costs_of(shapes, 2e-5, (4.0, 1.0))
-    best = not_none(ShardChooser(shapes, costs).best())
-    hidden = [region.shares for region in best.regions if region.scheme == "hidden"]
-    assert hidden
-    for shares in hidden:
-        ((_, bound), (first, last)) = (shares[d] for d in (0, 1))
-        assert bound == first
-        assert 0 < last - first < 0.18 * last  # in proportion to speeds it would be a fifth
 
 
 @pytest.mark.parametrize(

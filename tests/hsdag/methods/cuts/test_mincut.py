@@ -6,7 +6,6 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -17,13 +16,12 @@ from hypothesis import strategies as st
 
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.methods import memory_repair
 from hsdag.methods.cuts import alpha_expansion, cut_graph, memory_prices
 from hsdag.methods.cuts.alpha_expansion import MAX_PAIRS, MAX_STARTS, best_cut, cheapest, expanded
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, Launches, best_move, pair_cut
 from hsdag.methods.cuts.mincut import MincutPlacer
 from hsdag.methods.cuts.pipeline import PipelinePlacer
-from hsdag.methods.incumbent import Limits, Result, Status
+from hsdag.methods.incumbent import Limits, Status
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -35,7 +33,7 @@ from hsdag.scoring.memory import MemoryCheck
 from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
-from tests.hsdag.methods.searches import not_none, tight
+from tests.hsdag.methods.searches import not_none
 
 SOME = settings().max_examples // 2
 
@@ -217,6 +215,9 @@ def test_prices_of_bytes_alone_find_what_fits(monkeypatch: pytest.MonkeyPatch) -
     judge = MemoryCheck(problem, Semantics(Execution.SEQUENTIAL))
     found = [placement.tolist() for placement in memory_prices.fitting(BoundaryCosts.of(problem), judge, lambda: False)]
     assert [1] * 5 + [0] * 7 in found
+    asked = itertools.count()
+    assert list(memory_prices.fitting(BoundaryCosts.of(problem), judge, lambda: next(asked) > 0)) == []
+    assert next(asked) < 6
 
 
 NUM_DEVICES = 20
@@ -289,36 +290,3 @@ def test_a_search_whose_time_is_over_still_evaluates_what_it_has_cut(calls: list
     result = MincutPlacer().search(units, ScheduleEvaluator(problem, SEQUENTIAL), Limits(seconds=0.0))
     assert result.plan is not None
     assert len(calls) <= MAX_STARTS
-
-
-@pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A name for every cut, expansion, and simulated peak that pricing asks for."""
-    made: list[str] = []
-
-    def counted(name: str, function: Callable[..., object]) -> Callable[..., object]:
-        def noted(*given: object) -> object:
-            made.append(name)
-            return function(*given)
-
-        return noted
-
-    for name in ("best_cut", "expanded"):
-        monkeypatch.setattr(memory_prices, name, counted("cut", getattr(memory_prices, name)))
-    monkeypatch.setattr(memory_prices, "repaired", counted("repair", memory_repair.repaired))
-    return made
-
-
-def without_time(problem: ScheduleProblem) -> Result:
-    """The end of a cut that has no time for anything but its first candidates."""
-    units, evaluator = problem_of(problem, LATENCY, SEQUENTIAL), ScheduleEvaluator(problem, SEQUENTIAL)
-    return MincutPlacer().search(units, evaluator, Limits(seconds=0.0))
-
-
-def test_a_cut_within_memory_looks_for_no_price_when_its_time_is_over(steps: list[str]) -> None:
-    problem = tight()
-    MincutPlacer().search(problem_of(problem, LATENCY, SEQUENTIAL), ScheduleEvaluator(problem, SEQUENTIAL))
-    assert steps.count("cut") > 20
-    steps.clear()
-    assert "no placement that fits into memory" in without_time(tight(250, 20)).note
-    assert len(steps) <= 1

@@ -140,24 +140,3 @@ def test_moves_find_the_best_placement_where_every_cut_misses_it() -> None:
 def test_neither_the_period_of_a_model_nor_work_conserving_execution_has_a_bound(change: dict[str, Any]) -> None:
     problem, hetero = random_problem(1, 9)
     assert search(replace(problem, **change), hetero).lower_bound is None
-
-
-@settings(max_examples=SOME)
-@given(st.integers(0, 2**32), st.integers(3, 30), st.sampled_from([2, 3]))
-def test_without_launches_the_costs_of_units_are_those_of_hetero(seed: int, num_ops: int, num_devices: int) -> None:
-    problem, hetero = random_problem(seed, num_ops, num_devices)
-    check_units(problem, hetero, np.random.default_rng(seed).integers(0, num_devices, problem.num_units))
-
-
-def check_units(problem: Problem, hetero: HeteroCosts, placement: IntArray) -> None:
-    """Work and transfers between devices are the same for units as for ops."""
-    same = np.eye(problem.num_devices, dtype=np.bool_)
-    free = replace(
-        hetero.costs,
-        launch_s=np.zeros(problem.num_devices),
-        link_latency_s=np.where(same, 0.0, hetero.costs.link_latency_s),
-        link_bandwidth_bytes_per_s=np.where(same, np.inf, hetero.costs.link_bandwidth_bytes_per_s),
-    )
-    assert problem.costs is not None
-    of_units_s = BoundaryCosts.of(problem.costs, Launches.NOTHING).cost_s(placement)
-    assert of_units_s == pytest.approx(latencies_s(problem, replace(hetero, by_op=free), [placement])[0])

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from hsdag.ir.errors import SearchError
@@ -154,23 +154,6 @@ def test_more_devices_than_are_ordered_take_their_stages_by_speed() -> None:
     lengths = np.array([np.diff([0, *cuts, 14]) for cuts in every])
     best_s = (lengths * np.sort(speed)).max(axis=1).min()
     assert (np.bincount(found, minlength=7) * speed).max() == pytest.approx(best_s)
-
-
-@settings(max_examples=50)
-@given(st.integers(0, 2**32), st.integers(2, 8), st.integers(2, 3))
-def test_the_answer_is_legal_and_never_worse_than_a_single_device(seed: int, num_ops: int, num_devices: int) -> None:
-    problem = drawn(seed, num_ops, num_devices)
-    problem = replace(problem, memory_bytes=1.5 * problem.memory_bytes)
-    judge = ScheduleEvaluator(problem, Semantics(), THROUGHPUT)
-    alone = judge.evaluate([Plan(np.full(num_ops, d)) for d in range(num_devices)])
-    try:
-        device, _ = search(problem)
-    except SearchError:
-        assert all(score.failure is not None for score in alone)
-        return
-    found = judge.evaluate([Plan(device)])[0]
-    assert found.failure is None
-    assert found.value <= min(score.value for score in alone)
 
 
 def test_independent_links_are_free_and_the_period_is_the_balanced_load() -> None:

@@ -146,6 +146,13 @@ def test_a_duration_beyond_the_horizon_makes_no_tick_longer() -> None:
     assert Ticks.choose([np.array([0.25, 1e6 + 1 / 3])], 10.0).length_s == 0.01
 
 
+def test_ticks_of_decimal_times_are_exact_and_others_round_down() -> None:
+    exact, other = (Ticks.choose([np.array([0.25, seconds, np.nan])], 100.0) for seconds in (1.5, np.pi))
+    assert (exact.is_exact, other.is_exact) == (True, False)
+    assert exact.down([0.25, 1.5]).tolist() == [25, 150]
+    assert other.down(np.pi) == int(np.pi * MOST_TICKS / 100.0)
+
+
 def begun(*_: object, **__: object) -> NoReturn:
     pytest.fail("there was no time for this")
 
@@ -180,18 +187,6 @@ def test_a_stop_is_heard_while_a_model_is_made(method: str, monkeypatch: pytest.
     warm_start(Incumbent(units, counting, Limits()))
     result = make_placer(method).search(units, heard(problem, next(looks) + 5, Semantics()))
     assert result.status is Status.TIME_LIMIT
-
-
-def test_ticks_of_decimal_times_are_exact() -> None:
-    ticks = Ticks.choose([np.array([0.25, 1.5, np.nan])], 100.0)
-    assert ticks.is_exact
-    assert ticks.down([0.25, 1.5]).tolist() == [25, 150]
-
-
-def test_other_ticks_round_down() -> None:
-    ticks = Ticks.choose([np.array([np.pi, 1 / 3])], 10.0)
-    assert not ticks.is_exact
-    assert np.all(ticks.seconds(ticks.down([np.pi, 1 / 3])) <= [np.pi, 1 / 3])
 
 
 def test_equal_modules_are_solved_once_and_others_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -234,16 +229,6 @@ def test_the_order_of_an_answer_gives_its_makespan(method: str) -> None:
     assert solution.priority is not None
     again = simulate(problem, solution.device, Semantics(order=Order.PRIORITY), solution.priority)
     assert again.makespan_s == solution.value_s
-
-
-@pytest.mark.parametrize("method", ["cpsat", "milp", "milp-split"])
-def test_the_evaluator_can_stop_a_search_at_any_moment(method: str) -> None:
-    units = problem_of(random_problem(8, 30, 3, density=0.1))
-    asked = itertools.count()
-    recorder = RecordingEvaluator(ScheduleEvaluator.of(units), should_stop=lambda: next(asked) >= 60)
-    result = make_placer(method).search(units, recorder)
-    assert result.status is Status.TIME_LIMIT
-    assert result.plan is not None
 
 
 def test_many_channels_are_annealed_and_then_searched_by_windows(monkeypatch: pytest.MonkeyPatch) -> None:

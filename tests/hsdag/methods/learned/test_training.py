@@ -12,9 +12,8 @@ import torch
 
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.methods.learned.doppler.network import DopplerConfig
-from hsdag.methods.learned.hsdag.groups import Parse
-from hsdag.methods.learned.hsdag.network import HsdagConfig, Situation
-from hsdag.methods.learned.hsdag.placer import Draw, GroupPolicy
+from hsdag.methods.learned.hsdag.network import HsdagConfig
+from hsdag.methods.learned.hsdag.placer import GroupPolicy
 from hsdag.methods.learned.options import Baseline, Reward
 from hsdag.methods.learned.policy import Likelihood, Rollout
 from hsdag.methods.learned.training import Buffer, Trainer, check_same, described
@@ -23,7 +22,6 @@ from hsdag.scoring.base import CurvePoint, Evaluator, Score
 from tests.hsdag.methods.learned.hsdag.test_policy import chain, drawn, policy_for
 
 SMALL = HsdagConfig(hidden=16, score_bias=0.0)
-START = Situation()
 ONE, TWO = Plan(np.array([0])), Plan(np.array([1]))
 
 
@@ -51,13 +49,6 @@ def trainer_for(
     singles = [np.full(num_units, d) for d in range(num_devices)]
     generator, keep = torch.Generator().manual_seed(0), (curve if curve is not None else []).append
     return Trainer("hsdag", policy, evaluator, config, generator, singles=singles, on_update=keep), policy, evaluator
-
-
-def learn(trainer: Trainer, rollouts: Sequence[Rollout], values: Sequence[float]) -> None:
-    """The epochs of one update."""
-    advantages = torch.tensor(trainer.advantages(np.array(values), rollouts), dtype=torch.float32)
-    for _ in range(trainer._options.epochs):
-        trainer._step([(rollouts, advantages)])
 
 
 @pytest.mark.parametrize(
@@ -242,30 +233,3 @@ def test_a_state_of_another_method_other_options_or_another_version_is_refused()
 def test_something_has_to_be_learned() -> None:
     with pytest.raises(OptionError, match="one of learns_order and learns_devices must be true"):
         DopplerConfig(learns_order=False, learns_devices=False)
-
-
-def grouped(policy: GroupPolicy, *, keep: bool, device: int = 0) -> Rollout:
-    """All units on one device, the nominated edges all kept or all dropped, as an untrained policy draws it."""
-    network = policy.network
-    nominated = network.parse(network.view(START))[0].nominated
-    parse = Parse(network.groupable, nominated, np.full(len(nominated), keep))
-    homes = torch.full((parse.partition.num_groups,), device)
-    even = tuple(torch.full((count,), float(np.log(0.5))) for count in (parse.partition.num_groups, len(nominated)))
-    return Rollout(Plan(homes[parse.labels].numpy()), Draw(START, parse, homes, even))
-
-
-def edge_scores(policy: GroupPolicy) -> torch.Tensor:
-    return torch.sigmoid(policy.network.view(START).score_logits.detach())
-
-
-@pytest.mark.parametrize("kept_is_faster", [True, False])
-def test_an_update_raises_the_scores_of_edges_whose_keeping_was_faster_and_lowers_the_others(
-    kept_is_faster: bool,
-) -> None:
-    trainer, policy, _ = trainer_for(replace(SMALL, elites=0, entropy=0.0))
-    faster, slower = (grouped(policy, keep=k) for k in (kept_is_faster, not kept_is_faster))
-    trainer.buffer.add([faster.plan] * 2, [Score(1.0), Score(2.0)], single=True)
-    assert edge_scores(policy).tolist() == [0.5] * 11
-    learn(trainer, [faster, slower], [1.0, 2.0])
-    change = edge_scores(policy)[torch.tensor(faster.record.parse.nominated)] - 0.5
-    assert bool((change > 0.01).all() if kept_is_faster else (change < -0.01).all())

@@ -6,8 +6,6 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError
 from hsdag.methods.exact.cpsat import CpSatPlacer
@@ -20,14 +18,11 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator.values import simulated_values
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.search.solution import SolveResult
 from hsdag.search.solve import solve
-from tests.hsdag.methods.exact.exact_reference import every_placement
-from tests.hsdag.methods.searches import random_problem
 
 FAILURE = "the solver has no licence"
 
@@ -50,25 +45,6 @@ def test_a_small_problem_is_proven_and_the_search_ends_there() -> None:
     assert solution.gap <= 1e-6
     assert solution.members[-1].method == "cpsat"
     assert solution.members[-1].bound is not None
-
-
-@given(st.integers(0, 2**32), st.sampled_from([LATENCY, THROUGHPUT]), st.sampled_from(list(Execution)), st.booleans())
-@settings(max_examples=max(settings().max_examples // 4, 1))
-def test_the_answer_is_no_worse_than_any_placement_of_a_small_problem(
-    seed: int, objective: Objective, how: Execution, memory: bool
-) -> None:
-    problem, semantics = random_problem(seed, memory=memory), Semantics(how)
-    if problem.num_ops * np.log2(problem.num_devices) > 10:
-        return
-    placer = make_placer("auto", changes={"without": "cpsat,milp-split"}, is_cheap=True)
-    solution = solve(problem, placer, SolveOptions("auto", objective, 60.0, 6_000, semantics=semantics))
-    every = every_placement(problem)
-    every = every[problem.supported[np.arange(problem.num_ops), every].all(axis=1)]
-    values = simulated_values(objective, problem, every, semantics)
-    if not memory:
-        assert solution.value_s is not None
-        assert solution.value_s <= values.min() * (1 + 1e-9)
-    assert solution.value_s is None or solution.value_s >= solution.lower_bound_s * (1 - 1e-9)
 
 
 def test_a_method_that_fails_is_reported_and_the_others_go_on(monkeypatch: pytest.MonkeyPatch) -> None:

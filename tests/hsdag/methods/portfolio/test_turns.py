@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
-import psutil
 import pytest
 
 from hsdag.ir.errors import ExecutionError
@@ -26,7 +24,6 @@ from hsdag.workers.pool import Exchange, Findings, Job, LocalHost, Pool
 from tests.hsdag.methods.learned.hsdag.test_policy import Store
 from tests.hsdag.methods.searches import not_none, reading_near, searched
 from tests.hsdag.workers.here import Here, Silent
-from tests.hsdag.workers.jobs import Add
 
 PROBLEM = reading_near(30, 3)
 UNITS = problem_of(PROBLEM)
@@ -186,23 +183,3 @@ def test_memory_limits_hold_for_plans_of_workers(two: Pool) -> None:
     assert found.plan is not None
     assert np.bincount(found.plan.placement, minlength=2)[0] <= 6
     assert found.score == recorder.best()[0].score.value == 18.0
-
-
-@pytest.mark.slow
-def test_a_worker_that_is_killed_in_mid_search_costs_the_search_nothing() -> None:
-    said: list[str] = []
-
-    others = psutil.Process().children()
-
-    def kill() -> None:
-        next(child for child in psutil.Process().children() if child not in others).kill()
-
-    with Pool([LocalHost(), LocalHost()], say=said.append) as pool:
-        pool.answers([Add(1), Add(2)])
-        killing = threading.Timer(2.0, kill)
-        killing.start()
-        found, recorder = searched(reading_near(80, 3), "auto", pool, seconds=8.0)
-        killing.join()
-    assert found.status is Status.TIME_LIMIT
-    assert found.score == recorder.best()[0].score.value
-    assert any("SIGKILL" in line for line in said)

@@ -191,14 +191,6 @@ def test_of_edges_that_join_all_the_weakest_is_dropped_unless_it_exceeds_a_half(
     assert all_kept(topology, by_edge).partition.labels.tolist() == labels
 
 
-def test_pooled_embedding_is_the_mean_times_the_mean_kept_score() -> None:
-    topology = path(4)  # edges 0-1, 1-2, 2-3
-    groups = Groups.of([all_kept(topology, np.array([0.9, 0.1, 0.7]))])
-    z = torch.tensor([[1.0], [3.0], [10.0], [20.0]])
-    pooled = pool(z, torch.tensor([0.9, 0.1, 0.7]), groups)
-    assert torch.allclose(pooled[groups.distinct], torch.tensor([[2.0 * 0.9], [15.0 * 0.7]]))
-
-
 def test_groups_with_the_same_members_and_kept_edges_are_one() -> None:
     triangle = Topology.from_edges(3, np.array([0, 0, 1]), np.array([1, 2, 2]))
     both, pair = np.ones(2, dtype=np.bool_), np.array([True, False])
@@ -231,25 +223,6 @@ class Store:
         return self.states[-1] if self.states else None
 
 
-class Recorder(Evaluator):
-    """Simulated latencies; remembers what it was asked, and stops after a number of evaluations."""
-
-    def __init__(self, inner: Evaluator, limit: int = 10_000) -> None:
-        self.inner, self.limit = inner, limit
-        self.asked: list[tuple[int, ...]] = []
-        self.latencies_s: list[float] = []
-
-    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
-        results = []
-        for plan in plans:
-            if len(self.asked) >= self.limit:
-                raise SearchStopped
-            self.asked.append(tuple(plan.placement.tolist()))
-            results += self.inner.evaluate([plan])
-            self.latencies_s.append(results[-1].value)
-        return results
-
-
 def problem_of(rates: Sequence[Sequence[float]], cut_s: float) -> tuple[Problem, ScheduleEvaluator]:
     """A chain of blocks with shortcuts; ``rates`` are mean times per device of early and late units."""
     edges = [(v, v + 1) for v in range(47)] + [(v, v + 3) for v in range(0, 44, 4)]
@@ -272,23 +245,36 @@ def rates_of(fast: int) -> list[list[float]]:
     return [[1e-3 if device == fast else 2e-3 for device in range(2)]] * 2
 
 
-def run(config: HsdagConfig, limit: int = 10_000, store: Store | None = None, seed: int = 1, fast: int = 0) -> Recorder:
-    problem, inner = problem_of(rates_of(fast), 2e-4)
-    recorder = Recorder(inner, limit)
-    HsdagPlacer(config).search(problem, recorder, Limits(seed=seed), store)
-    return recorder
+class Measured(Evaluator):
+    """Simulated latencies, one by one; keeps what it was asked, and stops after so many plans."""
+
+    def __init__(self, inner: Evaluator, most: float) -> None:
+        self._inner, self._most, self.asked = inner, most, list[tuple[Plan, float]]()
+
+    def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
+        for plan in plans:
+            if len(self.asked) >= self._most:
+                raise SearchStopped
+            self.asked.append((plan, self._inner.evaluate([plan])[0].value))
+        return [Score(value) for _, value in self.asked[len(self.asked) - len(plans) :]]
+
+
+def asked(config: HsdagConfig, limit: float = np.inf, store: Store | None = None, seed: int = 1) -> list[Plan]:
+    """What a search evaluates, in turn."""
+    problem, inner = problem_of(rates_of(0), 2e-4)
+    evaluator = Measured(inner, limit)
+    HsdagPlacer(config).search(problem, evaluator, Limits(seed=seed), store)
+    return [plan for plan, _ in evaluator.asked]
 
 
 @pytest.mark.parametrize("config", [replace(SMALLER, updates=5), WITH_DROPOUT, PAPER])
-def test_a_killed_search_resumes_as_if_it_had_not_been_killed(
-    config: HsdagConfig,
-) -> None:
-    whole = run(config).asked
-    assert run(config, 10, seed=2).asked != whole[:10]
+def test_a_killed_search_resumes_as_if_it_had_not_been_killed(config: HsdagConfig) -> None:
+    whole = asked(config)
+    assert asked(config, 10, seed=2) != whole[:10]
     for limit in (1, len(whole) // 2):
         store = Store()
-        run(config, limit, store)
-        resumed = run(config, store=store).asked
+        asked(config, limit, store)
+        resumed = asked(config, store=store)
         assert 0 < len(resumed) <= len(whole)
         assert resumed == whole[len(whole) - len(resumed) :]
         assert len(resumed) >= len(whole) - limit
@@ -296,9 +282,9 @@ def test_a_killed_search_resumes_as_if_it_had_not_been_killed(
 
 def test_resuming_another_configuration_is_refused() -> None:
     store = Store()
-    run(SMALLER, 20, store)
+    asked(SMALLER, 20, store)
     with pytest.raises(SearchError, match=r"other options of hsdag \(epochs\)"):
-        run(replace(SMALLER, epochs=2), store=store)
+        asked(replace(SMALLER, epochs=2), store=store)
 
 
 def test_costs_that_are_known_go_straight_to_the_logits_by_a_learned_weight() -> None:
@@ -330,9 +316,9 @@ def test_in_80_evaluations_the_faster_device_is_believed_in_and_a_split_comes_wi
     fast: int, seed: int
 ) -> None:
     problem, inner = problem_of(rates_of(fast), 2e-4)
-    placer, recorder = HsdagPlacer(HsdagConfig()), Recorder(inner, 80)
-    placer.search(problem, recorder, Limits(seed=seed))
+    placer, evaluator = HsdagPlacer(HsdagConfig()), Measured(inner, 80)
+    placer.search(problem, evaluator, Limits(seed=seed))
     assert placer.trainer is not None
     assert np.mean(placer.trainer.policy.best(torch.Generator()).plan.placement == fast) > 0.9
-    splits = [s for plan, s in zip(recorder.asked, recorder.latencies_s, strict=True) if len(set(plan)) > 1]
-    assert min(splits) <= 1.03 * recorder.latencies_s[fast]  # 1.39 and more where nothing is learned
+    splits = [value for plan, value in evaluator.asked if len(set(plan.placement)) > 1]
+    assert min(splits) <= 1.03 * evaluator.asked[fast][1]  # 1.39 and more where nothing is learned
