@@ -14,6 +14,7 @@ import openvino as ov
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, ExecutionError, last_line
+from hsdag.ir.placement.batches import Batches, is_by_rows
 from hsdag.ir.ports import CompiledModel, Outputs, Request
 
 LATEST_SHARE = 0.2
@@ -37,7 +38,7 @@ def compile_copies(
             compiled.append(core.compile_model(model, spec.openvino_name, given))
         except RuntimeError as error:
             raise DeviceError(f"{spec.name} cannot compile the model: {last_line(error)}") from error
-    return CopiedModel(compiled, [requests for _, requests in copies])
+    return CopiedModel(compiled, [requests for _, requests in copies], is_by_rows=is_by_rows(model))
 
 
 class Copy:
@@ -81,7 +82,7 @@ class CopiedModel(CompiledModel):
     Close it, or use it as a context manager, to end its threads.
     """
 
-    def __init__(self, compiled: Sequence[Any], requests: Sequence[int | None]) -> None:
+    def __init__(self, compiled: Sequence[Any], requests: Sequence[int | None], *, is_by_rows: bool = False) -> None:
         self.copies = [Copy(each, count) for each, count in zip(compiled, requests, strict=True)]
         self.inputs, self.outputs = list(compiled[0].inputs), list(compiled[0].outputs)
         self.has_state = bool(self.copies[0].idle[0].query_state())
@@ -91,12 +92,18 @@ class CopiedModel(CompiledModel):
         self._callback: Callable[[Any, Any], None] | None = None
         self._started: dict[int, deque[tuple[Future[Outputs], Any]]] = defaultdict(deque)  # by caller's thread
         self._told = threading.Condition()
+        self.batches = None if self.has_state else Batches(self, is_by_rows=is_by_rows)
 
     def __call__(self, inputs: Any = None) -> Outputs:
-        """Infer on the calling thread's own request. Raises ExecutionError, OptionError as a request does."""
+        """Infer on the calling thread's own request. Raises ExecutionError, OptionError as a request does.
+
+        More rows than the model has are so many inferences, each on a copy; and where no copy works, and the size of a
+        batch is open, copies share its rows if that was measured to be faster. Outputs are joined.
+        """
         if not hasattr(self._own, "request"):
             self._own.request = self.create_infer_request()
-        result: Outputs = self._own.request.infer(inputs)
+        divided = self.batches.infer(inputs, self._own.request) if self.batches else None
+        result: Outputs = divided or self._own.request.infer(inputs)
         return result
 
     infer = __call__
