@@ -13,8 +13,8 @@ from hsdag.exports import SHARED_MODULES, export_formats
 from hsdag.ir.errors import OptionError, OutputError, choices_for
 from hsdag.ir.files import write_atomically
 from hsdag.ir.graph.build import graph_of
+from hsdag.ir.placement.divided import divided
 from hsdag.ir.placement.placement import Placement, Record
-from hsdag.ir.shards.placed import divided
 
 
 @dataclass(frozen=True)

@@ -24,8 +24,8 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.files import new_folder, parse_record, read_text
 from hsdag.ir.graph.build import graph_of, name_uniquely, ordered_ops
 from hsdag.ir.graph.reader import input_name
+from hsdag.ir.placement.divided import divided
 from hsdag.ir.placement.placement import ModelRecord, Placement, Record
-from hsdag.ir.shards.placed import divided
 from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor
 from hsdag.runtime.executor.merging import plan_cut
 from hsdag.runtime.executor.openvino_backend import Submodel, build_submodels

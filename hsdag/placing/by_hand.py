@@ -13,8 +13,8 @@ from hsdag.ir.errors import OptionError, chosen
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.reader import Shapes, load_model
+from hsdag.ir.placement.divided import regions_of, sharded_fields
 from hsdag.ir.placement.placement import ModelRecord, Placement, Record, ShardRecord
-from hsdag.ir.shards.placed import regions_of, sharded_fields
 from hsdag.ir.shards.rewrite import MARK, shapes_of, shard
 from hsdag.methods.sharding import SCHEMES, ShardChooser, ShardCosts
 from hsdag.placing.session import Session

@@ -18,8 +18,8 @@ import openvino as ov
 from hsdag import __version__
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.colocation import held_bytes
+from hsdag.ir.placement.divided import sharded_fields
 from hsdag.ir.placement.placement import SPREAD_VERSION, CopyRecord, Placement, SpeedupRecord
-from hsdag.ir.shards.placed import sharded_fields
 from hsdag.placing.answer import (
     NO_SINGLE,
     faster_but_disallowed,

@@ -19,9 +19,9 @@ from hsdag.ir.graph.colocation import floating_ops, half_constants, widened
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.graph.reader import Shapes
 from hsdag.ir.graph.scenario import Scenario
+from hsdag.ir.placement.divided import regions_of
 from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
-from hsdag.ir.shards.placed import regions_of
 from hsdag.placing.subject import PlacedModel, read_for_torch, read_model
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.machine.devices import DeviceSet, canonical, reduces_precision

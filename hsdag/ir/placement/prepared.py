@@ -20,13 +20,13 @@ from dataclasses import dataclass
 import numpy as np
 import openvino as ov
 from openvino import opset13
-from openvino.passes import ConstantFolding, Manager
 
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import graph_of, twins_of
-from hsdag.ir.graph.colocation import kept_compressed, known_ops
+from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, IntArray
-from hsdag.ir.graph.state import SHAPE_OF_TYPES, repeated_ops, tied_by_state, variable_of
+from hsdag.ir.graph.folding import copied_constants, folded_clone, op_of_clone
+from hsdag.ir.graph.state import repeated_ops, tied_by_state, variable_of
 
 COPY_MARK = "/hsdag-copy@"
 """Between an op's name and its reader's: the name of a copy."""
@@ -78,63 +78,6 @@ def prepare(model: ov.Model, graph: ComputationGraph | None = None) -> PreparedM
     return _named(clone, graph, known)
 
 
-def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, list[ov.Node]]:
-    """A clone in which everything known before any data is folded, and its nodes for the ops [N], named by index.
-
-    An op that reads folded values reads one constant for each. Decompressions of weights are kept. Nodes of folded
-    ops are returned too, but are no longer part of the clone.
-    """
-    clone = model.clone()
-    nodes = twins_of(model, clone)
-    for v, node in enumerate(nodes):
-        node.set_friendly_name(str(v))
-        for added in node.input_values()[len(graph.predecessors.of(v)) :]:
-            added.get_node().set_friendly_name(str(v))
-    known, kept = known_ops(graph), kept_compressed(graph)
-    for v in np.flatnonzero(known).tolist():
-        if graph.op_types[v] in SHAPE_OF_TYPES:
-            shape = np.asarray(tuple(nodes[v].input_value(0).get_shape()))
-            constant = opset13.constant(shape.astype(nodes[v].get_output_element_type(0).to_dtype()))
-            constant.set_friendly_name(str(v))
-            for reader in nodes[v].output(0).get_target_inputs():
-                reader.replace_source_output(constant.output(0))
-    ports = [
-        port
-        for v in np.flatnonzero(~known).tolist()
-        for port in nodes[v].inputs()
-        if (source := port.get_source_output().get_node()).get_type_name() != "Constant"
-        and known[_op_of(source)]
-        and not kept[_op_of(source)]
-    ]
-    sources = {(s.get_node().get_name(), s.get_index()): s for s in (port.get_source_output() for port in ports)}
-    values = dict(zip(sources, _folded(list(sources.values())), strict=True))
-    for port in ports:
-        source = port.get_source_output()
-        port.replace_source_output(values[source.get_node().get_name(), source.get_index()])
-    return clone, nodes
-
-
-def _op_of(node: ov.Node) -> int:
-    """The op that a node named by ``folded_clone`` corresponds to; output k of an op folds into a constant ``op.k``."""
-    return int(node.get_friendly_name().partition(".")[0])
-
-
-def _folded(values: Sequence[ov.Output]) -> list[ov.Output]:
-    """Constants in place of values that depend on constants alone; what OpenVINO cannot fold is a copy."""
-    if not values:
-        return []
-    donor = _copy(values)
-    manager = Manager()
-    manager.register_pass(ConstantFolding())
-    manager.run_passes(donor)
-    return [result.input_value(0) for result in donor.get_results()]
-
-
-def _copy(values: Sequence[ov.Output]) -> ov.Model:
-    """A model of nothing but results for values that depend on constants alone; it shares the constants' memory."""
-    return ov.Model([opset13.result(value) for value in values], [], "constants").clone()
-
-
 def _give_own_instances(model: ov.Model, known: BoolArray) -> None:
     """Have every op that runs read copies that no other op reads; the first one keeps the originals.
 
@@ -143,16 +86,16 @@ def _give_own_instances(model: ov.Model, known: BoolArray) -> None:
     num_readers: Counter[str] = Counter()
     rounds: defaultdict[int, list[ov.Input]] = defaultdict(list)
     for node in model.get_ordered_ops():
-        if known[_op_of(node)]:
+        if known[op_of_clone(node)]:
             continue
-        ports = [port for port in node.inputs() if known[_op_of(port.get_source_output().get_node())]]
+        ports = [port for port in node.inputs() if known[op_of_clone(port.get_source_output().get_node())]]
         behind = _ancestors([port.get_source_output().get_node() for port in ports])
         nth = max((num_readers[name] for name in behind), default=0)
         for name in behind:
             num_readers[name] = nth + 1
         rounds[nth].extend(ports)
     for nth in sorted(rounds)[1:]:
-        copies = _copy([port.get_source_output() for port in rounds[nth]]).get_results()
+        copies = copied_constants([port.get_source_output() for port in rounds[nth]]).get_results()
         for port, copy in zip(rounds[nth], copies, strict=True):
             port.replace_source_output(copy.input_value(0))
 
@@ -171,7 +114,7 @@ def _ancestors(nodes: list[ov.Node]) -> set[str]:
 def _named(model: ov.Model, graph: ComputationGraph, known: BoolArray) -> PreparedModel:
     """The finished clone, its nodes under unique names that begin with the name of their op."""
     nodes = model.get_ordered_ops()
-    op = np.asarray([_op_of(node) for node in nodes], dtype=np.int64)
+    op = np.asarray([op_of_clone(node) for node in nodes], dtype=np.int64)
     home = op.copy()
     reader: dict[str, int] = {}
     for k in reversed(range(len(nodes))):

@@ -42,7 +42,7 @@ class Region:
 class Shapes:
     """The ops of a model as rules see them, and who reads whom among those that run on data.
 
-    ``nodes`` [N] are those of a folded clone (``ir.placement.prepared.folded_clone``), ``runs`` [N] whether an op is
+    ``nodes`` [N] are those of a folded clone (``ir.graph.folding.folded_clone``), ``runs`` [N] whether an op is
     computed by a device: neither known beforehand, nor an input or a result.
     """
 

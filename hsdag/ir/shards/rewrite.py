@@ -23,8 +23,8 @@ from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import graph_of, name_uniquely
 from hsdag.ir.graph.colocation import colocate, known_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.graph.folding import folded_clone
 from hsdag.ir.graph.state import SHAPE_OF_TYPES
-from hsdag.ir.placement.prepared import folded_clone
 from hsdag.ir.shards.regions import Region, Shapes
 from hsdag.ir.shards.rules import RULES, Op, Piece, Span, elementwise, piece_of, shape_of
 

@@ -16,8 +16,8 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, OptionError, last_line
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.placement.divided import divided
 from hsdag.ir.placement.placement import Placement
-from hsdag.ir.shards.placed import divided
 from hsdag.runtime.executor.cut import Cut, Subgraph
 from hsdag.runtime.executor.engine import Engine
 from hsdag.runtime.executor.merging import plan_cut

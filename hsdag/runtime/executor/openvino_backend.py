@@ -28,8 +28,8 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError, ModelError
 from hsdag.ir.graph.build import ordered_ops
 from hsdag.ir.graph.colocation import known_ops
+from hsdag.ir.graph.folding import folded_clone
 from hsdag.ir.graph.state import repeated_ops
-from hsdag.ir.placement.prepared import folded_clone
 from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor, incoming_ports
 from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox
 from hsdag.runtime.machine.devices import infer_checked, infer_unchecked, reason_of

@@ -19,8 +19,8 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.graph.scenario import parse_scenarios
+from hsdag.ir.placement.divided import divided
 from hsdag.ir.placement.placement import Placement
-from hsdag.ir.shards.placed import divided
 from hsdag.ir.shards.rewrite import shapes_of
 from hsdag.methods.sharding import ShardCosts, propose
 from hsdag.models import save_model_files

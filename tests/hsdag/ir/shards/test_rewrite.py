@@ -14,8 +14,8 @@ import hsdag
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
+from hsdag.ir.placement.divided import records_of, regions_of
 from hsdag.ir.placement.placement import ModelRecord, Placement
-from hsdag.ir.shards.placed import records_of, regions_of
 from hsdag.ir.shards.regions import Region
 from hsdag.ir.shards.rewrite import _cover, _Made, shapes_of, shard
 from hsdag.ir.shards.rules import Span, piece_of
