@@ -11,7 +11,7 @@ needed, and gradients of single decisions did not get as far (docs/learned-metho
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -64,10 +64,6 @@ class RuleTrainingOptions:
     def __post_init__(self) -> None:
         if self.rules < 1:
             raise OptionError(f"rules must be at least 1, not {self.rules}")
-
-    def as_dict(self) -> dict[str, Any]:
-        """All fields as JSON values."""
-        return asdict(self)
 
 
 WORST = 4.0

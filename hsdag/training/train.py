@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +95,7 @@ class TrainOptions:
     @property
     def identity(self) -> dict[str, Any]:
         """What a stored state is of: what has to be the same where it goes on, all but the number of updates."""
-        return described(RULES, self.source | self.learning.as_dict())
+        return described(RULES, self.source | asdict(self.learning))
 
 
 class TrainResult(BaseModel):

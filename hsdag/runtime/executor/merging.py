@@ -92,7 +92,7 @@ def _merged(
     count, num_devices = parts.num_groups, len(costs.launch_s)
     labels, near = (parts.labels.copy(), parts.labels.copy()), np.zeros((count, count), dtype=np.bool_)
     schedules = PartSchedule.empty(count, num_devices), PartSchedule.empty(count, num_devices)
-    steps = 0.03 * sum((len(found.device), len(found.read_by), near.size)) * (count if most_trials else 1)
+    steps = 0.03 * (len(found.device) + len(found.read_by) + near.size) * (count if most_trials else 1)
     judged_s = run(_merge_all, steps, found, *labels, count, near, *schedules, most_trials, by_load)
     return schedules[0], float(judged_s), labels[0]
 

@@ -171,14 +171,14 @@ class Run:
             on_end(self)
 
 
+@dataclass(eq=False, slots=True)
 class Attempt:
     """One start of one task of one run."""
 
-    __slots__ = ("is_cancelled", "resource", "run", "task")
-
-    def __init__(self, run: Run, task: int, resource: int) -> None:
-        self.run, self.task, self.resource = run, task, resource
-        self.is_cancelled = False  # for backends: whether it was asked to end early
+    run: Run
+    task: int
+    resource: int
+    is_cancelled: bool = False  # for backends: whether it was asked to end early
 
 
 class Inbox:
@@ -230,15 +230,3 @@ class Backend(ABC):
 
     def close(self) -> None:  # noqa: B027 - nothing to free
         """Free what the backend holds."""
-
-
-class NullBackend(Backend):
-    """Tasks that end when they start; ``started`` lists each with its slot."""
-
-    def __init__(self) -> None:
-        self.started: list[tuple[int, int]] = []
-
-    def start(self, attempt: Attempt, inbox: Inbox) -> bool:  # noqa: ARG002
-        """Note the task and its slot."""
-        self.started.append((attempt.task, attempt.run.slot))
-        return True

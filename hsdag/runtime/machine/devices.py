@@ -210,14 +210,10 @@ def reduces_precision(specs: tuple[DeviceSpec, ...]) -> bool:
     Devices that do not say count as reduced. Raises DeviceError as ``make_core`` does.
     """
     core = make_core(specs)
-    for spec in specs:
-        try:
-            hint = core.get_property(spec.openvino_name, "INFERENCE_PRECISION_HINT")
-        except RuntimeError:
-            return True
-        if hint != ov.Type.f32:
-            return True
-    return False
+    try:
+        return any(core.get_property(spec.openvino_name, PRECISION) != ov.Type.f32 for spec in specs)
+    except RuntimeError:
+        return True
 
 
 def _listed(name: str, known: Sequence[str]) -> str:

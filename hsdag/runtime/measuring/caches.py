@@ -48,32 +48,24 @@ class ProfileCache:
 
     def get(self, key: Mapping[str, Any], effort_s: float = 0.0) -> dict[str, Any] | None:
         """The document under a key, if there is a sound one that at least ``effort_s`` seconds were spent on."""
-        path = self._path(key)
-        if path is None:
-            return None
         try:
-            stored = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+            stored = json.loads(self._path(key).read_text(encoding="utf-8"))
+            is_usable = stored["key"] == _full(key) and stored["effort_s"] >= effort_s
+            return dict(stored["value"]) if is_usable else None
+        except (OSError, ValueError, TypeError, LookupError):
             return None
-        if not isinstance(stored, dict) or stored.get("key") != _full(key) or stored.get("effort_s", 0.0) < effort_s:
-            return None
-        value = stored.get("value")
-        return value if isinstance(value, dict) else None
 
     def put(self, key: Mapping[str, Any], value: Mapping[str, Any], effort_s: float = 0.0) -> None:
         """Keep a document under a key, with the seconds that were allowed for each of its measurements."""
         path = self._path(key)
-        if path is None:
-            return
         with contextlib.suppress(OSError, OutputError):
             path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, json.dumps({"key": _full(key), "effort_s": effort_s, "value": value}).encode())
 
-    def _path(self, key: Mapping[str, Any]) -> Path | None:
-        if self.folder is None:
-            return None
+    def _path(self, key: Mapping[str, Any]) -> Path:
+        """Below a file, where nothing can be kept, without a folder."""
         digest = hashlib.sha256(json.dumps(_full(key), sort_keys=True).encode()).hexdigest()
-        return self.folder / f"{digest[:32]}.json"
+        return (self.folder or Path(os.devnull)) / f"{digest[:32]}.json"
 
 
 def _full(key: Mapping[str, Any]) -> dict[str, Any]:

@@ -253,9 +253,6 @@ class ModelProfile(Record):
                 raise ValueError(f"{name}: one entry is expected for each of {d} devices, or pair of them")
         if (self.links.bandwidth_bytes_per_s <= 0).any():
             raise ValueError("links.bandwidth_bytes_per_s: every bandwidth must be above 0; null is no limit")
-        times = [*(each.time_s for each in self.times), self.links.launch_s, self.links.latency_s.ravel()]
-        if np.nanmin(np.concatenate(times)) < 0:
-            raise ValueError("times must not be negative")
         if self.contention is not None:
             excess_of(np.nan_to_num(self.contention.slowdown, nan=1.0), d)
         return self

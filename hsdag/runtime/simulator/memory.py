@@ -80,16 +80,11 @@ def _allocate_results(m: Machine, room: Room, size: int) -> int:
         v = m.records[row].op
         m.ops[v].arrival_s = max(m.ops[v].arrival_s, m.records[row].end_s)
     for v in range(len(m.order)):
-        until_s = np.inf if m.ops[v].first == m.ops[v + 1].first else m.spans[v].end_s
-        is_sent = False
+        until_s = np.inf if m.ops[v].first == m.ops[v + 1].first else max(m.spans[v].end_s, m.ops[v].arrival_s)
         for k in range(m.ops[v].first, m.ops[v + 1].first):
             u = m.edges[k].consumer
             if m.ops[u].device == m.ops[v].device:
                 until_s = max(until_s, m.spans[u].end_s)
-            else:
-                is_sent = True
-        if is_sent:
-            until_s = max(until_s, m.ops[v].arrival_s)
         size = _note(room, size, v, m.spans[v].start_s, until_s)
     return size
 

@@ -109,17 +109,15 @@ def simulate_makespans(
     semantics = simulated(semantics)
     table = checked_placements(problem, np.asarray(placements))
     mode, values = mode_and_ranks(semantics, ranks, problem.num_ops)
-    makespans_s = np.full(len(table), np.inf)
-    supported = all_supported(problem, table)
-    if not supported.all():
-        table = table[supported]
+    makespans_s, supported = np.full(len(table), np.inf), all_supported(problem, table)
+    table = table[supported]
     found_s = np.empty(len(table))
 
     def run_part(part: slice) -> None:
         run_many(machine_for(problem, semantics, mode, values), table[part], found_s[part])
 
     worth = min(len(table), table.size // OPS_PER_THREAD)
-    in_parts(run_part, len(table), min(num_threads or usable_cpus(), worth) if worth > 1 else 1)
+    in_parts(run_part, len(table), min(num_threads or usable_cpus(), worth))
     makespans_s[supported] = found_s
     return makespans_s
 
@@ -212,9 +210,7 @@ def _result(
         num_transfers, largest = results.shape[1], np.zeros(results.shape[1])
         np.maximum.at(largest, of_result.reshape(-1), size_bytes)
         transfer_bytes = float(largest.sum())
-    busy_s = problem.time_s[np.arange(problem.num_ops), device]
-    if len(m.excess) > 0:
-        busy_s = end_s - start_s
+    busy_s = end_s - start_s if len(m.excess) > 0 else problem.time_s[np.arange(problem.num_ops), device]
     return Simulation(
         semantics=semantics,
         makespan_s=makespan_s,

@@ -5,15 +5,13 @@ from __future__ import annotations
 import openvino as ov
 import pytest
 
-from hsdag.runtime.executor.tasks import NullBackend
 from tests.hsdag.runtime.executor.hand_backend import HandBackend
 
 
 @pytest.fixture(params=[None, 0.001], ids=["told", "polled"])
 def poll_s(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> float | None:
     """How often backends of tests are polled."""
-    for backend in (NullBackend, HandBackend):
-        monkeypatch.setattr(backend, "poll_s", request.param)
+    monkeypatch.setattr(HandBackend, "poll_s", request.param)
     found: float | None = request.param
     return found
 

@@ -16,7 +16,7 @@ import pytest
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.executor.engine import Engine
-from hsdag.runtime.executor.tasks import Attempt, Inbox, NullBackend, Resource, Run, TaskGraph
+from hsdag.runtime.executor.tasks import Attempt, Inbox, Resource, Run, TaskGraph
 from tests.hsdag.runtime.executor.hand_backend import FOREVER_S, HandBackend, VirtualBackend, await_until, chain
 
 ROOT = Path(__file__).parents[4]
@@ -76,7 +76,7 @@ def test_of_what_is_ready_a_free_device_takes_the_oldest_run_then_the_smallest_r
 
 
 def test_a_graph_without_tasks_ends_at_once() -> None:
-    with Engine(chain(0), NullBackend()) as engine:
+    with Engine(chain(0), HandBackend()) as engine:
         assert engine.submit().wait(FOREVER_S)
 
 
@@ -132,7 +132,7 @@ def test_on_end_may_submit_the_next_run_on_the_same_slot() -> None:
         ended.append(run.number)
         over.set() if len(ended) == 50 else engine.submit(on_end=again)
 
-    with Engine(chain(2), NullBackend()) as engine:
+    with Engine(chain(2), HandBackend()) as engine:
         engine.submit(on_end=again)
         assert over.wait(FOREVER_S)
     assert ended == list(range(1, 51))
@@ -238,7 +238,7 @@ def test_what_on_end_raises_is_reported_and_the_next_run_works(reported: list[st
     def fail(_: Run) -> None:
         raise SystemExit(3)
 
-    with Engine(chain(2), NullBackend()) as engine:
+    with Engine(chain(2), HandBackend()) as engine:
         assert engine.submit(on_end=fail).wait(FOREVER_S)
         assert engine.submit().wait(FOREVER_S)
     assert reported == ["3"]

@@ -7,7 +7,7 @@ import pytest
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.executor.engine import Engine
-from hsdag.runtime.executor.tasks import Backend, NullBackend, Resource, Run, TaskGraph
+from hsdag.runtime.executor.tasks import Backend, Resource, Run, TaskGraph
 from tests.hsdag.runtime.executor.hand_backend import FOREVER_S, HandBackend, VirtualBackend, chain
 
 SENT = TaskGraph(
@@ -39,7 +39,7 @@ def test_tasks_that_wait_for_each_other_are_refused(edges: list[tuple[int, int]]
 
 
 def test_transfers_are_on_the_link_they_used_with_their_size() -> None:
-    timeline = run_once(SENT, NullBackend()).timeline
+    timeline = run_once(SENT, HandBackend()).timeline
     assert (timeline.simulated, timeline.device_names) == (False, ("a", "b"))
     assert (timeline.used_links, timeline.op_types) == ([(1, 0)], ("",) * 3)
     assert (timeline.transfers.op.tolist(), timeline.transfers.size_bytes.tolist()) == ([1], [64.0])

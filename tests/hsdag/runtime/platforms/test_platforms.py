@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from hsdag.ir.errors import FileFormatError
 from hsdag.runtime.platforms.drawn import SPREAD, draw_platform
-from hsdag.runtime.platforms.platform import Calibration, DeviceCalibration, OpClass, op_class
+from hsdag.runtime.platforms.platform import op_class
 from hsdag.runtime.platforms.reader import list_platforms, load_platform
 
 MINIMAL = """
@@ -158,26 +156,6 @@ def test_drawn_devices_and_links_are_alike_or_at_most_so_many_times_apart() -> N
     assert min(kinds.count(kind) for kind in (1, 2, 3)) > 10
 
 
-FITTED = DeviceCalibration(op_time=dict.fromkeys(OpClass, 1.0), op_overhead_s=1.0, launch_s=2.0)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"devices": ()}, "needs devices with names of their own"),
-        ({"link_latency_s": np.zeros((1, 1))}, r"the link tables of platform 'small' must be \[2, 2\]"),
-        ({"link_bandwidth_bytes_per_s": np.ones((1, 1))}, r"must be \[2, 2\]"),
-        ({"link_latency_s": np.array([[0.0, -1.0], [0.0, 0.0]])}, "latency >= 0 and a bandwidth > 0"),
-        (
-            {"link_bandwidth_bytes_per_s": np.array([[1.0, 0.0], [1.0, 1.0]])},
-            "needs a latency >= 0 and a bandwidth > 0",
-        ),
-        ({"calibration": Calibration(provenance="p", devices={"x": FITTED})}, "names a device that it does not have"),
-    ],
-)
-def test_a_platform_that_cannot_be_is_refused(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    small = load_platform(write(tmp_path, MINIMAL))
-    both = Calibration(provenance="p", devices={"a": FITTED, "b": FITTED})
-    assert replace(small, link_latency_s=np.zeros((2, 2)), calibration=both).launch_s.tolist() == [2.0, 2.0]
-    with pytest.raises(ValueError, match=message):
-        replace(small, **change)
+def test_a_calibration_replaces_the_launches_of_the_devices_that_it_names(tmp_path: Path) -> None:
+    fitted = CALIBRATION_OF_X.replace("devices.x", "devices.b").replace("launch_s = 0", "launch_s = 2")
+    assert load_platform(write(tmp_path, MINIMAL + fitted)).launch_s.tolist() == [0.0, 2.0]
