@@ -26,7 +26,7 @@ from hsdag.models import save_model_files
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.measuring.profiler import Effort
 from hsdag.schemas import RESULTS, schema_of
-from tests.warm import Zygote
+from tests import warm
 
 settings.register_profile("same_examples", max_examples=20, deadline=None, derandomize=True)  # make test
 settings.register_profile("new_examples", max_examples=200, deadline=None)  # make hunt
@@ -101,11 +101,9 @@ def own_profile_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None
 @pytest.fixture(scope="session", autouse=True)
 def measuring_processes_are_forked() -> Iterator[None]:
     """From one that has imported OpenVINO."""
-    zygote = Zygote()
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(processes, "start_process", zygote.start)
+        patch.setattr(processes, "start_process", warm.start)
         yield
-    zygote.close()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -10,45 +10,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import jsonschema
 import networkx as nx
 import numpy as np
 import openvino as ov
 from numpy.typing import NDArray
 
 REQUEST, RESPONSE = "request", "response"
-
-
-def _object(required: Mapping[str, Any], optional: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    properties = {**required, **(optional or {})}
-    return {"type": "object", "required": list(required), "properties": properties, "additionalProperties": False}
-
-
-def _list_of(item: dict[str, Any]) -> dict[str, Any]:
-    return {"type": "array", "items": item}
-
-
-TEXT, TEXTS = {"type": "string"}, {"type": "object", "additionalProperties": {"type": "string"}}
-SOURCE = {
-    "type": "object",
-    "minProperties": 1,
-    "maxProperties": 1,
-    "additionalProperties": _object({"node_name": TEXT, "data_item": TEXT}),
+KEYS = {
+    "document": {"model_config_list", "pipeline_config_list"},
+    "pipeline": {"name", "inputs", "nodes", "outputs"},
+    "node": {"name", "model_name", "type", "inputs", "outputs"},
+    "source": {"node_name", "data_item"},
 }
-MODEL = _object({"name": TEXT, "base_path": TEXT}, {"target_device": TEXT, "plugin_config": TEXTS})
-NODE = _object(
-    {
-        "name": TEXT,
-        "model_name": TEXT,
-        "type": {"const": "DL model"},
-        "inputs": _list_of(SOURCE),
-        "outputs": _list_of(_object({"data_item": TEXT, "alias": TEXT})),
-    }
-)
-PIPELINE = _object({"name": TEXT, "inputs": _list_of(TEXT), "nodes": _list_of(NODE), "outputs": _list_of(SOURCE)})
-CONFIG = _object(
-    {"model_config_list": _list_of(_object({"config": MODEL})), "pipeline_config_list": _list_of(PIPELINE)}
-)
 """What of the server's configuration concerns models and pipelines of DL nodes without demultiplexers."""
 
 
@@ -58,9 +31,11 @@ class Pipeline:
     def __init__(self, config: Path, core: ov.Core | None = None) -> None:
         core = core or ov.Core()
         document = json.loads(config.read_text(encoding="utf-8"))
-        jsonschema.validate(document, CONFIG)
+        assert set(document) == KEYS["document"]
         configs = [entry["config"] for entry in document["model_config_list"]]
         (self.pipeline,) = document["pipeline_config_list"]
+        assert set(self.pipeline) == KEYS["pipeline"]
+        assert all(set(node) == KEYS["node"] and node["type"] == "DL model" for node in self.pipeline["nodes"])
         self.models = {model["name"]: _compiled(core, config.parent, model) for model in configs}
         self.nodes = {node["name"]: node for node in self.pipeline["nodes"]}
         assert len(self.models) == len(configs)
@@ -91,6 +66,7 @@ class Pipeline:
 
     def _check_fit(self, port: Any, source: Mapping[str, str]) -> None:
         """The source of an input exists; if it is a node, its shape fits and its type is the input's."""
+        assert set(source) == KEYS["source"]
         if source["node_name"] == REQUEST:
             assert source["data_item"] in self.pipeline["inputs"]
             return

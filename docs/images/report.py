@@ -2,7 +2,7 @@ r"""Draws report.png anew: the graph of a report, as a browser shows it.
 
     hsdag models build inception_v3 -o inception_v3.xml
     hsdag place inception_v3.xml --devices "FAST=CPU[INFERENCE_NUM_THREADS=1],SLOW=CPU[INFERENCE_NUM_THREADS=1]" \
-        --memory FAST=60MiB,SLOW=80MiB --executor work-conserving --budget 40s
+        --memory FAST=60MiB,SLOW=80MiB --executor work-conserving --budget 60s
     hsdag report inception_v3.placement.run -o report.html
     python docs/images/report.py report.html
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -73,19 +71,3 @@ def test_an_extension_is_one_new_file(path: str, tmp_path: Path) -> None:
     given = "\n".join(line[2:] for line in use.splitlines() if line.startswith("$ "))
     printed, claimed = (re.sub(r"in [\d.]+ s;", "", text) for text in (ran(path, given, tmp_path), use))
     assert [line.rstrip() for line in printed.splitlines()] == [line.rstrip() for line in claimed.splitlines()]
-
-
-PLACED = {
-    "hsdag/runtime/objectives/blend.py": ["--objective", "blend", "--method", "sa"],
-    "hsdag/methods/learned/cross_entropy.py": ["--method", "cross-entropy", "--set", "rounds=2"],
-}
-"""Options of ``hsdag place`` that take an example; those of the other examples begin where it ends."""
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("path", PLACED)
-def test_place_takes_an_extension(path: str, tiny_resnet: Path, tmp_path: Path) -> None:
-    arguments = ["--partition-cpu", "2", "--budget", "8s", "--max-evaluations", "4", *PLACED[path], "-o", "out.json"]
-    printed = ran(path, shlex.join(["hsdag", "place", str(tiny_resnet), *arguments]), tmp_path)
-    assert "The placement is in out.json" in printed
-    assert json.loads((tmp_path / "out.json").read_text())["format"] == "hsdag-placement"

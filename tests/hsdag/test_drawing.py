@@ -79,12 +79,6 @@ def test_bars_lie_in_their_rows_and_those_of_a_link_do_not_overlap() -> None:
             assert apart or not meet or pairs[b] != pairs[other] or len(timeline.used_links) < LANES_SHOWN - 2
 
 
-def test_an_empty_run_can_be_drawn(tmp_path: Path) -> None:
-    problem = ScheduleProblem.from_arrays([[0.0]], [])
-    write_gantt(Timeline.of(simulate(problem, [0]), problem), tmp_path / "g.png")
-    assert (tmp_path / "g.png").stat().st_size > 0
-
-
 def test_what_cannot_be_drawn_is_said_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(OptionError, match=r"ends in \.png or \.svg"):
         check_picture(Path("g.pdf"))

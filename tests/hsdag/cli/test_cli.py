@@ -17,12 +17,6 @@ from tests.hsdag.commands import answer
 Json = dict[str, Any]
 
 
-def test_devices_lists_the_cpu(capsys: pytest.CaptureFixture[str]) -> None:
-    document = answer(capsys, "devices")
-    assert "CPU" in [device["name"] for device in document["openvino"]]
-    assert document["cpu"]["performance_threads"] >= 1
-
-
 def test_inspect_counts_what_the_model_holds(capsys: pytest.CaptureFixture[str], tiny_resnet: Path) -> None:
     document = answer(capsys, "inspect", tiny_resnet)
     model = load_model(tiny_resnet)

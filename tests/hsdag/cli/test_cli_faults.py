@@ -48,11 +48,10 @@ def full_disk(small: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """No file of this process grows beyond a few bytes: writing fails in its midst, as on a full disk."""
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python 3.11 does not notice that a module was cut short
     assert run(["solve", str(small), "--method", "best-device"]) == 0  # imports what is imported once
-    before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM_BYTES, before[1]))
     yield
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    signal.signal(signal.SIGXFSZ, handler)
 
 
 def started(*arguments: object, **options: object) -> subprocess.Popen[str]:

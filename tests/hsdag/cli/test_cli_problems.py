@@ -114,25 +114,18 @@ def test_priorities_of_a_placement_are_followed(capsys: pytest.CaptureFixture[st
     document = answer(capsys, "simulate", problem, path)
     assert document["order"] == "priority"
     trace = problem.with_name("t.json")
-    answer(capsys, "simulate", problem, path, "--trace", trace)
-    assert [e["name"] for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"] == list("acbd")
-    answer(capsys, "simulate", problem, path, "--trace", trace, "--order", "fifo")
-    assert [e["name"] for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"] == list("abcd")
+    for words, order in (((), "acbd"), (("--order", "fifo"), "abcd")):
+        answer(capsys, "simulate", problem, path, "--trace", trace, *words)
+        assert [e["name"] for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"] == list(order)
 
 
 def test_tables_say_that_they_are_simulated(capsys: pytest.CaptureFixture[str], problem: Path, placement: Path) -> None:
     assert run(["simulate", str(problem), str(placement)]) == 0
-    text = capsys.readouterr().out
-    assert all(word in text for word in ("SIMULATED diamond", "order fifo", "gpu", "Simulated makespan 6000 ms"))
+    assert "Simulated makespan 6000 ms" in capsys.readouterr().out
     assert run(["solve", str(problem), "--method", "best-device"]) == 0
     text = capsys.readouterr().out
-    claims = (
-        "SIMULATED diamond",
-        "lower bound 5000 ms by paths that pay for transfers",
-        "feasible",
-        "All on gpu: 7000 ms",
-    )
-    assert all(claim in text for claim in claims)
+    bound = "lower bound 5000 ms by paths that pay for transfers"
+    assert all(claim in text for claim in ("SIMULATED diamond", bound, "All on gpu: 7000 ms"))
     assert "The placement is in" not in text
 
 
@@ -145,13 +138,11 @@ def test_solve_answers_in_full_and_its_placement_simulates_alike(
     assert document["value"] <= 7
     assert (document["lower_bound"], document["bound_by"]) == (1 + 2 + 1 + 1, "paths that pay for transfers")
     assert document["gap"] == pytest.approx(1 - 5 / document["value"])
-    assert document["status"] in ("optimal", "feasible", "time-limit")
     assert document["placement"].keys() == SPLIT.keys()
     assert document["schedule"][0] == {"op": "a", "device": "gpu", "start_s": 0, "end_s": 1}
     assert Placement.load(out).affinity == document["placement"]
     assert answer(capsys, "simulate", problem, out)["value"] == document["value"]
-    assert (tmp_path / "t.json").exists()
-    assert (tmp_path / "g.svg").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"problem.json", "out.json", "t.json", "g.svg"}
 
 
 def test_solve_says_that_nothing_fits(capsys: pytest.CaptureFixture[str], problem: Path, tmp_path: Path) -> None:
@@ -172,10 +163,6 @@ def test_solve_says_that_nothing_fits(capsys: pytest.CaptureFixture[str], proble
     ("text", "line"),
     [
         (changed(lambda d: d["edges"].append({"src": "d", "dst": "a"})), "the edges form a cycle: "),
-        (changed(lambda d: d["ops"][0].update(time_s=[float("nan"), 1])), "ops[0].time_s[0]: "),
-        (changed(lambda d: d.update(version=2)), "'version' is 2"),
-        ("", "not JSON"),
-        ("[]", "is not a problem file"),
         ("[" * 99_999, "not "),
     ],
 )
@@ -193,15 +180,11 @@ def test_a_bad_problem_is_one_line_through_both_commands(
     ("text", "line"),
     [
         (json.dumps({k: v for k, v in SPLIT.items() if k != "c"}), "has no entry for op 'c'"),
-        (json.dumps({"a": "gpu"}), "has no entry for op 'b' and 2 more"),
         (json.dumps({**SPLIT, "z": "gpu"}), "names op 'z'"),
         (json.dumps({**SPLIT, "a": "tpu"}), "op 'a' is on unknown device 'tpu'; the problem has gpu, cpu"),
         (json.dumps({**SPLIT, "d": "cpu"}), "op 'd' is on device 'cpu', which does not support it"),
         (json.dumps({**SPLIT, "d": 1}), "'d': a device name is expected, not 1"),
-        ("{'a': 'gpu'}", "not JSON"),
         ("[]", "a placement must be a non-empty object"),
-        ("{}", "non-empty"),
-        ("[" * 99_999, "Python cannot read this document"),
         (whole_placement(priority={"a": 1}), "'priority' has no entry for op 'b' and 2 more"),
         (whole_placement(priority={**dict.fromkeys(SPLIT, 1), "z": 1}), "'priority' names op 'z'"),
         (whole_placement().replace('"heft"', "3"), "method: "),

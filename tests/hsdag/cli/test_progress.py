@@ -33,25 +33,16 @@ def test_a_search_and_its_comparison_are_one_piece_of_work() -> None:
     assert estimate.words == "100%, 0 s left"
 
 
-def test_what_is_waited_for_is_not_part_of_the_work() -> None:
-    clock = Clock()
-    estimate = Estimate(60.0, clock=clock)
-    clock.now_s += 15
-    estimate.wait(waits=True)
-    clock.now_s += 90
-    estimate.wait(waits=False)
-    estimate.wait(waits=False)
-    assert (estimate.share, estimate.left_s) == (0.25, 45.0)
-
-
-def test_compiling_the_search_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_compiling_the_search_is_waited_for_and_no_part_of_the_work(capsys: pytest.CaptureFixture[str]) -> None:
     shown = SearchProgress(60.0)
     clock = Clock()
     shown._estimate = Estimate(60.0, clock=clock)
+    clock.now_s += 15
     shown.watcher.on_phase(ONCE)
     clock.now_s += 90
     shown.watcher.on_phase("searching")
-    assert shown.line == "searching, 0%, 1 min 0 s left"
+    shown.watcher.on_phase("still searching")
+    assert shown.line == "still searching, 25%, 45 s left"
 
 
 def test_several_searches_take_their_turns() -> None:

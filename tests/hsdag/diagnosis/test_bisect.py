@@ -42,22 +42,6 @@ def graphs(draw: st.DrawFn) -> ComputationGraph:
     return graph_from_edges(["MatMul"] * num, sorted(edges))
 
 
-def behind(graph: ComputationGraph, v: int) -> set[int]:
-    found = {v}
-    for u in graph.topological_order.tolist():
-        if found & set(graph.predecessors.of(u).tolist()):
-            found.add(u)
-    return found
-
-
-@given(graphs(), st.data())
-def test_a_difference_that_stays_is_found_where_it_begins(graph: ComputationGraph, data: st.DataObject) -> None:
-    planted = data.draw(st.integers(0, graph.num_ops - 1))
-    differs = behind(graph, planted)
-    ends = [v for v in range(graph.num_ops) if not len(graph.successors.of(v))]
-    assert bisector_of(graph, differs).first(ends) == planted
-
-
 @given(graphs(), st.data())
 def test_whatever_differs_all_that_the_named_op_reads_agrees_or_fails(
     graph: ComputationGraph, data: st.DataObject

@@ -129,7 +129,9 @@ def test_parts_keep_state_and_pipelines_of_model_server_refuse_it(tmp_path: Path
         hsdag.export(placement, "ovms", tmp_path / "ovms", model)
 
 
-def test_a_tensor_without_a_rank_is_refused_by_pipelines_alone(tmp_path: Path, alternating: Alternating) -> None:
+def test_pipelines_refuse_a_tensor_without_a_rank_which_parts_take_and_a_model_without_inputs(
+    tmp_path: Path, alternating: Alternating
+) -> None:
     x = op.parameter(ov.PartialShape.dynamic(), np.float32, name="x")
     model = ov.Model([op.tanh(op.relu(x))], [x], "any")
     placement = alternating(model).model_copy(update=DYNAMIC)
@@ -137,9 +139,6 @@ def test_a_tensor_without_a_rank_is_refused_by_pipelines_alone(tmp_path: Path, a
         hsdag.export(placement, "ovms", tmp_path / "ovms", model)
     manifest = PartsManifest.load(hsdag.export(placement, "parts", tmp_path / "parts", model).files[0])
     assert manifest.inputs[0].shape is None
-
-
-def test_a_model_without_inputs_has_no_pipeline(tmp_path: Path, alternating: Alternating) -> None:
     low, high = (op.constant(np.float32(value)) for value in (0, 1))
     model = ov.Model([op.random_uniform(op.constant([4]), low, high, "f32")], [], "noise")
     with pytest.raises(OptionError, match="reads no input, and Model Server's pipelines begin with a request"):

@@ -17,7 +17,6 @@ import openvino as ov
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from openvino import opset13 as op
 
 from hsdag.exports.base import export_placement
@@ -25,7 +24,6 @@ from hsdag.exports.programs import literal
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import graph_of
-from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import CopyRecord, Placement
 from tests.placements import by_hand
 
@@ -95,8 +93,15 @@ def test_the_script_takes_inputs_and_gives_outputs_from_files_and_in_python(
         np.testing.assert_array_equal(array, other)
 
 
-def test_a_program_for_one_device_has_no_table_of_ops(tmp_path: Path, model: ov.Model, place: Place) -> None:
-    placement = side_by_side(place(model, lambda _: "SLOW"))
+def test_side_by_side_a_program_is_for_one_device_alone_and_has_no_table_of_ops(
+    tmp_path: Path, model: ov.Model, place: Place, alternating: Alternating
+) -> None:
+    split, placement = (
+        placed.model_copy(update={"executor": "work-conserving"})
+        for placed in (alternating(model), place(model, lambda _: "SLOW"))
+    )
+    with pytest.raises(OptionError, match="only placements for HETERO can be exported to C"):
+        export_placement(split, "cpp", tmp_path / "run.cpp", model)
     script, *_ = export_placement(placement, "python", tmp_path / "run.py", model)
     source, *_ = export_placement(placement, "cpp", tmp_path / "run.cpp", model)
     assert "AFFINITY = {\n}\n" in script.read_text()
@@ -181,18 +186,6 @@ def test_a_cpp_literal_holds_the_utf8_bytes(text: str) -> None:
     assert found.encode("latin-1") == text.encode()
 
 
-def side_by_side(placement: Placement) -> Placement:
-    return placement.model_copy(update={"executor": "work-conserving"})
-
-
-def test_no_program_is_written_for_the_work_conserving_executor_on_several_devices(
-    tmp_path: Path, model: ov.Model, place: Place, alternating: Alternating
-) -> None:
-    with pytest.raises(OptionError, match="only placements for HETERO can be exported to C"):
-        export_placement(side_by_side(alternating(model)), "cpp", tmp_path / "run.cpp", model)
-    assert export_placement(side_by_side(place(model, lambda _: "SLOW")), "cpp", tmp_path / "run.cpp", model)
-
-
 def test_copies_are_exported_to_a_script_an_ir_and_instances_of_model_server(
     tmp_path: Path, core: ov.Core, model: ov.Model, alternating: Alternating
 ) -> None:
@@ -214,23 +207,3 @@ def test_copies_are_exported_to_a_script_an_ir_and_instances_of_model_server(
     for format_ in ("csv", "parts", "affinity", "dot"):
         with pytest.raises(OptionError, match="cannot say that a model is copied"):
             export_placement(placement, format_, tmp_path / "no", model)
-
-
-Run = Callable[[Any, ov.Model], list[NDArray[np.float32]]]
-
-
-def test_an_exported_ir_is_the_model_as_it_was_given_and_runs_as_it_was_placed(
-    tmp_path: Path, core: ov.Core, model: ov.Model, alternating: Alternating, run: Run
-) -> None:
-    placement = alternating(model)
-    xml, weights = export_placement(placement, "ir", tmp_path / "placed.xml", model)
-    assert weights == tmp_path / "placed.bin"
-    back = load_model(xml)
-    ops = [[(n.get_friendly_name(), n.get_type_name()) for n in m.get_ordered_ops()] for m in (model, back)]
-    assert ops[0] == ops[1]
-    assert Placement.from_model(back) == placement
-    compiled, original = Placement.from_model(back).compile(core, back), placement.compile(core, model)
-    number = int(compiled.get_property("HETERO_NUMBER_OF_SUBMODELS"))
-    assert number == int(original.get_property("HETERO_NUMBER_OF_SUBMODELS")) > 1
-    for found, expected in zip(run(compiled, back), run(original, model), strict=True):
-        assert np.array_equal(found, expected)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 import shutil
 from html import escape
 from pathlib import Path
@@ -57,6 +58,22 @@ def test_a_line_cut_short_by_a_kill_is_dropped_and_the_file_goes_on(tmp_path: Pa
     assert same(folder.events, EVENTS[:2])
     folder.append(EVENTS[2])
     assert same(folder.events, EVENTS)
+
+
+def test_a_full_disk_under_a_run_folder_costs_the_event_in_flight_and_the_run_goes_on(tmp_path: Path) -> None:
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    with RunFolder.create(tmp_path / "run", RECORD) as folder:
+        folder.append(EVENTS[0])
+        size_bytes = folder.events_path.stat().st_size
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes + 7, before[1]))
+        with pytest.raises(OutputError, match=r"events\.jsonl cannot be written: File too large"):
+            folder.append(EVENTS[1])
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        assert folder.events_path.stat().st_size == size_bytes + 7
+    with RunFolder.resume(tmp_path / "run", RECORD) as folder:
+        assert same(folder.events, EVENTS[:1])
+        folder.append(EVENTS[1])
+        assert same(folder.events, EVENTS[:2])
 
 
 def test_a_kill_while_a_folder_is_made_leaves_nothing_under_its_name(
