@@ -49,14 +49,10 @@ class OpByOpCosts(PlacementCosts):
 
     def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
         """[B] simulated makespans of placements [B, N]; infinite where one is illegal."""
-        found = np.empty(len(placements))
-        orders = ranks or [None] * len(placements)
-        plain = np.array([order is None for order in orders], dtype=np.bool_)
-        if plain.any():
-            found[plain] = simulate_makespans(self.problem, placements[plain])
-        for b in np.flatnonzero(~plain).tolist():
-            found[b] = simulate_makespans(self.problem, placements[b][None], ranks=orders[b])[0]
-        return found
+        if not ranks or all(order is None for order in ranks):
+            return simulate_makespans(self.problem, placements)
+        pairs = zip(placements[:, None], ranks, strict=True)
+        return np.concatenate([simulate_makespans(self.problem, one, ranks=order) for one, order in pairs])
 
     def period_s(self, placements: IntArray) -> FloatArray:
         """[B] simulated seconds per inference with many in flight: the load of the busiest device or link."""

@@ -217,15 +217,10 @@ class Slot:
         return [state for request, part in pairs if part.has_state for state in request.query_state()]
 
     def give(self, op: int, tensor: Any) -> None:
-        """Make every reader of an input of the model read an ov.Tensor. Raises RuntimeError for a misfit."""
-        readers = [(s, k) for s, k in self._wiring.model_inputs.get(op, ()) if self._requests[s] is not None]
-        try:
-            for s, k in readers:
+        """Make every reader of an input of the model read an ov.Tensor, of the input's type and shape."""
+        for s, k in self._wiring.model_inputs.get(op, ()):
+            if self._requests[s] is not None:
                 self._requests[s].set_input_tensor(k, tensor)
-        except RuntimeError:
-            for s, k in readers:
-                self._requests[s].set_input_tensor(k, self._given[op])
-            raise
         self._given[op] = tensor
 
     def infer(self, s: int, is_cancelled: Callable[[], bool] = lambda: False) -> None:
@@ -414,11 +409,9 @@ class OpenVinoBackend(Backend):
 
     def cancel(self, attempt: Attempt) -> None:
         """Ask the plugin to stop between two ops."""
-        slot = self.slots.get(attempt.run.slot)
-        if slot is not None:
-            attempt.is_cancelled = True
-            with contextlib.suppress(RuntimeError):
-                slot.cancel(attempt.task)
+        attempt.is_cancelled = True
+        with contextlib.suppress(RuntimeError):
+            self.slots[attempt.run.slot].cancel(attempt.task)
 
     def close(self) -> None:
         """End the threads, and let go of compiled models. Slots keep their tensors until they are dropped."""

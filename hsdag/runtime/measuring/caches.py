@@ -87,10 +87,7 @@ def identity(spec: DeviceSpec) -> dict[str, Any]:
         own |= {"torch": torch.__version__, "plugin": spec.plugin if is_cuda else "CPU"}
         if is_cuda:
             return {**own, "hardware": str(torch.cuda.get_device_name(spec.plugin))}
-    try:
-        return {**own, "hardware": str(ov.Core().get_property(own["plugin"], "FULL_DEVICE_NAME"))}
-    except RuntimeError:
-        return {**own, "hardware": ""}
+    return {**own, "hardware": str(ov.Core().get_property(own["plugin"], "FULL_DEVICE_NAME"))}
 
 
 MOST_BYTES = 4 << 30

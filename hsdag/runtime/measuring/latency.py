@@ -94,7 +94,6 @@ class Ratio:
     value: float
     low: float
     high: float
-
     num_rounds: int = MIN_ROUNDS_TO_CLAIM
 
     @property

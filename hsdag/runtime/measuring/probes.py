@@ -131,9 +131,7 @@ def times_beside(requests: Sequence[Any], for_s: float) -> TimesBeside:
             infer_checked(request)
         for a, b in itertools.combinations(range(len(requests)), 2):
             pair, end_s = (requests[a], requests[b]), time.perf_counter() + for_s
-            while len(found[a][b]) < MOST_ROUNDS:
-                if len(found[a][b]) >= LEAST_ROUNDS and time.perf_counter() >= end_s:
-                    break
+            while (num := len(found[a][b])) < LEAST_ROUNDS or (num < MOST_ROUNDS and time.perf_counter() < end_s):
                 alone_s = [stretch([request])[0] for request in pair]
                 both_s = stretch(pair)
                 found[a][b].append((alone_s[0], both_s[0]))

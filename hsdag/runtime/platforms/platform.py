@@ -147,10 +147,6 @@ class Platform:
     link_bandwidth_bytes_per_s: FloatArray  # [D, D]
     calibration: Calibration | None = None
 
-    def __post_init__(self) -> None:
-        self.link_latency_s.flags.writeable = False
-        self.link_bandwidth_bytes_per_s.flags.writeable = False
-
     @property
     def num_devices(self) -> int:
         """D."""

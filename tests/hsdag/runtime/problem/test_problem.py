@@ -48,7 +48,7 @@ def test_an_edge_carries_what_its_producer_gives_and_a_number_fills_a_table() ->
         ({"topological_order": np.array([0, 0])}, "is not a permutation of its ops"),
         ({"topological_order": np.array([1, 0])}, "puts a consumer before its producer"),
         ({"edge_src": np.array([1])}, "puts a consumer before its producer"),
-        ({"slowdown": np.ones((1, 1))}, r"in problem 'problem', slowdown must be|slowdown of problem"),
+        ({"slowdown": np.ones((1, 1))}, "slowdown of problem 'problem' must be"),
         ({"slowdown": np.array([[1, 0.5], [1, 1]])}, "slowdown must be finite and at least 1"),
         ({"slowdown": np.array([[1, 2.0], [np.inf, 1]])}, "slowdown must be finite and at least 1"),
     ],
