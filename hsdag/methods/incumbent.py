@@ -169,6 +169,11 @@ class Incumbent(Evaluator):
         if self.best is not None and self.elapsed_s >= self.limits.seconds:
             raise SearchStopped
 
+    def is_over(self, share: float = 1.0) -> bool:
+        """Whether such a share of the limit of seconds is over. Raises SearchStopped as ``check`` does."""
+        self.check()
+        return self.elapsed_s >= share * self.limits.seconds
+
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         """One score per plan, in order. Raises SearchStopped as ``check`` does."""
         self.check()

@@ -66,7 +66,7 @@ class Segments:
         """[N] ops that do a share of the work worth dividing, or depend on one; all others are cheap to repeat."""
         graph, work = self._shapes.graph, self._work_s
         is_main: BoolArray = work > LEAST_SHARE * work.sum()
-        is_main &= np.isin(graph.op_types, ["MatMul", "Convolution", "GroupConvolution", "Gather"]) & self._runs
+        is_main &= np.isin(graph.op_types, ["MatMul", "Convolution", "GroupConvolution", "Gather"])
         is_main &= ~self._repeated
         for v in graph.topological_order.tolist():
             if self._runs[v] and not is_main[v] and not self._repeated[v] and graph.op_types[v] != "Assign":

@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import TypeAlias
 
 import numpy as np
@@ -158,7 +159,7 @@ class ShardChooser:
         self._sides = [v for v in self.segments.others if v not in self.pins and v not in self._bound]
         self._price = 1.0
         self._shared: dict[tuple[object, ...], tuple[Region, FloatArray, float] | None] = {}
-        self._regions: dict[tuple[object, ...], tuple[Region, int] | None] = {}
+        self._undivided = cache(self._found)
         self._parts: dict[tuple[object, ...], tuple[list[int], FloatArray] | None] = {}
 
     def figures(self, region: Region) -> RegionFigures:
@@ -265,9 +266,12 @@ class ShardChooser:
         for v in heavy:
             if v in taken:
                 continue
+            schemes: list[tuple[Scheme, int | None]] = [("channels", None), ("channels", 1)]
+            if (op := self.shapes.op(v)).type == "MatMul":
+                schemes = [("hidden", None), ("columns", op.rank - 1)]
             found = [
                 each
-                for scheme, axis in self._inner_schemes(v)
+                for scheme, axis in schemes
                 if (each := self._divided(scheme, v, axis, ops[0], frozenset(taken), home)) is not None
             ]
             found = [each for each in found if self._gain(each, home) > 0]
@@ -317,12 +321,6 @@ class ShardChooser:
 
     def _sync_of(self, size_bytes: float) -> float:
         return self._price * self.costs.sync_s(size_bytes)
-
-    def _inner_schemes(self, v: int) -> list[tuple[Scheme, int | None]]:
-        op = self.shapes.op(v)
-        if op.type == "MatMul":
-            return [("hidden", None), ("columns", op.rank - 1)]
-        return [("channels", None), ("channels", 1)]
 
     def _divided(
         self,
@@ -376,18 +374,10 @@ class ShardChooser:
             return None
         return *made, self._read_bytes(made[0])
 
-    def _undivided(
-        self, scheme: Scheme, last: int, axis: int | None, first: int, taken: frozenset[int]
-    ) -> tuple[Region, int] | None:
-        """The region without shares, and the grain of its bounds; None where there is none that may be divided."""
-        key = scheme, last, axis, first, taken
-        if key not in self._regions:
-            self._regions[key] = self._found(*key)
-        return self._regions[key]
-
     def _found(
         self, scheme: Scheme, last: int, axis: int | None, first: int, taken: frozenset[int]
     ) -> tuple[Region, int] | None:
+        """The region without shares, and the grain of its bounds; None where there is none that may be divided."""
         region = self.shapes.region(scheme, last, axis, Outside(first, taken, self._bound))
         if region is None or not self._is_closed(region):
             return None

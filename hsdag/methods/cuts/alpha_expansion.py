@@ -83,9 +83,7 @@ def best_cut(costs: BoundaryCosts, is_over: Callable[[], bool] = lambda: False) 
 
 def _pairs(costs: BoundaryCosts) -> list[tuple[int, int]]:
     """Pairs of devices to cut between, by the sum of each op's time on the faster of the two, which no cut beats."""
-    pairs = list(itertools.combinations(range(costs.num_devices), 2))
-    if len(pairs) <= MAX_PAIRS:
-        return pairs
+    pairs = itertools.combinations(range(costs.num_devices), 2)
     by_device = np.ascontiguousarray(costs.time_s.T)
     return sorted(pairs, key=lambda pair: float(np.minimum(by_device[pair[0]], by_device[pair[1]]).sum()))[:MAX_PAIRS]
 

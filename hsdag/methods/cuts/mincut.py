@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
+from functools import partial
 
 import numpy as np
 
@@ -72,15 +73,6 @@ class MincutPlacer(Placer[NoOptions]):
     def _candidates(self, incumbent: Incumbent) -> Iterator[IntArray]:
         """Placements that fit into memory, the plainest first."""
         problem, costs = incumbent.problem, incumbent.costs
-
-        def left_s() -> float:
-            incumbent.check()
-            return incumbent.left_s
-
-        def is_over() -> bool:
-            incumbent.check()
-            return incumbent.elapsed_s > CUT_SHARE * incumbent.limits.seconds
-
         judge = MemoryCheck(costs, problem.semantics)
         plain = simple(BoundaryCosts.of(costs))
         plain.sort(key=lambda placement: len(np.unique(placement)) > 1)  # single devices first
@@ -88,7 +80,8 @@ class MincutPlacer(Placer[NoOptions]):
         bound_s = proven_bound(problem, costs)
         if bound_s is not None:
             incumbent.prove(Bound(bound_s, "the minimum cut"))
-        cuts = _within(judge, left_s) if judge.has_limits else _cuts(costs, is_over)
+        is_over = partial(incumbent.is_over, CUT_SHARE)
+        cuts = _within(judge, incumbent) if judge.has_limits else _cuts(costs, is_over)
         if problem.objective.is_steady:
             yield from itertools.islice(cuts, 1)
             yield from stages(problem)
@@ -129,18 +122,14 @@ def _cuts(problem: ScheduleProblem, is_over: Callable[[], bool]) -> Iterator[Int
             yield best_cut(costs.scaled(scale), is_over)
 
 
-def _within(judge: MemoryCheck, left_s: Callable[[], float]) -> Iterator[IntArray]:
-    """The same where memories are limited, as far as ``left_s``, asked again and again, says that there is time."""
-
-    def is_over() -> bool:
-        return left_s() <= 0
-
+def _within(judge: MemoryCheck, incumbent: Incumbent) -> Iterator[IntArray]:
+    """The same where memories are limited, as far as there is time."""
     first, *others = _by_launches(judge.problem)
     found = False
     for costs in [first, *others, *(first.scaled(scale) for scale in SCALES[1:])]:
-        if is_over():
+        if incumbent.is_over():
             break
-        each = fitting(costs, judge, is_over)
+        each = fitting(costs, judge, incumbent.is_over)
         quick = next(each, None)
         if quick is not None:
             if not found:
@@ -148,7 +137,7 @@ def _within(judge: MemoryCheck, left_s: Callable[[], float]) -> Iterator[IntArra
             found = True
             yield min([quick, *each], key=costs.cost_s)
     if not found:
-        yield from _last_resorts(first, judge, left_s())
+        yield from _last_resorts(first, judge, incumbent.left_s)
 
 
 def _by_launches(problem: ScheduleProblem) -> list[BoundaryCosts]:
@@ -183,12 +172,7 @@ def _is_improved(problem: Problem) -> bool:
 def _improved(incumbent: Incumbent, tried: list[IntArray]) -> Plan | None:
     """What single changes make of the best of ``tried`` [U] and of the single devices, by simulated values."""
     problem = incumbent.problem
-
-    def is_over() -> bool:
-        incumbent.check()
-        return incumbent.elapsed_s > MAX_SHARE * incumbent.limits.seconds
-
     alone = [np.full(problem.num_units, d, dtype=np.int64) for d in range(problem.num_devices)]
     starts = tuple(Plan(each) for each in [*tried, *alone] if problem.is_legal(each))
-    recorder = RecordingEvaluator(evaluator_of(problem), should_stop=is_over)
+    recorder = RecordingEvaluator(evaluator_of(problem), should_stop=partial(incumbent.is_over, MAX_SHARE))
     return make_placer("ea").search(problem, recorder, Limits(num_workers=1, known=starts)).plan

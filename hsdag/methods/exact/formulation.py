@@ -155,14 +155,9 @@ def generous_horizon_s(problem: ScheduleProblem) -> float:
 
 def twins_of(problem: ScheduleProblem) -> list[IntArray]:
     """Groups of identical devices: exchanging any two of a group leaves the problem as it is."""
-    kinds: list[list[int]] = []
-    for d in range(problem.num_devices):
-        kind = next((each for each in kinds if _are_identical(problem, each[0], d)), None)
-        if kind is None:
-            kinds.append([d])
-        else:
-            kind.append(d)
-    return [np.array(kind) for kind in kinds if len(kind) > 1]
+    num = problem.num_devices
+    first = np.array([next(a for a in range(d + 1) if _are_identical(problem, a, d)) for d in range(num)])
+    return [kind for d in range(num) if len(kind := np.flatnonzero(first == d)) > 1]
 
 
 def _are_identical(problem: ScheduleProblem, a: int, b: int) -> bool:

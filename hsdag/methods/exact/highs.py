@@ -60,19 +60,18 @@ def solve_highs(
             while True:
                 try:
                     written = process.communicate(request, timeout=POLL_S)[0]
+                    break
                 except subprocess.TimeoutExpired:
                     request = None  # the process is being told
                     on_wait()
                     if time.monotonic() > deadline:
                         return HighsAnswer(-np.inf)
-                    continue
-                break
         finally:
             process.kill()
     if not written:
         raise SearchError("HiGHS ended without an answer; use --method cpsat, which solves the same problem")
-    status, values, bound = pickle.loads(written)
-    if status == "infeasible":
+    is_infeasible, values, bound = pickle.loads(written)
+    if is_infeasible:
         return HighsAnswer(np.inf)
     return HighsAnswer(-np.inf if bound is None else float(bound), values)
 
@@ -88,8 +87,8 @@ def main() -> None:
         found = milp(
             cost, integrality=is_whole, bounds=Bounds(*bounds), constraints=LinearConstraint(*rows), options=options
         )
-    status = {0: "optimal", 2: "infeasible"}.get(found.status, "time limit")
-    sys.stdout.buffer.write(pickle.dumps((status, found.x, found.mip_dual_bound)))
+    is_infeasible = found.status == 2
+    sys.stdout.buffer.write(pickle.dumps((is_infeasible, found.x, found.mip_dual_bound)))
 
 
 if __name__ == "__main__":

@@ -49,10 +49,6 @@ class LinearModel:
         self.cost.append(cost)
         return len(self.low) - 1
 
-    def binary(self) -> int:
-        """Add a variable that is 0 or 1."""
-        return self.variable(0, 1, is_whole=True)
-
     def row(self, terms: Sequence[tuple[int, float]], low: float = -INFINITE, high: float = INFINITE) -> None:
         """Add low <= the sum of coefficient times variable <= high; a variable may come several times."""
         merged: dict[int, float] = {}
@@ -119,7 +115,8 @@ class MilpModel:
         self._big = horizon_s / self.unit_s * (1 + 1e-9)
         self._time, self._overhead = p.time_s / self.unit_s, p.op_overhead_s / self.unit_s
         self.linear = LinearModel()
-        self.on = [{d: self.linear.binary() for d in np.flatnonzero(row).tolist()} for row in f.allowed]
+        able = [np.flatnonzero(row).tolist() for row in f.allowed]
+        self.on = [{d: self.linear.variable(0, 1, is_whole=True) for d in devices} for devices in able]
         for of_op in self.on:  # (1)
             self.linear.row([(x, 1.0) for x in of_op.values()], 1, 1)
         self.start = [self.linear.variable(min(float(s), self._big), self._big) for s in f.heads_s / self.unit_s]
@@ -180,7 +177,7 @@ class MilpModel:
             first = len(self.linear.low)
             pairs, order = np.unique(which, return_inverse=True)
             for _ in pairs:
-                self.linear.binary()
+                self.linear.variable(0, 1, is_whole=True)
             same, j, before = np.full_like(which, i), others[which], first + order
             self._precede(start, on, same, j, device, before, 1.0)
             self._precede(start, on, j, same, device, before, -1.0)

@@ -89,11 +89,6 @@ class Annealing:
         """The least value of any chain's present plan, with its penalty where it does not fit into memory."""
         return min(float(chain.state["value"][0]) for chain in self.chains)
 
-    @property
-    def num_idle(self) -> int:
-        """Proposals of the chain that found a better plan of its own last, since then."""
-        return min(int(chain.state["num_proposals"][0] - chain.state["gained_at"][0]) for chain in self.chains)
-
     def begin(self, plans: Sequence[tuple[IntArray, FloatArray] | None]) -> None:
         """Give every chain a placement [U] with ranks [U]; those that get None keep what they have."""
         for chain, values, plan in zip(self.chains, self._values, plans, strict=True):

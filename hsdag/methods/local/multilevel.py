@@ -42,7 +42,7 @@ class MultilevelPlacer(Placer[NoOptions]):
     def _search(self, incumbent: Incumbent) -> Status:
         problem, costs, limits = incumbent.problem, incumbent.costs, incumbent.limits
         incumbent.evaluate(list(limits.known) or list(HeftPlacer().proposals(problem, 0)))
-        coarse = tied(costs, contracted(costs, heaviness(costs)), problem)
+        coarse = tied(costs, contracted(costs, mean_transfers(tables_of(costs), costs.edge_bytes)), problem)
         left = incumbent.evaluations_left
         kept = (1 - COARSE) * left if np.isfinite(left) else 0.0
         expanded = Expanded(incumbent, coarse.units.partition.labels, kept)
@@ -58,11 +58,6 @@ class MultilevelPlacer(Placer[NoOptions]):
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         WindowsPlacer().prepare(problem, takes_order=takes_order)
-
-
-def heaviness(costs: ScheduleProblem) -> FloatArray:
-    """[E] the mean seconds of each edge's transfer."""
-    return mean_transfers(tables_of(costs), costs.edge_bytes)
 
 
 def contracted(costs: ScheduleProblem, affinity: FloatArray) -> IntArray:

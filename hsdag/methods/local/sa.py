@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.incumbent import LEAST_GAIN, Incumbent
 from hsdag.methods.lists.schedulers import HeftPlacer
 from hsdag.methods.local.base import Annealing, LocalPlacer, Source, placed_and_ranked
@@ -97,7 +97,8 @@ class SaPlacer(LocalPlacer[SaOptions]):
         o, num = self.options, len(chains.chains)
         num_lists = chains.num_with_pins
         ladder = np.concatenate([_ladder(o, num_lists), _ladder(o, num - num_lists)])
-        unpinned, num_new = _unpinned(incumbent), min(num_lists, o.restarted)
+        upward_s, num_new = levels_of(tables_of(incumbent.costs)).upward_s, min(num_lists, o.restarted)
+        unpinned = np.full(len(upward_s), incumbent.problem.num_devices), places_of(-upward_s).astype(np.float64)
         chains.begin([unpinned] * num_lists + [None] * (num - num_lists))
         length, idle, kept = float(o.first_round), 0, 0.0
         while idle < o.most_idle_rounds:
@@ -142,13 +143,6 @@ def _ladder(options: SaOptions, count: int) -> FloatArray:
     return np.asarray(options.hottest * ratio ** (np.arange(count) / max(count - 1, 1)), dtype=np.float64)
 
 
-def _unpinned(incumbent: Incumbent) -> tuple[IntArray, FloatArray]:
-    """[U] no pins, and ranks by HEFT's priority."""
-    num, upward_s = incumbent.problem.num_units, levels_of(tables_of(incumbent.costs)).upward_s
-    rank = places_of(-upward_s)
-    return np.full(num, incumbent.problem.num_devices), rank.astype(np.float64)
-
-
 LOOK_EVERY = 1000
 """Proposals between two looks at whether the search has come to its end."""
 
@@ -185,7 +179,8 @@ class EaPlacer(LocalPlacer[EaOptions]):
 
     def rounds(self, chains: Annealing, incumbent: Incumbent, start: Plan) -> None:
         chains.begin([placed_and_ranked(incumbent, start)])
-        while chains.num_idle < self.patience(incumbent):
+        state = chains.chains[0].state
+        while state["num_proposals"][0] - state["gained_at"][0] < self.patience(incumbent):
             chains.run([(0.0, 0.0)], LOOK_EVERY)
 
     def heat(self, incumbent: Incumbent) -> float:  # noqa: ARG002

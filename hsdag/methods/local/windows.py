@@ -9,7 +9,6 @@ import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -22,7 +21,7 @@ from hsdag.methods.incumbent import LEAST_GAIN, Incumbent, Status
 from hsdag.methods.lists.schedulers import HeftPlacer
 from hsdag.methods.local.chain import Chain, chain_of, draw, is_kept, settle
 from hsdag.methods.local.sa import MOVES_OF_LISTS
-from hsdag.methods.local.values import Lists, lists_for, schedule
+from hsdag.methods.local.values import Lists, lists_for, lists_of, schedule
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -81,22 +80,15 @@ class Timeline:
         place = inverse_of(np.lexsort((problem.units.graph.position, end_s, start_s)))
         return Timeline(place, plan.placement, start_s, end_s, run.makespan_s)
 
-    @cached_property
-    def order(self) -> IntArray:
-        """[U] the units by place."""
-        return inverse_of(self.place)
-
 
 class WindowCutter:
     """Cuts windows out of schedules of one problem."""
 
     def __init__(self, costs: ScheduleProblem) -> None:
-        n, off = costs.num_ops, ~np.eye(costs.num_devices, dtype=np.bool_)
+        n, lists = costs.num_ops, lists_of(costs)
         self.costs, self._inputs = costs, Csr.build(n, costs.edge_dst, costs.edge_src)
         self._readers = Csr.build(n, costs.edge_src, costs.edge_dst)
-        self.time_s = np.where(costs.supported, costs.time_s, np.inf) + costs.op_overhead_s
-        self._latency_s = np.where(off, costs.link_latency_s, 0.0)
-        self._s_per_byte = np.where(off, 1.0 / costs.link_bandwidth_bytes_per_s, 0.0)
+        self.time_s, self._latency_s, self._s_per_byte = lists.time_s, lists.latency_s, lists.s_per_byte
 
     def cut(self, line: Timeline, units: IntArray, begun_s: FloatArray, left_s: FloatArray) -> Windowed:
         """The window of ``units`` [W], of places in a row.
@@ -133,7 +125,7 @@ class WindowCutter:
 
     def windows(self, line: Timeline, size: int, offset: int) -> list[tuple[IntArray, Windowed]]:
         """Disjoint windows of ``size`` neighbours in time from a place on, and one of what is before that."""
-        order, num_devices = line.order, self.costs.num_devices
+        order, num_devices = inverse_of(line.place), self.costs.num_devices
         sent, read = line.place[self.costs.edge_src], line.place[self.costs.edge_dst]
         passing = np.flatnonzero(read - sent > size)  # edges that could pass over a window
         bounds = sorted({0, *range(offset, len(order), size), len(order)})
@@ -231,7 +223,7 @@ class WindowsPlacer(Placer[WindowsOptions]):
         if problem.costs is None or not has_schedule(problem):
             return
         line = Timeline.of(problem, Plan(problem.supported.argmax(axis=1)), takes_order=False)
-        units, nothing = line.order[:2], np.zeros(problem.num_devices)
+        units, nothing = inverse_of(line.place)[:2], np.zeros(problem.num_devices)
         window = WindowCutter(problem.costs).cut(line, units, nothing, nothing)
         searched(window, line.device[units], np.zeros(len(units)), 1, (1.0, 1.0), seed=0)
 

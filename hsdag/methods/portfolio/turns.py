@@ -13,7 +13,7 @@ import numpy as np
 from hsdag.ir.errors import ExecutionError, OptionError
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import LEAST_GAIN, Contribution, Incumbent, Limits, Result, Status
-from hsdag.methods.registry import find_method, find_preset
+from hsdag.methods.registry import find_method, make_placer
 from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -38,10 +38,9 @@ class Turn:
     def take(self, problem: Problem, evaluator: Evaluator, limits: Limits) -> TurnEnd | None:
         """Let the method search; None where it cannot search the problem."""
         try:
-            options = (
-                find_preset(self.method, "default", is_cheap=True).options if self.options is None else self.options
-            )
-            result = find_method(self.method)(options).search(problem, evaluator, limits)
+            is_default, method = self.options is None, self.method
+            placer = make_placer(method, is_cheap=True) if is_default else find_method(method)(self.options)
+            result = placer.search(problem, evaluator, limits)
         except OptionError:
             return None
         except Exception as error:  # noqa: BLE001 - the other methods go on
@@ -72,29 +71,25 @@ class TurnJob(Job[TurnEnd | None]):
 
     def run(self, exchange: Exchange) -> TurnEnd | None:
         """Search, and tell others of better plans and bounds; ends when no better plan can be found."""
-        recorder = recorded(self.evaluator, self.limits, self.evaluations, exchange)
+        told_s = time.monotonic()
+
+        def is_over() -> bool:
+            nonlocal told_s
+            if time.monotonic() - told_s < EXCHANGE_S:
+                return False
+            best, told_s = next(iter(recorder.best()), None), time.monotonic()
+            own = Findings(bound=recorder.bound)
+            own = own if best is None else replace(own, plan=best.plan, value=best.score.value)
+            known = exchange(own)
+            return known.is_over or is_proven(known)
+
+        budget = Budget(self.limits.seconds, self.evaluations)
+        recorder = RecordingEvaluator(self.evaluator, budget, should_stop=is_over)
         end = self.turn.take(self.problem, recorder, self.limits)
         if end is None:
             return None
         plan = end.plan or next((event.plan for event in recorder.best()), None)
         return replace(end, plan=plan, bound=end.bound or recorder.bound, num_plans=recorder.num_evaluations)
-
-
-def recorded(evaluator: Evaluator, limits: Limits, evaluations: float, exchange: Exchange) -> RecordingEvaluator:
-    """The evaluator with a budget, whose findings are exchanged; a search through it ends when its proof is there."""
-    told_s = time.monotonic()
-
-    def is_over() -> bool:
-        nonlocal told_s
-        if time.monotonic() - told_s < EXCHANGE_S:
-            return False
-        best, told_s = next(iter(recorder.best()), None), time.monotonic()
-        own = Findings(bound=recorder.bound) if best is None else Findings(best.plan, best.score.value, recorder.bound)
-        known = exchange(own)
-        return known.is_over or is_proven(known)
-
-    recorder = RecordingEvaluator(evaluator, Budget(limits.seconds, evaluations), should_stop=is_over)
-    return recorder
 
 
 def note_turn(incumbent: Incumbent, turn: Turn, began_s: float, before: float, end: TurnEnd) -> None:

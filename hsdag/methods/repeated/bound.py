@@ -27,21 +27,17 @@ def chained_bound(problem: ScheduleProblem, blocks: Blocks, check: Callable[[], 
     input that costs nothing: any bound of that part holds, parts have no op in common, and equal parts have equal
     bounds. ``check`` is called before each part. None where no kind has two blocks.
     """
-    totals_s = [_added(problem, cuts, check) for cuts in _chains(problem, blocks)]
-    return Bound(max(totals_s) * (1 - ROUNDING), "blocks one behind the other") if totals_s else None
-
-
-def _added(problem: ScheduleProblem, cuts: list[int], check: Callable[[], object]) -> float:
-    """Seconds of all parts."""
     known: dict[bytes, float] = {}
-    total_s = 0.0
-    for part in _parts(problem, cuts):
+
+    def least_s(part: ScheduleProblem) -> float:
         key = b"".join(table.tobytes() for table in (part.time_s, part.edge_src, part.edge_dst, part.edge_bytes))
         if key not in known:
             check()
             known[key] = makespan_bound(part).value_s
-        total_s += known[key]
-    return total_s
+        return known[key]
+
+    totals_s = [sum(map(least_s, _parts(problem, cuts))) for cuts in _chains(problem, blocks)]
+    return Bound(max(totals_s) * (1 - ROUNDING), "blocks one behind the other") if totals_s else None
 
 
 def _chains(problem: ScheduleProblem, blocks: Blocks) -> Iterator[list[int]]:

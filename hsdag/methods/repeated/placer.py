@@ -13,7 +13,6 @@ import numpy as np
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.coarsen import CoarseGraph
-from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.methods.base import Placer
 from hsdag.methods.exact.formulation import twins_of
 from hsdag.methods.incumbent import GaveUp, Incumbent, Limits, Status
@@ -112,29 +111,21 @@ that never waits takes what is ready, so that what is best alone may be far from
 
 def _searched_blocks(incumbent: Incumbent, blocks: Blocks, share: float) -> list[list[Library]]:
     """Plans of a block of each kind, the best one first; kinds are searched in turn."""
+    problem, costs = incumbent.problem, incumbent.costs
     chosen = [blocks.fullest(kind) for kind in range(int(blocks.kind.max()) + 1)]
     weight = np.array([len(units) for units in chosen]) ** WEIGHT
     parts = (share * weight / weight.sum()).tolist()
     seconds, evaluations, begin_s = incumbent.left_s, incumbent.evaluations_left, incumbent.elapsed_s
-    found = []
+    found: list[list[Library]] = []
     for units, part, until in zip(chosen, parts, np.cumsum(parts).tolist(), strict=True):
         left_s = max(until * seconds - (incumbent.elapsed_s - begin_s), LEAST_S)
-        found.append(_searched_block(incumbent, blocks, units, left_s, part * evaluations))
-    return found
-
-
-def _searched_block(
-    incumbent: Incumbent, blocks: Blocks, units: IntArray, seconds: float, evaluations: float
-) -> list[Library]:
-    """Plans of a block, the best one first."""
-    problem, inputs = incumbent.problem, inputs_of(incumbent.costs, units)
-    costs = part_of(incumbent.costs, inputs, units)
-    part = problem_of(costs, problem.objective, problem.semantics)
-    found = []
-    for run in _searched_apart(incumbent, part, "auto", seconds, evaluations):
-        library = Library.empty(blocks, problem.num_devices)
-        library.learn(blocks, units, run.device[len(inputs) :], run.start_s[len(inputs) :])
-        found.append(library)
+        inputs = inputs_of(costs, units)
+        block = problem_of(part_of(costs, inputs, units), problem.objective, problem.semantics)
+        found.append([])
+        for run in _searched_apart(incumbent, block, "auto", left_s, part * evaluations):
+            library = Library.empty(blocks, problem.num_devices)
+            library.learn(blocks, units, run.device[len(inputs) :], run.start_s[len(inputs) :])
+            found[-1].append(library)
     return found
 
 
@@ -203,15 +194,10 @@ def searched_row(incumbent: Incumbent, blocks: Blocks, library: Library) -> Libr
 def _search_positions(incumbent: Incumbent, blocks: Blocks) -> None:
     """Search over positions, whose units share a device."""
     problem = tied(incumbent.costs, blocks.position, incumbent.problem)
+    of_unit = problem.units.partition.labels
     if incumbent.problem.ops is not None:
         partition = problem.units.partition.refine(incumbent.problem.units.partition)
         units = CoarseGraph(incumbent.problem.units.fine, partition, problem.units.graph)
         problem = replace(problem, units=units, ops=incumbent.problem.ops)
-    of_unit = np.empty(incumbent.problem.num_units, dtype=np.int64)
-    labels = problem.units.partition.labels
-    if len(labels) == len(of_unit):
-        of_unit = labels
-    else:
-        of_unit[incumbent.problem.units.partition.labels] = labels
     limits = Limits(incumbent.left_s, incumbent.limits.num_workers, incumbent.limits.seed)
     make_placer("auto", changes=WITHOUT, is_cheap=True).search(problem, Expanded(incumbent, of_unit), limits)

@@ -113,7 +113,10 @@ class DualPolicy(Policy):
 
     def replay(self, plans: Sequence[Plan], generator: torch.Generator) -> list[Rollout]:  # noqa: ARG002
         """The decisions that lead to plans: ops in the order in which they start, which any executor would take."""
-        order = np.stack([start_order(self._inputs.costs, plan) for plan in plans])
+        costs = self._inputs.costs
+        place = inverse_of(costs.topological_order)
+        runs = [simulate(costs, plan.placement, ranks=plan.order) for plan in plans]
+        order = np.stack([np.lexsort((place, run.start_s)) for run in runs])
         return self._follow(order, np.stack([plan.placement[by] for plan, by in zip(plans, order, strict=True)]))
 
     def likelihood(self, rollouts: Sequence[Rollout]) -> Likelihood:
@@ -172,12 +175,6 @@ class DualPolicy(Policy):
         return rollouts
 
 
-def start_order(costs: ScheduleProblem, plan: Plan) -> IntArray:
-    """[N] the ops in the order in which a work-conserving machine starts them under ``plan``; topological."""
-    start_s = simulate(costs, plan.placement, ranks=plan.order).start_s
-    return np.lexsort((inverse_of(costs.topological_order), start_s))
-
-
 class DopplerPlacer(LearnedPlacer[DopplerConfig]):
     """Learns the order and the devices of units: stage I imitates CRITICAL PATH, stages II and III learn from scores.
 
@@ -223,8 +220,7 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
         )
         trainer.begin()
         for _ in range(most):
-            incumbent.check()
-            if incumbent.elapsed_s > SIMULATED_SHARE * incumbent.limits.seconds:
+            if incumbent.is_over(SIMULATED_SHARE):
                 break
             trainer.update()
         return True

@@ -18,7 +18,7 @@ from hsdag.methods.learned.options import Baseline, Reward
 from hsdag.methods.learned.policy import Likelihood, Rollout
 from hsdag.methods.learned.training import Buffer, Trainer, check_same, described
 from hsdag.runtime.problem.plan import Plan
-from hsdag.scoring.base import CurvePoint, Evaluator, Score
+from hsdag.scoring.base import Evaluator, Score
 from tests.hsdag.methods.learned.hsdag.test_policy import chain, drawn, policy_for
 
 SMALL = HsdagConfig(hidden=16, score_bias=0.0)
@@ -42,13 +42,13 @@ class Additive(Evaluator):
 
 
 def trainer_for(
-    config: HsdagConfig, num_devices: int = 2, num_units: int = 12, curve: list[CurvePoint] | None = None
+    config: HsdagConfig, num_devices: int = 2, num_units: int = 12
 ) -> tuple[Trainer, GroupPolicy, Additive]:
     problem, evaluator = chain(num_units, np.ones((num_units, num_devices), dtype=np.bool_)), Additive()
     policy = policy_for(problem, config)
     singles = [np.full(num_units, d) for d in range(num_devices)]
-    generator, keep = torch.Generator().manual_seed(0), (curve if curve is not None else []).append
-    return Trainer("hsdag", policy, evaluator, config, generator, singles=singles, on_update=keep), policy, evaluator
+    generator = torch.Generator().manual_seed(0)
+    return Trainer("hsdag", policy, evaluator, config, generator, singles=singles), policy, evaluator
 
 
 @pytest.mark.parametrize(
@@ -127,17 +127,6 @@ def test_single_device_placements_come_first_and_nothing_is_evaluated_twice() ->
     assert len({tuple(p) for p in evaluator.placements}) > 0.9 * len(evaluator.placements)
 
 
-def test_learning_finds_what_draws_alone_do_not() -> None:
-    curve: list[CurvePoint] = []
-    trainer, _, _ = trainer_for(replace(SMALL, updates=12, resample_tries=1), curve=curve)
-    trainer.run()
-    frozen: list[CurvePoint] = []
-    still = replace(SMALL, updates=12, resample_tries=1, learning_rate=1e-12,
-                    last_learning_rate=0.0)  # fmt: skip
-    trainer_for(still, curve=frozen)[0].run()
-    assert np.mean([each.mean for each in curve[-4:]]) < 14.0 < np.mean([each.mean for each in frozen])
-
-
 def test_failures_do_not_stop_the_search_or_win_it() -> None:
     trainer, _, evaluator = trainer_for(replace(SMALL, updates=6), num_devices=3)
     trainer.run()
@@ -182,11 +171,9 @@ def test_of_many_plans_the_best_and_the_worst_are_learned_from() -> None:
 
 
 def test_batches_grow_with_the_plans_so_far_once_their_share_is_more() -> None:
-    curve: list[CurvePoint] = []
     config = replace(SMALL, plans_per_update=10, growth=0.5, greedy_every=0, updates=4, epochs=1)
-    trainer, _, evaluator = trainer_for(config, num_units=40, curve=curve)
+    trainer, _, evaluator = trainer_for(config, num_units=40)
     trainer.run()
-    assert len(curve) == 4
     assert len(evaluator.placements) == 2 + 10 + 10 + 11 + 16  # single devices first
 
 

@@ -47,14 +47,6 @@ def test_annealing_needs_no_costs() -> None:
     assert np.bincount(found.placement).tolist() == [2, 2]
 
 
-@pytest.mark.parametrize("method", ["ea", "sa"])
-def test_a_search_without_a_choice_ends(method: str) -> None:
-    problem = ScheduleProblem.from_arrays([[1.0, np.nan], [np.nan, 1.0]], [(0, 1)])
-    events, returned = recorded(problem, method, most=np.inf)
-    assert len({tuple(event.plan.placement) for event in events}) == 1
-    assert returned is not None
-
-
 class Timed(ScheduleEvaluator):
     """Simulated, but as dear as what is measured."""
 
