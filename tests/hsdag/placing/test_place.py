@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 import hsdag
-import hsdag.ir
 from hsdag.ir.device import parse_devices
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import read_graph
@@ -17,13 +16,18 @@ from hsdag.ir.graph.coarsen import placement_units
 from hsdag.placing import place
 from hsdag.placing.final import final_comparison
 from hsdag.placing.place import run_place
+from hsdag.placing.session import Session
+from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.search.options import PlaceOptions
 from tests.placements import by_hand
 
 
-def test_a_module_that_does_not_convert_is_a_users_error() -> None:
-    with pytest.raises(hsdag.HsdagError, match="cannot convert this"):
-        hsdag.place(object(), "CPU")
+def test_searches_and_profiles_know_a_model_without_names_again(onnx_file: Path) -> None:
+    devices, shapes = resolve_devices("CPU", None), {"x": (2, 3, 8, 8)}
+    with Session(onnx_file, devices, shapes=shapes) as first, Session(onnx_file, devices, shapes=shapes) as second:
+        assert first.graph.op_names != second.graph.op_names
+        assert first.model_record == second.model_record
+        assert first._digest == second._digest
 
 
 def test_a_start_on_a_device_that_is_not_searched_over_is_refused(tiny_resnet: Path, tmp_path: Path) -> None:

@@ -38,14 +38,13 @@ def pinned(chain: Path, ends: tuple[str, str], tmp_path_factory: pytest.TempPath
     return place(chain, DEVICES, method="heft", reward="simulated", budget="15s", pins=pins, **options)  # type: ignore[arg-type]
 
 
-def test_pinned_ops_are_where_they_were_pinned(pinned: PlaceResult, ends: tuple[str, str]) -> None:
+def test_pinned_ops_are_where_they_were_pinned_and_devices_that_break_a_pin_are_measured_and_no_answer(
+    pinned: PlaceResult, ends: tuple[str, str]
+) -> None:
     by_name = {name: pinned.placement.affinity[op] for op, name in pinned.placement.names.items()}
     assert (by_name[ends[0]], by_name[ends[1]]) == ("B", "A")
-
-
-def test_devices_that_break_a_pin_are_measured_and_said_to_be_no_answer(pinned: PlaceResult) -> None:
     assert {"A", "B", "CPU"} <= {row.name for row in pinned.rows}
-    assert "placement" in next(row.name for row in pinned.rows if row.is_answer)
+    assert "placement" in pinned.answer.name
     assert "is ruled out: it breaks --pin" in pinned.sentence
 
 

@@ -21,14 +21,6 @@ from hsdag.search.options import PlaceOptions
 BUDGET_S = 400
 
 
-def options(reward: str, max_evaluations: int) -> PlaceOptions:
-    """Those of ``place_command``, with a short comparison at the end."""
-    quick = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
-    return PlaceOptions(
-        partition_cpu=2, reward=reward, budget_s=BUDGET_S, max_evaluations=max_evaluations, protocol=quick
-    )
-
-
 def place_command(model: Path, out: Path, *more: str) -> list[str]:
     command = [sys.executable, "-m", "hsdag", "place", str(model), "--partition-cpu", "2", "-o", str(out)]
     return [*command, "--budget", f"{BUDGET_S}s", "--reward", "measured", *more]
@@ -76,9 +68,10 @@ def test_a_killed_search_is_resumed_without_losing_what_it_measured_and_simulate
     assert not out.exists()
     paths = [path for path in (run / "events.jsonl", run / "candidates.jsonl") if path.exists()]
     before = [[line for line in path.read_text().splitlines() if line.endswith("}")] for path in paths]
-    most, given = len(before[0]) + 3, options("measured", len(before[0]) + 3)
+    most, quick = len(before[0]) + 3, Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
+    given = PlaceOptions(partition_cpu=2, reward="measured", budget_s=BUDGET_S, max_evaluations=most, protocol=quick)
     if words:
-        given = replace(options("hybrid", most), method="hsdag", changes={"updates": "20"}, budget_s=30.0)
+        given = replace(given, reward="hybrid", method="hsdag", changes={"updates": "20"}, budget_s=30.0)
     resumed = run_place(tiny_resnet, given, run_folder=run, resume=True)
     after = [path.read_text().splitlines() for path in paths]
     assert [lines[: len(old)] for lines, old in zip(after, before, strict=True)] == before

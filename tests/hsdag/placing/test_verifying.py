@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -26,27 +26,13 @@ DEVICES = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PR
 FULL = Check(reduced=False)
 
 
-def judged(
-    model: Path,
-    candidate: Candidate,
-    check: Check,
-    judge: Callable[[Verifier], Verdict],
-    command: tuple[str, ...] = WORKER_COMMAND,
-) -> Verdict:
+def judged(model: Path, candidate: Candidate, command: tuple[str, ...] = WORKER_COMMAND) -> Verdict:
     """The verdict on a candidate that ran before in a process with others."""
     with worker_client(WorkerSetup(model, DEVICES), command) as client:
         runner = CandidateRunner(client, LATENCY)
         runner.open("whole", Candidate("CPU"))
         runner.open("placement 1", candidate)
-        return judge(Verifier(runner, check))
-
-
-def in_own_process(verifier: Verifier) -> Verdict:
-    return verifier.in_own_process("placement 1")
-
-
-def compared(verifier: Verifier) -> Verdict:
-    return verifier.compared("placement 1")
+        return Verifier(runner, FULL).in_own_process("placement 1")
 
 
 def halves(model: Path, first_of_second: str) -> Candidate:
@@ -56,15 +42,10 @@ def halves(model: Path, first_of_second: str) -> Candidate:
     return Candidate.placed([f"CPU_P{int(graph.position[v] >= graph.position[cut])}" for v in range(graph.num_ops)])
 
 
-def saved(model: ov.Model, path: Path) -> Path:
-    ov.serialize(model, path)
-    return path
-
-
 @pytest.mark.slow
 def test_a_placement_that_only_runs_beside_others_fails_in_a_process_of_its_own(tiny_resnet: Path) -> None:
     command = (sys.executable, str(faulty_worker.__file__), "divide", "1")
-    verdict = judged(tiny_resnet, halves(tiny_resnet, "MaxPool"), FULL, in_own_process, command)
+    verdict = judged(tiny_resnet, halves(tiny_resnet, "MaxPool"), command)
     assert verdict.reason is not None
     assert "a process of its own" in verdict.reason
     assert "SIGFPE" in verdict.reason
@@ -72,7 +53,7 @@ def test_a_placement_that_only_runs_beside_others_fails_in_a_process_of_its_own(
 
 
 def test_a_right_split_passes(tiny_resnet: Path) -> None:
-    verdict = judged(tiny_resnet, halves(tiny_resnet, "MaxPool"), FULL, in_own_process)
+    verdict = judged(tiny_resnet, halves(tiny_resnet, "MaxPool"))
     assert (verdict.reason, verdict.versus, verdict.tolerance) == (None, "cpu", 1e-4)
 
 

@@ -5,19 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 import hsdag
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import read_graph
-from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.placement.placement import Placement
 from hsdag.ir.processes import CandidateFailed, WorkerClient
 from hsdag.placing.place import run_place
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.session import Session, placed_candidate
-from hsdag.runtime.executor.merging import plan_cut
 from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.measuring.messages import Call
@@ -52,20 +49,18 @@ def placed(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> Place
     return run_place(tiny_resnet, options, run_folder=tmp_path_factory.mktemp("place") / "run")
 
 
-def test_a_split_is_compared_with_hetero_under_the_same_placement(placed: PlaceResult) -> None:
+def test_a_split_is_compared_with_hetero_and_the_answer_names_the_executor_that_ran_it_and_has_every_op(
+    placed: PlaceResult, tiny_resnet: Path
+) -> None:
     rows = {row.name: row for row in placed.rows}
     assert {"placement 1", "HETERO:placement 1", "CPU_0", "CPU"} <= set(rows) | set(placed.failures)
     compared = [name for name in placed.finalists if name in rows]
     assert compared
     assert all(rows[name].ops == rows[f"HETERO:{name}"].ops for name in compared)
     assert placed.tally.tried == 5
-
-
-def test_the_answer_names_the_executor_that_ran_it_and_has_every_op(placed: PlaceResult, tiny_resnet: Path) -> None:
     divided = {op for region in placed.placement.shards or () for op in region.ops}
     assert set(placed.placement.affinity) | divided == set(read_graph(tiny_resnet).canonical_names)
-    answer = next(row for row in placed.rows if row.is_answer)
-    is_split = answer.name.startswith(("placement", "shards"))
+    is_split = placed.answer.name.startswith(("placement", "shards"))
     assert placed.placement.executor == ("work-conserving" if is_split else "hetero")
 
 
@@ -84,13 +79,6 @@ def test_throughput_is_measured_with_the_cut_of_the_objective(split: Placement, 
     with Session(tiny_resnet, DeviceSet(tuple(split.devices), ())) as session:
         found = [placed_candidate(session, "p", p, "work-conserving") for p in documents]
     assert [candidate.by_load for candidate in found] == [False, True]
-    with hsdag.compile_work_conserving(tiny_resnet, documents[1]) as compiled:
-        plan = plan_cut(compiled.cut.graph, compiled_devices(split, compiled.cut.graph), 2, by_load=True)
-        assert [part.ops for part in compiled.cut.subgraphs] == [part.ops for part in plan.cut.subgraphs]
-
-
-def compiled_devices(placement: Placement, graph: ComputationGraph) -> IntArray:
-    return np.array([placement.used_devices.index(placement.affinity[name]) for name in graph.canonical_names])
 
 
 def test_a_candidate_without_throughput_says_why(

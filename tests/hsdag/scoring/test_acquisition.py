@@ -44,8 +44,14 @@ def test_improvement_is_the_mean_of_what_falls_short_of_the_best(mean: float, de
     assert found[0] == pytest.approx(np.trapezoid((1.0 - x) * density, x), rel=1e-6)
 
 
-def test_of_plans_alike_in_doubt_the_least_simulated_value_is_measured() -> None:
-    assert expected_improvement(split_at(4, 5, 6), np.array([0.95, 0.9, 0.97]), NOTHING, 1) == [1]
+@pytest.mark.parametrize(
+    ("best", "values", "count", "chosen"),
+    [(1.0, [0.95, 0.9, 0.97], 1, [1]), (1.0, [2.0] * 3, 2, []), (np.inf, [3.0, 1.0, 2.0], 2, [1, 2])],
+)
+def test_of_plans_alike_in_doubt_the_least_simulated_values_are_measured_unless_they_are_certain_to_be_slower(
+    best: float, values: list[float], count: int, chosen: list[int]
+) -> None:
+    assert expected_improvement(split_at(4, 5, 6), np.array(values), replace(NOTHING, best=best), count) == chosen
 
 
 def test_a_plan_in_doubt_is_preferred_to_a_known_one_of_slightly_less_simulated_value() -> None:
@@ -66,12 +72,3 @@ def test_a_batch_is_diverse_where_the_best_two_are_nearly_the_same_plan() -> Non
     twins = np.stack([on_second(5, 6, 7, 8, 9), on_second(0, 5, 6, 7, 8, 9)])
     placements = np.concatenate([twins, [on_second(0, 1, 2, 3, 4)]])
     assert expected_improvement(placements, np.array([0.98, 0.98, 0.99]), light, 2) == [0, 2]
-
-
-def test_what_is_certain_to_be_slower_is_not_measured() -> None:
-    assert expected_improvement(split_at(5), np.array([2.0]), NOTHING, 2) == []
-
-
-def test_where_no_plan_runs_so_far_the_least_simulated_values_are_measured() -> None:
-    nothing = replace(NOTHING, best=np.inf)
-    assert expected_improvement(split_at(3, 5, 7), np.array([3.0, 1.0, 2.0]), nothing, 2) == [1, 2]

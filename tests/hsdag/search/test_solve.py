@@ -246,16 +246,3 @@ def test_a_stopped_search_keeps_the_order_of_its_best() -> None:
     """Op 1 feeds op 2 on the other device, so it has to go before op 0, which comes first by index."""
     problem = ScheduleProblem.from_arrays([[2.0, 9.0], [2.0, 9.0], [9.0, 2.0]], [(1, 2)], link_latency_s=0.1)
     assert solve(problem, DoesInOrder(stopped_with_ranks), OPTIONS).value_s == pytest.approx(4.1)
-
-
-def test_notebooks_call_figures_simulated_and_escape_names() -> None:
-    names = {"name": "<b>", "device_names": ("<i>", "B"), "op_names": ("a", "b")}
-    problem = ScheduleProblem.from_arrays([[1e-3, 2e-3], [2e-3, 1e-3]], [(0, 1)], **names)  # type: ignore[arg-type]
-    solved, simulated = (
-        solve(problem, EVERYTHING, OPTIONS),
-        simulate_placement(problem, Plan(np.zeros(2, np.int64)), Semantics()),
-    )
-    for html, shown in ((solved._repr_html_(), "all on &lt;i&gt;"), (simulated._repr_html_(), "makespan 3 ms")):
-        assert "SIMULATED &lt;b&gt;" in html
-        assert shown in html
-        assert "<i>" not in html
