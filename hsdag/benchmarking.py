@@ -218,7 +218,10 @@ def bench(
     shapes, inputs = input_shapes(shape), Path(inputs) if inputs is not None else None
     given: dict[str, Any] = {"shapes": shapes, "spare": spare, "inputs": inputs, "scenarios": scenarios, "seed": seed}
     given["executor"] = "cuda" if on_torch else "hetero"
-    with Session(_source(model, placed) if on_torch else model, DeviceSet(specs, ()), **given) as session:
+    if on_torch:  # a workload that is named without options is the one that a placement is for
+        known_as = [each.model.name for each in placed.values() if names_workload(each.model.name)]
+        model = next((name for name in known_as if name.partition("[")[0] == str(model)), model)
+    with Session(model, DeviceSet(specs, ()), **given) as session:
         candidates = {spec.name: Candidate(spec.openvino_name) for spec in alone}
         candidates |= {target: Candidate(target) for target in targets}
         for name, placement in placed.items():
@@ -273,12 +276,6 @@ def _on_torch(devices: Sequence[str | DeviceSpec], placements: Mapping[str, Plac
     given = [device for device in devices if isinstance(device, DeviceSpec)]
     named = (*given, *(DeviceSpec(text, text) for text in texts if text in known), *parsed)
     return named or (() if placements else parse_torch_devices(None))
-
-
-def _source(model: Any, placements: Mapping[str, Placement]) -> Any:
-    """The model; a workload that is named without options is the one that a placement is for."""
-    names = (placement.model.name for placement in placements.values())
-    return next((name for name in names if name.partition("[")[0] == str(model) and names_workload(name)), model)
 
 
 def _with_placed(

@@ -241,10 +241,25 @@ def compare(
     interrupted is left out. Methods that fail have their reason in the table. Raises OptionError where the objective
     does not know the semantics, SearchError where ``past`` is a comparison with another setup.
     """
-    watcher, setup = watcher or Watcher(), setup_of(problem, options)
-    options.search.semantics.check(options.search.objective)
-    if options.search.objective.unit != "s":
-        raise OptionError(f"hsdag compare takes --objective latency or throughput, not {options.search.objective.name}")
+    watcher, search, how = watcher or Watcher(), options.search, options.search.semantics
+    setup = Setup(
+        problem=problem.name,
+        problem_sha256=hashlib.sha256(problem_to_json(problem).encode()).hexdigest(),
+        ops=problem.num_ops,
+        devices=list(problem.device_names),
+        costs=problem.source.value,
+        objective=search.objective.name,
+        execution=how.execution.value,
+        order="priority, else fifo" if how.order is None else how.order.value,
+        links=how.links.value,
+        budget_s=search.budget_s,
+        max_evaluations=search.max_evaluations,
+        methods=list(options.methods or method_names()),
+        seeds=options.num_seeds,
+    )
+    how.check(search.objective)
+    if search.objective.unit != "s":
+        raise OptionError(f"hsdag compare takes --objective latency or throughput, not {search.objective.name}")
     if past is not None and past.setup != setup:
         name = next(name for name in Setup.model_fields if getattr(past.setup, name) != getattr(setup, name))
         what = "the problem or its costs" if name == "problem_sha256" else name.replace("_", " ")
@@ -252,7 +267,7 @@ def compare(
             f"the comparison to resume has another setup: {what} differs; "
             "resume it with the settings it was started with, or start again without --resume"
         )
-    units, refused = problem_of(problem, options.search.objective, options.search.semantics), dict[str, str]()
+    units, refused = problem_of(problem, search.objective, how), dict[str, str]()
     for method in setup.methods:
         try:
             find_method(method).check(units)
@@ -351,26 +366,6 @@ def runs_of(
         pool.exchange(Findings(is_over=True))
         for future in running:
             future.cancel()
-
-
-def setup_of(problem: ScheduleProblem, options: CompareOptions) -> Setup:
-    """What a comparison of ``problem`` is about."""
-    search, how = options.search, options.search.semantics
-    return Setup(
-        problem=problem.name,
-        problem_sha256=hashlib.sha256(problem_to_json(problem).encode()).hexdigest(),
-        ops=problem.num_ops,
-        devices=list(problem.device_names),
-        costs=problem.source.value,
-        objective=search.objective.name,
-        execution=how.execution.value,
-        order="priority, else fifo" if how.order is None else how.order.value,
-        links=how.links.value,
-        budget_s=search.budget_s,
-        max_evaluations=search.max_evaluations,
-        methods=list(options.methods or method_names()),
-        seeds=options.num_seeds,
-    )
 
 
 def problem_called(

@@ -48,10 +48,7 @@ SMOOTHED = 50
 
 def is_installed(module: str) -> bool:
     """Whether a module can be imported, without importing it."""
-    try:
-        return importlib.util.find_spec(module) is not None
-    except ValueError:  # what sys.modules has as None
-        return False
+    return importlib.util.find_spec(module) is not None
 
 
 def check_picture(path: Path) -> None:
@@ -259,8 +256,7 @@ def html_summary(
     sentence: str, columns: Sequence[str], rows: Sequence[Sequence[str]], chosen: int | None = None
 ) -> str:
     """A sentence above a table, as notebooks show a result."""
-    lines = [f"<p>{escape(sentence)}</p>"] if sentence else []
-    return "\n".join([*lines, *([html_table(columns, rows, chosen)] if rows else [])])
+    return "\n".join([f"<p>{escape(sentence)}</p>", *([html_table(columns, rows, chosen)] if rows else [])])
 
 
 def _cell(tag: str, text: str, is_figure: bool) -> str:

@@ -24,7 +24,6 @@ from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.profile import ModelProfile, figures
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.platform import Platform
-from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 Matrix = list[list[float | None]]
@@ -151,16 +150,12 @@ def run_profile(
     """Profile a model, Raises DeviceError."""
     with Session(source, devices, shapes=shapes, inputs=inputs, scenarios=scenarios, seed=seed) as session:
         profile = session.profile(cache, on_step=on_step, side_by_side=True)
-        problem = session.problem(profile=profile)
-        return _result(session, problem, profile, profile.costs(session.graph))
-
-
-def _result(session: Session, problem: Problem, profile: ModelProfile, costs: ScheduleProblem) -> ProfileResult:
+        problem, costs = session.problem(profile=profile), profile.costs(session.graph)
     own = {record.name: record for record in list(session.devices.all)}
     records = tuple(own[name] for name in problem.devices)
     heaviest, wins, saved_s = heaviest_ops(session.graph, profile)
     whole = ("latency_s", "spread", "runs", "compile_s", "first_s", "resident_bytes", "device_bytes", "memory_bytes")
-    devices = [
+    profiled = [
         ProfiledDevice(
             name=spec.name,
             **{name: getattr(times, name) for name in whole},
@@ -174,7 +169,7 @@ def _result(session: Session, problem: Problem, profile: ModelProfile, costs: Sc
     factors = {} if profile.contention is None else profile.contention.factor
     return ProfileResult(
         source=costs.source.value,
-        devices=devices,
+        devices=profiled,
         links=ProfiledLinks(
             latency_s=figures(costs.link_latency_s),
             bandwidth_bytes_per_s=figures(costs.link_bandwidth_bytes_per_s),
@@ -201,8 +196,8 @@ def assumed_costs(
     Raises ModelError as reading does.
     """
     graph = read_sized(source, shapes, scenarios)
-    units = units_of(graph)
-    return replace(tied(analytic_costs(graph, platform), units), model=ModelRecord.of(graph, name or Path(source).stem))
+    costs = tied(analytic_costs(graph, platform), units_of(graph))
+    return replace(costs, model=ModelRecord.of(graph, name or Path(source).stem))
 
 
 def tied(problem: ScheduleProblem, units: CoarseGraph) -> ScheduleProblem:

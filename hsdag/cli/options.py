@@ -183,10 +183,10 @@ class Command(TyperCommand):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse words, after those of files, and the options of this command that ``--set`` gives."""
         flags = {
-            name: (flag, getattr(each, "is_flag", False))
+            flag.removeprefix("--").replace("-", "_"): (flag, getattr(each, "is_flag", False))
             for each in self.params
             for flag in each.opts
-            if (name := _setting(flag))
+            if flag.startswith("--")
         }
         words: list[str] = []
         for word in _with_files(args):
@@ -198,10 +198,6 @@ class Command(TyperCommand):
             else:
                 words.append(word)
         return super().parse_args(ctx, words)
-
-
-def _setting(flag: str) -> str | None:
-    return flag.removeprefix("--").replace("-", "_") if flag.startswith("--") else None
 
 
 def _with_files(words: list[str]) -> list[str]:

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from hsdag.exports.base import Exporter, ModelSource, unplaced_clone
-from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ModelError, OptionError
 from hsdag.ir.files import new_files
 from hsdag.ir.graph.build import graph_of
@@ -33,7 +32,10 @@ def write(placement: Placement, source: ModelSource, out_path: Path) -> list[Pat
     ONNX Runtime cannot read.
     """
     setting = layer_assignment(placement)
-    path = _onnx_path(source)
+    path = source.path
+    if path is None or path.suffix != ".onnx":
+        given = path or "a model in memory"
+        raise OptionError(f"--format ort annotates an ONNX model: name the .onnx file that was placed, not {given}")
     network = _loaded(path)
     unmapped = annotate(network.graph, device_by_tensor(placement, source))
     if unmapped:
@@ -52,16 +54,12 @@ def layer_assignment(placement: Placement) -> str:
         if device.name in placement.used_devices:
             if re.search(r"[(),;=]|^\s|\s$", device.name):
                 raise OptionError(f"ONNX Runtime cannot read a device's name with any of '(),;=': {device.name!r}")
-            annotations.setdefault(_designator(device), []).append(f"={device.name}")
+            kind, _, number = device.plugin.replace(":", ".").partition(".")  # gpu:1 is GPU.1 and cuda:1, npu is NPU
+            if kind not in DESIGNATORS:
+                raise OptionError(f"ONNX Runtime has no name for device {device.name!r} over {device.plugin!r}")
+            of_gpu = f":{number}" if number and DESIGNATORS[kind] == "gpu" else ""
+            annotations.setdefault(f"{DESIGNATORS[kind]}{of_gpu}", []).append(f"={device.name}")
     return "; ".join(f"{designator}({', '.join(names)})" for designator, names in annotations.items())
-
-
-def _designator(device: DeviceSpec) -> str:
-    """``gpu:1`` for GPU.1 and cuda:1, ``npu`` for NPU."""
-    kind, _, number = device.plugin.replace(":", ".").partition(".")
-    if kind not in DESIGNATORS:
-        raise OptionError(f"ONNX Runtime has no name for device {device.name!r} over {device.plugin!r}")
-    return f"{DESIGNATORS[kind]}:{number}" if number and DESIGNATORS[kind] == "gpu" else DESIGNATORS[kind]
 
 
 def device_by_tensor(placement: Placement, source: ModelSource) -> dict[str, str]:
@@ -87,24 +85,10 @@ def annotate(graph: Any, devices: dict[str, str]) -> list[str]:
             device = next((made_on[name] for name in node.input if name in made_on), None)
         if device is not None:
             made_on.update(dict.fromkeys(node.output, device))
-            _set_annotation(node, device)
+            entry = next((each for each in node.metadata_props if each.key == ANNOTATION), None)
+            entry = node.metadata_props.add() if entry is None else entry
+            entry.key, entry.value = ANNOTATION, device
     return unmapped
-
-
-def _set_annotation(node: Any, device: str) -> None:
-    entry = next((entry for entry in node.metadata_props if entry.key == ANNOTATION), None)
-    if entry is None:
-        entry = node.metadata_props.add()
-        entry.key = ANNOTATION
-    entry.value = device
-
-
-def _onnx_path(source: ModelSource) -> Path:
-    """The file of the model. Raises OptionError where it is not ONNX."""
-    if source.path is None or source.path.suffix != ".onnx":
-        given = source.path or "a model in memory"
-        raise OptionError(f"--format ort annotates an ONNX model: name the .onnx file that was placed, not {given}")
-    return source.path
 
 
 def _loaded(path: Path) -> Any:

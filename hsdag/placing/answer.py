@@ -46,7 +46,7 @@ def speed_sentence(
     why faster placements are not the answer; ``disallowed`` why other candidates, and the best single device, can be
     none; ``uncompared`` why no split was compared.
     """
-    word, others = better_word(takes), dict(disallowed or {})
+    word, others = "faster" if takes == LATENCY.takes else "better", dict(disallowed or {})
     no_answer = None if best_single is None else others.pop(best_single, None)
     down = [f"{name} was {word}, but {reason}" for name, reason in (turned_down or {}).items() if name != answer]
     if best_single is None:
@@ -93,11 +93,6 @@ def _nearest_words(best_single: str, nearest: tuple[str, Ratio] | None, takes: s
         f"{name} and {best_single} could not be told apart ({over.low:.2f} to {over.high:.2f} times as "
         f"{'fast' if takes == LATENCY.takes else 'good'}, 95% interval; a longer --budget narrows it)"
     )
-
-
-def better_word(takes: str) -> str:
-    """What a plan is called that takes less."""
-    return "faster" if takes == LATENCY.takes else "better"
 
 
 def too_few_rounds(ratios: Mapping[str, Ratio]) -> dict[str, str]:

@@ -79,20 +79,16 @@ class Pace:
         takes_s = 2 * self.open_s + TIMELINE_INFERENCES * self.run_s
         return takes_s if takes_s <= TIMELINE_SHARE * budget_s else 0.0
 
-    def checking_s(self, budget_s: float) -> float:
-        """What follows the last round: the answer in a process of its own, the reference, and a timeline."""
-        return PROCESS_S + self.open_s + self.compile_s + CHECK_RUNS * self.run_s + self.timeline_s(budget_s)
-
     def comparison_s(
         self, budget_s: float, protocol: Protocol | None = None, left_s: float = math.inf
     ) -> tuple[float, float]:
         """Seconds of the budget for the final comparison, where ``left_s`` are left, and of them for its rounds.
 
-        The rest is for checking the answer.
+        The rest is for what follows the last round: the answer in a process of its own, the reference, and a timeline.
         """
         protocol = protocol or Protocol()
         each_s = self.compile_s + (WARM_UP_RUNS + RUNS_EACH_ROUND * protocol.min_rounds) * self.run_s
-        checking_s = self.checking_s(budget_s)
+        checking_s = PROCESS_S + self.open_s + self.compile_s + CHECK_RUNS * self.run_s + self.timeline_s(budget_s)
         needed_s = FINAL_CANDIDATES * each_s + self.open_s - self.compile_s + checking_s
         wanted_s = max(min(max(FINAL_SHARE * budget_s, FINAL_LEAST_S), protocol.limit_s), needed_s)
         whole_s = min(wanted_s, FINAL_MOST_SHARE * budget_s)
@@ -124,13 +120,6 @@ class Check:
             return self.max_difference
         return TOLERANCE_REDUCED_PRECISION if self.reduced else TOLERANCE_FULL_PRECISION
 
-    @property
-    def opinions(self) -> tuple[ReferenceName, ...]:
-        """The reference, and the third opinion where candidate and reference disagree."""
-        if self.is_limit:
-            return (self.reference,)
-        return self.reference, "cpu" if self.reference == "op-by-op" else "op-by-op"
-
 
 def check_of(session: Session, options: PlaceOptions) -> Check:
     """What outputs are compared with; those of workloads with NumPy's. Raises DeviceError for absent devices."""
@@ -150,15 +139,10 @@ class Verifier:
     }
 
     def __init__(self, runner: CandidateRunner, check: Check) -> None:
-        self._runner, self._check = runner, check
+        self._runner, self.check = runner, check
         self._tolerance: float | None = check.max_difference
         self._own_difference = 0.0  # of the whole model, between precisions
         self._open: set[ReferenceName] = set()
-
-    @property
-    def is_limit(self) -> bool:
-        """Of the check."""
-        return self._check.is_limit
 
     def close(self) -> None:
         """Forget the references."""
@@ -173,20 +157,21 @@ class Verifier:
             self._runner.run(name, 2)
         except CandidateFailed as failure:
             reason = f"it failed in a process of its own: {failure.reason}"
-            return Verdict(self._check.reference, self._check.least, reason=reason, ran=False)
+            return Verdict(self.check.reference, self.check.least, reason=reason, ran=False)
         return self.compared(name)
 
     def compared(self, name: str) -> Verdict:
         """Compare outputs with the reference's, and where they are too far from it, with a third opinion's."""
-        first, reasons = Verdict(self._check.reference, self._check.least), []
-        for opinion in self._check.opinions:
+        first, reasons = Verdict(self.check.reference, self.check.least), []
+        third: ReferenceName = "cpu" if self.check.reference == "op-by-op" else "op-by-op"
+        for opinion in (self.check.reference,) if self.check.is_limit else (self.check.reference, third):
             try:
                 difference = self._difference(name, opinion)
             except CandidateFailed as failure:
                 reasons.append(f"its outputs could not be compared with {opinion}: {failure.reason}")
                 continue
             relative = difference["max_relative"]
-            apart, least = math.inf if relative is None else relative, self._check.least
+            apart, least = math.inf if relative is None else relative, self.check.least
             tolerance = least if apart <= least else self._measured_tolerance()
             verdict = Verdict(opinion, tolerance, difference)
             if apart <= tolerance:
@@ -194,7 +179,7 @@ class Verifier:
             how = "in values that are not finite" if relative is None else f"by {relative:.2g}"
             reasons.append(f"its outputs differ {how} from {opinion}, and {tolerance:.2g} is allowed")
             first = verdict if first.difference is None else first
-        if self._check.reduced and self._own_difference > LARGEST_TOLERANCE and first.difference is not None:
+        if self.check.reduced and self._own_difference > LARGEST_TOLERANCE and first.difference is not None:
             reasons = [
                 "outputs cannot be judged on these inputs: "
                 f"this model's own differ by {self._own_difference:.2g} between the precision that devices take by "
@@ -212,14 +197,14 @@ class Verifier:
         if self._tolerance is not None:
             return self._tolerance
         others = [self.REFERENCES["op-by-op"], self.REFERENCES["cpu"], _ONE_THREAD]
-        others += [Candidate("CPU")] * self._check.reduced
+        others += [Candidate("CPU")] * self.check.reduced
         apart = [0.0]
         for other in others:
-            if other == self.REFERENCES[self._check.reference]:
+            if other == self.REFERENCES[self.check.reference]:
                 continue
             try:
                 self._runner.open(_OTHERWISE, other)
-                relative = self._difference(_OTHERWISE, self._check.reference)["max_relative"]
+                relative = self._difference(_OTHERWISE, self.check.reference)["max_relative"]
                 self._runner.close(_OTHERWISE)
             except CandidateFailed:
                 continue
@@ -227,13 +212,13 @@ class Verifier:
                 self._own_difference = math.inf if relative is None else relative
             if relative is not None and relative <= LARGEST_TOLERANCE:
                 apart.append(relative)
-        self._tolerance = max(self._check.least, min(SLACK * max(apart), LARGEST_TOLERANCE))
+        self._tolerance = max(self.check.least, min(SLACK * max(apart), LARGEST_TOLERANCE))
         return self._tolerance
 
     def _difference(self, name: str, opinion: ReferenceName) -> Difference:
         key = _REFERENCE.format(opinion)
         if opinion not in self._open:
-            exact = self._check.is_limit and opinion == "cpu"
+            exact = self.check.is_limit and opinion == "cpu"
             self._runner.open(key, _EXACT_CPU if exact else self.REFERENCES[opinion])
             self._open.add(opinion)
         return self._runner.difference(name, key)
@@ -311,7 +296,14 @@ def final_comparison(
             raise CandidateFailed(f"all of it runs on {only}, so it is not a split")
 
     verifier = Verifier(runner, check)
-    verdicts = _differing(verifier, runner, singles, on_step)
+    verdicts: dict[str, Verdict] = {}
+    if check.is_limit:  # what finalists have to beat is a device that keeps it
+        on_step("checking the outputs of every device")
+        for name, candidate in singles.items():
+            with suppress(CandidateFailed):
+                runner.open(name, candidate)
+                verdicts[name] = verifier.compared(name)
+                runner.close(name)
     reasons |= {name: verdict.reason for name, verdict in verdicts.items() if verdict.reason is not None}
     allowed = [name for name in singles if name not in reasons]
     parts = [name for name in allowed if name not in wholes]
@@ -347,21 +339,6 @@ def final_comparison(
     for family in (finalists, begun, automatic, singles):
         ratios |= family_ratios(comparison, [name for name in family if name != versus], versus)
     return FinalResult(opened, comparison, ratios, best_single, answer, verdicts, reasons)
-
-
-def _differing(
-    verifier: Verifier, runner: CandidateRunner, singles: Mapping[str, Candidate], on_step: Callable[[str], None]
-) -> dict[str, Verdict]:
-    """Verdicts on single devices, where there is a limit: what finalists have to beat is one that keeps it."""
-    verdicts: dict[str, Verdict] = {}
-    if verifier.is_limit:
-        on_step("checking the outputs of every device")
-        for name, candidate in singles.items():
-            with suppress(CandidateFailed):
-                runner.open(name, candidate)
-                verdicts[name] = verifier.compared(name)
-                runner.close(name)
-    return verdicts
 
 
 def _why_none(
@@ -415,6 +392,6 @@ def _pick(
     if best_single is not None:
         verdicts[best_single] = verdicts.get(best_single) or verifier.compared(best_single)
         return best_single, verdicts
-    if verifier.is_limit:
+    if verifier.check.is_limit:
         return None, verdicts
     return next((n for n, v in verdicts.items() if v.ran and v.difference is None), None), verdicts

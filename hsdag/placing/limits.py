@@ -43,7 +43,7 @@ def _overfull(session: Session, profile: ModelProfile) -> dict[str, str]:
     """Devices on which the simulated peak of an inference exceeds the memory; the same ops peak alike anywhere."""
     problem, limits = session.problem(profile=profile, is_free=True), session.memory_limits(profile)
     able = np.flatnonzero(problem.supported.all(axis=0))
-    if problem.costs is None or not len(able) or not limits:
+    if problem.costs is None or not len(able):
         return {}
     peaks = MemoryCheck(problem.costs, problem.semantics).peak_bytes(np.full(problem.num_units, able[0]))
     peak = float(peaks.max())
@@ -60,7 +60,7 @@ def disallowed_start(session: Session, start: Placement, profile: ModelProfile) 
     names = {device.name: device.openvino_name for device in start.devices}
     chosen = start.devices_of(session.graph)
     index = {spec.name: d for d, spec in enumerate(session.devices.placed)}
-    if not limits or not set(chosen) <= set(index):
+    if not set(chosen) <= set(index):
         return None
     units = session.of_units(problem, [names[device] for device in chosen])
     device = np.array([index[name] for name in chosen])
@@ -103,7 +103,9 @@ def within_difference(
     close: BoolArray = np.asarray(apart <= limit, dtype=np.bool_)
     if close.all() or not close.any():
         return problem, ()
-    work = _work(problem)
+    work = np.repeat(problem.units.graph.flops[:, None], problem.num_devices, axis=1)
+    if problem.costs is not None:
+        work = np.nan_to_num(problem.costs.time_s)
     has_close: BoolArray = np.asarray(problem.supported[:, close].any(axis=1), dtype=np.bool_)
     ranked = np.where(problem.supported & close[None, :], work, np.inf)
     placement = np.where(has_close, ranked.argmin(axis=1), problem.supported.argmax(axis=1))
@@ -153,10 +155,3 @@ def _halves(units: IntArray, work: FloatArray) -> list[IntArray]:
     done = np.cumsum(work[units])
     cut = min(max(int(np.searchsorted(done, done[-1] / 2)), 1), len(units) - 1)
     return [units[:cut], units[cut:]]
-
-
-def _work(problem: Problem) -> FloatArray:
-    """[U, D] what units take, in seconds where that is known, else in FLOPs."""
-    if problem.costs is not None:
-        return np.nan_to_num(problem.costs.time_s)
-    return np.repeat(problem.units.graph.flops[:, None], problem.num_devices, axis=1)

@@ -17,6 +17,7 @@ import openvino as ov
 
 from hsdag import __version__
 from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.files import write_atomically
 from hsdag.ir.graph.colocation import held_bytes
 from hsdag.ir.placement.divided import sharded_fields
 from hsdag.ir.placement.placement import SPREAD_VERSION, CopyRecord, Placement, SpeedupRecord
@@ -30,7 +31,7 @@ from hsdag.placing.answer import (
 )
 from hsdag.placing.final import FinalResult, Pace, check_of, family_ratios, final_comparison
 from hsdag.placing.limits import check_start, disallowed_devices, disallowed_start
-from hsdag.placing.result import CostsRecord, PlaceResult, PlanRecord, Row, Tally, TimelineRecord, write_result
+from hsdag.placing.result import CostsRecord, PlaceResult, PlanRecord, Row, Tally, TimelineRecord
 from hsdag.placing.run_folder import RESULT
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, measured_timeline, placed_candidate
@@ -204,7 +205,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     if output is not None:
         result.placement.save(output)
     if search.folder is not None:
-        write_result(result, search.folder.path / RESULT)
+        write_atomically(search.folder.path / RESULT, (result.model_dump_json() + "\n").encode())
     return result
 
 
@@ -227,6 +228,7 @@ class Outcome:
         if interrupted and not self.proposed:
             sentence = f"The search was interrupted before it measured a split; the placement is all on {final.answer}."
         too_large = {name: f"it was left out: {why}" for name, why in self.too_large.items()}
+        hardware = {f"device {spec.name}": str(identity(spec).get("hardware", "")) for spec in self.session.devices.all}
         return PlaceResult(
             sentence=" ".join([sentence, *(f"Warning: {warning}." for warning in warnings)]),
             objective=objective.name,
@@ -249,7 +251,7 @@ class Outcome:
             weight_bytes=self.weight_bytes(),
             run_folder=None if folder is None else folder.path,
             model_path=None if subject.name is None or subject.is_workload else str(subject.path.resolve()),
-            environment=self.environment(),
+            environment={**_versions(), "system": platform.platform(), "processors": str(usable_cpus()), **hardware},
             finished=datetime.now(UTC).isoformat(timespec="seconds"),
             samples={name: [list(each) for each in own.rounds] for name, own in final.comparison.samples.items()},
             costs=CostsRecord.of(search.calibrated),
@@ -350,7 +352,11 @@ class Outcome:
         """The answer in one sentence."""
         final, session, comparison = self.final, self.session, self.final.comparison
         if len(session.devices.placed) == 1:
-            return self._alone()
+            figure = f"{final.answer} takes {self.options.objective.text(comparison.median_s(final.answer))}"
+            share = ", or share the CPU out with --partition-cpu 2"
+            more = ", such as A=cpu[threads=1],B=cpu[threads=1]" if session.is_on_torch else share
+            only, advice = session.devices.placed[0].name, f"name a second device with --devices{more}"
+            return f"{only} is the only device to place on, so nothing can be gained; {figure}; {advice}."
         twin, words = self._other_executor()
         return speed_sentence(
             final.answer,
@@ -442,19 +448,6 @@ class Outcome:
         with suppress(SearchError):
             return TimelineRecord.of(measured_timeline(self.session, answer, TIMELINE_RUNS))
         return None
-
-    def environment(self) -> dict[str, str]:
-        """Versions, and the hardware of every device by its full name."""
-        hardware = {f"device {spec.name}": str(identity(spec).get("hardware", "")) for spec in self.session.devices.all}
-        return {**_versions(), "system": platform.platform(), "processors": str(usable_cpus()), **hardware}
-
-    def _alone(self) -> str:
-        only, name = self.session.devices.placed[0].name, self.final.answer
-        figure = f"{name} takes {self.options.objective.text(self.final.comparison.median_s(name))}"
-        advice = "name a second device with --devices, or share the CPU out with --partition-cpu 2"
-        if self.session.is_on_torch:
-            advice = "name a second device with --devices, such as A=cpu[threads=1],B=cpu[threads=1]"
-        return f"{only} is the only device to place on, so nothing can be gained; {figure}; {advice}."
 
 
 def slow_devices(search: Search) -> set[str]:

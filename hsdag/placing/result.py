@@ -14,7 +14,7 @@ from pydantic import Field, ValidationError, model_validator
 
 from hsdag.drawing import html_summary, shortened
 from hsdag.ir.errors import FileFormatError, OptionError
-from hsdag.ir.files import first_problem, parse_document, read_text, write_atomically
+from hsdag.ir.files import first_problem, parse_document, read_text
 from hsdag.ir.placement.placement import Placement, Record, ReferenceName
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
@@ -303,9 +303,8 @@ class PlaceResult(Record):
         used = [f"{count} ops on {device}" for device, count in self.answer.ops.items() if count]
         run = f"Run the model on {self.answer.name} as it is."
         if self.placement.shards:
-            run = (
-                f"Run {self.answer.name}: {len(self.placement.shards)} regions divided over {_listed(self.answer.ops)}."
-            )
+            over = " and ".join(device for device, count in self.answer.ops.items() if count)
+            run = f"Run {self.answer.name}: {len(self.placement.shards)} regions divided over {over}."
         elif len(used) > 1:
             runner = RUNNERS[self.placement.executor]
             run = f"Run {self.answer.name}: {' and '.join(used)}, {runner}."
@@ -332,11 +331,6 @@ class PlaceResult(Record):
     def _repr_html_(self) -> str:
         chosen = next(i for i, row in enumerate(self.rows) if row.is_answer)
         return html_summary(str(self), *self.table(), chosen)
-
-
-def write_result(result: PlaceResult, path: Path) -> None:
-    """Write the document atomically. Raises OutputError."""
-    write_atomically(path, (result.model_dump_json() + "\n").encode())
 
 
 def read_result(path: Path) -> PlaceResult:
@@ -381,10 +375,6 @@ def _of_version_1(document: Mapping[str, Any]) -> dict[str, Any]:
         **{name: old[name] for name in same if name in old},
         **{name: document[name] for name in kept if name in document},
     }
-
-
-def _listed(ops: Mapping[str, int]) -> str:
-    return " and ".join(device for device, count in ops.items() if count)
 
 
 def _placements(count: int) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -117,7 +116,7 @@ class Search:
             session.runner,
             options.chosen_preset.measurement,
             options.search_executor,
-            objection=(lambda key: verifier.compared(key).reason) if verifier.is_limit else None,
+            objection=(lambda key: verifier.compared(key).reason) if verifier.check.is_limit else None,
         )
         if self.costs is not None:
             costs, some = self.costs, [Plan(problem.supported.argmax(axis=1))]
@@ -263,11 +262,15 @@ class Search:
 
     def _search(self, driver: Driver, placer: Placer[Any], *, is_short: bool) -> None:
         """Evaluate first guesses, and let the placer search to the end."""
-        recorder, checkpoint = driver.recorder, None if self.folder is None else self.folder.state
+        session, recorder = self.session, driver.recorder
+        checkpoint = None if self.folder is None else self.folder.state
         hybrid: HybridEvaluator | None = None
         with contextlib.suppress(SearchStopped):
             if not is_short:
-                driver.guess(self._automatic())
+                targets = () if session.is_on_torch else automatic_targets(session.devices.placed, ())
+                chosen = [session.automatic_ops(target) for target in targets if target.startswith("HETERO:")]
+                own = [session.of_units(self.problem, ops) for ops in chosen]  # a search never ends with less
+                driver.guess(Plan(units) for units in own if units is not None)
             hybrid = self._hybrid(recorder, placer, is_short=is_short)
             if is_short and hybrid is not None:
                 hybrid.evaluate(_contiguous(self.problem))
@@ -344,15 +347,6 @@ class Search:
         if ranks is None or None in ranks:
             return [Plan(placement)]
         return [Plan(placement, unit_ranks(problem.units.partition.labels, np.asarray(ranks)))]
-
-    def _automatic(self) -> Iterator[Plan]:
-        """What HETERO would do by itself, where it has the devices: a search never ends with less."""
-        session = self.session
-        targets = () if session.is_on_torch else automatic_targets(session.devices.placed, ())
-        for target in targets:
-            guess = session.automatic(self.problem, target) if target.startswith("HETERO:") else None
-            if guess is not None:
-                yield Plan(guess)
 
 
 def search_in_slices(

@@ -74,7 +74,6 @@ class Session:
         pins: Sequence[Pin] = (),
         objective: Objective = LATENCY,
         candidate_limit_s: float = 120.0,
-        worker_command: Sequence[str] | None = None,
         executor: ExecutorName = "hetero",
     ) -> None:
         self.devices, self.is_on_torch = devices, executor == "cuda"
@@ -110,7 +109,7 @@ class Session:
             kinds = [self.model_record.fingerprint, *(each.text for each in self.scenarios)]
             self._digest = _digest(self.subject.path, inputs, kinds)
             setup = WorkerSetup(self.subject.path, devices.all, self.subject.shapes, seed, inputs, self.scenarios)
-            command = worker_command or (TORCH_WORKER_COMMAND if self.is_on_torch else WORKER_COMMAND)
+            command = TORCH_WORKER_COMMAND if self.is_on_torch else WORKER_COMMAND
             self.client = self.until_end.enter_context(worker_client(setup, command))
             limits = Limits(compile_s=candidate_limit_s, run_s=max(candidate_limit_s / 2, 1.0))
             self.runner = CandidateRunner(self.client, objective, limits, self.scenarios)
@@ -193,10 +192,6 @@ class Session:
             for name, limit in limits.items()
             if held > limit
         }
-
-    def automatic(self, problem: Problem, target: str) -> IntArray | None:
-        """OpenVINO's own choice for a HETERO target as a placement [U]; None where it has none."""
-        return self.of_units(problem, self.automatic_ops(target))
 
     def of_units(self, problem: Problem, chosen: Sequence[str]) -> IntArray | None:
         """A device for every op [N], by OpenVINO's names, as a placement [U]; None where that is not legal.
@@ -287,7 +282,7 @@ def peak_of(session: Session, problem: Problem, candidate: Candidate) -> float:
     if candidate.devices is not None:
         units = session.of_units(problem, candidate.devices)
     elif candidate.target.startswith("HETERO:"):
-        units = session.automatic(problem, candidate.target)
+        units = session.of_units(problem, session.automatic_ops(candidate.target))
     elif candidate.target in [spec.openvino_name for spec in session.devices.all] and whole:
         units = np.full(problem.num_units, whole[0])
     if units is None:

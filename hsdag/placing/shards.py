@@ -91,11 +91,10 @@ class ShardProposals:
         with contextlib.suppress(CandidateFailed):
             for number, each in enumerate([None, *proposals]):
                 begin_s = time.monotonic()
-                is_whole = each is None
                 candidate = Candidate(whole.openvino_name) if each is None else sharded_candidate(self.session, each)
                 runner.open(f"trial {number}", candidate)
                 opened[f"trial {number}"] = each
-                if should_stop() or (not is_whole and time.monotonic() + 2 * (time.monotonic() - begin_s) > end_s):
+                if should_stop() or (each is not None and time.monotonic() + 2 * (time.monotonic() - begin_s) > end_s):
                     break
             taken_s = {key: list[float]() for key in opened}
             for _ in range(MEASURED_ROUNDS if len(opened) > 1 else 0):

@@ -195,6 +195,8 @@ def op_source(placed: PlacedGraph) -> ColumnDataSource:
     order = np.argsort(-placed.cost_s, kind="stable")
     ops = order.tolist()
     sizes = np.where(drawing.is_known[order, None], KNOWN_SIZE, OP_SIZE)
+    each_s = (zip(placed.devices, row, strict=True) for row in placed.time_s[order].tolist())
+    times = [[f"{name} {1e3 * seconds:.4g} ms" for name, seconds in row if np.isfinite(seconds)] for row in each_s]
     columns: dict[str, Any] = {
         "x": drawing.x[order],
         "y": drawing.y[order],
@@ -204,7 +206,7 @@ def op_source(placed: PlacedGraph) -> ColumnDataSource:
         "type": [graph.op_types[v] for v in ops],
         "device": [placed.name_of(int(placed.device[v])) for v in ops],
         "shape": [f"{'×'.join(map(str, graph.shape_of(v))) or 'scalar'} {graph.element_types[v]}" for v in ops],
-        "times": [_times(placed, v) for v in ops],
+        "times": [", ".join(known) or "not known" for known in times],
         "output_bytes": graph.output_bytes[order],
         "weight_bytes": _read_bytes(graph, drawing.is_known)[order],
         "colour": [colour_of(int(placed.device[v])) for v in ops],
@@ -274,11 +276,6 @@ def _extent(places: FloatArray) -> tuple[float, float]:
     middle = (places.min() + places.max()) / 2
     reach = max(0.52 * float(np.ptp(places)) + 1, LEAST_REACH)
     return middle - reach, middle + reach
-
-
-def _times(placed: PlacedGraph, v: int) -> str:
-    times = zip(placed.devices, placed.time_s[v].tolist(), strict=True)
-    return ", ".join(f"{name} {1e3 * seconds:.4g} ms" for name, seconds in times if np.isfinite(seconds)) or "not known"
 
 
 def _draw_ops(made: Any, placed: PlacedGraph, source: ColumnDataSource) -> list[Any]:

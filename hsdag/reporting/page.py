@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -184,8 +185,9 @@ def sections_of(run: RunFolder) -> list[Section]:
     placed = PlacedGraph.of(run)
     source = op_source(placed)
     found = [] if result is None else [_comparison(result)]
-    explanation = _explained(run)
-    found += [] if explanation is None else [_explanation(explanation)]
+    if run.placement is not None:
+        with suppress(HsdagError):  # where it cannot be told why the answer is as it is
+            found.append(_explanation(explain_run(run)))
     layers = layers_html(placed)
     lead = GRAPH_LEAD + LARGE_LEAD * bool(layers)
     found.append(Section("graph", "Graph", lead, layers, graph_figure(placed, source)))
@@ -202,16 +204,6 @@ def sections_of(run: RunFolder) -> list[Section]:
     rows = "".join(f"<tr><th scope='row'>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in pairs)
     html = f'<div class="scroll"><table><tbody>{rows}</tbody></table></div>'
     return [*found, Section("environment", "Environment", html=html)]
-
-
-def _explained(run: RunFolder) -> Explanation | None:
-    """Why the answer is as it is; None where there is none, or it cannot be told."""
-    if run.placement is None:
-        return None
-    try:
-        return explain_run(run)
-    except HsdagError:
-        return None
 
 
 def _timeline(run: RunFolder, record: TimelineRecord) -> Section:

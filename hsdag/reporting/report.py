@@ -29,11 +29,10 @@ def report(run: str | Path | PlaceResult, output: str | Path | None = None) -> R
     lies beside. The page needs the extra ``report``. Raises SearchError and FileFormatError where there is no such run,
     OptionError where the extra is missing, OutputError where the file cannot be written.
     """
-    from hsdag.reporting.page import check_report, report_html
+    from hsdag.reporting.page import report_html
 
     kept = RunFolder.load(run)
     path = kept.path.with_suffix(".html") if output is None else Path(output)
-    check_report()
     write_atomically(path, report_html(kept).encode())
     return ReportResult(files=(path,), sentence=sentence_of(kept))
 

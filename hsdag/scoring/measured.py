@@ -61,18 +61,11 @@ class MeasuredEvaluator(Evaluator):
         if not self.problem.is_legal(plan.placement):
             return Score.failed(UNSUPPORTED)
         try:
-            value = self._measured(candidate_of(self.problem, self._devices, plan, self._executor))
+            self._runner.open(_KEY, candidate_of(self.problem, self._devices, plan, self._executor))
+            reason = self._objection(_KEY)
+            value = math.inf if reason else self._measurement.seconds(partial(self._runner.run, _KEY), self._best_s)
+            self._runner.close(_KEY)
         except CandidateFailed as failure:
             return Score.failed(failure.reason)
         self._best_s = min(self._best_s, value)
-        return Score(value)
-
-    def _measured(self, candidate: Candidate) -> float:
-        """Compile and time a candidate. Raises CandidateFailed, also with what ``objection`` says."""
-        self._runner.open(_KEY, candidate)
-        reason = self._objection(_KEY)
-        value = math.inf if reason else self._measurement.seconds(partial(self._runner.run, _KEY), self._best_s)
-        self._runner.close(_KEY)
-        if reason is not None:
-            raise CandidateFailed(reason)
-        return value
+        return Score(value, reason)

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     import torch
 
 FORMAT, VERSION = "hsdag-policy", 1
-NO_NUMBERS = (TypeError, AttributeError)
-"""What safetensors raises for types of numbers that NumPy does not have, bfloat16 and float8."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,7 +44,7 @@ def read_policy(path: Path, method: str) -> PolicyFile:
     """
     try:
         weights, metadata = _tensors(path, "np")
-    except (SafetensorError, OSError, *NO_NUMBERS) as error:
+    except (SafetensorError, OSError, TypeError, AttributeError) as error:  # the last two of bfloat16 and float8
         raise _no_policy(path, str(error)) from error
     card = parse_json(metadata.get("card", "{}"), f"the card of {path}")
     for name, tensor in weights.items():

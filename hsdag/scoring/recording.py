@@ -131,15 +131,12 @@ class RecordingEvaluator(Evaluator):
             room = min(most - self.num_evaluations, len(waiting) if self.is_cheap else 1)
             if room < 1:
                 raise SearchStopped
-            self._keep(waiting[: int(room)])
-            waiting = waiting[int(room) :]
+            some, waiting = waiting[: int(room)], waiting[int(room) :]
+            for plan, score in zip(some, self._inner.evaluate(some), strict=True):
+                event = Event(plan, score, self.elapsed_s)
+                self._note(event)
+                self._on_event(event)
         return [self._cache[plan] for plan in plans]
-
-    def _keep(self, plans: Sequence[Plan]) -> None:
-        for plan, score in zip(plans, self._inner.evaluate(plans), strict=True):
-            event = Event(plan, score, self.elapsed_s)
-            self._note(event)
-            self._on_event(event)
 
     def _note(self, event: Event) -> None:
         self.events.append(event)

@@ -191,13 +191,17 @@ class TorchWorker(CallHandler):
             taken_s[k, program.node_of[timeline.ops.op]] = timeline.ops.end_s - timeline.ops.start_s
         low, middle, high = np.quantile([latency_s for latency_s, _ in found], [0.25, 0.5, 0.75])
         types, median_s = [node.op_type for node in graph.nodes], np.median(taken_s, axis=0).tolist()
+        device, memory_bytes = self._devices[of], None
+        if device.is_cuda:  # its share of the GPU's
+            sharing = sum(other.torch_device == device.torch_device for other in self._devices.values())
+            memory_bytes = float(torch.cuda.get_device_properties(device.physical).total_memory) / sharing
         return {
             "primitives": [[[v], s, 0, types[v]] for v, s in enumerate(median_s) if s > 0],
             "latency_s": float(middle),
             "spread": float((high - low) / middle),
             "runs": len(found),
             "resident_bytes": resident_bytes,
-            "memory_bytes": self._memory_bytes(of),
+            "memory_bytes": memory_bytes,
             "compile_s": compile_s,
         }
 
@@ -247,14 +251,6 @@ class TorchWorker(CallHandler):
             executor.close()
             raise
         return TorchRequest(executor, limit_s)
-
-    def _memory_bytes(self, name: str) -> float | None:
-        """A device's share of a GPU's memory; None on the CPU."""
-        device = self._devices[name]
-        if not device.is_cuda:
-            return None
-        sharing = sum(other.torch_device == device.torch_device for other in self._devices.values())
-        return float(torch.cuda.get_device_properties(device.physical).total_memory) / sharing
 
 
 def probe_program(devices: Sequence[LogicalDevice], tensors: int, size_bytes: int) -> Program:

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from enum import Enum
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 from pydantic import Field
@@ -28,8 +26,6 @@ from hsdag.scoring.memory import one_inference, over_memory
 from hsdag.search.options import check_seed
 from hsdag.search.solution import InMemory, Simulated
 from hsdag.search.solve import settled
-
-_Choice = TypeVar("_Choice", bound=Enum)
 
 
 class SimulateResult(Simulated):
@@ -113,15 +109,11 @@ def parse_semantics(execution: str, order: str | None, links: str, seed: int = 0
     """Semantics from options. Raises OptionError that lists the choices, or for a seed out of range."""
     check_seed(seed)
     return Semantics(
-        execution=_choice(Execution, "execution", execution),
-        order=_choice(Order, "order", order) if order is not None else None,
-        links=_choice(Links, "links", links),
+        execution=Execution(chosen("execution", execution, [each.value for each in Execution])),
+        order=None if order is None else Order(chosen("order", order, [each.value for each in Order])),
+        links=Links(chosen("links", links, [each.value for each in Links])),
         seed=seed,
     )
-
-
-def _choice(choices: type[_Choice], what: str, text: str) -> _Choice:
-    return choices(chosen(what, text, [choice.value for choice in choices]))
 
 
 def placed(
