@@ -140,6 +140,12 @@ READERS = {
 }  # fmt: skip
 
 
+def random_inputs(model: ov.Model) -> dict[str, NDArray[np.float32]]:
+    """By the names of a model's inputs."""
+    rng = np.random.default_rng(0)
+    return {port.get_any_name(): rng.standard_normal(port.get_shape()).astype(np.float32) for port in model.inputs}
+
+
 def run_parts(manifest_file: Path, inputs: Mapping[str, NDArray[Any]]) -> list[NDArray[Any]]:
     """What the parts of a manifest compute, by plain OpenVINO, in the order of the model's outputs."""
     manifest, core = json.loads(manifest_file.read_text(encoding="utf-8")), ov.Core()

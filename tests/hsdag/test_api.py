@@ -59,11 +59,6 @@ def test_progress_is_told_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("placements, best 3000 ms" in line for line in lines)
 
 
-def test_settings_reach_the_method_and_wrong_ones_are_refused() -> None:
-    with pytest.raises(hsdag.HsdagError, match="no_such_option"):
-        hsdag.solve(FORK, "sa", settings={"no_such_option": 1})
-
-
 def test_a_placement_is_compiled_for_what_its_file_names(model: ov.Model) -> None:
     graph = graph_of(model)
     devices = [DeviceSpec.parse(f"API_{name}=CPU[INFERENCE_NUM_THREADS=1]") for name in "AB"]

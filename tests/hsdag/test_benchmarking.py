@@ -26,14 +26,6 @@ def on_a(tiny_resnet: Path) -> Placement:
     return by_hand(graph, parse_devices(PARTS), ["A"] * graph.num_ops)
 
 
-@pytest.mark.slow
-def test_devices_of_a_placement_are_measured_by_their_names_or_as_it_describes_them(
-    tiny_resnet: Path, on_a: Placement
-) -> None:
-    result = hsdag.bench(tiny_resnet, {"p": on_a}, ["A", PARTS.split(",")[2]], time="0.2s")
-    assert {row.name for row in result.rows} == {"p", "A", "C"}
-
-
 def test_another_device_of_the_same_name_and_a_device_named_twice_are_refused(
     tiny_resnet: Path, on_a: Placement
 ) -> None:

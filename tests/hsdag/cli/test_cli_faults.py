@@ -5,12 +5,11 @@ from __future__ import annotations
 import errno
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,7 +23,6 @@ from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 HSDAG = (sys.executable, "-m", "hsdag")
-ROOM_BYTES = 2048
 
 
 @pytest.fixture(scope="module")
@@ -37,21 +35,9 @@ def problem(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def small(tmp_path: Path) -> Path:
-    """A problem of which the interpreter simulates a placement, and whose answer is longer than ROOM_BYTES."""
-    (tmp_path / "small").mkdir()
-    write_problem(ScheduleProblem.from_arrays(np.ones((40, 2)), []), tmp_path / "small" / "problem.json")
-    return tmp_path / "small" / "problem.json"
-
-
-@pytest.fixture
-def full_disk(small: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No file of this process grows beyond a few bytes: writing fails in its midst, as on a full disk."""
-    monkeypatch.setattr(sys, "dont_write_bytecode", True)  # Python 3.11 does not notice that a module was cut short
-    assert run(["solve", str(small), "--method", "best-device"]) == 0  # imports what is imported once
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM_BYTES, before[1]))
-    yield
-    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    """A problem of which the interpreter simulates a placement."""
+    write_problem(ScheduleProblem.from_arrays(np.ones((40, 2)), []), tmp_path / "problem.json")
+    return tmp_path / "problem.json"
 
 
 def started(*arguments: object, **options: object) -> subprocess.Popen[str]:
@@ -65,17 +51,6 @@ def wait_for(is_there: Callable[[], bool]) -> None:
             return
         time.sleep(0.05)
     pytest.fail("not within 300 s")
-
-
-@pytest.mark.usefixtures("full_disk")
-def test_a_disk_that_is_full_costs_the_new_file_and_leaves_the_old_one(
-    small: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "plan.json").write_text("{}")
-    assert run(["solve", str(small), "--method", "best-device", "-o", str(tmp_path / "plan.json")]) == 2
-    assert "plan.json cannot be written: File too large" in capsys.readouterr().err
-    assert {path.name for path in tmp_path.iterdir()} == {"plan.json", "small"}
-    assert (tmp_path / "plan.json").read_text() == "{}"
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has /dev/full")

@@ -45,15 +45,6 @@ def test_compiling_the_search_is_waited_for_and_no_part_of_the_work(capsys: pyte
     assert shown.line == "still searching, 25%, 45 s left"
 
 
-def test_several_searches_take_their_turns() -> None:
-    clock = Clock()
-    estimate = Estimate(10.0, clock=clock)
-    estimate.begin(3, 5)
-    clock.now_s += 5
-    assert estimate.share == pytest.approx(0.5)
-    assert estimate.left_s == pytest.approx(25.0)
-
-
 def test_updates_take_as_long_as_those_before() -> None:
     clock = Clock()
     estimate = Estimate(None, clock=clock)

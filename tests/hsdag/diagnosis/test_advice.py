@@ -17,15 +17,8 @@ GPUS = (*parse_devices("GPU.0,GPU.1"), DeviceSpec.parse("FAST=CPU[INFERENCE_NUM_
 
 
 def report(overflowing: tuple[str, ...] = ()) -> ModelReport:
-    known: dict[str, Any] = {
-        "name": "m",
-        "ops": 1,
-        "weight_bytes": 0,
-        "unsupported": {},
-        "variables": (),
-        "outputs": {},
-    }
-    return ModelReport(**known, open_inputs=(), overflowing=overflowing, hetero=())
+    found: dict[str, Any] = {"name": "m", "ops": 1, "weight_bytes": 0, "unsupported": {}, "outputs": {}}
+    return ModelReport(**found, variables=(), open_inputs=(), overflowing=overflowing, hetero=())
 
 
 def devices_of(command: str) -> tuple[DeviceSpec, ...]:

@@ -21,23 +21,17 @@ from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.placement.placement import Placement
 from hsdag.models import build_model
-from tests.exported import are_equal, run_parts
+from tests.exported import are_equal, random_inputs, run_parts
 from tests.model_server import Pipeline
 from tests.stateful import EXACT, placement_of, split_after
 
 Place = Callable[[ov.Model, Callable[[int], str]], Placement]
 Alternating = Callable[[ov.Model], Placement]
-Arrays = dict[str, NDArray[Any]]
 DYNAMIC = {"data_shapes": ()}
 """In a placement of a model whose inputs stay dynamic."""
 
 
-def random_inputs(model: ov.Model) -> Arrays:
-    rng = np.random.default_rng(0)
-    return {p.get_any_name(): rng.standard_normal(list(p.get_shape())).astype(np.float32) for p in model.inputs}
-
-
-def executed(model: ov.Model, placement: Placement, inputs: Arrays) -> list[NDArray[Any]]:
+def executed(model: ov.Model, placement: Placement, inputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
     with hsdag.compile_work_conserving(model, placement) as compiled:
         return list(compiled(inputs).to_tuple())
 

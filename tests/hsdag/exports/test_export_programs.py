@@ -25,6 +25,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.placement import CopyRecord, Placement
+from tests.exported import random_inputs
 from tests.placements import by_hand
 
 Place = Callable[[ov.Model, Callable[[int], str]], Placement]
@@ -52,11 +53,6 @@ def imported(path: Path) -> Any:
     return module
 
 
-def some_inputs(model: ov.Model) -> dict[str, np.ndarray]:
-    rng = np.random.default_rng(1)
-    return {port.get_any_name(): rng.standard_normal(port.get_shape()).astype(np.float32) for port in model.inputs}
-
-
 def outputs_of(model: ov.Model, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
     """What OpenVINO computes of the model as it is."""
     compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
@@ -69,7 +65,7 @@ def test_the_script_takes_inputs_and_gives_outputs_from_files_and_in_python(
 ) -> None:
     placement = alternating(model).model_copy(update={"executor": executor})
     script, *_ = export_placement(placement, "python", tmp_path / "run.py", model)
-    inputs = some_inputs(model)
+    inputs = random_inputs(model)
     expected = outputs_of(model, inputs)
     np.savez(tmp_path / "x.npz", **inputs)  # type: ignore[arg-type]
     is_isolated = executor == "hetero"
@@ -106,7 +102,7 @@ def test_side_by_side_a_program_is_for_one_device_alone_and_has_no_table_of_ops(
     source, *_ = export_placement(placement, "cpp", tmp_path / "run.cpp", model)
     assert "AFFINITY = {\n}\n" in script.read_text()
     assert "kAffinity = {\n};\n" in source.read_text()
-    inputs = some_inputs(model)
+    inputs = random_inputs(model)
     (found,) = imported(script).run(inputs).values()
     np.testing.assert_allclose(found, outputs_of(model, inputs)[0], rtol=1e-3, atol=1e-4)
 
@@ -159,7 +155,7 @@ def test_the_program_compiles_and_runs_the_placed_model(
     done = ran(program, xml)
     assert done.stderr == ""
     assert f"submodels: {submodels(core, placement, model)}\n" in done.stdout
-    inputs, files = some_inputs(model), []
+    inputs, files = random_inputs(model), []
     for k, (name, array) in enumerate(inputs.items()):
         if k % 2:
             array.tofile(tmp_path / f"{k}.raw")

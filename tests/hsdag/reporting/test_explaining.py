@@ -93,11 +93,6 @@ def test_the_value_and_each_move_are_what_the_sums_say_the_largest_gain_first() 
     assert sorted(op for gain in gains for op in gain.ops) == sorted(CHAIN.op_names)
 
 
-def test_the_other_device_of_a_unit_is_the_next_best_of_all() -> None:
-    gains = case_of(CHAIN, "AAAAAA", np.array([[1.0, 5.0, 3.0]] * 6)).explained().gains
-    assert {gain.other for gain in gains} == {"C"}
-
-
 def test_what_limits_a_placement_in_turn_adds_up_to_all_of_it() -> None:
     found = case_of(CHAIN, "AABABB", CHAIN_S).explained()
     whole = [limit for limit in found.limits if limit.kind != "transfers" or not limit.name]
@@ -186,7 +181,9 @@ def test_a_placement_is_explained_by_the_order_that_it_gives() -> None:
     assert took_s[0] - took_s[1] == pytest.approx(4)
 
 
-def test_a_unit_gains_nothing_on_a_device_without_the_memory_for_it() -> None:
+def test_the_other_device_of_a_unit_is_the_next_best_of_those_with_memory_for_it() -> None:
+    gains = case_of(CHAIN, "AAAAAA", np.array([[1.0, 5.0, 3.0]] * 6)).explained().gains
+    assert {gain.other for gain in gains} == {"C"}
     graph = replace(CHAIN, weight_bytes=np.array([0, 5, 5, 5, 5, 0]))
     case = case_of(graph, "AAABBB", CHAIN_S)
     free = case.explained().gains
@@ -197,17 +194,10 @@ def test_a_unit_gains_nothing_on_a_device_without_the_memory_for_it() -> None:
     assert {gain.other for gain in full.explained().gains} == {"B"}
 
 
-def test_moves_that_time_is_not_enough_for_are_said() -> None:
-    found = case_of(CHAIN, "AAABBB", CHAIN_S).explained(limit_s=-1.0)
-    assert not found.gains
-    assert found.num_unmoved > 0
-    assert any("time was over" in note for note in found.notes)
-
-
 def measured_case(
-    devices: str, answer: str, samples_s: dict[str, float], *, turned_down: str = "", pinned: bool = False
+    devices: str, answer: str, samples_s: tuple[float, ...], *, turned_down: str = "", pinned: bool = False
 ) -> Explanation:
-    """The search over it, in which the first product was ``pinned`` to A where that is said."""
+    """A search that timed two placements, A and B; where that is said, the first product was ``pinned`` to A."""
     case = case_of(CHAIN, devices, CHAIN_S)
     if pinned:
         of_a = np.where(np.arange(CHAIN.num_ops) == 1, 0, NOT_PINNED)
@@ -219,19 +209,20 @@ def measured_case(
         units[labels] = ["AB".index(device) for device in text]
         return PlanRecord.of(Plan(units), 2)
 
+    timed = zip(("placement 1", "placement 2", "A", "B"), samples_s, strict=True)
     result = PlaceResult.model_construct(  # of its answer, only what it is compared with
         sentence="",
         placement=case.placement,
         rows=(Row.model_construct(name=answer, is_answer=True),),
         finalists={"placement 1": plan("AAABBB"), "placement 2": plan("AABBBB")},
-        samples={name: [[seconds * (1 + r / 100)] for r in range(6)] for name, seconds in samples_s.items()},
+        samples={name: [[seconds * (1 + r / 100)] for r in range(6)] for name, seconds in timed},
         turned_down={turned_down: "its outputs differ"} if turned_down else {},
     )
     return replace(case, result=result).explained()
 
 
 def test_the_next_best_plan_is_the_fastest_other_one_of_the_comparison() -> None:
-    found = measured_case("AAABBB", "placement 1", {"placement 1": 5.0, "placement 2": 6.0, "A": 8.0, "B": 9.0})
+    found = measured_case("AAABBB", "placement 1", (5.0, 6.0, 8.0, 9.0))
     assert found.best_split is None
     assert found.next_best is not None
     assert (found.next_best.name, found.next_best.measured) == ("placement 2", True)
@@ -240,23 +231,22 @@ def test_the_next_best_plan_is_the_fastest_other_one_of_the_comparison() -> None
     assert [(each.op, each.here, each.there) for each in found.next_best.differs] == [("op2", "A", "B")]
 
 
-def test_what_could_be_no_answer_is_not_the_next_best_plan() -> None:
-    samples_s = {"placement 1": 5.0, "placement 2": 6.0, "A": 8.0, "B": 4.0}
-    pinned = measured_case("AAABBB", "placement 1", samples_s, pinned=True)
-    assert pinned.next_best is not None
-    assert pinned.next_best.name == "placement 2"
-    rejected = measured_case("AAABBB", "placement 1", samples_s, turned_down="placement 2", pinned=True)
-    assert rejected.next_best is not None
-    assert rejected.next_best.name == "A"
-
-
-def test_of_a_placement_on_one_device_the_nearest_split_is_named() -> None:
-    found = measured_case("AAAAAA", "A", {"placement 1": 8.8, "placement 2": 9.6, "A": 8.0, "B": 8.4})
+@pytest.mark.parametrize(
+    ("devices", "samples_s", "more", "next_best", "split"),
+    [
+        ("AAABBB", (5.0, 6.0, 8.0, 4.0), {"pinned": True}, "placement 2", None),
+        ("AAABBB", (5.0, 6.0, 8.0, 4.0), {"pinned": True, "turned_down": "placement 2"}, "A", None),
+        ("AAAAAA", (8.8, 9.6, 8.0, 8.4), {}, "B", ("placement 1", 3, pytest.approx(1.1))),
+    ],
+)
+def test_what_could_be_no_answer_is_not_the_next_best_plan_and_beside_one_device_the_nearest_split_is_named(
+    devices: str, samples_s: tuple[float, ...], more: dict[str, Any], next_best: str, split: tuple[object, ...] | None
+) -> None:
+    found = measured_case(devices, "placement 1" if split is None else "A", samples_s, **more)
     assert found.next_best is not None
-    assert found.next_best.name == "B"
-    assert found.best_split is not None
-    assert (found.best_split.name, found.best_split.num_ops) == ("placement 1", 3)
-    assert found.best_split.ratio == pytest.approx(1.1)
+    assert found.next_best.name == next_best
+    near = found.best_split
+    assert (near and (near.name, near.num_ops, near.ratio)) == split
 
 
 def test_without_a_comparison_the_next_best_plan_is_the_best_move_by_the_costs_and_is_called_simulated() -> None:
@@ -267,7 +257,10 @@ def test_without_a_comparison_the_next_best_plan_is_the_best_move_by_the_costs_a
     assert found.next_best.ratio == pytest.approx(found.next_best.value / (found.value.simulated or 0.0))
 
 
-def test_without_a_profile_the_explanation_says_what_is_missing() -> None:
+def test_without_a_profile_or_the_time_for_moves_the_explanation_says_what_is_missing() -> None:
+    found = case_of(CHAIN, "AAABBB", CHAIN_S).explained(limit_s=-1.0)
+    assert (found.gains, found.num_unmoved > 0) == ((), True)
+    assert any("time was over" in note for note in found.notes)
     found = replace(case_of(CHAIN, "AAABBB", CHAIN_S), costs=None).explained()
     assert found.value.simulated is None
     assert not found.gains

@@ -27,8 +27,12 @@ def test_data_flow_to_the_right(graph: ComputationGraph) -> None:
     assert (drawing.x[src] < drawing.x[dst]).all()
 
 
-def test_the_layer_is_the_longest_way_to_an_op() -> None:
+def test_the_layer_is_the_longest_way_to_an_op_but_what_is_read_late_lies_before_its_reader() -> None:
     assert draw_layers(LONG_WAY).x.tolist() == [0, 1, 2, 3, 4]
+    late = graph_from_edges(["Parameter", "Relu", "Relu", "Parameter", "Add"], [(0, 1), (1, 2), (2, 4), (3, 4)])
+    assert draw_layers(late).x.tolist() == [0, 1, 2, 2, 3]
+    alone = draw_layers(graph_from_edges(["Parameter"], []))
+    assert (len(alone.x), len(alone.route_x)) == (1, 0)
 
 
 def test_weights_lie_before_their_reader_and_not_where_data_begin() -> None:
@@ -62,11 +66,6 @@ def test_a_long_edge_goes_around_the_ops_between_its_ends() -> None:
     assert abs(y[2] - drawing.y[2]) >= 1.0
 
 
-def test_what_is_read_late_lies_before_its_reader() -> None:
-    late = graph_from_edges(["Parameter", "Relu", "Relu", "Parameter", "Add"], [(0, 1), (1, 2), (2, 4), (3, 4)])
-    assert draw_layers(late).x.tolist() == [0, 1, 2, 2, 3]
-
-
 def test_of_an_edge_over_many_layers_of_a_large_graph_both_ends_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hsdag.reporting.graph.LARGE", 4)
     monkeypatch.setattr("hsdag.reporting.graph.LAYERS_SHOWN", 3)
@@ -75,8 +74,3 @@ def test_of_an_edge_over_many_layers_of_a_large_graph_both_ends_are_drawn(monkey
     x, y = drawing.routes(np.arange(len(drawing.edge)) == long)
     np.testing.assert_allclose(x, [0, 0.9, np.nan, 3.1, 4, np.nan])
     assert [y[0], y[1], y[3], y[4]] == [drawing.y[0], drawing.y[0], drawing.y[4], drawing.y[4]]
-
-
-def test_a_graph_without_edges_is_drawn() -> None:
-    drawing = draw_layers(graph_from_edges(["Parameter"], []))
-    assert (len(drawing.x), len(drawing.route_x)) == (1, 0)

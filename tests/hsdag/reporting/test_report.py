@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 import hsdag
-from hsdag.ir.errors import SearchError
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.graph import PlacedGraph
@@ -66,9 +65,3 @@ def test_the_environment_has_the_limits_of_the_search(unfinished: Path) -> None:
     run = RunFolder.load(unfinished)
     limited = RunFolder(run.path, run.record.model_copy(update={"data_shapes": ("x[1,8]", "x[1,9]")}))
     assert environment_of(limited)["data shapes"] == "x[1,8], x[1,9]"
-
-
-def test_a_folder_that_is_no_run_is_said_in_one_line(tmp_path: Path) -> None:
-    with pytest.raises(SearchError, match="is no run folder"):
-        hsdag.report(tmp_path, tmp_path / "report.html")
-    assert not (tmp_path / "report.html").exists()
