@@ -13,15 +13,10 @@ from hypothesis import strategies as st
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
-from hsdag.methods.cuts.cut_graph import BoundaryCosts, Launches
 from hsdag.runtime.costs.hetero_costs import HeteroCosts, placement_s, unit_costs
 from hsdag.runtime.objectives import find_objective
-from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Semantics
-from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.execution import busiest_s
-from hsdag.runtime.simulator.simulation import simulate
 from tests.hsdag.ir.placement.random_models import random_model
 
 
@@ -141,36 +136,3 @@ def test_a_weighted_sum_is_calibrated_by_one_factor_for_all_its_terms() -> None:
     fitted, factor = costs.fitted(objective, some, measured)
     assert fitted is costs
     assert factor == pytest.approx(3.0)
-
-
-def graph_with_ports(rng: np.random.Generator) -> ComputationGraph:
-    """A graph of ops with up to three outputs; edges of one output have one size."""
-    n = int(rng.integers(3, 9))
-    pairs = [(int(u), v) for v in range(1, n) for u in rng.choice(v, min(v, int(rng.integers(1, 4))), replace=False)]
-    graph = graph_from_edges(["Parameter", *["Add"] * (n - 1)], pairs, output_bytes=[1] * n)
-    ports = rng.integers(0, 3, len(pairs))
-    return replace(graph, edge_src_port=ports, edge_bytes=rng.integers(1, 9, (n, 3))[graph.edge_src, ports])
-
-
-@given(st.integers(0, 2**32 - 1))
-def test_simulator_cuts_and_submodels_agree_where_ops_have_several_outputs(seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    graph, d = graph_with_ports(rng), int(rng.integers(2, 4))
-    off = 1.0 - np.eye(d)  # what crosses on one device costs nothing here
-    with np.errstate(divide="ignore"):
-        bandwidth = rng.uniform(1, 5, (d, d)) / off
-    time_s = rng.uniform(0, 3, (graph.num_ops, d))
-    links: dict[str, Any] = {"link_latency_s": rng.uniform(0, 1, (d, d)) * off, "link_bandwidth_bytes_per_s": bandwidth}
-    problem = ScheduleProblem.from_graph(graph, time_s, **links)
-    units = problem_of(problem)
-    read_again = problem_from_json(problem_to_json(problem))
-    placement = rng.integers(0, d, graph.num_ops)
-    expected = float(HeteroCosts.of(graph, problem).latency_s(placement[None])[0])
-    assert units.costs is not None
-    of_units = placement[np.argsort(units.units.partition.labels)]
-    for table, devices in ((problem, placement), (units.costs, of_units), (read_again, placement)):
-        run = simulate(table, devices, Semantics(Execution.SEQUENTIAL))
-        reported_s = sum(run.busy_s) + sum(run.transfers.end_s - run.transfers.start_s)
-        assert reported_s == pytest.approx(expected)
-        assert BoundaryCosts.of(table, Launches.NOTHING).cost_s(devices) == pytest.approx(expected)
-        assert run.makespan_s == pytest.approx(expected)

@@ -29,7 +29,7 @@ GOOD: dict[str, Any] = {
         {"name": "b", "type": "Relu", "time_s": [1, None], "output_bytes": 4, "meta_op": "m", "role": "shard"},
         {"name": "c", "type": "Relu", "time_s": [3, 1], "output_bytes": 4, "colocate": "s", "expr": "relu(a)"},
     ],
-    "edges": [{"src": "a", "dst": "b"}, {"src": "a", "dst": "c", "bytes": 2}],
+    "edges": [{"src": "a", "dst": "b"}, {"src": "a", "dst": "c", "bytes": 2, "port": 1}],
 }
 
 
@@ -53,7 +53,7 @@ def test_a_problem_survives_a_round_trip(tmp_path: Path) -> None:
 
 def test_defaults_and_nulls_mean_what_the_format_says() -> None:
     problem = problem_from_json(json.dumps(GOOD))
-    assert problem.edge_bytes.tolist() == [4.0, 2.0]
+    assert (problem.edge_bytes.tolist(), problem.edge_port.tolist()) == ([4.0, 2.0], [0, 1])
     assert np.isnan(problem.time_s[1, 1])
     assert problem.excess.tolist() == [[0.0, 0.5], [0.0, 0.0]]
     assert problem.memory_bytes.tolist() == [16e9, np.inf]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
+import time
 import weakref
 from collections.abc import Sequence
 from types import SimpleNamespace
@@ -25,6 +26,7 @@ from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode
 from hsdag.runtime.torch.lanes import StreamLane
 from hsdag.runtime.torch.op import TensorFunction
 from hsdag.runtime.torch.program import build_program
+from tests.hsdag.runtime.executor.hand_backend import await_until
 
 Tensor = torch.Tensor
 SIZE = 1000
@@ -148,6 +150,31 @@ def test_a_task_that_raises_is_named_in_one_line_and_keeps_no_tensor_alive(times
             executor.infer(ZEROS)
         gc.collect()
         assert [ref() for ref in kept] == [None]
+
+
+def test_a_cancelled_inference_skips_what_is_queued_and_a_task_starts_when_it_is_taken_up() -> None:
+    released, ran = threading.Event(), list[int]()
+
+    def noted(xs: Sequence[Tensor]) -> Sequence[Tensor]:
+        ran.append(1)
+        time.sleep(0.002)
+        return xs
+
+    nodes = (fed(), op("first", 0, run=hanging(released)), *(op(f"later{i}", 0, run=noted) for i in range(3)))
+    with executor_of(TorchGraph("g", nodes, {f"y{i}": (1 + i, 0) for i in range(4)})) as executor:
+        executor.load(ZEROS)
+        inference = executor.submit()
+        await_until(lambda: inference.run.num_running == 2)  # one hangs, and one is queued
+        inference.cancel()
+        await_until(lambda: inference.run.error is not None)
+        released.set()
+        with pytest.raises(ExecutionError, match="was cancelled"):
+            inference.wait()
+        assert ran == []
+        again = executor.submit()
+        again.wait()
+        start_s, end_s = again.run.times
+    assert (np.sort(start_s)[1:] >= np.sort(end_s)[:-1]).all()
 
 
 def test_inferences_side_by_side_keep_their_tensors_apart_and_leave_no_thread() -> None:
