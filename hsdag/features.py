@@ -1,6 +1,6 @@
 """Node features of a computation graph, as columns of a matrix in named groups (HSDAG, section 2.3).
 
-Legend: N ops (or groups of a coarse graph), E edges, V distinct degrees, T op types, d columns of a place, R largest
+Legend: N ops (or groups of a coarse graph), E edges, V distinct values, T op types, d columns of a place, R largest
 rank, F features.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -38,21 +39,15 @@ def degrees(graph: ComputationGraph) -> tuple[IntArray, IntArray]:
     return into, out
 
 
-def degree_one_hot(degree: IntArray) -> FloatArray:
-    """[N, V] one-hot of ``degree`` [N] over the distinct values that occur, ascending (HSDAG §2.3, after Eq. 3)."""
-    return np.equal.outer(degree, np.unique(degree)).astype(np.float64)
-
-
-def op_type_one_hot(graph: ComputationGraph) -> FloatArray:
-    """[N, T] one-hot of each op's type over the graph's types, sorted (HSDAG Eq. 3)."""
-    types = np.array(graph.op_types, dtype=np.str_)
-    return np.equal.outer(types, np.unique(types)).astype(np.float64)
+def one_hot(values: NDArray[Any]) -> FloatArray:
+    """[N, V] one-hot of ``values`` [N] over the distinct ones, ascending (HSDAG Eq. 3 and after)."""
+    return np.equal.outer(values, np.unique(values)).astype(np.float64)
 
 
 def op_type_mean(coarse: CoarseGraph) -> FloatArray:
     """[N, T] mean of the one-hots of each group's members (HSDAG App. G)."""
     total = np.zeros((coarse.partition.num_groups, len(set(coarse.fine.op_types))))
-    np.add.at(total, coarse.partition.labels, op_type_one_hot(coarse.fine))
+    np.add.at(total, coarse.partition.labels, one_hot(np.array(coarse.fine.op_types)))
     mean: FloatArray = total / total.sum(axis=1, keepdims=True)
     return mean
 
@@ -163,11 +158,11 @@ def _block(
     """The columns of a group, and what tells them apart in their names; None for a single column."""
     units, fine = (graph.graph, graph.fine) if isinstance(graph, CoarseGraph) else (graph, graph)
     if group == "op_type":
-        types = op_type_mean(graph) if isinstance(graph, CoarseGraph) else op_type_one_hot(graph)
+        types = op_type_mean(graph) if isinstance(graph, CoarseGraph) else one_hot(np.array(graph.op_types))
         return types, sorted(set(fine.op_types))
     if group in ("in_degree", "out_degree"):
         found = degrees(units)[group == "out_degree"]
-        return degree_one_hot(found), np.unique(found)
+        return one_hot(found), np.unique(found)
     if group == "fractal":
         return fractal_dimension(units, radius)[:, None], None
     block = positional_encoding(units) if group == "positional" else output_shape(units)

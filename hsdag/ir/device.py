@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache, wraps
 from typing import Annotated, Any, ClassVar, ParamSpec, TypeVar
@@ -116,11 +117,8 @@ class DeviceSpec:
             if self.is_added and loaded_name in {str(name).partition(".")[0] for name in core.available_devices}:
                 _reset_properties(core, loaded_name, self)
             elif self.is_added:
-                core.register_plugin(PLUGIN_LIBRARIES[self.plugin.partition(".")[0]], loaded_name)
-        except RuntimeError as error:
-            if "already registered" not in str(error):
-                raise DeviceError(f"device {self.name!r} cannot be added: {last_line(error)}") from error
-        try:
+                with suppress(RuntimeError):  # of a plugin that is registered, and whose device is absent
+                    core.register_plugin(PLUGIN_LIBRARIES[self.plugin.partition(".")[0]], loaded_name)
             if self.properties:
                 core.set_property(loaded_name if self.is_added else self.name, dict(self.properties))
             core.get_property(self.openvino_name, "FULL_DEVICE_NAME")

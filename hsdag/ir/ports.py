@@ -232,10 +232,7 @@ def named_inputs(inputs: Any, ports: Sequence[Any]) -> list[tuple[Any, Any]]:
         return []
     if isinstance(inputs, Mapping):
         return list(inputs.items())
-    if isinstance(inputs, list | tuple):
-        if len(inputs) != len(ports):
-            raise OptionError(f"the model has {len(ports)} inputs, not {len(inputs)}")
-        return list(enumerate(inputs))
-    if len(ports) != 1:
-        raise OptionError(f"the model has {len(ports)} inputs; pass a mapping or a list")
-    return [(0, inputs)]
+    given = inputs if isinstance(inputs, list | tuple) else [inputs]
+    if len(given) != len(ports):
+        raise OptionError(f"the model has {len(ports)} inputs, not {len(given)}; pass a mapping or a list")
+    return list(enumerate(given))

@@ -131,14 +131,9 @@ class _Decoder:
     def _attention(self, at: str, x: Value, cos: Value, sin: Value, mask: Value) -> Value:
         """Grouped attention to all tokens so far, [B, T, D]."""
         sizes, at = self.sizes, f"{at}.self_attn"
-        key_width = sizes.key_heads * sizes.head_size
         query, key, value = (
-            self._heads(self._linear(f"{at}.{name}_proj", x, width, sizes.hidden), count)
-            for name, width, count in (
-                ("q", sizes.hidden, sizes.heads),
-                ("k", key_width, sizes.key_heads),
-                ("v", key_width, sizes.key_heads),
-            )
+            self._heads(self._linear(f"{at}.{name}_proj", x, count * sizes.head_size, sizes.hidden), count)
+            for name, count in (("q", sizes.heads), ("k", sizes.key_heads), ("v", sizes.key_heads))
         )
         key = self._with_past(f"{at}.key", self._rotated(key, cos, sin))
         value = self._with_past(f"{at}.value", value)

@@ -162,7 +162,6 @@ def save_model_files(name: str, path: str | Path, seed: int = 0) -> Path:
 
     Raises what ``build_model`` does, OptionError for another suffix, OutputError when the files cannot be written.
     """
-    check_model_name(name)
     target = Path(path)
     if target.suffix != ".xml":
         raise OptionError(f"the model's file must end in .xml (the weights go to .bin beside it), got {str(path)!r}")

@@ -11,6 +11,9 @@ from hsdag.models.expression import Expression, Shape
 from hsdag.models.sharding import Node, Sharded, Sharder
 from hsdag.models.workload import Workload
 
+EPSILON = 1e-5
+"""Of RMS norms."""
+
 
 def chainmm(num_devices: int, size: int = 10_000) -> Workload:
     """The chain of five square matrices of ``size`` rows on k devices: 4k products per matrix product.
@@ -59,11 +62,11 @@ def softmax(sharder: Sharder, name: str, x: Sharded, parts: tuple[int, ...]) -> 
     return sharder.elementwise(f"{name}.div", "div", [raised, total])
 
 
-def rms_norm(sharder: Sharder, name: str, x: Sharded, epsilon: float, parts: tuple[int, ...] | None = None) -> Sharded:
-    """x / sqrt(mean(x^2) + epsilon), means over the last axis: sums by the tiles of ``x``, the result in ``parts``."""
+def rms_norm(sharder: Sharder, name: str, x: Sharded, parts: tuple[int, ...] | None = None) -> Sharded:
+    """x / sqrt(mean(x^2) + EPSILON), means over the last axis: sums by the tiles of ``x``, the result in ``parts``."""
     square = sharder.elementwise(f"{name}.square", "square", [x])
     total = sharder.reduce(f"{name}.sum", "sum", square, x.parts)
-    mean = sharder.elementwise(f"{name}.mean", f"affine:factor={1 / x.shape[-1]!r},offset={epsilon!r}", [total])
+    mean = sharder.elementwise(f"{name}.mean", f"affine:factor={1 / x.shape[-1]!r},offset={EPSILON!r}", [total])
     inverse = sharder.elementwise(f"{name}.rsqrt", "rsqrt", [mean])
     return sharder.elementwise(f"{name}.scale", "mul", [x, inverse], parts)
 
@@ -77,7 +80,6 @@ class LlamaSizes:
     heads: int = 32
     hidden: int = 11_008
     vocabulary: int = 32_000
-    epsilon: float = 1e-5
 
 
 def llama_block(num_devices: int, *blocks: LlamaSizes) -> Workload:
@@ -129,10 +131,10 @@ def _grid(num_devices: int) -> tuple[int, int]:
 def _norm(
     sh: Sharder, sizes: LlamaSizes, name: str, x: Sharded, parts: tuple[int, int], tiles: Shape | None = None
 ) -> Sharded:
-    """x / sqrt(mean(x^2) + epsilon) * gamma, [tokens, width]: sums by ``tiles``, else those of x, the result in
+    """x / sqrt(mean(x^2) + EPSILON) * gamma, [tokens, width]: sums by ``tiles``, else those of x, the result in
     ``parts``."""
     wide = sh.elementwise(f"{name}.f32", "convert:f32", [x], tiles)
-    narrow = sh.elementwise(f"{name}.f16", "convert:f16", [rms_norm(sh, name, wide, sizes.epsilon, parts)])
+    narrow = sh.elementwise(f"{name}.f16", "convert:f16", [rms_norm(sh, name, wide, parts)])
     gamma = sh.input(f"{name}.gamma", (sizes.width,), parts[1:], "f16")
     return sh.elementwise(f"{name}.gamma_scale", "mul", [narrow, gamma])
 
@@ -282,7 +284,6 @@ def random_chain(num_devices: int, drawn: RandomChain) -> Workload:
     return sharder.build({"result": apply(formula, "root")})
 
 
-EPSILON = 1e-5
 MOST_TILES = 9
 """Layers times devices that ``TransformerSizes.drawn`` stays within, where one layer does: up to 400 nodes."""
 
@@ -337,7 +338,7 @@ def transformer(num_devices: int, sizes: TransformerSizes) -> Workload:
     by_head, wide = (width, sizes.heads, sizes.head_size), (width, sizes.hidden)
     x = sh.input("x", (sizes.tokens, width), (sizes.row_parts, 1))
     for n in range(sizes.layers):
-        normed = rms_norm(sh, f"{n}.norm1", x, EPSILON)
+        normed = rms_norm(sh, f"{n}.norm1", x)
         query, key, value = (
             sh.einsum(f"{n}.{part}", "te,ehd->htd", {"t": s, "h": h}, normed,
                       sh.input(f"{n}.{part}.weight", by_head, (1, h, 1)))
@@ -349,7 +350,7 @@ def transformer(num_devices: int, sizes: TransformerSizes) -> Workload:
         joint = sh.input(f"{n}.O.weight", (*by_head[1:], width), (h, 1, 1))
         joined = sh.einsum(f"{n}.O", "htd,hde->te", {"t": s, "h": h}, mixed, joint)
         x = sh.elementwise(f"{n}.residual1", "add", [x, joined])
-        normed = rms_norm(sh, f"{n}.norm2", x, EPSILON)
+        normed = rms_norm(sh, f"{n}.norm2", x)
         first = sh.input(f"{n}.W1.weight", wide, (1, h))
         second = sh.input(f"{n}.W2.weight", wide[::-1], (h, 1))
         inner = sh.einsum(f"{n}.W1", "te,ef->tf", {"t": s, "f": h}, normed, first)

@@ -20,12 +20,7 @@ from torch.nn import functional
 
 from hsdag.ir.graph.build import name_by_consumer
 from hsdag.ir.graph.reader import quiet_conversion
-from hsdag.models.networks import (
-    BertSizes,
-    InceptionSizes,
-    ModelSpec,
-    ResNetSizes,
-)
+from hsdag.models.networks import BertSizes, InceptionSizes, ModelSpec, ResNetSizes
 
 Network = TypeVar("Network", bound=nn.Module)
 
@@ -149,14 +144,13 @@ class ResNet(nn.Module):
         self.conv = nn.Conv2d(3, sizes.stem, 7, 2, padding=3, bias=False)
         self.norm = nn.BatchNorm2d(sizes.stem)
         self.pool = nn.MaxPool2d(3, 2, padding=1)
-        stages, channels = nn.Sequential(), sizes.stem
+        self.stages, channels = nn.Sequential(), sizes.stem
         for stage_idx, (width, depth) in enumerate(zip(sizes.widths, sizes.depths, strict=True)):
             stage = nn.Sequential()
             for block_idx in range(depth):
                 stage.append(Bottleneck(channels, width, stride=2 if stage_idx and not block_idx else 1))
                 channels = EXPANSION * width
-            stages.append(stage)
-        self.stages = stages
+            self.stages.append(stage)
         self.mean = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Linear(channels, sizes.classes)
 
@@ -273,10 +267,7 @@ class BertAttention(nn.Module):
         super().__init__()
         self.split_shape = (sizes.heads, sizes.hidden // sizes.heads)
         self.scale = math.sqrt(sizes.hidden // sizes.heads)
-        self.query = nn.Linear(sizes.hidden, sizes.hidden)
-        self.key = nn.Linear(sizes.hidden, sizes.hidden)
-        self.value = nn.Linear(sizes.hidden, sizes.hidden)
-        self.output = nn.Linear(sizes.hidden, sizes.hidden)
+        self.query, self.key, self.value, self.output = (nn.Linear(sizes.hidden, sizes.hidden) for _ in range(4))
 
     def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         """Tokens [B, T, D] and the mask added to the scores [B, 1, 1, T] -> [B, T, D]."""

@@ -15,8 +15,6 @@ from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.graph.flops import op_flops
 from hsdag.models.expression import ELEMENT_BYTES, Expression, Shape, TensorType, format_ranges
 
-ROLES = ("", "shard", "reduce")
-
 
 @dataclass(frozen=True, eq=False)
 class Workload:
@@ -25,8 +23,6 @@ class Workload:
     ``meta_ops`` names the op that an op is a shard of, ``roles`` says whether it is one of its shards or
     aggregates them (DOPPLER, App. B), ``expressions`` what it computes (hsdag.models.expression). ``outputs``
     says for each result how to assemble it: the numbers in these expressions are op indices.
-
-    Raises ValueError when a column has another length or a role is unknown.
     """
 
     graph: ComputationGraph
@@ -34,12 +30,6 @@ class Workload:
     roles: tuple[str, ...]
     expressions: tuple[str, ...]
     outputs: Mapping[str, Expression | int] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        if any(len(column) != self.graph.num_ops for column in (self.meta_ops, self.roles, self.expressions)):
-            raise ValueError(f"every label column of workload {self.graph.name!r} needs {self.graph.num_ops} entries")
-        if not set(self.roles) <= set(ROLES):
-            raise ValueError(f"the roles of workload {self.graph.name!r} must be among {ROLES}")
 
 
 class _Op(NamedTuple):

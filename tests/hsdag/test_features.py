@@ -11,11 +11,10 @@ from hypothesis import strategies as st
 from hsdag.features import (
     GROUPS,
     STRUCTURE_GROUPS,
-    degree_one_hot,
     degrees,
     feature_matrix,
     fractal_dimension,
-    op_type_one_hot,
+    one_hot,
     output_shape,
     positional_encoding,
 )
@@ -39,9 +38,8 @@ def random_graph(seed: int, density: float) -> ComputationGraph:
 
 def test_degrees_count_parallel_edges_once_and_columns_are_what_occurs() -> None:
     assert [column.tolist() for column in degrees(DIAMOND)] == [[0, 1, 1, 2], [2, 1, 1, 0]]
-    assert degree_one_hot(np.array([0, 5, 1, 5])).tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0], [0, 0, 1]]
+    assert one_hot(np.array([0, 5, 1, 5])).tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0], [0, 0, 1]]
     assert output_shape(DIAMOND) == pytest.approx(np.log([[2, 1], [3, 4], [5, 1], [1, 1]]))
-    assert op_type_one_hot(DIAMOND).tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 0], [0, 0, 1]]
 
 
 def test_positions_are_encoded_from_one_on_along_the_topological_order() -> None:

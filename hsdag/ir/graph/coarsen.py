@@ -77,14 +77,13 @@ def placement_units(
     different things, and ops that have to be on different devices are parted even where a device computes them as one.
     """
     constraints = colocate(fine)
+    pinned = np.full(fine.num_ops, -1) if pinned is None else pinned
     fused = [[v for v in ops if not constraints.floating[v]] for ops in together]
-    if pinned is not None:
-        fused = [ops for ops in fused if len({int(pinned[v]) for v in ops if pinned[v] >= 0}) <= 1]
+    fused = [ops for ops in fused if len({int(pinned[v]) for v in ops if pinned[v] >= 0}) <= 1]
     sets = constraints.joined(fine, fused)
     units = coarsen(fine, sets, constraints.edge_kept)
     wanted = np.full(units.graph.num_ops, -1, dtype=np.int64)
-    if pinned is not None:
-        np.maximum.at(wanted, units.partition.labels, pinned)
+    np.maximum.at(wanted, units.partition.labels, pinned)
     chains = _cut_chains(units, chain_partition(units.graph), max_share, wanted)
     return coarsen(fine, chains.refine(units.partition), constraints.edge_kept)
 

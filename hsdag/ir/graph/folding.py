@@ -61,8 +61,6 @@ def op_of_clone(node: ov.Node) -> int:
 
 def _folded(values: Sequence[ov.Output]) -> list[ov.Output]:
     """Constants in place of values that depend on constants alone; what OpenVINO cannot fold is a copy."""
-    if not values:
-        return []
     donor = copied_constants(values)
     manager = Manager()
     manager.register_pass(ConstantFolding())

@@ -90,4 +90,4 @@ class Partition:
         s, d = self.labels[src], self.labels[dst]
         keep = s != d
         keys = np.unique(s[keep] * np.int64(self.num_groups) + d[keep])
-        return keys // max(self.num_groups, 1), keys % max(self.num_groups, 1)
+        return np.divmod(keys, self.num_groups)

@@ -136,14 +136,9 @@ class CopiedModel(CompiledModel):
         if self.has_state:
             raise ExecutionError("the model keeps state between inferences: use create_infer_request()")
         request, found, caller = CopiesRequest(self), Future[Outputs](), threading.get_ident()
+        request.start_async(inputs)
         with self._told:
             self._started[caller].append((found, userdata))
-        try:
-            request.start_async(inputs)
-        except BaseException:
-            with self._told:
-                self._started[caller].pop()
-            raise
 
         def ended(run: Future[None]) -> None:
             error = run.exception()
@@ -210,10 +205,7 @@ class CopiedModel(CompiledModel):
                 copy.learn(time.perf_counter() - begin_s, num_busy)
             copy.idle.append(request)
             self._dispatch()
-        if error is None:
-            done.set_result(None)
-        else:
-            done.set_exception(error)
+        done.set_exception(error)  # None where it has not failed
 
     def close(self) -> None:
         """End the threads after what runs, and fail what waits; idempotent."""
@@ -239,8 +231,7 @@ class CopiesRequest(Request):
     def start(self) -> None:
         """Start an inference."""
         self.run = self._model.submit(self._infer)
-        if self._callback is not None:
-            self.run.add_done_callback(lambda run: self.call_back() if run.exception() is None else None)
+        self.run.add_done_callback(lambda run: self.call_back() if run.exception() is None else None)
 
     def wait(self) -> None:
         """Wait for the end. Raises ExecutionError when it failed."""

@@ -235,13 +235,12 @@ class Placement(Record):
 
     def homes_of(self, graph: ComputationGraph) -> list[str]:
         """[N] as ``devices_of``; for an op that several devices compute their names, joined by ``+``."""
-        if self.copies:
-            self.check_model(graph)
-            return ["+".join(self.used_devices)] * graph.num_ops
-        if not self.shards:
+        if not (self.shards or self.copies):
             return self.devices_of(graph)
         self.check_model(graph)
-        divided = {op: "+".join(region.shares) for region in self.shards for op in region.ops}
+        if self.copies:
+            return ["+".join(self.used_devices)] * graph.num_ops
+        divided = {op: "+".join(region.shares) for region in self.shards or () for op in region.ops}
         homes = {**self.affinity, **divided}
         return [homes[op] for op in graph.canonical_names]
 

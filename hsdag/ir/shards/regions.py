@@ -91,17 +91,12 @@ class Shapes:
     def _pieces_of(self, region: Region, first: int, last: int) -> _Pieces | None:
         if not 0 <= first < last <= self.extent(region):
             return None
-        axis_of = dict(zip(region.ops, region.axes, strict=True))
-        wanted: dict[int, Span] = {}
+        axis_of, end = dict(zip(region.ops, region.axes, strict=True)), region.axes[-1]
+        wanted = {} if end is None else {region.ops[-1]: Span(end, first, last)}
         found: _Pieces = {}
         for v in reversed(region.ops):
-            op, axis = self.op(v), axis_of[v]
-            if v == region.ops[-1]:
-                span = None if axis is None else Span(axis, first, last)
-                piece = partial_piece(op, first, last) if axis is None else piece_of(op, Span(axis, first, last))
-            else:
-                span = wanted.get(v)
-                piece = None if span is None else piece_of(op, span)
+            span, op = wanted.get(v), self.op(v)
+            piece = piece_of(op, span) if span is not None else None if found else partial_piece(op, first, last)
             if piece is None or (span is not None and not 0 <= span.first < span.last):
                 return None
             found[v] = span, piece

@@ -335,19 +335,18 @@ def _is_strided_point(node: ov.Node) -> bool:
 
 def _cover(made: Sequence[_Made], wanted: Span, device: int) -> list[tuple[_Made, Span]]:
     """Who gives which part of a range, counted from where its own begins; what the device has itself comes first."""
-    found: list[tuple[_Made, Span]] = []
-    at, own = wanted.first, next((each for each in made if each.device == device), None)
+    parts = [(each, each.span) for each in made if each.span is not None]
+    own = next((part for part in parts if part[0].device == device), None)
+    found, at = list[tuple[_Made, Span]](), wanted.first
     while at < wanted.last:
-        end = wanted.last
-        if own is not None and own.span is not None and at < own.span.first:
-            end = min(end, own.span.first)
-        having = [each for each in made if each.span is not None and each.span.first <= at < each.span.last]
-        giver = own if own in having else max(having, key=lambda each: each.span.last if each.span else 0, default=None)
-        if giver is None or giver.span is None:
+        having = [part for part in parts if part[1].first <= at < part[1].last]
+        if not having:
             raise PlacementError("no device computes all of a tensor that is read outside its region")
-        upto = min(giver.span.last, wanted.last if giver is own else end)
-        found.append((giver, Span(wanted.axis, at - giver.span.first, upto - giver.span.first)))
-        at = upto
+        giver, span = own if own is not None and own in having else max(having, key=lambda part: part[1].last)
+        begin, at = at, min(span.last, wanted.last)
+        if own is not None and begin < own[1].first:
+            at = min(at, own[1].first)
+        found.append((giver, Span(wanted.axis, begin - span.first, at - span.first)))
     return found
 
 

@@ -77,8 +77,7 @@ class Op:
         """The integers that an input is known to be, None where it is not known or missing."""
         if port not in self._constants:
             self._constants[port] = self._constant(port)
-        found = self._constants[port]
-        return None if found is None else [*found]
+        return self._constants[port]
 
     def _constant(self, port: int) -> list[int] | None:
         if port >= len(self.inputs):
@@ -93,10 +92,8 @@ class Op:
         found = self.constant(port)
         return None if found is None else {axis % len(self.inputs[0]) for axis in found}
 
-    def only(self, span: Span | None, port: int = 0) -> Piece | None:
-        """A piece that reads a range of one input and all of the others; None where there is no range."""
-        if span is None:
-            return None
+    def only(self, span: Span, port: int = 0) -> Piece:
+        """A piece that reads a range of one input and all of the others."""
         return Piece(tuple(span if i == port else None for i in range(len(self.inputs))))
 
 
@@ -249,12 +246,6 @@ def concat(op: Op, span: Span) -> Piece | None:
     return None if op.attributes["axis"] % op.rank == span.axis else Piece((span,) * len(op.inputs))
 
 
-def split(op: Op, span: Span) -> Piece | None:
-    """Along the axes that it does not split."""
-    axes = op.axes(1)
-    return None if axes is None or span.axis in axes else op.only(span)
-
-
 def transpose(op: Op, span: Span) -> Piece | None:
     """The axis that the order puts there."""
     order = op.constant(1)
@@ -338,20 +329,20 @@ def reduction(op: Op, span: Span) -> Piece | None:
     return _kept(op, span, axes)
 
 
-def over_other_axes(op: Op, span: Span) -> Piece | None:
-    """Each slice along the axes that its second input names by itself: MVN, NormalizeL2, LRN, CumSum."""
-    axes = op.axes(1)
+def over_other_axes(op: Op, span: Span, port: int = 1) -> Piece | None:
+    """Each slice along the axes that an input names by itself, or Split parts."""
+    axes = op.axes(port)
     return None if axes is None or span.axis in axes else op.only(span)
 
 
 def interpolate(op: Op, span: Span) -> Piece | None:
     """Along the axes that it does not resize, which versions 4 and 11 name in their last input."""
-    axes = op.axes({"opset4": 3, "opset11": 2}.get(op.node.get_type_info().version_id, len(op.inputs)))
-    return None if axes is None or span.axis in axes else op.only(span)
+    version = op.node.get_type_info().version_id
+    return over_other_axes(op, span, {"opset4": 3, "opset11": 2}.get(version, len(op.inputs)))
 
 
 def softmax(op: Op, span: Span) -> Piece | None:
-    """Along the axes that it does not sum over; Split and TopK name their axis likewise."""
+    """Along the axes that it does not sum over; TopK names its axis likewise."""
     return None if op.attributes["axis"] % op.rank == span.axis else op.only(span)
 
 
@@ -375,20 +366,12 @@ def gather(op: Op, span: Span) -> Piece | None:
 
 def attention(op: Op, span: Span) -> Piece | None:
     """Heads and inferences by themselves; queries with their rows of the mask; columns of the values."""
-    queries, rank = op.inputs[0], op.rank
-    mask = op.inputs[3] if len(op.inputs) > 3 else ()
-    others = (None,) * max(len(op.inputs) - 4, 0)
-    if span.axis == rank - 1:
+    if span.axis == op.rank - 1:
         return op.only(span, port=2)
-    if span.axis == rank - 2:
-        if op.attributes["causal"]:
-            return None
-        masked = (broadcast(mask, rank, span),) if len(op.inputs) > 3 else ()
-        return Piece((span, None, None, *masked, *others))
-    if any(len(shape) != len(queries) for shape in op.inputs[:3]):
-        return None
-    ports = (*op.inputs[:3], *((mask,) if len(op.inputs) > 3 else ()))
-    return Piece((*(broadcast(shape, rank, span) for shape in ports), *others))
+    ranges = [broadcast(shape, op.rank, span) for shape in op.inputs]
+    if span.axis == op.rank - 2:
+        return None if op.attributes["causal"] else Piece((span, None, None, *ranges[3:]))
+    return Piece(tuple(ranges)) if all(len(shape) == op.rank for shape in op.inputs[:3]) else None
 
 
 def pad(op: Op, span: Span) -> Piece | None:
@@ -440,7 +423,7 @@ def read_value(op: Op, span: Span) -> Piece | None:
 def tile(op: Op, span: Span) -> Piece | None:
     """Axes along which it repeats nothing."""
     repeats = op.constant(1)
-    if repeats is None or len(repeats) > len(op.inputs[0]) or op.rank != len(op.inputs[0]):
+    if repeats is None or op.rank != len(op.inputs[0]):
         return None
     repeats = [1] * (op.rank - len(repeats)) + repeats
     return op.only(span) if repeats[span.axis] == 1 else None
@@ -456,9 +439,8 @@ RULES: dict[str, Rule] = {
     **dict.fromkeys(_ELEMENTWISE.split(), elementwise),
     **dict.fromkeys("ConvertLike HardSigmoid Selu Swish".split(), of_first),
     **dict.fromkeys("ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum".split(), reduction),
-    **dict.fromkeys("CumSum LRN MVN NormalizeL2".split(), over_other_axes),
+    **dict.fromkeys("CumSum LRN MVN NormalizeL2 Split VariadicSplit".split(), over_other_axes),
     **dict.fromkeys("LogSoftmax Softmax TopK".split(), softmax),
-    **dict.fromkeys("Split VariadicSplit".split(), split),
     **dict.fromkeys("AvgPool MaxPool".split(), pool),
     "BatchNormInference": batch_norm,
     "Broadcast": broadcast_op,

@@ -148,7 +148,7 @@ def test_a_request_that_runs_takes_nothing_else(core: ov.Core) -> None:
     [
         ({"c": A}, "the model has no input 'c'; it has"),
         ([A], "the model has 2 inputs, not 1"),
-        (A, "the model has 2 inputs; pass a mapping or a list"),
+        (A, "the model has 2 inputs, not 1; pass a mapping or a list"),
         ({"a": A[0]}, r"input 'a' takes an array of shape \[2, 3\], not \[3\]"),
         ({"a": A.astype(np.complex64)}, "input 'a' takes float32 and cannot hold complex64"),
         ({"a": ov.Tensor(A.astype(np.float64))}, r"input 'a' takes f32 \[2, 3\], not f64 \[2, 3\]"),
