@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,9 +38,10 @@ def degrees(graph: ComputationGraph) -> tuple[IntArray, IntArray]:
     return into, out
 
 
-def one_hot(values: NDArray[Any]) -> FloatArray:
+def one_hot(values: NDArray[np.generic]) -> FloatArray:
     """[N, V] one-hot of ``values`` [N] over the distinct ones, ascending (HSDAG Eq. 3 and after)."""
-    return np.equal.outer(values, np.unique(values)).astype(np.float64)
+    found: FloatArray = np.equal.outer(values, np.unique(values)).astype(np.float64)
+    return found
 
 
 def op_type_mean(coarse: CoarseGraph) -> FloatArray:

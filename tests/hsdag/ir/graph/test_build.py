@@ -13,7 +13,6 @@ from openvino import opset13 as op
 
 from hsdag.ir.graph.build import canonical_names, fingerprint, graph_of, read_graph
 from hsdag.ir.graph.computation_graph import Csr
-from hsdag.ir.graph.reader import load_model
 
 
 def two_layers(weight: float = 1.0, width: int = 4, last: str = "relu", *, swapped: bool = False) -> ov.Model:
@@ -64,14 +63,6 @@ def test_the_fingerprint_is_of_types_shapes_and_edges_and_canonical_names_of_typ
     one, other = graph_of(two_layers()), graph_of(two_layers(**changed))
     assert (fingerprint(one) == fingerprint(other)) is is_same
     assert (one.canonical_names == other.canonical_names) is ("swapped" not in changed)
-
-
-def test_the_fingerprint_survives_a_clone_and_a_file(tmp_path: Path, model: ov.Model) -> None:
-    ov.save_model(model, tmp_path / "m.xml", compress_to_fp16=False)
-    before = fingerprint(graph_of(model))
-    assert fingerprint(graph_of(model.clone())) == before
-    assert fingerprint(read_graph(tmp_path / "m.xml")) == before
-    assert fingerprint(graph_of(load_model(tmp_path / "m.xml"))) == before
 
 
 def test_a_dimension_that_depends_on_the_data_counts_with_its_bound() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -27,37 +28,26 @@ def sample(sizes: list[int]) -> ov.Model:
 
 
 def test_results_are_those_of_the_model_from_many_threads(core: ov.Core) -> None:
-    found: dict[int, list[bool]] = {k: [] for k in range(4)}
-    copied = compile_copies(core, sample([1, 3]), [(spec, 2) for spec in SPECS])
-
     def work(k: int) -> None:
         request = copied.create_infer_request()
-        for step in range(8):
-            value = X * (k + step)
-            expected = np.maximum(np.tanh(value), 0)
-            found[k] += [np.allclose(copied(value)[0], expected), np.allclose(request.infer({"x": value})[0], expected)]
+        for value in (X * (k + step) for step in range(8)):
+            for found in (copied(value), request.infer({"x": value})):
+                np.testing.assert_allclose(found[0], np.maximum(np.tanh(value), 0), atol=1e-6)
 
-    threads = [threading.Thread(target=work, args=(k,)) for k in found]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    copied.close()
-    assert all(len(each) == 16 and all(each) for each in found.values())
+    with compile_copies(core, sample([1, 3]), [(spec, 2) for spec in SPECS]) as copied, ThreadPoolExecutor(4) as pool:
+        assert len(list(pool.map(work, range(4)))) == 4
 
 
 def test_a_callback_waits_for_those_before_it_though_they_end_later(core: ov.Core) -> None:
     with compile_copies(core, sample([1, 3]), [(spec, 1) for spec in SPECS]) as model:
         heard: list[int] = []
         model.set_callback(lambda _, userdata: heard.append(userdata))
-        gate, real = threading.Event(), model.submit
+        gate, real, waits = threading.Event(), model.submit, iter((True, False))
 
         def submit(run: Any) -> Any:
-            first = not gate.is_set() and not heard and not started
-            started.append(first)
-            return real(lambda request: (gate.wait(20), run(request)) if first else run(request))
+            is_first = next(waits)
+            return real(lambda request: (not is_first or gate.wait(20), run(request)))
 
-        started: list[bool] = []
         model.submit = submit  # type: ignore[method-assign]
         first, second = model.start_async(X, 1), model.start_async(X, 2)
         second.result(20)

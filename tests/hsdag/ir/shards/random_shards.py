@@ -363,15 +363,12 @@ def outputs_of(model: ov.Model, inputs: Sequence[Any]) -> list[Any]:
 
 def difference(found: Sequence[Any], wanted: Sequence[Any]) -> float:
     """The largest difference over the largest value of all; infinite where only one side is finite."""
-    worst = scale = 0.0
-    for a, b in zip(found, wanted, strict=True):
-        a, b = a.astype(np.float64), b.astype(np.float64)
-        if a.shape != b.shape or not np.array_equal(np.isfinite(a), np.isfinite(b)):
-            return np.inf
-        is_finite = np.isfinite(b)
-        worst = max(worst, float(np.abs(a - b)[is_finite].max(initial=0.0)))
-        scale = max(scale, float(np.abs(b)[is_finite].max(initial=0.0)))
-    return worst / scale if worst > 0 else 0.0
+    a, b = (np.concatenate([each.ravel().astype(np.float64) for each in tensors]) for tensors in (found, wanted))
+    is_finite, shapes = np.isfinite(b), [[each.shape for each in tensors] for tensors in (found, wanted)]
+    if shapes[0] != shapes[1] or not np.array_equal(np.isfinite(a), is_finite):
+        return np.inf
+    worst = float(np.abs(a[is_finite] - b[is_finite]).max(initial=0.0))
+    return worst / float(np.abs(b[is_finite]).max()) if worst > 0 else 0.0
 
 
 def quantisation(model: ov.Model, inputs: Sequence[Any], wanted: Sequence[Any]) -> float:
