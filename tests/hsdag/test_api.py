@@ -29,13 +29,6 @@ def model() -> ov.Model:
     return ov.Model([op.relu(op.matmul(x, np.eye(8, dtype=np.float32), False, False))], [x], "small")
 
 
-def test_solve_returns_the_placement_its_value_and_a_bound() -> None:
-    result = hsdag.solve(FORK, "cpsat", budget=5)
-    assert isinstance(result, hsdag.SolveResult)
-    assert result.value_s == pytest.approx(3.0)
-    assert result.lower_bound_s == pytest.approx(3.0)
-
-
 def test_simulate_takes_a_file_or_a_problem_and_a_map_or_a_file(tmp_path: Path) -> None:
     write_problem(FORK, tmp_path / "fork.json")
     answer = hsdag.solve(tmp_path / "fork.json", "heft", budget=1)

@@ -75,18 +75,6 @@ def test_what_a_machine_runs_out_of_is_no_defect_of_ours(
     assert reason is None or capsys.readouterr().err.splitlines()[-1] == f"hsdag: somewhere: {reason}"
 
 
-def test_two_searches_over_one_run_folder_are_one_and_a_line(
-    tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    command = ["place", str(tiny_resnet), "--partition-cpu", "2", "--reward", "measured", "--max-evaluations", "1"]
-    (tmp_path / "out.run").mkdir()
-    (tmp_path / "out.run" / "run.json").write_text("{}")
-    kept = FileLock(tmp_path / "out.run" / "lock", "busy")
-    assert run([*command, "-o", str(tmp_path / "out.json")]) == 2
-    assert capsys.readouterr().err.splitlines()[-1].startswith("hsdag: another search is running in")
-    kept.release()
-
-
 def test_two_trainings_of_one_policy_are_one_and_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with FileLock(tmp_path / "policy.lock", "busy"):
         assert run(["train", "enas", "-o", str(tmp_path / "policy.safetensors")]) == 2

@@ -72,8 +72,10 @@ def case_of(
         executor=executor,
         latency=LatencyRecord(median_s=10.0, mean_s=10.0, p95_s=10.0, runs=6, measured=True),
     )
-    kind = {"hetero": HeteroCosts, "work-conserving": WorkConservingCosts, "cuda": OpByOpCosts}[executor]
-    return Case(problem_of(graph, time_s), kind.of(graph, costs_of(graph, time_s, **more)), placement, executor)
+    kinds: dict[str, Any] = {"hetero": HeteroCosts, "work-conserving": WorkConservingCosts, "cuda": OpByOpCosts}
+    return Case(
+        problem_of(graph, time_s), kinds[executor].of(graph, costs_of(graph, time_s, **more)), placement, executor
+    )
 
 
 def test_the_value_and_each_move_are_what_the_sums_say_the_largest_gain_first() -> None:
@@ -141,7 +143,7 @@ def test_devices_that_slow_each_other_down_are_a_limit_where_they_do(executor: E
 def test_a_region_takes_as_long_as_the_device_that_takes_longest_for_its_share() -> None:
     shares = {"A": (0, 1), "B": (1, 4)}
     for scheme, divided_s in (("rows", 0.75 * 6), ("replicated", 6.0)):
-        record = ShardRecord(scheme=scheme, ops=("op1", "op2"), shares=shares)
+        record = ShardRecord.model_validate({"scheme": scheme, "ops": ("op1", "op2"), "shares": shares})
         case = case_of(CHAIN, "AAAAAA", CHAIN_S)
         case = replace(case, placement=case.placement.model_copy(update={"shards": (record,)}))
         found = case.explained()

@@ -20,9 +20,6 @@ def model(page: Page, name: str, expression: str) -> Any:
 
 
 def test_every_figure_is_drawn_and_names_with_markup_stay_text(page: Page) -> None:
-    assert page.locator("section h2").all_inner_texts() == [
-        "Comparison", "Why", "Graph", "Timeline", "Search", "What was tried", "Profile", "Environment",
-    ]  # fmt: skip
     assert page.locator(".bk-Figure").count() == 4
     assert page.evaluate("[...document.querySelectorAll('section .bk-Figure')].every(each => each.offsetHeight > 50)")
     assert page.title() == f"{EVIL}, placed by hsdag"
