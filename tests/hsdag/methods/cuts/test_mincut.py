@@ -262,12 +262,6 @@ def test_of_many_devices_the_pairs_that_could_be_cheapest_are_cut(calls: list[tu
     assert len(pairs) == MAX_PAIRS < NUM_DEVICES * (NUM_DEVICES - 1) // 2
 
 
-def test_all_pairs_of_few_devices_are_cut(calls: list[tuple[int, int]]) -> None:
-    problem = ScheduleProblem.from_arrays(np.ones((5, 8)), chain(5), output_bytes=1.0)
-    best_cut(BoundaryCosts.of(problem))
-    assert len({each for each in calls if each[0] >= 0}) == MAX_PAIRS
-
-
 def test_a_move_that_gains_nothing_changes_nothing_and_all_devices_have_one(calls: list[tuple[int, int]]) -> None:
     problem = ScheduleProblem.from_arrays(np.ones((5, 3)), chain(5), output_bytes=1.0, link_latency_s=1.0)
     costs, alone = BoundaryCosts.of(problem), np.zeros(5, dtype=np.int64)

@@ -56,6 +56,13 @@ def test_a_heuristic_of_the_warm_start_gets_a_share_of_the_budget(monkeypatch: p
     assert 0 < given[-1] <= given[0] <= 800.0 * SHARE_OF_HEURISTIC
 
 
+def test_a_share_of_the_seconds_is_over_before_all_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = random_problem(3, 8, 2)
+    incumbent = Incumbent(problem_of(problem), ScheduleEvaluator(problem, Semantics()), Limits(10.0))
+    monkeypatch.setattr(Incumbent, "elapsed_s", 6.0)
+    assert [incumbent.is_over(share) for share in (0.5, 0.6, 0.7, 1.0)] == [True, True, False, False]
+
+
 def test_a_stop_is_heard_before_there_is_an_answer() -> None:
     problem = random_problem(3, 8, 2)
     search = ExactSearch(Incumbent(problem_of(problem), heard(problem, 0, SEQUENTIAL), Limits()), "a test")

@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import nn
 
-from hsdag.ir.errors import OptionError
 from hsdag.methods.incumbent import Limits
 from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.networks import ENCODERS
@@ -188,9 +187,3 @@ def test_the_first_updates_imitate_critical_path_where_asked_for(method: str) ->
     taught = next(make_placer("critical-path").proposals(problem_of(problem), 0)).placement  # type: ignore[attr-defined]
     policy = not_none(placer.trainer).policy
     assert (policy.best(generator()).plan.placement == taught).mean() > 0.8
-
-
-def test_what_is_taught_needs_costs() -> None:
-    placer, problem = placer_of("gdp", teacher_updates="5"), problem_of(one_fast())
-    with pytest.raises(OptionError, match="teacher_updates of gdp needs the costs"):
-        placer.teacher(placer.policy(problem, generator()), replace(problem, costs=None))

@@ -46,8 +46,9 @@ class Recording(Here):
 
 
 def turn(exchange: Exchange) -> TurnEnd:
-    """Annealing, which tells four times a second what it has found, for 20 seconds at most."""
-    return not_none(TurnJob(Turn("sa", 1.0), UNITS, EVALUATOR, Limits(20.0, 1), np.inf).run(exchange))
+    """Annealing that never gives up, which tells four times a second what it has found, for 20 seconds at most."""
+    options = make_placer("sa", changes={"most_idle_rounds": "1000000"}).options
+    return not_none(TurnJob(Turn("sa", 1.0, options=options), UNITS, EVALUATOR, Limits(20.0, 1), np.inf).run(exchange))
 
 
 @pytest.mark.parametrize(
