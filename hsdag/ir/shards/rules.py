@@ -367,11 +367,11 @@ def gather(op: Op, span: Span) -> Piece | None:
 def attention(op: Op, span: Span) -> Piece | None:
     """Heads and inferences by themselves; queries with their rows of the mask; columns of the values."""
     if span.axis == op.rank - 1:
-        return op.only(span, port=2)
+        return op.only(span.along(len(op.inputs[2]) - 1), port=2)
     ranges = [broadcast(shape, op.rank, span) for shape in op.inputs]
     if span.axis == op.rank - 2:
         return None if op.attributes["causal"] else Piece((span, None, None, *ranges[3:]))
-    return Piece(tuple(ranges)) if all(len(shape) == op.rank for shape in op.inputs[:3]) else None
+    return Piece(tuple(ranges))
 
 
 def pad(op: Op, span: Span) -> Piece | None:

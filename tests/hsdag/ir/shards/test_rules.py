@@ -48,6 +48,9 @@ RARE: dict[str, Build] = {
     ),
     "MaxPool with a ceiling": lambda _, x: op.max_pool(x, [2, 2], [1, 1], [1, 0], [0, 1], [3, 3], "ceil").output(0),
     "ScaledDotProductAttention of keys": lambda rng, x: op.scaled_dot_product_attention(weights(rng, 2, 4, 3, 7), x, x),
+    "ScaledDotProductAttention to fewer axes": lambda rng, x: op.scaled_dot_product_attention(
+        x, weights(rng, 4, 5, 7), weights(rng, 4, 5, 6)
+    ),
     "Squeeze of every axis of size 1": lambda _, x: NodeFactory("opset1").create(
         "Squeeze", [value_of(op.reduce_sum(x, ints(1), keep_dims=True))], {}
     ),
@@ -63,6 +66,7 @@ AXES: dict[str, Sequence[str]] = {
     **dict.fromkeys(("LRN", "NormalizeL2", "StridedSlice backwards"), "023"),
     **dict.fromkeys(("Interpolate", "Interpolate of version 4"), "013"),
     "MaxPool with a ceiling": "0123",
+    "ScaledDotProductAttention to fewer axes": "0123",
     "Transpose of all axes": "0123",
     "Unsqueeze counted from behind": "1234",
 }
