@@ -298,7 +298,7 @@ BUILDERS: dict[str, Callable[[Rng, Any], Any]] = {
     "AvgPool": _image(_avg_pool),
     "MaxPool": _image(_max_pool),
     "BatchNormInference": lambda rng, x: op.batch_norm_inference(
-        x, *(weights(rng, sizes(x)[1]) for _ in range(3)), op.abs(weights(rng, sizes(x)[1])), 1e-2
+        x, *(weights(rng, *sizes(x)[1:2]) for _ in range(3)), op.abs(weights(rng, *sizes(x)[1:2])), 1e-2
     ),
     "Broadcast": _broadcast,
     "Concat": lambda rng, x: op.concat([x, op.tanh(x), x][: int(rng.integers(2, 4))], _axis(rng, x)),
