@@ -84,6 +84,8 @@ class Batches:
         Of a model of so many rows, a multiple of these is so many inferences. Where any number will do, the first
         batches of a size are inferred both ways.
         """
+        if self._rows <= 0 and not self._is_by_rows:
+            return None
         model = self._model
         given = {port_index(model.inputs, key, "input"): value for key, value in named_inputs(inputs, model.inputs)}
         arrays = {k: np.asarray(value.data if isinstance(value, ov.Tensor) else value) for k, value in given.items()}
@@ -94,7 +96,7 @@ class Batches:
         if self._rows > 0:
             is_several = count > self._rows and count % self._rows == 0
             return self._joined(arrays, count, self._rows) if is_several else None
-        if not self._is_by_rows or count < len(model.copies) or any(copy.num_busy for copy in model.copies):
+        if count < len(model.copies) or any(copy.num_busy for copy in model.copies):
             return None
         tried, each = self.tried.setdefault(count, []), -(-count // (PIECES * len(model.copies)))
         if len(tried) >= TRIALS:

@@ -205,7 +205,10 @@ class CopiedModel(CompiledModel):
                 copy.learn(time.perf_counter() - begin_s, num_busy)
             copy.idle.append(request)
             self._dispatch()
-        done.set_exception(error)  # None where it has not failed
+        if error is None:
+            done.set_result(None)
+        else:
+            done.set_exception(error)
 
     def close(self) -> None:
         """End the threads after what runs, and fail what waits; idempotent."""
