@@ -64,10 +64,10 @@ def explain(
     if as_json:
         print_json(found.model_dump(mode="json", by_alias=True))
     else:
-        for title, columns, rows in found.tables(top):
-            print_table(f"SIMULATED: {title}", columns, rows)
         for sentence in found.sentences:
             typer.echo(sentence)
+        for title, columns, rows in found.tables(top):
+            print_table(f"SIMULATED: {title}", columns, rows)
 
 
 def report(

@@ -11,6 +11,8 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from hsdag.workers.pool import Pool, pool_of
+
 ROOT, STORE_BYTES = Path(__file__).parents[3], 80 << 20
 
 
@@ -35,6 +37,13 @@ def ray_cluster(num_nodes: int = 3, modules: Path | None = None) -> Iterator[tup
         yield address, kill
         said.close()
         process.wait(60)
+
+
+@contextlib.contextmanager
+def workers_of(address: str, say: Callable[[str], None] = lambda _: None) -> Iterator[Pool]:
+    with pool_of(address, say) as pool:
+        assert pool is not None
+        yield pool
 
 
 def main() -> None:
