@@ -48,6 +48,7 @@ from hsdag.placing.session import Session
 from hsdag.placing.shards import ShardProposals, shard_costs, sharded_candidate
 from hsdag.runtime.costs.shard_costs import fitted_factors
 from hsdag.runtime.machine.devices import resolve_devices
+from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.reader import load_platform
@@ -123,7 +124,7 @@ def predicted(name: str, count: int, rounds: int) -> tuple[np.ndarray, np.ndarra
     path = path if path.exists() else network(name, 4, path)
     with Session(path, resolve_devices(DEVICES, None), executor="work-conserving") as session:
         proposals = ShardProposals(
-            session, PlaceOptions(executor="work-conserving"), session.profile(side_by_side=True)
+            session, PlaceOptions(executor="work-conserving"), session.profile(ProfileCache(None), side_by_side=True)
         )
         shapes, costs = proposals.choosers()[0].shapes, shard_costs(proposals.costs)
         drawn: list[Sharding] = []

@@ -42,7 +42,7 @@ from hsdag.runtime.machine.devices import (
     resolve_devices,
     with_precision,
 )
-from hsdag.runtime.machine.usable import usable_cpus
+from hsdag.runtime.machine.usable import BUSY, OtherPrograms, usable_cpus
 from hsdag.runtime.measuring.caches import identity
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
 from hsdag.runtime.measuring.messages import Call
@@ -181,6 +181,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         disallowed |= {} if why is None else dict.fromkeys(start, why)
     left_s = options.budget_s + search.compiling_s - (time.monotonic() - search.begin_s)
     _, limit_s = search.pace.comparison_s(options.budget_s, options.protocol, left_s)
+    others = OtherPrograms()
     final = final_comparison(
         session.runner,
         placed,
@@ -201,7 +202,8 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         rng=np.random.default_rng(options.seed),
     )
     answer = {**placed, **singles, **start, **baselines}[final.answer]
-    result = Outcome(search, final, plans, list(placed)).result(output, answer, interrupted=interrupted).with_lines()
+    outcome = Outcome(search, final, plans, list(placed), others.share())
+    result = outcome.result(output, answer, interrupted=interrupted).with_lines()
     if output is not None:
         result.placement.save(output)
     if search.folder is not None:
@@ -213,10 +215,18 @@ class Outcome:
     """What a search and its final comparison amount to; with one device nothing was searched.
 
     ``plans`` are those of the search by name, and ``proposed`` are the names of all that the search has proposed.
+    ``others`` is the share of the processors that other programs took during the comparison.
     """
 
-    def __init__(self, search: Search, final: FinalResult, plans: Mapping[str, Plan], proposed: Sequence[str]) -> None:
-        self.search, self.final, self.plans, self.proposed = search, final, plans, proposed
+    def __init__(
+        self,
+        search: Search,
+        final: FinalResult,
+        plans: Mapping[str, Plan],
+        proposed: Sequence[str],
+        others: float = 0.0,
+    ) -> None:
+        self.search, self.final, self.plans, self.proposed, self.others = search, final, plans, proposed, others
         self.session, self.options, self.problem = search.session, search.options, search.problem
         self.too_large = self.session.too_large(search.profile)
 
@@ -396,7 +406,9 @@ class Outcome:
         sizes = (
             f"{failed} placements failed with inputs that stay dynamic; where all data have one size, --shape fixes it"
         )
-        return tuple(filter(None, [self.search.unprofiled, counted, judged, sizes if failed else None]))
+        busy = f"other programs took {self.others:.0%} of the processors during the comparison: repeat it without them"
+        said = counted, judged, sizes if failed else None, busy if self.others >= BUSY else None
+        return tuple(filter(None, [self.search.unprofiled, *said]))
 
     def bound(self) -> str:
         """What could be gained at most, where latency counts and the model was profiled."""

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import psutil
@@ -14,6 +17,10 @@ from hsdag.ir.host import PROC, SYS, own_cpus
 
 CONTROL_GROUPS = SYS / "fs" / "cgroup"
 OWN_GROUPS = PROC / "self" / "cgroup"
+
+BUSY = 0.25
+"""The share of the processors from which on what other programs take falsifies measurements."""
+TICKS_S = 0.5
 
 
 def own_groups_of(controller: str, own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GROUPS) -> list[Path]:
@@ -42,6 +49,39 @@ def usable_cpus(own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GROUPS) -> 
     """
     found = [_quota(group) for group in own_groups_of("cpu", own_groups, mount)]
     return max(1, int(min([len(own_cpus()), *(quota for quota in found if quota is not None)])))
+
+
+class Seconds(NamedTuple):
+    """Of all processors that this process may use: that passed, that they worked, and that they worked for us."""
+
+    passed: float
+    worked: float
+    own: float
+
+    @staticmethod
+    def now() -> Seconds:
+        """Since some time in the past; processes that this one has started, and theirs, are ours."""
+        cpus, every = own_cpus(), psutil.cpu_times(percpu=True)
+        times = [each for cpu, each in enumerate(every) if cpu in cpus]
+        not_worked = "idle", "iowait", "guest", "guest_nice"  # guests' times are in others, too
+        idle = sum(getattr(each, name, 0.0) for each in times for name in not_worked)
+        me, own = psutil.Process(), 0.0
+        for process in (me, *me.children(recursive=True)):
+            with suppress(psutil.Error):  # it has ended
+                own += sum(process.cpu_times()[:4])  # of those that it waited for, too
+        return Seconds(time.monotonic() * len(times), sum(map(sum, times)) - idle, own)
+
+
+class OtherPrograms:
+    """The share of the processors that other programs take, from now on."""
+
+    def __init__(self, seconds: Callable[[], Seconds] = Seconds.now) -> None:
+        self._seconds, self._begun = seconds, seconds()
+
+    def share(self) -> float:
+        """Between 0 and 1; 0 where hardly any time has passed, since the system counts in ticks."""
+        passed, worked, own = (now - begun for now, begun in zip(self._seconds(), self._begun, strict=True))
+        return min(max((worked - own) / passed, 0.0), 1.0) if passed > TICKS_S else 0.0
 
 
 def in_parts(run: Callable[[slice], None], count: int, num_parts: int) -> None:

@@ -19,6 +19,7 @@ from hsdag.ir.errors import DeviceError
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
+from hsdag.runtime.machine.usable import BUSY, OtherPrograms
 from hsdag.runtime.measuring.caches import ProfileCache, identity
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import Call, Probe, Probed, TimesBeside, ask
@@ -88,7 +89,9 @@ class Profiler:
         on_step: Callable[[str], None] = lambda _: None,
         should_stop: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.perf_counter,
+        others: Callable[[], OtherPrograms] = OtherPrograms,
     ) -> None:
+        self._others = others
         self._clock, self._begin_s, self._longest_s = clock, clock(), 0.0
         self._client, self._graph, self._digest, self._cache = client, graph, digest, cache
         self._effort, self._on_step, self._should_stop = effort or Effort(), on_step, should_stop
@@ -262,15 +265,23 @@ class Profiler:
         return [self._answer(ask(Worker.sync, pair, self._probe(names, 1, size))) for size in SYNC_BYTES]
 
     def contention(self, devices: Sequence[DeviceSpec], times: Sequence[DeviceProfile]) -> Contention:
-        """Small models and the model itself on two devices at once; what fails, or takes too long, stays unknown."""
+        """Small models and the model itself on two devices at once; what fails, or takes too long, stays unknown.
+
+        What was measured while other programs slowed devices down, too, is measured again the next time.
+        """
+        others = self._others()
         key = {"what": "side by side", "model": self._digest, "devices": [identity(spec) for spec in devices]}
         stored = self._kept(
             key,
             self._effort.pair_limit_s,
             "profiling devices side by side",
             lambda: {kind: self._side_by_side(tuple(devices), kind, times) for kind in KINDS},
-            lambda found: all(found.values()),
+            lambda found: all(found.values()) and others.share() < BUSY,
         )
+        if (share := others.share()) >= BUSY:
+            self._on_step(
+                f"other programs took {share:.0%} of the processors: devices seem to slow each other down more"
+            )
         found = Contention.of(stored, len(devices))
         for a, b in itertools.combinations(range(len(devices)), 2):
             if np.isnan(found.slowdown[[a, b], [b, a]]).any():

@@ -73,7 +73,9 @@ def test_copies_win_where_nothing_else_runs_and_are_written(tiny_bert: Path) -> 
         )
         assert final.answer == name
         assert final.opened[name].requests
-        outcome = Outcome(search, final, {}, [name])
+        outcome = Outcome(search, final, {}, [name], 0.25)
+        assert outcome.warnings()[-1].startswith("other programs took 25% of the processors during the comparison")
+        assert Outcome(search, final, {}, [name], 0.2499).warnings() == ()
         placement = outcome.placement()
         assert outcome.weight_bytes() == dict.fromkeys("AB", float(session.graph.weight_bytes.sum()))
         assert outcome.rows()[0].ops == dict.fromkeys("AB", session.graph.num_ops)

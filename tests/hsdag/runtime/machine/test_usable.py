@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +12,7 @@ from types import SimpleNamespace
 import psutil
 import pytest
 
-from hsdag.runtime.machine.usable import in_parts, usable_cpus, usable_memory_bytes
+from hsdag.runtime.machine.usable import OtherPrograms, Seconds, in_parts, usable_cpus, usable_memory_bytes
 
 WIDE = {"a/b/memory.max": "9000", "a/b/memory.current": "600", "a/b/memory.stat": "anon 600"}
 TIGHT = {"a/memory.max": "900", "a/memory.current": "700", "a/memory.stat": "anon 600\ninactive_file 100"}
@@ -80,3 +82,27 @@ def test_work_is_done_in_consecutive_parts(num: int, parts: list[tuple[int, int]
     found = list[tuple[int, int]]()
     in_parts(lambda part: found.append((part.start, part.stop)), 5, num)
     assert sorted(found) == parts
+
+
+@pytest.mark.parametrize(
+    ("passed", "worked", "own", "share"), [(8, 6, 2, 0.5), (8, 6, 7, 0), (8, 20, 0, 1), (0.5, 0.5, 0, 0)]
+)
+def test_other_programs_take_what_is_worked_beyond_ones_own(
+    passed: float, worked: float, own: float, share: float
+) -> None:
+    seconds = iter([Seconds(100, 50, 25), Seconds(100 + passed, 50 + worked, 25 + own)])
+    assert OtherPrograms(lambda: next(seconds)).share() == share
+
+
+def test_processes_below_this_one_work_for_it_also_once_they_have_ended() -> None:
+    """Half a second of one that waits then, and ends."""
+    code = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ninput()"
+    before, pipe = Seconds.now(), subprocess.PIPE
+    with subprocess.Popen([sys.executable, "-c", code], stdin=pipe, stdout=pipe) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        passed, worked, own = (now - begun for now, begun in zip(Seconds.now(), before, strict=True))
+        process.communicate(b"\n")
+    assert 0.45 < own < passed
+    assert 0.45 < worked < passed + 0.1  # in ticks
+    assert Seconds.now().own - before.own > 0.45

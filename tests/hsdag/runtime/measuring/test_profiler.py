@@ -17,7 +17,7 @@ from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.processes import CandidateFailed, WorkerClient
 from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import DeviceSet
-from hsdag.runtime.machine.usable import usable_cpus
+from hsdag.runtime.machine.usable import OtherPrograms, Seconds, usable_cpus
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.messages import Call, Probed, WorkerSetup
@@ -64,7 +64,8 @@ def profiler_of(
     chain = [(v, v + 1) for v in range(len(types) - 1)]
     flops = [float(kind == "MatMul") for kind in types]
     graph = graph_from_edges(list(types), chain if edges is None else edges, flops=flops)
-    return Profiler(client, graph, "digest", cache or ProfileCache(None), **{"effort": QUICK, **how})
+    how = {"effort": QUICK, "others": lambda: OtherPrograms(lambda: Seconds(0.0, 0.0, 0.0)), **how}
+    return Profiler(client, graph, "digest", cache or ProfileCache(None), **how)
 
 
 def times_of(*primitives: tuple[list[int], float]) -> dict[str, Any]:
@@ -145,6 +146,26 @@ def test_devices_side_by_side_are_kept_where_all_was_measured_and_unknown_pairs_
     assert [kind for kind, _ in asked] == ["compute", "memory"]
     assert np.isnan(profiler_of(crashes, "Relu", on_step=steps.append).contention(PARTS, [slow] * 2).slowdown[0, 1])
     assert steps[-1] == "how much P0 and P1 slow each other down could not be measured; they are taken not to"
+
+
+def test_devices_side_by_side_are_measured_again_where_other_programs_were_in_the_way(tmp_path: Path) -> None:
+    def others(share: float) -> OtherPrograms:
+        seconds = iter([Seconds(0.0, 0.0, 0.0), *[Seconds(100.0, 100.0 * share, 0.0)] * 2])
+        return OtherPrograms(lambda: next(seconds))
+
+    shares, steps, cache = iter([0.25, 0.2499, 0.0]), list[str](), ProfileCache(tmp_path)
+    profiler = profiler_of(
+        lambda _: [[[], [(1.0, 2.0)] * 2], [[(1.0, 2.0)] * 2, []]],
+        "Relu",
+        cache=cache,
+        on_step=steps.append,
+        others=lambda: others(next(shares)),
+    )
+    slow = DeviceProfile(np.ones(1), (), 2.0, 0.0, 1, 0, None, 2.0, device=PARTS[0])
+    for _ in range(3):
+        profiler.contention(PARTS, [slow] * 2)
+    busy = "other programs took 25% of the processors: devices seem to slow each other down more"
+    assert steps == ["profiling devices side by side", busy, "profiling devices side by side"]
 
 
 def test_syncs_are_of_each_pair_and_size_and_unknown_where_the_executor_does_not_run_the_pair() -> None:
