@@ -13,14 +13,16 @@ from __future__ import annotations
 
 import ast
 import copy
+import multiprocessing
 import os
+import queue
 import random
 import re
 import shutil
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +33,12 @@ COMPILED = {"inner", "inlined", "bare", "kernel", "njit", "compiled"}
 BAR = 0.8
 LIMIT_S = "300"
 """What a test may take."""
+SERVER = multiprocessing.get_context("forkserver")
+"""It starts the processes of tests, and has loaded what takes long to load."""
+LOADED = (
+    "hypothesis.extra.numpy", "networkx", "numba", "openvino.opset13", "ortools.sat.python.cp_model", "pydantic",
+    "scipy.optimize", "scipy.stats", "torch", "typer",
+)  # fmt: skip
 FAILED = re.compile(r"^(?:FAILED|ERROR) ([^\s\[]+)", re.MULTILINE)
 OPERATORS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -116,31 +124,41 @@ def tests_of(path: Path) -> list[Path]:
     return sorted(folder.glob("test_*.py")) if path.parent == ROOT / "hsdag" else [folder]
 
 
+def run_tests(copied: str, arguments: tuple[str, ...], said: str) -> None:
+    """What a process does: the tests that pytest is asked for in a copy of the repository; what it says is a file."""
+    with Path(said).open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "hsdag"]:
+        del sys.modules[name]  # of this repository
+    os.chdir(copied)
+    sys.path.insert(0, copied)
+    os.environ["PYTHONPATH"] = copied
+    always = "-x", "-p", "no:cacheprovider", "-W", "ignore::pytest.PytestAssertRewriteWarning", "--timeout", LIMIT_S
+    sys.exit(pytest.main([*always, *arguments]))
+
+
 def failing(copied: Path, *arguments: str) -> str | None:
     """What fails first of the tests that pytest is asked for in a copy of the repository."""
-    environment = os.environ | {"PYTHONPATH": str(copied)}
-    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "--timeout", LIMIT_S, *arguments]
-    done = subprocess.run(command, cwd=copied, env=environment, capture_output=True, text=True)
-    if done.returncode in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
+    with tempfile.NamedTemporaryFile("r") as said:
+        process = SERVER.Process(target=run_tests, args=(str(copied), arguments, said.name))
+        process.start()
+        process.join()
+        found = FAILED.search(said.read())
+    if process.exitcode in (0, pytest.ExitCode.NO_TESTS_COLLECTED):
         return None
-    found = FAILED.search(done.stdout)
     return found[1] if found else arguments[-1]
 
 
-def noticing(mutant: Mutant, copied: Path, jobs: int) -> str | None:
+def noticing(mutant: Mutant, copied: Path) -> str | None:
     """The test that notices a change."""
     file, tests = copied / mutant.path.relative_to(ROOT), tests_of(mutant.path)
     own = [f for test in tests for f in (test, *test.rglob("*.py")) if f.name == f"test_{mutant.path.stem}.py"][:1]
-    first, together = ([str(each.relative_to(ROOT)) for each in some] for some in (own, tests))
-    together += ["-n", str(jobs)]
+    names = [str(each.relative_to(ROOT)) for each in (*own, *tests)]
     original = file.read_text(encoding="utf-8")
     file.write_text(mutant.text, encoding="utf-8")
     try:
-        every = (
-            failing(copied, *arguments)
-            for arguments in (*([first] if first else []), ["-m", "not slow", *together], ["-m", "slow", *together])
-        )
-        found = next(filter(None, every), None)
+        found = failing(copied, "-m", "not slow", *names) or failing(copied, "-m", "slow", *names)
     finally:
         file.write_text(original, encoding="utf-8")
     if found is not None and failing(copied, found) is not None:
@@ -156,17 +174,23 @@ def main() -> int:
     every = [mutant for file in files for mutant in mutants_of(file)]
     drawn = random.Random(given.seed).sample(every, min(given.count, len(every)))[given.first :]
     print(f"{len(drawn)} of {len(every)} operators are changed, one at a time", flush=True)
-    survivors = []
-    with tempfile.TemporaryDirectory() as name:
-        copied = Path(name) / "copy"
+    SERVER.set_forkserver_preload(list(LOADED))
+    survivors, copies = list[str](), queue.SimpleQueue[Path]()
+
+    def judge(number: int, mutant: Mutant) -> None:
+        copied = copies.get()
+        test = noticing(mutant, copied)
+        copies.put(copied)
+        line = f"{mutant.path.relative_to(ROOT)}:{mutant.line}: {mutant.before[:70]} -> {mutant.after[:70]}"
+        survivors.extend([] if test else [line])
+        print(f"{number:3d} {f'noticed  {line}; by {test}' if test else f'SURVIVES {line}'}", flush=True)
+
+    with tempfile.TemporaryDirectory() as name, ThreadPoolExecutor(given.jobs) as pool:
         kept = shutil.ignore_patterns(".git", ".venv*", "artifacts", "__pycache__", ".mypy_cache", ".ruff_cache")
-        shutil.copytree(ROOT, copied, symlinks=True, ignore=kept)
-        for number, mutant in enumerate(drawn, start=given.first + 1):
-            test = noticing(mutant, copied, given.jobs)
-            place = f"{mutant.path.relative_to(ROOT)}:{mutant.line}"
-            line = f"{place}: {mutant.before[:70]} -> {mutant.after[:70]}"
-            survivors += [] if test else [line]
-            print(f"{number:3d} {f'noticed  {line}; by {test}' if test else f'SURVIVES {line}'}", flush=True)
+        for job in range(given.jobs):
+            copies.put(Path(shutil.copytree(ROOT, Path(name) / str(job), symlinks=True, ignore=kept)))
+        for done in [pool.submit(judge, *each) for each in enumerate(drawn, start=given.first + 1)]:
+            done.result()
     killed = len(drawn) - len(survivors)
     print(f"{killed} of {len(drawn)} are noticed (bar {BAR:.0%})")
     for line in survivors:
