@@ -15,7 +15,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.ir.kernels import interpret
 from hsdag.methods.base import O, Placer
 from hsdag.methods.incumbent import Incumbent, Status
@@ -249,9 +249,7 @@ class LocalPlacer(Placer[O]):
 
 def placed_and_ranked(incumbent: Incumbent, plan: Plan) -> tuple[IntArray, FloatArray]:
     """[U] the placement and the ranks of a plan; without an order, by the times when units start, where known."""
-    position = inverse_of(incumbent.problem.units.graph.topological_order)
-    order = position if plan.order is None else plan.order
+    order = incumbent.problem.units.graph.position if plan.order is None else plan.order
     if plan.order is None and incumbent.takes_order and incumbent.problem.costs is not None:
-        start_s = simulate(incumbent.costs, plan.placement).start_s
-        order = inverse_of(np.lexsort((position, start_s)))
+        order = simulate(incumbent.costs, plan.placement).ranks
     return plan.placement, order.astype(np.float64)

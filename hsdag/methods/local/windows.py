@@ -23,7 +23,7 @@ from hsdag.methods.local.chain import Chain, chain_of, draw, is_kept, settle
 from hsdag.methods.local.sa import MOVES_OF_LISTS
 from hsdag.methods.local.values import Lists, lists_for, lists_of, schedule
 from hsdag.runtime.objectives import LATENCY
-from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.plan import Plan, ranks_by_end
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution
@@ -163,7 +163,7 @@ class Piece:
 
     units: IntArray  # [W]
     device: IntArray  # [W]
-    start_s: FloatArray  # [W]
+    end_s: FloatArray  # [W]
     gain_s: float
 
 
@@ -286,7 +286,7 @@ class Sweeps:
     def _search(self, line: Timeline, units: IntArray, window: Windowed, num: int, seed: int) -> Piece:
         o, rank = self._options, np.arange(len(units), dtype=np.float64)
         gain_s = searched(window, line.device[units], rank, num, (o.hottest, o.coldest), seed)
-        return Piece(units, window.lists.device, starts_of(window.lists), gain_s)
+        return Piece(units, window.lists.device, window.lists.end_s, gain_s)
 
     def _join(self, line: Timeline, pieces: Sequence[Piece]) -> None:
         """Have the plan evaluated with what the windows have found, where that is no better with halves of it."""
@@ -341,13 +341,13 @@ def starts_of(lists: Lists) -> FloatArray:
 
 def joined(line: Timeline, pieces: Sequence[Piece]) -> tuple[IntArray, IntArray]:
     """Devices [U] and ranks [U] of a schedule with pieces put in; what each gains, all behind it does."""
-    device, start_s = line.device.copy(), line.start_s.copy()
+    device, end_s = line.device.copy(), line.end_s.copy()
     gained_s = np.zeros(len(device) + 1)
     for piece in pieces:
         gained_s[line.place[piece.units].max() + 1] += piece.gain_s
     gained_s = np.cumsum(gained_s)[:-1]
-    start_s -= gained_s[line.place]
+    end_s -= gained_s[line.place]
     for piece in pieces:
         device[piece.units] = piece.device
-        start_s[piece.units] = piece.start_s - gained_s[line.place[piece.units]]
-    return device, inverse_of(np.lexsort((line.place, start_s)))
+        end_s[piece.units] = piece.end_s - gained_s[line.place[piece.units]]
+    return device, ranks_by_end(end_s, line.place)

@@ -124,7 +124,7 @@ def _searched_blocks(incumbent: Incumbent, blocks: Blocks, share: float) -> list
         found.append([])
         for run in _searched_apart(incumbent, block, "auto", left_s, part * evaluations):
             library = Library.empty(blocks, problem.num_devices)
-            library.learn(blocks, units, run.device[len(inputs) :], run.start_s[len(inputs) :])
+            library.learn(blocks, units, run.device[len(inputs) :], run.ranks[len(inputs) :])
             found[-1].append(library)
     return found
 
@@ -187,7 +187,7 @@ def searched_row(incumbent: Incumbent, blocks: Blocks, library: Library) -> Libr
     known = Plan(problem.nearest(placement).placement, unit_ranks(unit, order))
     seconds, evaluations = ROW * incumbent.left_s, ROW * incumbent.evaluations_left
     for run in itertools.islice(_searched_apart(incumbent, problem, "sa", seconds, evaluations, (known,)), 1):
-        library.learn(blocks, np.arange(costs.num_ops), run.device, run.start_s)
+        library.learn(blocks, np.arange(costs.num_ops), run.device, run.ranks)
     return library
 
 

@@ -17,6 +17,7 @@ from hsdag.methods.exact.formulation import twins_of
 from hsdag.methods.local.values import Lists, schedule
 from hsdag.methods.local.windows import Timeline, WindowCutter, starts_of
 from hsdag.methods.repeated.blocks import Blocks
+from hsdag.runtime.problem.plan import ranks_by_end
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 MOST_EXCHANGES = 24
@@ -44,7 +45,7 @@ class Library:
             self, device=np.where(is_known, other.device, self.device), rank=np.where(is_known, other.rank, self.rank)
         )
 
-    def learn(self, blocks: Blocks, units: IntArray, device: IntArray, rank: FloatArray) -> None:
+    def learn(self, blocks: Blocks, units: IntArray, device: IntArray, rank: FloatArray | IntArray) -> None:
         """Keep the plan of a block's units [M]."""
         where = blocks.position[units]
         self.device[where[where >= 0]], self.rank[where[where >= 0]] = device[where >= 0], rank[where >= 0]
@@ -87,7 +88,7 @@ class Layer:
             ended(exchange)
             line.device[units], line.end_s[units], line.start_s[units] = lists.device, lists.end_s, starts_of(lists)
             line.place[units], begun_s = -1, lists.free_s.copy()
-        return line.device, inverse_of(np.lexsort((inverse_of(self._costs.topological_order), line.start_s)))
+        return line.device, ranks_by_end(line.end_s, line.start_s)
 
 
 def best_exchange(ended: Callable[[IntArray], float], first: IntArray, twins: Sequence[IntArray]) -> IntArray:

@@ -7,7 +7,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import IntArray, inverse_of
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 
@@ -54,6 +54,14 @@ class Plan:
     def __repr__(self) -> str:
         order = "" if self.order is None else f", {self.order.tolist()}"
         return f"Plan({self.placement.tolist()}{order})"
+
+
+def ranks_by_end(end_s: FloatArray, ties: FloatArray | IntArray) -> IntArray:
+    """[N] ranks that keep a schedule: by ends, then by ``ties`` [N], such as starts.
+
+    By starts, an op that takes no time could come behind one that starts as it ends, and would wait for its end.
+    """
+    return inverse_of(np.lexsort((ties, end_s)))
 
 
 def op_ranks(problem: ScheduleProblem, unit_of_op: IntArray, unit_ranks: IntArray) -> IntArray:

@@ -15,6 +15,7 @@ from hsdag.ir.errors import OptionError, PlacementError
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.ir.kernels import bare, inner, run
 from hsdag.runtime.machine.usable import in_parts, usable_cpus
+from hsdag.runtime.problem.plan import ranks_by_end
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.buses import run_by_events
@@ -59,6 +60,11 @@ class Simulation:
     busy_s: FloatArray  # [D]
     problem: ScheduleProblem
     machine: Machine  # that has recorded the run
+
+    @property
+    def ranks(self) -> IntArray:
+        """[N] ranks by which the run repeats itself."""
+        return ranks_by_end(self.end_s, self.start_s)
 
     @cached_property
     def peak_memory_bytes(self) -> FloatArray:

@@ -278,9 +278,9 @@ def test_a_window_as_it_stands_ends_the_schedule_when_it_ends(seed: int, size: i
 def test_what_is_behind_a_window_comes_earlier_by_what_the_window_gains() -> None:
     times = np.array([0.0, 2.0, 10.0]), np.array([9.0, 3.0, 12.0])
     line = Timeline(np.arange(3), np.array([0, 1, 1]), *times, total_s=12.0)
-    device, rank = joined(line, [Piece(np.array([0, 1]), np.array([0, 1]), np.array([0.0, 8.0]), gain_s=5.0)])
+    device, rank = joined(line, [Piece(np.array([0, 1]), np.array([0, 1]), np.array([4.0, 8.0]), gain_s=5.0)])
     assert device.tolist() == [0, 1, 1]
-    assert rank.tolist() == [0, 2, 1]  # the last op starts at 5 s now
+    assert rank.tolist() == [0, 2, 1]  # the last op ends at 7 s now
 
 
 @given(st.integers(0, 10**6))
@@ -293,7 +293,7 @@ def test_what_a_window_gains_the_whole_schedule_gains(seed: int) -> None:
     assert units.costs is not None
     for ops, window in WindowCutter(units.costs).windows(line, 10, 0):
         gain_s = searched(window, line.device[ops], np.arange(len(ops), dtype=float), 60, (1e-2, 1e-4), seed)
-        device, rank = joined(line, [Piece(ops, window.lists.device, starts_of(window.lists), gain_s)])
+        device, rank = joined(line, [Piece(ops, window.lists.device, window.lists.end_s, gain_s)])
         lists = lists_of(units.costs)
         schedule(lists, device, rank.astype(np.float64))
         assert lists.end_s.max() <= line.total_s - gain_s + 1e-9

@@ -100,6 +100,16 @@ def test_a_limit_is_exceeded_exactly_where_the_makespan_is_longer(
         assert limited(machine, placement, limit_s)[0] == (expected if limit_s > expected else np.inf)
 
 
+@given(cases, st.integers(0, 10**6))
+def test_a_run_by_its_own_ranks_is_the_same_also_where_ops_take_no_time(case: Any, seed: int) -> None:
+    problem, placement, priority = case
+    some = np.random.default_rng(seed).random((problem.num_ops, 1)) < 0.5
+    problem = replace(problem, time_s=problem.time_s * some)
+    by_rank = Semantics(order=Order.PRIORITY)
+    first = simulate(problem, placement, by_rank, priority)
+    assert simulate(problem, placement, by_rank, first.ranks).start_s.tolist() == first.start_s.tolist()
+
+
 def test_a_run_ends_at_the_first_op_that_is_too_late() -> None:
     problem, placement, ranks = random_case(1, 60, 2)
     limit_s = simulate(problem, placement, Semantics(), ranks).makespan_s / 2
