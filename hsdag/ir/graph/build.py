@@ -50,10 +50,9 @@ def twins_of(model: ov.Model, clone: ov.Model) -> list[ov.Node]:
 
 
 def name_uniquely(model: ov.Model) -> None:
-    """Rename every op to its unique name where another bears the same."""
+    """Rename every op to its unique name, which differs where another bears the same."""
     for name, node in ordered_ops(model):
-        if node.get_friendly_name() != name:
-            node.set_friendly_name(name)
+        node.set_friendly_name(name)
 
 
 NUMBERED_NAME = re.compile(r"(.*/Constant_|[A-Za-z]+_)?\d+")

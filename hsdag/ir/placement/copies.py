@@ -259,16 +259,10 @@ class CopiesRequest(Request):
         """Run on a request of a copy: in a thread of the plugin, since only that tells of all failures."""
         for index, tensor in self._given.items():
             request.set_input_tensor(index, tensor)
-        if not self._results:
-            ports = self.model_outputs
-            self._results = [ov.Tensor(p.get_element_type(), p.get_partial_shape().get_min_shape()) for p in ports]
-        for index, (port, tensor) in enumerate(zip(self.model_outputs, self._results, strict=True)):
-            if port.get_partial_shape().is_static:
-                request.set_output_tensor(index, tensor)
         request.start_async()
         request.wait()
-        for index, port in enumerate(self.model_outputs):
-            if port.get_partial_shape().is_dynamic:
-                found = request.get_output_tensor(index)
-                self._results[index] = ov.Tensor(found.element_type, found.shape)
-                found.copy_to(self._results[index])
+        found = [request.get_output_tensor(index) for index in range(len(self.model_outputs))]
+        if [tensor.shape for tensor in found] != [tensor.shape for tensor in self._results]:
+            self._results = [ov.Tensor(tensor.element_type, tensor.shape) for tensor in found]
+        for tensor, own in zip(found, self._results, strict=True):
+            tensor.copy_to(own)  # the CPU plugin fills no tensors that it is given if an output is an input

@@ -166,7 +166,7 @@ class WorkConservingCosts(PlacementCosts):
         if not seen:
             return self
         fitted, scale = self, 1.0
-        share = min(1.0, PROBED / self.excess.max(initial=PROBED))  # of what slow-downs add, what is uncertain
+        share = PROBED / self.excess.max(initial=PROBED)  # of what slow-downs add, what is uncertain
         for _ in range(CALIBRATION_ROUNDS):
             rows = np.stack([fitted._chain_row(parts) for parts, _ in seen])
             added_s = rows[:, -1] / scale

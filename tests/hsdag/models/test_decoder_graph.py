@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from scipy.special import expit, softmax
 
 from hsdag.ir.errors import OptionError
 from hsdag.models import LANGUAGE_MODELS, DecoderSizes, ModelSpec, build_model
+from hsdag.models.decoder_graph import byte_weight, nibble_weight
 from hsdag.models.networks import NORM_EPS, TINY_LLAMA
 
 Array = NDArray[np.float64]
@@ -125,6 +127,21 @@ def test_logits_without_state_are_those_of_the_formulas() -> None:
     constants = [node for node in model.get_ops() if node.get_type_name() == "Constant"]
     halves = [node.data.size for node in constants if node.get_element_type() == ov.Type.f16]
     assert sum(halves) == TINY_LLAMA.num_parameters
+
+
+@pytest.mark.parametrize(
+    ("weight", "group", "largest"), [(byte_weight, 8, 255), (partial(nibble_weight, group=4), 4, 15)]
+)
+def test_quantised_weights_are_off_by_half_a_step_and_steps_span_the_values_and_zero(
+    weight: Callable[[str, Any], ov.Output], group: int, largest: int
+) -> None:
+    values = np.random.default_rng(0).standard_normal((4, 8)).astype(np.float32) + np.array(
+        [[0.0], [9.0], [-9.0], [0.1]]
+    )
+    found = weights_of(ov.Model([weight("w", values.astype(np.float32))], [], "m"))("w")
+    groups = values.reshape(-1, group)
+    steps = (np.maximum(groups.max(1), 0) - np.minimum(groups.min(1), 0)) / largest
+    assert (np.abs(found.reshape(-1, group) - groups) <= 0.65 * steps[:, None]).all()  # scales are halves
 
 
 @pytest.mark.parametrize(

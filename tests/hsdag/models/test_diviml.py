@@ -61,13 +61,19 @@ def test_more_modules_leave_the_first_ones_as_they_are() -> None:
     assert np.array_equal(long.flops[: short.num_ops - 1], short.flops[:-1])
 
 
-def test_a_node_takes_the_operations_of_a_separable_convolution() -> None:
-    graph = _graph(RandomWiring("er", 32, 1))
-    plane, convolution = 109 * 28 * 28, 2 * 28 * 28 * (109 * 9 + 109 * 109)
+def test_a_node_has_the_operations_and_weights_of_a_separable_convolution_between_a_stem_and_a_head() -> None:
+    graph = _graph(RandomWiring("er", 32, 1, batch=2))
+    plane, kernels = 2 * 109 * 28 * 28, 109 * 9 + 109 * 109
     for v in range(32):
         op = graph.index_of[f"m0.n{v}"]
-        beside = 2 * len(graph.predecessors.of(op)) + 3  # weighted sum, ReLU, batch norm
-        assert graph.flops[op] == convolution + plane * beside
+        read = len(graph.predecessors.of(op))
+        beside = 2 * read + 3  # weighted sum, ReLU, batch norm
+        assert graph.flops[op] == 2 * 2 * 28 * 28 * kernels + plane * beside
+        assert graph.weight_bytes[op] == 4 * (read + kernels + 2 * 109)
+    assert graph.flops[[0, -1]].tolist() == [2 * 9 * 3 * plane, plane + 2 * 2 * 109 * 1000]
+    assert graph.weight_bytes[[0, -1]].tolist() == [4 * 9 * 3 * 109, 4 * 109 * 1000]
+    out = graph.index_of["m0.out0"]
+    assert graph.flops[out] == plane * len(graph.predecessors.of(out))
 
 
 @pytest.mark.parametrize(

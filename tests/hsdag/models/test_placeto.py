@@ -46,6 +46,24 @@ def test_cells_that_halve_the_resolution_double_the_filters() -> None:
     assert shapes == [(2, filters, rows, rows) for filters, rows in sizes]
 
 
+def test_ops_of_a_cell_have_the_operations_and_weights_of_their_kind() -> None:
+    graph = enas(EnasSizes(cells=6, filters=8, batch=2)).graph
+    for v, name in enumerate(graph.op_names):
+        elements, filters = np.prod(graph.shape_of(v)), graph.shape_of(v)[1]
+        cost = float(graph.flops[v] / elements), int(graph.weight_bytes[v])
+        separable = {(2.0 * (n + filters), 4 * (n + filters) * filters) for n in (9, 25)}
+        costs = {"Convolution": separable, "AvgPool": {(9.0, 0)}, "MaxPool": {(9.0, 0)}}
+        if ".n" in name and graph.op_types[v] != "Add":
+            assert cost in costs[graph.op_types[v]]
+        elif ".in" in name:
+            (source,) = graph.predecessors.of(v)
+            channels = graph.shape_of(source)[1]
+            assert cost == (2 * channels, 4 * channels * filters)
+    assert (graph.flops[0], graph.weight_bytes[0]) == (2 * 27 * 2 * 8 * 32 * 32, 4 * 27 * 8)
+    channels = graph.shape_of(graph.num_ops - 2)[1]
+    assert (graph.flops[-1], graph.weight_bytes[-1]) == (2 * channels * (8 * 8 + 2 * 10), 4 * 10 * channels)
+
+
 @pytest.mark.parametrize(("layers", "feeds"), [(1, True), (3, False)])
 def test_a_translation_model_has_as_many_ops_as_the_formula_says(layers: int, feeds: bool) -> None:
     sizes = NmtSizes(5, 7, layers, feeds_attention=feeds)
@@ -73,6 +91,10 @@ def test_an_lstm_step_takes_the_operations_of_its_four_gates(feeds: bool) -> Non
         assert graph.flops[graph.index_of[f"{part}.t1.l0.gates"]] == 2 * 4 * read * (4 * 32)
         assert graph.shape_of(graph.index_of[f"{part}.l0.weight"]) == (read, 4 * 32)
     assert graph.flops[graph.index_of["decoder.t0.scores"]] == 2 * 4 * 32 * 2  # words
+    assert graph.flops[graph.index_of["decoder.t0.attention"]] == 2 * 4 * 64 * 32
+    assert graph.shape_of(graph.index_of["attention.weight"]) == (64, 32)
+    state = graph.index_of["decoder.t0.l0.state"]
+    assert (graph.flops[state], graph.shape_of(state)) == (20 * 4 * 32, (4, 64))
 
 
 @given(SEEDS)
@@ -92,6 +114,12 @@ def test_every_step_of_a_language_model_has_the_same_cell_behind_the_last_state(
         (earlier,) = (name for name in reads(graph, f"t1.n{n}") if not name.endswith("weight"))
         assert int(earlier.removeprefix("t1.n")) < n
         assert f"t2.{earlier.split('.')[1]}" in reads(graph, f"t2.n{n}")
+    rows, b, w = ([2] + [1] * (sizes.nodes - 1)), sizes.batch, sizes.width
+    assert [graph.shape_of(graph.index_of[f"n{n}.weight"]) for n in range(sizes.nodes)] == [(r * w, w) for r in rows]
+    taken = [graph.flops[graph.index_of[f"t1.n{n}"]] / (b * w) - 2 * r * w for n, r in enumerate(rows)]
+    assert set(taken) <= {0, 1}  # of the activation
+    assert graph.flops[graph.index_of["t1.logits"]] == 2 * b * w * sizes.vocabulary
+    assert graph.flops[graph.index_of["t1.state"]] == b * w * len(reads(graph, "t1.state"))
 
 
 @given(SEEDS)
@@ -100,4 +128,6 @@ def test_drawn_sizes_stay_within_400_ops_and_placetos_ranges(seed: int) -> None:
     assert 240 <= drawn[0].batch <= 360
     assert 64 <= drawn[1].batch <= 128
     assert 1536 <= drawn[2].batch <= 3072
+    assert {each.width % unit for each, unit in zip(drawn[1:], (128, 64), strict=True)} == {drawn[0].filters % 8} == {0}
+    assert 32 <= drawn[0].filters <= 256 <= drawn[1].width <= 1024 >= drawn[2].width >= 128
     assert all(w.graph.num_ops <= 400 for w in (enas(drawn[0]), nmt(drawn[1]), ptb(drawn[2])))

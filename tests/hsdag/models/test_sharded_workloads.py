@@ -18,6 +18,7 @@ from hsdag.models.sharded_workloads import (
     LlamaSizes,
     RandomChain,
     TransformerSizes,
+    _grid,
     chainmm,
     ffnn,
     llama_block,
@@ -192,6 +193,7 @@ def test_blocks_in_a_row_are_each_a_block_that_reads_the_one_before() -> None:
     one, three = llama_block(4, SMALL), llama_block(4, SMALL, SMALL, SMALL)
     shared = sum(meta in ("x", "frequencies") for meta in one.meta_ops)
     assert three.graph.num_ops == 3 * one.graph.num_ops - 2 * shared
+    assert [_grid(k) for k in (2, 4, 6, 8, 12)] == [(1, 2), (2, 2), (1, 6), (2, 4), (2, 6)]
     names = {name: v for v, name in enumerate(three.graph.op_names)}
     assert len(names) == three.graph.num_ops
     sources = three.graph.edge_src[three.graph.edge_dst == names["1.norm1.f32[0,0]"]]

@@ -13,7 +13,7 @@ from openvino import opset13 as op
 
 from hsdag.ir.errors import ModelError, OptionError
 from hsdag.ir.graph.build import read_graph
-from hsdag.ir.graph.reader import EXTENSIONS_VARIABLE, load_model, parse_shapes
+from hsdag.ir.graph.reader import EXTENSIONS_VARIABLE, example_shape, load_model, parse_shapes
 
 
 @pytest.fixture
@@ -91,6 +91,12 @@ def test_an_unknown_operation_is_named_with_the_option_for_its_library_and_so_is
 def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, tuple[int, ...]], complaint: str) -> None:
     with pytest.raises(ModelError, match=complaint):
         load_model(dynamic_model(), shapes)
+
+
+def test_an_example_has_a_size_that_an_open_one_may_have() -> None:
+    x = op.parameter(ov.PartialShape("[?,..8,?,100..200,0]"), np.float32, name="x").output(0)
+    x.set_names({"b", "a", "c"})
+    assert example_shape(x) == "a[1,8,64,100,0]"
 
 
 def test_inputs_may_stay_dynamic_where_only_the_graph_is_wanted(tmp_path: Path) -> None:

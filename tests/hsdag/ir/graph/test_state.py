@@ -11,7 +11,7 @@ import pytest
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate, known_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
-from hsdag.ir.graph.state import repeated_ops
+from hsdag.ir.graph.state import read_by_repeated, repeated_ops
 from hsdag.models import build_model
 
 AFTER_LAYER_1 = "model.layers.1/output"
@@ -47,5 +47,9 @@ def test_cheap_ops_of_inputs_shapes_and_constants_that_are_no_tables_are_repeate
     graph = graph_from_edges(types, edges, shapes=shapes)
     variables, is_dynamic = tuple("v" * (t == "ReadValue") for t in types), np.ones(len(types), np.bool_)
     graph = replace(graph, variables=variables, is_dynamic=is_dynamic)
-    assert np.flatnonzero(repeated_ops(graph, known_ops(graph))).tolist() == [1, 9, 10, 13]
+    repeated = repeated_ops(graph, known_ops(graph))
+    assert np.flatnonzero(repeated).tolist() == [1, 9, 10, 13]
+    edges = read_by_repeated(graph, repeated, known_ops(graph))
+    sources = {v: sorted(graph.edge_src[own].tolist()) for v, own in enumerate(edges) if own}
+    assert sources == {1: [0], 4: [0, 11], 9: [0], 10: [0], 12: [0], 13: [0, 11]}
     assert not repeated_ops(replace(graph, variables=("",) * len(types)), known_ops(graph)).any()

@@ -81,7 +81,7 @@ def test_failed_observations_are_left_out(kind: type[HeteroCosts]) -> None:
     seen = (np.arange(NUM) >= np.array([[3], [6], [8]])).astype(np.int64)
     measured_s = 1.2 * prior.latency_s(seen)
     fitted = prior.calibrated(seen, measured_s)
-    again = prior.calibrated(np.concatenate([seen, seen[:2]]), np.append(measured_s, [np.nan, np.inf]))
+    again = prior.calibrated(np.concatenate([seen, seen]), np.append(measured_s, [np.nan, np.inf, 0.0]))
     assert again.latency_s(seen) == pytest.approx(fitted.latency_s(seen))
     assert fitted.latency_s(seen) == pytest.approx(measured_s, rel=0.1)
     assert fitted.costs.source is CostSource.CALIBRATED

@@ -143,7 +143,10 @@ def test_a_placement_is_cut_once_and_the_oldest_are_forgotten(monkeypatch: pytes
 
 
 def test_methods_are_told_what_a_crossing_takes() -> None:
-    costs = diamond(np.ones((4, 2))).costs
+    own = diamond(np.ones((4, 2)))
+    own.parameters[:2] = 3.0, 4.0
+    costs = own.costs
+    assert costs.time_s.tolist() == [[3.0, 4.0]] * 4
     assert costs.link_latency_s[0, 1] == 2.0
     assert 1.0 / costs.link_bandwidth_bytes_per_s[0, 1] == pytest.approx(7 + 5)
 

@@ -58,36 +58,6 @@ def assert_right(found: Any) -> None:
         assert np.allclose(found[k], expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("inputs", [{"a": A, "b": B}, {"first": A, 1: B}, [A, B], (A, B), {"a": A.tolist(), "b": B}])
-def test_inputs_go_by_name_index_or_order(compiled: WorkConservingModel, inputs: Any) -> None:
-    assert_right(compiled(inputs))
-
-
-def test_inputs_and_outputs_go_by_port_of_the_model_the_compiled_one_or_openvinos(
-    core: ov.Core, model: ov.Model, compiled: WorkConservingModel
-) -> None:
-    for ports in (compiled, model, core.compile_model(model, "CPU")):
-        found = compiled({ports.inputs[0]: A, ports.inputs[1]: B})
-        assert_right([found[port] for port in ports.outputs])
-
-
-def test_outputs_are_a_mapping_by_name_and_index_in_the_order_of_the_model(compiled: WorkConservingModel) -> None:
-    found = compiled([A, B])
-    assert np.array_equal(found["near"], found[1])
-    assert_right(list(found.values()))
-    assert_right(found.to_tuple())
-    assert ("near" in found, "nothing" in found, found.get("nothing")) == (True, False, None)
-
-
-def test_a_tensor_of_the_callers_is_read_without_a_copy_and_never_written(compiled: WorkConservingModel) -> None:
-    array, request = np.zeros((2, 3), dtype=np.float32), compiled.create_infer_request()
-    request.set_tensor("a", ov.Tensor(array, shared_memory=True))
-    array[:] = A
-    assert_right(request.infer({"b": B}))
-    request.infer({"a": B})
-    assert (array == A).all()
-
-
 def test_inputs_that_are_left_out_stay_and_results_are_copies_but_tensors_are_not(
     compiled: WorkConservingModel,
 ) -> None:
@@ -141,39 +111,6 @@ def test_a_request_that_runs_takes_nothing_else(core: ov.Core) -> None:
                 call()
         gate.opened.set()
         assert request.wait_for(30_000)
-
-
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ({"c": A}, "the model has no input 'c'; it has"),
-        ([A], "the model has 2 inputs, not 1"),
-        (A, "the model has 2 inputs, not 1; pass a mapping or a list"),
-        ({"a": A[0]}, r"input 'a' takes an array of shape \[2, 3\], not \[3\]"),
-        ({"a": A.astype(np.complex64)}, "input 'a' takes float32 and cannot hold complex64"),
-        ({"a": ov.Tensor(A.astype(np.float64))}, r"input 'a' takes f32 \[2, 3\], not f64 \[2, 3\]"),
-    ],
-)
-def test_inputs_that_do_not_fit_are_refused_in_one_line(
-    compiled: WorkConservingModel, inputs: Any, message: str
-) -> None:
-    with pytest.raises(OptionError, match=f"^{message}[^\n]*$"):
-        compiled(inputs)
-    assert_right(compiled([A, B]))
-
-
-def test_ports_that_are_not_there_are_refused(compiled: WorkConservingModel) -> None:
-    request = compiled.create_infer_request()
-    with pytest.raises(OptionError, match="the model has no output 'nothing'; it has"):
-        compiled([A, B])["nothing"]
-    with pytest.raises(OptionError, match="the model has no output 3"):
-        request.get_output_tensor(3)
-    with pytest.raises(OptionError, match="the model has no input -1"):
-        request.set_input_tensor(-1, ov.Tensor(A))
-    with pytest.raises(OptionError, match="the model has no input or output 'nothing'"):
-        request.get_tensor("nothing")
-    with pytest.raises(OptionError, match=r"input 0 takes f32 \[2, 3\] as an ov.Tensor, not ndarray"):
-        request.set_input_tensor(0, A)
 
 
 def test_the_priority_of_the_placement_decides_who_goes_first(core: ov.Core, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -20,14 +19,6 @@ def refuse() -> None:
     raise RuntimeError("the device refuses this model")
 
 
-def eat() -> None:
-    """Take memory until there is no more."""
-    taken = []
-    while True:
-        taken.append(b"x" * 50_000_000)
-        time.sleep(0.05)
-
-
 def mistake() -> None:
     """As a defect of ours does."""
     _ = {"a": 1}["b"]
@@ -40,13 +31,9 @@ def end_by(number: signal.Signals) -> Callable[[], None]:
 
 FAULTS: dict[str, Callable[[], object]] = {
     "crash": end_by(signal.SIGSEGV),
-    "eat": eat,
     "divide": end_by(signal.SIGFPE),
-    "hang": lambda: time.sleep(3600),
     "raise": refuse,
-    "set-up": mistake,
     "defect": mistake,
-    "half": lambda: time.sleep(os.write(0, b"\0\0\1\0 half a message") * 3600),
 }
 
 
@@ -67,14 +54,12 @@ class FaultyCore:
 
 
 class FaultyWorker(Worker):
-    """Its core fails; "defect" and "divide" are outside of it, and "set-up" fails at once."""
+    """Its core fails; "defect" and "divide" are outside of it."""
 
     num_opened = 0
 
     def __init__(self, setup: WorkerSetup, channel: Channel) -> None:
         fault, nth = sys.argv[1], int(sys.argv[2])
-        if fault == "set-up":
-            FAULTS[fault]()
         super().__init__(setup, channel.tell)
         self.core = FaultyCore(self.core, fault, 0 if fault == "divide" else nth)
 

@@ -15,15 +15,15 @@ import pytest
 from openvino import opset13
 
 from hsdag.ir.device import DeviceSpec, parse_devices
-from hsdag.ir.errors import DeviceError, ExecutionError, HsdagError, ModelError
+from hsdag.ir.errors import DeviceError, ExecutionError, ModelError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.processes import CandidateFailed, WorkerDefect
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.differences import CPU_IN_SINGLE
-from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, ask, worker_client
-from hsdag.runtime.measuring.runner import CandidateRunner, Limits
+from hsdag.runtime.measuring.messages import WorkerSetup, ask, worker_client
+from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.objectives import LATENCY
 from tests.hsdag.runtime.executor.hand_backend import await_until
@@ -174,31 +174,10 @@ def test_a_model_is_compared_with_the_cpu_in_f32_of_open_shapes_on_typical_data(
     assert found["max_relative"] == 0.0
 
 
-def runner_of(model: Path, *fault: object, limits: Limits | None = None) -> CandidateRunner:
+def runner_of(model: Path, fault: str, nth: int) -> CandidateRunner:
     """In a process in which something goes wrong at its n-th compilation."""
-    command = (sys.executable, str(FAULTY), *map(str, fault)) if fault else WORKER_COMMAND
-    return CandidateRunner(worker_client(WorkerSetup(model, (CPU,)), command), LATENCY, limits)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("fault", "reason"),
-    [
-        ("hang", "no answer within 1 s"),
-        ("half", "no answer within 1 s"),
-        ("eat", r"took more than 0\.8 GB of memory and was killed"),
-    ],
-)
-def test_a_worker_that_hangs_or_takes_all_memory_is_given_up_with_the_reason(
-    tiny_resnet: Path, fault: str, reason: str
-) -> None:
-    runner = runner_of(tiny_resnet, fault, 1, limits=Limits(compile_s=60.0 if fault == "eat" else 1.0))
-    runner.client.memory_bytes = 0.8e9 if fault == "eat" else np.inf
-    with runner.client:
-        with pytest.raises(CandidateFailed, match=reason) as failure:
-            runner.open("a", ALONE)
-        assert failure.value.lost_worker
-        assert not runner.client.is_running
+    command = (sys.executable, str(FAULTY), fault, str(nth))
+    return CandidateRunner(worker_client(WorkerSetup(model, (CPU,)), command), LATENCY)
 
 
 def test_after_a_crash_the_reason_is_kept_and_candidates_are_opened_again_in_the_next_worker(tiny_resnet: Path) -> None:
@@ -232,29 +211,6 @@ def test_a_refused_candidate_and_a_defect_of_ours_cost_no_worker_which_the_kerne
             score = Path(f"/proc/{runner.client._process.pid}/oom_score_adj").read_text()
             assert int(score) == 1000 > int(Path("/proc/self/oom_score_adj").read_text())
     assert runner.client.num_starts == 1
-
-
-@pytest.mark.slow
-def test_after_a_failed_set_up_the_next_call_says_the_same(tmp_path: Path, tiny_resnet: Path) -> None:
-    with runner_of(tmp_path / "none.xml").client as missing, runner_of(tiny_resnet, "set-up", 1).client as defect:
-        failures = ((missing, HsdagError, "no such file"), (defect, WorkerDefect, "KeyError"))
-        for client, error, reason in failures * 2:
-            with pytest.raises(error, match=reason):
-                client.call(ask(Worker.choices, "CPU"), 60.0)
-            assert not client.is_running
-
-
-def test_an_interrupted_call_leaves_no_answer_to_the_next_one(tiny_resnet: Path) -> None:
-    def interrupt() -> bool:
-        raise KeyboardInterrupt
-
-    runner = runner_of(tiny_resnet, "hang", 1)
-    with runner.client:
-        assert "" not in runner.client.call(ask(Worker.choices, "CPU"), 60.0)
-        runner.client.should_abandon = interrupt
-        with pytest.raises(KeyboardInterrupt):
-            runner.open("a", ALONE)
-        assert not runner.client.is_running
 
 
 def test_the_worker_dies_with_its_parent() -> None:
