@@ -27,6 +27,7 @@ from hsdag.methods.sharding import (
     propose,
 )
 from hsdag.models.networks import DecoderSizes, llama_decoder
+from hsdag.models.registry import build_model
 from hsdag.runtime.costs.part_table import PartTable
 from hsdag.runtime.costs.shard_costs import sharded_costs, simulated_s
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
@@ -113,12 +114,16 @@ def test_a_cut_stays_where_what_follows_changes_the_size(stride: int, cuts: list
     assert [shapes.op(v).type for v in found] == cuts
 
 
-@pytest.mark.parametrize(("num", "handed_on"), [(2, 1 / 2 + 1 / 8), (3, 171 / 256 + 43 / 64 / 4)])
-def test_columns_are_handed_on_but_for_those_of_the_device_that_has_fewest(num: int, handed_on: float) -> None:
-    """Two products, whose results have 262,144 and 65,536 bytes."""
+@pytest.mark.parametrize(
+    ("num", "price", "handed_on"), [(2, 0.5, 1 / 2 + 1 / 8), (3, 1.0, 171 / 256 + 43 / 64 / 4)]
+)
+def test_columns_are_handed_on_but_for_those_of_the_device_that_has_fewest(
+    num: int, price: float, handed_on: float
+) -> None:
+    """Two products, whose results have 262,144 and 65,536 bytes; a price of syncs changes no prediction."""
     shapes = shapes_in(mlps(1, is_post=True))
     costs = costs_of(shapes, 1e-7, (1.0,) * num)
-    best = not_none(ShardChooser(shapes, costs, schemes=["columns"]).best())
+    best = not_none(ShardChooser(shapes, costs, schemes=["columns"]).best(price))
     assert best.predicted_s - best.bound_s == pytest.approx(2 * 1e-7 + 262_144 * handed_on * costs.s_per_byte)
 
 
@@ -164,9 +169,9 @@ def test_bounds_are_moved_by_a_grain_as_long_as_the_last_device_ends_earlier(
 def test_what_is_pinned_is_not_divided_and_all_else_is() -> None:
     shapes = shapes_in(mlps(2))
     products = [v for v in range(shapes.graph.num_ops) if shapes.op(v).type == "MatMul"]
-    best = not_none(ShardChooser(shapes, costs_of(shapes, 1e-7), pins={products[0]: 1}).best())
-    assert best.devices[products[0]] == 1
-    assert {v for region in best.regions for v in region.ops} & set(products) == set(products[1:])
+    (best, *_) = propose(shapes, costs_of(shapes, 1e-7), {products[0]: 1, products[1]: 0})
+    assert [best.devices[v] for v in products[:2]] == [1, 0]
+    assert {v for region in best.regions for v in region.ops} & set(products) == set(products[2:])
 
 
 def test_equal_blocks_are_solved_once_where_their_times_differ_by_no_more_than_noise(
@@ -256,6 +261,59 @@ def test_what_lies_between_sums_is_computed_everywhere_where_that_saves_a_sync()
     assert {region.scheme for region in best.regions} == {"hidden", "replicated"}
 
 
+def test_light_ops_beside_rows_are_computed_by_every_device() -> None:
+    x = parameter = op.parameter([1, 8, 32, 32], np.float32)
+    gate = op.sigmoid(op.reduce_mean(x, op.constant(np.array([1, 2, 3])), True))
+    x = op.multiply(op.convolution(x, weights(8, 8, 3, 3), [1, 1], [1, 1], [1, 1], [1, 1]), gate)
+    shapes = shapes_in(ov.Model([op.result(x)], [parameter], "gate"))
+    best = not_none(ShardChooser(shapes, costs_of(shapes, 1e-7), schemes=["rows"]).best())
+    found = [(region.scheme, [shapes.op(v).type for v in region.ops]) for region in best.regions]
+    assert found == [("rows", ["Convolution", "Multiply"]), ("replicated", ["ReduceMean", "Sigmoid"])]
+
+
+def test_attention_is_divided_by_heads_with_the_variables_that_it_reads_or_stays_whole() -> None:
+    shapes = shapes_in(build_model("tiny_stateful_llama_int4"))
+    types, costs = shapes.graph.op_types, costs_of(shapes, 1e-9)
+    kept = {v for v, name in enumerate(types) if name in ("ReadValue", "ScaledDotProductAttention")}
+    best = not_none(ShardChooser(shapes, costs).best())
+    every = {"heads": 4, "hidden": 4, "rows": 1, "columns": 1, "replicated": 1}
+    assert Counter(region.scheme for region in best.regions) == every
+    for region in best.regions:
+        assert len(kept & set(region.ops)) == (3 if region.scheme == "heads" else 0)
+    repeated = Counter(types[v] for v in best.regions[-1].ops)
+    assert (repeated["ReduceMean"], repeated["LogicalAnd"], repeated["Assign"]) == (8, 1, 0)
+    best = not_none(ShardChooser(shapes, costs, schemes=["hidden"]).best())
+    assert not kept & {v for region in best.regions for v in region.ops}
+    assert not any(best.devices[v] for v in kept)
+
+
+@pytest.mark.parametrize(
+    ("i", "found", "wanted", "is_sent"),
+    [
+        (0, (0,), (1,), False),
+        (3, EVERYWHERE, (1,), False),
+        (3, (0,), (0,), False),
+        (3, (0,), (1,), True),
+        (3, (1,), (1, 128, 256), True),
+        (3, (1, 128, 256), (1,), True),
+        (3, (1, 128, 256), (1, 64, 256), False),
+        (3, (1, 128, 256), (2, 32, 64), True),
+        (3, (1, 128, 256), EVERYWHERE, True),
+        (4, (1, 128, 256), EVERYWHERE, True),
+        (4, (1,), EVERYWHERE, False),
+    ],
+)
+def test_a_cut_tensor_is_sent_where_its_layout_is_not_the_one_that_is_wanted(
+    i: int, found: Layout, wanted: Layout, is_sent: bool
+) -> None:
+    """A result that is whole at the end needs no sync, nor do other bounds of one axis."""
+    shapes = shapes_in(mlps(1))
+    costs = costs_of(shapes)
+    chooser = ShardChooser(shapes, costs)
+    assert len(chooser.segments.main) == 4
+    assert chooser._sync_s(i, found, wanted) == (costs.sync_s(4 * 256 * 64) if is_sent else 0.0)
+
+
 def test_branches_are_parted_where_a_few_rows_of_their_results_read_nearly_all() -> None:
     x = parameter = op.parameter([1, 64, 14, 14], np.float32)
 
@@ -276,6 +334,15 @@ def test_branches_are_parted_where_a_few_rows_of_their_results_read_nearly_all()
     graph, inputs = graph_of(model), inputs_of(model, np.random.default_rng(0))
     found = shard(model, graph, best.regions, best.devices, "AB")
     assert difference(outputs_of(found.model, inputs), outputs_of(model, inputs)) < LARGEST_DIFFERENCE
+    parted = [
+        [way for way in ShardChooser(shapes, costs, *given)._ways(1, 2) if way.placed]
+        for given in ((), ((0.5, 0.5),), (None, ["rows"]))
+    ]
+    (way,), *without = parted
+    branch_s = costs.time_s[[v for v, d in way.placed.items() if d == 0], 0].sum()
+    end_s = costs.time_s[[shapes.op(v).type == "Add" for v in range(len(best.devices))], 0][0]
+    assert (way.compute_s, way.sync_s) == pytest.approx((branch_s + end_s, costs.sync_s(4 * 64 * 14 * 14)))
+    assert without == [[], []]
 
 
 def test_what_a_piece_takes_however_small_counts_for_every_piece() -> None:

@@ -20,13 +20,16 @@ GOOD: dict[str, Any] = {
     "name": "diamond",
     "source": "measured",
     "model": {"name": "net", "fingerprint": "sha256:" + 64 * "a"},
-    "devices": [{"name": "gpu0", "memory_bytes": 16e9, "launch_s": 0.5}, {"name": "cpu", "memory_bytes": None}],
+    "devices": [
+        {"name": "gpu0", "memory_bytes": 16e9, "launch_s": 0.5, "power_w": 3.0, "plugin": "GPU"},
+        {"name": "cpu", "memory_bytes": None},
+    ],
     "links": {"bandwidth_bytes_per_s": [[None, 2.0], [None, 0]], "latency_s": [[None, 0.5], [0.25, -1]]},
     "op_overhead_s": 0.125,
     "slowdown": [[None, 1.5], [1.0, 0]],
     "ops": [
         {"name": "a", "type": "MatMul", "time_s": [1, 2], "output_bytes": 4, "weight_bytes": 7, "colocate": "s"},
-        {"name": "b", "type": "Relu", "time_s": [1, None], "output_bytes": 4, "meta_op": "m", "role": "shard"},
+        {"name": "b", "canonical": "n/b", "time_s": [1, None], "output_bytes": 4, "meta_op": "m", "role": "shard"},
         {"name": "c", "type": "Relu", "time_s": [3, 1], "output_bytes": 4, "colocate": "s", "expr": "relu(a)"},
     ],
     "edges": [{"src": "a", "dst": "b"}, {"src": "a", "dst": "c", "bytes": 2, "port": 1}],
@@ -49,6 +52,7 @@ def test_a_problem_survives_a_round_trip(tmp_path: Path) -> None:
         else:
             assert value == getattr(again, field)
     assert problem_to_json(again) == problem_to_json(problem)
+    assert problem_to_json(problem).count('"canonical"') == 1
 
 
 def test_defaults_and_nulls_mean_what_the_format_says() -> None:
@@ -60,8 +64,11 @@ def test_defaults_and_nulls_mean_what_the_format_says() -> None:
     assert problem.link_bandwidth_bytes_per_s[1, 0] == np.inf
     assert problem.op_overhead_s == 0.125
     assert problem.launch_s.tolist() == [0.5, 0.0]
+    assert problem.known_power_w[0] == 3.0
+    assert [device.plugin for device in problem.devices] == ["GPU", "cpu"]
+    assert problem.canonical_names == ("a", "n/b", "c")
     labels = problem.labels
-    assert (labels.types, labels.colocate) == (("MatMul", "Relu", "Relu"), ("s", "", "s"))
+    assert (labels.types, labels.colocate) == (("MatMul", "", "Relu"), ("s", "", "s"))
     assert (labels.meta_ops, labels.roles) == (("", "m", ""), ("", "shard", ""))
     assert labels.expressions == ("", "", "relu(a)")
 
@@ -112,11 +119,24 @@ def test_a_mistake_is_one_line_that_names_its_place(change: Callable[[dict[str, 
     assert "\n" not in str(caught.value)
 
 
-def test_weights_that_fit_nowhere_together_are_refused() -> None:
+@pytest.mark.parametrize("room", [21, 20])
+def test_weights_that_fit_nowhere_together_are_refused(room: int) -> None:
     def shrink(d: dict[str, Any]) -> None:
-        d["devices"] = [{"name": "x", "memory_bytes": 10}, {"name": "y", "memory_bytes": 10}]
+        d["devices"] = [{"name": "x", "memory_bytes": 8}, {"name": "y", "memory_bytes": room - 8}]
         for op in d["ops"]:
-            op.update(weight_bytes=7, output_bytes=1)
+            op.update(weight_bytes=7, output_bytes=1, time_s=[1, None])
 
+    if room == 21:
+        assert problem_from_json(edited(shrink)).memory_bytes.sum() == 21
+        return
     with pytest.raises(FileFormatError, match=r"devices: the weights of all ops take 21 bytes.* have 20"):
         problem_from_json(edited(shrink))
+
+
+def test_one_device_needs_no_links() -> None:
+    def alone(d: dict[str, Any]) -> None:
+        d.update(devices=d["devices"][:1], links=None, slowdown=None)
+        for op in d["ops"]:
+            op["time_s"] = op["time_s"][:1]
+
+    assert problem_from_json(edited(alone)).link_bandwidth_bytes_per_s.tolist() == [[np.inf]]

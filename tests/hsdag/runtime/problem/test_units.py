@@ -164,7 +164,11 @@ def test_weights_are_packed_exactly_where_they_can_be(weights: list[int], first:
 def test_without_time_weights_are_packed_only_where_that_is_at_once_clear() -> None:
     tight = ScheduleProblem.from_arrays([[1.0, 2.0]] * 3, [], weight_bytes=[6, 5, 4], memory_bytes=10)
     assert pack_weights(tight, problem_of(tight), 0.0).status is Packing.UNKNOWN
-    assert pack_weights(tight, problem_of(tight)).status is Packing.FOUND
+    for memory_bytes in (tight.memory_bytes, np.array([10.0, np.inf])):
+        roomy = replace(tight, memory_bytes=memory_bytes)
+        packed = pack_weights(roomy, problem_of(roomy))
+        assert packed.placement is not None
+        assert np.bincount(packed.placement).tolist() == [2, 1]
     wide = replace(tight, memory_bytes=np.array([15.0, 15.0]))
     assert pack_weights(wide, problem_of(wide), 0.0).status is Packing.FOUND
 
