@@ -114,9 +114,7 @@ def test_a_cut_stays_where_what_follows_changes_the_size(stride: int, cuts: list
     assert [shapes.op(v).type for v in found] == cuts
 
 
-@pytest.mark.parametrize(
-    ("num", "price", "handed_on"), [(2, 0.5, 1 / 2 + 1 / 8), (3, 1.0, 171 / 256 + 43 / 64 / 4)]
-)
+@pytest.mark.parametrize(("num", "price", "handed_on"), [(2, 0.5, 1 / 2 + 1 / 8), (3, 1.0, 171 / 256 + 43 / 64 / 4)])
 def test_columns_are_handed_on_but_for_those_of_the_device_that_has_fewest(
     num: int, price: float, handed_on: float
 ) -> None:

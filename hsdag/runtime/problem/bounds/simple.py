@@ -79,15 +79,15 @@ def dual_load(
     weights = np.log(np.maximum(prices, 1e-12))
     for step in range(rounds):
         if step:
-            prices = np.exp(weights - weights.max())
+            prices = np.exp(weights)
             prices /= prices.sum()
         loads = loads_at(prices)
         bound = float(loads @ prices)
-        if bound > best * (1 + ROUNDING):
+        if bound > best:
             best, best_prices = bound, prices
         if np.isinf(bound):
             break
-        weights += (2.0 / np.sqrt(step + 4.0)) * (loads / max(float(loads.max()), 1e-300) - 0.5)
+        weights += (2.0 / np.sqrt(step + 4.0)) * (loads / max(float(loads.max()), 1e-300))
     return best, best_prices
 
 

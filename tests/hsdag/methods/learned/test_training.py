@@ -22,7 +22,7 @@ from hsdag.scoring.base import Evaluator, Score
 from tests.hsdag.methods.learned.hsdag.test_policy import chain, drawn, policy_for
 
 SMALL = HsdagConfig(hidden=16, score_bias=0.0)
-ONE, TWO = Plan(np.array([0])), Plan(np.array([1]))
+ONE, TWO, THREE = (Plan(np.array([d])) for d in range(3))
 
 
 class Additive(Evaluator):
@@ -54,10 +54,10 @@ def trainer_for(
 @pytest.mark.parametrize(
     ("reward", "expected"),
     [
-        (Reward.INVERSE, [2.0, 4.0]),
-        (Reward.NEGATIVE, [-2.0, -1.0]),
-        (Reward.SQUARE_ROOT, [-math.sqrt(2.0), -1.0]),
-        (Reward.LOG_RATIO, [-math.log(2.0), 0.0]),
+        (Reward.INVERSE, [4.0, 2.0]),
+        (Reward.NEGATIVE, [-1.0, -2.0]),
+        (Reward.SQUARE_ROOT, [-1.0, -math.sqrt(2.0)]),
+        (Reward.LOG_RATIO, [0.0, -math.log(2.0)]),
     ],
 )
 @pytest.mark.parametrize("unit", [1.0, 1e-3])
@@ -65,15 +65,38 @@ def test_rewards_relative_to_the_best_single_device_have_no_unit(
     reward: Reward, expected: list[float], unit: float
 ) -> None:
     buffer = Buffer(replace(SMALL, reward=reward))
-    buffer.add([ONE, TWO], [Score(0.5 * unit), Score(0.25 * unit)], single=True)
+    buffer.add([ONE, TWO], [Score(0.25 * unit), Score(0.5 * unit)], single=True)
+    buffer.add([THREE], [Score(0.125 * unit)])
     in_unit = unit if reward is Reward.INVERSE else 1.0
-    assert buffer.rewards(np.array([0.5, 0.25]) * unit) == pytest.approx(np.array(expected) / in_unit)
+    assert buffer.rewards(np.array([0.25, 0.5]) * unit) == pytest.approx(np.array(expected) / in_unit)
 
 
 def test_a_failure_counts_as_four_times_the_worst_value() -> None:
     buffer = Buffer(SMALL)
+    assert buffer.rewards(np.array([np.nan])).tolist() == [0.0]  # of which nothing is known yet
     values = buffer.add([ONE, TWO], [Score(2.0), Score.failed("no")], single=True)
     assert buffer.rewards(values) == pytest.approx([0.0, -math.log(4)])
+    free = Buffer(SMALL)
+    assert free.rewards(free.add([ONE], [Score(0.0)])).tolist() == [0.0]
+
+
+@pytest.mark.parametrize(("elites", "kept"), [(0, 1), (2, 2)])
+def test_the_best_distinct_plans_are_kept_the_earlier_of_equal_ones_first(elites: int, kept: int) -> None:
+    buffer = Buffer(replace(SMALL, elites=elites))
+    assert buffer.best == np.inf
+    buffer.add([ONE, TWO, THREE, TWO], [Score(3.0), Score(1.0), Score(1.0), Score(1.0)])
+    assert (buffer.best, len(buffer), ONE in buffer, Plan(np.array([3])) in buffer) == (1.0, 3, True, False)
+    assert buffer._best == [(TWO, 1.0), (THREE, 1.0)][:kept]
+    assert buffer.elites == buffer._best[:elites]
+
+
+def test_rates_change_linearly_over_updates_or_else_over_the_budget() -> None:
+    trainer, _, evaluator = trainer_for(replace(SMALL, updates=4))
+    for update, rate in ((0, 2.0), (1, 1.75), (4, 1.0), (8, 1.0)):
+        trainer._update = update
+        assert trainer._rate(2.0, 1.0) == rate
+    endless, _, _ = trainer_for(SMALL)
+    assert endless._rate(2.0, 1.0) == 2.0 - evaluator.progress
 
 
 def test_the_weight_of_step_i_is_gamma_to_the_i_times_the_reward() -> None:
@@ -170,11 +193,28 @@ def test_of_many_plans_the_best_and_the_worst_are_learned_from() -> None:
     assert np.corrcoef(seconds, weights)[0, 1] < -0.9
 
 
-def test_batches_grow_with_the_plans_so_far_once_their_share_is_more() -> None:
-    config = replace(SMALL, plans_per_update=10, growth=0.5, greedy_every=0, updates=4, epochs=1)
+@pytest.mark.parametrize(
+    ("growth", "greedy_every", "counts"), [(0.5, 0, [10, 10, 11, 16]), (0.0, 3, [10, 1, 10, 10, 10, 1])]
+)
+def test_batches_grow_with_the_plans_so_far_and_the_most_probable_plan_is_asked_for_now_and_then(
+    growth: float, greedy_every: int, counts: list[int]
+) -> None:
+    config = replace(SMALL, plans_per_update=10, growth=growth, greedy_every=greedy_every, updates=4, epochs=1)
     trainer, _, evaluator = trainer_for(config, num_units=40)
+    trainer.run(until=0.0)
+    assert len(evaluator.placements) == 2  # single devices first
     trainer.run()
-    assert len(evaluator.placements) == 2 + 10 + 10 + 11 + 16  # single devices first
+    assert len(evaluator.placements) == 2 + 2 + sum(counts)
+
+
+def test_plans_that_repeat_others_are_drawn_again_as_often_as_that_may_be_tried() -> None:
+    trainer, _, _ = trainer_for(replace(SMALL, plans_per_update=4, growth=0.0, resample_tries=50), num_units=3)
+    trainer.begin()
+    found = [rollout.plan for rollout in trainer._drawn()]
+    assert len(found) == len(set(found)) == 4
+    assert not any(plan in trainer.buffer for plan in found)
+    trainer._options = replace(trainer._options, plans_per_update=12, resample_tries=2)
+    assert len(trainer._drawn()) == 12
 
 
 def loss_of(ratio: float, advantage: float, *, entropy: float = 0.0, bonus: float = 0.0) -> float:

@@ -13,13 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph.computation_graph import inverse_of
+from hsdag.ir.graph.computation_graph import IntArray, inverse_of
 from hsdag.ir.kernels import interpret
-from hsdag.methods.incumbent import Limits, Status
+from hsdag.methods.incumbent import Incumbent, Limits, Status
 from hsdag.methods.lists.schedule import list_schedule
+from hsdag.methods.local import windows
 from hsdag.methods.local.base import Annealing, Heat
 from hsdag.methods.local.chain import OF_ORDER, Chain, Move, chain_for, chain_of, draw_move, settle, shares_of
-from hsdag.methods.local.sa import MOVES_OF_LISTS, SaPlacer
+from hsdag.methods.local.sa import MOVES_OF_LISTS, EaPlacer, SaPlacer
 from hsdag.methods.local.values import lists_of, schedule, scheduled
 from hsdag.methods.local.windows import Piece, Timeline, WindowCutter, joined, searched, starts_of
 from hsdag.methods.registry import make_placer
@@ -155,12 +156,33 @@ def test_temperatures_are_shares_of_the_best_value(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(Annealing, "run", told)
     problem, placer = ScheduleProblem.from_arrays([[3.0, 3.0]], []), SaPlacer()
     placer.search(problem_of(problem), ScheduleEvaluator(problem, Semantics()))
-    ends = [min(first for first, _ in heats), max(first for first, _ in heats)]
-    assert ends == pytest.approx([3.0 * placer.options.coldest, 3.0 * placer.options.hottest])
-    assert all(last == pytest.approx(first * placer.options.cooling) for first, last in heats)
+    options = placer.options
+    steps = np.array([*(np.arange(6) / 5), 0.0, 1.0])  # six chains over lists, and two over placements
+    expected = 3.0 * options.hottest * (options.coldest / options.hottest) ** steps
+    np.testing.assert_allclose([first for first, _ in heats], expected)
+    np.testing.assert_allclose([last for _, last in heats], expected * options.cooling)
 
 
-def test_the_first_chain_of_lists_begins_every_round_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_rounds_grow_and_those_that_are_long_enough_are_counted_where_they_gain_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lengths: list[int] = []
+    monkeypatch.setattr(Annealing, "run", lambda _, __, num: lengths.append(num))
+    problem = wide()
+    placer, units = SaPlacer(), problem_of(problem)
+    incumbent = Incumbent(units, ScheduleEvaluator.of(units), Limits())
+    placer.search(units, ScheduleEvaluator.of(units))
+    assert placer.patience(incumbent) == 40 * 500 == 20_000  # of eight chains
+    assert lengths == [1000, 2000, 4000, 8000, 16000]
+    time_s = problem.time_s.copy()
+    time_s[:10, 1:], time_s[10:20, 2] = np.nan, np.nan
+    incumbent = Incumbent(problem_of(replace(problem, time_s=time_s)), ScheduleEvaluator.of(units), Limits())
+    assert EaPlacer().patience(incumbent) == 2000 + 30 * 50
+
+
+def test_the_first_chain_of_lists_begins_every_round_anew_and_the_coldest_with_the_best(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     begun: list[Sequence[Any]] = []
     begin = Annealing.begin
 
@@ -172,12 +194,10 @@ def test_the_first_chain_of_lists_begins_every_round_anew(monkeypatch: pytest.Mo
     problem = wide()
     recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=3 * 8 * 100))
     make_placer("sa", changes={"first_round": "100", "growth": "1"}).search(problem_of(problem), recorder)
-    rounds = [plans for plans in begun[1:] if plans[-1] is not None]
-    assert len(rounds) >= 3
-    for plans in rounds:
-        assert plans[0] is begun[0][0]
-        assert plans[0] is not None
-        assert plans[1] is None
+    given = [[plan is not None for plan in plans] for plans in begun]
+    lists, best, shared = [1, 0, 0, 0, 0, 0, 0, 1], [1, 0, 0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 1, 0, 0]
+    assert given[:5] == [[1, 1, 1, 1, 1, 1, 0, 0], best, shared, lists, shared]
+    assert all(plans[0] is begun[0][0] for plans in begun if plans[0] is not None)
 
 
 def test_known_plans_are_where_a_search_starts() -> None:
@@ -323,3 +343,27 @@ def test_windows_find_better_plans_than_they_begin_with_and_count_what_they_try(
     assert result.score < 0.99 * start.score
     assert units.is_legal(not_none(result.plan).placement)
     assert recorder.num_evaluations >= 10_000
+
+
+def test_every_other_window_is_searched_and_windows_grow_where_all_of_them_gain_little(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And the search ends after four sweeps of the largest that gain nothing."""
+    given: list[tuple[int, int]] = []
+
+    def noted(_: object, pin: IntArray, __: object, num: int, *___: object) -> float:
+        given.append((num, len(pin)))
+        return 0.0
+
+    monkeypatch.setattr(windows, "searched", noted)
+    units = problem_of(layered(600))
+    make_placer("windows").search(units, ScheduleEvaluator.of(units))
+    proposals = 2000
+    for sizes in (
+        [60] * 5, [30, 60, 60, 60, 60, 30], [60] * 5, [60] * 5, [120] * 3, [60, 120, 120], [120] * 2, [120, 120, 60],
+        [240, 120], [120, 240], [240], [240],
+    ):  # fmt: skip
+        assert sorted(given[: len(sizes)]) == sorted((proposals, size) for size in sizes)
+        del given[: len(sizes)]
+        proposals = int(1.5 * proposals)
+    assert not given

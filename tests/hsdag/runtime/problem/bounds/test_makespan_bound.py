@@ -59,9 +59,19 @@ def test_no_schedule_beats_the_bound(pairs_effort: float, seed: int, num_ops: in
 
 def test_the_bound_is_the_optimum_of_many_small_problems_and_near_it_for_the_rest() -> None:
     problems = [drawn(seed, 6, 2) for seed in range(40)]
-    shares = np.array([makespan_bound(p).value_s / least_makespan_s(p) for p in problems])
-    assert (shares > 1 - 1e-9).sum() >= 16
-    assert shares.mean() > 0.94
+    bounds = [makespan_bound(problem) for problem in problems]
+    shares = np.array([bound.value_s for bound in bounds]) / [least_makespan_s(problem) for problem in problems]
+    assert sum(shares > 1 - 1e-9) == 17
+    assert shares.mean() == pytest.approx(0.950378, abs=1e-5)
+    assert sum(bound.argument == WINDOWS for bound in bounds) == 13
+    of_three = [makespan_bound(random_problem(seed, 14, 3, density=0.15)).value_s for seed in (1, 4, 6, 7, 8, 10, 14)]
+    assert of_three == pytest.approx([10.0, 21.0, 25.0, 13.5, 20.5, 11.0, 22.0])
+
+
+def test_large_problems_are_bounded_without_looking_between_all_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, value_s, _ = CASES["all that lies between two ops has to run between them"]
+    monkeypatch.setattr(makespan, "PAIRS_EFFORT", 100.0)
+    assert makespan_bound(problem).value_s == 10.5 < value_s
 
 
 LAYERS = [(0, v) for v in (1, 2, 3, 4)] + [(v, 5) for v in (1, 2, 3, 4)]
