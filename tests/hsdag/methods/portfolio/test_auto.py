@@ -10,7 +10,8 @@ import pytest
 from hsdag.ir.errors import OptionError
 from hsdag.methods.exact.cpsat import CpSatPlacer
 from hsdag.methods.incumbent import Incumbent, Limits, Status
-from hsdag.methods.portfolio.auto import LISTS, MOST_UNITS_FOR_ALL, QUICK_LISTS, AutoPlacer
+from hsdag.methods.portfolio.auto import LEAST_S, LISTS, MOST_UNITS_FOR_ALL, QUICK_LISTS, AutoPlacer
+from hsdag.methods.portfolio.turns import Turn
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
@@ -110,6 +111,44 @@ def test_only_quick_lists_come_again_and_a_large_schedule_is_searched_by_windows
     large = ScheduleProblem.from_arrays(rng.random((num, 5)), [(v, v + 1) for v in range(num - 1)])
     expected = ["met", "heft", "cpop", "etf", "m-etf", "critical-path", "greedy", "multilevel", "windows", "sa"]
     assert turns(problem_of(large), 10) == expected
+
+
+@pytest.mark.parametrize(
+    ("num_ops", "num_devices", "objective", "expected"),
+    [
+        (125, 2, LATENCY, [("cpsat", 0.2, 0), ("sa", 0.15, 0), ("cpsat", 0.8, 1), ("sa", 1.0, 1), ("sa", 1.0, 2)]),
+        (126, 2, LATENCY, [("sa", 0.15, 0), ("milp-split", 0.15, 0), ("sa", 1.0, 1)]),
+        (500, 2, THROUGHPUT, [("mincut", 0.3, 0), ("sa", 0.15, 0), ("milp-split", 0.4, 0), ("sa", 1.0, 1)]),
+        (501, 41, LATENCY, [("sa", 0.15, 0), ("multilevel", 0.5, 0), ("windows", 0.5, 1), ("sa", 0.5, 1)]),
+        (MOST_UNITS_FOR_ALL + 1, 2, LATENCY, [("milp-split", 0.15, 0), ("multilevel", 1.0, 0), ("windows", 1.0, 1)]),
+    ],
+)
+def test_turns_have_shares_by_the_size_of_a_problem(
+    num_ops: int, num_devices: int, objective: Objective, expected: list[tuple[str, float, int]]
+) -> None:
+    times = np.random.default_rng(0).random((num_ops, num_devices))
+    units = problem_of(ScheduleProblem.from_arrays(times, [(v, v + 1) for v in range(num_ops - 1)]), objective)
+    incumbent = Incumbent(units, ScheduleEvaluator.of(units), Limits())
+    every = itertools.dropwhile(lambda turn: turn.share == 0.1, AutoPlacer()._turns(incumbent))
+    found = [(turn.method, turn.share, turn.round) for turn in itertools.islice(every, len(expected))]
+    assert found == expected
+
+
+def test_turns_are_taken_with_seeds_in_a_row_until_three_in_a_row_gain_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: list[tuple[str, float, int]] = []
+    monkeypatch.setattr(Turn, "take", lambda turn, *of: given.append((turn.method, of[2].seconds, of[2].seed)))
+    units = problem_of(dense())
+    evaluator = ScheduleEvaluator.of(units)
+    assert AutoPlacer().search(units, evaluator, Limits(seed=3)).status is Status.FEASIBLE
+    assert [(method, seed) for method, _, seed in given[-5:]] == [
+        ("cpsat", 3), ("sa", 3), ("cpsat", 4), ("sa", 4), ("sa", 5),
+    ]  # fmt: skip
+    given.clear()
+    monkeypatch.setattr(Incumbent, "left_s", LEAST_S)
+    AutoPlacer().search(units, evaluator)
+    assert given[:1] == [("met", 0.1 * LEAST_S, 0)]
+    monkeypatch.setattr(Incumbent, "left_s", LEAST_S / 2)
+    assert AutoPlacer().search(units, evaluator).status is Status.TIME_LIMIT
 
 
 def turns(units: Problem, count: int, limits: Limits | None = None) -> list[str]:

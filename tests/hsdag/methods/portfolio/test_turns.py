@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from hsdag.ir.errors import ExecutionError
-from hsdag.methods.incumbent import Limits, Status
-from hsdag.methods.portfolio.turns import Turn, TurnEnd, TurnJob, search_with_restarts
+from hsdag.methods.incumbent import Incumbent, Limits, Status
+from hsdag.methods.portfolio.turns import SideBySide, Turn, TurnEnd, TurnJob, search_with_restarts
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan
@@ -120,6 +122,20 @@ def test_a_method_that_costs_its_workers_is_reported_and_the_others_go_on() -> N
     assert failures["heft"] == "TurnJob ended 3 workers"
     assert failures["etf"] is None
     assert found.plan is not None
+
+
+@pytest.mark.parametrize(
+    ("left_s", "share", "seconds"), [(40.0, 0.15, 6.0), (40.0, 1.0, 10.0), (1.0, 1.0, 0.5), (0.3, 1.0, 0.3)]
+)
+def test_a_turn_on_a_worker_has_a_share_of_what_is_left_and_half_a_second_at_least(
+    left_s: float, share: float, seconds: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[TurnJob] = []
+    pool: Any = SimpleNamespace(begin=lambda _: None, num_workers=2, submit=lambda job: jobs.append(job) or Future())
+    monkeypatch.setattr(Incumbent, "left_s", left_s)
+    incumbent = Incumbent(UNITS, EVALUATOR, Limits(seed=3))
+    SideBySide(incumbent, pool, EVALUATOR, 3)._submit(Turn("sa", share, 2))
+    assert (jobs[0].limits.seconds, jobs[0].limits.seed) == (seconds, 5)
 
 
 class Measuring(RecordingEvaluator):
