@@ -285,31 +285,17 @@ def test_attention_is_divided_by_heads_with_the_variables_that_it_reads_or_stays
     assert not any(best.devices[v] for v in kept)
 
 
-@pytest.mark.parametrize(
-    ("i", "found", "wanted", "is_sent"),
-    [
-        (0, (0,), (1,), False),
-        (3, EVERYWHERE, (1,), False),
-        (3, (0,), (0,), False),
-        (3, (0,), (1,), True),
-        (3, (1,), (1, 128, 256), True),
-        (3, (1, 128, 256), (1,), True),
-        (3, (1, 128, 256), (1, 64, 256), False),
-        (3, (1, 128, 256), (2, 32, 64), True),
-        (3, (1, 128, 256), EVERYWHERE, True),
-        (4, (1, 128, 256), EVERYWHERE, True),
-        (4, (1,), EVERYWHERE, False),
-    ],
-)
-def test_a_cut_tensor_is_sent_where_its_layout_is_not_the_one_that_is_wanted(
-    i: int, found: Layout, wanted: Layout, is_sent: bool
-) -> None:
+def test_a_cut_tensor_is_sent_where_its_layout_is_not_the_one_that_is_wanted() -> None:
     """A result that is whole at the end needs no sync, nor do other bounds of one axis."""
     shapes = shapes_in(mlps(1))
     costs = costs_of(shapes)
     chooser = ShardChooser(shapes, costs)
     assert len(chooser.segments.main) == 4
-    assert chooser._sync_s(i, found, wanted) == (costs.sync_s(4 * 256 * 64) if is_sent else 0.0)
+    halves, quarter = (1, 128, 256), (1, 64, 256)
+    sent = [(3, (0,), (1,)), (3, (1,), halves), (3, halves, (1,)), (3, halves, (2, 32, 64)), (4, halves, EVERYWHERE)]
+    kept = [(0, (0,), (1,)), (3, EVERYWHERE, (1,)), (3, (0,), (0,)), (3, halves, quarter), (4, (1,), EVERYWHERE)]
+    for cases, seconds in ((sent, costs.sync_s(4 * 256 * 64)), (kept, 0.0)):
+        assert [chooser._sync_s(*each) for each in cases] == [seconds] * 5
 
 
 def test_branches_are_parted_where_a_few_rows_of_their_results_read_nearly_all() -> None:

@@ -36,6 +36,7 @@ from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.options import SolveOptions
 from hsdag.search.solve import solve
 from tests.hsdag.methods.exact.exact_reference import random_problem
+from tests.hsdag.methods.exact.test_exact_optimality import chain_of_diamonds
 from tests.hsdag.methods.searches import heard, not_none, tight
 
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)
@@ -119,6 +120,16 @@ def test_what_an_op_takes_while_it_runs_keeps_others_off_its_device() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, 5.0]] * 2, [], weight_bytes=2, output_bytes=2, memory_bytes=[5, 9])
     model = AssignmentModel(Formulation(problem), problem_of(problem, LATENCY, SEQUENTIAL), Ticks(1.0), 100)
     assert solve_model(model, Limits(600.0, 1)).value == 6
+    exact = replace(problem, memory_bytes=np.array([4.0, 3.9]))
+    assert Formulation(exact).allowed.tolist() == [[True, False]] * 2
+
+
+def test_a_solver_that_tells_of_solutions_proves_the_last_of_them() -> None:
+    found: list[object] = []
+    model = IntervalModel(Formulation(random_problem(8, 12, 3)), 100.0)
+    answer = solve_model(model, Limits(600.0, 1), found.append)
+    assert answer.bound == answer.value == 215
+    assert len(found) > 1
 
 
 def test_a_program_of_zeros_and_ones_is_not_made_to_its_end_when_time_is_over() -> None:
@@ -245,9 +256,9 @@ def test_many_channels_are_annealed_and_then_searched_by_windows(monkeypatch: py
         return SimpleNamespace(search=lambda _, __, limits: asked.append((name, limits)))
 
     monkeypatch.setattr(milp_split, "make_placer", noted)
-    monkeypatch.setattr(milp_split, "FEW_OPS_OF_A_SEGMENT", 0)
-    monkeypatch.setattr(milp_split, "MOST_OPS_OF_A_SEGMENT", 0)
-    problem = random_problem(3, 12, 3)
+    monkeypatch.setattr(milp_split, "FEW_OPS_OF_A_SEGMENT", 2)
+    monkeypatch.setattr(milp_split, "MOST_OPS_OF_A_SEGMENT", 2)
+    problem = chain_of_diamonds(3)  # whose segments have 1, 3 and 3 ops
     units, evaluator = problem_of(problem), ScheduleEvaluator(problem, Semantics())
     result = MilpSplitPlacer().search(units, evaluator, Limits(600.0))
     (first, annealing), (second, windows) = asked

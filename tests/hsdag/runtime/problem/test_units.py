@@ -12,11 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph.coarsen import placement_units
-from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.runtime.problem.packing import Packing, pack_weights
-from hsdag.runtime.problem.pins import Pin, parse_pins, pinned_devices, with_pinned_ops, with_pins
-from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.pins import Pin, parse_pins, pinned_devices, with_pinned_ops
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import graph_of_problem, problem_of
@@ -126,25 +123,6 @@ def test_ops_of_a_set_are_pinned_to_one_device_that_runs_them_all() -> None:
     for name in ("op0", "op1"):
         with pytest.raises(OptionError, match=f"puts op '{name}' on A, which does not run it or an op tied to it"):
             with_pinned_ops(lacking, parse_pins([f"{name}=A"]))
-
-
-def test_units_are_cut_where_pins_change_and_hold_no_other_ops() -> None:
-    graph = graph_from_edges(["Parameter", *["Relu"] * 4, "Result"], [(v, v + 1) for v in range(5)])
-    pinned = np.array([-1, -1, 0, 1, -1, -1])
-    labels = placement_units(graph, pinned=pinned).partition.labels.tolist()
-    assert placement_units(graph).partition.num_groups == 1
-    assert len({labels[1], labels[2], labels[3], labels[4]}) == 4
-
-
-def test_a_unit_of_ops_that_are_tied_keeps_one_pin_only() -> None:
-    graph = graph_from_edges(["Parameter", *["Relu"] * 4, "Result"], [(v, v + 1) for v in range(5)])
-    problem = Problem(placement_units(graph), DEVICES, np.ones((1, 2), dtype=np.bool_))
-    assert with_pins(problem, np.array([-1, 1, 1, -1, -1, -1])).supported.tolist() == [[False, True]]
-    with pytest.raises(OptionError, match="these ops are tied together and share a device"):
-        with_pins(problem, np.array([-1, 0, 1, -1, -1, -1]))
-    only_first = replace(problem, supported=np.array([[True, False]]))
-    with pytest.raises(OptionError, match="on B, which does not run it or an op tied to it"):
-        with_pins(only_first, np.array([-1, 1, -1, -1, -1, -1]))
 
 
 @given(st.lists(st.integers(1, 9), min_size=1, max_size=8), st.integers(5, 20), st.integers(5, 20))
