@@ -158,23 +158,15 @@ def first_start_s(
     return float(max(idle_since, ready_s))
 
 
-def test_upward_ranks_are_those_published() -> None:
+def test_ranks_are_those_published_and_heft_takes_80_and_cpop_86_with_the_path_on_p2() -> None:
     ranks = levels_of(tables_of(published())).upward_s
     table = [108.000, 77.000, 80.000, 80.000, 69.000, 63.333, 42.667, 35.667, 44.333, 14.667]
     assert np.allclose(ranks, table, atol=5e-4)
-
-
-def test_heft_takes_80_on_the_published_example() -> None:
-    found = heft_schedule(published())
-    assert found.makespan_s == 80
-    assert (np.diff(found.start_s[np.argsort(found.ranks)]) >= 0).all()
-    assert found.sequence.tolist() == [0, 2, 3, 1, 4, 5, 8, 6, 7, 9]  # n1 n3 n4 n2 n5 n6 n9 n7 n8 n10
-
-
-def test_cpop_takes_86_on_the_published_example_with_the_path_on_p2() -> None:
-    found = cpop_schedule(published())
-    assert found.makespan_s == 86
-    assert found.device[[0, 1, 8, 9]].tolist() == [1, 1, 1, 1]
+    heft, cpop = heft_schedule(published()), cpop_schedule(published())
+    assert (heft.makespan_s, cpop.makespan_s) == (80, 86)
+    assert heft.sequence.tolist() == [0, 2, 3, 1, 4, 5, 8, 6, 7, 9]  # n1 n3 n4 n2 n5 n6 n9 n7 n8 n10
+    assert (np.diff(heft.start_s[np.argsort(heft.ranks)]) >= 0).all()
+    assert cpop.device[[0, 1, 8, 9]].tolist() == [1, 1, 1, 1]
 
 
 def test_m_etf_spreads_results_that_etf_piles_up() -> None:

@@ -60,18 +60,6 @@ def test_a_method_that_fails_is_reported_and_the_others_go_on(monkeypatch: pytes
     assert solution.value_s is not None
 
 
-def test_every_method_begins_with_the_best_of_those_before_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    known: list[float] = []
-
-    def noted(_: CpSatPlacer, incumbent: Incumbent) -> Status:
-        known.extend(score.value for score in incumbent.evaluate(incumbent.limits.known))
-        return Status.OPTIMAL
-
-    monkeypatch.setattr(CpSatPlacer, "_search", noted)
-    before = [each for each in solved(dense()).members if each.method != "cpsat"]
-    assert known == [before[-1].after]
-
-
 def test_known_plans_come_first_methods_can_be_left_out_and_evaluations_of_all_count() -> None:
     units, known = problem_of(dense(30)), Plan(np.arange(30) % 2)
     recorder = RecordingEvaluator(ScheduleEvaluator.of(units), Budget(evaluations=3000))
@@ -134,19 +122,21 @@ def test_turns_have_shares_by_the_size_of_a_problem(
     assert found == expected
 
 
-def test_turns_are_taken_with_seeds_in_a_row_until_three_in_a_row_gain_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    given: list[tuple[str, float, int]] = []
-    monkeypatch.setattr(Turn, "take", lambda turn, *of: given.append((turn.method, of[2].seconds, of[2].seed)))
-    units = problem_of(dense())
+def test_turns_begin_with_the_best_plan_and_seeds_in_a_row_until_three_in_a_row_gain_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    given: list[tuple[str, Limits]] = []
+    monkeypatch.setattr(Turn, "take", lambda turn, *of: given.append((turn.method, of[2])))
+    units, known = problem_of(dense()), (Plan(np.zeros(9, dtype=np.int64)),)
     evaluator = ScheduleEvaluator.of(units)
-    assert AutoPlacer().search(units, evaluator, Limits(seed=3)).status is Status.FEASIBLE
-    assert [(method, seed) for method, _, seed in given[-5:]] == [
-        ("cpsat", 3), ("sa", 3), ("cpsat", 4), ("sa", 4), ("sa", 5),
-    ]  # fmt: skip
+    assert AutoPlacer().search(units, evaluator, Limits(seed=3, known=known)).status is Status.FEASIBLE
+    last = [("cpsat", 3), ("sa", 3), ("cpsat", 4), ("sa", 4), ("sa", 5)]
+    assert [(method, limits.seed) for method, limits in given[-5:]] == last
+    assert {limits.known for _, limits in given} == {known}
     given.clear()
     monkeypatch.setattr(Incumbent, "left_s", LEAST_S)
     AutoPlacer().search(units, evaluator)
-    assert given[:1] == [("met", 0.1 * LEAST_S, 0)]
+    assert (given[0][0], given[0][1].seconds) == ("met", 0.1 * LEAST_S)
     monkeypatch.setattr(Incumbent, "left_s", LEAST_S / 2)
     assert AutoPlacer().search(units, evaluator).status is Status.TIME_LIMIT
 
