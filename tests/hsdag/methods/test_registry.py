@@ -13,7 +13,7 @@ from hsdag.methods import PLUG_INS, method_modules, method_names
 from hsdag.methods.learned.hsdag.network import HsdagConfig
 from hsdag.methods.learned.options import Reward
 from hsdag.methods.local.sa import SaOptions
-from hsdag.methods.registry import changed_options, find_method, find_preset, make_placer, parse_changes
+from hsdag.methods.registry import begun_with, changed_options, find_method, find_preset, make_placer, parse_changes
 from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.search.options import PlaceOptions
 
@@ -37,6 +37,11 @@ def test_unknown_names_are_answered_with_the_choices() -> None:
         make_placer("ea", changes={"heat": "1"})
     with pytest.raises(OptionError, match="method 'heft' has no hyper-parameter 'x'; it has none"):
         make_placer("heft", changes={"x": "1"})
+    with pytest.raises(OptionError, match="method 'heft' uses no policy: leave out --init, or choose 'auto' or"):
+        begun_with("heft", "p.safetensors", {})
+    with pytest.raises(OptionError, match="--init and --set initial both give a policy; leave one out"):
+        begun_with("auto", "p.safetensors", {"initial": "other.safetensors"})
+    assert begun_with("auto", "p.safetensors", {"without": "sa"}) == {"without": "sa", "initial": "p.safetensors"}
 
 
 @pytest.fixture

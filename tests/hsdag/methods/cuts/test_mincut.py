@@ -127,19 +127,6 @@ def test_a_move_to_one_device_is_the_best_of_all_where_links_are_equal_and_never
         assert not equal_links or costs.cost_s(move.placement) == pytest.approx(best_s, rel=1e-12)
 
 
-@given(st.integers(0, 2**32), st.integers(1, 6))
-def test_expansion_takes_at_most_the_work_of_the_optimum_and_twice_its_transfers_where_links_are_equal(
-    seed: int, num_ops: int
-) -> None:
-    costs = BoundaryCosts.of(drawn(seed, num_ops, 3, equal_links=True, launches=False))
-    every = [np.array(device) for device in itertools.product(range(3), repeat=num_ops)]
-    best = min(every, key=costs.cost_s)
-    work_s = costs.constant_s + costs.time_s[np.arange(num_ops), best].sum()
-    found_s = costs.cost_s(best_cut(costs))
-    assert found_s <= work_s + 2.0 * (costs.cost_s(best) - work_s) + 1e-9
-    assert found_s <= min(costs.cost_s(np.full(num_ops, d)) for d in range(3)) + 1e-12
-
-
 @settings(max_examples=SOME)
 @given(st.integers(0, 2**32), st.integers(1, 8), st.integers(0, 3))
 def test_the_bound_is_below_every_simulated_placement_also_where_co_located_ops_are_one_unit(

@@ -8,16 +8,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hsdag.cli.app import run
+from hsdag.ir.errors import FileFormatError
 from hsdag.methods.incumbent import Incumbent, Limits, Status
 from hsdag.methods.learned import base
 from hsdag.methods.lists.rules import RulesOptions, RulesPlacer
 from hsdag.methods.local.sa import SaPlacer
 from hsdag.methods.portfolio.auto import LISTS
-from hsdag.methods.registry import make_placer
+from hsdag.methods.registry import begun_with, make_placer
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.units import problem_of
@@ -36,13 +35,6 @@ SEED = 3
 @pytest.fixture(scope="module")
 def policy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_small_policy(tmp_path_factory.mktemp("policy") / "policy.safetensors")
-
-
-@pytest.fixture(scope="module")
-def problem_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("problem") / "problem.json"
-    write_problem(random_problem(3, 14, 3), path)
-    return path
 
 
 @pytest.mark.parametrize("method", ["auto", "doppler", "gdp", "hsdag", "placeto", "rnn"])
@@ -74,21 +66,13 @@ def test_the_end_of_a_budget_of_seconds_is_annealing_from_the_best_plan(
     assert all(known == best != (None,) for known, best in begun)
 
 
-@pytest.mark.parametrize(
-    ("arguments", "line"),
-    [
-        (["--method", "heft"], "method 'heft' uses no policy: leave out --init, or choose 'auto' or the policy's own"),
-        (["--set", "initial=other.safetensors"], "--init and --set initial both give a policy; leave one out"),
-        (["--method", "auto"], "is a policy of method 'placeto', not of 'rules'"),
-        (["--method", "doppler"], "is a policy of method 'placeto', not of 'rules'"),
-    ],
-)
-def test_where_a_policy_cannot_be_used_is_one_line_before_any_search(
-    capsys: pytest.CaptureFixture[str], problem_file: Path, tmp_path: Path, arguments: list[str], line: str
-) -> None:
+@pytest.mark.parametrize("method", ["auto", "doppler"])
+def test_a_policy_of_another_method_is_refused_before_any_search(method: str, tmp_path: Path) -> None:
     policy = write_small_policy(tmp_path / "other.safetensors", method="placeto")
-    assert run(["solve", str(problem_file), "--init", str(policy), *arguments]) == 2
-    assert line in capsys.readouterr().err
+    with pytest.raises(FileFormatError, match="is a policy of method 'placeto', not of 'rules'"):
+        make_placer(method, changes=begun_with(method, policy, {})).search(
+            problem_of(random_problem(3, 14, 3)), ScheduleEvaluator(random_problem(3, 14, 3), Semantics())
+        )
 
 
 @pytest.mark.parametrize("method", ["placeto", "gdp", "rnn"])

@@ -21,13 +21,13 @@ from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics
-from hsdag.runtime.problem.tables import mean_transfers
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.recording import RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import random_problem
 from tests.hsdag.methods.learned.policies import generator
+from tests.hsdag.runtime.problem.test_problem import DIAMOND
 
 PLAIN = Exploring()
 SMALL = DopplerConfig(width=8, layers=2, logit_range=8.0, begins_as=Beginning.NOTHING)
@@ -123,16 +123,9 @@ def test_what_is_not_learned_is_critical_paths(learned: str) -> None:
 
 
 def test_paths_from_the_beginning_are_the_longest() -> None:
-    problem = whole(random_problem(3, 14, 3))
-    inputs = inputs_of(problem)
-    tables, mean_s = inputs.tables, problem.time_s.mean(axis=1)
-    sent_s = mean_transfers(tables, tables.in_bytes)
-    for v in range(14):
-        into = slice(tables.in_first[v], tables.in_first[v + 1])
-        ends_s = (inputs.levels.downward_s + mean_s)[tables.in_op[into]] + sent_s[into]
-        expected = tables.in_op[into][ends_s.argmax()] if len(ends_s) else 14
-        assert inputs.before[v] == expected
-    assert inputs.path_lengths[0].min() == 1 < inputs.path_lengths[0].max()
+    inputs = inputs_of(DIAMOND)
+    assert inputs.before.tolist() == [4, 0, 0, 2]
+    assert [each.flatten().tolist() for each in inputs.path_lengths] == [[1, 2, 2, 3], [3, 2, 2, 1]]
 
 
 def test_path_sums_add_up_embeddings_to_the_end() -> None:
