@@ -90,13 +90,11 @@ def test_the_best_distinct_plans_are_kept_the_earlier_of_equal_ones_first(elites
     assert buffer.elites == buffer._best[:elites]
 
 
-def test_rates_change_linearly_over_updates_or_else_over_the_budget() -> None:
-    trainer, _, evaluator = trainer_for(replace(SMALL, updates=4))
+def test_rates_change_linearly_over_updates() -> None:
+    trainer, _, _ = trainer_for(replace(SMALL, updates=4))
     for update, rate in ((0, 2.0), (1, 1.75), (4, 1.0), (8, 1.0)):
         trainer._update = update
         assert trainer._rate(2.0, 1.0) == rate
-    endless, _, _ = trainer_for(SMALL)
-    assert endless._rate(2.0, 1.0) == 2.0 - evaluator.progress
 
 
 def test_the_weight_of_step_i_is_gamma_to_the_i_times_the_reward() -> None:
