@@ -174,7 +174,8 @@ def last_of_units(order: IntArray, unit: IntArray) -> IntArray:
 
 def _within_memory(problem: Problem, unit: IntArray, placements: IntArray, values: FloatArray) -> FloatArray:
     """[B] the same values, infinite where a device lacks memory; units in pieces are not judged."""
-    if problem.costs is None or int(unit.max()) + 1 != problem.num_units:
+    assert problem.costs is not None  # where those of placements are known, these are
+    if int(unit.max()) + 1 != problem.num_units:
         return values
     memory = MemoryCheck(problem.costs, problem.semantics)
     if not memory.has_limits:
@@ -189,8 +190,7 @@ def bound_of(problem: Problem, costs: PlacementCosts, value: float) -> BoundSaid
     Under HETERO that is the minimum cut. Where devices work side by side, transfers are taken to be free: parts send
     less than units do where they compute a join twice.
     """
-    if problem.costs is None or not np.isfinite(value):
-        return None
+    assert problem.costs is not None
     priced = with_costs(problem, costs.costs, problem.costs.memory_bytes)
     assert priced.costs is not None
     if isinstance(costs, HeteroCosts):

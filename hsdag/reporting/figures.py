@@ -61,7 +61,7 @@ LEFT_PX = 130
 BARE = {"border_line_color": None, "background_fill_color": None}
 
 
-def new_figure(label: str, height: int, *, wheel: Sequence[str] = ("width", "height"), **properties: Any) -> Figure:
+def new_figure(label: str, height: int, *, wheel: str = "both", **properties: Any) -> Figure:
     """An empty figure as wide as its column; the wheel zooms while Ctrl is held, and scrolls the page otherwise.
 
     Figures begin at the same place from the left, so that time axes lie below each other.
@@ -70,7 +70,7 @@ def new_figure(label: str, height: int, *, wheel: Sequence[str] = ("width", "hei
     from bokeh.plotting import figure
 
     made = figure(height=height, sizing_mode="stretch_width", tools=TOOLS, active_drag="pan", name=label, **properties)
-    zoom = WheelZoomTool(dimensions="both" if len(wheel) == 2 else wheel[0], modifiers={"ctrl": True})
+    zoom = WheelZoomTool(dimensions=wheel, modifiers={"ctrl": True})
     made.add_tools(zoom)
     made.toolbar.logo = None
     made.toolbar.autohide = True
@@ -104,7 +104,7 @@ def comparison_figure(compared: Sequence[Row], versus: str | None) -> UIElement:
     made = new_figure(
         "comparison",
         EDGE_PX + COMPARED_PX * len(rows),
-        wheel=("width",),
+        wheel="width",
         y_range=(len(rows) - 0.5, -0.5),
         x_axis_label=f"times as fast as {versus}" if versus else "times as fast as the answer",
     )
@@ -139,8 +139,9 @@ def progress_figures(events: Sequence[Event], objective: Objective) -> list[UIEl
     if done:
         values = [objective.shown_factor * event.score.value for event in done]
         low, high = min(values), max(value for value in values if value <= MOST_SHOWN * median(values))
-        made.y_range.update(start=low - 0.1 * (high - low or low), end=high + 0.25 * (high - low or low))
-        top = high + 0.15 * (high - low or low)
+        spread = high - low or low
+        made.y_range.update(start=low - 0.1 * spread, end=high + 0.25 * spread)
+        top = high + 0.15 * spread
         best = list(accumulate(values, min))
         steps = [*(event.elapsed_s for event in done), max(event.elapsed_s for event in events)], [*best, best[-1]]
         made.step(*steps, mode="after", line_width=2.5, line_color=colour_of(1))
@@ -183,7 +184,7 @@ def _timeline(timeline: Timeline, colours: Mapping[str, str]) -> Any:
     made = new_figure(
         "timeline",
         min(round(TIMELINE_EDGE_PX + TIMELINE_PX * height), MAX_TIMELINE_PX),
-        wheel=("width",),
+        wheel="width",
         title=f"Measured: {1e3 * timeline.end_s:.4g} ms",
         x_range=(-0.01e3 * timeline.end_s, 1.02e3 * timeline.end_s or 1.0),
         y_range=(height - 0.5, -0.5),
@@ -194,7 +195,7 @@ def _timeline(timeline: Timeline, colours: Mapping[str, str]) -> Any:
     shades = [colours[each] for each in types]
     names = [timeline.op_names[op] for op in timeline.ops.op.tolist()]
     source = _bars(op_bars(timeline), name=names, type=types, colour=shades)
-    line = {"line_color": "white", "line_width": 0.5} if 0 < len(types) <= MAX_OUTLINED else {"line_color": None}
+    line = {"line_color": "white", "line_width": 0.5} if len(types) <= MAX_OUTLINED else {"line_color": None}
     ops = made.quad(source=source, fill_color="colour", **SIDES, **line)
     made.add_tools(HoverTool(renderers=[ops], tooltips=[("op", "@name"), ("type", "@type"), ("ms", "@ms{0.0000}")]))
     if timeline.used_links:

@@ -1,20 +1,26 @@
-"""``hsdag simulate`` and ``hsdag solve``: what they answer, and one clear line for every mistake."""
+"""``hsdag simulate``, ``solve`` and ``compare``: what they answer, and one clear line for every mistake."""
 
 from __future__ import annotations
 
 import copy
 import itertools
 import json
+import signal
 from collections.abc import Callable
 from pathlib import Path
+from platform import node
 from typing import Any
 
 import pytest
 
+from hsdag import comparing
 from hsdag.cli.app import run
+from hsdag.comparing import Comparison, Run
 from hsdag.ir.placement.placement import Placement
 from hsdag.methods import method_names
+from hsdag.runtime.problem.problem_file import write_problem
 from tests.hsdag.commands import answer
+from tests.hsdag.methods.exact.exact_reference import random_problem
 
 Json = dict[str, Any]
 Complains = Callable[..., str]
@@ -57,20 +63,6 @@ def changed(change: Callable[[Json], object]) -> str:
     return json.dumps(document)
 
 
-def whole_placement(**fields: object) -> str:
-    document = {
-        "model": {"name": "diamond", "fingerprint": "sha256:" + 64 * "0"},
-        "devices": [{"name": "gpu", "plugin": "GPU"}, {"name": "cpu", "plugin": "CPU"}],
-        "affinity": SPLIT,
-        "method": "heft",
-        "seed": 0,
-        "objective": "latency",
-        "executor": "work-conserving",
-        **fields,
-    }
-    return Placement.model_validate(document).to_json()
-
-
 def test_simulate_answers_what_the_problem_says(
     capsys: pytest.CaptureFixture[str], problem: Path, placement: Path
 ) -> None:
@@ -81,42 +73,6 @@ def test_simulate_answers_what_the_problem_says(
     assert (document["transfers"], document["transfer_bytes"]) == (2, 8)
     assert (document["execution"], document["order"], document["links"]) == ("work-conserving", "fifo", "independent")
     assert (document["simulated"], document["over_memory"]) == (True, [])
-
-
-@pytest.mark.parametrize(
-    ("words", "value"),
-    [
-        (("--execution", "sequential"), (1 + 2 + 2 + 1) + 2 * 1),
-        (("--objective", "throughput"), 4),
-        (("--objective", "throughput", "--links", "blocking"), 4 + 2 * 1),
-    ],
-)
-def test_simulate_answers_in_seconds_by_what_is_asked(
-    capsys: pytest.CaptureFixture[str], problem: Path, placement: Path, words: tuple[str, ...], value: float
-) -> None:
-    document = answer(capsys, "simulate", problem, placement, *words)
-    assert (document["value"], document["unit"]) == (value, "s")
-
-
-def test_simulate_names_devices_that_are_too_small(
-    capsys: pytest.CaptureFixture[str], problem: Path, placement: Path
-) -> None:
-    problem.write_text(changed(lambda d: d["devices"][0].update(memory_bytes=75)))
-    assert answer(capsys, "simulate", problem, placement)["over_memory"] == ["gpu"]
-    assert run(["simulate", str(problem), str(placement)]) == 0
-    assert "gpu holds more than its memory" in capsys.readouterr().out
-
-
-def test_priorities_of_a_placement_are_followed(capsys: pytest.CaptureFixture[str], problem: Path) -> None:
-    path = problem.with_name("whole.json")
-    everything = dict.fromkeys(SPLIT, "gpu")
-    path.write_text(whole_placement(affinity=everything, priority={"a": 0, "b": 2, "c": 1, "d": 3}))
-    document = answer(capsys, "simulate", problem, path)
-    assert document["order"] == "priority"
-    trace = problem.with_name("t.json")
-    for words, order in (((), "acbd"), (("--order", "fifo"), "abcd")):
-        answer(capsys, "simulate", problem, path, "--trace", trace, *words)
-        assert [e["name"] for e in json.loads(trace.read_text())["traceEvents"] if e["ph"] == "X"] == list(order)
 
 
 def test_tables_say_that_they_are_simulated(capsys: pytest.CaptureFixture[str], problem: Path, placement: Path) -> None:
@@ -176,26 +132,9 @@ def test_a_bad_problem_is_one_line_through_both_commands(
         assert str(problem) in message
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        (json.dumps({k: v for k, v in SPLIT.items() if k != "c"}), "has no entry for op 'c'"),
-        (json.dumps({**SPLIT, "z": "gpu"}), "names op 'z'"),
-        (json.dumps({**SPLIT, "a": "tpu"}), "op 'a' is on unknown device 'tpu'; the problem has gpu, cpu"),
-        (json.dumps({**SPLIT, "d": "cpu"}), "op 'd' is on device 'cpu', which does not support it"),
-        (json.dumps({**SPLIT, "d": 1}), "'d': a device name is expected, not 1"),
-        ("[]", "a placement must be a non-empty object"),
-        (whole_placement(priority={"a": 1}), "'priority' has no entry for op 'b' and 2 more"),
-        (whole_placement(priority={**dict.fromkeys(SPLIT, 1), "z": 1}), "'priority' names op 'z'"),
-        (whole_placement().replace('"heft"', "3"), "method: "),
-    ],
-)
-def test_a_bad_placement_is_one_line(complains: Complains, problem: Path, text: str, line: str) -> None:
-    path = problem.with_name("bad.json")
-    path.write_text(text)
-    message = complains("simulate", problem, path)
-    assert line in message
-    assert str(path) in message
+def test_a_bad_placement_is_one_line(complains: Complains, problem: Path, placement: Path) -> None:
+    placement.write_text("[]")
+    assert f"{placement}: a placement must be a non-empty object" in complains("simulate", problem, placement)
 
 
 OPTIONS: list[tuple[tuple[str, ...], str]] = [
@@ -247,3 +186,57 @@ def test_one_file_is_not_written_twice(complains: Complains, problem: Path, plac
     assert "written twice" in complains("simulate", problem, placement, "--trace", twice, "--gantt", twice)
     files = ("--output", twice, "--trace", twice, "--gantt", problem.with_name("other.svg"))
     assert f"{twice} would be written twice" in complains("solve", problem, *files)
+
+
+FEW = ("--methods", "heft,random", "--seeds", "2", "--max-evaluations", "20")
+
+
+@pytest.fixture
+def compared(tmp_path: Path) -> Path:
+    path = tmp_path / "problem.json"
+    write_problem(random_problem(1, 10, 3), path)
+    return path
+
+
+def test_the_answer_is_the_file_and_resuming_a_whole_one_searches_no_more(
+    compared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "comparison.json"
+    document = answer(capsys, "compare", compared, *FEW, "-o", file)
+    assert document == json.loads(file.read_text())
+    assert [row["runs"] for row in document["rows"]] == [2, 2]
+    assert document["simulated"] is True
+    monkeypatch.setattr(comparing, "solve", None)
+    assert answer(capsys, "compare", compared, *FEW, "--resume", file) == document
+
+
+def test_ctrl_c_prints_what_there_is_and_keeps_it(
+    compared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, search = tmp_path / "comparison.json", comparing.run_once
+
+    def interrupted(*given: Any) -> Run:
+        if given[1].seed == 1:
+            signal.raise_signal(signal.SIGINT)
+        return search(*given)
+
+    monkeypatch.setattr(comparing, "run_once", interrupted)
+    assert run(["compare", str(compared), *FEW, "-o", str(file)]) == 0
+    printed = capsys.readouterr()
+    assert "heft" in printed.out
+    assert "The comparison is not complete" in printed.out
+    assert "interrupted: 2 runs are in the table" in printed.err
+    assert len(Comparison.load(file).runs) == 2
+
+
+@pytest.mark.slow
+def test_runs_on_workers_are_those_of_this_process_and_say_where(
+    compared: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = ["--methods", "heft,ea", "--seeds", "2", "--max-evaluations", "50", "--budget", "60s"]
+    here = answer(capsys, "compare", compared, *few)
+    away = answer(capsys, "compare", compared, *few, "--workers", "local:2")
+    plain = {(run["method"], run["seed"]): (run["value_s"], run["host"]) for run in here["runs"]}
+    found = {(run["method"], run["seed"]): (run["value_s"], run["host"]) for run in away["runs"]}
+    assert found == {key: (value, node()) for key, (value, _) in plain.items()}
+    assert {host for _, host in plain.values()} == {None}

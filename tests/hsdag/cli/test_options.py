@@ -43,10 +43,6 @@ def test_help_shows_each_group_and_no_option_twice() -> None:
     assert "--executor" not in text
 
 
-def test_all_commands_together_show_few_options() -> None:
-    assert sum(len(shown(name)) for name in COMMANDS if name != "models") <= 150
-
-
 def test_set_gives_any_option_and_leaves_hyper_parameters_to_the_method() -> None:
     found = parsed("--set", "seed=3", "--set", "max_difference=0.5", "--set", "fresh=true", "--set", "chains=2")
     assert (found["seed"], found["max_difference"], found["fresh"], found["settings"]) == (3, 0.5, True, ["chains=2"])

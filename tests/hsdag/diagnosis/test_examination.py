@@ -51,14 +51,6 @@ def test_every_question_about_a_sound_machine_is_answered(found: Examination, ti
     assert document["model"]["unsupported"] == {"A": [], "B": []}
 
 
-def test_the_second_cpu_gets_nothing(found: Examination) -> None:
-    assert found.model is not None
-    assert [each.policy for each in found.model.hetero] == [None, "PIPELINE_PARALLEL"]
-    (first, second), again = ([each.ops for each in choice.devices] for choice in found.model.hetero)
-    assert [first, second] == again == [found.model.ops, 0]
-    assert any("CPU_B will get nothing: CPU_A runs every op" in text for text in texts(found, Severity.WARNING))
-
-
 def test_plugins_that_crash_hang_or_are_absent_are_findings(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(findings, "ANSWER_S", 1.0)
     command = faulty("crash device_facts 'A'", "hang device_facts 'B'")

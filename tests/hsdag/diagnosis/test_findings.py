@@ -1,15 +1,27 @@
-"""What is worth saying, and how grave it is."""
+"""What is worth saying, how grave it is, and what to run next: commands that hsdag takes."""
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13
 
 from hsdag.diagnosis import findings
-from hsdag.diagnosis.findings import Severity
-from hsdag.diagnosis.model import HeteroChoice, findings_on
+from hsdag.diagnosis.examination import next_commands, shape_options
+from hsdag.diagnosis.findings import FINDINGS, Questions, Severity
+from hsdag.diagnosis.model import HeteroChoice, ModelReport, examined_model, findings_on
+from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.ir.graph.reader import parse_shapes
+from hsdag.ir.graph.scenario import Scenario, parse_scenarios
+from hsdag.ir.processes import CandidateFailed, WorkerClient
 from hsdag.runtime.measuring.messages import DeviceFacts, Precision
 
 FACTS = DeviceFacts("a GPU", "discrete", "2026.4", 1e9, (), "f16")
@@ -80,3 +92,121 @@ def test_a_model_that_hetero_refuses_is_a_danger() -> None:
 def test_outputs_that_are_off_are_told_by_how_much() -> None:
     for gap, severity in ((1e-3, "note"), (0.2, "warning"), (None, "danger")):
         assert findings.of_outputs("GPU.0", gap).severity.value == severity
+
+
+def test_what_compiles_may_take_what_is_left_of_the_budget_and_a_minute_is_a_hang_of_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    now, limits_s, failures = [5.0], list[float](), [CandidateFailed("slow", is_late=True)] * 4
+
+    def call(_: object, limit_s: float) -> None:
+        limits_s.append(limit_s)
+        raise failures.pop()
+
+    monkeypatch.setattr("hsdag.diagnosis.findings.time", SimpleNamespace(monotonic=lambda: now[0]))
+    questions = Questions(cast(WorkerClient, SimpleNamespace(call=call)), 100.0, lambda _: None)
+    failures[0] = CandidateFailed("crashed")
+    for second, compiles in ((45, True), (100, True), (100, False), (45, True)):
+        now[0] = second
+        assert questions.ask("A", "loading", cast(Any, None), compiles=compiles) is None
+    assert limits_s == [60.0, 10.0, 60.0, 60.0]
+    assert [each.text.partition(" in the ")[0] for each in questions.findings] == [
+        *["loading was not finished"] * 2, "loading failed: slow", "loading failed: crashed"
+    ]  # fmt: skip
+
+
+class Answered(Questions):
+    """Questions whose answers are known by what is asked, and perhaps of whom."""
+
+    def __init__(self, answers: dict[str, Any]) -> None:
+        super().__init__(cast(WorkerClient, None), 1.0, lambda _: None)
+        self.answers, self.asked = answers, list[str]()
+
+    def ask(self, about: str, doing: str, *_: Any, **__: Any) -> Any:
+        self.asked.append(doing)
+        return self.answers.get(f"{about} {doing}", self.answers.get(doing))
+
+
+def examined(answers: dict[str, Any], size: int, *, stateful: bool = False) -> tuple[Answered, ModelReport]:
+    """A model of one op on two devices in half precision and one in single precision."""
+    x = opset13.parameter([size], np.float32, name="x")
+    held = opset13.read_value(x, "s", np.float32, [size]) if stateful else x
+    sinks = [opset13.assign(held, "s")] if stateful else []
+    model = ov.Model([opset13.result(opset13.tanh(held, name="tanh"), name="y")], sinks, [x], "m")
+    devices = [
+        (DeviceSpec(n, n), replace(FACTS, precision=kind)) for n, kind in (("A", "f16"), ("B", "f16"), ("C", "f32"))
+    ]
+    questions = Answered(answers)
+    return questions, examined_model(questions, model, [Scenario.parse("x[72]")] if size < 0 else [], devices)
+
+
+REFUSED, COMPARED, SHRUNK = (
+    "asking which ops it runs",
+    "comparing the model's outputs",
+    "running smaller inputs after larger ones",
+)
+HETERO = ["distributing the model", "distributing the model PIPELINE_PARALLEL"]
+
+
+@pytest.mark.parametrize(("gap", "is_said"), [(None, True), (2e-3, True), (1e-3, False)])
+def test_sizes_that_shrink_are_tried_where_they_can_and_none_but_equal_outputs_are_right(
+    gap: float | None, is_said: bool
+) -> None:
+    answers = {f"{name} {COMPARED}": {"max_relative": None} for name in "AC"} | {f"B {SHRUNK}": {"max_relative": gap}}
+    questions, report = examined(answers, -1)
+    assert questions.asked == [REFUSED] * 3 + HETERO + [COMPARED] * 3 + [SHRUNK] * 3
+    assert report.overflowing == ("A",)
+    assert [each.about for each in questions.findings if "shrink" in each.text] == ["B"] * is_said
+    assert SHRUNK not in examined({}, -1, stateful=True)[0].asked + examined({}, 4)[0].asked
+
+
+@pytest.mark.parametrize(
+    ("stateful", "refused", "is_said"), [(True, True, True), (False, True, False), (True, False, False)]
+)
+def test_a_model_with_state_of_which_a_device_refuses_an_op_cannot_be_distributed(
+    stateful: bool, refused: bool, is_said: bool
+) -> None:
+    questions, report = examined({REFUSED: ["A" * (not refused)] * (3 + 2 * stateful)}, 4, stateful=stateful)
+    assert ("tanh" in report.unsupported["A"], "x" in report.unsupported["A"]) == (refused, False)
+    said = FINDINGS[Severity.DANGER]["stateful"]
+    assert [each.text for each in questions.findings].count(said) == 2 * is_said
+
+
+FILE = Path("my model.xml")
+GPUS = (*parse_devices("GPU.0,GPU.1"), DeviceSpec.parse("FAST=CPU[INFERENCE_NUM_THREADS=2]"))
+
+
+def report(overflowing: tuple[str, ...] = ()) -> ModelReport:
+    found: dict[str, Any] = {"name": "m", "ops": 1, "weight_bytes": 0, "unsupported": {}, "outputs": {}}
+    return ModelReport(**found, variables=(), open_inputs=(), overflowing=overflowing, hetero=())
+
+
+def devices_of(command: str) -> tuple[DeviceSpec, ...]:
+    words = shlex.split(command)
+    return parse_devices(words[words.index("--devices") + 1])
+
+
+def test_devices_are_named_so_that_hsdag_reads_them_and_compute_in_f32_where_they_overflow() -> None:
+    (command,) = next_commands(FILE, report(), GPUS, None, 4, [])
+    assert shlex.split(command)[:3] == ["hsdag", "place", str(FILE)]
+    assert devices_of(command) == GPUS
+    (command,) = next_commands(FILE, report(overflowing=("GPU.1",)), GPUS, None, 4, [])
+    hints = [spec.properties.get("INFERENCE_PRECISION_HINT") for spec in devices_of(command)]
+    assert hints == [None, "f32", None]
+
+
+def test_a_lone_cpu_is_to_be_divided_if_it_can_and_its_parts_are_asked_for_again() -> None:
+    for threads, where in ((2, "--partition-cpu 2"), (1, "--devices CPU")):
+        said = next_commands(None, None, parse_devices("CPU"), None, threads, [])
+        assert said == (f"hsdag doctor MODEL {where}", f"hsdag place MODEL {where}")
+    specs = (*parse_devices("CPU_0=CPU,CPU_1=CPU"), DeviceSpec.parse("GPU"))
+    assert next_commands(FILE, report(), specs, 2, 4, [])[0].endswith(" --devices GPU --partition-cpu 2")
+
+
+def test_shapes_are_given_again_and_asked_for_where_they_are_open() -> None:
+    options = shape_options(parse_shapes("x[1,3]"), parse_scenarios(["y[2],z[3,4]@0.5"], None))
+    assert options == ["--shape", "x[1,3]", "--data-shape", "y[2],z[3,4]@0.5"]
+    assert shape_options({}, parse_scenarios((), "16,1+16@3")) == ["--tokens", "16,1+16@3"]
+    (command,) = next_commands(FILE, report(), GPUS, None, 4, options[:2], ["y[1,2048]", "z[1,64]"])
+    assert command.endswith(" --shape 'x[1,3],y[1,2048],z[1,64]'")
+    assert next_commands(FILE, report(), (), None, 4, []) == ()

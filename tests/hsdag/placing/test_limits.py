@@ -10,12 +10,13 @@ import numpy as np
 import pytest
 
 from hsdag.ir.device import DeviceSpec
+from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.placement.placement import Placement
-from hsdag.placing.limits import MARGIN, disallowed_devices, disallowed_start, within_difference
+from hsdag.placing.limits import MARGIN, check_start, disallowed_devices, disallowed_start, within_difference
 from hsdag.placing.session import Session
 from hsdag.runtime.measuring.profile import ModelProfile
-from hsdag.runtime.problem.pins import Pin
+from hsdag.runtime.problem.pins import NOT_PINNED, Pin
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -25,9 +26,9 @@ from hsdag.search.options import PlaceOptions
 UNITS = 16
 
 
-def problem(num_devices: int = 2) -> Problem:
-    edges = [(v, v + 1) for v in range(UNITS - 1)]
-    return problem_of(ScheduleProblem.from_arrays(np.ones((UNITS, num_devices)), edges))
+def problem(num_units: int = UNITS) -> Problem:
+    edges = [(v, v + 1) for v in range(num_units - 1)]
+    return problem_of(ScheduleProblem.from_arrays(np.ones((num_units, 2)), edges))
 
 
 class Differs:
@@ -45,17 +46,21 @@ def test_all_units_that_may_leave_keep_the_limit_together() -> None:
     differs = Differs(np.full(UNITS, 0.2))
     allowed, (sentence,) = within_difference(problem(), 2.0, differs)
     admitted = allowed.supported[:, 1]
+    assert differs.num_runs == 20  # devices alone, a half that is right, and one down to its units
     assert differs(Plan(admitted.astype(np.int64))) <= MARGIN * 2.0
     assert admitted.sum() == 8
     assert allowed.supported[:, 0].all()
     assert sentence == "with the whole model on d1 outputs differ by 3.2, and 2 is allowed; 8 of 16 units may run there"
 
 
-def test_one_bad_unit_alone_is_kept_from_leaving_and_its_costs_are_gone_so_that_every_method_obeys() -> None:
-    added = np.zeros(UNITS)
+@pytest.mark.parametrize(("num_units", "kept"), [(UNITS, [5]), (2 * UNITS, [5, 6])])
+def test_one_bad_unit_alone_or_in_a_small_share_is_kept_from_leaving_so_that_every_method_obeys(
+    num_units: int, kept: list[int]
+) -> None:
+    added = np.zeros(num_units)
     added[5] = 2.0
-    allowed, _ = within_difference(problem(), 1.0, Differs(added))
-    assert np.flatnonzero(~allowed.supported[:, 1]).tolist() == [5]
+    allowed, _ = within_difference(problem(num_units), 1.0, Differs(added))
+    assert np.flatnonzero(~allowed.supported[:, 1]).tolist() == kept
     assert allowed.costs is not None
     assert isinstance(allowed.ops, ScheduleProblem)
     assert (np.isnan(allowed.costs.time_s) == ~allowed.supported).all()
@@ -102,9 +107,21 @@ def session_of(limits: dict[str, float], supported: float = 1.0) -> Session:
             problem=lambda **_: problem_of(costs),
             of_units=lambda _, chosen: np.array([each == "B" for each in chosen], dtype=np.int64),
             graph=graph_from_edges(["MatMul"] * 3, [(0, 1), (1, 2)]),
+            model=SimpleNamespace(pinned=np.array([NOT_PINNED, 1, NOT_PINNED])),
             widens=np.zeros(2, dtype=np.bool_),
         ),
     )
+
+
+def start_on(devices: Sequence[str]) -> Placement:
+    specs = [SimpleNamespace(name=name, openvino_name=name) for name in ("A", "B", "CPU")]
+    return cast(Placement, SimpleNamespace(devices=specs, devices_of=lambda _: list(devices)))
+
+
+def test_a_start_that_breaks_a_pin_is_refused() -> None:
+    check_start(session_of({}), start_on("ABA"))
+    with pytest.raises(OptionError, match="has op 'op1' on A, and --pin puts it on B; leave one of them out"):
+        check_start(session_of({}), start_on("AAA"))
 
 
 @pytest.mark.parametrize(
@@ -118,10 +135,7 @@ def session_of(limits: dict[str, float], supported: float = 1.0) -> Session:
     ],
 )
 def test_a_start_over_memory_is_ruled_out(limits: dict[str, float], devices: Sequence[str], why: str | None) -> None:
-    session = session_of(limits)
-    specs = [SimpleNamespace(name=d.name, openvino_name=d.name) for d in session.devices.all]
-    start = cast(Placement, SimpleNamespace(devices=specs, devices_of=lambda _: list(devices)))
-    assert disallowed_start(session, start, cast(ModelProfile, "any")) == why
+    assert disallowed_start(session_of(limits), start_on(devices), cast(ModelProfile, "any")) == why
 
 
 def test_devices_whose_memory_an_inference_exceeds_or_that_break_a_pin_are_ruled_out() -> None:

@@ -10,7 +10,6 @@ from typing import Any, cast
 import numpy as np
 import pytest
 
-from hsdag.ir.errors import DeviceError
 from hsdag.ir.processes import Request, WorkerClient
 from hsdag.placing.answer import (
     faster_but_disallowed,
@@ -21,21 +20,21 @@ from hsdag.placing.answer import (
     turned_down,
 )
 from hsdag.placing.copies import Copies
-from hsdag.placing.place import Outcome, ignored, proposed_candidates, run_place, slow_devices
+from hsdag.placing.place import Outcome, ignored, proposed_candidates, slow_devices
 from hsdag.placing.result import Tally, Verdict
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, Samples
+from hsdag.runtime.measuring.latency import Comparison, Ratio, Samples
 from hsdag.runtime.measuring.messages import Call, ask
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.problem.pins import Pin
 from hsdag.runtime.problem.plan import Plan
-from hsdag.scoring.base import Evaluator, Score
-from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
-from hsdag.search.driver import Watcher, budget_shortage
+from hsdag.scoring.base import Score
+from hsdag.scoring.recording import Event
+from hsdag.search.driver import Watcher
 from hsdag.search.options import PlaceOptions
 
 DIED = "the worker was ended by SIGFPE"
@@ -215,20 +214,6 @@ def test_openvinos_own_choices_are_said_to_be_made_without_the_limits_that_were_
     assert ignored(given) == "without --pin and --memory and --max-difference"
 
 
-def test_a_model_that_could_not_be_profiled_is_said_to_be_measured_instead(
-    tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def failing(*_: Any, **__: Any) -> ModelProfile:
-        raise DeviceError("device 'CPU_1' cannot be profiled: it hung")
-
-    monkeypatch.setattr(Session, "profile", failing)
-    quick = Protocol(min_rounds=2, max_rounds=2, turn_s=0.01)
-    outcome = run_place(tiny_resnet, PlaceOptions(partition_cpu=2, max_evaluations=1, finalists=1, protocol=quick))
-    expected = "device 'CPU_1' cannot be profiled: it hung; every placement was measured instead"
-    assert outcome.warnings[0] == expected
-    assert f"Warning: {expected}." in outcome.sentence
-
-
 def test_devices_that_differ_in_threads_are_asked_once_what_they_run_and_hetero_not_at_all(
     tiny_bert: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,20 +230,6 @@ def test_devices_that_differ_in_threads_are_asked_once_what_they_run_and_hetero_
         chosen = session.automatic_ops("HETERO:CPU_B,CPU_A")
         assert [kind for kind in asked if kind != "ReadModel"] == ["choices"]
         assert chosen == original(session.client, ask(Worker.choices, "HETERO:CPU_B,CPU_A"), 60.0)
-
-
-def test_a_short_budget_is_said_to_be_short_by_what_ten_placements_take() -> None:
-    assert budget_shortage(20.0, 6.0, 12.0) == SHORT
-    assert budget_shortage(20.0, 1.2, 12.0) is None
-    assert "and 0 s are left" in str(budget_shortage(20.0, 6.0, -1.0))
-
-
-def test_a_search_says_so_after_its_first_placement() -> None:
-    phases, unused = list[str](), cast(Evaluator, SimpleNamespace(is_cheap=False, takes_order=False))
-    recorder = RecordingEvaluator(unused, Budget(seconds=20.0), past=[event(None)])
-    search = SimpleNamespace(watcher=Watcher(on_phase=phases.append), options=PlaceOptions(budget_s=20.0))
-    Search._tell_what_it_takes(cast(Search, search), event(None), recorder)
-    assert [phase.partition(" to compile")[0] for phase in phases] == ["a placement takes 5 s"]
 
 
 @pytest.mark.parametrize(

@@ -1,25 +1,35 @@
-"""Placing through the Python API: what the answer guarantees."""
+"""What place is asked: executors, a start, pins, memory that forces a split, other objectives; what is refused."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import openvino as ov
 import pytest
 
 import hsdag
-from hsdag.ir.device import parse_devices
+from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import placement_units
+from hsdag.ir.graph.scenario import parse_scenarios
+from hsdag.ir.placement.placement import Placement
+from hsdag.ir.processes import CandidateFailed, WorkerClient
 from hsdag.placing import place
 from hsdag.placing.final import final_comparison
 from hsdag.placing.place import run_place
-from hsdag.placing.session import Session
-from hsdag.runtime.machine.devices import resolve_devices
+from hsdag.placing.result import PlaceResult
+from hsdag.placing.session import Session, placed_candidate
+from hsdag.runtime.machine.devices import DeviceSet, resolve_devices
+from hsdag.runtime.measuring.latency import Protocol
+from hsdag.runtime.measuring.messages import Call
+from hsdag.runtime.objectives import find_objective
 from hsdag.search.options import PlaceOptions
-from tests.placements import by_hand
+from tests.hsdag.ir.growing import chain_model, saved
+from tests.placements import by_hand, halves
 
 
 def test_searches_and_profiles_know_a_model_without_names_again(onnx_file: Path) -> None:
@@ -51,3 +61,195 @@ def test_a_start_that_is_the_answer_is_written_as_its_file_says(
     assert found.answer.ops == {"A": device.count("A"), "B": device.count("B")}
     assert "it is the one to start with" in found.sentence
     assert (found.placement.affinity, found.placement.method, found.placement.seed) == (start.affinity, "by hand", 7)
+
+
+DEVICES = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]"
+SHAPE = "1,64"
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(chain_model(6, 64), tmp_path_factory.mktemp("chain"))
+
+
+@pytest.fixture(scope="module")
+def ends(chain: Path) -> tuple[str, str]:
+    """The names of the first and the last product."""
+    ops = [op for op in ov.Core().read_model(chain).get_ordered_ops() if op.get_type_name() == "MatMul"]
+    return ops[0].get_friendly_name(), ops[-1].get_friendly_name()
+
+
+@pytest.fixture(scope="module")
+def pinned(chain: Path, ends: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> PlaceResult:
+    """The first product is pinned to the second device, the last one to the first."""
+    pins = [f"{ends[0]}=B", f"{ends[1]}=A"]
+    folder = tmp_path_factory.mktemp("run") / "kept.run"
+    options = {"data_shape": SHAPE, "infer_precision": "f32", "run_folder": folder}
+    return hsdag.place(chain, DEVICES, method="heft", reward="simulated", budget="15s", pins=pins, **options)  # type: ignore[arg-type]
+
+
+def test_pinned_ops_are_where_they_were_pinned_and_devices_that_break_a_pin_are_measured_and_no_answer(
+    pinned: PlaceResult, ends: tuple[str, str]
+) -> None:
+    by_name = {name: pinned.placement.affinity[op] for op, name in pinned.placement.names.items()}
+    assert (by_name[ends[0]], by_name[ends[1]]) == ("B", "A")
+    assert {"A", "B", "CPU"} <= {row.name for row in pinned.rows}
+    assert "placement" in pinned.answer.name
+    assert "is ruled out: it breaks --pin" in pinned.sentence
+
+
+ONE_THREAD = "CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]"
+IN_F32 = ",".join(f"{name}={ONE_THREAD}" for name in "AB")
+SHAPES = ("16,64", "1,64@3")
+LAYERS, WIDTH = 12, 64
+WEIGHT_BYTES = 4 * WIDTH * WIDTH
+
+
+@pytest.fixture(scope="module")
+def layers(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return saved(chain_model(LAYERS, WIDTH), tmp_path_factory.mktemp("layers"))
+
+
+@pytest.fixture(scope="module")
+def forced(layers: Path) -> PlaceResult:
+    """Each device has memory for nine of the twelve layers, results included."""
+    limit = int(9.5 * WEIGHT_BYTES)
+    memory = ",".join(f"{name}={limit}" for name in ("A", "B", "CPU"))
+    return hsdag.place(
+        layers, IN_F32, method="pipeline", reward="simulated", budget="60s", data_shape=SHAPES, memory=memory
+    )
+
+
+def test_a_model_that_no_device_holds_is_split_once_within_the_memory_of_both(forced: PlaceResult) -> None:
+    assert forced.answer.submodels == 2
+    held = [forced.weight_bytes[name] / WEIGHT_BYTES for name in "AB"]
+    assert sum(held) == LAYERS
+    assert max(held) <= 9 < LAYERS
+    assert all("processors" in warning for warning in forced.warnings)  # those of a busy machine
+
+
+def test_devices_that_are_too_small_for_the_model_are_no_answer_and_the_reason_is_told(forced: PlaceResult) -> None:
+    for name in ("A", "B", "CPU"):
+        assert "the model's weights and state take 197 kB, and it has 156 kB" in forced.failures[name]
+    assert forced.sentence.startswith("No device has the memory for the whole model; the placement does")
+    assert forced.placement.speedup is None
+
+
+def test_a_placement_of_a_dynamic_model_holds_its_scenarios_and_fits_the_model_as_it_is(forced: PlaceResult) -> None:
+    assert forced.placement.data_shapes == ("x[16,64]", "x[1,64]@3")
+    assert forced.placement.model.input_shapes == {}
+    forced.placement.apply(chain_model(LAYERS, WIDTH))
+
+
+def test_memory_that_cannot_be_met_is_refused_at_once_with_the_least_that_could_do(layers: Path) -> None:
+    with pytest.raises(OptionError, match=r"take 197 kB, and --memory gives A, B 160 kB together; 197 kB is the least"):
+        hsdag.place(layers, IN_F32, data_shape=SHAPES, memory="A=100KB,B=60KB")
+
+
+def test_a_divided_device_has_no_more_memory_than_its_parts_together(layers: Path) -> None:
+    given = {"scenarios": parse_scenarios(SHAPES, None), "memory_bytes": {"A": 100e3, "B": 98e3}}
+    with Session(layers, resolve_devices(IN_F32, None), **given) as session:  # type: ignore[arg-type]
+        assert session.memory_limits(None) == {"A": 100e3, "B": 98e3, "CPU": 198e3}
+
+
+ROUNDS = Protocol(6, 8, 0.02)
+OPTIONS = PlaceOptions(
+    partition_cpu=2,
+    method="sa",
+    budget_s=60.0,
+    max_evaluations=6,
+    precision="f32",  # in half precision outputs of splits may differ by too much to be the answer
+    protocol=ROUNDS,
+)
+
+
+@pytest.mark.slow
+def test_a_placement_for_memory_shares_the_weights_out_and_says_so_in_its_words(tiny_bert: Path) -> None:
+    for_memory = run_place(tiny_bert, replace(OPTIONS, objective=find_objective("memory")))
+    weights = float(read_graph(tiny_bert).weight_bytes.sum())
+    alone = next(row.median for row in for_memory.rows if row.name == "CPU_0")
+    answer = next(row.median for row in for_memory.rows if row.is_answer)
+    assert alone > weights / 2
+    assert answer < 0.9 * alone
+    assert len(for_memory.placement.used_devices) == 2
+    assert "times the memory of the placement" in for_memory.sentence
+    assert "peaks of memory are simulated" in for_memory.sentence
+    assert "faster" not in for_memory.sentence
+    assert (for_memory.objective, for_memory.unit) == ("memory", "B")
+    assert (for_memory.placement.latency, for_memory.placement.baselines) == (None, {})
+
+
+QUICK = Protocol(min_rounds=4, max_rounds=6, turn_s=0.02)
+ONE = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32", "ENABLE_CPU_PINNING": "NO"}
+
+
+@pytest.fixture(scope="module")
+def split(tiny_resnet: Path) -> Placement:
+    """A placement file's content for the work-conserving executor: half of tiny_resnet on either of two devices."""
+    graph = read_graph(tiny_resnet)
+    devices = [DeviceSpec(name, "CPU", ONE) for name in ("CPU_A", "CPU_B")]
+    return halves(graph, devices, executor="work-conserving")
+
+
+@pytest.fixture(scope="module")
+def placed(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> PlaceResult:
+    """A short search for the work-conserving executor, kept in a folder."""
+    options = PlaceOptions(
+        partition_cpu=2,
+        method="sa",
+        reward="measured",  # a profile may say that devices slow each other down too much for any split
+        executor="work-conserving",
+        budget_s=300.0,
+        max_evaluations=5,
+        finalists=3,  # the best one may turn out to have all parts on one device
+        protocol=QUICK,
+    )
+    return run_place(tiny_resnet, options, run_folder=tmp_path_factory.mktemp("place") / "run")
+
+
+def test_a_split_is_compared_with_hetero_and_the_answer_names_the_executor_that_ran_it_and_has_every_op(
+    placed: PlaceResult, tiny_resnet: Path
+) -> None:
+    rows = {row.name: row for row in placed.rows}
+    assert {"placement 1", "HETERO:placement 1", "CPU_0", "CPU"} <= set(rows) | set(placed.failures)
+    compared = [name for name in placed.finalists if name in rows]
+    assert compared
+    assert all(rows[name].ops == rows[f"HETERO:{name}"].ops for name in compared)
+    assert placed.tally.tried == 5
+    divided = {op for region in placed.placement.shards or () for op in region.ops}
+    assert set(placed.placement.affinity) | divided == set(read_graph(tiny_resnet).canonical_names)
+    is_split = placed.answer.name.startswith(("placement", "shards"))
+    assert placed.placement.executor == ("work-conserving" if is_split else "hetero")
+
+
+def test_a_file_with_priorities_runs_by_them_and_hetero_without(split: Placement, tiny_resnet: Path) -> None:
+    ranked = split.model_copy(update={"priority": {op: k for k, op in enumerate(reversed(split.affinity))}})
+    with Session(tiny_resnet, DeviceSet(tuple(split.devices), ())) as session:
+        found = placed_candidate(session, "p", ranked, "work-conserving")
+        names = session.graph.canonical_names
+        assert found.priority == tuple(ranked.priority[op] for op in names)  # type: ignore[index]
+        assert found.devices == tuple(split.affinity[op] for op in names)
+        assert placed_candidate(session, "p", ranked, "hetero").priority is None
+
+
+def test_throughput_is_measured_with_the_cut_of_the_objective(split: Placement, tiny_resnet: Path) -> None:
+    documents = [split.model_copy(update={"objective": name}) for name in ("latency", "throughput")]
+    with Session(tiny_resnet, DeviceSet(tuple(split.devices), ())) as session:
+        found = [placed_candidate(session, "p", p, "work-conserving") for p in documents]
+    assert [candidate.by_load for candidate in found] == [False, True]
+
+
+def test_a_candidate_without_throughput_says_why(
+    tiny_resnet: Path, split: Placement, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call = WorkerClient.call
+
+    def lose(client: WorkerClient, request: Any, *limits_s: float) -> Any:
+        if isinstance(request, Call) and request.method == "throughput":
+            raise CandidateFailed("took more than 60 s")
+        return call(client, request, *limits_s)
+
+    monkeypatch.setattr(WorkerClient, "call", lose)
+    result = hsdag.bench(tiny_resnet, {"p": split}, time="0.3s")
+    assert result.rows[0].inferences_per_s is None
+    assert "took more than 60 s" in result.in_flight_failures["p"]

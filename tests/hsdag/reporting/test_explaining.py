@@ -257,6 +257,8 @@ def test_without_a_comparison_the_next_best_plan_is_the_best_move_by_the_costs_a
     assert not found.next_best.measured
     assert found.next_best.value == min(gain.moved for gain in found.gains)
     assert found.next_best.ratio == pytest.approx(found.next_best.value / (found.value.simulated or 0.0))
+    alone = case_of(CHAIN, "AAAAAA", CHAIN_S).explained()
+    assert alone.best_split == alone.next_best is not None
 
 
 def test_without_a_profile_or_the_time_for_moves_the_explanation_says_what_is_missing() -> None:

@@ -6,7 +6,7 @@ import dataclasses
 
 import pytest
 
-from hsdag.reporting.explanation import BoundSaid, Difference, Explanation, Gain, Limit, Prediction, Rival
+from hsdag.reporting.explanation import BoundSaid, Difference, Explanation, Gain, Limit, Prediction, Rival, Shared
 
 FOUND = Explanation(
     model="m",
@@ -37,7 +37,10 @@ def test_simulated_figures_are_called_so_and_measured_ones_have_their_interval()
     assert FOUND.model_dump(mode="json", by_alias=True)["value"]["simulated_over_measured"] == pytest.approx(0.9)
     places = [text.index(words) for words in ("Less to send", "next best plan", "proven by", "gains most")]
     assert places == sorted(places)  # what a user can change comes first
-    assert "proven by the minimum cut: at most 10.0% is left to gain" in text
+    least = (
+        "No placement takes less than 0.900 of this one's time under these costs (simulated), proven by the minimum cut"
+    )
+    assert f"{least}: at most 10.0% is left to gain" in text
     assert "No lower bound is known" in said(FOUND.model_copy(update={"bound": None}))
     answered = FOUND.model_copy(update={"answer": ("Run it.", "It is faster.", "At most 4% could be gained.")})
     assert "proven by" not in said(answered)  # the answer of a search has said what could be gained
@@ -63,3 +66,16 @@ def test_a_move_that_the_costs_would_rather_have_is_no_gain() -> None:
     text = said(FOUND.model_copy(update={"gains": (*FOUND.gains, wish)}))
     assert "conv gains most" in text
     assert "By the costs, pool would be better on A, by 0.5 ms (simulated)" in text
+
+
+def test_tables_are_in_milliseconds_and_per_cent_and_regions_are_told_whole_and_divided() -> None:
+    region = Shared("rows", "a", "b", 3, {"A": 0.75, "B": 0.25}, 0.004, 0.003)
+    found = FOUND.model_copy(update={"regions": (region, dataclasses.replace(region, whole_s=None, divided_s=None))})
+    regions, gains, limits = (rows for _, _, rows in found.tables(2))
+    assert regions == [["a", "b", "rows", "3", "A:75% B:25%", *ends] for ends in ("43", "--")]
+    assert gains == [["conv", "Convolution", "A", "B", "12", "+3"]]
+    assert limits == [["work A", "6", "60.0"], ["transfers", "2", "20.0"], ["launches", "0.01", "0.1"]]
+    assert found.sentences[1:] == (
+        "6 ops in 2 regions are divided.",
+        "Whole, these regions take 4 ms on the quickest device, and divided 3 ms (simulated, without syncs).",
+    )

@@ -8,32 +8,63 @@ from typing import Any
 
 import pytest
 
-from hsdag.reporting.figures import progress_figures, timeline_figures
+from hsdag.drawing import COLOURS
+from hsdag.reporting.figures import comparison_figure, progress_figures, timeline_figures
 from hsdag.runtime.objectives import LATENCY
 from hsdag.scoring.base import Score
-from tests.hsdag.reporting.examples import EVIL, event, measured_timeline
+from tests.hsdag.reporting.examples import EVIL, FAST, RESULT, event, measured_timeline
 
 
-def figure_of(values: list[float]) -> Any:
-    """The figure of placements measured one second apart."""
-    events = [event(float(k), Score(value / 1e3)) for k, value in enumerate(values)]
-    _, figure = progress_figures(events, LATENCY)
-    return figure
+def shown_in(legend: Any) -> list[str]:
+    return [unescape(each) for each in re.findall(r"</b> (.*?)</span>", legend.text)]
 
 
-def test_the_legend_of_a_timeline_has_every_type_that_it_shows() -> None:
-    legend: Any = timeline_figures(measured_timeline())[0]
-    shown = [unescape(each) for each in re.findall(r"</b> (.*?)</span>", legend.text)]
+def test_a_timeline_is_in_milliseconds_and_its_legend_has_every_type_that_it_shows() -> None:
+    legend, figure = timeline_figures(measured_timeline())
+    shown = shown_in(legend)
     assert (set(shown), shown[-1]) == ({"Convolution", "MatMul", f"Relu{EVIL}", "Concat", "transfer"}, "transfer")
+    made: Any = figure
+    assert (made.x_range.start, made.x_range.end) == pytest.approx((-0.075, 7.65))
+    assert (made.y_range.start, made.y_range.end, made.height) == (2.5, -0.5, 224)  # two links below two devices
+    ops = made.renderers[0]
+    assert [list(ops.data_source.data[side]) for side in ("left", "right", "ms")] == [
+        pytest.approx(times) for times in ([0, 4, 4.5, 6.5], [4, 6, 5.5, 7.5], [4, 2, 1, 1])
+    ]
+    assert ops.glyph.line_color == "white"
 
 
-def test_all_values_are_inside_the_axes_but_outliers_which_stand_at_the_upper_end_with_their_own_value() -> None:
-    similar = figure_of([364.6, 368.0, 432.0])
-    assert similar.y_range.start < 364.6
-    assert similar.y_range.end > 433.0
-    figure = figure_of([10.0, 11.0, 500.0])
-    (source,) = [each.data_source for each in figure.renderers if "value" in each.data_source.data]
-    assert figure.y_range.end < 20.0
-    assert max(source.data["y"]) < figure.y_range.end
-    assert list(source.data["value"]) == pytest.approx([10.0, 11.0, 500.0])
-    assert list(source.data["marker"]) == ["circle", "circle", "triangle"]
+@pytest.mark.parametrize(
+    ("values", "axis", "top", "best"),
+    [
+        ([11.0, 10.0, 500.0], (9.9, 11.25), 11.15, [11, 10, 10, 10]),
+        ([10.0, 10.0, 30.0], (8.0, 35.0), 33.0, [10] * 4),
+        ([10.0, 10.0], (9.0, 12.5), 11.5, [10] * 3),
+    ],
+)
+def test_all_values_are_inside_the_axes_but_outliers_which_stand_at_the_upper_end_with_their_own_value(
+    values: list[float], axis: tuple[float, float], top: float, best: list[float]
+) -> None:
+    events = [event(float(k), Score(value / 1e3)) for k, value in enumerate(values)]
+    legend, made = progress_figures([*events, event(9.0, Score.failed("crashed"))], LATENCY)
+    figure: Any = made
+    assert (figure.y_range.start, figure.y_range.end) == pytest.approx(axis)
+    step, dots, crosses = (each.data_source.data for each in figure.renderers)
+    assert list(step["x"]) == [*range(len(values)), 9.0]
+    assert list(step["y"]) == pytest.approx(best)
+    assert [*dots["value"], max(dots["y"])] == pytest.approx([*values, min(max(values), top)])
+    is_outlier = max(values) > top
+    assert list(dots["marker"]) == ["circle"] * (len(values) - 1) + ["triangle" if is_outlier else "circle"]
+    assert list(crosses["y"]) == pytest.approx([top])
+    assert shown_in(legend) == ["best so far", "measured placement", *["slower than shown"] * is_outlier, "failed"]
+
+
+def test_the_comparison_has_intervals_but_for_the_best_device_and_what_has_none_and_the_answer_apart() -> None:
+    rows = (*RESULT.rows[:2], RESULT.rows[2].model_copy(update={"ci95": (None, None), "name": "y" * 300}))
+    figure: Any = comparison_figure(rows, FAST)
+    assert (figure.height, figure.y_range.start, figure.y_range.end) == (160, 2.5, -0.5)
+    others, answer = (each.data_source.data for each in figure.renderers[::2])
+    ratios = [row.ratio for row in rows]
+    assert others == {"y": [1, 2], **dict.fromkeys(("ratio", "low", "high"), ratios[1:])}
+    assert answer == {"y": [0], "ratio": ratios[:1], "low": [rows[0].ci95[0]], "high": [rows[0].ci95[1]]}
+    assert [each.glyph.fill_color for each in figure.renderers[1::2]] == list(COLOURS[:2])
+    assert len(figure.yaxis[0].major_label_overrides[2]) == 48  # which leaves room for the figure

@@ -3,31 +3,24 @@
 from __future__ import annotations
 
 import shlex
-import shutil
 from pathlib import Path
 
 import pytest
 
 import hsdag
+from hsdag.ir.device import DeviceSpec
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.graph import PlacedGraph
-from hsdag.reporting.report import advice_of, environment_of, sentence_of
-from hsdag.search.options import command_words
+from hsdag.reporting.report import UNFINISHED, advice_of, environment_of, sentence_of
+from hsdag.scoring.base import Score
+from tests.hsdag.reporting.examples import BEGUN, EVENTS, FAST, PROFILE, RESULT, RUN, Example, event
 
 
 @pytest.fixture
 def folder(kept_search: PlaceResult) -> Path:
     assert kept_search.run_folder is not None
     return kept_search.run_folder
-
-
-@pytest.fixture
-def unfinished(folder: Path, tmp_path: Path) -> Path:
-    """The same search, had it been killed before the end."""
-    copy = Path(shutil.copytree(folder, tmp_path / "killed.run"))
-    (copy / "result.json").unlink()
-    return copy
 
 
 def test_ops_are_where_the_placement_has_them(folder: Path, kept_search: PlaceResult) -> None:
@@ -42,26 +35,45 @@ def test_the_placement_file_stands_for_the_run_beside_it(folder: Path, tmp_path:
     assert result.sentence in result.files[0].read_text().replace("&#39;", "'")
 
 
-def test_a_search_that_was_killed_still_gives_what_there_is(unfinished: Path) -> None:
-    kept = RunFolder.load(unfinished)
-    assert "has not come to its end" in sentence_of(kept)
-    assert "resume" in advice_of(kept)[0].text
+def test_the_best_of_a_search_that_has_not_ended_is_told() -> None:
+    assert sentence_of(BEGUN) == f"{UNFINISHED} Nothing has been measured yet."
+    for events, words in (
+        (EVENTS, "2 placements were measured, the best at 7.5 ms"),
+        ([event(1.0, Score(0.01))], "1 placement was measured, the best at 10 ms"),
+    ):
+        assert sentence_of(Example(events, PROFILE, None)) == f"{UNFINISHED} {words}; none is proven to be faster yet."
 
 
-def test_arguments_are_written_as_at_the_command_line() -> None:
-    given = {
-        "devices": ["CPU", "GPU.0"], "settings": {"chains": 2}, "pins": ("a b.*=CPU_1", "c=CPU_0"), "fresh": True,
-        "shape": {"x": (1, 8)}, "max_difference": 0.001, "seed": 0, "tokens": None,
-    }  # fmt: skip
-    defaults = dict.fromkeys(given) | {"pins": (), "fresh": False, "seed": 0}
-    assert shlex.join(command_words(given, defaults) or ()) == (
-        "--devices CPU,GPU.0 --set chains=2 --pin 'a b.*=CPU_1' --pin c=CPU_0 --fresh --shape 'x[1,8]' "
-        "--max-difference 0.001"
-    )
-    assert command_words({"start": object()}, {"start": None}) is None
+def test_what_to_do_next_is_to_go_on_to_search_longer_or_to_deploy_and_check() -> None:
+    def advised(run: RunFolder) -> list[str]:
+        return [f"{each.text} {each.code}" for each in advice_of(run)]
+
+    begin = ["hsdag", "place", RUN.record.model_path or "", "--devices", FAST]
+    go_on = f"The search can go on where it stopped. {shlex.join([*begin, '--resume', '--run', str(RUN.path)])}"
+    stopped = Example(EVENTS, PROFILE, RESULT.model_copy(update={"interrupted": True}))
+    assert advised(BEGUN) == advised(stopped) == [go_on]
+    alone = RESULT.placement.model_copy(update={"affinity": dict.fromkeys(RESULT.placement.affinity, FAST)})
+    (longer,) = advised(Example(EVENTS, PROFILE, RESULT.model_copy(update={"placement": alone})))
+    assert longer.endswith(f"may find more. {shlex.join([*begin, '--budget', '20s'])}")
+    for executor, words in (
+        ("hetero", f"core.read_model({RUN.record.model_path!r})"),
+        ("work-conserving", f"compiled = hsdag.compile_work_conserving({RUN.record.model_path!r}, placement)"),
+        ("cuda", ""),
+    ):
+        *deploy, check = advised(Example(EVENTS, PROFILE, RESULT, executor))
+        assert "hsdag bench" in check
+        assert [words in each for each in deploy] == [True] * (executor != "cuda")
 
 
-def test_the_environment_has_the_limits_of_the_search(unfinished: Path) -> None:
-    run = RunFolder.load(unfinished)
-    limited = RunFolder(run.path, run.record.model_copy(update={"data_shapes": ("x[1,8]", "x[1,9]")}))
-    assert environment_of(limited)["data shapes"] == "x[1,8], x[1,9]"
+def test_the_environment_has_the_settings_limits_and_devices_of_the_search() -> None:
+    run = Example(EVENTS, PROFILE, RESULT)
+    devices = [DeviceSpec("A", "CPU", {"INFERENCE_NUM_THREADS": "2"}), DeviceSpec("B", "GPU")]
+    limits = {"memory_bytes": {"A": 1e9}, "data_shapes": ("x[1,8]", "x[1,9]"), "pins": (), "max_difference": 0.1}
+    run.record = run.record.model_copy(update={"changes": {"chains": "2"}, "devices": devices, **limits})
+    known = environment_of(run)
+    assert known["method"] == "auto, preset default, chains=2"
+    assert (known["data shapes"], known["max difference"]) == ("x[1,8], x[1,9]", "0.1")
+    assert known["memory bytes"] == "A=1000000000"
+    assert (known["A is"], known["B is"], known["budget"]) == ("CPU[INFERENCE_NUM_THREADS=2]", "GPU", "5 s")
+    assert "pins" not in known
+    assert environment_of(BEGUN)["method"] == "auto, preset default"

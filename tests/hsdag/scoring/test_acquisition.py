@@ -54,11 +54,13 @@ def test_of_plans_alike_in_doubt_the_least_simulated_values_are_measured_unless_
     assert expected_improvement(split_at(4, 5, 6), np.array(values), replace(NOTHING, best=best), count) == chosen
 
 
-def test_a_plan_in_doubt_is_preferred_to_a_known_one_of_slightly_less_simulated_value() -> None:
+@pytest.mark.parametrize("unit", [1.0, 64.0])
+def test_a_plan_in_doubt_is_preferred_to_a_known_one_of_slightly_less_simulated_value(unit: float) -> None:
     measured = np.stack([on_second(0, 1, 2, 5, 6, 7, 8, 9), on_second(8, 9), on_second(0, 1, 2, 3, 4)])
-    known = evidence(measured, [1.1, 1.1, 1.0], [1.0, 1.21, 1.0])
+    found = evidence(measured, [1.1 * unit, 1.1 * unit, unit], [unit, 1.21 * unit, unit], unit)
+    known = replace(found, terms=replace(CHAIN, time_s=unit * CHAIN.time_s))
     like_the_last, unlike = on_second(0, 1, 2, 3, 4), on_second(5, 6, 7, 8, 9)  # of an expected error of 0 each
-    assert expected_improvement(np.stack([like_the_last, unlike]), np.array([0.998, 0.999]), known, 1) == [1]
+    assert expected_improvement(np.stack([like_the_last, unlike]), unit * np.array([0.998, 0.999]), known, 1) == [1]
 
 
 def test_a_plan_like_one_that_came_out_worse_than_simulated_has_to_wait() -> None:

@@ -1,23 +1,35 @@
-"""The worker of the CUDA engine on logical devices of the CPU, in this process."""
+"""The worker of the CUDA engine on logical devices of the CPU, and expressions of workloads in torch."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import openvino as ov
 import pytest
+import torch
+from numpy.typing import NDArray
 from openvino import opset13 as ops
 
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import HsdagError
-from hsdag.models.sharded_workloads import chainmm
+from hsdag.ir.errors import FileFormatError, HsdagError, ModelError
+from hsdag.models import Workload
+from hsdag.models.sharded_workloads import LlamaSizes, chainmm, ffnn, llama_block, llama_layer
 from hsdag.placing.subject import read_workload
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import Probe, WorkerSetup
+from hsdag.runtime.platforms.reader import load_platform
+from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.torch.devices import logical_devices
+from hsdag.runtime.torch.executor import TorchExecutor
+from hsdag.runtime.torch.program import build_program
 from hsdag.scoring.torch_worker import TorchWorker, probe_program
+from hsdag.scoring.workload_graph import build_expression, double_values, problem_graph, random_inputs
+from hsdag.sources import first_devices, workload_problem
 
 ONE = {"threads": "1"}
 A, B = DeviceSpec("A", "cpu", ONE), DeviceSpec("B", "cpu", ONE)
@@ -111,3 +123,95 @@ def test_a_file_of_inputs_that_lacks_one_is_refused(workload_file: Path, tmp_pat
     np.savez(tmp_path / "x.npz", A=np.ones((16, 16)))
     with pytest.raises(HsdagError, match="needs an array 'B'; the inputs are A, B, C, D, E"):
         TorchWorker(WorkerSetup(workload_file, (A,), inputs=tmp_path / "x.npz"))
+
+
+Array = NDArray[np.float64]
+K = 4
+LLAMA = LlamaSizes(tokens=16, width=64, heads=4, hidden=96, vocabulary=64)
+WORKLOADS: dict[str, Callable[[], Workload]] = {
+    "chainmm": lambda: chainmm(K, size=64),
+    "ffnn": lambda: ffnn(K, batch=64, width=8, hidden=64),
+    "llama-block": lambda: llama_block(K, LLAMA),
+    "llama-layer": lambda: llama_layer(K, LLAMA),
+}
+
+
+@cache
+def problem_of(name: str) -> ScheduleProblem:
+    """A workload as it is read back from its file, in f32 where the workload computes in f16."""
+    written = problem_to_json(workload_problem(WORKLOADS[name](), first_devices(load_platform("p100x4"), K)))
+    problem = problem_from_json(written)
+    texts = tuple(text.replace("convert:f16", "convert:f32") for text in problem.labels.expressions)
+    return replace(problem, labels=replace(problem.labels, expressions=texts))
+
+
+@cache
+def expected(name: str) -> dict[str, Array]:
+    """In double precision, op by op."""
+    problem, graph = problem_of(name), problem_graph(problem_of(name))
+    sources, order = [[u for u, _ in node.reads] for node in graph.nodes], problem.topological_order.tolist()
+    values = double_values(problem.labels.expressions, sources, order, random_inputs(graph))
+    return {key: values[v].numpy() for key, (v, _) in graph.outputs.items()}
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize("name", WORKLOADS)
+def test_a_randomly_placed_workload_equals_what_its_ops_give_in_double_precision(name: str, seed: int) -> None:
+    graph = problem_graph(problem_of(name))
+    placement = np.random.default_rng(seed).integers(0, K, graph.num_nodes)
+    with TorchExecutor(build_program(graph, placement, logical_devices(K))) as executor:
+        got = executor.infer(random_inputs(graph))
+    assert got.keys() == expected(name).keys()
+    for key, value in expected(name).items():
+        assert np.abs(got[key].numpy() - value).max() < 1e-4 * np.abs(value).max()
+
+
+def test_an_op_without_an_expression_is_named() -> None:
+    problem = problem_of("chainmm")
+    bare = replace(problem, labels=replace(problem.labels, expressions=("",) * problem.num_ops))
+    with pytest.raises(ModelError, match=r"op 'A\[0,0\]' of 'chainmm.*' has no expression"):
+        problem_graph(bare)
+
+
+def test_causal_mask_hides_what_comes_later_and_lies_where_the_inputs_do() -> None:
+    masked = build_expression("add(%0,causal:rows=2,columns=4,first_row=1)", 1)
+    assert masked([torch.zeros(2, 4, device="meta")]).device.type == "meta"
+    hidden = torch.isneginf(masked([torch.zeros(2, 4)])).tolist()
+    assert hidden == [[False, False, True, True], [False, False, False, True]]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("affine:factor=2.0,offset=1.0", [[3.0, 5.0], [7.0, 9.0]]),
+        ("sub(%0,relu(affine:factor=1.0,offset=-2.0(%0)))", [[1.0, 2.0], [2.0, 2.0]]),
+        ("maximum(%0,max:axis=1(%0))", [[2.0, 2.0], [4.0, 4.0]]),
+        ("div(%0,sum:axis=0(%0))", [[0.25, 2 / 6], [0.75, 4 / 6]]),
+        ("concat:axis=1(slice:0:1,1:2(%0),reshape:1x4(%0))", [[2.0, 1.0, 2.0, 3.0, 4.0]]),
+        ("real(mul(complex(%0),complex(%0)))", [[-3.0, 4.0], [-7.0, 24.0]]),
+        ("rsqrt(square(%0))", [[1.0, 0.5], [1 / 3, 0.25]]),
+    ],
+)
+def test_nested_expression_gives(text: str, expected: list[list[float]]) -> None:
+    x = torch.tensor([[1.0, 2.0], [3.0, 4.0]])
+    torch.testing.assert_close(build_expression(text, 1)([x]), torch.tensor(expected))
+
+
+def test_product_of_half_and_single_precision_is_in_single() -> None:
+    product = build_expression("einsum:ij,jk->ik", 2)
+    assert product([torch.ones(2, 3, dtype=torch.float16), torch.ones(3, 2)]).dtype is torch.float32
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("cosine(%0)", "the name of an operation is expected at character 0"),
+        ("add(%0,%1)", "reads port 1, but there are 1 inputs"),
+        ("max(%0)", "'axis' is missing"),
+        ("input:A[0:2]", "'input' is an input, not computed"),
+        ("convert:f64(%0)", "'f64' is missing"),
+    ],
+)
+def test_text_that_cannot_be_run_is_refused(text: str, words: str) -> None:
+    with pytest.raises(FileFormatError, match=rf"cannot run the expression .*{words}"):
+        build_expression(text, 1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.search.simulate import simulate_placement
+from hsdag.search.solution import SolveResult
 from hsdag.search.solve import solve
 from tests.hsdag.methods.exact.exact_reference import random_problem
 
@@ -135,11 +137,15 @@ def test_the_answer_simulates_to_what_it_promises(seed: int, links: Links, how: 
     assert solution.lower_bound_s <= again.value_s * (1 + 1e-12)
 
 
-def test_the_end_of_the_budget_is_told() -> None:
-    problem = six_ops(1)
+def test_the_end_of_the_budget_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, limits_s = six_ops(1), list[float]()
+    noted = lambda *each: limits_s.append(each[2]) or pack_weights(*each)  # type: ignore[func-returns-value]  # noqa: E731
+    monkeypatch.setattr("hsdag.search.solve.pack_weights", noted)
     solution = solve(problem, EVERYTHING, replace(OPTIONS, max_evaluations=5))
     assert (solution.status, solution.num_evaluations) == (Status.TIME_LIMIT, 5)
+    assert (solution.value_s or np.inf) <= min(solution.single_s.values())
     assert solve(problem, EVERYTHING, replace(OPTIONS, budget_s=1e-9)).status is Status.TIME_LIMIT
+    assert limits_s == [2.0, 1e-9]
 
 
 def test_an_interrupt_answers_the_best_so_far() -> None:
@@ -246,3 +252,26 @@ def test_a_stopped_search_keeps_the_order_of_its_best() -> None:
     """Op 1 feeds op 2 on the other device, so it has to go before op 0, which comes first by index."""
     problem = ScheduleProblem.from_arrays([[2.0, 9.0], [2.0, 9.0], [9.0, 2.0]], [(1, 2)], link_latency_s=0.1)
     assert solve(problem, DoesInOrder(stopped_with_ranks), OPTIONS).value_s == pytest.approx(4.1)
+
+
+def test_the_best_so_far_is_told_every_second_and_less_often_where_telling_takes_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Telling takes 0.25 s, and may take a twentieth of the time; what is told already is not told again."""
+    problem = ScheduleProblem.from_arrays([[4.0, 4.0], [2.0, 2.0], [1.0, 1.0]], [])
+    now, told = [0.0], list[tuple[float, float | None]]()
+    monkeypatch.setattr("hsdag.search.solve.time", SimpleNamespace(monotonic=lambda: now[0]))
+
+    def search(incumbent: Incumbent) -> None:
+        for second, placement in ((0.5, [0, 0, 1]), (1, [0, 1, 0]), (6, [1, 1, 0]), (6.25, [1, 0, 1]), (13, [0, 0, 1])):
+            now[0] = 100.0 + second
+            incumbent.evaluate([Plan(np.array(placement))])
+
+    def tell(solution: SolveResult) -> None:
+        told.append((now[0], solution.value_s))
+        now[0] += 0.25
+
+    for on_better in (None, tell):
+        now[0] = 100.0
+        assert solve(problem, Does(search), OPTIONS, on_better=on_better).elapsed_s <= 13.0
+    assert told == [(101.0, 6.0), (106.25, 5.0)]

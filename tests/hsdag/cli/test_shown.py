@@ -1,0 +1,291 @@
+"""Answers as commands print them: in tables, in which units, and what is not known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hsdag.benchmarking import BenchResult, BenchRow, BenchScenario
+from hsdag.cli import bench, doctor, inspect
+from hsdag.cli.app import run
+from hsdag.cli.output import megabytes, print_table
+from hsdag.cli.profile import show_profile
+from hsdag.diagnosis import cuda_check, examination
+from hsdag.diagnosis.bisect import Bisection, Probe
+from hsdag.diagnosis.examination import Device, Examination, Host, Pair
+from hsdag.diagnosis.findings import finding
+from hsdag.diagnosis.inspect import InspectResult, Port, RegionBound, ShardBound
+from hsdag.diagnosis.model import HeteroChoice, HeteroDevice, ModelReport
+from hsdag.ir.graph.reader import load_model
+from hsdag.ir.placement.placement import Placement
+from hsdag.placing.result import PlaceResult
+from hsdag.profiling import HeavyOp, ProfiledDevice, ProfiledLinks, ProfileResult
+from hsdag.runtime.measuring.messages import DeviceFacts, Precision
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from tests.hsdag.commands import answer
+
+Json = dict[str, Any]
+
+
+def test_inspect_counts_what_the_model_holds(capsys: pytest.CaptureFixture[str], tiny_resnet: Path) -> None:
+    document = answer(capsys, "inspect", tiny_resnet)
+    model = load_model(tiny_resnet)
+    assert document["nodes"] == len(model.get_ops())
+    assert document["edges"] == sum(op.get_input_size() for op in model.get_ops())
+    assert document["mean_degree"] == pytest.approx(document["edges"] / document["nodes"])
+    assert sum(document["op_histogram"].values()) == document["nodes"]
+    assert document["unsupported"] == {"CPU": []}
+
+
+def test_export_writes_what_a_placement_holds(
+    capsys: pytest.CaptureFixture[str], tiny_resnet: Path, tmp_path: Path, kept_search: PlaceResult
+) -> None:
+    out = tmp_path / "out.json"
+    kept_search.save(out)
+    document = answer(capsys, "export", out, "--format", "json", "-o", tmp_path / "copy.json")
+    assert document["files"] == [str(tmp_path / "copy.json")]
+    assert Placement.load(tmp_path / "copy.json") == kept_search.placement
+    table = tiny_resnet.with_suffix(".csv")  # beside the model, which a table does not touch
+    assert answer(capsys, "export", out, "--format", "csv", "-m", tiny_resnet, "-o", table)["files"] == [str(table)]
+    table.unlink()
+    assert run(["export", str(out), "--format", "parts", "-m", str(tiny_resnet), "-o", str(tmp_path / "parts")]) == 0
+    assert capsys.readouterr().out.startswith(f"wrote {tmp_path / 'parts'}, ")  # not the names of all files
+
+
+def test_inferences_are_counted_as_benchmark_app_does(capsys: pytest.CaptureFixture[str], tiny_resnet: Path) -> None:
+    given = ["-d", "CPU[NUM_STREAMS=1]", "-hint", "latency", "-niter", "20", "-nireq", "2"]
+    (row,) = answer(capsys, "bench", "-m", tiny_resnet, *given)["rows"]
+    assert row["runs"] == 20
+    assert row["min_s"] <= row["median_s"] <= row["max_s"]
+
+
+@pytest.fixture(autouse=True)
+def short_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(examination, "PAIR_S", 0.0)
+
+
+def test_a_document_holds_devices_pairs_model_and_findings(capsys: pytest.CaptureFixture[str], tiny_bert: Path) -> None:
+    assert run(["doctor", str(tiny_bert), "--devices", "CPU,GPU.9", "--json"]) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert [device["facts"] is None for device in document["devices"]] == [False, True]
+    assert document["pairs"] == []
+    assert document["model"]["name"]
+    assert document["findings"][0]["severity"] == "danger"
+    assert document["findings"][0]["about"] == "GPU.9"
+    assert document["next"] == [f"hsdag place {tiny_bert} --partition-cpu 2"]
+
+
+def test_the_check_of_the_cuda_engine_prints_its_report(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    item = cuda_check.Item("copy", False, "a copy is damaged")
+    report = cuda_check.CudaReport(devices=("A",), machine={"torch": "2"}, is_on_gpu=False, items=(item,))
+    monkeypatch.setattr(cuda_check, "check_cuda", lambda devices, on_step: report)  # noqa: ARG005
+    assert run(["doctor", "--cuda"]) == 0
+    assert (
+        "copy  FAIL  a copy is damaged\ntorch 2\n0 of 1 checks on A passed. There is no CUDA" in capsys.readouterr().out
+    )
+    assert run(["doctor", "--cuda", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["items"][0]["passed"] is False
+
+
+A = ProfiledDevice(
+    name="A", latency_s=None, spread=0.05, runs=3, compile_s=1.5, first_s=0.002, resident_bytes=10_000_000,
+    device_bytes=None, memory_bytes=None, launch_s=2e-6, unsupported_ops=1, wins=7, saved_s=0.001,
+)  # fmt: skip
+B = A.model_copy(update={"name": "B", "latency_s": 0.004, "device_bytes": 5_000_000, "memory_bytes": 2e9})
+LINKS = ProfiledLinks(latency_s=[[None, 1e-6], [2e-6, None]], bandwidth_bytes_per_s=[[None, 1e9], [None, None]])
+HEAVY = HeavyOp(name="conv", type="Convolution", fused_ops=2, time_s={"B": 0.003}, best=None, share=0.5)
+
+
+def shown(capsys: pytest.CaptureFixture[str], devices: list[ProfiledDevice]) -> list[str]:
+    """The lines of a profile without their columns' widths."""
+    result = ProfileResult(
+        source="measured", devices=devices, links=LINKS, slowdown={"compute": [[None, 1.5], [2.0, None]]}, ops=9,
+        units=4, heaviest=[HEAVY, HEAVY], schedule=ScheduleProblem.from_arrays(np.ones((1, 2)), []),
+    )  # fmt: skip
+    show_profile(result, 1)
+    return [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+
+
+def test_tables_show_devices_pairs_and_the_heaviest_ops(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = shown(capsys, [A, B])
+    for expected in (
+        "A - 5.0% 3 2 1.5 2 10 - - 1",
+        "B 4 5.0% 3 2 1.5 2 10 5 2.0 1",
+        "A -> B 1 1",
+        "B -> A 2 -",
+        "A beside B 1.50",
+        "B beside A 2.00",
+        "the 1 heaviest of 2, each computed as one",
+        "conv Convolution 2 - 3 - 50.0%",
+        "A 7 1",
+    ):
+        assert lines.count(expected) == 1, expected
+    assert lines[-1] == "9 ops in 4 placement units"
+    assert not [line for line in shown(capsys, [A]) if line.startswith("link")]
+
+
+NAME = "placement_with_a_name_that_is_longer_than_forty_characters/:smile:[bold]"
+ROWS = [["CPU *", "1.5", "CPU:20"], [NAME, "13.5", "A:1 B:2 " * 8]]
+GREEN = "\x1b[1;32m"
+
+
+def table_of(capsys: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch, **environment: str) -> str:
+    """What is printed where a terminal would have so many columns; FORCE_COLOR makes one of a pipe."""
+    patch.setenv("COLUMNS", "40")
+    for name in ("NO_COLOR", "FORCE_COLOR"):
+        patch.delenv(name, raising=False)
+    for name, value in environment.items():
+        patch.setenv(name, value)
+    print_table("times", ["candidate", "median ms", "ops per device"], ROWS)
+    return capsys.readouterr().out
+
+
+def test_lines_are_plain_and_whole_with_figures_to_the_right_in_a_pipe_and_the_answer_has_a_colour_on_a_terminal(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    title, _, answer, other = table_of(capsys, monkeypatch).splitlines()
+    assert (title, answer.split(), other.split()) == (
+        "times", ["CPU", "*", "1.5", "CPU:20"], [NAME, "13.5", *8 * ["A:1", "B:2"]],
+    )  # fmt: skip
+    assert answer.index("1.5") - 1 == other.index("13.5")
+    assert answer.index("CPU:20") == other.index("A:1")
+    coloured = table_of(capsys, monkeypatch, FORCE_COLOR="1", TERM="xterm-256color")
+    assert f"{GREEN}CPU *" in coloured
+    assert f"{GREEN}{NAME}" not in coloured
+    assert GREEN not in table_of(capsys, monkeypatch, NO_COLOR="1", FORCE_COLOR="1", TERM="xterm-256color")
+
+
+@pytest.mark.parametrize(("size", "text"), [(None, "-"), (0, "0"), (9.99e6, "10"), (1e7, "10"), (1.25e6, "1.2")])
+def test_bytes_have_two_digits_at_least(size: int | None, text: str) -> None:
+    assert megabytes(size) == text
+
+
+def printed(capsys: pytest.CaptureFixture[str], expected: list[str]) -> None:
+    """Check that these lines were printed in this order, whatever the columns' widths, and others between them."""
+    lines = iter([" ".join(line.split()) for line in capsys.readouterr().out.splitlines()])
+    assert [line for line in expected if line not in lines] == []
+
+
+def test_an_examination_has_its_devices_pairs_model_findings_and_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    facts = DeviceFacts("a GPU", "discrete", "2026", 1.5e9, (), "f16")
+    known = Precision({"max_relative": 0.001}, {"max_relative": 0.0}, "24.1")
+    devices = [
+        Device(name=name, plugin=name, properties={}, facts=found, outputs_of_a_small_network=gaps)
+        for name, found, gaps in (
+            ("A", facts, known),
+            ("B", replace(facts, memory_bytes=None, precision=None), None),
+            ("C", None, None),
+        )
+    ]
+    made = (HeteroDevice(name="A", ops=2, weight_bytes=3_000_000),)
+    choice = HeteroChoice(target="HETERO:A,B", policy=None, failure="no", devices=made, parted_variables={})
+    both: dict[str, Any] = {
+        "hetero": (choice, choice.model_copy(update={"failure": None, "policy": "PIPELINE_PARALLEL"}))
+    }
+    report = ModelReport(
+        name="m", ops=3, weight_bytes=2_000_000, open_inputs=(), unsupported={}, variables=(), outputs={},
+        overflowing=(), **both,
+    )  # fmt: skip
+    said = tuple(finding("idle", about, name="B", busy="A runs") for about in ("one", "other"))
+    host = Host(threads=2, memory_bytes=2.0**31, usable_memory_bytes=2.0**30)
+    pairs = (Pair(names=("A", "B"), gains={"compute": 1.5}),)
+    doctor._show(
+        Examination(
+            openvino="2026.4", host=host, devices=tuple(devices), pairs=pairs, model=report, findings=said,
+            next=("hsdag place m",),
+        )
+    )  # fmt: skip
+    printed(
+        capsys,
+        [
+            "OpenVINO 2026.4; 2 threads of the CPU, 2.0 GiB of memory, 1.0 of it free",
+            *("A a GPU 24.1 1.5 f16 0.001", "B a GPU - - - -", "C does not load - - - -", "A and B 1.50 -"),
+            *("m: 3 ops, 2 MB of weights", "HETERO:A,B - does not compile -", "HETERO:A,B PIPELINE_PARALLEL A 2 3"),
+            *("warning: one, other: B will get nothing: A runs every op", "next: hsdag place m"),
+        ],
+    )
+
+
+def test_a_bisection_has_a_row_for_each_op_that_was_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
+    probes = (Probe("a", "Relu", 0.5, True), Probe("b", "Relu", 0.0, False), Probe("c", "Relu", None, False, "no"))
+    doctor._show_bisection(Bisection.model_construct(probes=probes, whole=probes[1], devices=("A", "B"), tolerance=0.1))
+    printed(capsys, ["a Relu 0.5 differs", "b Relu 0 agrees", "c Relu - did not run"])
+
+
+def test_a_benchmark_has_a_row_for_each_candidate_and_each_scenario(capsys: pytest.CaptureFixture[str]) -> None:
+    row = BenchRow.model_construct(
+        name="A", median_s=0.002, mean_s=0.003, p95_s=0.004, runs=5, ratio=1.0, ci95=[None, None], submodels=1,
+        inferences_per_s=None, compile_s=1.5, first_s=0.01, resident_bytes=20_000_000, device_bytes=None,
+        scenario_medians_s=(0.001, None),
+    )  # fmt: skip
+    scenarios = [
+        BenchScenario(data_shape="x[8]", tokens=tokens, weight=weight) for tokens, weight in ((None, 3), ("8", 1))
+    ]
+    bench._show(
+        BenchResult(versus="A", scenarios=scenarios, rows=[row], failures={"B": "no"}, in_flight_failures={"A": "full"})
+    )
+    printed(
+        capsys,
+        [
+            *("A 2 3 4 5 1.000 too few rounds - 1 1.5 10 20 -", "B did not run: no"),
+            *("A did not run with several requests in flight: full", "x[8] 75% 1", "8 25% -"),
+        ],
+    )
+
+
+DYNAMIC = "Dynamic dimensions of inputs count as 1, or as their bounds;"
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        ({"dynamic_inputs": ("x",)}, [f"{DYNAMIC} fix them with --shape 'x[...]'."]),
+        ({}, ["Devices were not queried: the model has over 20000 ops; name them with --devices."]),
+        ({"unsupported": {"A": ["r"], "B": []}}, ["A does not run 1 of the ops, for example r.", "B runs every op."]),
+    ],
+)
+def test_an_inspected_model_is_told_in_its_units_with_what_devices_do_not_run(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, known: dict[str, Any], expected: list[str]
+) -> None:
+    found = InspectResult.model_construct(
+        name="m", fingerprint="f", nodes=3, edges=2, mean_degree=0.667, flops=2e9, weight_bytes=2**20, coarsening={},
+        inputs=(Port(name="x", type="f32", shape="[?]"),), outputs=(), op_histogram={"Relu": 3}, data_shapes=(),
+        **{"dynamic_inputs": (), "unsupported": None, **known},
+    )  # fmt: skip
+    monkeypatch.setattr("hsdag.diagnosis.inspect.inspect", lambda *_, **__: found)
+    assert run(["inspect", "m.xml"]) == 0
+    first, *lines = capsys.readouterr().out.splitlines()[1:]
+    assert first == "nodes 3, edges 2, mean degree 0.67, 2 GFLOP, 1 MiB of weights"
+    assert [line for line in lines if line.endswith(".")] == expected
+
+
+def test_what_devices_could_compute_together_is_told_in_milliseconds_and_shares(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    region = RegionBound(scheme="rows", ops=3, last="op9", whole_s=0.01, bound_s=0.005, sync_s=0.001, pays=True)
+    found = ShardBound(
+        whole_s=0.1, bound_s=0.05, slowdown=1.5, predicted_s=0.08, left={"Softmax": 0.25},
+        regions=(region, region.model_copy(update={"pays": False})),
+    )  # fmt: skip
+    for each in (found, found.model_copy(update={"predicted_s": None})):
+        inspect._print_shards(each)
+    how = (
+        "Of the 100 ms on one device, 0.50 could be reached if syncs took nothing and devices did not slow each other "
+    )
+    printed(
+        capsys,
+        [
+            "rows 3 op9 10 5 1 yes",
+            "rows 3 op9 10 5 1 no: syncs and slow-downs take more than it saves",
+            "25.0% of the time is Softmax: not divided",
+            f"{how}down, which they do 1.50 times; the best way found is predicted to take 0.80 (simulated).",
+            f"{how}down, which they do 1.50 times; no way to divide it is predicted to be faster than one device.",
+        ],
+    )
