@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -21,7 +20,7 @@ from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.graph.reader import parse_shapes
 from hsdag.ir.graph.scenario import Scenario, parse_scenarios
-from hsdag.ir.processes import CandidateFailed, WorkerClient
+from hsdag.ir.processes import WorkerClient
 from hsdag.runtime.measuring.messages import DeviceFacts, Precision
 
 FACTS = DeviceFacts("a GPU", "discrete", "2026.4", 1e9, (), "f16")
@@ -92,27 +91,6 @@ def test_a_model_that_hetero_refuses_is_a_danger() -> None:
 def test_outputs_that_are_off_are_told_by_how_much() -> None:
     for gap, severity in ((1e-3, "note"), (0.2, "warning"), (None, "danger")):
         assert findings.of_outputs("GPU.0", gap).severity.value == severity
-
-
-def test_what_compiles_may_take_what_is_left_of_the_budget_and_a_minute_is_a_hang_of_the_rest(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    now, limits_s, failures = [5.0], list[float](), [CandidateFailed("slow", is_late=True)] * 4
-
-    def call(_: object, limit_s: float) -> None:
-        limits_s.append(limit_s)
-        raise failures.pop()
-
-    monkeypatch.setattr("hsdag.diagnosis.findings.time", SimpleNamespace(monotonic=lambda: now[0]))
-    questions = Questions(cast(WorkerClient, SimpleNamespace(call=call)), 100.0, lambda _: None)
-    failures[0] = CandidateFailed("crashed")
-    for second, compiles in ((45, True), (100, True), (100, False), (45, True)):
-        now[0] = second
-        assert questions.ask("A", "loading", cast(Any, None), compiles=compiles) is None
-    assert limits_s == [60.0, 10.0, 60.0, 60.0]
-    assert [each.text.partition(" in the ")[0] for each in questions.findings] == [
-        *["loading was not finished"] * 2, "loading failed: slow", "loading failed: crashed"
-    ]  # fmt: skip
 
 
 class Answered(Questions):

@@ -81,15 +81,3 @@ def test_a_page_follows_the_theme_of_the_system_and_the_button(page: Page) -> No
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (dark, light) == ("rgb(18, 23, 29)", "rgb(255, 255, 255)")
     assert model(page, "graph", of_legend) == "#1b2430"
-
-
-@pytest.mark.parametrize("width", [1280, 800, 390])
-def test_nothing_sticks_out_of_a_narrow_window_and_every_control_is_in_view(page: Page, width: int) -> None:
-    page.set_viewport_size({"width": width, "height": 800})
-    assert page.evaluate("document.documentElement.scrollWidth") <= width
-    for name in ("Previous", "Next"):
-        box = page.get_by_role("button", name=name).bounding_box()
-        assert box is not None
-        assert box["x"] + box["width"] <= width
-    reached = "it => { it.scrollLeft = 1e4; return it.lastElementChild.getBoundingClientRect().right }"
-    assert page.locator("nav").evaluate(reached) <= width

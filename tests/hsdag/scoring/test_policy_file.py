@@ -23,16 +23,6 @@ def test_a_card_of_another_kind_is_refused(tmp_path: Path, card: str) -> None:
         read_policy(path, "rules")
 
 
-@pytest.mark.parametrize("kind", [torch.bfloat16, torch.float8_e4m3fn])
-def test_numbers_that_numpy_does_not_know_are_refused(tmp_path: Path, kind: torch.dtype) -> None:
-    path = tmp_path / "p.safetensors"
-    save_file({"a": torch.zeros(1).to(kind)}, path, {"card": CARD})
-    for _ in range(2):
-        with pytest.raises(FileFormatError, match="is not a policy file"):
-            read_policy(path, "rules")
-        pytest.importorskip("ml_dtypes")  # from now on NumPy knows them
-
-
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_weights_that_are_not_finite_are_refused(tmp_path: Path, value: float) -> None:
     path = tmp_path / "p.safetensors"

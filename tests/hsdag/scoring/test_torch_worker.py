@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from openvino import opset13 as ops
 
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import FileFormatError, HsdagError, ModelError
+from hsdag.ir.errors import FileFormatError, HsdagError
 from hsdag.models import Workload
 from hsdag.models.sharded_workloads import LlamaSizes, chainmm, ffnn, llama_block, llama_layer
 from hsdag.placing.subject import read_workload
@@ -164,13 +164,6 @@ def test_a_randomly_placed_workload_equals_what_its_ops_give_in_double_precision
     assert got.keys() == expected(name).keys()
     for key, value in expected(name).items():
         assert np.abs(got[key].numpy() - value).max() < 1e-4 * np.abs(value).max()
-
-
-def test_an_op_without_an_expression_is_named() -> None:
-    problem = problem_of("chainmm")
-    bare = replace(problem, labels=replace(problem.labels, expressions=("",) * problem.num_ops))
-    with pytest.raises(ModelError, match=r"op 'A\[0,0\]' of 'chainmm.*' has no expression"):
-        problem_graph(bare)
 
 
 def test_causal_mask_hides_what_comes_later_and_lies_where_the_inputs_do() -> None:
