@@ -84,8 +84,9 @@ def test_annotations_are_the_devices_of_the_ops_and_onnx_runtime_takes_them_and_
 
 
 def test_nodes_that_openvino_dropped_go_with_their_neighbours_and_are_told(
-    tmp_path: Path, place: Place, with_dropped_nodes: Path
+    tmp_path: Path, place: Place, with_dropped_nodes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr("hsdag.exports.ort.MOST_NAMED", 2)
     placement = halves(place, with_dropped_nodes)
     result = hsdag.export(placement, "ort", tmp_path / "out.onnx", with_dropped_nodes)
     assert result.notes == (

@@ -180,6 +180,7 @@ def test_a_cpp_literal_holds_the_utf8_bytes(text: str) -> None:
     assert set(shown) <= {chr(c) for c in range(32, 127)} - {'"', "?"}
     found = re.sub(r"\\([0-7]{3})", lambda match: chr(int(match[1], 8)), shown)
     assert found.encode("latin-1") == text.encode()
+    assert literal(" a~") == '" a~"'
 
 
 def test_copies_are_exported_to_a_script_an_ir_and_instances_of_model_server(

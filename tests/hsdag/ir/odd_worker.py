@@ -6,6 +6,7 @@ import os  # noqa: F401 - expressions use these
 import signal  # noqa: F401
 import sys  # noqa: F401
 import time  # noqa: F401
+from pathlib import Path  # noqa: F401
 
 from hsdag.ir.errors import ExecutionError, HsdagError  # noqa: F401
 from hsdag.ir.processes import Channel, Compiling, main  # noqa: F401

@@ -29,6 +29,7 @@ def client_of(setup: Any = ONE) -> WorkerClient:
 
 def test_one_worker_answers_whatever_its_candidates_do_and_asks_back() -> None:
     greet: Any = "self.channel.ask('who is there?')"
+    score: Any = "Path('/proc/self/oom_score_adj').read_text()"
     failures: list[tuple[Any, type[Exception], str]] = [
         (FAIL, CandidateFailed, "^it does not compile$"),
         ("self.fail(MemoryError())", CandidateFailed, "the memory of the process does not suffice"),
@@ -43,6 +44,7 @@ def test_one_worker_answers_whatever_its_candidates_do_and_asks_back() -> None:
             with pytest.raises(error, match=message) as failure:
                 client.call(request, 60.0)
             assert not getattr(failure.value, "lost_worker", False)
+        assert client.call(score, 60.0) == "1000\n"  # which the kernel ends first
         assert (client.num_starts, client.is_running) == (1, True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -50,7 +51,7 @@ def test_a_callback_waits_for_those_before_it_though_they_end_later(core: ov.Cor
 
         model.submit = submit  # type: ignore[method-assign]
         first, second = model.start_async(X, 1), model.start_async(X, 2)
-        second.result(20)
+        assert np.allclose(second.result(20)[0], np.maximum(np.tanh(X), 0), atol=1e-6)
         assert heard == []
         gate.set()
         first.result(20)
@@ -99,13 +100,14 @@ def test_how_long_a_copy_takes_is_a_mean_that_counts_those_beside_it(core: ov.Co
 
 def test_a_failed_inference_is_told_to_its_caller_alone_and_the_copy_works_on(core: ov.Core) -> None:
     with compile_copies(core, sample([1, 3]), [(SPECS[0], 1)]) as model:
-        failed = model.submit(lambda _: 1 / 0)
+        begin_s, failed = time.perf_counter(), model.submit(lambda _: 1 / 0)
         with pytest.raises(ExecutionError, match="division by zero"):
             failed.result(20)
         assert np.allclose(model(X)[0], np.maximum(np.tanh(X), 0))
         with pytest.raises(OptionError, match="takes an array of shape"):
             model.start_async(np.zeros((2, 3), np.float32))
         model.wait_all()
+        assert 0 < model.copies[0].period_s < time.perf_counter() - begin_s
     with pytest.raises(ExecutionError, match="the model is closed"):
         model(X)
 
@@ -131,6 +133,10 @@ def test_requests_of_a_model_with_state_stay_on_a_copy_each(core: ov.Core) -> No
         assert [requests[0].infer([one])[0][0] for _ in range(3)] == [1, 2, 3]
         assert requests[1].infer([one])[0][0] == 1
         assert [copy.num_owned for copy in copied.copies] == [1, 1]
+        copied.copies[0].period_s, copied.copies[1].period_s = 1.0, 3.0
+        for _ in range(2):
+            copied.create_infer_request()
+        assert [copy.num_owned for copy in copied.copies] == [3, 1]
         with pytest.raises(ExecutionError, match="keeps state"):
             copied.start_async([one])
 
