@@ -14,6 +14,7 @@ import numpy as np
 from pydantic import Field, computed_field
 from pydantic.dataclasses import dataclass
 
+from hsdag.drawing import shortened
 from hsdag.ir.placement.placement import Record
 from hsdag.runtime.objectives import find_objective
 
@@ -192,7 +193,8 @@ class Explanation(Record):
         for region in self.regions[:most]:
             shares = " ".join(f"{name}:{100 * share:.0f}%" for name, share in region.shares.items())
             known = [f"{1e3 * each:.4g}" if each else "-" for each in (region.whole_s, region.divided_s)]
-            regions.append([region.first, region.last, region.scheme, str(region.num_ops), shares, *known])
+            ends = [shortened(name, 40) for name in (region.first, region.last)]
+            regions.append([*ends, region.scheme, str(region.num_ops), shares, *known])
         gains = [
             [e.op, e.op_type, e.device, e.other, objective.figure(e.moved), f"{objective.shown_factor * e.gain:+.3g}"]
             for e in self.gains[:most]

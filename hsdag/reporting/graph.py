@@ -171,10 +171,10 @@ class PlacedGraph:
 
     @cached_property
     def cost_s(self) -> FloatArray:
-        """[N] what each op takes where it is, or at best where it is nowhere; 0 where that is not known."""
-        known = np.nan_to_num(self.time_s)
-        placed = known[np.arange(len(known)), np.maximum(self.device, 0)]
-        return np.where(self.device >= 0, placed, known.min(axis=1, initial=np.inf) if known.size else 0.0)
+        """[N] what each op takes where it is, or as a whole at best where it is divided or nowhere; 0 if not known."""
+        best_s = np.fmin.reduce(self.time_s, axis=1)
+        own_s = np.where(self.device >= 0, self.time_s[np.arange(len(best_s)), self.device], np.nan)
+        return np.nan_to_num(np.where(np.isnan(own_s), best_s, own_s))
 
     @property
     def crosses(self) -> BoolArray:

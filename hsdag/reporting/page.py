@@ -258,12 +258,15 @@ def layers_html(placed: PlacedGraph) -> str:
 
 def _profile(placed: PlacedGraph) -> str:
     graph, rows = placed.graph, []
+    known = np.flatnonzero(np.isfinite(placed.time_s).any(axis=0))
     longest = np.argsort(-placed.cost_s, kind="stable")[:MOST_OPS]
     for v in longest[placed.cost_s[longest] > 0].tolist():
-        times = [f"{1e3 * seconds:.4g}" if np.isfinite(seconds) else "-" for seconds in placed.time_s[v].tolist()]
+        times = [
+            f"{1e3 * seconds:.4g}" if np.isfinite(seconds) else "-" for seconds in placed.time_s[v, known].tolist()
+        ]
         shape = "×".join(map(str, graph.shape_of(v))) or "scalar"
         rows.append([graph.op_names[v], graph.op_types[v], placed.name_of(int(placed.device[v])), *times, shape])
-    return html_table(["op", "type", "device", *(f"{name}, ms" for name in placed.devices), "shape"], rows)
+    return html_table(["op", "type", "device", *(f"{placed.devices[d]}, ms" for d in known), "shape"], rows)
 
 
 def _comparison(result: PlaceResult) -> Section:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from html import unescape
 
+import numpy as np
 import pytest
 
+from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.reporting.explaining import explain_run
 from hsdag.reporting.figures import comparison_figure
 from hsdag.reporting.graph import PlacedGraph
@@ -111,3 +113,9 @@ def test_every_op_that_runs_on_data_is_listed_once_with_its_device(monkeypatch: 
     expected = [(NAMES[v], placed.graph.op_types[v], placed.name_of(int(placed.device[v]))) for v in range(len(NAMES))]
     assert sorted(tuple(map(unescape, row)) for row in listed) == sorted(expected)
     assert EVIL not in html
+
+
+def test_what_is_divided_or_not_placed_takes_what_the_whole_does_at_best() -> None:
+    times = np.array([[2.0, 1.0, np.nan], [3.0, 4.0, np.nan], [5.0, np.nan, np.nan], [np.nan, np.nan, np.nan]])
+    placed = PlacedGraph(graph_from_edges(["Relu"] * 4, []), ("A", "B", "A+B"), np.array([0, 2, -1, 2]), times)
+    assert placed.cost_s.tolist() == [2.0, 3.0, 5.0, 0.0]
