@@ -139,7 +139,11 @@ def test_a_process_has_used_its_processor_time_and_memory_that_is_not_mapped() -
 
 
 def test_a_worker_waits_for_its_setup_as_long_as_it_takes_and_then_for_so_many_seconds() -> None:
-    waits, make = list[float | None](), lambda *_: SimpleNamespace(handle=str)
-    poll = lambda s: waits.append(s) or len(waits) < 3  # noqa: E731
-    serve(make, SimpleNamespace(poll=poll, recv=str, send=str), 7.0)  # type: ignore[arg-type, return-value]
+    waits = list[float | None]()
+
+    def poll(seconds: float | None) -> bool:
+        waits.append(seconds)
+        return len(waits) < 3
+
+    serve(lambda *_: SimpleNamespace(handle=str), SimpleNamespace(poll=poll, recv=str, send=str), 7.0)
     assert waits == [None, 7.0, 7.0]

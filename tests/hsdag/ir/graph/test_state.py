@@ -49,7 +49,7 @@ def test_cheap_ops_of_inputs_shapes_and_constants_that_are_no_tables_are_repeate
     graph = replace(graph, variables=variables, is_dynamic=is_dynamic)
     repeated = repeated_ops(graph, known_ops(graph))
     assert np.flatnonzero(repeated).tolist() == [1, 9, 10, 13]
-    edges = read_by_repeated(graph, repeated, known_ops(graph))
-    sources = {v: sorted(graph.edge_src[own].tolist()) for v, own in enumerate(edges) if own}
+    read = enumerate(read_by_repeated(graph, repeated, known_ops(graph)))
+    sources = {v: sorted(graph.edge_src[own].tolist()) for v, own in read if own}
     assert sources == {1: [0], 4: [0, 11], 9: [0], 10: [0], 12: [0], 13: [0, 11]}
     assert not repeated_ops(replace(graph, variables=("",) * len(types)), known_ops(graph)).any()

@@ -80,12 +80,16 @@ def test_seconds_are_means_by_the_weights_of_scenarios(monkeypatch: pytest.Monke
 
 
 class Counting(Recorder):
-    """A request whose only primitive, an op called "a", takes as long as the inference."""
+    """A request whose primitive "a" takes as long as the inference, and "b" nothing."""
 
     @property
     def profiling_info(self) -> list[Any]:
         real_time = SimpleNamespace(total_seconds=lambda: float(self.bound))
-        return [SimpleNamespace(node_name="a", node_type="MatMul", real_time=real_time)]
+        nothing = SimpleNamespace(total_seconds=lambda: 0.0)
+        return [
+            SimpleNamespace(node_name=n, node_type="MatMul", real_time=t)
+            for n, t in zip("ab", (real_time, nothing), strict=True)
+        ]
 
     def get_runtime_model(self) -> None:
         raise RuntimeError
@@ -96,7 +100,7 @@ def test_times_of_ops_are_means_by_the_weights_of_scenarios(monkeypatch: pytest.
     request = Counting()
     runner = CourseRunner(request, ["x"], courses, stateful=False)
     monkeypatch.setattr("hsdag.runtime.measuring.inferences.time", request)
-    answer = op_times(runner, runner, request, ["a"], 3, 60.0)
+    answer = op_times(runner, runner, request, ["a", "b"], 3, 60.0)
     assert answer["primitives"] == [[[0], 0.75 * 2 + 0.25 * 1, 0, "MatMul"]]
     assert answer["latency_s"] == 0.75 * 2 + 0.25 * 1
 
@@ -109,6 +113,9 @@ def test_streams_run_whole_scenarios_side_by_side() -> None:
     for stream, (_, request) in zip(streams, pairs, strict=True):
         stream.infer(share_outputs=True)
         assert request.done == ["reset", 1, 0] * 5
+    for tensors, is_plain in (((TENSORS[1],), True), ((TENSORS[1], TENSORS[0]), False)):
+        runner, request = course_runner(Course(tensors), stateful=False)
+        assert (runner.stream(Course(tensors)) is request) is is_plain
 
 
 @pytest.mark.parametrize("fails", [False, True])
