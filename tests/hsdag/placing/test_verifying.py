@@ -20,7 +20,7 @@ from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, worker_client
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.objectives import LATENCY
-from tests.hsdag.runtime.measuring import faulty_worker
+from tests.hsdag.placing import faulty_worker
 
 DEVICES = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]") for i in range(2))
 FULL = Check(reduced=False)
@@ -44,7 +44,7 @@ def halves(model: Path, first_of_second: str) -> Candidate:
 
 @pytest.mark.slow
 def test_a_placement_that_only_runs_beside_others_fails_in_a_process_of_its_own(tiny_resnet: Path) -> None:
-    command = (sys.executable, str(faulty_worker.__file__), "divide", "1")
+    command = (sys.executable, str(faulty_worker.__file__))
     verdict = judged(tiny_resnet, halves(tiny_resnet, "MaxPool"), command)
     assert verdict.reason is not None
     assert "a process of its own" in verdict.reason

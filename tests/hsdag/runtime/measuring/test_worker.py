@@ -1,4 +1,4 @@
-"""The worker: what it compiles, runs, compares and says of devices; and what happens when a plugin crashes or hangs."""
+"""The worker: what it compiles, runs, compares and says of devices."""
 
 from __future__ import annotations
 
@@ -20,23 +20,18 @@ from hsdag.ir.errors import DeviceError, ExecutionError, ModelError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.scenario import Scenario
-from hsdag.ir.processes import CandidateFailed
 from hsdag.runtime.machine.devices import make_core
 from hsdag.runtime.measuring import probes
 from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
 from hsdag.runtime.measuring.differences import CPU_IN_SINGLE
-from hsdag.runtime.measuring.messages import Probe, WorkerSetup, worker_client
-from hsdag.runtime.measuring.runner import CandidateRunner
+from hsdag.runtime.measuring.messages import Probe, WorkerSetup
 from hsdag.runtime.measuring.worker import Worker
-from hsdag.runtime.objectives import LATENCY
 from tests.hsdag.runtime.executor.hand_backend import await_until
 
-FAULTY = Path(__file__).with_name("faulty_worker.py")
 ONE = "INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32"
 SPECS = parse_devices(f"A=CPU[{ONE}],B=CPU[{ONE}]")
 ORDER = ("CPU_A", "CPU_B")
 CPU, OTHER = DeviceSpec("CPU", "CPU"), DeviceSpec.parse("OTHER=CPU[INFERENCE_NUM_THREADS=1]")
-ALONE = Candidate("CPU")
 
 
 @pytest.fixture(scope="module")
@@ -109,7 +104,7 @@ def test_what_the_executor_of_ours_refuses_or_gives_up_fails_the_candidate_alone
 def test_a_candidate_tells_what_it_added_to_memory(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
     held = iter([(100, 5), (130, 9), (100, None), (90, 9)])
     monkeypatch.setattr("hsdag.runtime.measuring.worker.memory_use", lambda *_: next(held))
-    opened = [worker.open("a", ALONE) for _ in range(2)]
+    opened = [worker.open("a", Candidate("CPU")) for _ in range(2)]
     assert [(each.resident_bytes, each.device_bytes) for each in opened] == [(30, 4), (0, None)]
 
 
@@ -204,23 +199,6 @@ def test_a_model_is_compared_with_the_cpu_in_f32_of_open_shapes_on_typical_data(
     scenarios = (Scenario(({"x": (40, 3)}, {"x": (2, 3)})),)
     found = Worker(WorkerSetup(tmp_path / "m.xml", scenarios=scenarios)).compare_outputs((SPECS[0], CPU_IN_SINGLE))
     assert found["max_relative"] == 0.0
-
-
-def runner_of(model: Path, fault: str, nth: int) -> CandidateRunner:
-    """In a process in which something goes wrong over the n-th candidate."""
-    command = (sys.executable, str(FAULTY), fault, str(nth))
-    return CandidateRunner(worker_client(WorkerSetup(model, (CPU,)), command), LATENCY)
-
-
-def test_after_a_crash_the_reason_is_kept_and_candidates_are_opened_again_in_the_next_worker(tiny_resnet: Path) -> None:
-    runner = runner_of(tiny_resnet, "crash", 2)
-    with runner.client:
-        runner.open("a", ALONE)
-        with pytest.raises(CandidateFailed, match="SIGSEGV") as failure:
-            runner.open("b", ALONE)
-        assert failure.value.lost_worker
-        assert len(runner.run("a", 2)) == 2
-    assert runner.client.num_starts == 2
 
 
 def test_the_worker_dies_with_its_parent() -> None:
