@@ -65,6 +65,8 @@ def test_ops_and_weights_are_counted_by_device_and_a_result_goes_with_its_op() -
     assert found.target == "HETERO:GPU.0,CPU"
     named_otherwise = HeteroChoice.of(GRAPH, ("FAST.0", "CPU"), ["GPU.0"] * 4)
     assert [(each.name, each.ops) for each in named_otherwise.devices] == [("FAST.0", 0), ("CPU", 0), ("GPU.0", 4)]
+    (idle,) = findings_on(HeteroChoice.of(GRAPH, ("A", "B", "C"), ["A", "A", "B", "B"]), {})
+    assert idle.text == "C will get nothing: A and B run every op"
 
 
 def test_weights_beyond_a_devices_memory_are_a_danger_and_a_device_without_ops_is_warned_of() -> None:

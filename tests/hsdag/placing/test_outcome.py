@@ -137,15 +137,15 @@ def profile_of(times_s: list[list[float]]) -> ModelProfile:
 @pytest.mark.parametrize(
     ("answer_s", "in_turn", "share"),
     [
-        (4.0, False, "At most 61% "),  # 1 / (1 + 1) + 1 / (1 / 2 + 1) are 7 / 6 of 3 profiled seconds, which took 4
-        (4.0, True, "At most 33% "),  # 1 and 1
+        (4.0, False, "At most 46% "),  # 1 / (1 + 1) + 1 / (1 / 2 + 1) + 1 are 13 / 6 of 4 seconds
+        (4.0, True, "At most 25% "),  # 1, 1 and 1
         (1.5, False, "Nothing more "),
     ],
 )
 def test_what_could_be_gained_at_most_is_the_harmonic_sum_or_the_quicker_device(
     answer_s: float, in_turn: bool, share: str
 ) -> None:
-    profile = profile_of([[1.0, 2.0, np.nan], [1.0, 1.0, np.nan]])
+    profile = profile_of([[1.0, 2.0, np.nan, 1.0], [1.0, 1.0, np.nan, np.nan]])
     assert left_to_gain(profile, {"A": 4.0, "C": 0.1}, answer_s, in_turn=in_turn).startswith(share)
     assert not left_to_gain(profile, {"C": 0.1}, answer_s, in_turn=in_turn)
 
