@@ -319,13 +319,13 @@ def test_branches_are_parted_where_a_few_rows_of_their_results_read_nearly_all()
     found = shard(model, graph, best.regions, best.devices, "AB")
     assert difference(outputs_of(found.model, inputs), outputs_of(model, inputs)) < LARGEST_DIFFERENCE
     parted = [
-        [way for way in ShardChooser(shapes, costs, *given)._ways(1, 2) if way.placed]
+        [way for way in ShardChooser(shapes, costs_of(shapes, 1e-6, (1.0, 0.8)), *given)._ways(1, 2) if way.placed]
         for given in ((), ((0.5, 0.5),), (None, ["rows"]))
     ]
     (way,), *without = parted
     branch_s = costs.time_s[[v for v, d in way.placed.items() if d == 0], 0].sum()
     end_s = costs.time_s[[shapes.op(v).type == "Add" for v in range(len(best.devices))], 0][0]
-    assert (way.compute_s, way.sync_s) == pytest.approx((branch_s + end_s, costs.sync_s(4 * 64 * 14 * 14)))
+    assert (way.compute_s, way.sync_s) == pytest.approx((1.25 * (branch_s + end_s), costs.sync_s(4 * 64 * 14 * 14)))
     assert without == [[], []]
 
 

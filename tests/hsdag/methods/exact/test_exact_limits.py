@@ -15,7 +15,7 @@ from hsdag.methods.exact import base, cpsat, milp, milp_split
 from hsdag.methods.exact.assignment import AssignmentModel
 from hsdag.methods.exact.base import HEURISTICS, SHARE_OF_HEURISTIC, ExactSearch, warm_start
 from hsdag.methods.exact.cpsat import CpSatPlacer, IntervalModel
-from hsdag.methods.exact.formulation import Formulation, MemoryRule
+from hsdag.methods.exact.formulation import Formulation, MemoryRule, twins_of
 from hsdag.methods.exact.milp import MilpModel, MilpPlacer, num_entries
 from hsdag.methods.exact.milp_split import SHARE_OF_ANNEALING, MilpSplitPlacer
 from hsdag.methods.exact.modules import ModuleAnswer, ModuleSolver
@@ -167,8 +167,19 @@ def test_a_duration_beyond_the_horizon_makes_no_tick_longer() -> None:
 def test_ticks_of_decimal_times_are_exact_and_others_round_down() -> None:
     exact, other = (Ticks.choose([np.array([0.25, seconds, np.nan])], 100.0) for seconds in (1.5, np.pi))
     assert (exact.is_exact, other.is_exact) == (True, False)
-    assert exact.down([0.25, 1.5]).tolist() == [25, 150]
+    assert exact.down([0.25, 1.5, 0.29]).tolist() == [25, 150, 29]  # 0.29 / 0.01 is less than 29
     assert other.down(np.pi) == int(np.pi * MOST_TICKS / 100.0)
+
+
+def test_devices_are_equal_where_all_of_their_figures_are() -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((2, 4)), [], memory_bytes=[9.0, 9.0, 9.0, 5.0])
+    latency_s = np.zeros((4, 4))
+    latency_s[2, 3] = latency_s[2, 0] = 1.0
+    assert [kind.tolist() for kind in twins_of(problem)] == [[0, 1, 2]]
+    assert [kind.tolist() for kind in twins_of(replace(problem, link_latency_s=latency_s))] == []
+    latency_s = latency_s.copy()
+    latency_s[2, 1] = 1.0
+    assert [kind.tolist() for kind in twins_of(replace(problem, link_latency_s=latency_s))] == [[0, 1]]
 
 
 def begun(*_: object, **__: object) -> NoReturn:

@@ -7,7 +7,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hsdag.methods.exact.formulation import twins_of
 from hsdag.methods.incumbent import Incumbent, Limits, Result
 from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated.blocks import Blocks, _matched, by_period, find_blocks, inputs_of, part_of
@@ -151,17 +150,6 @@ def test_equal_devices_are_exchanged_where_that_helps_and_others_are_not() -> No
     many = [np.arange(6)]
     found = best_exchange(lambda each: float(abs(each[:6] - np.arange(6)[::-1]).sum()), np.arange(7), many)
     assert found.tolist() == [5, 4, 3, 2, 1, 0, 6]
-
-
-def test_devices_are_equal_where_all_of_their_figures_are() -> None:
-    problem = chain([1.0] * 2, num_devices=4, memory_bytes=[9.0, 9.0, 9.0, 5.0])
-    latency_s = np.zeros((4, 4))
-    latency_s[2, 3] = latency_s[2, 0] = 1.0
-    assert [kind.tolist() for kind in twins_of(problem)] == [[0, 1, 2]]
-    assert [kind.tolist() for kind in twins_of(replace(problem, link_latency_s=latency_s))] == []
-    latency_s = latency_s.copy()
-    latency_s[2, 1] = 1.0
-    assert [kind.tolist() for kind in twins_of(replace(problem, link_latency_s=latency_s))] == [[0, 1]]
 
 
 def test_bounds_of_parts_add_up_and_no_schedule_is_below() -> None:
