@@ -296,6 +296,8 @@ def test_a_cut_tensor_is_sent_where_its_layout_is_not_the_one_that_is_wanted() -
     kept = [(0, (0,), (1,)), (3, EVERYWHERE, (1,)), (3, (0,), (0,)), (3, halves, quarter), (4, (1,), EVERYWHERE)]
     for cases, seconds in ((sent, costs.sync_s(4 * 256 * 64)), (kept, 0.0)):
         assert [chooser._sync_s(*each) for each in cases] == [seconds] * 5
+    rows = {way.end: way.reads for way in chooser._ways(3, 4) if len(way.end) > 1}
+    assert rows == {layout: layout for layout in (halves, (2, 32, 64))}
 
 
 def test_branches_are_parted_where_a_few_rows_of_their_results_read_nearly_all() -> None:

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from hsdag.ir.errors import OptionError
-from hsdag.methods.learned.gdp import FARTHEST, GdpConfig, Segments
+from hsdag.methods.learned.gdp import FARTHEST, Segments
 from hsdag.methods.learned.inputs import tokens_of
 from hsdag.methods.learned.networks import Edges, GraphConvolution, PooledSage
 from hsdag.methods.learned.policy import StepwiseNetwork
@@ -89,11 +88,6 @@ def test_shards_that_cost_the_same_can_be_told_apart() -> None:
     problem = problem_of(ScheduleProblem.from_arrays(np.ones((12, 2)), []))
     tokens = tokens_of(problem, with_costs=True)
     assert len(torch.unique(tokens, dim=0)) == 12
-
-
-def test_a_width_that_heads_do_not_share_evenly_is_refused() -> None:
-    with pytest.raises(OptionError, match="width must be a multiple of heads, 4, not 30"):
-        GdpConfig(width=30)
 
 
 EDGES = torch.tensor([[0, 0, 1], [1, 2, 3]])

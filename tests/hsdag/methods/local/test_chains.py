@@ -319,6 +319,18 @@ def test_what_a_window_gains_the_whole_schedule_gains(seed: int) -> None:
         assert lists.end_s.max() <= line.total_s - gain_s + 1e-9
 
 
+def test_a_window_cools_from_the_hottest_to_the_coldest_share_of_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    chains: list[Chain] = []
+    monkeypatch.setattr(windows, "chain_of", lambda *of: chains.append(chain_of(*of)) or chains[-1])
+    units = problem_of(layered(40))
+    line = Timeline.of(units, random_plan(layered(40), 0), takes_order=True)
+    ops, window = WindowCutter(not_none(units.costs)).windows(line, 10, 0)[1]
+    searched(window, line.device[ops], np.arange(10.0), 60, (1e-2, 1e-4), 0)
+    assert chains[0].state["cooling"][0] ** 60 == pytest.approx(1e-2)
+    span_s = line.end_s[ops].max() - line.start_s[ops].min()
+    assert chains[0].state["temperature"][0] == pytest.approx(1e-4 * span_s)
+
+
 @given(st.integers(0, 10**6))
 @settings(max_examples=10)
 def test_a_timeline_is_the_simulated_run(seed: int) -> None:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.methods.incumbent import Incumbent, Limits, Status
+from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.local.chain import Move
 from hsdag.methods.local.sa import SaPlacer
 from hsdag.methods.local.values import UnderHetero, values_of
@@ -47,23 +47,12 @@ def test_annealing_needs_no_costs() -> None:
     assert np.bincount(found.placement).tolist() == [2, 2]
 
 
-class Timed(ScheduleEvaluator):
-    """Simulated, but as dear as what is measured."""
-
-    is_cheap = False
-
-
 def test_annealing_of_few_dear_evaluations_ends_cold(monkeypatch: pytest.MonkeyPatch) -> None:
-    heats: list[float] = []
-    temperature = SaPlacer.heat
-
-    def noted(self: SaPlacer, incumbent: Incumbent) -> float:
-        heats.append(temperature(self, incumbent))
-        return heats[-1]
-
-    monkeypatch.setattr(SaPlacer, "heat", noted)
+    heats, temperature = list[float](), SaPlacer.heat
+    monkeypatch.setattr(SaPlacer, "heat", lambda *of: heats.append(temperature(*of)) or heats[-1])
+    monkeypatch.setattr(ScheduleEvaluator, "is_cheap", False)  # as what is measured
     problem = ScheduleProblem.from_arrays(np.random.default_rng(0).random((12, 3)), [], link_latency_s=0.1)
-    recorder = RecordingEvaluator(Timed(problem, Semantics()), Budget(evaluations=60))
+    recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=60))
     assert make_placer("sa").search(problem_of(problem), recorder).status is Status.TIME_LIMIT
     assert len(recorder.events) == 60
     assert heats[0] > 0

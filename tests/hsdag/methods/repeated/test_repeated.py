@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from hsdag.methods.incumbent import Incumbent, Limits, Result
 from hsdag.methods.registry import make_placer
+from hsdag.methods.repeated import placer
 from hsdag.methods.repeated.blocks import Blocks, _matched, by_period, find_blocks, inputs_of, part_of
 from hsdag.methods.repeated.bound import chained_bound
 from hsdag.methods.repeated.placer import searched_row
@@ -20,6 +22,7 @@ from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import problem_of
+from hsdag.scoring.base import Score
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.repeated.chains import BLOCK, chain
@@ -188,6 +191,25 @@ def test_a_search_gives_up_where_nothing_repeats() -> None:
     result, recorder = searched(chain([1.0, 1.3, 1.7, 2.2]))
     assert (result.plan, recorder.num_evaluations) == (None, 0)
     assert result.note == "nothing in the graph repeats"
+
+
+def test_kinds_of_blocks_share_time_and_evaluations_by_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at the clock takes 5 s of 100, of which 15 are for trying plans in a row."""
+    given: list[tuple[float, float]] = []
+    clock, tried, problem = itertools.count(), itertools.count(), chain([1.0, 1.0, 1.0, 2.0] * 3)
+    units, found = problem_of(problem), blocks_of(problem)
+    recorder = RecordingEvaluator(ScheduleEvaluator.of(units), Budget(evaluations=1000))
+    incumbent = Incumbent(units, recorder, Limits())
+    monkeypatch.setattr(Incumbent, "elapsed_s", property(lambda _: 5.0 * next(clock)))
+    monkeypatch.setattr(Incumbent, "left_s", 100.0)
+    monkeypatch.setattr(placer, "_searched_apart", lambda *of: given.append(of[3:]) or iter(()))
+    placer._searched_blocks(incumbent, found, 0.6)
+    weight = np.array([len(found.fullest(kind)) for kind in range(3)]) ** 1.5
+    share = 0.6 * weight / weight.sum()
+    np.testing.assert_allclose(given, np.stack([100 * np.cumsum(share) - [5, 10, 15], 1000 * share], axis=1))
+    monkeypatch.setattr(ScheduleEvaluator, "evaluate", lambda *_: [Score(float(next(tried)))])
+    placer._best_together(incumbent, found, [[Library.empty(found, 2)] * 9])
+    assert next(tried) == 1 + 2
 
 
 def test_memory_is_held_by_the_whole_chain() -> None:
