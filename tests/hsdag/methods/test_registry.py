@@ -111,14 +111,6 @@ def test_no_method_takes_a_number_that_is_not_finite(method: str) -> None:
                 changed_options(method, options, {name: number})
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (PlaceOptions(method="hsdag", preset="papr"), "no preset 'papr', perhaps 'paper'; choose one of default"),
-        (PlaceOptions(method="heft", reward="measured"), "method 'heft' needs the costs of ops"),
-        (PlaceOptions(method="rules", objective=THROUGHPUT), "'rules' is for --objective latency, not throughput"),
-    ],
-)
-def test_what_a_method_cannot_do_is_refused_before_any_work(options: PlaceOptions, message: str) -> None:
-    with pytest.raises(OptionError, match=message):
-        options.check()
+def test_what_a_method_cannot_do_is_refused_before_any_work() -> None:
+    with pytest.raises(OptionError, match="'rules' is for --objective latency, not throughput"):
+        PlaceOptions(method="rules", objective=THROUGHPUT).check()
