@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.graph.partition import Partition
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.incumbent import Incumbent, Limits, Status
@@ -42,7 +42,7 @@ class MultilevelPlacer(Placer[NoOptions]):
     def _search(self, incumbent: Incumbent) -> Status:
         problem, costs, limits = incumbent.problem, incumbent.costs, incumbent.limits
         incumbent.evaluate(list(limits.known) or list(HeftPlacer().proposals(problem, 0)))
-        coarse = tied(costs, contracted(costs, mean_transfers(tables_of(costs), costs.edge_bytes)), problem)
+        coarse = tied(costs, contracted(costs, heavy_edges(costs)), problem)
         left = incumbent.evaluations_left
         kept = (1 - COARSE) * left if np.isfinite(left) else 0.0
         expanded = Expanded(incumbent, coarse.units.partition.labels, kept)
@@ -60,8 +60,13 @@ class MultilevelPlacer(Placer[NoOptions]):
         WindowsPlacer().prepare(problem, takes_order=takes_order)
 
 
-def contracted(costs: ScheduleProblem, affinity: FloatArray) -> IntArray:
-    """[U] the group of each unit: a matching of edges, taken by ``affinity`` [E], largest first; ties by index.
+def heavy_edges(costs: ScheduleProblem) -> IntArray:
+    """[E] edges in the order in which they are to be contracted: those of the longest transfers first."""
+    return np.argsort(-mean_transfers(tables_of(costs), costs.edge_bytes), kind="stable")
+
+
+def contracted(costs: ScheduleProblem, edges: IntArray) -> IntArray:
+    """[U] the group of each unit: a matching of ``edges`` [E], whose first ones are taken first.
 
     Only an edge whose end it is that alone reads the begin, or whose begin alone the end reads, is contracted. So a
     path leads from every unit by which a group is entered to every one by which it is left, and a cycle of groups
@@ -72,7 +77,6 @@ def contracted(costs: ScheduleProblem, affinity: FloatArray) -> IntArray:
     num_readers, num_inputs = (np.bincount(ends, minlength=num) for ends in pairs)
     can_join = ((num_readers[src] == 1) | (num_inputs[dst] == 1)) & (costs.supported[src] & costs.supported[dst]).any(1)
     group, is_free = np.arange(num), [True] * num
-    edges = np.argsort(-affinity, kind="stable")
     for u, v in np.stack([src, dst], axis=1)[edges[can_join[edges]]].tolist():
         if is_free[u] and is_free[v]:
             is_free[u] = is_free[v] = False

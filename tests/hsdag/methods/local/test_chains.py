@@ -294,11 +294,12 @@ def test_a_window_as_it_stands_ends_the_schedule_when_it_ends(seed: int, size: i
 
 
 def test_what_is_behind_a_window_comes_earlier_by_what_the_window_gains() -> None:
+    """The second op takes no time and ends as the first one starts."""
     times = np.array([0.0, 2.0, 10.0]), np.array([9.0, 3.0, 12.0])
     line = Timeline(np.arange(3), np.array([0, 1, 1]), *times, total_s=12.0)
-    device, rank = joined(line, [Piece(np.array([0, 1]), np.array([0, 1]), np.array([4.0, 8.0]), gain_s=5.0)])
-    assert device.tolist() == [0, 1, 1]
-    assert rank.tolist() == [0, 2, 1]  # the last op ends at 7 s now
+    device, rank = joined(line, [Piece(np.array([0, 1]), np.array([0, 0]), np.array([8.0, 4.0]), gain_s=5.0)])
+    assert device.tolist() == [0, 0, 1]
+    assert rank.tolist() == [2, 0, 1]  # the last op ends at 7 s now
 
 
 @given(st.integers(0, 10**6))
