@@ -182,7 +182,8 @@ def compile_model(
 ) -> Any:
     """Compile a placed model to run as its placement says; the result is used like an ``ov.CompiledModel``.
 
-    That is under OpenVINO's HETERO, on one device, under hsdag's own executor, or as copies of the whole model.
+    That is under OpenVINO's HETERO, on one device, under hsdag's own executor, or as copies of the whole model, beside
+    pipelines under either executor.
     ``model`` is a path, or an ``ov.Model``, which is not changed; inputs without a fixed shape get the one that the
     placement was made with.
 
@@ -193,7 +194,7 @@ def compile_model(
 
     if placement.executor == "work-conserving" and not placement.copies:
         return compile_work_conserving(model, placement, core, properties)
-    return placement.compile(core or ov.Core(), _loaded(model, placement), properties)
+    return placement.compile(core or ov.Core(), _loaded(model, placement), properties, compile_work_conserving)
 
 
 def profile(

@@ -340,6 +340,8 @@ def _write_copies(placement: Placement, source: ModelSource, out_path: Path, nam
     model, specs = unplaced_clone(placement, source.model), {device.name: device for device in placement.devices}
     entries = []
     for copy in placement.copies or ():
+        if copy.device is None:
+            raise OptionError("--format ovms cannot say that a pipeline is beside copies: use json, ir or python")
         device = specs[copy.device]
         given = {"name": f"{name}_{copy.device}", "base_path": name, "target_device": device.plugin}
         properties = {"PERFORMANCE_HINT": "THROUGHPUT", **device.properties}

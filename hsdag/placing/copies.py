@@ -1,4 +1,8 @@
-"""Copies in a search for throughput: the sets of devices that are worth a copy of the whole model each."""
+"""Copies in a search for throughput: the sets of devices that are worth a copy of the whole model each.
+
+Devices that cannot hold the model may run a pipeline beside copies on the others. Where all hold it, a pipeline over
+some does the same work as their copies, and sends tensors as well. Legend: N ops, D devices.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +12,17 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.ir.placement.placement import CopyRecord
+from hsdag.methods.cuts.pipeline import balanced_stages, fitting_stages
 from hsdag.placing.session import Session
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.profile import ModelProfile
+from hsdag.runtime.problem.pins import restricted
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.scoring.memory import MemoryCheck
 from hsdag.search.options import PlaceOptions
 
 NUM_SETS = 2
@@ -21,17 +31,41 @@ NUM_SETS = 2
 
 @dataclass(frozen=True)
 class Copies:
-    """Indices of the devices that have a copy each, and the simulated seconds per inference: infinite if unknown."""
+    """Indices of the devices that have a copy each, and the simulated seconds per inference: infinite if unknown.
+
+    A ``pipeline`` over further devices may run beside them.
+    """
 
     devices: tuple[int, ...]
     period_s: float
+    pipeline: Plan | None = None
 
-    def candidate(self, session: Session) -> Candidate:
-        """The copies as something to compile."""
-        return Candidate.copied([(session.devices.placed[d].openvino_name, None) for d in self.devices])
+    def candidate(self, session: Session, problem: Problem) -> Candidate:
+        """The copies as something to compile; a pipeline has a request more than devices."""
+        beside: list[tuple[str | Candidate, int | None]] = []
+        if self.pipeline is not None:
+            num = len(np.unique(self.pipeline.placement))
+            beside = [(session.placed(problem, self.pipeline, "work-conserving"), num + 1)]
+        return Candidate.copied([*((session.devices.placed[d].openvino_name, None) for d in self.devices), *beside])
+
+    def homes(self, problem: Problem) -> list[IntArray]:
+        """[N] the device of every op, for each copy."""
+        alone = [np.full(problem.units.fine.num_ops, d) for d in self.devices]
+        return alone if self.pipeline is None else [*alone, problem.expand(self.pipeline.placement)]
+
+    def records(self, problem: Problem, requests: Sequence[int]) -> tuple[CopyRecord, ...]:
+        """The copies as a placement file holds them, with so many requests each."""
+        names = problem.devices
+        found = [CopyRecord(device=names[d], requests=count) for d, count in zip(self.devices, requests, strict=False)]
+        if self.pipeline is not None:
+            homes = zip(problem.units.fine.canonical_names, self.homes(problem)[-1].tolist(), strict=True)
+            found.append(CopyRecord(affinity={op: names[d] for op, d in homes}, requests=requests[-1]))
+        return tuple(found)
 
 
-def proposed_copies(session: Session, options: PlaceOptions, profile: ModelProfile | None) -> dict[str, Copies]:
+def proposed_copies(
+    session: Session, options: PlaceOptions, profile: ModelProfile | None, problem: Problem
+) -> dict[str, Copies]:
     """Sets of at least two devices, by the names that they have in the comparison; none where the options leave none.
 
     Every copy has to fit into the memory of its device, and pins that name a device for an op rule copies out.
@@ -45,16 +79,42 @@ def proposed_copies(session: Session, options: PlaceOptions, profile: ModelProfi
     else:
         costs = WorkConservingCosts.of(session.graph, profile.costs(session.graph), profile.links.syncs)
         whole_s = np.nan_to_num(costs.cut_costs.op_s).sum(axis=0) + costs.cut_costs.launch_s
-        found = best_sets(able, whole_s, costs.slowdown)
+        over = best_pipeline(problem, costs, [d for d in range(len(placed)) if d not in able])
+        found = best_sets(able, whole_s, costs.slowdown, over)
     return {f"copies {rank}": copies for rank, copies in enumerate(found, start=1)}
 
 
-def best_sets(able: Sequence[int], whole_s: FloatArray, slowdown: FloatArray | None) -> list[Copies]:
-    """The sets with the largest sums of rates; each device is slowed down by all others of its set [D, D]."""
-    slow = np.ones((len(whole_s), len(whole_s))) if slowdown is None else slowdown
+def best_sets(
+    able: Sequence[int], whole_s: FloatArray, slowdown: FloatArray | None, pipeline: tuple[Plan, float] | None = None
+) -> list[Copies]:
+    """The sets with the largest sums of rates; each device is slowed down by all others of its set [D, D].
+
+    A pipeline over others, and its seconds per inference, count as one more device.
+    """
+    num = len(whole_s)
+    slow = np.ones((num + 1, num + 1))
+    slow[:num, :num] = 1.0 if slowdown is None else slowdown
+    if pipeline is not None:
+        used = np.unique(pipeline[0].placement)
+        slow[num], slow[:num, num] = slow[used].max(axis=0), slow[:num, used].prod(axis=1)
+        able, whole_s = [*able, num], np.append(whole_s, pipeline[1])
     found = []
     for size in range(2, len(able) + 1):
         for chosen in itertools.combinations(able, size):
             rates = [1.0 / (whole_s[d] * np.prod([slow[d, e] for e in chosen if e != d])) for d in chosen]
-            found.append(Copies(chosen, float(1.0 / np.sum(rates))))
+            plan = pipeline[0] if pipeline is not None and num in chosen else None
+            found.append(Copies(tuple(d for d in chosen if d < num), float(1.0 / np.sum(rates)), plan))
     return sorted(found, key=lambda copies: copies.period_s)[:NUM_SETS]
+
+
+def best_pipeline(problem: Problem, costs: WorkConservingCosts, devices: Sequence[int]) -> tuple[Plan, float] | None:
+    """Balanced stages over several of these devices that fit into memory, and simulated seconds; None without any."""
+    supported = problem.supported & np.isin(np.arange(problem.num_devices), devices)
+    if not supported.any(axis=1).all():
+        return None
+    by_unit = restricted(problem, supported).costs
+    assert by_unit is not None
+    units = fitting_stages(by_unit, MemoryCheck(by_unit, problem.semantics), balanced_stages, boundary=1.0)
+    if units is None or not Plan(units).is_split:
+        return None
+    return Plan(units), float(costs.period_s(problem.expand(units)[None])[0])

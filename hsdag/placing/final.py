@@ -271,8 +271,7 @@ def final_comparison(
     device and passes; if it runs in a process of its own, and if its outputs are as ``check`` wants them. Otherwise it
     is that placement, or the best single device. Where no single device runs the model, the fastest finalist that
     passes is the answer, or the fastest that ran where none could be compared. Candidates that are ``disallowed``, each
-    with the reason, are measured and are never the answer; where ``check`` is a limit, nor are devices that differ
-    more: then no finalist has to be faster than they are.
+    with the reason, are never the answer; where ``check`` is a limit, nor are devices that differ more.
 
     Devices, but for those known to be ``slow``, the start and the first finalist are compared in any case. Of the
     others, baselines, finalists in their order and slow devices, the comparison skips the last for which

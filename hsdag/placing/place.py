@@ -20,7 +20,7 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.files import write_atomically
 from hsdag.ir.graph.colocation import held_bytes
 from hsdag.ir.placement.divided import sharded_fields
-from hsdag.ir.placement.placement import SPREAD_VERSION, CopyRecord, Placement, SpeedupRecord
+from hsdag.ir.placement.placement import SPREAD_VERSION, Placement, SpeedupRecord
 from hsdag.placing.answer import (
     NO_SINGLE,
     faster_but_disallowed,
@@ -287,8 +287,7 @@ class Outcome:
             fields = sharded_fields(sharding.regions, sharding.devices, graph, self.problem.devices)
             method = "shards"
         elif (copies := self.search.copies.get(final.answer)) is not None:
-            counts = zip(copies.devices, final.opened[final.answer].requests, strict=True)
-            copied = tuple(CopyRecord(device=self.problem.devices[d], requests=count) for d, count in counts)
+            copied = copies.records(self.problem, final.opened[final.answer].requests)
             fields, method = {"version": SPREAD_VERSION, "affinity": {}, "copies": copied}, "copies"
         return Placement(
             **fields,
@@ -345,8 +344,8 @@ class Outcome:
         if name in self.search.shardings:
             return ops_by_device(self.session, self.search.shardings[name])
         if name in self.search.copies:
-            names = [self.problem.devices[d] for d in self.search.copies[name].devices]
-            return dict.fromkeys(names, self.session.graph.num_ops)
+            held = np.bincount(np.concatenate(self.search.copies[name].homes(self.problem)))
+            return dict(zip(self.problem.devices, held.tolist(), strict=False))
         placed = self._devices_of(name)
         if placed is not None:
             return {device: placed.count(device) for device in self.problem.devices}
@@ -425,8 +424,9 @@ class Outcome:
             divided = self.search.proposals.sharded(self.search.shardings[self.final.answer])
             return dict(weights_by_device(self.session, divided))
         if self.final.answer in self.search.copies:
-            chosen, whole = self.search.copies[self.final.answer].devices, float(self.session.graph.weight_bytes.sum())
-            return {name: whole if d in chosen else 0.0 for d, name in enumerate(self.problem.devices)}
+            homes = self.search.copies[self.final.answer].homes(self.problem)
+            held = np.sum([held_bytes(self.session.graph, each, self.session.widens) for each in homes], axis=0)
+            return dict(zip(self.problem.devices, held.tolist(), strict=True))
         index, devices = {name: d for d, name in enumerate(self.problem.devices)}, self._answer_devices
         if not set(devices) <= set(index):
             return {}
@@ -486,7 +486,7 @@ def proposed_candidates(search: Search, plans: Mapping[str, Plan]) -> dict[str, 
     }
     placed = dict([*list(own.items())[:1], *under_hetero.items(), *list(own.items())[1:]])
     divided = {name: sharded_candidate(session, each) for name, each in search.shardings.items()}
-    divided |= {name: copies.candidate(session) for name, copies in search.copies.items()}
+    divided |= {name: copies.candidate(session, search.problem) for name, copies in search.copies.items()}
     ran = [each for each in search.events if each.score.failure is None]
     alone, split = ([e.score.value for e in ran if e.plan.is_split is kind] for kind in (False, True))
     of_profile = 1.0  # devices may be slower now than they were when the model was profiled, or faster

@@ -44,6 +44,9 @@ RUNNERS = {"hetero": "by HETERO", "work-conserving": "by hsdag's executor", "cud
 _Index = Annotated[int, Field(ge=-1, lt=2**31)]
 _Entry = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 
+OF_HETERO = {"time_s": (), "launch_s": (), "link_latency_s": (), "link_bandwidth_bytes_per_s": (np.inf,)}
+"""Figures of HETERO's costs, and what stands for one that is missing."""
+
 _ALPHABET = "0123456789abcdefghijklmnopqrstuvwxyz"
 """A placement is written as one character per unit; over more devices than this, as a list of numbers."""
 
@@ -84,8 +87,7 @@ class CostsRecord(Record):
     def of(costs: PlacementCosts | None) -> CostsRecord | None:
         """The record of calibrated costs; None where the executor's costs are those of the profile."""
         if isinstance(costs, HeteroCosts):
-            names = ("time_s", "launch_s", "link_latency_s", "link_bandwidth_bytes_per_s")
-            return CostsRecord(**{name: figures(getattr(costs.costs, name)) for name in names})
+            return CostsRecord(**{name: figures(getattr(costs.costs, name)) for name in OF_HETERO})
         if isinstance(costs, WorkConservingCosts):
             return CostsRecord(parameters=costs.parameters.tolist())
         return None
@@ -93,15 +95,8 @@ class CostsRecord(Record):
     def applied(self, costs: PlacementCosts) -> PlacementCosts:
         """The profile's costs with the figures of the record. Raises ValueError where these do not fit."""
         if isinstance(costs, HeteroCosts) and self.time_s is not None:
-            fitted = replace(
-                costs.costs,
-                time_s=numbers(self.time_s),
-                launch_s=numbers(self.launch_s),
-                link_latency_s=numbers(self.link_latency_s),
-                link_bandwidth_bytes_per_s=numbers(self.link_bandwidth_bytes_per_s, np.inf),
-                source=CostSource.CALIBRATED,
-            )
-            return HeteroCosts(costs.collector, fitted)
+            known: dict[str, Any] = {name: numbers(getattr(self, name), *ends) for name, ends in OF_HETERO.items()}
+            return HeteroCosts(costs.collector, replace(costs.costs, **known, source=CostSource.CALIBRATED))
         if isinstance(costs, WorkConservingCosts) and self.parameters is not None:
             if len(self.parameters) != len(costs.parameters):
                 raise ValueError("the costs are for other devices")

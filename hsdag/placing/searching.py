@@ -6,6 +6,7 @@ import contextlib
 import itertools
 import time
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -69,9 +70,9 @@ class Search:
     ``profile`` is what was measured of the model before, and ``unprofiled`` says why there is none where there should
     be one. ``costs`` follow from it, ``calibrated`` are they as the search's measurements left them. ``events`` are the
     plans that were measured, ``num_simulated`` counts the others, and ``finalists`` are those worth comparing, with the
-    executor ``auto`` ``under_hetero`` as well; ``shardings`` are ways to divide ops, ``copies`` devices that get the
-    whole model each. ``compiling_s`` came before the search and is not part of the budget, which runs from ``begin_s``;
-    of it ``left_s`` were left when the search began, without those of the final comparison.
+    executor ``auto`` ``under_hetero`` as well; ``shardings`` are ways to divide ops. ``compiling_s`` came before the
+    search and is not part of the budget, which runs from ``begin_s``; of it ``left_s`` were left when the search began,
+    without those of the final comparison.
     """
 
     def __init__(
@@ -89,7 +90,6 @@ class Search:
         self.num_simulated, self.finalists = 0, list[Plan]()
         self.under_hetero: Plan | None = None
         self.shardings: dict[str, Sharding] = {}
-        self.copies: dict[str, Copies] = {}
         self.proposals: ShardProposals | None = None
         self.contributions: list[Contribution] = []
         self.search_s = self.compiling_s = self.left_s = 0.0
@@ -162,6 +162,11 @@ class Search:
         verifier.close()
         self.contributions, self.search_s = driver.contributions, time.monotonic() - begin_s
 
+    @cached_property
+    def copies(self) -> dict[str, Copies]:
+        """Devices that get the whole model each, and perhaps a pipeline beside them."""
+        return proposed_copies(self.session, self.options, self.profile, self.problem)
+
     @property
     def pace(self) -> Pace:
         """What candidates take, by the profile and by those that were opened so far."""
@@ -180,7 +185,6 @@ class Search:
         """
         session, options = self.session, self.options
         self.profile = profile = None if options.resolved_reward == "measured" else self._profiled()
-        self.copies = proposed_copies(session, options, profile)
         if profile is None:
             return
         costs = session.model.costs(profile, options.search_executor)

@@ -295,7 +295,11 @@ def placed_candidate(session: Session, name: str, placement: Placement, executor
     names = {device.name: canonical(device).openvino_name for device in placement.devices}
     if placement.copies:
         placement.check_model(session.graph)
-        return Candidate.copied([(names[copy.device], copy.requests) for copy in placement.copies])
+        each: list[tuple[str | Candidate, int]] = []
+        for copy in placement.copies:
+            pipeline = None if copy.device else placed_candidate(session, name, placement.pipeline(copy), executor)
+            each.append((pipeline or names[copy.devices[0]], copy.requests))
+        return Candidate.copied(each)
     if placement.shards:
         regions, homes = regions_of(placement, session.graph)
         return Candidate.sharded(regions, homes, list(names.values()))

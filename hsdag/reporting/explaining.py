@@ -117,7 +117,7 @@ class Case:
             ops={name: sum(name in home.split("+") for home in homes) for name in names},
             value=self._prediction(None),
             regions=tuple(regions),
-            copies={copy.device: copy.requests for copy in placement.copies or ()},
+            copies={" and ".join(copy.devices): copy.requests for copy in placement.copies or ()},
             answer=self._answer(),
             notes=() if self.costs is not None else (NO_COSTS,),
         )

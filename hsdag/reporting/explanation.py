@@ -154,8 +154,8 @@ class Explanation(Record):
     ``answer`` is what the search said of it, ``ops`` counts the ops on each device. ``gains`` are of all units, the
     largest first; ``num_unmoved`` more could not be simulated in time. ``best_split`` is there where the placement is
     on a single device, and is the split that came nearest. ``regions`` are divided over devices, and ``copies`` counts
-    the requests of devices that have a copy of the whole model each. ``notes`` say what is missing and why. Without
-    costs there are no gains, limits and bound.
+    the requests of devices that have a copy of the whole model each, or a pipeline of it. ``notes`` say what is missing
+    and why. Without costs there are no gains, limits and bound.
     """
 
     model: str
@@ -229,10 +229,8 @@ class Explanation(Record):
 
     def _spread_sentences(self) -> list[str]:
         if self.copies:
-            held = " and ".join(f"{name} with {count} requests" for name, count in self.copies.items())
-            return [
-                f"Each has a copy of the whole model, {held}: an inference runs on the one that should end it first."
-            ]
+            held = ", and on ".join(f"{name} with {count} requests" for name, count in self.copies.items())
+            return [f"The whole model is on {held}: an inference runs where it should end first."]
         found = [f"{sum(each.num_ops for each in self.regions)} ops in {len(self.regions)} regions are divided."]
         known = [(each.whole_s, each.divided_s) for each in self.regions if each.whole_s and each.divided_s]
         if known:

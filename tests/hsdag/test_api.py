@@ -54,21 +54,30 @@ def test_progress_is_told_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_placement_is_compiled_for_what_its_file_names(model: ov.Model) -> None:
     graph = graph_of(model)
-    devices = [DeviceSpec.parse(f"API_{name}=CPU[INFERENCE_NUM_THREADS=1]") for name in "AB"]
+    devices = [DeviceSpec.parse(f"API_{name}=CPU[INFERENCE_NUM_THREADS=1]") for name in "ABC"]
     alone = dict.fromkeys(graph.canonical_names, "API_A")
     relu, result = (graph.canonical_names[graph.op_types.index(kind)] for kind in ("Relu", "Result"))
-    copies = tuple(CopyRecord(device=device.name, requests=1) for device in devices)
+    split = {**alone, relu: "API_B", result: "API_B"}
+    copies = CopyRecord(device="API_C", requests=1), CopyRecord(affinity=split, requests=1)
     given: dict[str, Any] = {"model": ModelRecord.of(graph), "devices": devices, "method": "m", "seed": 0}
     given["objective"] = "throughput"
     x = np.ones((4, 8), np.float32)
     for fields, kind in (
         ({"executor": "hetero", "affinity": alone}, ov.CompiledModel),
-        ({"executor": "work-conserving", "affinity": {**alone, relu: "API_B", result: "API_B"}}, WorkConservingModel),
+        ({"executor": "work-conserving", "affinity": split}, WorkConservingModel),
         ({"executor": "work-conserving", "affinity": {}, "copies": copies, "version": 3}, CopiedModel),
     ):
         compiled = hsdag.compile_model(model, hsdag.Placement(**given, **fields))
         assert isinstance(compiled, kind)
         assert np.allclose(compiled(x)[0], x)
+    pipeline = compiled.copies[1]
+    assert isinstance(pipeline.compiled, WorkConservingModel)
+    outputs = [compiled.start_async(x * k) for k in range(20)]
+    assert all(np.allclose(found.result()[0], x * k) for k, found in enumerate(outputs))
+    assert pipeline.period_s > 0
+    compiled.close()
+    with pytest.raises(hsdag.HsdagError, match="is closed"):
+        pipeline.compiled(x)
 
 
 def test_results_are_taken_where_files_are(model: ov.Model, tmp_path: Path) -> None:

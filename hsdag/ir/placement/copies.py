@@ -24,15 +24,19 @@ LATEST_SHARE = 0.2
 def compile_copies(
     core: Any,
     model: ov.Model,
-    copies: Sequence[tuple[DeviceSpec, int | None]],
+    copies: Sequence[tuple[DeviceSpec | Any, int | None]],
     properties: Mapping[str, Any] | None = None,
 ) -> CopiedModel:
     """Compile a model whole for each device, with so many requests, or one more than the device works on at a time.
 
+    A pipeline over several devices, in place of a device, is compiled already, and closed with what is returned.
     Raises DeviceError when a device is absent or does not compile the model.
     """
-    compiled, given = [], {"PERFORMANCE_HINT": "THROUGHPUT", **(properties or {})}
+    compiled, given = list[Any](), {"PERFORMANCE_HINT": "THROUGHPUT", **(properties or {})}
     for spec, _ in copies:
+        if not isinstance(spec, DeviceSpec):
+            compiled.append(spec)
+            continue
         spec.register(core)
         try:
             compiled.append(core.compile_model(model, spec.openvino_name, given))
@@ -219,6 +223,7 @@ class CopiedModel(CompiledModel):
             done.set_exception(ExecutionError("the model was closed before the inference started"))
         for copy in self.copies:
             copy.threads.shutdown()
+            getattr(copy.compiled, "close", bool)()  # what has threads of its own
 
 
 class CopiesRequest(Request):

@@ -106,10 +106,21 @@ class ShardRecord(Record):
 
 
 class CopyRecord(Record):
-    """A copy of the whole model on a device, with so many requests of its own."""
+    """A copy of the whole model with so many requests of its own: on a device, or a pipeline over several.
 
-    device: str
+    A pipeline has ``affinity`` and ``shards`` as a placement has them.
+    """
+
+    device: str | None = None
     requests: int = Field(ge=1)
+    affinity: dict[str, str] | None = None
+    shards: tuple[ShardRecord, ...] | None = None
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """The devices that run it."""
+        shares = (name for region in self.shards or () for name in region.shares)
+        return tuple(dict.fromkeys(filter(None, [self.device, *(self.affinity or {}).values(), *shares])))
 
 
 class Placement(Record):
@@ -154,9 +165,11 @@ class Placement(Record):
             unlisted = sorted(set(region.shares) - set(names))
             if unlisted:
                 raise ValueError(f"a share of {region.ops[-1]!r} is for device {unlisted[0]!r}, not in 'devices'")
-        copied = [copy.device for copy in self.copies or ()]
+        copied = [name for copy in self.copies or () for name in copy.devices]
         if not set(copied) <= set(names) or len(set(copied)) < len(copied):
-            raise ValueError("'copies' need a device each, of those in 'devices'")
+            raise ValueError("'copies' need devices of their own, of those in 'devices'")
+        if any((copy.device is None) != (copy.affinity is not None) for copy in self.copies or ()):
+            raise ValueError("each of the 'copies' needs a device, or an affinity")
         if (bool(self.affinity) or bool(self.shards)) == bool(self.copies):
             raise ValueError("affinity: it names no op, and there are no 'shards', or there are 'copies' as well")
         if (self.shards or self.copies) and (self.version != SPREAD_VERSION or self.executor == "hetero"):
@@ -179,7 +192,7 @@ class Placement(Record):
     def used_devices(self) -> tuple[str, ...]:
         """Devices that hold at least one op, in the order of ``devices``."""
         used = set(self.affinity.values()) | {name for region in self.shards or () for name in region.shares}
-        used |= {copy.device for copy in self.copies or ()}
+        used |= {name for copy in self.copies or () for name in copy.devices}
         return tuple(device.name for device in self.devices if device.name in used)
 
     def to_json(self) -> str:
@@ -215,15 +228,10 @@ class Placement(Record):
         """
         keys = self._keys(graph)
         self.check_model(graph)
-        if self.shards:
+        if self.shards or self.copies:
             raise PlacementError(
-                "the placement divides ops over devices, which HETERO does not run: load it with "
-                "hsdag.compile_work_conserving, or write the divided model with 'hsdag export --format ir'"
-            )
-        if self.copies:
-            raise PlacementError(
-                "the placement copies the whole model to several devices, each of which runs some of the inferences: "
-                "load it with Placement.compile"
+                "the placement divides ops over devices, which HETERO does not run, or inferences: load it with "
+                "hsdag.compile_model, or write the divided model with 'hsdag export --format ir'"
             )
         if set(self.affinity) != set(keys):
             odd = sorted(set(self.affinity) ^ set(keys))
@@ -239,10 +247,17 @@ class Placement(Record):
             return self.devices_of(graph)
         self.check_model(graph)
         if self.copies:
-            return ["+".join(self.used_devices)] * graph.num_ops
+            each = [[c.device] * graph.num_ops if c.device else self.pipeline(c).homes_of(graph) for c in self.copies]
+            return ["+".join(homes) for homes in zip(*each, strict=True)]
         divided = {op: "+".join(region.shares) for region in self.shards or () for op in region.ops}
         homes = {**self.affinity, **divided}
         return [homes[op] for op in graph.canonical_names]
+
+    def pipeline(self, copy: CopyRecord) -> Placement:
+        """A pipeline among the copies, as a placement of its own."""
+        version = SPREAD_VERSION if copy.shards else FORMAT_VERSION
+        own = {"affinity": copy.affinity, "shards": copy.shards, "version": version, "copies": None}
+        return self.model_copy(update=own)
 
     def check_model(self, graph: ComputationGraph) -> None:
         """Raise PlacementError where the fingerprint says that the placement is for another model."""
@@ -298,10 +313,13 @@ class Placement(Record):
             node.get_rt_info()["affinity"] = device_of[twin.get_name()]
         return prepare(fixed).place(devices)
 
-    def compile(self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None = None) -> Any:
+    def compile(
+        self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None = None, beside: Any = None
+    ) -> Any:
         """Compile ``model`` with this placement: for HETERO, or for the device alone where one holds all ops.
 
-        Where the placement copies the model, what is returned is a ``CopiedModel``, which runs them all.
+        Where the placement copies the model, what is returned is a ``CopiedModel``, which runs them all. A pipeline
+        among them is for HETERO, too, unless ``beside`` compiles it, as ``hsdag.compile_work_conserving`` does.
 
         ``model`` is left as it is; inputs without a fixed shape get the shape that the placement was made with.
         Devices that OpenVINO does not have by itself are registered on ``core``. Raises PlacementError as ``apply``
@@ -312,7 +330,8 @@ class Placement(Record):
         from hsdag.ir.placement.prepared import prepare
 
         if self.copies:
-            return self._compile_copies(core, model, properties)
+            under_hetero = lambda model, pipeline, *_: pipeline.compile(core, model, properties)  # noqa: E731
+            return self._compile_copies(core, model, properties, beside or under_hetero)
         fixed, devices = self._openvino_devices(model)
         specs = [device for device in self.devices if device.name in self.used_devices]
         placed, target, given = fixed, specs[0].openvino_name, dict(properties or {})
@@ -326,13 +345,16 @@ class Placement(Record):
         except RuntimeError as error:
             raise DeviceError(f"{target} cannot compile the placed model: {last_line(error)}") from error
 
-    def _compile_copies(self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None) -> Any:
+    def _compile_copies(self, core: Any, model: ov.Model, properties: Mapping[str, Any] | None, beside: Any) -> Any:
         from hsdag.ir.graph.build import graph_of
         from hsdag.ir.placement.copies import compile_copies
 
-        fixed, specs = self.fixed(model), {device.name: device for device in self.devices}
+        fixed, specs, copies = self.fixed(model), {device.name: device for device in self.devices}, []
         self.check_model(graph_of(fixed))
-        return compile_copies(core, fixed, [(specs[c.device], c.requests) for c in self.copies or ()], properties)
+        for copy in self.copies or ():
+            over = specs[copy.device] if copy.device else beside(fixed, self.pipeline(copy), core, properties)
+            copies.append((over, copy.requests))
+        return compile_copies(core, fixed, copies, properties)
 
     def _openvino_devices(self, model: ov.Model) -> tuple[ov.Model, list[str]]:
         """``fixed(model)``, and OpenVINO's name of the device of each of its ops [N]."""

@@ -17,7 +17,8 @@ class Candidate:
 
     For executors that run devices side by side the target lists the devices in their order, ``priority`` may rank
     ops, parts are merged ``by_load`` as ``plan_cut`` has it, and ``regions`` are divided. With ``copies``, requests by
-    device or None, each device has the whole model. A property of None is left to OpenVINO, whatever the objective's.
+    device or None, each device has the whole model; by a candidate, that is a pipeline beside them. A property of None
+    is left to OpenVINO, whatever the objective's.
     """
 
     target: str
@@ -27,12 +28,15 @@ class Candidate:
     priority: tuple[int | None, ...] | None = None  # [N] a free device takes the smallest rank first
     by_load: bool = False
     regions: tuple[Region, ...] = ()
-    copies: tuple[tuple[str, int | None], ...] = ()
+    copies: tuple[tuple[str | Candidate, int | None], ...] = ()
 
     @staticmethod
-    def copied(copies: Sequence[tuple[str, int | None]]) -> Candidate:
-        """Copies of the whole model, by OpenVINO's names, each with its requests or as many as the device asks for."""
-        target = ",".join(name for name, _ in copies)
+    def copied(copies: Sequence[tuple[str | Candidate, int | None]]) -> Candidate:
+        """Copies of the whole model, by OpenVINO's names, each with its requests or as many as the device asks for.
+
+        Pipelines have a number of requests.
+        """
+        target = ",".join(each if isinstance(each, str) else each.target.rpartition(":")[2] for each, _ in copies)
         return Candidate(target, executor="work-conserving", copies=tuple(copies))
 
     @staticmethod

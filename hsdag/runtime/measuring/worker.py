@@ -154,7 +154,10 @@ class Worker(CallHandler):
         names, properties = candidate.target.rpartition(":")[2].split(","), candidate.properties
         used = [spec for name in names for spec in self.specs if spec.openvino_name == name]
         if candidate.copies:
-            copies = list(zip(used, (requests for _, requests in candidate.copies), strict=True))
+            known, copies = {spec.openvino_name: spec for spec in used}, list[Any]()
+            for each, requests in candidate.copies:
+                over = known[each] if isinstance(each, str) else self._compiled(each, limit_s)[0]
+                copies.append((over, requests))
             with self._compiling(candidate.target):
                 return compile_copies(self.core, self.model, copies, properties), len(copies), tuple(names)
         if candidate.executor == "work-conserving":

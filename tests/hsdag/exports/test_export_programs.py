@@ -201,6 +201,10 @@ def test_copies_are_exported_to_a_script_an_ir_and_instances_of_model_server(
     assert [entry["nireq"] for entry in entries] == [2] * len(copies)
     assert [entry["target_device"] for entry in entries] == [device.plugin for device in placed.devices]
     assert all((tmp_path / "served" / entry["base_path"] / "1" / "model.xml").is_file() for entry in entries)
+    pipeline = {"affinity": placed.affinity, "requests": 1}
+    beside = Placement.model_validate({**placed.model_dump(), **changes, "copies": [pipeline]})
+    with pytest.raises(OptionError, match="a pipeline is beside copies"):
+        export_placement(beside, "ovms", tmp_path / "no", model)
     for format_ in ("csv", "parts", "affinity", "dot"):
         with pytest.raises(OptionError, match="cannot say that a model is copied"):
             export_placement(placement, format_, tmp_path / "no", model)

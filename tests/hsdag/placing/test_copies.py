@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hsdag.placing.copies import best_sets, proposed_copies
+from hsdag.ir.graph.coarsen import placement_units
+from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.placing.copies import Copies, best_pipeline, best_sets, proposed_copies
 from hsdag.placing.final import check_of, final_comparison
 from hsdag.placing.place import Outcome, automatic_candidates, plans_of
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, placed_candidate
+from hsdag.placing.subject import with_costs
+from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.problem import Problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.scoring.schedule import model_values
 from hsdag.search.options import PlaceOptions
 
-DEVICES = ",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "AB")
+THREE = [f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "ABC"]
+DEVICES = ",".join(THREE[:2])
 
 
 def test_the_best_sets_have_the_largest_sums_of_rates_under_contention() -> None:
@@ -38,52 +48,99 @@ def test_the_best_sets_have_the_largest_sums_of_rates_under_contention() -> None
     assert [each.devices for each in best_sets([0, 2], whole_s, None)] == [(0, 2)]
 
 
+def test_a_pipeline_adds_its_rate_to_those_of_copies_and_all_of_them_slow_each_other_down() -> None:
+    slowdown = np.ones((3, 3))
+    slowdown[0, 2], slowdown[1, 2], slowdown[2, 0], slowdown[0, 1] = 1.2, 2.0, 1.5, 9.0  # the last is in the 4 s
+    over = Plan(np.array([0, 1]))
+    (found,) = best_sets([2], np.array([np.nan, np.nan, 2.0]), slowdown, (over, 4.0))
+    assert (found.devices, found.pipeline) == ((2,), over)
+    assert found.period_s == pytest.approx(1 / (1 / (2.0 * 1.5) + 1 / (4.0 * 2.0)))
+
+
 @pytest.mark.parametrize(
-    ("changes", "count"),
+    ("memory", "first_s", "num_able", "loads_s"),
     [
-        ({}, 1),
-        ({"objective": LATENCY}, 0),
-        ({"executor": "hetero"}, 0),
-        ({"memory_bytes": {"A": 1.0}}, 0),
+        (np.inf, 1.0, 3, [2, 2, 0]),
+        (150.0, 1.0, 3, [1, 3, 0]),
+        (50.0, 1.0, 3, None),
+        (np.inf, 9.0, 3, None),  # all of it is better on the second device, and no pipeline
+        (np.inf, 1.0, 1, None),
+    ],
+)
+def test_a_pipeline_beside_copies_keeps_to_its_devices_and_their_memory(
+    memory: float, first_s: float, num_able: int, loads_s: list[int] | None
+) -> None:
+    chain = graph_from_edges(["MatMul"] * 4, [(0, 1), (1, 2), (2, 3)], flops=[1e12] * 4)
+    graph = replace(chain, weight_bytes=np.full(4, 99.0))
+    costs = ScheduleProblem.from_graph(graph, np.array([[first_s, 1.0, 0.1]] * 4), launch_s=0.0)
+    supported = np.ones((4, 3), dtype=np.bool_)
+    supported[0, :2] = num_able > 1
+    limits = np.array([memory, 400.0 if first_s == 1.0 else np.inf, np.inf])
+    units = placement_units(graph, max_share=0.1)
+    problem = with_costs(Problem(units, tuple("ABC"), supported, THROUGHPUT), costs, limits)
+    found = best_pipeline(problem, WorkConservingCosts.of(graph, costs), [0, 1])
+    if loads_s is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert np.bincount(found[0].placement, minlength=3).tolist() == loads_s
+        assert found[1] == pytest.approx(max(loads_s), rel=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("changes", "has_pipeline"),
+    [
+        ({}, [False, False]),
+        ({"objective": LATENCY}, []),
+        ({"executor": "hetero"}, []),
+        ({"memory_bytes": {"A": 1.0}}, [False]),
+        ({"memory_bytes": {"A": 1.0, "B": 1.0}}, [True]),
     ],
     ids=str,
 )
-def test_copies_are_proposed_for_throughput_where_devices_hold_them(
-    tiny_bert: Path, changes: dict[str, Any], count: int
+def test_copies_are_proposed_for_throughput_where_devices_hold_them_and_pipelines_where_not(
+    tiny_bert: Path, changes: dict[str, Any], has_pipeline: list[bool]
 ) -> None:
-    options = PlaceOptions(**{"devices": DEVICES, "objective": THROUGHPUT, **changes})
-    memory = dict(options.memory_bytes)
-    with Session(tiny_bert, resolve_devices(DEVICES, None), executor="work-conserving", memory_bytes=memory) as session:
-        assert len(proposed_copies(session, options, None)) == count
+    options = PlaceOptions(**{"objective": THROUGHPUT, **changes})
+    given = resolve_devices(",".join(THREE), None)
+    with Session(tiny_bert, given, executor="work-conserving", memory_bytes=dict(options.memory_bytes)) as session:
+        costs = ScheduleProblem.from_graph(session.graph, np.full((session.graph.num_ops, 3), 1e-3))
+        known = with_costs(session.problem(), costs, np.full(3, np.inf))
+        links = SimpleNamespace(syncs=None)
+        profile: Any = SimpleNamespace(devices=(), times=(), costs=lambda _: costs, links=links)
+        found = proposed_copies(session, options, profile, known)
+        assert [each.pipeline is not None for each in found.values()] == has_pipeline
+        assert len(proposed_copies(session, options, None, known)) == (not all(has_pipeline))
 
 
 def test_copies_win_where_nothing_else_runs_and_are_written(tiny_bert: Path) -> None:
-    devices = resolve_devices(DEVICES, None)
-    options = PlaceOptions(devices=DEVICES, objective=THROUGHPUT, reward="measured")
+    devices = resolve_devices(",".join(THREE), None)
+    options = PlaceOptions(devices=",".join(THREE), objective=THROUGHPUT, reward="measured")
     with Session(tiny_bert, devices, objective=THROUGHPUT, executor="work-conserving") as session:
         search = Search(session, options)
         search.prepare()
-        (name, copies) = next(iter(search.copies.items()))
+        ((name, proposed),) = search.copies.items()
+        assert proposed == Copies((0, 1, 2), np.inf)
+        late = np.arange(search.problem.num_units) >= search.problem.num_units // 2
+        search.copies = {name: Copies((2,), 1.0, search.problem.nearest(late.astype(np.int64)))}
         assert automatic_candidates(session)["AUTO:CPU"].properties == {"PERFORMANCE_HINT": "CUMULATIVE_THROUGHPUT"}
-        protocol = Protocol(limit_s=2.0, min_rounds=2)
-        candidate = copies.candidate(session)
+        candidate = search.copies[name].candidate(session, search.problem)
+        protocol, check = Protocol(limit_s=2.0, min_rounds=2), check_of(session, options)
         rng = np.random.default_rng(0)
-        final = final_comparison(
-            session.runner, {name: candidate}, {}, {}, protocol, check_of(session, options), rng=rng
-        )
+        final = final_comparison(session.runner, {name: candidate}, {}, {}, protocol, check, rng=rng)
         assert final.answer == name
-        assert final.opened[name].requests
         outcome = Outcome(search, final, {}, [name], 0.25)
         assert outcome.warnings()[-1].startswith("other programs took 25% of the processors during the comparison")
         assert Outcome(search, final, {}, [name], 0.2499).warnings() == ()
-        placement = outcome.placement()
-        assert outcome.weight_bytes() == dict.fromkeys("AB", float(session.graph.weight_bytes.sum()))
-        assert outcome.rows()[0].ops == dict.fromkeys("AB", session.graph.num_ops)
-        assert placed_candidate(session, "again", placement, "work-conserving").copies == tuple(
-            zip(["CPU_A", "CPU_B"], final.opened[name].requests, strict=True)
-        )
+        placement, ops, held = outcome.placement(), outcome.rows()[0].ops, outcome.weight_bytes()
+        size, num = float(session.graph.weight_bytes.sum()), session.graph.num_ops
+        assert (held["C"], ops["C"], ops["A"] + ops["B"]) == (size, num, num)
+        assert size <= held["A"] + held["B"] < 1.5 * size
+        again = placed_candidate(session, "again", placement, "work-conserving").copies
     assert (placement.method, placement.executor, placement.affinity) == ("copies", "work-conserving", {})
-    assert [copy.requests for copy in placement.copies or ()] == list(final.opened[name].requests)
+    whole, pipeline = placement.copies or ()
+    assert (whole.device, pipeline.devices, pipeline.requests) == ("C", ("A", "B"), 3)
+    assert again == (("CPU_C", whole.requests), (candidate.copies[1][0], 3))
 
 
 def test_auto_looks_for_the_placement_that_suits_hetero_best_among_all_that_were_tried(tiny_resnet: Path) -> None:

@@ -114,4 +114,4 @@ def test_copies_are_told_with_their_requests(tiny_resnet: Path, sharded: Placeme
     found = explain(sharded.model_copy(update=changes), run=kept_search.run_folder)
     assert found.copies == {"CPU_0": 2, "CPU_1": 3}
     assert set(found.ops.values()) == {read_graph(tiny_resnet).num_ops}
-    assert "CPU_0 with 2 requests and CPU_1 with 3 requests" in found.sentences[1]
+    assert "on CPU_0 with 2 requests, and on CPU_1 with 3 requests" in found.sentences[1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,8 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import DeviceError, ExecutionError, OptionError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.copies import Copy, compile_copies
-from hsdag.ir.placement.placement import CopyRecord, ModelRecord, Placement
+from hsdag.ir.placement.placement import CopyRecord, Placement
+from tests.placements import by_hand
 
 SPECS = [DeviceSpec.parse(f"{name}=CPU[INFERENCE_NUM_THREADS=1]") for name in ("COPY_A", "COPY_B")]
 X = np.asarray([[-1, 0, 2]], dtype=np.float32)
@@ -141,21 +143,28 @@ def test_requests_of_a_model_with_state_stay_on_a_copy_each(core: ov.Core) -> No
             copied.start_async([one])
 
 
-def test_a_placement_of_copies_compiles_to_one_model_and_survives_its_file(core: ov.Core, tmp_path: Any) -> None:
-    model = sample([1, 3])
+def test_a_placement_of_copies_and_a_pipeline_compiles_to_one_model_that_keeps_each_callers_order(
+    core: ov.Core, tmp_path: Path
+) -> None:
+    model, devices = sample([1, 3]), [*SPECS, DeviceSpec.parse("COPY_C=CPU[INFERENCE_NUM_THREADS=1]")]
     graph = graph_of(model)
-    records = tuple(CopyRecord(device=spec.name, requests=2) for spec in SPECS)
-    given = {"version": 3, "model": ModelRecord.of(graph), "devices": SPECS, "method": "copies", "seed": 0}
-    given |= {"objective": "throughput", "executor": "work-conserving"}
-    placement = Placement(**given, affinity={}, copies=records)  # type: ignore[arg-type]
-    placement.save(tmp_path / "p.json")
-    assert '"copies"' in (tmp_path / "p.json").read_text()
-    loaded = Placement.load(tmp_path / "p.json")
-    assert loaded.used_devices == ("COPY_A", "COPY_B")
-    assert set(loaded.homes_of(graph)) == {"COPY_A+COPY_B"}
-    with loaded.compile(core, model) as compiled:
-        assert [copy.num_requests for copy in compiled.copies] == [2, 2]
-        assert np.allclose(compiled.infer(X)[0], np.maximum(np.tanh(X), 0))
+    split = by_hand(graph, devices, ["COPY_A", "COPY_A", "COPY_B", "COPY_B"])
+    copies = CopyRecord(device="COPY_C", requests=1), CopyRecord(affinity=split.affinity, requests=2)
+    changes = {"version": 3, "executor": "work-conserving", "affinity": {}, "copies": copies}
+    split.model_copy(update=changes).save(tmp_path / "p.json")
+    placement = Placement.load(tmp_path / "p.json")
+    assert placement.used_devices == ("COPY_A", "COPY_B", "COPY_C")
+    assert placement.homes_of(graph) == [f"COPY_C+{device}" for device in split.affinity.values()]
+    with placement.compile(core, model) as compiled:
+        assert [copy.num_requests for copy in compiled.copies] == [1, 2]
+        assert compiled.copies[1].compiled.get_property("HETERO_NUMBER_OF_SUBMODELS") == 2
+        heard: list[tuple[int, Any]] = []
+        compiled.set_callback(lambda outputs, k: heard.append((k, float(outputs[0][0, 2]))))
+        for k in range(20):
+            compiled.start_async(X * k, k)
+        compiled.wait_all()
+        assert heard == [(k, pytest.approx(np.tanh(2 * k), abs=1e-6)) for k in range(20)]
+        assert all(copy.period_s > 0 for copy in compiled.copies)
 
 
 def test_a_device_that_is_absent_is_named(core: ov.Core) -> None:

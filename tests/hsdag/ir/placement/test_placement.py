@@ -48,7 +48,7 @@ def test_a_document_survives_reading_and_writing() -> None:
 
 
 REGION = {"scheme": "rows", "ops": ["c"], "axis": {}, "shares": {"CPU": [0, 1], "SLOW": [1, 2]}}
-COPY = {"device": "CPU", "requests": 1}
+COPY, PIPELINE = {"device": "CPU", "requests": 1}, {"affinity": {"a": "CPU", "b": "CPU"}, "requests": 1}
 SPREAD = "'shards' and 'copies' need version 3, and an executor that runs devices side by side"
 
 
@@ -73,8 +73,10 @@ SPREAD = "'shards' and 'copies' need version 3, and an executor that runs device
         ({"shards": [REGION], "executor": "cuda"}, SPREAD),
         ({"copies": [COPY], "affinity": {}, "version": 3}, SPREAD),
         ({"copies": [COPY], "version": 3, "executor": "cuda"}, "or there are 'copies' as well"),
-        ({"copies": [COPY, COPY]}, "'copies' need a device each, of those in 'devices'"),
-        ({"copies": [{**COPY, "device": "GPU"}]}, "'copies' need a device each, of those in 'devices'"),
+        ({"copies": [COPY, PIPELINE]}, "'copies' need devices of their own, of those in 'devices'"),
+        ({"copies": [{**COPY, "device": "GPU"}]}, "'copies' need devices of their own, of those in 'devices'"),
+        ({"copies": [{**PIPELINE, "device": "SLOW"}]}, "each of the 'copies' needs a device, or an affinity"),
+        ({"copies": [{"requests": 1}]}, "each of the 'copies' needs a device, or an affinity"),
     ],
 )
 def test_a_bad_document_is_refused_with_the_path_inside_it(changes: dict[str, object], complaint: str) -> None:
