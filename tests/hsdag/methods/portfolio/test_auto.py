@@ -107,7 +107,7 @@ def test_only_quick_lists_come_again_and_a_large_schedule_is_searched_by_windows
         (125, 2, LATENCY, [("cpsat", 0.2, 0), ("sa", 0.15, 0), ("cpsat", 0.8, 1), ("sa", 1.0, 1), ("sa", 1.0, 2)]),
         (126, 2, LATENCY, [("sa", 0.15, 0), ("milp-split", 0.15, 0), ("sa", 1.0, 1)]),
         (500, 2, THROUGHPUT, [("mincut", 0.3, 0), ("sa", 0.15, 0), ("milp-split", 0.4, 0), ("sa", 1.0, 1)]),
-        (501, 41, LATENCY, [("sa", 0.15, 0), ("multilevel", 0.5, 0), ("windows", 0.5, 1), ("sa", 0.5, 1)]),
+        (MOST_UNITS_FOR_ALL, 5, LATENCY, [("sa", 0.15, 0), ("multilevel", 0.5, 0), ("windows", 0.5, 1)]),
         (MOST_UNITS_FOR_ALL + 1, 2, LATENCY, [("milp-split", 0.15, 0), ("multilevel", 1.0, 0), ("windows", 1.0, 1)]),
     ],
 )
