@@ -105,6 +105,7 @@ def test_a_failed_inference_is_told_to_its_caller_alone_and_the_copy_works_on(co
         begin_s, failed = time.perf_counter(), model.submit(lambda _: 1 / 0)
         with pytest.raises(ExecutionError, match="division by zero"):
             failed.result(20)
+        assert model.copies[0].period_s == 0.0
         assert np.allclose(model(X)[0], np.maximum(np.tanh(X), 0))
         with pytest.raises(OptionError, match="takes an array of shape"):
             model.start_async(np.zeros((2, 3), np.float32))
