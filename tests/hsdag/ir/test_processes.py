@@ -58,8 +58,8 @@ def test_one_worker_answers_whatever_its_candidates_do_and_asks_back() -> None:
          r"took more than 0\.3 GB of memory and was killed"),
         ("[time.sleep(0.05) or b'x' * 20_000_000 for _ in range(999)]", 2e8,
          r"took more than 0\.2 GB of memory and was killed"),
-        ("os.write(0, b'half'), time.sleep(600)", None, r"gave no answer within 0\.5 s and was killed"),
-        (COMPILE, None, r"gave no answer within 0\.5 s while it compiled for GPU\.0 and was killed"),
+        ("os.write(0, b'half'), time.sleep(600)", None, r"gave no answer within 2 s and was killed"),
+        (COMPILE, None, r"gave no answer within 2 s while it compiled for GPU\.0 and was killed"),
     ],
 )  # fmt: skip
 def test_a_worker_that_ends_is_late_or_takes_all_memory_is_lost_with_the_reason_and_replaced(
@@ -70,7 +70,7 @@ def test_a_worker_that_ends_is_late_or_takes_all_memory_is_lost_with_the_reason_
         client.memory_bytes, client.on_wait = memory_bytes, heard.append
         client.call(ONE, 60.0)
         with pytest.raises(CandidateFailed, match=f"^the odd {reason}$") as failure:
-            client.call(request_, 0.5 if is_late else 60.0, 60.0)
+            client.call(request_, 2.0 if is_late else 60.0, 60.0)
         assert (failure.value.lost_worker, failure.value.is_late, client.is_running) == (True, is_late, False)
         assert client.call(ONE, 60.0) == 1
         assert (client.num_starts, heard) == (2, [])
