@@ -42,7 +42,8 @@ from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.shards.rewrite import shapes_of, shard
 from hsdag.ir.shards.rules import RULES
-from hsdag.methods.sharding import SCHEMES, ShardChooser, ShardCosts, Sharding, propose
+from hsdag.methods.shard_search import NEAR_PRICES, PRICES, propose
+from hsdag.methods.sharding import SCHEMES, ShardChooser, ShardCosts, Sharding
 from hsdag.models import LANGUAGE_MODELS, MODELS, build_model, save_model_files
 from hsdag.placing.session import Session
 from hsdag.placing.shards import ShardProposals, shard_costs, sharded_candidate
@@ -71,8 +72,8 @@ AT_ONCE = 50
 """Graphs that one process divides."""
 BOX = {"inception_v3": 0.45, "resnet50": 0.61, "bert_base_uncased": 0.62}
 """Models of the HSDAG paper, and the least shares of the CPU's time that are to be saved."""
-BOX_STEPS = 10
-"""Of the local search at most: nothing is measured there, and there is time."""
+BOX_PRICES, BOX_TRIALS = (*PRICES, *NEAR_PRICES[1:]), 300
+"""Of syncs, and of the local search: nothing is measured there, and there is time."""
 LIMIT_S = 900.0
 
 
@@ -191,7 +192,7 @@ def boxed(name: str, least: float) -> bool:
     fixed_s = np.where(costs.time_s > 0, platform.op_overhead_s, 0.0) * scale
     launch_s = float(latency_s + 2 * platform.op_overhead_s.max())  # what is sent is cut and joined
     own = ShardCosts(costs.time_s * scale, np.ones(2), launch_s, float(per_byte), fixed_s)
-    found = propose(shapes_of(model, graph)[1], own, judge=simulated_s, steps=BOX_STEPS)
+    found = propose(shapes_of(model, graph)[1], own, prices=BOX_PRICES, judge=simulated_s, trials=BOX_TRIALS)
     best_s = min([each.predicted_s for each in found[:1]], default=alone_s.min())
     saved, bound = 1.0 - best_s / alone_s[0], 1.0 - 1.0 / (alone_s[0] / alone_s).sum()
     counts = Counter(each.scheme for way in found[:1] for each in way.regions)

@@ -11,7 +11,7 @@ Legend: N ops, D devices, K segments.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TypeAlias
@@ -66,17 +66,17 @@ class ShardCosts:
         return replace(self, time_s=self.time_s[:, chosen], slowdown=self.slowdown[chosen], fixed_s=fixed_s)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True)
 class Sharding:
     """Regions that devices compute together, the device of every other op [N], and the seconds that were predicted.
 
-    ``bound_s`` is what the same regions take without any sync.
+    ``bound_s`` is what the same regions take without any sync. Those that divide alike are equal.
     """
 
     regions: tuple[Region, ...]
     devices: tuple[int, ...]
-    predicted_s: float
-    bound_s: float
+    predicted_s: float = field(compare=False)
+    bound_s: float = field(compare=False)
 
     def over(self, devices: Sequence[int]) -> Sharding:
         """The same with device k called ``devices[k]``."""
@@ -160,7 +160,6 @@ class ShardChooser:
         self._price = 1.0
         self._shared: dict[tuple[object, ...], tuple[Region, FloatArray, float] | None] = {}
         self._undivided = cache(self._found)
-        self._parts: dict[tuple[object, ...], tuple[list[int], FloatArray] | None] = {}
 
     def figures(self, region: Region) -> RegionFigures:
         """What a region takes, on one device and divided."""
@@ -171,15 +170,9 @@ class ShardChooser:
         bound_s = 1.0 / float((1.0 / np.maximum(alone_s[list(region.shares)], 1e-12)).sum())
         return RegionFigures(float(alone_s.min()), bound_s, float(each_s.max()), sync_s)
 
-    def best(self, price: float = 1.0, scale: Sequence[float] = ()) -> Sharding | None:
-        """The cheapest sequence of ways; None where it divides nothing.
-
-        Syncs take ``price`` times what they do, and devices ``scale`` [D] times, where it is given.
-        """
-        time_s = self.segments.time_s * np.array(scale or 1.0)
-        if not np.array_equal(time_s, self._time_s):
-            self._shared.clear()
-        self._price, self._time_s, self._busy_s = price, time_s, time_s * self.costs.slowdown
+    def best(self, price: float = 1.0) -> Sharding | None:
+        """The cheapest sequence of ways, syncs taking ``price`` times what they do; None where it divides nothing."""
+        self._price = price
         if not self.segments.main:
             return None
         cost: list[dict[Layout, tuple[float, Layout, int, _Way | None]]] = [{EVERYWHERE: (0.0, EVERYWHERE, 0, None)}]
@@ -269,16 +262,11 @@ class ShardChooser:
             schemes: list[tuple[Scheme, int | None]] = [("channels", None), ("channels", 1)]
             if (op := self.shapes.op(v)).type == "MatMul":
                 schemes = [("hidden", None), ("columns", op.rank - 1)]
-            found = [
-                each
-                for scheme, axis in schemes
-                if (each := self._divided(scheme, v, axis, ops[0], frozenset(taken), home)) is not None
-            ]
-            found = [each for each in found if self._gain(each, home) > 0]
+            made = [self._divided(scheme, v, axis, ops[0], frozenset(taken), home) for scheme, axis in schemes]
+            found = [each for each in made if each is not None and self._gain(each, home) > 0]
             if found:
-                best = max(found, key=lambda each: self._gain(each, home))
-                chosen.append(best)
-                taken |= set(best.region.ops)
+                chosen.append(max(found, key=lambda each: self._gain(each, home)))
+                taken |= set(chosen[-1].region.ops)
         if self.pins.keys() & (set(ops) - taken) or (home is not None and not chosen):
             return []
         rest, regions = [v for v in ops if v not in taken], tuple(each.region for each in chosen)
@@ -368,8 +356,7 @@ class ShardChooser:
             whole_s, fixed_s = (each[list(region.ops)].sum(axis=0) for each in (self._busy_s, self._fixed_s))
             shares = even_shares(whole_s - fixed_s, wait_s + fixed_s).tolist()
         bounds = [0, *(round(extent * share / grain) * grain for share in np.cumsum(shares)[:-1]), extent]
-        is_given = self.shares is not None
-        made = self._with_bounds(region, bounds) if is_given else self._balanced(region, grain, bounds, wait_s)
+        made = self._with_bounds(region, bounds) if self.shares else self._balanced(region, grain, bounds, wait_s)
         if made is None or len(made[0].shares) < 2:
             return None
         return *made, self._read_bytes(made[0])
@@ -408,12 +395,10 @@ class ShardChooser:
             if end_s[sharing].max() < UNEVEN * end_s[sharing].mean():
                 break
             slowest = max(sharing, key=lambda d: float(end_s[d]))
-            moves = [(slowest, grain), (slowest + 1, -grain)]
-            others = [
-                [b + step * (k == at) for k, b in enumerate(bounds)] for at, step in moves if 0 < at < len(bounds) - 1
-            ]
-            made = [(self._with_bounds(region, each), each) for each in others]
-            better = [(each, at) for each, at in made if each is not None and _end_s(each, wait_s) < end_s.max()]
+            steps = [(at, step) for at, step in ((slowest, grain), (slowest + 1, -grain)) if 0 < at < len(bounds) - 1]
+            others = [[b + step * (k == at) for k, b in enumerate(bounds)] for at, step in steps]
+            made = [(each, at) for at in others if (each := self._with_bounds(region, at)) is not None]
+            better = [(each, at) for each, at in made if _end_s(each, wait_s) < end_s.max()]
             if not better:
                 break
             found, bounds = min(better, key=lambda each: _end_s(each[0], wait_s))
@@ -422,24 +407,14 @@ class ShardChooser:
     def _region_s(self, region: Region) -> FloatArray | None:
         """[D] seconds of each device for its share, halos included; None where the region cannot be divided so."""
         found = np.zeros(self.num_devices)
-        for d, share in region.shares.items():
-            key = region.ops, region.axes, share
-            if key not in self._parts:
-                self._parts[key] = self._parts_of(region, d)
-            parts = self._parts[key]
-            if parts is None:
+        for d, (first, last) in region.shares.items():
+            pieces, share = self.shapes.pieces(region, d), (last - first) / self.shapes.extent(region)
+            if pieces is None:
                 return None
-            fixed_s = self._fixed_s[parts[0], d]
-            found[d] = fixed_s.sum() + parts[1] @ (self._busy_s[parts[0], d] - fixed_s)
+            ops, fixed_s = list(pieces), self._fixed_s[list(pieces), d]
+            work = np.array([self.shapes.work_of(v, *each, share) for v, each in pieces.items()])
+            found[d] = fixed_s.sum() + work @ (self._busy_s[ops, d] - fixed_s)
         return found
-
-    def _parts_of(self, region: Region, d: int) -> tuple[list[int], FloatArray] | None:
-        """The ops of a region and how much of each a device computes; None where it cannot be divided so."""
-        pieces, (first, last) = self.shapes.pieces(region, d), region.shares[d]
-        if pieces is None:
-            return None
-        share = (last - first) / self.shapes.extent(region)
-        return list(pieces), np.array([self.shapes.work_of(v, *each, share) for v, each in pieces.items()])
 
     def _rows(self, i: int, ops: Sequence[int], home: int | None, *, needs_all: bool) -> list[_Way]:
         """The segments with what ends in their last op divided along an axis of its result, perhaps from a home."""
@@ -513,11 +488,7 @@ class ShardChooser:
 
     def _keeps(self, v: int) -> bool:
         """Whether an op is a variable's, or the attention that reads it."""
-        return self.shapes.runs[v] and self.shapes.graph.op_types[v] in {
-            "ReadValue",
-            "ScaledDotProductAttention",
-            "MatMul",
-        }
+        return self.shapes.runs[v] and self.shapes.op(v).type in ("ReadValue", "ScaledDotProductAttention", "MatMul")
 
     def _sync_s(self, i: int, found: Layout, wanted: Layout) -> float:
         """Seconds to bring what the first i segments give from one layout to another."""
@@ -558,76 +529,3 @@ def _bound_to_variables(graph: ComputationGraph) -> tuple[dict[int, IntArray], B
     bound = {labels[v] for v, variable in enumerate(graph.variables) if variable}
     members = {v: sets.of(label) for v, label in enumerate(labels) if label in bound and not found.floating[v]}
     return members, repeated_ops(graph, known_ops(graph))
-
-
-PRICES = (1.0, 0.5, 2.0)
-"""Of syncs, as multiples of what they were measured to take: cheaper ones give smaller regions, dearer ones larger."""
-
-STEPS, MOST_STEPS, NUM_PROPOSED = (0.8, 1.25), 2, 3
-"""Local search takes the price of syncs, or a device's times, for so many times what they are; and its steps and the
-results at most."""
-
-
-def propose(
-    shapes: Shapes,
-    costs: ShardCosts,
-    pins: Mapping[int, int] | None = None,
-    prices: Sequence[float] = PRICES,
-    judge: Callable[[Sharding], float] = lambda way: way.predicted_s,
-    steps: int = 0,
-) -> list[Sharding]:
-    """Ways to divide a model that ``judge`` predicts to be faster than the best device alone, the fastest first.
-
-    All devices divide it, or the fastest two, three and so on. In so many ``steps`` at most a local search changes what
-    dynamic programming believes of syncs and devices as long as that is faster.
-    """
-    whole_s = np.where(np.isnan(costs.time_s), np.inf, costs.time_s)[list(map(bool, shapes.runs))].sum(axis=0)
-    fastest, pins = np.argsort(whole_s, kind="stable").tolist(), pins or {}
-    groups = [fastest[:count] for count in range(len(fastest), 1, -1) if set(pins.values()) <= set(fastest[:count])]
-    choosers = {
-        tuple(group): ShardChooser(shapes, costs.of(group), pins={v: group.index(d) for v, d in pins.items()})
-        for group in groups
-    }
-    found: dict[_Belief, Sharding] = {}
-
-    def tried(belief: _Belief) -> Sharding | None:
-        way = choosers[belief.devices].best(belief.price, belief.scale)
-        return None if way is None else way.over(belief.devices)
-
-    def keep(belief: _Belief, way: Sharding) -> None:
-        if way.regions not in [each.regions for each in found.values()]:
-            found[belief] = replace(way, predicted_s=judge(way))
-
-    for price in prices:
-        beliefs = [_Belief(group, price, (1.0,) * len(group)) for group in choosers]
-        ways = [(way, belief) for belief in beliefs if (way := tried(belief)) is not None]
-        for way, belief in sorted(ways, key=lambda each: each[0].predicted_s)[:1]:
-            keep(belief, way)
-    tried_near = set[_Belief]()
-    for _ in range(steps if found else 0):
-        best = min(found, key=lambda belief: found[belief].predicted_s)
-        if best in tried_near:
-            break
-        tried_near.add(best)
-        taken_s = whole_s[list(best.devices)]
-        for belief in best.neighbours(are_alike=taken_s.max() < UNEVEN * taken_s.min()):
-            if (way := tried(belief)) is not None:
-                keep(belief, way)
-    ranked = sorted(found.values(), key=lambda each: each.predicted_s)
-    return [each for each in ranked if each.predicted_s < whole_s.min()][:NUM_PROPOSED]
-
-
-@dataclass(frozen=True)
-class _Belief:
-    """What a proposal rests on: its devices, the price of syncs, and by how much the devices' times [D] are scaled."""
-
-    devices: tuple[int, ...]
-    price: float
-    scale: tuple[float, ...]
-
-    def neighbours(self, *, are_alike: bool) -> Iterator[_Belief]:
-        """Beliefs that differ in one figure; in the price alone where devices are alike, which share evenly."""
-        for step in STEPS:
-            yield replace(self, price=self.price * step)
-            for k in range(1, 1 if are_alike else len(self.scale)):
-                yield replace(self, scale=(*self.scale[:k], self.scale[k] * step, *self.scale[k + 1 :]))

@@ -18,7 +18,8 @@ from hsdag.ir.graph.state import variable_of
 from hsdag.ir.processes import CandidateFailed
 from hsdag.ir.shards.regions import Shapes
 from hsdag.ir.shards.rewrite import ShardedGraph, shapes_of, shard
-from hsdag.methods.sharding import MOST_STEPS, PRICES, ShardChooser, ShardCosts, Sharding, propose
+from hsdag.methods.shard_search import MOST_TRIALS, NEAR_PRICES, PRICES, propose
+from hsdag.methods.sharding import ShardChooser, ShardCosts, Sharding
 from hsdag.placing.session import Session
 from hsdag.runtime.costs.shard_costs import ShardFactors, fitted_factors, sharded_costs, simulated_s
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
@@ -61,11 +62,11 @@ class ShardProposals:
         """Its ops as rules see them."""
         return shapes_of(self.model, self.session.graph)[1]
 
-    def proposed(self, prices: Sequence[float] = PRICES, steps: int = 0) -> list[Sharding]:
-        """What is simulated to be fastest of what is cheapest at some prices of syncs; ``steps`` as ``propose``."""
+    def proposed(self, prices: Sequence[float] = PRICES, trials: int = 0) -> list[Sharding]:
+        """What is simulated to be fastest of what is cheapest at some prices of syncs; the rest as ``propose``."""
         if not self.is_possible:
             return []
-        return propose(self.shapes, shard_costs(self.costs), self.pins, prices, self._judged, steps)
+        return propose(self.shapes, shard_costs(self.costs), self.pins, prices, self._judged, trials)
 
     def _judged(self, sharding: Sharding) -> float:
         """Simulated seconds; infinite where a device lacks the memory for its weights."""
@@ -109,14 +110,14 @@ class ShardProposals:
         self.factors = fitted_factors(
             self.costs, [self.sharded(p) for p in proposals if id(p) in seen], [*seen.values()]
         )
-        better = self.proposed([self.factors.boundary / self.factors.work], MOST_STEPS)
+        better = self.proposed([self.factors.boundary / self.factors.work * near for near in NEAR_PRICES], MOST_TRIALS)
         known = [replace(each, predicted_s=seen.get(id(each), self.simulated_s(each))) for each in proposals]
-        new = [each for each in better if each.regions not in [old.regions for old in proposals]]
+        new = [each for each in better if each not in proposals]
         return sorted((each for each in [*known, *new] if each.predicted_s < self.whole_s), key=lambda s: s.predicted_s)
 
     def sharded(self, sharding: Sharding) -> ShardedGraph:
         """The graph of the model divided so."""
-        found = next((made for each, made in self._made if each.regions == sharding.regions), None)
+        found = next((made for each, made in self._made if each == sharding), None)
         if found is None:
             names = [spec.name for spec in self.session.devices.placed]
             made = shard(self.model, self.session.graph, sharding.regions, sharding.devices, names, fills=False)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from hsdag.ir.graph.computation_graph import ComputationGraph
@@ -53,8 +54,7 @@ class Shapes:
         self._ops: dict[int, Op] = {}
         self._producers: dict[tuple[int, int], int] = {}
         self._pieces: dict[tuple[object, ...], _Pieces | None] = {}
-        self._grains: dict[tuple[object, ...], int | None] = {}
-        self._readings: dict[int, float] = {}
+        self._reading = cache(self._part_read)
 
     def op(self, v: int) -> Op:
         """The op as rules see it."""
@@ -121,16 +121,14 @@ class Shapes:
         is_cut = any(need is not None and self.producer(v, port) < 0 for port, need in enumerate(piece.inputs))
         return done if is_cut else max(done, self._reading(v))
 
-    def _reading(self, v: int) -> float:
+    def _part_read(self, v: int) -> float:
         """The part of an op's time that its weights take to read."""
-        if v not in self._readings:
-            held, pending = 0.0, [v]
-            while pending:
-                known = [u for u in self.graph.predecessors.of(pending.pop()).tolist() if not self.runs[u]]
-                held += float(self.graph.weight_bytes[known].sum())
-                pending += known
-            self._readings[v] = min(FLOPS_PER_BYTE * held / max(float(self.graph.flops[v]), 1.0), 1.0)
-        return self._readings[v] if self.op(v).type in ("MatMul", "Convolution") else 0.0
+        held, pending = 0.0, [v] if self.op(v).type in ("MatMul", "Convolution") else []
+        while pending:
+            known = [u for u in self.graph.predecessors.of(pending.pop()).tolist() if not self.runs[u]]
+            held += float(self.graph.weight_bytes[known].sum())
+            pending += known
+        return min(FLOPS_PER_BYTE * held / max(float(self.graph.flops[v]), 1.0), 1.0)
 
     def region(self, scheme: Scheme, last: int, axis: int | None, stop: Container[int] = ()) -> Region | None:
         """The largest region that ends in an op divided along ``axis``, or with partial results where that is None.
@@ -164,12 +162,6 @@ class Shapes:
 
     def grain(self, region: Region) -> int | None:
         """The least size of which every range of the region's end has to be a multiple; None where there is none."""
-        key = region.ops, region.axes
-        if key not in self._grains:
-            self._grains[key] = self._grain(region)
-        return self._grains[key]
-
-    def _grain(self, region: Region) -> int | None:
         size = self.extent(region)
         for grain in (g for g in range(1, size // 2 + 1) if size % g == 0):
             shares = {0: (0, grain), 1: (grain, 2 * grain)}

@@ -22,7 +22,8 @@ from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.placement.divided import divided
 from hsdag.ir.placement.placement import Placement
 from hsdag.ir.shards.rewrite import shapes_of
-from hsdag.methods.sharding import ShardCosts, propose
+from hsdag.methods.shard_search import propose
+from hsdag.methods.sharding import ShardCosts
 from hsdag.models import save_model_files
 from hsdag.placing.by_hand import divide
 from hsdag.placing.searching import Search

@@ -1,0 +1,92 @@
+"""Proposing shards: ways change one thing at a time, compute what the model computes, and are kept where faster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import openvino as ov
+import pytest
+from openvino import opset13 as op
+
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.shards.regions import Region
+from hsdag.ir.shards.rewrite import shard
+from hsdag.methods.shard_search import refined
+from hsdag.methods.sharding import Sharding
+from tests.hsdag.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, inputs_of, outputs_of
+from tests.hsdag.methods.test_sharding import convolutions, shapes_in, weights
+
+
+def by_rows(model: ov.Model, bound: int) -> Sharding:
+    """Its convolutions with their activations as one region of 32 rows; what follows is computed by both devices."""
+    shapes = shapes_in(model)
+    graph = shapes.graph
+    last = max(v for v in range(graph.num_ops) if graph.op_types[v] == "Convolution") + 1
+    whole = shapes.region("rows", last, 2)
+    assert whole is not None
+    rest = tuple(v for v in range(last + 1, graph.num_ops) if shapes.runs[v])
+    regions = [Region("rows", whole.ops, whole.axes, {0: (0, bound), 1: (bound, 32)})]
+    regions += [Region("replicated", rest, (None,) * len(rest), {0: (0, 1), 1: (0, 1)})] * bool(rest)
+    return Sharding(tuple(regions), (0,) * graph.num_ops, np.inf, 0.0)
+
+
+def normed() -> ov.Model:
+    """Three convolutions over 32 rows, and ops of which none is divided."""
+    x = parameter = op.parameter([1, 8, 32, 32], np.float32)
+    for _ in range(3):
+        x = op.relu(op.convolution(x, weights(8, 8, 3, 3), [1, 1], [1, 1], [1, 1], [1, 1]))
+    x = op.tanh(op.mvn(x, op.constant(np.array([1, 2, 3])), True, 1e-6, "inside_sqrt"))
+    return ov.Model([op.result(op.add(x, op.abs(x)))], [parameter], "normed")
+
+
+def test_all_ways_that_are_tried_compute_what_the_model_computes() -> None:
+    model, rng, tried = normed(), np.random.default_rng(0), list[Sharding]()
+    inputs, graph = inputs_of(model, rng), graph_of(model)
+    wanted = outputs_of(model, inputs)
+
+    def judge(way: Sharding) -> float:
+        found = shard(model, graph, way.regions, way.devices, "AB")
+        assert difference(outputs_of(found.model, inputs), wanted) <= LARGEST_DIFFERENCE
+        tried.append(way)
+        return -len(tried)
+
+    best = refined(shapes_in(model), by_rows(model, 16), judge, (), 30)
+    assert len(tried) > 15
+    assert best == tried[-1]  # every one was faster than the one before
+
+
+def work_of(model: ov.Model, way: Sharding) -> float:
+    """What all devices compute, in whole ops; a result is one."""
+    return sum(shard(model, graph_of(model), way.regions, way.devices, "AB", fills=False).work)
+
+
+def from_a_quarter(_: ov.Model, way: Sharding) -> float:
+    """By how much the first device's rows at the end of the last region by rows are not a quarter."""
+    return abs(way.regions[-1].shares[0][1] - 8)
+
+
+@pytest.mark.parametrize(("judge", "least", "trials"), [(work_of, 7.0, 60), (from_a_quarter, 0.0, 600)])
+def test_changes_lead_to_the_fastest_way(
+    judge: Callable[[ov.Model, Sharding], float], least: float, trials: int
+) -> None:
+    """One without rows that both devices compute, and one with the bound where it should be."""
+    model = convolutions(3)
+    start = by_rows(model, 16)
+    assert judge(model, start) > least
+    found = refined(shapes_in(model), start, lambda way: judge(model, way), (), trials)
+    assert found.predicted_s == judge(model, found) == pytest.approx(least)
+
+
+def repeated(way: Sharding) -> list[int]:
+    return [v for region in way.regions if region.scheme == "replicated" for v in region.ops]
+
+
+def test_what_is_computed_everywhere_goes_to_one_device_unless_it_is_pinned() -> None:
+    model = normed()
+    start = by_rows(model, 16)
+    norm, *others = repeated(start)
+    found = refined(shapes_in(model), start, lambda way: len(repeated(way)), {norm}, 60)
+    assert others
+    assert repeated(found) == [norm]
+    assert refined(shapes_in(model), start, len, (), 0) is start
