@@ -147,16 +147,16 @@ def test_no_placement_beats_the_bound_of_a_period_or_of_a_latency_in_turn(
     ("objective", "execution", "value", "argument"),
     [
         ("energy", Execution.SEQUENTIAL, 1 * 3 + 2 * 2 + 4 * 2, "every op where it takes least energy"),
-        ("memory", Execution.SEQUENTIAL, 8.0, "weights in equal shares"),
+        ("memory", Execution.SEQUENTIAL, 9.0, "weights in equal shares"),
         ("latency", Execution.SEQUENTIAL, 1 + 2 + 4 + 0.5 + 2 * 0.25, "the best-case load and one launch"),
         ("latency", Execution.WORK_CONSERVING, 1 + 2 + 4, CRITICAL_PATH),
         ("throughput", Execution.WORK_CONSERVING, 4 + 0.25, LONGEST_OP),
-        ("energy=1,memory=3", Execution.SEQUENTIAL, (15 + 3 * 8) / 4, "every op where it takes least energy, and we"),
+        ("energy=1,memory=3", Execution.SEQUENTIAL, (15 + 3 * 9) / 4, "every op where it takes least energy, and we"),
     ],
 )
 def test_bounds_of_objectives_in_closed_form(objective: str, execution: Execution, value: float, argument: str) -> None:
     chain = ScheduleProblem.from_arrays(
-        [[3.0, 1.0], [2.0, 5.0], [4.0, 4.0]], [(0, 1), (1, 2)], power_w=[2.0, 3.0], weight_bytes=[7, 8, 1],
+        [[3.0, 1.0], [2.0, 5.0], [4.0, 4.0]], [(0, 1), (1, 2)], power_w=[2.0, 3.0], weight_bytes=[7, 9, 1],
         launch_s=[0.75, 0.5],
     )  # fmt: skip
     bound = lower_bound(find_objective(objective).settled(lambda _: 1.0), replace(chain, op_overhead_s=0.25), execution)
