@@ -6,7 +6,7 @@ the tests that mirror the file's folder are run until one fails: those of the fi
 ones last. The test that failed then has to pass without the change, else nothing was noticed. Survivors are listed with
 their line, for a person to judge: some change nothing. Exit status 1 when fewer than 80% are noticed.
 
-    python benchmarks/mutants.py [--count 60] [--first 0] [--seed 0] [--only hsdag/runtime/executor] [--jobs 2]
+    python benchmarks/mutants.py [--count 60] [--seed 0] [--only hsdag/runtime/executor] [--jobs 2]
 """
 
 from __future__ import annotations
@@ -35,10 +35,7 @@ LIMIT_S = "300"
 """What a test may take."""
 SERVER = multiprocessing.get_context("forkserver")
 """It starts the processes of tests, and has loaded what takes long to load."""
-LOADED = (
-    "hypothesis.extra.numpy", "networkx", "numba", "openvino.opset13", "ortools.sat.python.cp_model", "pydantic",
-    "scipy.optimize", "scipy.stats", "torch", "typer",
-)  # fmt: skip
+LOADED = "hypothesis.extra.numpy openvino.opset13 ortools.sat.python.cp_model scipy.optimize torch numba typer".split()
 FAILED = re.compile(r"^(?:FAILED|ERROR) ([^\s\[]+)", re.MULTILINE)
 OPERATORS: dict[type, type] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -127,8 +124,8 @@ def tests_of(path: Path) -> list[Path]:
 def run_tests(copied: str, arguments: tuple[str, ...], said: str) -> None:
     """What a process does: the tests that pytest is asked for in a copy of the repository; what it says is a file."""
     with Path(said).open("w") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
+        for stream in (1, 2):
+            os.dup2(file.fileno(), stream)
     for name in [name for name in sys.modules if name.partition(".")[0] == "hsdag"]:
         del sys.modules[name]  # of this repository
     os.chdir(copied)
@@ -168,13 +165,12 @@ def noticing(mutant: Mutant, copied: Path) -> str | None:
 
 
 def main() -> int:
-    only, first = ("", "files whose path begins so"), (0, "how many of them to leave out")
-    given = options(__doc__, count=60, seed=0, only=only, first=first, jobs=2)
+    given = options(__doc__, count=60, seed=0, only=("", "files whose path begins so"), jobs=2)
     files = [f for f in sorted((ROOT / "hsdag").rglob("*.py")) if str(f.relative_to(ROOT)).startswith(given.only)]
     every = [mutant for file in files for mutant in mutants_of(file)]
-    drawn = random.Random(given.seed).sample(every, min(given.count, len(every)))[given.first :]
+    drawn = random.Random(given.seed).sample(every, min(given.count, len(every)))
     print(f"{len(drawn)} of {len(every)} operators are changed, one at a time", flush=True)
-    SERVER.set_forkserver_preload(list(LOADED))
+    SERVER.set_forkserver_preload(LOADED)
     survivors, copies = list[str](), queue.SimpleQueue[Path]()
 
     def judge(number: int, mutant: Mutant) -> None:
@@ -189,12 +185,10 @@ def main() -> int:
         kept = shutil.ignore_patterns(".git", ".venv*", "artifacts", "__pycache__", ".mypy_cache", ".ruff_cache")
         for job in range(given.jobs):
             copies.put(Path(shutil.copytree(ROOT, Path(name) / str(job), symlinks=True, ignore=kept)))
-        for done in [pool.submit(judge, *each) for each in enumerate(drawn, start=given.first + 1)]:
+        for done in [pool.submit(judge, *each) for each in enumerate(drawn, start=1)]:
             done.result()
     killed = len(drawn) - len(survivors)
-    print(f"{killed} of {len(drawn)} are noticed (bar {BAR:.0%})")
-    for line in survivors:
-        print(f"  {line}")
+    print(f"{killed} of {len(drawn)} are noticed (bar {BAR:.0%})", *survivors, sep="\n  ")
     return 0 if killed >= BAR * len(drawn) else 1
 
 

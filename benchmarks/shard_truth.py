@@ -124,9 +124,8 @@ def predicted(name: str, count: int, rounds: int) -> tuple[np.ndarray, np.ndarra
     path, rng = FOLDER / f"{name}.xml", np.random.default_rng(0)
     path = path if path.exists() else network(name, 4, path)
     with Session(path, resolve_devices(DEVICES, None), executor="work-conserving") as session:
-        proposals = ShardProposals(
-            session, PlaceOptions(executor="work-conserving"), session.profile(ProfileCache(None), side_by_side=True)
-        )
+        profile = session.profile(ProfileCache(None), side_by_side=True)
+        proposals = ShardProposals(session, PlaceOptions(executor="work-conserving"), profile)
         shapes, costs = proposals.choosers()[0].shapes, shard_costs(proposals.costs)
         drawn: list[Sharding] = []
         while len(drawn) < FIRST + count:
