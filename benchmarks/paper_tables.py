@@ -81,7 +81,7 @@ class Ours:
         finite = [value for value in values if np.isfinite(value)]
         if len(finite) < len(values):
             note = f"{note} no plan within memory in {len(values) - len(finite)} of {len(values)} cases".strip()
-        deviation = float(np.std(finite, ddof=1)) if len(finite) > 1 else None
+        deviation = float(np.std(finite, ddof=1)) if len(set(finite)) > 1 else None
         return Ours(float(np.mean(finite)) if finite else None, deviation, note, elapsed_s)
 
 

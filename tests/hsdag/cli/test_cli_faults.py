@@ -102,3 +102,18 @@ def test_sigterm_ends_what_is_no_search_at_once_and_leaves_no_temporary_files(tm
         errors = p.communicate(timeout=120)[1]
     assert p.returncode == 143, errors
     assert not list(tmp_path.glob("hsdag-*"))
+
+
+@pytest.mark.slow
+def test_a_solve_that_is_killed_goes_on_from_the_best_it_had_written(problem: Path, tmp_path: Path) -> None:
+    plan = tmp_path / "plan.json"
+    command = ["solve", problem, "--method", "sa", "-o", plan]
+    with started(*command, "--budget", "300s") as process:
+        wait_for(plan.exists)
+        process.kill()
+    before = Placement.load(plan).latency
+    assert run([*map(str, command), "--budget", "1s", "--start", str(plan)]) == 0
+    after = Placement.load(plan).latency
+    assert before is not None
+    assert after is not None
+    assert after.median_s <= before.median_s

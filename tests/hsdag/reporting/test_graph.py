@@ -92,7 +92,7 @@ def test_ops_are_listed_by_what_they_take_and_weights_at_their_first_reader(monk
     assert data["w"].tolist() == [0.84, 0.84, 0.36, 0.84, 0.36]
     assert placed.crosses.tolist() == [False, False, False, True]  # that of a weight is no transfer
     nowhere = replace(placed, device=np.full(5, -1))
-    assert nowhere.cost_s.tolist() == [0, 0, 0, 0, 3e-3]
+    assert nowhere.cost_s.tolist() == [0, 0, 1e-3, 2e-3, 3e-3]
     axes = []
     for reach, large in ((8.0, 400), (0.0, 400), (0.0, 2)):
         monkeypatch.setattr("hsdag.reporting.graph.LEAST_REACH", reach)
