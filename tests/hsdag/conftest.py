@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+import openvino as ov
 import pytest
 
 from hsdag.cli.app import run
@@ -18,6 +19,14 @@ from tests.conftest import made_once
 @pytest.fixture(scope="module", autouse=True)
 def comparisons_are_short(short_comparisons: None) -> None:
     """Unless a test says how long they are."""
+
+
+@pytest.fixture(scope="session")
+def core() -> ov.Core:
+    """One OpenVINO for all tests; full precision, so that devices and plain CPU compute the same."""
+    core = ov.Core()
+    core.set_property("CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    return core
 
 
 @pytest.fixture(scope="session")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -32,29 +31,17 @@ def files(tiny_resnet: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
     """Files by the words that stand for them below; FOLDER is theirs."""
     folder = tmp_path_factory.mktemp("files")
     found = {"MODEL": tiny_resnet, "FOLDER": folder, "NONE": folder / "none"}
-    content, weights = tiny_resnet.read_bytes(), tiny_resnet.with_suffix(".bin").read_bytes()
-    for name, text, stored in (
-        ("CUT", content[: len(content) // 2], weights),
-        ("SHORT", content, weights[:-8]),
-        ("LONG", content, weights + bytes(8)),
-    ):
-        found[name] = folder / f"{name}.xml"
-        found[name].write_bytes(text)
-        found[name].with_suffix(".bin").write_bytes(stored)
     for suffix in ("xml", "bin"):
         (folder / f"text.{suffix}").write_text("this is a shopping list: eggs, flour, sugar")
     x = opset13.parameter(ov.PartialShape([-1, 8]), np.float32, name="x")
     found["DYNAMIC"] = folder / "dynamic.xml"
     ov.save_model(ov.Model([opset13.result(opset13.relu(x))], [x], "dynamic"), found["DYNAMIC"])
-    found |= {name: folder / f"{name}.json" for name in ("PLACEMENT", "OTHER", "ABSENT", "TORCH", "DAMAGED", "PROBLEM")}
+    found |= {name: folder / f"{name}.json" for name in ("PLACEMENT", "OTHER", "ABSENT", "TORCH", "PROBLEM")}
     placement_for(tiny_resnet).save(found["PLACEMENT"])
     placement_for(tiny_bert).save(found["OTHER"])
     placement_for(tiny_resnet, "GPU.1", "GPU.1").save(found["ABSENT"])
     placement_for(tiny_resnet, "A", "cpu", "cuda").save(found["TORCH"])
     write_problem(random_problem(1, 10, 3), found["PROBLEM"])
-    document = json.loads(found["PLACEMENT"].read_text())
-    document["devices"][0]["plugin"] = 3
-    found["DAMAGED"].write_text(json.dumps(document))
     return found
 
 
@@ -63,7 +50,6 @@ def files(tiny_resnet: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
     [
         ("inspect NONE.xml", "no such file"),
         ("place FOLDER/text.xml", "is not a"),
-        ("bench CUT", "truncated"),
         ("place DYNAMIC", "such as --shape 'x[1,8]'"),
         ("place DYNAMIC --shape y[1,8]", "a shape is given for input 'y'"),
         ("place MODEL --devices CPU,TPU", "unknown device 'TPU'"),
@@ -76,11 +62,11 @@ def files(tiny_resnet: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
         ("bench MODEL --device CPU --device AUTO:CPU --trace FOLDER/t.json", "show one run"),
         ("bench MODEL --placement OTHER", "is for model 'tiny_bert'"),
         ("bench MODEL --placement ABSENT", "unknown device 'GPU.1'"),
-        ("export DAMAGED --format csv -o FOLDER/x.csv", "devices[0].plugin"),
         ("place MODEL --partition-cpu 4096", "threads to share"),
         ("place MODEL --resume --devices CPU -o FOLDER/out.json", "no search to resume"),
         ("models build alexnet -o FOLDER/m.xml", "tiny_resnet"),
         ("plaice", "No such command"),
+        ("export MODEL --format csv -o FOLDER/x.csv", "a placement file is expected"),
         ("bench MODEL --executor fast", "choose one of auto, hetero, work-conserving, cuda"),
         ("place MODEL --partition-cpu 2 --memory GPU.7=1GB", "device 'GPU.7'; the devices are CPU_0, CPU_1, CPU"),
         ("place MODEL --partition-cpu 2 --memory CPU_0=1GB --reward measured", "choose --reward hybrid"),
@@ -115,16 +101,6 @@ def test_a_mistake_is_one_line(complains: Complains, files: dict[str, Path], lin
     for name, path in files.items():
         words = [word.replace(name, str(path)) for word in words]
     assert message in complains(*words)
-
-
-@pytest.mark.parametrize("name", ["SHORT", "LONG"])
-def test_weights_of_a_wrong_size_are_told_with_both_sizes(
-    complains: Complains, files: dict[str, Path], name: str
-) -> None:
-    sizes = [path.with_suffix(".bin").stat().st_size for path in (files[name], files["MODEL"])]
-    message = complains("place", files[name])
-    assert f"has {sizes[0]} bytes" in message
-    assert f"needs {sizes[1]}" in message
 
 
 @pytest.mark.parametrize(

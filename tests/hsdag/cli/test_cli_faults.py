@@ -8,8 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,6 +19,7 @@ from hsdag.ir.placement.placement import Placement
 from hsdag.models import save_model_files
 from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from tests.hsdag.runtime.executor.hand_backend import await_until
 
 HSDAG = (sys.executable, "-m", "hsdag")
 
@@ -43,14 +42,6 @@ def small(tmp_path: Path) -> Path:
 def started(*arguments: object, **options: object) -> subprocess.Popen[str]:
     command = [*HSDAG, *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload, no-any-return]
-
-
-def wait_for(is_there: Callable[[], bool]) -> None:
-    for _ in range(6000):
-        if is_there():
-            return
-        time.sleep(0.05)
-    pytest.fail("not within 300 s")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has /dev/full")
@@ -85,7 +76,7 @@ def test_two_trainings_of_one_policy_are_one_and_a_line(tmp_path: Path, capsys: 
 def test_sigterm_ends_a_search_as_ctrl_c_does_with_the_best_so_far_and_143(problem: Path, tmp_path: Path) -> None:
     plan = tmp_path / "plan.json"
     with started("solve", problem, "--method", "sa", "--budget", "300s", "--json", "-o", plan) as process:
-        wait_for(plan.exists)
+        await_until(plan.exists)
         process.send_signal(signal.SIGTERM)
         answer, errors = process.communicate(timeout=120)
     assert process.returncode == 143, errors
@@ -97,7 +88,7 @@ def test_sigterm_ends_a_search_as_ctrl_c_does_with_the_best_so_far_and_143(probl
 def test_sigterm_ends_what_is_no_search_at_once_and_leaves_no_temporary_files(tmp_path: Path) -> None:
     model = save_model_files("tiny_bert", tmp_path / "model.xml")
     with started("profile", model, "--partition-cpu", "2", "--fresh", env=os.environ | {"TMPDIR": str(tmp_path)}) as p:
-        wait_for(lambda: bool(list(tmp_path.glob("hsdag-*"))))
+        await_until(lambda: bool(list(tmp_path.glob("hsdag-*"))))
         p.send_signal(signal.SIGTERM)
         errors = p.communicate(timeout=120)[1]
     assert p.returncode == 143, errors
@@ -109,7 +100,7 @@ def test_a_solve_that_is_killed_goes_on_from_the_best_it_had_written(problem: Pa
     plan = tmp_path / "plan.json"
     command = ["solve", problem, "--method", "sa", "-o", plan]
     with started(*command, "--budget", "300s") as process:
-        wait_for(plan.exists)
+        await_until(plan.exists)
         process.kill()
     before = Placement.load(plan).latency
     assert run([*map(str, command), "--budget", "1s", "--start", str(plan)]) == 0

@@ -116,28 +116,6 @@ def test_solve_says_that_nothing_fits(capsys: pytest.CaptureFixture[str], proble
     assert "No placement fits into the memory" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("text", "line"),
-    [
-        (changed(lambda d: d["edges"].append({"src": "d", "dst": "a"})), "the edges form a cycle: "),
-        ("[" * 99_999, "not "),
-    ],
-)
-def test_a_bad_problem_is_one_line_through_both_commands(
-    complains: Complains, problem: Path, placement: Path, text: str, line: str
-) -> None:
-    problem.write_text(text)
-    for words in (("simulate", problem, placement), ("solve", problem, "--method", "best-device")):
-        message = complains(*words)
-        assert line in message
-        assert str(problem) in message
-
-
-def test_a_bad_placement_is_one_line(complains: Complains, problem: Path, placement: Path) -> None:
-    placement.write_text("[]")
-    assert f"{placement}: a placement must be a non-empty object" in complains("simulate", problem, placement)
-
-
 OPTIONS: list[tuple[tuple[str, ...], str]] = [
     (("--order", "priority"), "needs priorities"),
     (("--order", "best"), "choose one of priority, fifo"),

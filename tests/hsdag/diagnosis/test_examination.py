@@ -14,7 +14,6 @@ from openvino import opset13
 from hsdag.diagnosis import examination, findings
 from hsdag.diagnosis.examination import Examination, examine
 from hsdag.diagnosis.findings import Severity
-from hsdag.ir.errors import DeviceError, ModelError
 from hsdag.ir.graph.scenario import Scenario
 
 pytestmark = pytest.mark.slow
@@ -74,13 +73,6 @@ def test_where_openvino_crashes_over_its_devices_each_plugin_is_asked(monkeypatc
     (device,) = found.devices
     assert (device.name, device.outputs_of_a_small_network) == ("CPU", None)
     assert device.facts is not None
-
-
-def test_a_model_that_is_none_and_a_malformed_list_are_the_users_mistakes(tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match="no such file"):
-        examine(tmp_path / "none.xml")
-    with pytest.raises(DeviceError, match="neither a name"):
-        examine(None, "GPU 0")
 
 
 @pytest.mark.parametrize("is_faulty", [True, False])

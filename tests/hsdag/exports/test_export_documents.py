@@ -110,9 +110,7 @@ def test_csv_has_a_row_per_op_whatever_its_name(tmp_path: Path, alternating: Alt
     (path,) = export_placement(placement, "csv", tmp_path / "p.csv", model if with_model else None)
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
-    assert {row["op"]: row["device"] for row in rows} == {
-        placement.names[op]: device for op, device in placement.affinity.items()
-    }
+    assert {row["op"]: row["device"] for row in rows} == placed_by(placement)
     assert {row["openvino_device"] for row in rows} == {"CPU_FAST", "CPU_SLOW"}
     types = {node.get_friendly_name(): node.get_type_name() if with_model else "" for node in model.get_ops()}
     assert {row["op"]: row["type"] for row in rows} == types

@@ -138,10 +138,13 @@ def compiler() -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_split", [True, False])
 def test_the_program_compiles_and_runs_the_placed_model(
-    tmp_path: Path, core: ov.Core, model: ov.Model, alternating: Alternating
+    tmp_path: Path, core: ov.Core, model: ov.Model, alternating: Alternating, place: Place, is_split: bool
 ) -> None:
     placement = alternating(model)
+    if not is_split:
+        placement = place(model, lambda _: "SLOW").model_copy(update={"executor": "work-conserving"})
     source, xml, _ = export_placement(placement, "cpp", tmp_path / "run.cpp", model)
     library = next((PACKAGE / "libs").glob("libopenvino.so.*"))
     program = tmp_path / "run"
@@ -154,7 +157,7 @@ def test_the_program_compiles_and_runs_the_placed_model(
     assert (built.stderr, built.returncode) == ("", 0)
     done = ran(program, xml)
     assert done.stderr == ""
-    assert f"submodels: {submodels(core, placement, model)}\n" in done.stdout
+    assert not is_split or f"submodels: {submodels(core, placement, model)}\n" in done.stdout
     inputs, files = random_inputs(model), []
     for k, (name, array) in enumerate(inputs.items()):
         if k % 2:

@@ -24,14 +24,6 @@ DEVICES = (f"FAST=CPU[INFERENCE_NUM_THREADS=2;{SINGLE}]", f"SLOW=CPU[INFERENCE_N
 
 
 @pytest.fixture(scope="session")
-def core() -> ov.Core:
-    """One OpenVINO for all tests; full precision, so that devices and plain CPU compute the same."""
-    core = ov.Core()
-    core.set_property("CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return core
-
-
-@pytest.fixture(scope="session")
 def place() -> Callable[[ov.Model, Callable[[int], str]], Placement]:
     """A placement from a device per co-location set."""
 

@@ -26,7 +26,7 @@ from hsdag.runtime.objectives import LATENCY
 
 WHOLE = Candidate("CPU")
 SPECS = parse_devices(",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "AB"))
-BROKEN = {"BROKEN": Candidate("NO_SUCH_DEVICE")}
+BROKEN, FULL = {"BROKEN": Candidate("NO_SUCH_DEVICE")}, Check(reduced=False)
 
 
 @pytest.fixture(scope="module")
@@ -134,24 +134,21 @@ def test_a_placement_whose_ops_all_run_on_one_device_is_compared_as_no_split(cli
     assert isinstance(client.setup, WorkerSetup)
     names = read_graph(client.setup.model).op_names
     copied = Candidate.side_by_side(["CPU_B" if name == "both" else "CPU_A" for name in names], ["CPU_A", "CPU_B"])
-    result = final_comparison(
-        CandidateRunner(client, LATENCY),
-        {"placement 1": copied},
-        {"A": Candidate("CPU_A")},
-        {},
-        Protocol(min_rounds=2, max_rounds=2, turn_s=0.001),
-        Check(reduced=True),
-        rng=np.random.default_rng(0),
-    )
+    result = alone(client, {"placement 1": copied}, {"A": Candidate("CPU_A")})
     assert set(result.opened) == set(result.comparison.samples) == {"A"}
     assert result.comparison.failures == {"placement 1": "all of it runs on CPU_A, so it is not a split"}
 
 
-def alone(client: WorkerClient, finalists: Mapping[str, Candidate], tolerance: float | None = None) -> FinalResult:
-    """A comparison with a device that does not exist."""
-    check, protocol = Check(reduced=False, max_difference=tolerance), Protocol(min_rounds=4, max_rounds=6, turn_s=0.001)
-    runner, rng = CandidateRunner(client, LATENCY), np.random.default_rng(0)
-    return final_comparison(runner, finalists, BROKEN, {}, protocol, check, rng=rng)
+def alone(
+    client: WorkerClient,
+    finalists: Mapping[str, Candidate],
+    singles: Mapping[str, Candidate] = BROKEN,
+    check: Check = FULL,
+    **more: Any,
+) -> FinalResult:
+    """A comparison with a device that does not exist, or with other ones."""
+    protocol, runner = Protocol(min_rounds=4, max_rounds=6, turn_s=0.001), CandidateRunner(client, LATENCY)
+    return final_comparison(runner, finalists, singles, {}, protocol, check, rng=np.random.default_rng(0), **more)
 
 
 def test_where_no_device_runs_the_model_alone_a_placement_that_does_and_computes_the_same_is_the_answer(
@@ -164,7 +161,7 @@ def test_where_no_device_runs_the_model_alone_a_placement_that_does_and_computes
     assert (result.best_single, result.answer) == (None, "placement 1")
     assert "BROKEN" in result.comparison.failures
     with pytest.raises(SearchError, match="outputs differ"):
-        alone(client, {"placement 1": split}, -1.0)
+        alone(client, {"placement 1": split}, check=Check(reduced=False, max_difference=-1.0))
     with pytest.raises(SearchError, match="no candidate ran; BROKEN: "):
         alone(client, {})
 
@@ -224,7 +221,5 @@ def test_the_answer_is_the_fastest_that_may_be_it_and_beats_device_and_start(
 
 
 def test_a_placement_to_start_with_that_does_not_run_is_not_judged(client: WorkerClient) -> None:
-    protocol, rng = Protocol(min_rounds=2, max_rounds=2, turn_s=0.001), np.random.default_rng(0)
-    runner, start = CandidateRunner(client, LATENCY), {"start": Candidate("NO_SUCH_DEVICE")}
-    found = final_comparison(runner, {}, {"A": WHOLE}, {}, protocol, Check(reduced=True), start=start, rng=rng)
+    found = alone(client, {}, {"A": WHOLE}, Check(reduced=True), start={"start": Candidate("NO_SUCH_DEVICE")})
     assert (found.answer, set(found.verdicts)) == ("A", {"A"})

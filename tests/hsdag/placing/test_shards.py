@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +21,7 @@ from hsdag.ir.graph.reader import load_model
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.placement.divided import divided
 from hsdag.ir.placement.placement import Placement
-from hsdag.ir.shards.rewrite import shapes_of
-from hsdag.methods.shard_search import propose
-from hsdag.methods.sharding import ShardCosts
+from hsdag.methods.sharding import Sharding
 from hsdag.models import save_model_files
 from hsdag.placing.by_hand import divide
 from hsdag.placing.searching import Search
@@ -64,22 +62,26 @@ def session(tiny_bert: Path) -> Iterator[Session]:
 
 
 def test_what_is_proposed_runs_in_the_worker_and_computes_what_the_model_computes(
-    session: Session, tiny_bert: Path
+    session: Session,
 ) -> None:
-    graph = session.graph
-    seconds = np.tile((graph.flops / 1e9 + graph.output_bytes / 1e9)[:, None], 2)
-    shapes = shapes_of(ov.Core().read_model(tiny_bert), graph)[1]
-    (sharding, *_) = propose(shapes, ShardCosts(seconds, np.ones(2), 1e-9, 1e-15))
+    graph, proposals = session.graph, proposals_of(session)
+    (sharding, *_) = proposals.proposed()
+    devices, far = opened_and_difference(session, sharding, {"INFERENCE_PRECISION_HINT": "f32"})
+    assert devices == ("CPU_A", "CPU_B")
+    assert far < 1e-5
+    assert 0 < max(weights_by_device(session, proposals.sharded(sharding)).values()) < graph.weight_bytes.sum()
+    assert sum(ops_by_device(session, sharding).values()) > graph.num_ops
+
+
+def opened_and_difference(
+    session: Session, sharding: Sharding, properties: Mapping[str, str]
+) -> tuple[tuple[str, ...], float]:
+    """The devices on which a divided model runs, and how far its outputs are from those of the whole one."""
     opened = session.runner.open("shards", sharded_candidate(session, sharding))
-    session.runner.open("whole", Candidate("CPU", properties={"INFERENCE_PRECISION_HINT": "f32"}))
-    difference = session.runner.difference("shards", "whole")["max_relative"]
-    held = weights_by_device(session, proposals_of(session).sharded(sharding))
-    counts = ops_by_device(session, sharding)
-    assert opened.devices == ("CPU_A", "CPU_B")
-    assert difference is not None
-    assert difference < 1e-5
-    assert 0 < max(held.values()) < graph.weight_bytes.sum()
-    assert sum(counts.values()) > graph.num_ops
+    session.runner.open("whole", Candidate("CPU", properties=properties))
+    far = session.runner.difference("shards", "whole")["max_relative"]
+    assert far is not None
+    return opened.devices, far
 
 
 def proposals_of(session: Session, **changes: Any) -> ShardProposals:
@@ -184,16 +186,12 @@ def test_a_prompt_is_divided_and_where_syncs_are_dear_a_line_says_why_nothing_is
     with Session(path, devices, executor="work-conserving", scenarios=scenarios) as session:
         proposals = proposals_of(session)
         (sharding, *_) = proposals.proposed()
-        session.runner.open("shards", sharded_candidate(session, sharding))
-        session.runner.open("whole", Candidate("CPU", properties=EXACT))
-        difference = session.runner.difference("shards", "whole")["max_relative"]
+        assert opened_and_difference(session, sharding, EXACT)[1] < 1e-4
         figures = proposals.costs.parameters.reshape(4, -1) * np.array([[1.0], [1e9], [1.0], [1.0]])
         proposals.costs = replace(proposals.costs, parameters=figures.ravel())
         assert proposals.proposed() == []
         told = told_undivided(proposals)
     assert "heads" in {region.scheme for region in sharding.regions}
-    assert difference is not None
-    assert difference < 1e-4
     assert told is not None
     assert "dividing this model is not predicted to gain anything" in told
 

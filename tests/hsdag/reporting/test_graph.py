@@ -24,12 +24,6 @@ def graph(tiny_resnet: Path) -> ComputationGraph:
     return graph_of(load_model(tiny_resnet))
 
 
-def test_data_flow_to_the_right(graph: ComputationGraph) -> None:
-    drawing = draw_layers(graph)
-    src, dst = drawing.edge[~drawing.is_known[drawing.edge[:, 0]]].T
-    assert (drawing.x[src] < drawing.x[dst]).all()
-
-
 def test_the_layer_is_the_longest_way_to_an_op_but_what_is_read_late_lies_before_its_reader() -> None:
     assert draw_layers(LONG_WAY).x.tolist() == [0, 1, 2, 3, 4]
     late = graph_from_edges(["Parameter", "Relu", "Relu", "Parameter", "Add"], [(0, 1), (1, 2), (2, 4), (3, 4)])

@@ -1,8 +1,7 @@
-"""Fixtures of the executor's tests: one OpenVINO for all, and backends of the engine that are polled or not."""
+"""Fixtures of the executor's tests: backends of the engine that are polled or not."""
 
 from __future__ import annotations
 
-import openvino as ov
 import pytest
 
 from tests.hsdag.runtime.executor.hand_backend import HandBackend
@@ -14,11 +13,3 @@ def poll_s(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> f
     monkeypatch.setattr(HandBackend, "poll_s", request.param)
     found: float | None = request.param
     return found
-
-
-@pytest.fixture(scope="session")
-def core() -> ov.Core:
-    """The plain CPU computes in full precision, as the devices of the tests do."""
-    core = ov.Core()
-    core.set_property("CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return core

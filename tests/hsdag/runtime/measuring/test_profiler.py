@@ -25,7 +25,9 @@ from hsdag.runtime.measuring.profile import KINDS, DeviceProfile
 from hsdag.runtime.measuring.profiler import FIGURES, SYNC_BYTES, Effort, Profiler, fit_link
 from hsdag.runtime.measuring.worker import Worker
 
-PARTS = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS={i + 1}]") for i in range(2))
+THREE = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS={i + 1}]") for i in range(3))
+PARTS = THREE[:2]
+SLOW = DeviceProfile(np.ones(1), (), 2.0, 0.0, 1, 0, None, 2.0, device=PARTS[0])
 QUICK = Effort(runs=4, limit_s=0.5, probe_runs=5, probe_limit_s=0.05, pair_limit_s=0.05)
 
 
@@ -129,11 +131,10 @@ def test_devices_side_by_side_are_kept_where_all_was_measured_and_unknown_pairs_
         asked.append((request.args[1], request.args[2]))
         return [[[], [(1.0, 2.0)] * 2], [[(1.0, 3.0)] * 2, []]]
 
-    slow = DeviceProfile(np.ones(1), (), 2.0, 0.0, 1, 0, None, 2.0, device=PARTS[0])
     effort = replace(QUICK, total_s=total_s, pair_limit_s=2.0)
     how: dict[str, Any] = {"cache": ProfileCache(tmp_path), "effort": effort, "clock": lambda: 100.0}
     profiler = profiler_of(answer, "Relu", on_step=steps.append, **how)
-    found = [profiler.contention(PARTS, [slow] * 2).slowdown.tolist() for _ in range(2)]
+    found = [profiler.contention(PARTS, [SLOW] * 2).slowdown.tolist() for _ in range(2)]
     assert found == [[[1.0, 2.0], [3.0, 1.0]]] * 2
     small, model = [("compute", pytest.approx(0.3)), ("memory", pytest.approx(0.3))], ("model", pytest.approx(1.4))
     assert asked == ([*small, model] if has_model else small * 2)
@@ -142,9 +143,9 @@ def test_devices_side_by_side_are_kept_where_all_was_measured_and_unknown_pairs_
     profiler = profiler_of(
         lambda request: [*answer(request)[:1], [[], []]], "Relu", on_step=steps.append, effort=effort
     )
-    assert np.isnan(profiler.contention(PARTS, [slow, replace(slow, latency_s=None)]).slowdown[1, 0])
+    assert np.isnan(profiler.contention(PARTS, [SLOW, replace(SLOW, latency_s=None)]).slowdown[1, 0])
     assert [kind for kind, _ in asked] == ["compute", "memory"]
-    assert np.isnan(profiler_of(crashes, "Relu", on_step=steps.append).contention(PARTS, [slow] * 2).slowdown[0, 1])
+    assert np.isnan(profiler_of(crashes, "Relu", on_step=steps.append).contention(PARTS, [SLOW] * 2).slowdown[0, 1])
     assert steps[-1] == "how much P0 and P1 slow each other down could not be measured; they are taken not to"
 
 
@@ -161,23 +162,21 @@ def test_devices_side_by_side_are_measured_again_where_other_programs_were_in_th
         on_step=steps.append,
         others=lambda: others(next(shares)),
     )
-    slow = DeviceProfile(np.ones(1), (), 2.0, 0.0, 1, 0, None, 2.0, device=PARTS[0])
     for _ in range(3):
-        profiler.contention(PARTS, [slow] * 2)
+        profiler.contention(PARTS, [SLOW] * 2)
     busy = "other programs took 25% of the processors: devices seem to slow each other down more"
     assert steps == ["profiling devices side by side", busy, "profiling devices side by side"]
 
 
 def test_syncs_are_of_each_pair_and_size_and_unknown_where_the_executor_does_not_run_the_pair() -> None:
-    three = (*PARTS, DeviceSpec.parse("P2=CPU[INFERENCE_NUM_THREADS=3]"))
 
     def answer(request: Call[Any]) -> float:
         pair, what = request.args
-        if pair == three[1:]:
+        if pair == THREE[1:]:
             crashes(what)
-        return float(what.size_bytes * (1 + three.index(pair[1])))
+        return float(what.size_bytes * (1 + THREE.index(pair[1])))
 
-    found = profiler_of(answer, "MatMul").syncs(three)
+    found = profiler_of(answer, "MatMul").syncs(THREE)
     for table, size in zip(found, SYNC_BYTES, strict=True):
         expected = [[np.nan, 2.0, 3.0], [2.0, np.nan, np.nan], [3.0, np.nan, np.nan]]
         np.testing.assert_array_equal(table, size * np.array(expected))
@@ -189,12 +188,11 @@ def test_links_of_a_device_that_runs_no_probe_are_means_of_the_others() -> None:
         assert what.kind == "image"
         if PARTS[1].openvino_name in what.devices:
             crashes(what)
-        names = [spec.openvino_name for spec in three]
+        names = [spec.openvino_name for spec in THREE]
         crossed = what.tensors * (1 + names.index(what.devices[-1])) * 1e-5 if len(what.devices) > 1 else 0.0
         return Probed(1e-5 + crossed, 1e-6, what.size_bytes)
 
-    three = (*PARTS, DeviceSpec.parse("P2=CPU[INFERENCE_NUM_THREADS=3]"))
-    links = profiler_of(answer, "Convolution")._links(three)
+    links = profiler_of(answer, "Convolution")._links(THREE)
     np.testing.assert_allclose(links.latency_s[[0, 2, 0, 1], [2, 0, 1, 0]], [3e-5, 1e-5, 3e-5, 1e-5], rtol=0.05)
     np.testing.assert_allclose(links.latency_s[1, 1], 2e-5, rtol=0.05)  # of all that are known
     assert links.bandwidth_bytes_per_s.min() > 1e9
