@@ -129,11 +129,8 @@ def test_shares_that_are_given_are_kept_and_the_longest_counts(shares: tuple[flo
     assert (figures.whole_s, figures.bound_s) == pytest.approx((alone_s, alone_s / 2))
     assert figures.divided_s == pytest.approx(alone_s * shares[0])
     assert figures.sync_s == pytest.approx(costs.sync_s(65_536) + costs.sync_s(65_536 * shares[0]))
-    assert [replace(figures, whole_s=figures.divided_s + each * figures.sync_s).pays for each in (0, 1, 2)] == [
-        False,
-        False,
-        True,
-    ]
+    whole_s = [figures.divided_s + each * figures.sync_s for each in (0, 1, 2)]
+    assert [replace(figures, whole_s=each).pays for each in whole_s] == [False, False, True]
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,6 @@ def test_complex_numbers_keep_the_bytes_and_the_widest_operand_gives_the_type() 
         ("adds", "name of an operation is expected at character 0"),
         ("add(%0", "',' or '\\)' is expected at character 6"),
         ("add(%0))", "nothing is expected after character 7"),
-        ("add(%0,%5)", "reads port 5, but there are 2 inputs"),
         ("add(%0,%2)", "reads port 2, but there are 2 inputs"),
     ],
 )

@@ -70,12 +70,6 @@ def test_seconds_and_evaluations_are_counted_over_resumed_parts(monkeypatch: pyt
         recorder.check()
 
 
-def test_a_wish_to_stop_ends_the_search_also_on_cached_placements() -> None:
-    recorder = RecordingEvaluator(CountingEvaluator(), Budget(), should_stop=lambda: True)
-    with pytest.raises(SearchStopped):
-        recorder.evaluate([plan(0, 0)])
-
-
 def test_the_order_of_plans_is_left_out_where_it_does_not_matter() -> None:
     inner = CountingEvaluator()
     recorder = RecordingEvaluator(inner)

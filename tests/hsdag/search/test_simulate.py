@@ -50,7 +50,6 @@ def whole_placement(**fields: Any) -> Placement:
         (json.dumps({**SPLIT, "a": "tpu"}), "op 'a' is on unknown device 'tpu'; the problem has gpu, cpu"),
         (json.dumps({**SPLIT, "c": "cpu"}), "op 'c' is on device 'cpu', which does not support it"),
         (json.dumps({**SPLIT, "c": 1}), "'c': a device name is expected, not 1"),
-        ("[]", "a placement must be a non-empty object"),
         ("[1]", "a placement must be a non-empty object"),
         ("{}", "a placement must be a non-empty object"),
         (whole_placement(priority={"a": 1}).to_json(), "'priority' has no entry for op 'b' and 1 more"),

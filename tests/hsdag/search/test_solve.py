@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.cuts.pipeline import PipelinePlacer
-from hsdag.methods.incumbent import GaveUp, Incumbent, Status
+from hsdag.methods.incumbent import Incumbent, Status
 from hsdag.methods.lists.schedulers import EnumerativePlacer
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.bounds.simple import Bound
@@ -34,6 +34,7 @@ from hsdag.search.simulate import simulate_placement
 from hsdag.search.solution import SolveResult
 from hsdag.search.solve import solve
 from tests.hsdag.methods.exact.exact_reference import random_problem
+from tests.hsdag.scoring.test_schedule_evaluator import urgent
 
 OPTIONS = SolveOptions("test", budget_s=60.0)
 
@@ -79,10 +80,6 @@ def ranked(unit_ranks: dict[str, int]) -> Does:
     return DoesInOrder(consider)
 
 
-def gives_up(_: Incumbent) -> None:
-    raise GaveUp("nothing fits")
-
-
 def proving(status: Status) -> Does:
     """Ends with a bound of its own."""
     return Does(lambda incumbent: incumbent.prove(Bound(2.5, "a proof of its own")) or status)  # type: ignore[func-returns-value]
@@ -96,13 +93,6 @@ def stopped_with_ranks(incumbent: Incumbent) -> None:
 def six_ops(seed: int, memory: float = np.inf) -> ScheduleProblem:
     tables: dict[str, Any] = {"weight_bytes": np.linspace(0.0, 6.0, 6), "memory_bytes": memory, "link_latency_s": 0.1}
     return random_problem(seed, 6, real=True, lacks=0.0, **tables)
-
-
-def urgent() -> ScheduleProblem:
-    """Two ops on one device: 'near' comes first by index, but 'far' waits for 'late' only."""
-    return ScheduleProblem.from_arrays(
-        [[5.0, 50.0], [1.0, 50.0], [50.0, 5.0]], [(1, 2)], op_names=["near", "late", "far"]
-    )
 
 
 def test_an_answer_that_meets_the_bound_is_optimal_and_ends_the_search() -> None:
@@ -225,33 +215,20 @@ def test_the_document_has_the_schedule_by_start_and_where_no_device_runs_all_no_
     assert document["placement"] == {"op0": "d0", "op1": "d1", "op2": "d0"}
 
 
-def test_where_a_method_gives_up_the_best_that_was_known_is_the_answer() -> None:
-    problem = ScheduleProblem.from_arrays([[1.0, 2.0], [1.0, 2.0]], [(0, 1)], link_latency_s=1.0)
-    solution = solve(problem, Does(gives_up), OPTIONS)
-    assert (solution.value_s, solution.status) == (2.0, Status.OPTIMAL)
-
-
-def test_a_bound_that_the_method_proves_is_taken_over_for_ops_but_not_for_what_is_tied() -> None:
-    times = [[1.0, 1.0], [1.0, 1.0], [1.0, 1.0]]
-    plain = ScheduleProblem.from_arrays(times, [(0, 1), (0, 2)])
-    tied = replace(plain, labels=replace(plain.labels, colocate=("s", "s", "")))
-    found = [solve(p, proving(Status.FEASIBLE), OPTIONS).bound for p in (plain, tied)]
-    assert found == [Bound(2.5, "a proof of its own"), Bound(2.0, "the critical path")]
-
-
-def test_nothing_is_called_optimal_where_an_op_has_several_results() -> None:
+def test_what_a_method_proves_counts_unless_ops_are_tied_or_one_has_several_results() -> None:
     """Exact methods send all results of an op as one, so that their proofs are of another problem."""
     plain = ScheduleProblem.from_arrays([[1.0, 1.0]] * 3, [(0, 1), (0, 2)])
+    tied = replace(plain, labels=replace(plain.labels, colocate=("s", "s", "")))
     ports = replace(plain, edge_port=np.array([0, 1]))
-    ended = [solve(p, proving(Status.OPTIMAL), OPTIONS) for p in (plain, ports)]
-    assert [each.status for each in ended] == [Status.OPTIMAL, Status.FEASIBLE]
-    assert [each.bound.argument == "a proof of its own" for each in ended] == [True, False]
+    ended = [solve(each, proving(Status.OPTIMAL), OPTIONS) for each in (plain, tied, ports)]
+    assert [each.status for each in ended] == [Status.OPTIMAL, Status.FEASIBLE, Status.FEASIBLE]
+    own, simple = Bound(2.5, "a proof of its own"), Bound(2.0, "the critical path")
+    assert [each.bound for each in ended] == [own, simple, simple]
+    assert solve(plain, proving(Status.FEASIBLE), OPTIONS).bound == own
 
 
 def test_a_stopped_search_keeps_the_order_of_its_best() -> None:
-    """Op 1 feeds op 2 on the other device, so it has to go before op 0, which comes first by index."""
-    problem = ScheduleProblem.from_arrays([[2.0, 9.0], [2.0, 9.0], [9.0, 2.0]], [(1, 2)], link_latency_s=0.1)
-    assert solve(problem, DoesInOrder(stopped_with_ranks), OPTIONS).value_s == pytest.approx(4.1)
+    assert solve(urgent(), DoesInOrder(stopped_with_ranks), OPTIONS).value_s == 1 + 5
 
 
 def test_the_best_so_far_is_told_every_second_and_less_often_where_telling_takes_long(

@@ -167,7 +167,6 @@ TWO = RuleTrainingOptions(2)
 def test_rules_are_those_of_one_process_though_a_worker_is_lost_in_mid_training() -> None:
     problems = rule_problems(5)
     alone = trained(RuleTraining(problems, TWO, 0), 8)
-    assert alone.curve[-1] < alone.curve[0]
     with Pool([Here("a"), Here("b", 9)]) as pool:
         shared = trained(RuleTraining(problems, TWO, 0, pool=pool), 8)
         assert pool.num_workers == 1

@@ -1,7 +1,4 @@
-"""Min-cut: equal to brute force over a cost written out here, legal within memory, bounds that hold.
-
-Legend: N ops, D devices.
-"""
+"""Min-cut: equal to brute force over a cost written out here, legal within memory, bounds that hold."""
 
 from __future__ import annotations
 
@@ -14,14 +11,13 @@ import pytest
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.cuts import alpha_expansion, cut_graph, memory_prices
 from hsdag.methods.cuts.alpha_expansion import MAX_PAIRS, MAX_STARTS, best_cut, cheapest, expanded
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, Launches, best_move, pair_cut
 from hsdag.methods.cuts.mincut import MincutPlacer
 from hsdag.methods.cuts.pipeline import PipelinePlacer
-from hsdag.methods.incumbent import Limits, Status
+from hsdag.methods.incumbent import Limits, Result, Status
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -30,7 +26,7 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate_makespans
 from hsdag.runtime.simulator.values import period_s
 from hsdag.scoring.memory import MemoryCheck
-from hsdag.scoring.recording import Budget, Event, RecordingEvaluator
+from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
 from tests.hsdag.methods.searches import not_none
@@ -56,7 +52,7 @@ def drawn(
 
 
 def plain_costs_s(problem: ScheduleProblem, table: IntArray, launches: Launches) -> FloatArray:
-    """[B] simulated seconds of placements [B, N]; of transfers that launch, each takes so much longer."""
+    """[B] simulated seconds of placements [B, ops]; of transfers that launch, each takes so much longer."""
     if launches is not Launches.RUNS:
         more_s = problem.launch_s[None] * (launches is Launches.TRANSFERS)
         without = np.zeros(problem.num_devices)
@@ -77,16 +73,8 @@ def search(
     how: Semantics = SEQUENTIAL,
     objective: Objective = LATENCY,
     judged_by: Semantics | None = None,
-) -> tuple[IntArray, float | None, list[Event]]:
-    """The placement of ops, the bound, and all that was evaluated."""
-    units = problem_of(problem, objective, how)
-    judge = evaluator(problem, judged_by or how, objective)
-    recorder = RecordingEvaluator(judge, Budget())
-    result = MincutPlacer().search(units, recorder)
-    if result.plan is None:
-        raise SearchError(result.note)
-    bound = result.lower_bound
-    return units.expand(result.plan.placement), None if bound is None else bound.value_s, recorder.events
+) -> Result:
+    return MincutPlacer().search(problem_of(problem, objective, how), evaluator(problem, judged_by or how, objective))
 
 
 def evaluator(
@@ -136,11 +124,11 @@ def test_the_bound_is_below_every_simulated_placement_also_where_co_located_ops_
     sets = [f"s{k}" if k < num_sets else "" for k in rng.integers(0, 5, num_ops).tolist()]
     labels = replace(problem.labels, colocate=tuple(sets))
     problem = replace(problem, time_s=rng.random(problem.time_s.shape), labels=labels)
-    _, bound_s, _ = search(problem)
+    bound = search(problem).lower_bound
     units = problem_of(problem)
     every = units.expand(np.array(list(itertools.product(range(2), repeat=units.num_units))))
-    assert bound_s is not None
-    assert bound_s <= simulate_makespans(problem, every, SEQUENTIAL).min()
+    assert bound is not None
+    assert bound.value_s <= simulate_makespans(problem, every, SEQUENTIAL).min()
 
 
 @settings(max_examples=SOME)
@@ -155,7 +143,7 @@ def test_for_throughput_the_answer_is_no_worse_than_that_of_pipeline(
     if plan is None:  # devices that lack ops may leave no stages
         reject()
     staged = units.expand(plan.placement)
-    answer, _, _ = search(problem, SEQUENTIAL, THROUGHPUT, judged_by)
+    answer = units.expand(not_none(search(problem, SEQUENTIAL, THROUGHPUT, judged_by).plan).placement)
     found_s, staged_s = period_s(problem, np.stack([answer, staged]), judged_by)
     assert found_s <= staged_s
 
@@ -171,12 +159,11 @@ def test_within_memory_the_answer_is_legal_and_found_wherever_there_is_one(
     room = share * (problem.weight_bytes.sum() + problem.output_bytes.sum()) * np.linspace(1.0, 0.7, num_devices)
     problem = replace(problem, memory_bytes=room)
     every = [np.array(device) for device in itertools.product(range(num_devices), repeat=num_ops)]
-    judge = ScheduleEvaluator(problem, how)
+    judge, result = ScheduleEvaluator(problem, how), search(problem, how)
     if all(score.failure is not None for score in judge.evaluate([Plan(device) for device in every])):
-        with pytest.raises(SearchError, match="no placement that fits into memory"):
-            search(problem, how)
+        assert (result.plan, "no placement that fits into memory" in result.note) == (None, True)
         return
-    answer, _, _ = search(problem, how)
+    answer = problem_of(problem).expand(not_none(result.plan).placement)
     assert judge.evaluate([Plan(answer)])[0].failure is None
 
 

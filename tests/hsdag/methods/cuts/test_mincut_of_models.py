@@ -82,8 +82,11 @@ def cuts(problem: Problem) -> list[IntArray]:
     return [best_cut(costs.scaled(scale)) for costs, scale in itertools.product(charged, SCALES)]
 
 
-def check(problem: Problem, hetero: HeteroCosts) -> None:
+@settings(max_examples=SOME)
+@given(st.integers(0, 2**32), st.integers(3, 30))
+def test_launches_are_counted_as_hetero_makes_submodels(seed: int, num_ops: int) -> None:
     """What is reported is HETERO's; no single device, and no cut at any price by itself, takes less."""
+    problem, hetero = random_problem(seed, num_ops)
     result = search(problem, hetero)
     assert result.plan is not None
     device = problem.expand(result.plan.placement)
@@ -94,12 +97,6 @@ def check(problem: Problem, hetero: HeteroCosts) -> None:
     assert result.score <= latencies_s(problem, hetero, alone + cuts(problem)).min() * (1 + 1e-12)
     assert result.lower_bound is not None
     assert result.lower_bound.value_s <= result.score
-
-
-@settings(max_examples=SOME)
-@given(st.integers(0, 2**32), st.integers(3, 30))
-def test_launches_are_counted_as_hetero_makes_submodels(seed: int, num_ops: int) -> None:
-    check(*random_problem(seed, num_ops))
 
 
 @settings(max_examples=SOME)

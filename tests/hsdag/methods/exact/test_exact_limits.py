@@ -27,14 +27,11 @@ from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Order, Semantics
+from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import problem_of
-from hsdag.runtime.simulator.simulation import simulate
 from hsdag.scoring.base import Evaluator, SearchStopped
 from hsdag.scoring.recording import RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
-from hsdag.search.options import SolveOptions
-from hsdag.search.solve import solve
 from tests.hsdag.methods.exact.exact_reference import random_problem
 from tests.hsdag.methods.exact.test_exact_optimality import chain_of_diamonds
 from tests.hsdag.methods.searches import heard, not_none, tight
@@ -246,18 +243,6 @@ def test_a_module_that_comes_after_the_deadline_is_bounded_by_its_longest_path()
         answer = solver.submit(chain, {})()
     assert answer.device is None
     assert answer.bound_s == 5.0  # 3 and 2, without the transfer
-
-
-@pytest.mark.parametrize("method", ["cpsat", "milp"])
-def test_the_order_of_an_answer_gives_its_makespan(method: str) -> None:
-    problem = random_problem(8, 9, 3)
-    placer = make_placer(method)
-    options = SolveOptions(method, semantics=Semantics(order=Order.PRIORITY), budget_s=600.0)
-    solution = solve(problem, placer, options)
-    assert solution.device is not None
-    assert solution.priority is not None
-    again = simulate(problem, solution.device, Semantics(order=Order.PRIORITY), solution.priority)
-    assert again.makespan_s == solution.value_s
 
 
 def test_many_channels_are_annealed_and_then_searched_by_windows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -136,15 +136,7 @@ def test_the_baseline_of_a_step_is_its_mean_over_the_last_ten_episodes() -> None
         seen += list(rewards)
 
 
-def test_a_plan_over_memory_costs_two_seconds_for_each_gb() -> None:
-    problem = replace(sized([0.0] * 6), weight_bytes=np.full(6, 1e9), memory_bytes=np.full(2, 4e9))
-    run = simulate(problem, ALONE.placement)
-    penalty = PlacetoPlacer(TINY).penalty(problem_of(problem))
-    assert penalty(ALONE) == pytest.approx(run.makespan_s + 2.0 * (6.0 - 4.0))
-    assert np.isnan(penalty(Plan(np.array([0, 0, 0, 1, 1, 1]))))
-
-
-def test_training_counts_a_plan_over_memory_at_its_penalised_value() -> None:
+def test_a_plan_over_memory_counts_in_training_with_two_seconds_more_for_each_gb() -> None:
     problem = replace(sized([0.0] * 6), weight_bytes=np.full(6, 1e9), memory_bytes=np.full(2, 4e9))
     placer, units = PlacetoPlacer(TINY), problem_of(problem)
     policy, evaluator = policy_of(problem, TINY), ScheduleEvaluator(problem, Semantics())
@@ -154,7 +146,9 @@ def test_training_counts_a_plan_over_memory_at_its_penalised_value() -> None:
     over, fitting = (rollout.plan for rollout in rollouts)
     values = trainer._evaluate([over, fitting])
     assert np.isnan(values).tolist() == [True, False]
-    rewards = -np.log(np.array([placer.penalty(units)(over), values[1]]) / values[1])
+    penalised_s = simulate(problem, ALONE.placement).makespan_s + 2.0 * (6.0 - 4.0)
+    assert np.isnan(placer.penalty(units)(fitting))
+    rewards = -np.log(np.array([penalised_s, values[1]]) / values[1])
     assert trainer.advantages(values, rollouts) == pytest.approx(rewards)
     assert [plan for plan, _ in trainer.buffer.elites] == [fitting]
 

@@ -107,12 +107,6 @@ def test_the_weight_of_step_i_is_gamma_to_the_i_times_the_reward() -> None:
     assert trainer.advantages(np.full(3, 0.5), steps) == pytest.approx([1.8, 1.62, 1.458])
 
 
-def test_the_loss_of_reinforce_is_minus_the_mean_weighted_log_probability() -> None:
-    trainer, policy, _ = trainer_for(replace(HsdagConfig.paper(), hidden=16))
-    loss = trainer.loss(drawn(policy) * 2, torch.tensor([3.0, 0.5]))
-    assert loss.item() == pytest.approx(1.75 * math.log(2), rel=1e-5)
-
-
 def test_imitation_raises_the_probability_of_what_is_imitated() -> None:
     trainer, policy, _ = trainer_for(SMALL)
     rollout = drawn(policy)[0]

@@ -73,11 +73,8 @@ def test_all_results_that_an_op_reads_of_another_are_sent_as_the_sum_of_their_la
     ends = [(0, 1), (0, 1), (0, 1), (0, 2)]
     several = ScheduleProblem.from_arrays(np.ones((3, 1)), ends, edge_bytes=[2, 7, 4, 9], edge_port=[0, 0, 1, 1])
     single = several.with_single_results
-    assert (single.edge_dst.tolist(), single.edge_bytes.tolist(), single.edge_port.tolist()) == (
-        [1, 2],
-        [11, 9],
-        [0, 0],
-    )
+    tables = single.edge_dst, single.edge_bytes, single.edge_port
+    assert [table.tolist() for table in tables] == [[1, 2], [11, 9], [0, 0]]
 
 
 def test_objectives_ask_for_power_and_for_links_that_they_are_defined_under() -> None:
@@ -101,7 +98,6 @@ def test_plans_are_equal_where_placement_and_order_are_and_cannot_be_changed() -
     assert len({plan, other, plan.unordered, Plan(np.array([0, 1, 0])), Plan(placement)}) == 3
     assert [plan.is_split, Plan(np.ones(2, dtype=np.int64)).is_split] == [True, False]
     assert plan.unordered.unordered is plan.unordered
-    assert repr(plan) == "Plan([0, 1, 0], [2, 0, 1])"
     with pytest.raises(ValueError, match="read-only"):
         plan.placement[0] = 1
     for wrong in ((np.zeros((1, 1)),), (np.zeros(2), np.zeros(1))):

@@ -103,7 +103,6 @@ BAD: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
     ("field", lambda d: d["ops"][0].update(tiem=1), r"ops\[0\]\.tiem: Extra inputs"),
     ("overhead", lambda d: d.update(transfer_overhead_s=-1), r"transfer_overhead_s: .*greater"),
     ("launch", lambda d: d["devices"][0].update(launch_s=-1), r"devices\[0\]\.launch_s: .*greater"),
-    ("source", lambda d: d.update(source="guess"), r"source: Input should be 'measured', 'calibrated'"),
     ("model", lambda d: d["model"].update(fingerprint="x"), r"model\.fingerprint: "),
     ("vast", lambda d: d["ops"][0].update(time_s=[1e300, 1]), r"ops\[0\]\.time_s\[0\]: .* or equal to 10{24}$"),
     ("vast link", lambda d: d["links"]["latency_s"][0].__setitem__(1, 1e300), r"\[0\]\[1\]: .* or equal to 10{24}$"),

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from hsdag.ir.graph.computation_graph import IntArray, inverse_of
 from hsdag.methods.incumbent import Limits
 from hsdag.methods.learned.doppler import decoding
 from hsdag.methods.learned.doppler.network import Beginning, DopplerConfig, DualNetwork
 from hsdag.methods.learned.doppler.placer import DualPolicy, log_p_in_turn
 from hsdag.methods.learned.inputs import inputs_of, sum_over_path
-from hsdag.methods.learned.policy import Exploring, Rollout, log_p_of
+from hsdag.methods.learned.policy import Exploring, log_p_of
 from hsdag.methods.lists.schedule import list_schedule
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan
@@ -27,6 +25,7 @@ from hsdag.scoring.recording import RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import random_problem
 from tests.hsdag.methods.learned.policies import generator
+from tests.hsdag.methods.searches import not_none
 from tests.hsdag.runtime.problem.test_problem import DIAMOND
 
 PLAIN = Exploring()
@@ -54,23 +53,12 @@ def whole(problem: ScheduleProblem) -> ScheduleProblem:
     return replace(problem, time_s=np.nan_to_num(problem.time_s, nan=4.0))
 
 
-def orders(rollouts: list[Rollout]) -> list[IntArray]:
-    return [np.argsort(rollout.plan.order) for rollout in rollouts if rollout.plan.order is not None]
-
-
 @pytest.mark.parametrize("exploring", [PLAIN, Exploring(share=0.3, heat=2.0)])
 def test_a_selected_op_has_all_its_producers_placed(exploring: Exploring) -> None:
     problem = random_problem(3, 14, 3)
-    for order in orders(policy_of(problem).draw(8, exploring, generator())):
-        step = inverse_of(order)
+    for rollout in policy_of(problem).draw(8, exploring, generator()):
+        step = not_none(rollout.plan.order)
         assert (step[problem.edge_src] < step[problem.edge_dst]).all()
-
-
-@pytest.mark.parametrize("changes", [{"learns_order": False}, {"learns_devices": False}])
-def test_the_network_gives_decisions_the_probability_they_were_drawn_with(changes: dict[str, Any]) -> None:
-    policy = policy_of(random_problem(3, 14, 3), replace(SMALL, **changes))
-    now = policy.likelihood(policy.draw(6, PLAIN, generator()))
-    np.testing.assert_allclose(now.log_p.detach(), now.drawn, atol=2e-4)
 
 
 def test_scores_of_single_ops_are_part_of_the_probability_that_decisions_were_drawn_with() -> None:
@@ -108,11 +96,15 @@ def test_the_teacher_is_critical_path() -> None:
 
 
 @pytest.mark.parametrize("learned", ["learns_order", "learns_devices"])
-def test_what_is_not_learned_is_critical_paths(learned: str) -> None:
+def test_what_is_not_learned_is_critical_paths_and_has_no_part_in_the_probability(learned: str) -> None:
     problem = whole(random_problem(3, 14, 3))
     inputs = inputs_of(problem)
     config = replace(SMALL, learns_order=learned == "learns_order", learns_devices=learned == "learns_devices")
-    for rollout in policy_of(problem, config).draw(4, PLAIN, generator()):
+    policy = policy_of(problem, config)
+    rollouts = policy.draw(4, PLAIN, generator())
+    now = policy.likelihood(rollouts)
+    np.testing.assert_allclose(now.log_p.detach(), now.drawn, atol=2e-4)
+    for rollout in rollouts:
         schedule = list_schedule(inputs.tables, inputs.levels.upward_s, by_start=True)
         if learned == "learns_devices":
             level_s = inputs.levels.upward_s

@@ -144,11 +144,6 @@ def test_a_nominated_edge_is_kept_with_probability_equal_to_its_score(bias: floa
     assert network.parse(view)[0].kept.all() == (bias > 0.0)
 
 
-def path(num_nodes: int) -> Topology:
-    nodes = np.arange(num_nodes, dtype=np.int64)
-    return Topology.from_edges(num_nodes, nodes[:-1], nodes[1:])
-
-
 def all_kept(topology: Topology, scores: FloatArray) -> Parse:
     nominated = nominate(topology, scores)
     return parse_of(topology, nominated, scores, np.ones(len(nominated), dtype=np.bool_))
@@ -186,7 +181,7 @@ def test_parallel_and_opposite_edges_and_loops_count_once() -> None:
 def test_of_edges_that_join_all_the_weakest_is_dropped_unless_it_exceeds_a_half(
     scores: tuple[float, float], labels: list[int]
 ) -> None:
-    topology = path(3)
+    topology = Topology.from_edges(3, np.array([0, 1]), np.array([1, 2]))
     by_edge = np.where(topology.left == 0, *scores)
     assert all_kept(topology, by_edge).partition.labels.tolist() == labels
 
@@ -223,26 +218,16 @@ class Store:
         return self.states[-1] if self.states else None
 
 
-def problem_of(rates: Sequence[Sequence[float]], cut_s: float) -> tuple[Problem, ScheduleEvaluator]:
-    """A chain of blocks with shortcuts; ``rates`` are mean times per device of early and late units."""
+def problem_of(fast: int) -> tuple[Problem, ScheduleEvaluator]:
+    """A chain of blocks with shortcuts; device ``fast`` of two is twice as fast as the other on every unit."""
     edges = [(v, v + 1) for v in range(47)] + [(v, v + 3) for v in range(0, 44, 4)]
     shapes = [(1, 8, 64, 64)] * 24 + [(1, 64, 8, 8)] * 24
     graph = graph_from_edges(["Convolution", "Relu", "Add", "Pool"] * 12, edges, shapes=shapes)
-    weight = np.asarray([1.7, 0.3, 0.3, 1.7] * 12)
-    time_s = np.repeat(np.asarray(rates, dtype=np.float64), 24, axis=0) * weight[:, None]
-    num_devices = time_s.shape[1]
-    link = np.full((num_devices, num_devices), cut_s)
-    links: dict[str, Any] = {"launch_s": cut_s, "link_latency_s": link, "link_bandwidth_bytes_per_s": 1e12}
+    time_s = np.outer([1.7, 0.3, 0.3, 1.7] * 12, np.where(np.arange(2) == fast, 1e-3, 2e-3))
+    links: dict[str, Any] = {"launch_s": 2e-4, "link_latency_s": 2e-4, "link_bandwidth_bytes_per_s": 1e12}
+    problem = Problem(CoarseGraph(graph, Partition.identity(48), graph), ("D0", "D1"), np.ones((48, 2), dtype=np.bool_))
     costs = ScheduleProblem.from_graph(graph, time_s, **links)
-    table = np.ones((48, num_devices), dtype=np.bool_)
-    units = CoarseGraph(graph, Partition.identity(48), graph)
-    problem = Problem(units, tuple(f"D{d}" for d in range(num_devices)), table)
     return problem, ScheduleEvaluator(costs, Semantics(Execution.SEQUENTIAL))
-
-
-def rates_of(fast: int) -> list[list[float]]:
-    """Device ``fast`` of two is twice as fast as the other on every unit."""
-    return [[1e-3 if device == fast else 2e-3 for device in range(2)]] * 2
 
 
 class Measured(Evaluator):
@@ -261,7 +246,7 @@ class Measured(Evaluator):
 
 def asked(config: HsdagConfig, limit: float = np.inf, store: Store | None = None, seed: int = 1) -> list[Plan]:
     """What a search evaluates, in turn."""
-    problem, inner = problem_of(rates_of(0), 2e-4)
+    problem, inner = problem_of(0)
     evaluator = Measured(inner, limit)
     HsdagPlacer(config).search(problem, evaluator, Limits(seed=seed), store)
     return [plan for plan, _ in evaluator.asked]
@@ -288,12 +273,11 @@ def test_resuming_another_configuration_is_refused() -> None:
 
 
 def test_costs_that_are_known_go_straight_to_the_logits_by_a_learned_weight() -> None:
-    problem, inner = problem_of(rates_of(0), 2e-4)
+    problem, inner = problem_of(0)
     placer = HsdagPlacer(replace(SMALLER, updates=4))
     placer.search(replace(problem, costs=inner.problem), inner)
     assert placer.trainer is not None
     assert dict(placer.trainer.policy.network.named_parameters())["slowness"].item() > 0.003
-    HsdagPlacer(replace(SMALLER, updates=1, costs=False)).search(replace(problem, costs=inner.problem), inner)
 
 
 def test_ops_that_take_no_time_are_placed() -> None:
@@ -315,7 +299,7 @@ def test_each_ablation_of_table_3_takes_its_features_away() -> None:
 def test_in_80_evaluations_the_faster_device_is_believed_in_and_a_split_comes_within_3_percent(
     fast: int, seed: int
 ) -> None:
-    problem, inner = problem_of(rates_of(fast), 2e-4)
+    problem, inner = problem_of(fast)
     placer, evaluator = HsdagPlacer(HsdagConfig()), Measured(inner, 80)
     placer.search(problem, evaluator, Limits(seed=seed))
     assert placer.trainer is not None
