@@ -95,13 +95,6 @@ def test_a_refused_property_is_one_clear_line(body: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.skipif(any(name.startswith("GPU") for name in ov.Core().available_devices), reason="a GPU is here")
-@pytest.mark.parametrize("text", ["GPU", "GPU.3", "FAR=GPU"])
-def test_an_absent_gpu_is_a_device_error(text: str) -> None:
-    with pytest.raises(DeviceError, match="fails to load"):
-        DeviceSpec.parse(text).register(ov.Core())
-
-
 PROGRAM = """
 import signal, openvino as ov
 from hsdag.ir.device import DeviceSpec

@@ -13,7 +13,7 @@ from hsdag.drawing import COLOURS
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.graph.reader import load_model
-from hsdag.reporting.graph import PlacedGraph, draw_layers, graph_figure, op_source
+from hsdag.reporting.graph import LayeredDrawing, PlacedGraph, draw_layers, graph_figure, op_source
 
 LONG_WAY = graph_from_edges(["Parameter", "Relu", "Add", "Relu", "Add"], [(0, 1), (1, 2), (2, 3), (3, 4), (0, 4)])
 WITH_WEIGHT = graph_from_edges(["Parameter", "Constant", "Convert", "Relu", "Add"], [(0, 3), (3, 4), (1, 2), (2, 4)])
@@ -55,10 +55,13 @@ def test_every_route_joins_the_ops_of_its_edge(graph: ComputationGraph) -> None:
         assert np.isnan(x[-1])
 
 
-def test_a_long_edge_goes_around_the_ops_between_its_ends() -> None:
+def long_route() -> tuple[LayeredDrawing, np.ndarray, np.ndarray]:
     drawing = draw_layers(LONG_WAY)
-    long = int(np.flatnonzero((drawing.edge == [0, 4]).all(axis=1))[0])
-    x, y = drawing.routes(np.arange(len(drawing.edge)) == long)
+    return drawing, *drawing.routes((drawing.edge == [0, 4]).all(axis=1))
+
+
+def test_a_long_edge_goes_around_the_ops_between_its_ends() -> None:
+    drawing, x, y = long_route()
     assert x[:-1].tolist() == [0, 1, 2, 3, 4]
     assert abs(y[2] - drawing.y[2]) >= 1.0
 
@@ -66,9 +69,7 @@ def test_a_long_edge_goes_around_the_ops_between_its_ends() -> None:
 def test_of_an_edge_over_many_layers_of_a_large_graph_both_ends_are_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hsdag.reporting.graph.LARGE", 4)
     monkeypatch.setattr("hsdag.reporting.graph.LAYERS_SHOWN", 3)
-    drawing = draw_layers(LONG_WAY)
-    long = int(np.flatnonzero((drawing.edge == [0, 4]).all(axis=1))[0])
-    x, y = drawing.routes(np.arange(len(drawing.edge)) == long)
+    drawing, x, y = long_route()
     np.testing.assert_allclose(x, [0, 0.9, np.nan, 3.1, 4, np.nan])
     assert [y[0], y[1], y[3], y[4]] == [drawing.y[0], drawing.y[0], drawing.y[4], drawing.y[4]]
 
