@@ -319,7 +319,7 @@ def test_what_a_window_gains_the_whole_schedule_gains(seed: int) -> None:
 
 
 def test_a_window_cools_from_the_hottest_to_the_coldest_share_of_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    chains: list[Chain] = []
+    chains: Any = []
     monkeypatch.setattr(windows, "chain_of", lambda *of: chains.append(chain_of(*of)) or chains[-1])
     units = problem_of(layered(40))
     line = Timeline.of(units, random_plan(layered(40), 0), takes_order=True)

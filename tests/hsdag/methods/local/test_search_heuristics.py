@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +49,8 @@ def test_annealing_needs_no_costs() -> None:
 
 
 def test_annealing_of_few_dear_evaluations_ends_cold(monkeypatch: pytest.MonkeyPatch) -> None:
-    heats, temperature = list[float](), SaPlacer.heat
+    heats: Any = []
+    temperature = SaPlacer.heat
     monkeypatch.setattr(SaPlacer, "heat", lambda *of: heats.append(temperature(*of)) or heats[-1])
     monkeypatch.setattr(ScheduleEvaluator, "is_cheap", False)  # as what is measured
     problem = ScheduleProblem.from_arrays(np.random.default_rng(0).random((12, 3)), [], link_latency_s=0.1)

@@ -129,7 +129,7 @@ def test_a_method_that_costs_its_workers_is_reported_and_the_others_go_on() -> N
 def test_a_turn_on_a_worker_has_a_share_of_what_is_left_and_half_a_second_at_least(
     left_s: float, share: float, seconds: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jobs: list[TurnJob] = []
+    jobs: Any = []
     pool: Any = SimpleNamespace(begin=lambda _: None, num_workers=2, submit=lambda job: jobs.append(job) or Future())
     monkeypatch.setattr(Incumbent, "left_s", left_s)
     incumbent = Incumbent(UNITS, EVALUATOR, Limits(seed=3))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -195,7 +196,7 @@ def test_a_search_gives_up_where_nothing_repeats() -> None:
 
 def test_kinds_of_blocks_share_time_and_evaluations_by_their_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """A look at the clock takes 5 s of 100, of which 15 are for trying plans in a row."""
-    given: list[tuple[float, float]] = []
+    given: Any = []
     clock, tried, problem = itertools.count(), itertools.count(), chain([1.0, 1.0, 1.0, 2.0] * 3)
     units, found = problem_of(problem), blocks_of(problem)
     recorder = RecordingEvaluator(ScheduleEvaluator.of(units), Budget(evaluations=1000))

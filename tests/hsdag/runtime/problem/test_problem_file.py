@@ -119,14 +119,14 @@ def test_a_mistake_is_one_line_that_names_its_place(change: Callable[[dict[str, 
 
 
 def test_weights_that_fit_nowhere_together_are_refused_and_ops_may_fill_all_devices() -> None:
-    def shrink(d: dict[str, Any]) -> None:
-        d["devices"] = [{"name": "x", "memory_bytes": 8}, {"name": "y", "memory_bytes": 13}]
+    def shrink(d: dict[str, Any], last: int = 13) -> None:
+        d["devices"] = [{"name": "x", "memory_bytes": 8}, {"name": "y", "memory_bytes": last}]
         for op in d["ops"]:
             op.update(weight_bytes=7, output_bytes=1, time_s=[1, None])
 
     problem_from_json(edited(shrink))
     with pytest.raises(FileFormatError, match=r"devices: the weights of all ops take 21 bytes.* have 20"):
-        problem_from_json(edited(lambda d: [shrink(d), d["devices"][1].update(memory_bytes=12)]))
+        problem_from_json(edited(lambda d: shrink(d, 12)))
 
 
 def test_one_device_needs_no_links() -> None:
