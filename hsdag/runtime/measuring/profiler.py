@@ -270,18 +270,22 @@ class Profiler:
         What was measured while other programs slowed devices down, too, is measured again the next time.
         """
         others = self._others()
+
+        def is_whole(found: dict[str, Any]) -> bool:
+            if (share := others.share()) >= BUSY:
+                self._on_step(
+                    f"other programs took {share:.0%} of the processors: devices seem to slow each other down more"
+                )
+            return all(found.values()) and share < BUSY
+
         key = {"what": "side by side", "model": self._digest, "devices": [identity(spec) for spec in devices]}
         stored = self._kept(
             key,
             self._effort.pair_limit_s,
             "profiling devices side by side",
             lambda: {kind: self._side_by_side(tuple(devices), kind, times) for kind in KINDS},
-            lambda found: all(found.values()) and others.share() < BUSY,
+            is_whole,
         )
-        if (share := others.share()) >= BUSY:
-            self._on_step(
-                f"other programs took {share:.0%} of the processors: devices seem to slow each other down more"
-            )
         found = Contention.of(stored, len(devices))
         for a, b in itertools.combinations(range(len(devices)), 2):
             if np.isnan(found.slowdown[[a, b], [b, a]]).any():
