@@ -90,7 +90,7 @@ def in_flight(protocol: Protocol) -> Protocol:
 class BenchRow(LatencyRecord):
     """A candidate: seconds of single requests, inferences per second with several in flight, what loading it took.
 
-    ``ratio`` is that of the medians to ``versus``, ``ci95`` its interval, without ends after too few rounds.
+    ``ratio`` is how many times faster than ``versus`` it is, ``ci95`` its interval, without ends after too few rounds.
     ``scenario_medians_s`` are those of several scenarios.
     """
 
@@ -237,7 +237,7 @@ def bench(
         return BenchResult(
             versus=next(name for name in candidates if name in latency.samples),
             scenarios=[BenchScenario(data_shape=s.text, tokens=s.tokens, weight=s.weight) for s in scenarios],
-            rows=sorted(rows, key=lambda row: row.median_s),
+            rows=sorted(rows, key=lambda row: -row.ratio),
             failures=dict(latency.failures),
             in_flight_failures={n: reason for n, reason in throughput.failures.items() if n in latency.samples},
             timeline=timeline,

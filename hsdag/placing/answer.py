@@ -116,7 +116,7 @@ def faster_but_disallowed(final: FinalResult) -> dict[str, str]:
         name: why
         for name, why in final.disallowed.items()
         if name == final.best_single
-        or (name in compared.samples and compared.median_s(name) < compared.median_s(final.answer))
+        or (name in compared.samples and compared.ratio(name, final.answer).value > 1.0)
     }
 
 

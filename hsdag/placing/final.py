@@ -378,7 +378,7 @@ def _pick(
     if start is not None and start in comparison.samples:
         verdicts[start] = verifier.in_own_process(start)
     kept = start if start in verdicts and verdicts[start].reason is None else None
-    if kept is not None and best_single is not None and comparison.median_s(kept) >= comparison.median_s(best_single):
+    if kept is not None and best_single is not None and comparison.ratio(kept, best_single).value <= 1.0:
         kept = None
     rivals = [family_ratios(comparison, ran, rival) for rival in (best_single, kept) if rival is not None]
     for name in ran:

@@ -30,8 +30,15 @@ SMALLEST_SHARE = 1 / 16
 
 
 def disallowed_devices(session: Session, options: PlaceOptions, profile: ModelProfile | None) -> dict[str, str]:
-    """Why single devices are ruled out: they break a pin, or a whole inference takes more memory than they have."""
+    """Why single devices are ruled out: they break a pin, or lack the memory for an inference.
+
+    A device has no say in what its parts may hold.
+    """
     found = {} if profile is None else _overfull(session, profile)
+    limited = {spec.plugin for spec in session.devices.placed if spec.name in options.memory_bytes}
+    for spec in session.devices.rivals:
+        if spec.plugin in limited and spec.name not in options.memory_bytes:
+            found[spec.name] = "--memory is about its parts"
     for spec in session.devices.all:
         broken = next((pin for pin in options.pins if pin.device != spec.name), None)
         if broken is not None:

@@ -337,7 +337,7 @@ class Outcome:
                 is_answer=name == self.final.answer,
             )
             rows.append(row)
-        return tuple(sorted(rows, key=lambda row: row.median))
+        return tuple(sorted(rows, key=lambda row: -row.ratio))
 
     def _ops_of(self, name: str) -> dict[str, int]:
         """Ops per device of a candidate; empty where OpenVINO does not tell."""

@@ -176,12 +176,7 @@ class Session:
     def memory_limits(self, profile: ModelProfile | None) -> dict[str, float]:
         """Bytes by device: what was asked for, else what the device has, where that is known."""
         known = () if profile is None else zip(profile.devices, profile.times, strict=True)
-        found = {spec.name: times.memory_bytes for spec, times in known if times.memory_bytes is not None}
-        for whole in self.devices.rivals:  # is no way around the limits of its parts
-            parts = [spec.name for spec in self.devices.placed if spec.plugin == whole.plugin]
-            if parts and set(parts) <= set(self._limits):
-                found[whole.name] = sum(self._limits[name] for name in parts)
-        return found | self._limits
+        return {spec.name: times.memory_bytes for spec, times in known if times.memory_bytes is not None} | self._limits
 
     def too_large(self, profile: ModelProfile | None) -> dict[str, str]:
         """Why devices do not hold the whole model, by name: its weights and state exceed their memory."""

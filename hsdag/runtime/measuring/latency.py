@@ -135,13 +135,14 @@ class Comparison:
         return float(np.median(self.samples[candidate].round_medians_s))
 
     def fastest(self, candidates: Sequence[str]) -> str:
-        """The candidate with the least median among those that ran to the end. Raises ValueError when none ran.
+        """The one that has the best ratio to any other, of candidates that ran to the end; ValueError when none ran.
 
-        Those that were measured no further saw other moments of the machine, so that their medians do not compare.
+        Those that were measured no further saw other moments of the machine, so that they do not compare.
         """
         ran = [c for c in candidates if c in self.samples]
         most = max(len(self.samples[c].rounds) for c in ran)
-        return min((c for c in ran if len(self.samples[c].rounds) == most), key=self.median_s)
+        to_the_end = [c for c in ran if len(self.samples[c].rounds) == most]
+        return max(to_the_end, key=lambda c: self.ratio(c, to_the_end[0]).value)
 
     def ratio(self, candidate: str, reference: str, family: int = 1) -> Ratio:
         """Reference's latency over the candidate's, over the rounds that both ran, as ``paired_ratio`` has it."""

@@ -159,6 +159,7 @@ def test_what_is_pinned_is_not_divided_and_all_else_is() -> None:
     (best, *_) = propose(shapes, costs_of(shapes, 1e-7), {products[0]: 1, products[1]: 0})
     assert [best.devices[v] for v in products[:2]] == [1, 0]
     assert {v for region in best.regions for v in region.ops} & set(products) == set(products[2:])
+    assert propose(shapes, costs_of(shapes, 1e-7), {v: v % 2 for v in range(shapes.graph.num_ops)}) == []
 
 
 def test_equal_blocks_are_solved_once_where_their_times_differ_by_no_more_than_noise(

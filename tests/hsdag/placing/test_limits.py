@@ -102,7 +102,7 @@ def session_of(limits: dict[str, float], supported: float = 1.0) -> Session:
     return cast(
         Session,
         SimpleNamespace(
-            devices=SimpleNamespace(all=specs, placed=specs[:2]),
+            devices=SimpleNamespace(all=specs, placed=specs[:2], rivals=specs[2:]),
             memory_limits=lambda _: limits,
             problem=lambda **_: problem_of(costs),
             of_units=lambda _, chosen: np.array([each == "B" for each in chosen], dtype=np.int64),
@@ -143,5 +143,8 @@ def test_devices_whose_memory_an_inference_exceeds_or_that_break_a_pin_are_ruled
     peaks = "an inference peaks at 32 B, and it has 31 B"
     assert disallowed_devices(session, options, profile) == {"A": peaks}
     assert disallowed_devices(session, options, None) == disallowed_devices(session_of({}), options, profile) == {}
+    assert disallowed_devices(session, PlaceOptions(memory_bytes={"A": 1.0, "CPU": 9.0}), None) == {}
+    of_a_part = disallowed_devices(session, PlaceOptions(memory_bytes={"A": 1.0}), None)
+    assert of_a_part == {"CPU": "--memory is about its parts"}
     pinned = PlaceOptions(pins=(Pin("a", "B"),))
     assert disallowed_devices(session, pinned, profile) == dict.fromkeys(("A", "CPU"), f"it breaks {pinned.pins[0]}")

@@ -148,12 +148,6 @@ def test_memory_that_cannot_be_met_is_refused_at_once_with_the_least_that_could_
         hsdag.place(layers, IN_F32, data_shape=SHAPES, memory="A=100KB,B=60KB")
 
 
-def test_a_divided_device_has_no_more_memory_than_its_parts_together(layers: Path) -> None:
-    given = {"scenarios": parse_scenarios(SHAPES, None), "memory_bytes": {"A": 100e3, "B": 98e3}}
-    with Session(layers, resolve_devices(IN_F32, None), **given) as session:  # type: ignore[arg-type]
-        assert session.memory_limits(None) == {"A": 100e3, "B": 98e3, "CPU": 198e3}
-
-
 ROUNDS = Protocol(6, 8, 0.02)
 OPTIONS = PlaceOptions(
     partition_cpu=2,

@@ -199,6 +199,8 @@ def test_what_is_no_time_takes_the_seconds_that_pass(each_s: float, runs: int, e
     assert warm_up(lambda *given: [7.0 for _ in clock.run(*given)], "a", protocol, lambda: clock.now_s) == expected
 
 
-def test_a_device_that_was_dropped_is_not_the_fastest_by_its_few_rounds() -> None:
+def test_the_fastest_has_the_best_ratio_whatever_the_medians_and_was_not_dropped_early() -> None:
+    ended = Comparison({"a": Samples(((1.0,), (1.0,), (3.0,))), "b": Samples(((1.1,),) * 3)}, {})
+    assert (ended.fastest(["a", "b"]), ended.ratio("b", "a").value > 1.0) == ("b", True)
     early, late = Samples(((1e-3,),) * 3), Samples(((0.9e-3,),) * 3 + ((2e-3,),) * 9)
     assert Comparison({"dropped": early, "kept": late}, {}).fastest(["dropped", "kept"]) == "kept"
