@@ -15,7 +15,7 @@ import psutil
 from hsdag.diagnosis.findings import Finding, Questions, Severity, of_overlap, of_precision
 from hsdag.diagnosis.model import ModelReport, examined_model
 from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec
-from hsdag.ir.graph.reader import Shapes, example_shape, load_model, model_file
+from hsdag.ir.graph.reader import Shapes, likely_sizes, load_model, model_file
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.placement.placement import Record
 from hsdag.runtime.machine.devices import cpu_topology, named_devices
@@ -105,7 +105,6 @@ def examine(
         report = None if model is None else examined_model(questions, model, typical, loaded)
     threads, memory = cpu_topology().threads, float(psutil.virtual_memory().total)
     given, inputs = shape_options(shapes or {}, scenarios), () if model is None or scenarios else model.inputs
-    left = [example_shape(port) for port in inputs if port.get_partial_shape().is_dynamic]
     file = path if isinstance(source, str | Path) or source is None else Path("MODEL")
     return Examination(
         openvino=ov.get_version(),
@@ -114,7 +113,7 @@ def examine(
         pairs=pairs,
         model=report,
         findings=tuple(sorted(questions.findings, key=lambda each: list(Severity).index(each.severity))),
-        next=next_commands(file, report, specs, partition_cpu, threads, given, left),
+        next=next_commands(file, report, specs, partition_cpu, threads, given, likely_sizes(inputs)),
     )
 
 
@@ -154,11 +153,11 @@ def next_commands(
     parts: int | None,
     threads: int,
     shapes: Sequence[str],
-    open_inputs: Sequence[str] = (),
+    sizes: tuple[str, str] | None = None,
 ) -> tuple[str, ...]:
     """Commands for devices, the most useful first.
 
-    ``shapes`` are options that were given, ``open_inputs`` shapes of inputs that were not.
+    ``shapes`` are options that were given; an option and its value give other inputs ``sizes``.
     The CPU was divided into ``parts``; where it is the only device, its ``threads`` can be.
     """
     if not devices:
@@ -171,9 +170,9 @@ def next_commands(
     rest = [_as_option(spec, in_f32=spec.name in in_f32) for spec in devices if spec.name not in made]
     where = ["--devices", ",".join(rest)] if rest else []
     where += [] if parts is None else ["--partition-cpu", str(parts)]
-    if open_inputs:
-        fixed, others = (shapes[1:2], shapes[2:]) if shapes[:1] == ["--shape"] else ([], shapes)
-        shapes = ["--shape", ",".join([*fixed, *open_inputs]), *others]
+    if sizes is not None:
+        option, value = sizes
+        shapes = [option, f"{shapes[1]},{value}"] if option in shapes else [*shapes, option, value]
     commands = [["doctor", file, *where]] if model is None else []
     return tuple(shlex.join(["hsdag", *words]) for words in [*commands, ["place", file, *where, *shapes]])
 

@@ -115,8 +115,7 @@ def faster_but_disallowed(final: FinalResult) -> dict[str, str]:
     return {
         name: why
         for name, why in final.disallowed.items()
-        if name == final.best_single
-        or (name in compared.samples and compared.ratio(name, final.answer).value > 1.0)
+        if name == final.best_single or (name in compared.samples and compared.ratio(name, final.answer).value > 1.0)
     }
 
 

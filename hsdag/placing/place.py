@@ -447,7 +447,9 @@ class Outcome:
             return split.words
         compile_s = max(opened.compile_s for opened in self.final.opened.values())
         shortage = budget_shortage(self.options.budget_s, compile_s, search.left_s)
-        reason = f", since the method {self.options.method} proposed none" if shortage is None else f": {shortage}"
+        tied = self.problem.num_units < 2
+        why = "all ops have to stay together" if tied else f"the method {self.options.method} proposed none"
+        reason = f", since {why}" if shortage is None or tied else f": {shortage}"
         return f"no split placement was tried{reason}"
 
     def timeline(self, answer: Candidate) -> TimelineRecord | None:

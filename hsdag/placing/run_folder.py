@@ -192,6 +192,9 @@ class RunFolder:
                 raise SearchError("the search was kept in no folder: place with run_folder")
             path = path.run_folder
         folder = Path(path) if Path(path).is_dir() else Path(path).with_suffix(".run")
+        if Path(path).is_file() and not folder.exists():
+            none = "a search over one device keeps none, and 'hsdag explain' takes --model in its place"
+            raise SearchError(f"there is no run folder {folder} beside {path}: {none}")
         if not (folder / RUN).is_file():
             raise SearchError(f"{folder} is no run folder: name the one that 'hsdag place' says it keeps the search in")
         if not (folder / GRAPH).is_file():

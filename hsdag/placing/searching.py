@@ -214,7 +214,8 @@ class Search:
             needs_one = options.reward is not None or options.memory_bytes or options.objective.counts_memory
             if needs_one and not self.watcher.should_stop():
                 raise
-            self.unprofiled = f"{error}; every placement was measured instead"
+            stopped = self.watcher.should_stop()
+            self.unprofiled = str(error) if stopped else f"{error}; every placement was measured instead"
             self.watcher.note(self.unprofiled)
             return None
 

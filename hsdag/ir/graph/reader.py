@@ -6,7 +6,7 @@ import os
 import re
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import cache
 from pathlib import Path
@@ -20,7 +20,10 @@ from hsdag.ir.graph.model_guard import GUARD
 Shapes = Mapping[str, tuple[int, ...]]
 """Fixed shape per input name; the empty name means the only input."""
 
-LIKELY_SIZE = 64
+LIKELY_SIZE, LIKELY_TOKENS = 64, "128,1+1024"
+
+TOKEN_INPUTS = ("input_ids", "attention_mask", "position_ids", "beam_idx")
+"""Inputs of a language model, of which ``--tokens`` gives the shapes."""
 
 InputShapes = str | Mapping[str, tuple[int, ...]] | None
 """Input shapes by name, or as ``--shape`` takes them."""
@@ -256,9 +259,19 @@ def fix_shapes(model: ov.Model, shapes: Shapes, spare: Shapes | None = None, *, 
     left = {input_name(port): port.get_partial_shape() for port in model.inputs if port.get_partial_shape().is_dynamic}
     if left and not dynamic:
         listed = ", ".join(f"{name} {shape}" for name, shape in left.items())
-        option = ",".join(example_shape(port) for port in model.inputs if input_name(port) in left)
-        advice = f"fix them, such as --shape '{option}', or leave them and give typical shapes with --data-shape"
+        option, value = likely_sizes(model.inputs) or ("", "")
+        advice = f"fix them, such as {option} '{value}', or leave them and give typical shapes with --data-shape"
+        if option == "--tokens":
+            advice = f"say how many tokens are typical, such as {option} {value}"
         raise ModelError(f"the model has inputs of dynamic shapes ({listed}): {advice}")
+
+
+def likely_sizes(ports: Sequence[Any]) -> tuple[str, str] | None:
+    """The option that gives dynamic inputs sizes that they may have, and its value; None where all are fixed."""
+    left = {input_name(port): example_shape(port) for port in ports if port.get_partial_shape().is_dynamic}
+    if TOKEN_INPUTS[0] in left and set(left) <= set(TOKEN_INPUTS):
+        return "--tokens", LIKELY_TOKENS
+    return ("--shape", ",".join(left.values())) if left else None
 
 
 def example_shape(port: Any) -> str:

@@ -12,11 +12,10 @@ import openvino as ov
 
 from hsdag.ir.errors import ModelError, OptionError
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.ir.graph.reader import Shapes, input_name, parse_shapes
+from hsdag.ir.graph.reader import TOKEN_INPUTS, Shapes, input_name, parse_shapes
 
 OPTION = "--data-shape"
 TOKENS = re.compile(r"(\d+)(?:\+(\d+))?(?:@([^@]+))?")
-TOKEN_INPUTS = ("input_ids", "attention_mask", "position_ids", "beam_idx")
 
 
 @dataclass(frozen=True)
@@ -58,6 +57,10 @@ class Scenario:
         Raises ModelError for a shape of an input that is not there or that it does not take, and for inputs of dynamic
         shapes without one.
         """
+        names = [{*port.get_names(), port.get_node().get_friendly_name()} for port in model.inputs]
+        if self.tokens is not None and not any(TOKEN_INPUTS[0] in each for each in names):
+            inputs = ", ".join(map(input_name, model.inputs))
+            raise ModelError(f"--tokens is for models with an input {TOKEN_INPUTS[0]}, and this one's are {inputs}")
         return replace(self, inferences=tuple(self._of_inference(model, shapes) for shapes in self.inferences))
 
     def _of_inference(self, model: ov.Model, shapes: Shapes) -> Shapes:

@@ -221,7 +221,7 @@ class InputArrays:
         except FileNotFoundError as error:
             raise HsdagError(f"no such file: {path}; give arrays named like the inputs as an .npz file") from error
         except Exception as error:  # whatever NumPy raises for other files
-            raise HsdagError(f"{path} is not an .npz file ({last_line(error)}); numpy.savez writes one") from error
+            raise HsdagError(f"{path} is not an .npz file; numpy.savez writes one") from error
 
     def read(self, name: str, shape: tuple[int, ...]) -> NDArray[Any]:
         """An array of that shape. Raises HsdagError where there is none, or its elements are no numbers or strings."""

@@ -240,13 +240,13 @@ def test_a_benchmark_has_a_row_for_each_candidate_and_each_scenario(capsys: pyte
     )
 
 
-DYNAMIC = "Dynamic dimensions of inputs count as 1, or as their bounds;"
+DYNAMIC = "Dynamic sizes count as 1, or as their bounds;"
 
 
 @pytest.mark.parametrize(
     ("known", "expected"),
     [
-        ({"dynamic_inputs": ("x",)}, [f"{DYNAMIC} fix them with --shape 'x[...]'."]),
+        ({"dynamic_inputs": ("x",)}, [f"{DYNAMIC} --shape, --data-shape or --tokens gives others."]),
         ({}, ["Devices were not queried: the model has over 20000 ops; name them with --devices."]),
         ({"unsupported": {"A": ["r"], "B": []}}, ["A does not run 1 of the ops, for example r.", "B runs every op."]),
     ],

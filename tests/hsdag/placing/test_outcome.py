@@ -201,9 +201,13 @@ def test_why_no_split_was_compared_is_said_unless_one_was(
     scores = [(plan, Score(1.0) if failure is None else Score.failed(failure)) for plan, failure in events]
     search = SimpleNamespace(events=[Event(plan, score, 1.0) for plan, score in scores], left_s=left_s)
     opened = {name: SimpleNamespace(compile_s=seconds) for name, seconds in (("CPU", 6.0), ("placement 1", 2.0))}
-    outcome = SimpleNamespace(search=search, options=PlaceOptions(method="sa", budget_s=20.0))
+    options, problem = PlaceOptions(method="sa", budget_s=20.0), SimpleNamespace(num_units=2)
+    outcome = SimpleNamespace(search=search, options=options, problem=problem)
     outcome.final, outcome.proposed = SimpleNamespace(comparison=found, opened=opened), ["placement 1", "shards 1"]
     assert Outcome._why_uncompared(cast(Outcome, outcome)) == why
+    outcome.problem.num_units = 1
+    tied = "no split placement was tried, since all ops have to stay together"
+    assert Outcome._why_uncompared(cast(Outcome, outcome)) == (why if failures or DIED in why else tied)
     outcome.proposed = ["CPU"]
     assert Outcome._why_uncompared(cast(Outcome, outcome)) is None
 

@@ -19,7 +19,6 @@ from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import placement_units
-from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.placement.placement import Placement
 from hsdag.ir.processes import CandidateFailed, WorkerClient
 from hsdag.placing import place

@@ -57,6 +57,8 @@ def test_inputs_of_fixed_shapes_need_no_shape_and_tokens_name_inputs_that_are_mi
     assert Scenario.parse("[1,32]").of(chain_model()).inferences == ({"x": (1, 32)},)
     (tokens,) = parse_scenarios((), "3")
     assert tokens.of(growing_model()).inferences == ({"input_ids": (1, 3)},)
+    with pytest.raises(ModelError, match="--tokens is for models with an input input_ids, and this one's are x"):
+        tokens.of(chain_model())
 
 
 @pytest.mark.parametrize(
