@@ -178,20 +178,24 @@ def simulate(
 
 
 def compile_model(
-    model: Any, placement: Placement, core: Any = None, properties: Mapping[str, Any] | None = None
+    model: Any,
+    placement: str | Path | Placement | PlaceResult,
+    core: Any = None,
+    properties: Mapping[str, Any] | None = None,
 ) -> Any:
     """Compile a placed model to run as its placement says; the result is used like an ``ov.CompiledModel``.
 
     That is under OpenVINO's HETERO, on one device, under hsdag's own executor, or as copies of the whole model, beside
     pipelines under either executor.
     ``model`` is a path, or an ``ov.Model``, which is not changed; inputs without a fixed shape get the one that the
-    placement was made with.
+    placement was made with. That is a file, a run folder, or in memory.
 
     Raises PlacementError when the placement is for another model or for the CUDA engine, DeviceError when a device is
     absent or does not compile its part, and ModelError where ``model`` cannot be read.
     """
     import openvino as ov
 
+    placement = _placement(placement)
     if placement.executor == "work-conserving" and not placement.copies:
         return compile_work_conserving(model, placement, core, properties)
     return placement.compile(core or ov.Core(), _loaded(model, placement), properties, compile_work_conserving)
@@ -247,7 +251,7 @@ def compile_work_conserving(
 
 def compare(
     source: str | Path | ScheduleProblem,
-    methods: Sequence[str] = (),
+    methods: str | Sequence[str] = (),
     *,
     seeds: int = 5,
     objective: str = "latency",
@@ -287,7 +291,8 @@ def compare(
 
     given = {"objective": objective, "budget": budget, "max_evaluations": max_evaluations, "workers": workers}
     search = SolveOptions.of({**given, "semantics": parse_semantics(execution, order, links)})
-    wanted, heard = CompareOptions(tuple(methods), seeds, search), _watched(watcher, progress, search.objective)
+    named = tuple(name.strip() for name in (methods.split(",") if isinstance(methods, str) else methods))
+    wanted, heard = CompareOptions(named, seeds, search), _watched(watcher, progress, search.objective)
     past, written = None if resume is None else Comparison.load(Path(resume)), output or resume
     problem = source
     if isinstance(problem, str | Path):

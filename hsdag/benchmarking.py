@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from pydantic import ConfigDict, Field
@@ -167,9 +167,13 @@ def split_targets(
     return (specs if devices or not or_cpu else (DeviceSpec("CPU", "CPU"),)), targets
 
 
+OnePlacement: TypeAlias = str | Path | Placement | PlaceResult
+"""A placement: a file, in memory, or what a search found."""
+
+
 def bench(
     model: Any,
-    placements: Sequence[str | Path | Placement | PlaceResult] | Mapping[str, Placement] = (),
+    placements: OnePlacement | Sequence[OnePlacement] | Mapping[str, Placement] = (),
     devices: Sequence[str | DeviceSpec] = (),
     *,
     executor: str | None = None,
@@ -195,6 +199,8 @@ def bench(
 
     Raises a ``hsdag.HsdagError`` for what the caller can put right.
     """
+    if isinstance(placements, str | Path | Placement | PlaceResult):
+        placements = [placements]
     placed = placements if isinstance(placements, Mapping) else dict(map(_named, placements, itertools.count(1)))
     tuning = tuning or Tuning()
     if time is None and tuning.iterations is None:
@@ -244,7 +250,7 @@ def bench(
         )
 
 
-def _named(given: str | Path | Placement | PlaceResult, number: int) -> tuple[str, Placement]:
+def _named(given: OnePlacement, number: int) -> tuple[str, Placement]:
     if isinstance(given, str | Path):
         return str(given), Placement.load(given)
     return f"placement {number}", given.placement if isinstance(given, PlaceResult) else given

@@ -86,7 +86,7 @@ class ProfileResult(Record):
     units: int
     heaviest: list[HeavyOp]
     costs: str | None = None
-    schedule: SkipJsonSchema[ScheduleProblem] = Field(exclude=True)
+    schedule: SkipJsonSchema[ScheduleProblem] = Field(exclude=True, repr=False)
 
 
 class AssumedCosts(Record):

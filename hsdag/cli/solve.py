@@ -157,10 +157,9 @@ def compare(
     from hsdag.search.options import parse_duration
 
     check_files([output], [Path(source)])
-    named = tuple(name.strip() for name in methods.split(",")) if methods else ()
     given |= {"seeds": seeds, "budget": budget, "platform": platform, "option": option or ()}
     with SearchProgress(parse_duration(budget)) as progress:
-        found = api.compare(source, named, **given, output=output, resume=resume, watcher=progress.watcher)
+        found = api.compare(source, methods or (), **given, output=output, resume=resume, watcher=progress.watcher)
     if as_json:
         print_json(found.model_dump(mode="json"))
     else:

@@ -38,7 +38,7 @@ class _AsItIs:
 
 
 _T = TypeVar("_T")
-InMemory: TypeAlias = Annotated[_T, _AsItIs(), Field(exclude=True)]
+InMemory: TypeAlias = Annotated[_T, _AsItIs(), Field(exclude=True, repr=False)]
 """The type of a field that JSON answers leave out."""
 
 

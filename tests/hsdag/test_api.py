@@ -52,7 +52,7 @@ def test_progress_is_told_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert any("placements, best 3000 ms" in line for line in lines)
 
 
-def test_a_placement_is_compiled_for_what_its_file_names(model: ov.Model) -> None:
+def test_a_placement_is_compiled_for_what_its_file_names(model: ov.Model, tmp_path: Path) -> None:
     graph = graph_of(model)
     devices = [DeviceSpec.parse(f"API_{name}=CPU[INFERENCE_NUM_THREADS=1]") for name in "ABC"]
     alone = dict.fromkeys(graph.canonical_names, "API_A")
@@ -67,7 +67,8 @@ def test_a_placement_is_compiled_for_what_its_file_names(model: ov.Model) -> Non
         ({"executor": "work-conserving", "affinity": split}, WorkConservingModel),
         ({"executor": "work-conserving", "affinity": {}, "copies": copies, "version": 3}, CopiedModel),
     ):
-        compiled = hsdag.compile_model(model, hsdag.Placement(**given, **fields))
+        hsdag.Placement(**given, **fields).save(tmp_path / "p.json")
+        compiled = hsdag.compile_model(model, tmp_path / "p.json")
         assert isinstance(compiled, kind)
         assert np.allclose(compiled(x)[0], x)
     pipeline = compiled.copies[1]
@@ -98,6 +99,7 @@ def test_results_are_taken_where_files_are(model: ov.Model, tmp_path: Path) -> N
         hsdag.export(tmp_path / "run", "json", tmp_path / "again.json")
     (tmp_path / "result.json").rename(tmp_path / "run" / "result.json")
     assert hsdag.report(found, tmp_path / "page.html").files == (tmp_path / "page.html",)
+    assert [row.name for row in hsdag.bench(model, found, time="0.1s").rows] == ["placement 1"]
     rows = hsdag.bench(model, [found, tmp_path / "again.json"], ["CPU"], time="0.3s").rows
     assert {row.name for row in rows} == {"placement 1", str(tmp_path / "again.json"), "CPU"}
     placed = model.clone()

@@ -138,8 +138,8 @@ class Placement(Record):
     version: Literal[1, 2, 3] = FORMAT_VERSION
     model: ModelRecord
     devices: list[DeviceSpec] = Field(min_length=1)
-    affinity: dict[str, str]
-    names: dict[str, str] = {}
+    affinity: dict[str, str] = Field(repr=False)
+    names: dict[str, str] = Field({}, repr=False)
     method: str
     seed: int
     objective: str = Field(min_length=1)
@@ -147,7 +147,7 @@ class Placement(Record):
     latency: LatencyRecord | None = None
     baselines: dict[str, LatencyRecord] = {}
     speedup: SpeedupRecord | None = None
-    priority: dict[str, int] | None = None
+    priority: dict[str, int] | None = Field(None, repr=False)
     created_with: dict[str, str] = {}
     data_shapes: tuple[str, ...] | None = None
     shards: tuple[ShardRecord, ...] | None = None
