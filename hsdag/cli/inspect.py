@@ -74,8 +74,8 @@ def _print_shards(found: ShardBound) -> None:
     if found.predicted_s is not None:
         best = f"the best way found is predicted to take {found.predicted_s / found.whole_s:.2f} (simulated)"
     typer.echo(
-        f"Of the {1e3 * found.whole_s:.3g} ms on one device, {least:.2f} could be reached if syncs took nothing and "
-        f"devices did not slow each other down, which they do {found.slowdown:.2f} times; {best}."
+        f"One device takes {1e3 * found.whole_s:.3g} ms; all together could take {least:.2f} of that if syncs took "
+        f"nothing and side by side they were as fast as alone, not {found.slowdown:.2f} times as slow; {best}."
     )
 
 

@@ -111,7 +111,7 @@ class SolveResult(Simulated):
     note: str
     breaking: tuple[str, ...] = Field((), serialization_alias="breaking_pins")
 
-    @computed_field(alias="placement")  # type: ignore[prop-decorator]
+    @computed_field(alias="placement", repr=False)  # type: ignore[prop-decorator]
     @property
     def affinity(self) -> dict[str, str] | None:
         """Device name by op name."""
@@ -120,7 +120,7 @@ class SolveResult(Simulated):
         names = self.problem.device_names
         return {op: names[d] for op, d in zip(self.problem.op_names, self.device.tolist(), strict=True)}
 
-    @computed_field(alias="priority")  # type: ignore[prop-decorator]
+    @computed_field(alias="priority", repr=False)  # type: ignore[prop-decorator]
     @property
     def ranks(self) -> dict[str, int] | None:
         """Rank by op name, where the answer has priorities."""
