@@ -158,7 +158,7 @@ class Case:
         }
         if others and self.result is not None:
             comparison = self.result.comparison
-            best = min(others, key=comparison.median_s)
+            best = comparison.fastest(list(others))
             ratio = comparison.ratio(self.result.answer.name, best)
             ci95 = (ratio.low, ratio.high) if ratio.is_known else None
             differs = differences(self.problem, own, others[best], costed)
