@@ -2,6 +2,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# Without compiling: a module is compiled when it is first imported, and most never are.
+INSTALL := $(BIN)/python -m pip install --quiet --no-compile -c constraints.txt
 MODEL := artifacts/resnet50.xml
 BUDGET ?= 45s
 TEST := $(BIN)/python -m pytest -n 3 --dist worksteal --max-worker-restart 0
@@ -16,19 +18,19 @@ SUPPLY_VENV := .venv-supply
 place: $(VENV)/.installed $(MODEL)
 	$(BIN)/hsdag place $(MODEL) --partition-cpu 2 --budget $(BUDGET) -o artifacts/resnet50.placement.json
 
-test: $(VENV)/.installed
+test: $(VENV)/.development
 	$(TEST) -m "not slow"
 
 # Every command and program of the documentation and the README.
-test-docs: $(VENV)/.installed
+test-docs: $(VENV)/.development
 	$(TEST) tests/docs
 
 # The tests that take seconds each; only the two together test everything.
-test-slow: $(VENV)/.installed
+test-slow: $(VENV)/.development
 	$(TEST) -m slow
 
 # What needs OpenVINO's GPU plugin, on two software GPUs; docs/architecture.md explains them.
-test-gpu: $(VENV)/.installed gpu
+test-gpu: $(VENV)/.development gpu
 	$(SOFTWARE_GPU)/run $(BIN)/python -m pytest -n 2 --dist loadfile --max-worker-restart 0 $(SOFTWARE_GPU)
 
 gpu: $(GPU_VENV)/lib/software_gpu.so
@@ -46,7 +48,7 @@ $(GPU_VENV)/lib/software_gpu.so: $(SOFTWARE_GPU)/layer.c $(GPU_VENV)/.installed
 test-optimum: $(OPTIMUM_VENV)/.installed
 	PYTHONPATH=. HF_HUB_OFFLINE=1 $(OPTIMUM_VENV)/bin/python -m pytest $(INTEGRATIONS)
 
-$(OPTIMUM_VENV)/.installed: $(INTEGRATIONS)/requirements.txt $(VENV)/.installed
+$(OPTIMUM_VENV)/.installed: $(INTEGRATIONS)/requirements.txt $(VENV)/.development
 	$(PYTHON) -m venv $(OPTIMUM_VENV)
 	$(OPTIMUM_VENV)/bin/python -m pip install --quiet --no-deps -r $<
 	$(BIN)/python -c "import sysconfig; print(sysconfig.get_path('purelib'))" \
@@ -59,17 +61,17 @@ docs: schemas licences
 	$(BIN)/python .ci/check_site.py
 
 # JSON schemas of the files that hsdag writes, which are not committed.
-schemas: $(VENV)/.installed
+schemas: $(VENV)/.development
 	$(BIN)/python -m hsdag.schemas docs/schemas
 
 # What hsdag needs: as a CycloneDX document in artifacts/, as the page of licences, and whether a version is vulnerable.
-sbom: $(VENV)/.installed $(SUPPLY_VENV)/.installed
+sbom: $(VENV)/.development $(SUPPLY_VENV)/.installed
 	$(BIN)/python .ci/sbom.py $(SUPPLY_VENV)/bin/python
 
-licences: $(VENV)/.installed
+licences: $(VENV)/.development
 	$(BIN)/python .ci/licences.py
 
-audit: $(VENV)/.installed
+audit: $(VENV)/.development
 	-$(MAKE) --no-print-directory $(SUPPLY_VENV)/.installed
 	$(BIN)/python .ci/audit.py $(SUPPLY_VENV)/bin/pip-audit
 
@@ -79,26 +81,30 @@ $(SUPPLY_VENV)/.installed: .ci/supply_requirements.txt
 	touch $@
 
 # The tests with random examples that no run has seen: new defects turn up here, and never in somebody else's change.
-hunt: $(VENV)/.installed
+hunt: $(VENV)/.development
 	$(TEST) --hypothesis-profile new_examples
 
 # Every benchmark with small settings: whether it still runs and prints its figure.
-benchmarks: $(VENV)/.installed
+benchmarks: $(VENV)/.development
 	$(BIN)/python benchmarks/run_all.py
 
-lint: $(VENV)/.installed
+lint: $(VENV)/.development
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: $(VENV)/.installed
+types: $(VENV)/.development
 	$(BIN)/mypy
 
 check: lint types test test-slow
 
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet -c constraints.txt torch
-	$(BIN)/python -m pip install --quiet -c constraints.txt -e ".[dev]"
+	$(INSTALL) torch
+	$(INSTALL) -e ".[onnx,pictures,report]"
+	touch $@
+
+$(VENV)/.development: $(VENV)/.installed
+	$(INSTALL) -e ".[dev]"
 	touch $@
 
 $(MODEL): | $(VENV)/.installed
