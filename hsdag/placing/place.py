@@ -362,7 +362,7 @@ class Outcome:
         final, session, comparison = self.final, self.session, self.final.comparison
         if len(session.devices.placed) == 1:
             figure = f"{final.answer} takes {self.options.objective.text(comparison.median_s(final.answer))}"
-            share = ", or share the CPU out with --partition-cpu 2"
+            share = ", or divide the CPU with --partition-cpu 2"
             more = ", such as A=cpu[threads=1],B=cpu[threads=1]" if session.is_on_torch else share
             only, advice = session.devices.placed[0].name, f"name a second device with --devices{more}"
             return f"{only} is the only device to place on, so nothing can be gained; {figure}; {advice}."
