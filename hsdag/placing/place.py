@@ -455,9 +455,8 @@ class Outcome:
     def timeline(self, answer: Candidate) -> TimelineRecord | None:
         """A measured run of the answer; None where that takes too long, or fails."""
         taken_s = self.final.opened[self.final.answer].compile_s
-        if not Pace(taken_s, self.final.comparison.median_s(self.final.answer), taken_s).timeline_s(
-            self.options.budget_s
-        ):
+        run_s = self.final.comparison.median_s(self.final.answer)
+        if not Pace(taken_s, run_s, taken_s).timeline_s(self.options.budget_s):
             return None
         with suppress(SearchError):
             return TimelineRecord.of(measured_timeline(self.session, answer, TIMELINE_RUNS))

@@ -186,12 +186,7 @@ ONE, TWO = Plan(np.zeros(3, dtype=np.int64)), Plan(np.array([0, 1, 1]))
         ),
         ({}, [(ONE, None), (TWO, DIED)], 60.0, f"1 placement was tried; 1 failed ({DIED}), none was measured"),
         ({}, [(ONE, None)], 60.0, "no split placement was tried, since the method sa proposed none"),
-        (
-            {},
-            [],
-            12.0,
-            f"no split placement was tried: {SHORT}",
-        ),
+        ({}, [], 12.0, f"no split placement was tried: {SHORT}"),
     ],
 )
 def test_why_no_split_was_compared_is_said_unless_one_was(

@@ -61,9 +61,7 @@ def session(tiny_bert: Path) -> Iterator[Session]:
         yield session
 
 
-def test_what_is_proposed_runs_in_the_worker_and_computes_what_the_model_computes(
-    session: Session,
-) -> None:
+def test_what_is_proposed_runs_in_the_worker_and_computes_what_the_model_computes(session: Session) -> None:
     graph, proposals = session.graph, proposals_of(session)
     (sharding, *_) = proposals.proposed()
     devices, far = opened_and_difference(session, sharding, {"INFERENCE_PRECISION_HINT": "f32"})

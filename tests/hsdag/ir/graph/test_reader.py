@@ -14,7 +14,6 @@ from openvino import opset13 as op
 from hsdag.ir.errors import ModelError, OptionError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.reader import EXTENSIONS_VARIABLE, example_shape, load_model, parse_shapes
-from tests.hsdag.ir.growing import growing_model
 
 
 @pytest.fixture
@@ -92,11 +91,6 @@ def test_an_unknown_operation_is_named_with_the_option_for_its_library_and_so_is
 def test_shapes_that_do_not_fit_are_refused(shapes: dict[str, tuple[int, ...]], complaint: str) -> None:
     with pytest.raises(ModelError, match=complaint):
         load_model(dynamic_model(), shapes)
-
-
-def test_a_language_model_is_asked_for_its_tokens() -> None:
-    with pytest.raises(ModelError, match=r"say how many tokens are typical, such as --tokens 128,1\+1024"):
-        load_model(growing_model())
 
 
 def test_an_example_has_a_size_that_an_open_one_may_have() -> None:

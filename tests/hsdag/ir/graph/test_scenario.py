@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hsdag.ir.errors import ModelError, OptionError
+from hsdag.ir.graph.reader import fix_shapes
 from hsdag.ir.graph.scenario import Scenario, parse_scenarios, shares
 from tests.hsdag.ir.growing import chain_model, growing_model
 
@@ -59,6 +60,8 @@ def test_inputs_of_fixed_shapes_need_no_shape_and_tokens_name_inputs_that_are_mi
     assert tokens.of(growing_model()).inferences == ({"input_ids": (1, 3)},)
     with pytest.raises(ModelError, match="--tokens is for models with an input input_ids, and this one's are x"):
         tokens.of(chain_model())
+    with pytest.raises(ModelError, match=r"say how many tokens are typical, such as --tokens 128,1\+1024"):
+        fix_shapes(growing_model(), {})
 
 
 @pytest.mark.parametrize(
