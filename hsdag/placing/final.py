@@ -276,8 +276,8 @@ def final_comparison(
     Devices, but for those known to be ``slow``, the start and the first finalist are compared in any case. Of the
     others, baselines, finalists in their order and slow devices, the comparison skips the last for which
     ``protocol.limit_s`` is too short, after which outputs are checked. Of ``wholes``, devices of which others are
-    parts, none is the answer where a finalist beats every part: it is for those who keep the division. Raises
-    SearchError when no answer is left.
+    parts, none is the answer where a finalist beats every part: it is for those who keep the division. Where none does,
+    one that may be as fast as the fastest part is. Raises SearchError when no answer is left.
     """
     begin_s, begun, reasons = clock(), dict(start or {}), dict(disallowed or {})
     candidates = {**singles, **finalists, **begun, **automatic}
@@ -328,6 +328,10 @@ def final_comparison(
         if answer in finalists and rival is not None:
             reasons |= {} if able is allowed else dict.fromkeys(wholes, WHOLE)
             break
+    tied = [n for n in wholes if n in alive and n in allowed and comparison.ratio(n, best_single or n).high >= 1.0]
+    if answer == best_single and tied and answer not in wholes:
+        best_single = tied[0]
+        answer, verdicts = _pick(verifier, comparison, [], best_single, None, verdicts)
     verifier.close()
     for name in opened:
         runner.close(name)

@@ -189,6 +189,8 @@ class Timed(CandidateRunner):
         ({"placement 1": 2.0, "A": 3.0, "B": 1.0}, {"disallowed": {"B": "a pin"}}, "placement 1", "A"),
         ({"placement 1": 2.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"wholes": ["CPU"]}, "placement 1", "A"),
         ({"placement 1": 4.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"wholes": ["CPU"]}, "CPU", "CPU"),
+        ({"placement 1": 4.0, "A": 3.0, "B": 3.5, "CPU": 3.0}, {"wholes": ["CPU"]}, "CPU", "CPU"),
+        ({"placement 1": 4.0, "A": 3.0, "CPU": 3.1}, {"wholes": ["CPU"]}, "A", "A"),
         ({"placement 1": 2.0, "differs": 1.0, "A": 3.0}, {}, "placement 1", "A"),  # by more than may be
         ({"placement 1": 9.0, "differs": 1.0, "A": 3.0}, {}, "A", "A"),
     ],
@@ -217,7 +219,7 @@ def test_the_answer_is_the_fastest_that_may_be_it_and_beats_device_and_start(
     )
     assert (found.answer, found.best_single) == (answer, best_single)
     assert all(found.ratios[name].value == pytest.approx(3.0 / times_ms[name]) for name in start)
-    assert ("CPU" in found.disallowed) == ("wholes" in given and answer != "CPU")
+    assert ("CPU" in found.disallowed) == ("wholes" in given and answer == "placement 1")
 
 
 def test_a_placement_to_start_with_that_does_not_run_is_not_judged(client: WorkerClient) -> None:
