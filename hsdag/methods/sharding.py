@@ -171,10 +171,7 @@ class ShardChooser:
         return RegionFigures(float(alone_s.min()), bound_s, float(each_s.max()), sync_s)
 
     def best(self, price: float = 1.0) -> Sharding | None:
-        """The cheapest sequence of ways, syncs taking ``price`` times what they do.
-
-        None where it divides nothing, or where pins part ops that no way parts.
-        """
+        """The cheapest sequence of ways, syncs taking ``price`` times what they do; None where it divides nothing."""
         self._price = price
         if not self.segments.main:
             return None
@@ -194,7 +191,7 @@ class ShardChooser:
             cost.append(found)
         count, ends = len(self.segments.main), cost[-1]
         joined = {layout: found[0] + self._sync_s(count, layout, EVERYWHERE) for layout, found in ends.items()}
-        if not joined:
+        if not joined:  # pins part ops that no way parts
             return None
         end = min(joined, key=joined.__getitem__)
         return self._followed_back(cost, end, joined[end])

@@ -30,10 +30,7 @@ SMALLEST_SHARE = 1 / 16
 
 
 def disallowed_devices(session: Session, options: PlaceOptions, profile: ModelProfile | None) -> dict[str, str]:
-    """Why single devices are ruled out: they break a pin, or lack the memory for an inference.
-
-    A device has no say in what its parts may hold.
-    """
+    """Why single devices are ruled out: they break a pin, lack the memory for an inference, or are no limited part."""
     found = {} if profile is None else _overfull(session, profile)
     limited = {spec.plugin for spec in session.devices.placed if spec.name in options.memory_bytes}
     for spec in session.devices.rivals:

@@ -276,15 +276,14 @@ def test_what_devices_could_compute_together_is_told_in_milliseconds_and_shares(
     )  # fmt: skip
     for each in (found, found.model_copy(update={"predicted_s": None})):
         inspect._print_shards(each)
-    how = "One device takes 100 ms; all together could take 0.50 of that if syncs took nothing and side by side they "
-    how += "were as fast as alone, not 1.50 times as slow;"
+    how = "One device takes 100 ms; together all take 0.50 of that but for syncs and slow-downs of 1.50 times"
     printed(
         capsys,
         [
             "rows 3 op9 10 5 1 yes",
             "rows 3 op9 10 5 1 no: syncs and slow-downs take more than it saves",
             "25.0% of the time is Softmax: not divided",
-            f"{how} the best way found is predicted to take 0.80 (simulated).",
-            f"{how} no way to divide it is predicted to be faster than one device.",
+            f"{how} side by side; the best way found is predicted to take 0.80 (simulated).",
+            f"{how} side by side; no way to divide it is predicted to be faster than one device.",
         ],
     )
