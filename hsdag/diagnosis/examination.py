@@ -89,6 +89,8 @@ def examine(
     """
     own = source.clone() if isinstance(source, ov.Model) else source  # a caller's model is left as it is
     model = None if source is None else load_model(own, shapes, dynamic=True)
+    if model is not None and isinstance(source, str | Path):
+        model.set_friendly_name(Path(source).stem)  # front ends give all models the same one
     typical = () if model is None else tuple(scenario.of(model) for scenario in scenarios)
     with ExitStack() as stack:
         path = None if model is None else model_file(source, model, stack)

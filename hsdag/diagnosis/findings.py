@@ -44,8 +44,8 @@ class Finding(Record):
 FINDINGS: dict[Severity, dict[str, str]] = {
     Severity.DANGER: {
         "failed": "{doing} failed: {reason}",
-        "wrong": "computes a small network wrongly: by default and in f32 its outputs are off by {default} and "
-        "{single}",
+        "wrong": "computes a small network wrongly: outputs differ by {default} of the largest by default, and "
+        "by {single} in f32",
         "not finite": "gives outputs of the model that are not finite, or not where those of the CPU in f32 are; where "
         "it computes in f16, numbers beyond 65504 are infinite, and hsdag bisect names the first op",
         "shrinking": "gives wrong outputs of the model once its inputs shrink: after an inference on larger inputs, "
@@ -59,15 +59,15 @@ FINDINGS: dict[Severity, dict[str, str]] = {
     Severity.WARNING: {
         "late": "{doing} was not finished in the {limit_s:.0f} s that were left; compiling may take longer: raise "
         "--budget",
-        "turns": "hardly overlap: at once they do {gains} the work that they do one after the other",
+        "turns": "side by side these do {gains} the work of one after the other: they hardly overlap",
         "unsupported": "does not run {count} of the model's ops: {types}",
-        "far off": "gives outputs of the model that are off by {gap} of the largest from the CPU's in f32",
+        "far off": "outputs of the model differ from the CPU's in f32 by {gap} of the largest",
         "idle": "{name} will get nothing: {busy} every op",
     },
     Severity.NOTE: {
         "reduced": "computes in {precision} by default: outputs of a small network are off by {default} of the "
         "largest, with INFERENCE_PRECISION_HINT=f32 by {single}",
-        "off": "gives outputs of the model that are off by {gap} of the largest from the CPU's in f32",
+        "off": "outputs of the model differ from the CPU's in f32 by {gap} of the largest",
     },
 }
 """The sentences of findings by how grave they are, and by a name for each."""
