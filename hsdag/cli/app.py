@@ -67,7 +67,7 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def _options(
     _: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
-    extension: list[Path] = typer.Option([], "--extension", help="A library of custom operations; may be repeated."),
+    extension: list[Path] = typer.Option([], "--extension", metavar="FILE", help="Custom operations. Repeatable."),
 ) -> None:
     """Libraries go to the environment, from which the measuring process takes them too."""
     if extension:

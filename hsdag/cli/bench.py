@@ -46,7 +46,7 @@ def bench(
     gantt: Path | None = typer.Option(None, "--gantt", help="Draw a single candidate's run: FILE.png or FILE.svg."),
     as_json: Json = False,
 ) -> None:
-    """Measure latency and throughput of candidates that run in common rounds, in the manner of benchmark_app."""
+    """Measure latency and throughput of candidates in common rounds. Options go by benchmark_app's names."""
     from hsdag.benchmarking import Tuning
     from hsdag.benchmarking import bench as run_bench
     from hsdag.ir.errors import OptionError

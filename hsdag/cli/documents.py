@@ -54,7 +54,7 @@ def explain(
     top: Annotated[int, Option("--top", min=1, help="Rows of each table.")] = 5,
     as_json: Json = False,
 ) -> None:
-    """Say why a placement is as it is: what could be changed, what is left to gain, and what each op gains.
+    """Say why a placement is as it is, and what is left to gain. Also what could be changed, and what each op gains.
 
     Figures are simulated by the costs that the search ended with, but for those that say that they are measured.
     """
@@ -75,7 +75,7 @@ def report(
     output: Path | None = typer.Option(None, "--output", "-o", help="The HTML file. Default: the run's name."),
     as_json: Json = False,
 ) -> None:
-    """Write what a search found, and why, as one HTML file that needs no network."""
+    """Write what a search found, and why, as one HTML file. It needs no network."""
     from hsdag.reporting.report import report as run_report
 
     if output is not None:
@@ -91,7 +91,7 @@ def report(
 def schema(
     command: list[str] | None = typer.Argument(None, help="A command, such as place or models list."),
 ) -> None:
-    """Print the JSON schema of what a command prints with --json; without a command, list those that have one."""
+    """Print the JSON schema of what a command prints with --json. Without a command, list those that have one."""
     from hsdag.schemas import RESULTS, schema_of
 
     if command:

@@ -26,7 +26,7 @@ def inspect(
     devices: Devices = None,
     as_json: Json = False,
 ) -> None:
-    """Print a model's graph statistics: nodes, edges, op types, sizes after coarsening, unsupported ops."""
+    """Print a model's inputs, outputs, ops and sizes. Also ops that devices do not run, and what they could gain."""
     from hsdag.diagnosis.inspect import ASK_DEVICES_UP_TO
     from hsdag.diagnosis.inspect import inspect as run_inspect
 
@@ -80,7 +80,7 @@ def _print_shards(found: ShardBound) -> None:
 
 
 def devices(as_json: Json = False) -> None:
-    """List the devices of this machine, and how the CPU can be divided."""
+    """List the devices here, and how the CPU can be divided."""
     from hsdag.diagnosis.inspect import devices as present_devices
 
     found = present_devices()
@@ -94,4 +94,4 @@ def devices(as_json: Json = False) -> None:
     if threads:
         kinds = f" ({cpu.performance_threads} on performance, {cpu.efficiency_threads} on efficiency cores)"
         of = kinds if cpu.efficiency_threads else ""
-        typer.echo(f"The CPU's {threads} threads{of} can be divided: --partition-cpu 2..{threads}.")
+        typer.echo(f"The CPU's {threads} threads{of} can be divided: --partition-cpu N, N up to {threads}.")

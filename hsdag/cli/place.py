@@ -25,7 +25,7 @@ def place(
     as_json: options.Json = False,
     **given: Any,
 ) -> None:
-    """Find out which device should run which op, prove it by measurement, and write the placement."""
+    """Find out by measurement which device should run which op. The placement is written to a file."""
     from hsdag.cli.progress import SearchProgress
     from hsdag.ir.errors import OutputError
     from hsdag.ir.graph.reader import check_model_path

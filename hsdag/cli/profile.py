@@ -31,7 +31,7 @@ def profile(
     inputs: Inputs = None,
     as_json: Json = False,
 ) -> None:
-    """Measure every op on every device, and launches and transfers between devices."""
+    """Measure every op on every device, launches and transfers."""
     from hsdag.ir.errors import OptionError
     from hsdag.ir.graph.reader import check_model_path, input_shapes
     from hsdag.ir.graph.scenario import parse_scenarios

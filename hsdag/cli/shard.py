@@ -33,7 +33,7 @@ def shard(
     shape: Shape = None,
     as_json: Json = False,
 ) -> None:
-    """Divide a model over devices as far as its ops allow, without measuring what that gains."""
+    """Divide a model over devices as far as its ops allow. What that gains is not measured."""
     from hsdag.exports.base import export_placement
     from hsdag.ir.errors import OptionError
     from hsdag.ir.graph.reader import input_shapes

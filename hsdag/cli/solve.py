@@ -35,7 +35,7 @@ def simulate(
     as_json: options.Json = False,
     **given: Any,
 ) -> None:
-    """Simulate a placement: makespan or period, load and peak memory of each device, transfers."""
+    """Simulate a placement: makespan, load, peak memory, transfers."""
     check_files([trace, gantt], [problem, placement], [gantt])
     answer = api.simulate(problem, placement, **given)
     write_timeline(answer.timeline, trace, gantt)
@@ -59,7 +59,7 @@ def solve(
     as_json: options.Json = False,
     **given: Any,
 ) -> None:
-    """Search for a placement of a problem file; every figure is simulated."""
+    """Search for a placement of a problem. Every figure is simulated."""
     from hsdag.cli.progress import SearchProgress
     from hsdag.runtime.objectives import find_objective
     from hsdag.search.options import parse_duration
@@ -152,7 +152,7 @@ def compare(
     as_json: options.Json = False,
     **given: Any,
 ) -> None:
-    """Compare methods on a problem; every figure is simulated, a model's costs are profiled or a platform's."""
+    """Compare methods on a problem. Figures are simulated; a model's costs are profiled or a platform's."""
     from hsdag.cli.progress import SearchProgress
     from hsdag.search.options import parse_duration
 

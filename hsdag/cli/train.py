@@ -35,7 +35,7 @@ def train(
     curve: options.Curve = None,
     as_json: options.Json = False,
 ) -> None:
-    """Train the policy that searches begin with, on many problems; every figure is simulated."""
+    """Train the policy that searches begin with, on many problems. Every figure is simulated."""
     from hsdag.cli.progress import SearchProgress
     from hsdag.ir.errors import OptionError
     from hsdag.methods.registry import parse_changes
