@@ -227,6 +227,9 @@ class Verifier:
 WHOLE = "these devices are parts of it; run the model on it unless you need the parts separately"
 """Why a whole device is no answer where one over its parts is."""
 
+TIED = 0.98
+"""Of the speed of the fastest part: a whole device that has it is preferred."""
+
 
 @dataclass(frozen=True, eq=False)
 class FinalResult:
@@ -277,7 +280,7 @@ def final_comparison(
     others, baselines, finalists in their order and slow devices, the comparison skips the last for which
     ``protocol.limit_s`` is too short, after which outputs are checked. Of ``wholes``, devices of which others are
     parts, none is the answer where a finalist beats every part: it is for those who keep the division. Where none does,
-    one that may be as fast as the fastest part is. Raises SearchError when no answer is left.
+    one that is about as fast as the fastest part is. Raises SearchError when no answer is left.
     """
     begin_s, begun, reasons = clock(), dict(start or {}), dict(disallowed or {})
     candidates = {**singles, **finalists, **begun, **automatic}
@@ -328,7 +331,7 @@ def final_comparison(
         if answer in finalists and rival is not None:
             reasons |= {} if able is allowed else dict.fromkeys(wholes, WHOLE)
             break
-    tied = [n for n in wholes if n in alive and n in allowed and comparison.ratio(n, best_single or n).high >= 1.0]
+    tied = [n for n in wholes if n in alive and n in allowed and comparison.ratio(n, best_single or n).value >= TIED]
     if answer == best_single and tied and answer not in wholes:
         best_single = tied[0]
         answer, verdicts = _pick(verifier, comparison, [], best_single, None, verdicts)

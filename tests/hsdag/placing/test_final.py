@@ -189,7 +189,7 @@ class Timed(CandidateRunner):
         ({"placement 1": 2.0, "A": 3.0, "B": 1.0}, {"disallowed": {"B": "a pin"}}, "placement 1", "A"),
         ({"placement 1": 2.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"wholes": ["CPU"]}, "placement 1", "A"),
         ({"placement 1": 4.0, "A": 3.0, "B": 3.5, "CPU": 1.0}, {"wholes": ["CPU"]}, "CPU", "CPU"),
-        ({"placement 1": 4.0, "A": 3.0, "B": 3.5, "CPU": 3.0}, {"wholes": ["CPU"]}, "CPU", "CPU"),
+        ({"placement 1": 4.0, "A": 3.0, "B": 3.5, "CPU": 3.05}, {"wholes": ["CPU"]}, "CPU", "CPU"),
         ({"placement 1": 4.0, "A": 3.0, "CPU": 3.1}, {"wholes": ["CPU"]}, "A", "A"),
         ({"placement 1": 2.0, "differs": 1.0, "A": 3.0}, {}, "placement 1", "A"),  # by more than may be
         ({"placement 1": 9.0, "differs": 1.0, "A": 3.0}, {}, "A", "A"),
