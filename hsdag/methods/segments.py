@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -22,18 +21,6 @@ LEAST_SHARE = 1e-4
 
 NOISE = 0.15
 """What times of equal segments may differ by, as a share of their median."""
-
-
-@dataclass(frozen=True)
-class Outside:
-    """Ops that a region does not take: those before its segment, unless a variable binds them, and some more."""
-
-    first: int
-    taken: frozenset[int]
-    bound: Mapping[int, object]
-
-    def __contains__(self, v: object) -> bool:
-        return v in self.taken or (isinstance(v, int) and v < self.first and v not in self.bound)
 
 
 class Segments:
@@ -104,8 +91,7 @@ class Segments:
         """Whether what follows an op up to ``last``, by way of a cut of the same size, is divided as a whole."""
         sizes, inside = self._shapes.op(last).outputs[0], {cut, *self._heavy(before, cut)}
         axes = [axis for axis, size in enumerate(sizes) if size >= self.time_s.shape[1]]
-        outside = Outside(before + 1, frozenset(), {})
-        regions = (self._shapes.region("rows", last, axis, outside) for axis in axes)
+        regions = (self._shapes.region("rows", last, axis, range(before + 1)) for axis in axes)
         is_same = sizes == self._shapes.op(cut).outputs[0]
         return is_same and any(region is not None and inside <= set(region.ops) for region in regions)
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Container, Mapping, Sequence
-from dataclasses import replace
-from typing import Any
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.state import variable_of
 from hsdag.ir.shards.regions import Region, Shapes
+from hsdag.ir.shards.rules import Span, piece_of
 from hsdag.methods.sharding import ShardChooser, ShardCosts, Sharding
+
+T = TypeVar("T")
 
 PRICES = (1.0, 0.5, 2.0)
 """Of syncs, as multiples of what they were measured to take: cheaper ones give smaller regions, dearer ones larger."""
@@ -47,86 +51,135 @@ def propose(
         found += [replace(way, predicted_s=judge(way)) for way in made[:1] if way not in found]
     found.sort(key=lambda each: each.predicted_s)
     if variable_of(shapes.graph) is None:  # ops have to be where the variable is that they read
-        found[:1] = [refined(shapes, each, judge, pins, trials) for each in found[:1]]
+        shared = partial(choosers[0][1].shared, names=fastest)
+        found[:1] = [refined(shapes, each, judge, pins, trials, shared) for each in found[:1]]
     return [each for each in found if each.predicted_s < whole_s.min()][:NUM_PROPOSED]
 
 
-WINDOWS = ("AvgPool", "Convolution", "GroupConvolution", "MaxPool")
-"""Op types that may read rows beyond their share."""
+SPREAD, GOES_ON, MOST_DRAWS = 0.08, 0.5, 8
+"""Standard deviation of bounds, as a share; how likely a change goes on beyond a kernel; most draws for each trial."""
 
-SPREAD, GOES_ON = 0.08, 0.75
-"""By what share of the extent a bound moves (standard deviation), and how likely what follows an op moves with it."""
+KERNELS = ("Convolution", "GroupConvolution", "MatMul")
+"""Op types that do most of the work; what alone reads one goes where it goes."""
 
 
 def refined(
-    shapes: Shapes, way: Sharding, judge: Callable[[Sharding], float], pinned: Container[int], trials: int
+    shapes: Shapes,
+    way: Sharding,
+    judge: Callable[[Sharding], float],
+    pinned: Container[int],
+    trials: int,
+    shared: Callable[[Region], Region | None] = lambda _: None,
 ) -> Sharding:
-    """The fastest of the ways to divide a model to which ``trials`` random changes lead, each kept where it is faster.
+    """The fastest of the ways to divide a model to which ``trials`` random changes lead, each kept if it is no slower.
 
-    A bound moves, a region ends before a window that reads beyond a share, or an op that is not divided has another
-    device, unless it is ``pinned``.
+    A bound moves, a region ends before a window that reads beyond a share, it goes on with what reads it, and is
+    ``shared`` anew, or an op that is not divided has another device, unless it is ``pinned``.
     """
-    rng, types = np.random.default_rng(0), shapes.graph.op_types
-    for _ in range(trials):
-        regions = [(k, region) for k, region in enumerate(way.regions) if region.scheme != "replicated"]
-        divided = {v for _, region in regions for v in region.ops}
-        bounds = [(k, d) for k, region in regions for d, (first, _) in region.shares.items() if first > 0]
-        by_rows = [(k, v) for k, region in regions if region.scheme == "rows" for v in region.ops]
-        windows = [(k, shapes.producer(v, 0)) for k, v in by_rows if types[v] in WINDOWS]
-        ends = [(k, u) for k, u in windows if u in way.regions[k].ops]
-        free = [v for v, runs in enumerate(shapes.runs) if runs and v not in divided and v not in pinned]
-        moves: list[tuple[Callable[..., Sharding], list[Any]]] = [
-            (_with_bound, bounds),
-            (_ending, ends),
-            (_elsewhere, free),
-        ]
-        move, choices = moves[rng.integers(len(moves))]
+    changes, seen = _Changes(shapes, pinned, shared, np.random.default_rng(0)), [way]
+    moves = changes.bound, changes.ending, changes.going_on, changes.elsewhere
+    for _ in range(MOST_DRAWS * trials):  # some change nothing, or lead to what was tried before
         with contextlib.suppress(PlacementError):  # of what cannot be divided so
-            if choices and (taken_s := judge(changed := move(shapes, way, choices, rng))) < way.predicted_s:
-                way = replace(changed, predicted_s=taken_s)
+            changed = moves[changes.rng.integers(len(moves))](way)
+            if changed not in seen and len(seen) <= trials:
+                seen.append(changed)
+                if (taken_s := judge(changed)) <= way.predicted_s:
+                    way = replace(changed, predicted_s=taken_s)
     return way
 
 
-def _with(way: Sharding, k: int, *regions: Region) -> Sharding:
-    return replace(way, regions=(*way.regions[:k], *regions, *way.regions[k + 1 :]))
+@dataclass(frozen=True, eq=False)
+class _Changes:
+    """Random changes of ways to divide a model. Raise PlacementError where there is nothing to change so."""
+
+    shapes: Shapes
+    pinned: Container[int]
+    shared: Callable[[Region], Region | None]
+    rng: np.random.Generator
+
+    def bound(self, way: Sharding) -> Sharding:
+        """A region with the bound where a device begins elsewhere, by a grain at least."""
+        bounds = [(region, d) for region in _divided(way) for d, (first, _) in region.shares.items() if first > 0]
+        (region, device), step = self._one_of(bounds), self.rng.normal(0.0, SPREAD)
+        grain, (bound, last) = self.shapes.grain(region) or 1, region.shares[device]
+        moved = bound + grain * int(np.copysign(np.ceil(abs(step) * self.shapes.extent(region) / grain), step))
+        shares = {d: (first, moved if end == bound else end) for d, (first, end) in region.shares.items()}
+        return self._with(way, replace(region, shares={**shares, device: (moved, last)}))
+
+    def ending(self, way: Sharding) -> Sharding:
+        """A region in two: rows are handed on before a window reads them, in place of computed twice."""
+        axes = [(region, *each) for region in _divided(way) for each in zip(region.ops, region.axes, strict=True)]
+        ends = [(region, self.shapes.producer(v, 0)) for region, v, axis in axes if self._reads_beyond(v, axis)]
+        region, end = self._one_of([(region, u) for region, u in ends if u in region.ops])
+        before = {end}
+        for v in reversed(region.ops):
+            if v in before:
+                before |= {self.shapes.producer(v, port) for port in range(len(self.shapes.op(v).inputs))}
+        return self._with(way, self._only(region, before))
+
+    def going_on(self, way: Sharding) -> Sharding:
+        """A region with the one that reads it, or with an op and what alone reads that; perhaps along another axis."""
+        regions, free = _divided(way), self._free(way)
+        region, inside = self._one_of(regions), {v: each.ops for each in regions for v in each.ops}
+        readers = {v for u in region.ops for v in self.shapes.graph.successors.of(u).tolist()}
+        first = self._one_of(sorted((readers & {*free, *inside}).difference(region.ops)))
+        read = inside[first] if first in inside else self._followed(first, free)
+        axis = (region if self.rng.random() < 0.5 else self._one_of(regions)).axes[-1]
+        outside = {*range(len(self.shapes.runs))}.difference(region.ops, read)
+        is_one = axis is not None and axis < self.shapes.op(read[-1]).rank
+        made = self.shapes.region("rows", read[-1], axis, outside) if is_one else None
+        return self._with(way, self._one_of([each for each in (made and self.shared(made),) if each is not None]))
+
+    def elsewhere(self, way: Sharding) -> Sharding:
+        """An op that is not divided on another device, and perhaps what alone reads it."""
+        free, devices = self._free(way), np.array(way.devices)
+        v = self._one_of(free)
+        others = {d for region in way.regions for d in region.shares} - {way.devices[v]}
+        moved = self._followed(v, free)
+        devices[moved] = self._one_of(sorted(others))
+        return replace(self._with(way, ops=moved), devices=tuple(devices.tolist()))
+
+    def _one_of(self, choices: Sequence[T]) -> T:
+        if not choices:
+            raise PlacementError("there is nothing to change")
+        return choices[int(self.rng.integers(len(choices)))]
+
+    def _free(self, way: Sharding) -> list[int]:
+        divided = {v for region in _divided(way) for v in region.ops}
+        return [v for v, runs in enumerate(self.shapes.runs) if runs and v not in divided and v not in self.pinned]
+
+    def _followed(self, v: int, free: Container[int]) -> list[int]:
+        """An op with what alone reads it, up to the next kernel and perhaps beyond."""
+        graph, found = self.shapes.graph, [v]
+        while len(readers := graph.successors.of(found[-1]).tolist()) == 1 and readers[0] in free:
+            if graph.op_types[readers[0]] in KERNELS and self.rng.random() >= GOES_ON:
+                break
+            found += readers
+        return found
+
+    def _reads_beyond(self, v: int, axis: int | None) -> bool:
+        """Whether a row of a result is computed from several."""
+        op = self.shapes.op(v)
+        middle = 0 if axis is None else op.outputs[0][axis] // 2
+        piece = None if axis is None else piece_of(op, Span(axis, middle, middle + 1))
+        return piece is not None and any(need and need.last - need.first > 1 for need in piece.inputs[:1])
+
+    def _with(self, way: Sharding, *made: Region, ops: Collection[int] = ()) -> Sharding:
+        """A way with one more region, and no others of its ops, or without some ops in regions."""
+        taken = {*ops}.union(*(region.ops for region in made))
+        rest = [self._only(region, {*region.ops} - taken) for region in way.regions]
+        regions = sorted((each for each in (*rest, *made) if each.ops), key=lambda each: each.ops[-1])
+        return replace(way, regions=tuple(regions))
+
+    def _only(self, region: Region, ops: Container[int]) -> Region:
+        """A region without its other ops, with shares in proportion."""
+        kept = [(v, axis) for v, axis in zip(region.ops, region.axes, strict=True) if v in ops]
+        made = replace(region, ops=tuple(v for v, _ in kept), axes=tuple(axis for _, axis in kept))
+        if not kept or region.scheme == "replicated":
+            return made
+        scale = self.shapes.extent(made) / self.shapes.extent(region)
+        return replace(made, shares={d: (round(a * scale), round(b * scale)) for d, (a, b) in region.shares.items()})
 
 
-def _only(region: Region, ops: Container[int]) -> Region:
-    kept = [(v, axis) for v, axis in zip(region.ops, region.axes, strict=True) if v in ops]
-    return replace(region, ops=tuple(v for v, _ in kept), axes=tuple(axis for _, axis in kept))
-
-
-def _with_bound(shapes: Shapes, way: Sharding, bounds: list[tuple[int, int]], rng: np.random.Generator) -> Sharding:
-    """A region with the bound where a device begins elsewhere, by a grain at least."""
-    k, device = bounds[rng.integers(len(bounds))]
-    region, step = way.regions[k], rng.normal(0.0, SPREAD)
-    grain, (bound, last) = shapes.grain(region) or 1, region.shares[device]
-    moved = bound + grain * int(np.copysign(np.ceil(abs(step) * shapes.extent(region) / grain), step))
-    shares = {d: (first, moved if end == bound else end) for d, (first, end) in region.shares.items()}
-    return _with(way, k, replace(region, shares={**shares, device: (moved, last)}))
-
-
-def _ending(shapes: Shapes, way: Sharding, ends: list[tuple[int, int]], rng: np.random.Generator) -> Sharding:
-    """A region in two: rows are handed on before a window reads them, in place of computed twice."""
-    k, end = ends[rng.integers(len(ends))]
-    region, before = way.regions[k], {end}
-    for v in reversed(region.ops):
-        if v in before:
-            before |= {shapes.producer(v, port) for port in range(len(shapes.op(v).inputs))}
-    first = _only(region, before)
-    scale = shapes.extent(first) / shapes.extent(region)
-    shares = {d: (round(a * scale), round(b * scale)) for d, (a, b) in region.shares.items()}
-    return _with(way, k, replace(first, shares=shares), _only(region, {*region.ops} - before))
-
-
-def _elsewhere(shapes: Shapes, way: Sharding, free: list[int], rng: np.random.Generator) -> Sharding:
-    """An op that is not divided on another device, and perhaps what alone reads it."""
-    v, devices, moved = free[rng.integers(len(free))], np.array(way.devices), set[int]()
-    device = rng.choice(sorted({d for region in way.regions for d in region.shares} - {way.devices[v]}))
-    readers = [v]
-    while len(readers) == 1 and readers[0] in free and (not moved or rng.random() < GOES_ON):
-        moved |= {*readers}
-        readers = shapes.graph.successors.of(readers[0]).tolist()
-    devices[list(moved)] = device
-    regions = [_only(region, {*region.ops} - moved) for region in way.regions]
-    return replace(way, regions=tuple(r for r in regions if r.ops), devices=tuple(devices.tolist()))
+def _divided(way: Sharding) -> list[Region]:
+    return [region for region in way.regions if region.scheme != "replicated"]

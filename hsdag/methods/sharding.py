@@ -22,7 +22,7 @@ from hsdag.ir.graph.colocation import colocate, known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.graph.state import SHAPE_OF_TYPES, repeated_ops, variable_of
 from hsdag.ir.shards.regions import Region, Scheme, Shapes
-from hsdag.methods.segments import Outside, Segments
+from hsdag.methods.segments import Segments
 
 MOST_SEGMENTS = 5
 """That are divided as one region by rows: halos grow with every one."""
@@ -39,6 +39,9 @@ Layout: TypeAlias = tuple[int, ...]
 """Of a cut tensor: (d,) on device d, () on every device, (axis, bounds...) divided along an axis."""
 
 EVERYWHERE: Layout = ()
+
+_End: TypeAlias = tuple[Scheme, int, int | None, int, frozenset[int]]
+"""Of a region: its last op, and the axis of that; and of what it leaves out, all before a first op, and some more."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,13 +118,9 @@ class _Way:
 
 @dataclass(frozen=True, eq=False)
 class _Division:
-    """A region with shares in multiples of ``grain``, and seconds of each device [D] for it.
-
-    It takes ``span_s`` until all have ended; ``sync_s`` is what the syncs at its end and beginning take.
-    """
+    """A region with shares; seconds of each device [D], until all have ended, and of syncs at its end and beginning."""
 
     region: Region
-    grain: int
     each_s: FloatArray
     span_s: float
     sync_s: tuple[float, float]
@@ -155,7 +154,6 @@ class ShardChooser:
         self._time_s = self.segments.time_s
         self._busy_s = self._time_s * costs.slowdown
         self._fixed_s = np.minimum(costs.fixed_s, self._time_s)
-        self._home = int(self._time_s.sum(axis=0).argmin())
         self._sides = [v for v in self.segments.others if v not in self.pins and v not in self._bound]
         self._price = 1.0
         self._shared: dict[tuple[object, ...], tuple[Region, FloatArray, float] | None] = {}
@@ -169,6 +167,12 @@ class ShardChooser:
         sync_s = self.costs.sync_s(end_bytes) + self.costs.sync_s(self._read_bytes(region))
         bound_s = 1.0 / float((1.0 / np.maximum(alone_s[list(region.shares)], 1e-12)).sum())
         return RegionFigures(float(alone_s.min()), bound_s, float(each_s.max()), sync_s)
+
+    def shared(self, region: Region, names: Sequence[int]) -> Region | None:
+        """A region with the shares with which all devices end together, called ``names``; None where it has none."""
+        grain = self.shapes.grain(region)
+        made = grain and self._with_shares(region, grain, np.zeros(self.num_devices))
+        return replace(region, shares={names[d]: each for d, each in made[0].shares.items()}) if made else None
 
     def best(self, price: float = 1.0) -> Sharding | None:
         """The cheapest sequence of ways, syncs taking ``price`` times what they do; None where it divides nothing."""
@@ -245,10 +249,10 @@ class ShardChooser:
             pinned = {self.pins[v] for v in ops if v in self.pins}
             allowed = [d for d in range(self.num_devices) if pinned <= {d}]
             ways += [_Way((d,), (), d, float(total[d]), 0.0, (d,)) for d in allowed]
-            ways += [each for home in (None, self._home) for each in self._inner(ops, home)]
+            home = int(self._time_s.sum(axis=0).argmin())
+            ways += [*self._inner(ops, None), *self._inner(ops, home)]
             ways += self._branches(ops) if self.shares is None and set(self.schemes) == set(SCHEMES) else []
-        ways += [each for home in (None, self._home) for each in self._rows(i, ops, home, needs_all=j > i + 1)]
-        return ways
+        return ways + self._rows(i, ops, needs_all=j > i + 1)
 
     def _inner(self, ops: Sequence[int], home: int | None) -> list[_Way]:
         """The segment with its heavy ops divided, by partial sums or columns, and all others on every device, or home.
@@ -264,7 +268,7 @@ class ShardChooser:
             schemes: list[tuple[Scheme, int | None]] = [("channels", None), ("channels", 1)]
             if (op := self.shapes.op(v)).type == "MatMul":
                 schemes = [("hidden", None), ("columns", op.rank - 1)]
-            made = [self._divided(scheme, v, axis, ops[0], frozenset(taken), home) for scheme, axis in schemes]
+            made = [self._divided((scheme, v, axis, ops[0], frozenset(taken)), home) for scheme, axis in schemes]
             found = [each for each in made if each is not None and self._gain(each, home) > 0]
             if found:
                 chosen.append(max(found, key=lambda each: self._gain(each, home)))
@@ -309,56 +313,37 @@ class ShardChooser:
         whole_s = self._time_s[list(found.region.ops)].sum(axis=0).min()
         return float(whole_s - found.span_s - (found.sync_s[0] if home is None else 0.0))
 
-    def _sync_of(self, size_bytes: float) -> float:
-        return self._price * self.costs.sync_s(size_bytes)
-
-    def _divided(
-        self,
-        scheme: Scheme,
-        last: int,
-        axis: int | None,
-        first: int,
-        taken: frozenset[int] = frozenset(),
-        home: int | None = None,
-    ) -> _Division | None:
-        """The region that ends so, without the ops before ``first`` and those that are ``taken``, if it can be.
+    def _divided(self, key: _End, home: int | None = None) -> _Division | None:
+        """The region that ends so, if there is one and it can be divided.
 
         Where what it reads and gives is at a ``home``, the other devices begin later, and end earlier.
         """
-        key, wait_s = (scheme, last, axis, first, taken), np.zeros(self.num_devices)
-        if home is not None:
-            found = self._divided(*key)
-            if found is None:
-                return None
-            region, grain = found.region, found.grain
+        (_, last, axis, *_), wait_s = key, np.zeros(self.num_devices)
+        if home is not None and (found := self._divided(key)) is not None:
             wait_s += sum(found.sync_s)
             wait_s[home] = 0.0
-        else:
-            undivided = self._undivided(*key)
-            if undivided is None:
-                return None
-            region, grain = undivided
         waiting = *key, wait_s.tobytes()
         if waiting not in self._shared:
-            self._shared[waiting] = self._with_shares(region, grain, wait_s)
+            undivided = self._undivided(*key)
+            self._shared[waiting] = undivided and self._with_shares(*undivided, wait_s)
         made = self._shared[waiting]
         if made is None:
             return None
-        region, each_s, read_bytes = made
+        region, ends_s, read_bytes = made
         size = float(self.shapes.graph.output_bytes[last])
         least = min((b - a) / self.shapes.extent(region) for a, b in region.shares.values())
-        end_s = self._sync_of(size if axis is None else size * (1 - least))
-        read_s = self._sync_of(read_bytes) if read_bytes else 0.0
-        return _Division(region, grain, each_s, _end_s((region, each_s), wait_s), (end_s, read_s))
+        end_s = self._price * self.costs.sync_s(size if axis is None else size * (1 - least))
+        read_s = self._price * self.costs.sync_s(read_bytes) if read_bytes else 0.0
+        return _Division(region, np.maximum(ends_s - wait_s, 0.0), float(ends_s.max()), (end_s, read_s))
 
     def _with_shares(self, region: Region, grain: int, wait_s: FloatArray) -> tuple[Region, FloatArray, float] | None:
-        """A region with shares, what devices take for them [D], and the bytes that one reads; None without shares."""
+        """A region with shares, when devices have ended them [D], and the bytes that one reads; None without shares."""
         extent, shares = self.shapes.extent(region), self.shares
         if shares is None:
             whole_s, fixed_s = (each[list(region.ops)].sum(axis=0) for each in (self._busy_s, self._fixed_s))
             shares = even_shares(whole_s - fixed_s, wait_s + fixed_s).tolist()
         bounds = [0, *(round(extent * share / grain) * grain for share in np.cumsum(shares)[:-1]), extent]
-        made = self._with_bounds(region, bounds) if self.shares else self._balanced(region, grain, bounds, wait_s)
+        made = self._balanced(region, grain, bounds, wait_s)
         if made is None or len(made[0].shares) < 2:
             return None
         return *made, self._read_bytes(made[0])
@@ -367,7 +352,7 @@ class ShardChooser:
         self, scheme: Scheme, last: int, axis: int | None, first: int, taken: frozenset[int]
     ) -> tuple[Region, int] | None:
         """The region without shares, and the grain of its bounds; None where there is none that may be divided."""
-        region = self.shapes.region(scheme, last, axis, Outside(first, taken, self._bound))
+        region = self.shapes.region(scheme, last, axis, (set(range(first)) - self._bound.keys()) | taken)
         if region is None or not self._is_closed(region):
             return None
         types = {self.shapes.op(v).type for v in region.ops}
@@ -378,32 +363,34 @@ class ShardChooser:
         grain = self.shapes.grain(region)
         return None if grain is None else (region, grain)
 
-    def _with_bounds(self, region: Region, bounds: Sequence[int]) -> tuple[Region, FloatArray] | None:
-        """A region with the shares that bounds give, and what devices take for them; None where it has no such."""
+    def _with_bounds(
+        self, region: Region, bounds: Sequence[int], wait_s: FloatArray
+    ) -> tuple[Region, FloatArray] | None:
+        """A region with the shares that bounds give, and when devices have ended these; None where it has no such."""
         shares = {d: (a, b) for d, (a, b) in enumerate(itertools.pairwise(bounds)) if a < b}
         region = replace(region, shares=shares)
         each_s = self._region_s(region)
-        return None if each_s is None else (region, each_s)
+        return None if each_s is None else (region, np.where(each_s > 0, each_s + wait_s, 0.0))
 
     def _balanced(
         self, region: Region, grain: int, bounds: Sequence[int], wait_s: FloatArray
     ) -> tuple[Region, FloatArray] | None:
-        """The same, with bounds moved by a grain as long as that lets the last device end earlier by a little."""
-        found = self._with_bounds(region, bounds)
-        for _ in range(MOST_MOVES):
+        """The same, with bounds moved by a grain as long as the last device ends earlier, unless shares are given."""
+        found = self._with_bounds(region, bounds, wait_s)
+        for _ in range(0 if self.shares else MOST_MOVES):
             if found is None:
                 break
-            end_s, sharing = found[1] + wait_s, list(found[0].shares)
-            if end_s[sharing].max() < UNEVEN * end_s[sharing].mean():
+            ends_s = found[1]
+            if ends_s.max() < UNEVEN * ends_s[list(found[0].shares)].mean():
                 break
-            slowest = max(sharing, key=lambda d: float(end_s[d]))
+            slowest = int(ends_s.argmax())
             steps = [(at, step) for at, step in ((slowest, grain), (slowest + 1, -grain)) if 0 < at < len(bounds) - 1]
             others = [[b + step * (k == at) for k, b in enumerate(bounds)] for at, step in steps]
-            made = [(each, at) for at in others if (each := self._with_bounds(region, at)) is not None]
-            better = [(each, at) for each, at in made if _end_s(each, wait_s) < end_s.max()]
-            if not better:
+            made = [(each, at) for at in others if (each := self._with_bounds(region, at, wait_s)) is not None]
+            best = min(made, key=lambda each: float(each[0][1].max()), default=None)
+            if best is None or best[0][1].max() >= ends_s.max():
                 break
-            found, bounds = min(better, key=lambda each: _end_s(each[0], wait_s))
+            found, bounds = best
         return found
 
     def _region_s(self, region: Region) -> FloatArray | None:
@@ -418,45 +405,28 @@ class ShardChooser:
             found[d] = fixed_s.sum() + work @ (self._busy_s[ops, d] - fixed_s)
         return found
 
-    def _rows(self, i: int, ops: Sequence[int], home: int | None, *, needs_all: bool) -> list[_Way]:
-        """The segments with what ends in their last op divided along an axis of its result, perhaps from a home."""
+    def _rows(self, i: int, ops: Sequence[int], *, needs_all: bool) -> list[_Way]:
+        """The segments with what ends in their last op divided along an axis of its result."""
         last = ops[-1]
         op = self.shapes.op(last)
         ways = []
         for axis in range(op.rank):
             if op.outputs[0][axis] < self.num_devices:
                 continue
-            undivided = self._undivided("rows", last, axis, ops[0], frozenset())
+            key: _End = "rows", last, axis, ops[0], frozenset()
+            undivided = self._undivided(*key)
             inside = frozenset(undivided[0].ops if undivided else ())
             rest = [v for v in ops if v not in inside]
             if not inside or any(self.segments.is_heavy(v) or v in self.pins for v in rest) or (needs_all and rest):
                 continue
-            found = self._divided("rows", last, axis, ops[0], home=home)
+            found = self._divided(key)
             if found is None:
                 continue
-            region, each_s = found.region, found.each_s
-            if home is not None:
-                compute_s, rest_s = float(each_s.max()), float(self._time_s[rest, home].sum())
-                sync_s = found.span_s - compute_s
-                ways.append(_Way((home,), (region,), home, compute_s + rest_s, sync_s, (home,)))
-                continue
-            bounds = tuple(b for _, b in region.shares.values())
-            reads = (axis, *self._entry(region, i))
-            compute_s = float((each_s + self._busy_s[rest].sum(axis=0)).max())
+            layout = axis, *(b for _, b in found.region.shares.values())
+            compute_s = float((found.each_s + self._busy_s[rest].sum(axis=0)).max())
             sync_s = found.sync_s[1] if i > 0 else 0.0
-            ways.append(_Way((axis, *bounds), (region,), None, compute_s, sync_s, reads))
+            ways.append(_Way(layout, (found.region,), None, compute_s, sync_s, layout))
         return ways
-
-    def _entry(self, region: Region, i: int) -> tuple[int, ...]:
-        """Where devices change in what a region by rows reads, as the bounds of its own end (halos are extra)."""
-        if i == 0:
-            return ()
-        size = self.shapes.op(self.segments.cuts[i - 1]).outputs[0]
-        axis = region.axes[-1]
-        if axis is None or axis >= len(size):
-            return ()
-        extent = self.shapes.extent(region)
-        return tuple(round(b * size[axis] / extent) for _, b in region.shares.values())
 
     def _read_bytes(self, region: Region) -> float:
         """Bytes that a device reads of what is made outside a region, its own share and halos, at most."""
@@ -499,7 +469,7 @@ class ShardChooser:
         size = float(self.shapes.graph.output_bytes[self.segments.cuts[i - 1]])
         if len(found) > 1 and len(wanted) > 1 and found[0] == wanted[0]:
             return 0.0  # the same axis: the halo counts with the region
-        return self._sync_of(size)
+        return self._price * self.costs.sync_s(size)
 
 
 def even_shares(whole_s: FloatArray, wait_s: FloatArray) -> FloatArray:
@@ -514,12 +484,6 @@ def even_shares(whole_s: FloatArray, wait_s: FloatArray) -> FloatArray:
         if not late.any():
             return np.where(takes, (end_s - wait_s) * speed, 0.0)
         takes &= ~late
-
-
-def _end_s(made: tuple[Region, FloatArray], wait_s: FloatArray) -> float:
-    """Seconds until all devices that share a region, with what each takes [D], have ended."""
-    region, each_s = made
-    return float((each_s + wait_s)[list(region.shares)].max())
 
 
 def _bound_to_variables(graph: ComputationGraph) -> tuple[dict[int, IntArray], BoolArray]:

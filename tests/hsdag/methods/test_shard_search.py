@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import openvino as ov
@@ -18,7 +20,7 @@ from tests.hsdag.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, 
 from tests.hsdag.methods.test_sharding import convolutions, shapes_in, weights
 
 
-def by_rows(model: ov.Model, bound: int) -> Sharding:
+def by_rows(model: ov.Model) -> Sharding:
     """Its convolutions with their activations as one region of 32 rows; what follows is computed by both devices."""
     shapes = shapes_in(model)
     graph = shapes.graph
@@ -26,7 +28,7 @@ def by_rows(model: ov.Model, bound: int) -> Sharding:
     whole = shapes.region("rows", last, 2)
     assert whole is not None
     rest = tuple(v for v in range(last + 1, graph.num_ops) if shapes.runs[v])
-    regions = [Region("rows", whole.ops, whole.axes, {0: (0, bound), 1: (bound, 32)})]
+    regions = [Region("rows", whole.ops, whole.axes, {0: (0, 16), 1: (16, 32)})]
     regions += [Region("replicated", rest, (None,) * len(rest), {0: (0, 1), 1: (0, 1)})] * bool(rest)
     return Sharding(tuple(regions), (0,) * graph.num_ops, np.inf, 0.0)
 
@@ -51,7 +53,7 @@ def test_all_ways_that_are_tried_compute_what_the_model_computes() -> None:
         tried.append(way)
         return -len(tried)
 
-    best = refined(shapes_in(model), by_rows(model, 16), judge, (), 30)
+    best = refined(shapes_in(model), by_rows(model), judge, (), 30)
     assert len(tried) > 15
     assert best == tried[-1]  # every one was faster than the one before
 
@@ -61,20 +63,31 @@ def work_of(model: ov.Model, way: Sharding) -> float:
     return sum(shard(model, graph_of(model), way.regions, way.devices, "AB", fills=False).work)
 
 
-def from_a_quarter(_: ov.Model, way: Sharding) -> float:
-    """By how much the first device's rows at the end of the last region by rows are not a quarter."""
-    return abs(way.regions[-1].shares[0][1] - 8)
+def apart(model: ov.Model) -> Sharding:
+    """The first convolution by rows and the second by channels, each with its activation; no other op is divided."""
+    start = by_rows(model)
+    pairs = [start.regions[0].ops[k : k + 2] for k in (0, 2)]
+    regions = [replace(start.regions[0], ops=pair, axes=(axis,) * 2) for pair, axis in zip(pairs, (2, 1), strict=True)]
+    return replace(start, regions=tuple(regions))
 
 
-@pytest.mark.parametrize(("judge", "least", "trials"), [(work_of, 7.0, 60), (from_a_quarter, 0.0, 600)])
+@pytest.mark.parametrize(
+    ("start", "judge", "least", "trials"),
+    [
+        (by_rows, work_of, 7.0, 60),
+        (by_rows, lambda _, way: abs(way.regions[-1].shares[0][1] - 8), 0.0, 600),
+        (apart, lambda _, way: len(way.regions) - sum(len(region.ops) for region in way.regions), -5.0, 60),
+    ],
+)
 def test_changes_lead_to_the_fastest_way(
-    judge: Callable[[ov.Model, Sharding], float], least: float, trials: int
+    start: Callable[[ov.Model], Sharding], judge: Callable[[ov.Model, Sharding], float], least: float, trials: int
 ) -> None:
-    """One without rows that both devices compute, and one with the bound where it should be."""
-    model = convolutions(3)
-    start = by_rows(model, 16)
-    assert judge(model, start) > least
-    found = refined(shapes_in(model), start, lambda way: judge(model, way), (), trials)
+    """One without rows that both devices compute, with a bound at a quarter, and with all ops in one region."""
+    model = convolutions(3, channels=32)
+    begin = start(model)
+    assert judge(model, begin) > least
+    halves = partial(replace, shares={0: (0, 16), 1: (16, 32)})
+    found = refined(shapes_in(model), begin, lambda way: judge(model, way), (), trials, halves)
     assert found.predicted_s == judge(model, found) == pytest.approx(least)
 
 
@@ -84,9 +97,7 @@ def repeated(way: Sharding) -> list[int]:
 
 def test_what_is_computed_everywhere_goes_to_one_device_unless_it_is_pinned() -> None:
     model = normed()
-    start = by_rows(model, 16)
-    norm, *others = repeated(start)
+    start = by_rows(model)
+    norm = repeated(start)[0]
     found = refined(shapes_in(model), start, lambda way: len(repeated(way)), {norm}, 60)
-    assert others
     assert repeated(found) == [norm]
-    assert refined(shapes_in(model), start, lambda _: 0.0, (), 0) is start
