@@ -1,10 +1,10 @@
 """Whether ``--method auto`` is at least as good in --seconds as every single method in --rival-seconds; all simulated.
 
 Problems: DOPPLER's workloads, in the units of its published graphs and on four P100, and random-wired networks on
-DiviML's platform; then --small random-wired networks that CP-SAT can prove, whose optimum auto has to reach and prove.
-Where auto proves its answer optimal, the others are not asked. For every problem: auto's value, the best single method
-with its value, auto over it (bar: at most 1), how far auto went over its budget (bar: 0.5 s), the lower bound and what
-proves it. Exit status 1 where a bar is missed.
+DiviML's platform; then --small ones that CP-SAT can prove, whose optimum auto has to reach and prove. For every
+problem: auto's value, the best single method's, which is not asked where auto proves its answer optimal, auto over it
+(bar: at most 1), how far auto went over its budget (bar: 0.5 s), the lower bound and what proves it. Exit status 1
+where a bar is missed.
 
     python benchmarks/auto_quality.py [--seconds 10] [--rival-seconds 60] [--wired 20] [--small 10] [--only 'NAME;...']
 """

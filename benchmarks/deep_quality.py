@@ -1,17 +1,15 @@
 """What ``--method auto`` makes of deep graphs, over what one of their blocks takes; all simulated.
 
-Chains of Llama's block on four P100 and on eight (``p100x8``), without limits of memory. For every chain:
-``auto`` over blocks times the best of one block (bar 1.015; 1.04 with every fourth block of another width, which counts
-as its own best), its gap to the lower bound, and how much more that is than one block's gap (bar 1%). Then decoders of
-BERT's and Llama's kind, ``--layers`` deep, and ResNet-152, under sequential and work-conserving execution: ``auto`` in
---short seconds over the same in --long (bar 1.01). Then large graphs in which nothing repeats, transformers and wired
-networks in a row: ``auto`` in twice --seconds over the best list scheduler (bar 0.85; 0.95 for 100,000 ops of the
-latter), and the features of such a graph (bar 10 CPU s). Last, proposals a second of ``windows`` at 10,000 ops and at
-250 (bar: a factor of 5). ``--slow`` multiplies all seconds, on a machine that has other work; ``--without
-repeated`` shows what blocks contribute. Exit status 1 where a bar is missed.
+Chains of Llama's block on four P100 and on eight (``p100x8``), without limits of memory: ``auto`` over blocks times the
+best of one block (bar 1.015; 1.04 with every fourth block of another width, which counts as its own best), its gap to
+the lower bound, and how much more that is than one block's gap (bar 1%). Then decoders of BERT's and Llama's kind,
+``--layers`` deep, and ResNet-152, under sequential and work-conserving execution: ``auto`` in --short seconds over the
+same in --long (bar 1.01). Then large graphs in which nothing repeats, transformers and wired networks in a row:
+``auto`` in twice --seconds over the best list (bar 0.85; 0.95 for 100,000 ops of the latter), and the features of such
+a graph (bar 10 CPU s). Last, proposals a second of ``windows`` at 10,000 ops and at 250 (bar: a factor of 5).
+``--slow`` multiplies all seconds; ``--without repeated`` shows what blocks contribute. Exit status 1 for a missed bar.
 
-    python benchmarks/deep_quality.py [chains models large steps] [--blocks 4,16,64,256] [--platforms p100x4,p100x8]
-                                      [--seconds 30] [--slow 1]
+    python benchmarks/deep_quality.py [chains models large steps] [--blocks 4,16,64,256] [--seconds 30] [--slow 1]
 """
 
 from __future__ import annotations
@@ -152,16 +150,16 @@ def in_a_row(problems: list[ScheduleProblem]) -> ScheduleProblem:
     )
 
 
-def unlike(family: str, num_ops: int) -> ScheduleProblem:
+def unlike(family: str, num_ops: int, first: int = 0) -> ScheduleProblem:
     """Sharded transformers of one layer each, or randomly wired networks, all of random sizes, without repetition."""
     platform, found, size = load_platform("p100x4"), list[ScheduleProblem](), 0
     while size < num_ops:
-        seed = len(found)
+        number, seed = len(found), first + len(found)
         if family == "transformers":
             drawn = replace(TransformerSizes.drawn(seed, 4), layers=1)
-            workload = transformer(4, replace(drawn, tokens=1024 + 4 * seed))
+            workload = transformer(4, replace(drawn, tokens=1024 + 4 * number))
         else:
-            wiring = RandomWiring("ws", nodes=128, modules=40, channels=2, seed=seed, width=64 + seed)
+            wiring = RandomWiring("ws", nodes=128, modules=40, channels=2, seed=seed, width=64 + number)
             workload = random_wired(wiring)
         found.append(workload_problem(workload, platform))
         size += found[-1].num_ops

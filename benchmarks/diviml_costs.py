@@ -1,18 +1,15 @@
 """Simulated costs of DiviML's randomly wired networks on a CPU, a T4 and an A100; they measure no device.
 
 DiviML publishes means alone. A node of the wiring is as many ops here as its nodes in PyTorch FX: a product for each
-input, their sum, ReLU, two convolutions, batch norm. An op takes
-
-    launch + operations / rate + bytes / bandwidth,
-
-each constant of its device (CPU, T4, A100), times a factor drawn for each op and device (lognormal); a result moves
-between devices in a latency plus its bytes over the bandwidth of a copy from PyTorch. Constants were fitted by random
-search to the columns best device, MET, Greedy and HEFT of Table I and to the ratios of Table II, over all seven kinds
-with 10 modules of 10 nodes and seed 0; so was the resolution, among 28, 56 and 112. The columns of the evolutionary
-search, annealing, MILP, MILP-SPLIT and LBound had no part in it. Searched were ranges that the hardware allows (a copy
-at 3 to 12 GB/s and 10 to 200 us, launches of up to 0.5 ms, a spread of 0.03 and more); the GPUs' memory bandwidths are
-0.8 of their data sheets'. The fit came to an end of its range for copy bandwidth, spread and depthwise factor. Factors
-drawn here are others than those of the fit, which moves its shares by up to 0.02.
+input, their sum, ReLU, two convolutions, batch norm. An op takes launch + operations / rate + bytes / bandwidth, each
+constant of its device, times a factor drawn for each op and device (lognormal); a result moves between devices in a
+latency plus its bytes over the bandwidth of a copy from PyTorch. Constants were fitted by random search to the columns
+best device, MET, Greedy and HEFT of Table I and to the ratios of Table II, over all seven kinds with 10 modules of 10
+nodes and seed 0; so was the resolution, among 28, 56 and 112. The columns of the evolutionary search, annealing, MILP,
+MILP-SPLIT and LBound had no part in it. Searched were ranges that the hardware allows (a copy at 3 to 12 GB/s and 10 to
+200 us, launches of up to 0.5 ms, a spread of 0.03 and more); the GPUs' memory bandwidths are 0.8 of their data sheets'.
+The fit came to an end of its range for copy bandwidth, spread and depthwise factor. Factors drawn here are others than
+those of the fit, which moves its shares by up to 0.02.
 """
 
 from __future__ import annotations

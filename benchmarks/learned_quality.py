@@ -4,22 +4,24 @@ The problems were named before anything was trained: of the families trained on 
 ``FIRST`` on, DOPPLER's workloads in the units of its published graphs, and Llama's blocks in a row. Over what ``auto``
 finds in --seconds without the policy, as geometric means with 95% intervals (bootstrap over problems and seeds):
 
-- at_once: the answer of the policy (bars: 1.12 on families trained on, 1.25 on others, 1 CPU second), the best list
-  scheduler, random draws in a second, and the same decoder with --seeds sets of weights drawn at random (bar: 10% worse
-  than the policy) and drawn around those that training begins with;
-- tuned: DOPPLER and HSDAG after --tuned seconds (bar: 1.05);
-- auto: ``auto`` after 3 s with the policy over 10 s without (bar: 1);
+- at_once: the policy's answer (bars: 1.12 on families trained on, 1.25 on others, 1 CPU second), the best list, random
+  draws in a second, and the same decoder with --seeds sets of weights drawn at random (bar: 10% worse than the policy)
+  and drawn around those that training begins with;
+- tuned: DOPPLER and HSDAG after --tuned seconds (bar: 1.05); auto: 3 s with the policy over 10 s without (bar: 1);
 - units: Placeto, GDP and RNN without annealing over random draws on DOPPLER's workloads, with what the policy answers
-  and without (bar, with it: below 1 with every seed).
+  and without (bar, with it: below 1 with every seed);
+- coarsener: ``multilevel`` and ``auto`` after --seconds CPU seconds, with the parsing network over heavy edges, an
+  untrained network and windows alone, on --each graphs of 10,000 ops of either family of ``deep_quality``.
 
-Exit status 1 where a bar is missed. Several processes can share the problems: ``--part 1/2 --out 1.jsonl`` and ``--part
-2/2 --out 2.jsonl`` measure every second one, and ``--read 1.jsonl --read 2.jsonl`` judges them all.
+Exit status 1 where a bar is missed. Several processes can share the problems: ``--part 1/2 --out 1.jsonl`` measures
+every second one, and ``--read 1.jsonl --read 2.jsonl`` judges them all.
 
-    python benchmarks/learned_quality.py [at_once tuned auto units] [--each 4] [--seconds 30] [--tuned 10] [--seeds 3]
+    python benchmarks/learned_quality.py [at_once tuned auto units coarsener] [--each 4] [--seconds 30] [--seeds 3]
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import sys
 import tempfile
@@ -32,17 +34,19 @@ from typing import Any
 
 import numpy as np
 from auto_quality import WORKLOADS, published, solved
-from deep_quality import chain
+from deep_quality import chain, unlike
 from machine import options
 
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.methods.lists.rules import METHOD as RULES
 from hsdag.methods.lists.rules import WEIGHTS, changed, shipped_rules
+from hsdag.methods.local.multilevel import MultilevelOptions, MultilevelPlacer
 from hsdag.methods.portfolio.auto import LISTS
 from hsdag.models.sharded_workloads import LlamaSizes
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.scoring.policy_file import write_policy
 from hsdag.sources import find_family
+from hsdag.training.parsing import main as train_parsing
 from hsdag.training.rules import first_rule
 
 FIRST = 2_000_000
@@ -53,7 +57,7 @@ DECODING_S, BAR_UNTRAINED, BAR_TUNED, BAR_AUTO = 1.0, 1.10, 1.05, 1.0
 BARS = {"families trained on": 1.12, "others": 1.25}
 DRAWN = {"drawn weights": 0.0, "weights around the first rule": 1.0}
 """Untrained policies, and how many times the first rule they are drawn around."""
-PARTS = ("at_once", "tuned", "auto", "units")
+PARTS = ("at_once", "tuned", "auto", "units", "coarsener")
 SAMPLES = 10_000
 Row = dict[str, Any]
 """The name of a problem, whether its family was trained on, and the figures found, several where seeds differ."""
@@ -63,8 +67,7 @@ def problems(each: int) -> dict[str, Callable[[], ScheduleProblem]]:
     """By name, the first word of which is the family."""
     found: dict[str, Callable[[], ScheduleProblem]] = {
         f"{name} {k}": partial(find_family(name).problem, FIRST + k)
-        for name in (*TRAINED, *OTHERS)
-        for k in range(each)
+        for name, k in itertools.product((*TRAINED, *OTHERS), range(each))
     }
     found |= {f"{name}, published": partial(published, name) for name in WORKLOADS}
     return found | {f"blocks of Llama, {num}": partial(chain, "p100x4", [LlamaSizes()] * num) for num in BLOCKS}
@@ -114,6 +117,27 @@ def measured(name: str, problem: ScheduleProblem, given: Namespace, policies: di
                 own_s = [value(problem, method, given.tuned, seed, **how) for seed in seeds]
                 found[f"{column} over random draws"] = (np.array(own_s) / drawn_s).tolist()
     return {"name": name, "is_trained": name.split()[0] in TRAINED, "ops": problem.num_ops, "found": found}
+
+
+def coarsener(given: Namespace) -> None:
+    """Print what the parsing network contributes to searches of so many CPU seconds."""
+    time.monotonic, found = time.process_time, dict[tuple[str, str], list[list[float]]]()
+    with tempfile.TemporaryDirectory() as folder:
+        train_parsing(f"{folder}/untrained.safetensors", "0")
+        untrained = {"initial": f"{folder}/untrained.safetensors", "least": 1e-6}  # all edges, by chance
+        how = {"": {}, "heavy edges": {"coarsener": "heavy-edges"}, "untrained": untrained, "windows alone": None}
+        alone = {"multilevel": ("windows", {}), "auto": ("auto", {"without": "multilevel"})}
+        for k, family, method in itertools.product(range(given.each), ("transformers", "wired"), alone):
+            problem = unlike(family, 10_000, 1000 * k)
+            for name, changes in how.items() if given.only in f"{family} {k} {method}" else ():
+                MultilevelPlacer.options_type = partial(MultilevelOptions, **changes or {})
+                search, own = alone[method] if changes is None else (method, {})
+                values = [value(problem, search, given.seconds, seed, **own) for seed in range(given.seeds)]
+                found.setdefault((method, name), []).append(values)
+                print(f"{family} {k}, {method}, {name or 'parsing network'}: {values}", flush=True)
+    for (method, name), values in found.items():
+        if name:
+            judged(f"{method}: parsing network over {name}", np.array(found[method, ""]) / values)
 
 
 def judged(name: str, ratios: np.ndarray, most: float = np.inf, least: float | None = None) -> bool:
@@ -174,7 +198,8 @@ def main() -> int:
     print("all figures SIMULATED")
     rows = [json.loads(line) for path in given.read for line in Path(path).read_text().splitlines()]
     number, count = map(int, given.part.split("/"))
-    chosen = {} if rows else {name: make for name, make in problems(given.each).items() if given.only in name}
+    found = {} if rows or given.parts == ["coarsener"] else problems(given.each)
+    chosen = {name: make for name, make in found.items() if given.only in name}
     with tempfile.TemporaryDirectory() as folder:
         policies = {
             kind: [drawn_policy(Path(folder, f"{begin}-{seed}"), seed, begin) for seed in range(given.seeds)]
@@ -188,7 +213,10 @@ def main() -> int:
     for row in sorted(rows, key=lambda row: row["name"]):
         figures = (f"{column} {'/'.join(f'{each:.3f}' for each in found)}" for column, found in row["found"].items())
         print(f"{row['name']:24s} {row['ops']:5d} ops  {'  '.join(figures)}")
-    return 0 if judge(rows) else 1
+    are_kept = judge(rows)
+    if "coarsener" in given.parts:
+        coarsener(given)
+    return 0 if are_kept else 1
 
 
 if __name__ == "__main__":

@@ -2,9 +2,9 @@
 
 Places are drawn from all product code that is not compiled by numba: comparisons, arithmetic, ``and`` and ``or``,
 ``not``, ``min`` and ``max``, ``any`` and ``all``. One operator at a time is changed in a copy of the repository, and
-the tests that mirror the file's folder are run until one fails: those of the file of the same name, all others, slow
-ones last. The test that failed then has to pass without the change, else nothing was noticed. Survivors are listed with
-their line, for a person to judge: some change nothing. Exit status 1 when fewer than 80% are noticed.
+the tests that mirror the file's folder are run until one fails: the file's own, all others, slow ones last. The test
+that failed then has to pass without the change. Survivors are listed with their line, for a person to judge: some
+change nothing. Exit status 1 when fewer than 80% are noticed.
 
     python benchmarks/mutants.py [--count 60] [--seed 0] [--only hsdag/runtime/executor] [--jobs 2]
 """

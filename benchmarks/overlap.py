@@ -2,16 +2,14 @@
 
 ``hsdag place`` searches for latency, and its own final comparison is what is printed: the best split and the best way
 to divide the model (shards) over the better device alone, the same split under HETERO, and the whole CPU with both
-threads. Beside it two copies of the model run alone and side by side, which is what the machine can do at most. Bars
-of the better one of split and shards, over the better device: inception_v3 0.68, resnet50 0.72, encoder (BERT base's
-shape, 128 tokens) and vit (ViT-B/16) 0.62, prefill (128 tokens of a Llama-like decoder) 0.65. With ``--copies`` a
-copy on each device, dispatched by hsdag, is compared with the sum of what the devices reach side by side (bar 0.95),
-and with AUTO under CUMULATIVE_THROUGHPUT over them (bar 1). With ``--unequal`` the second device has other properties,
-such as INFERENCE_NUM_THREADS=2, and the answer is also compared with the harmonic bound of both (bar 1.15 where equal
-devices are within 1.15 of theirs, which a run without it shows). Exit status 1 when a bar is missed.
+threads; beside it what two copies reach side by side. Bars of the better one of split and shards: inception_v3 0.68,
+resnet50 0.72, encoder (BERT base's shape, 128 tokens) and vit (ViT-B/16) 0.62, prefill (128 tokens of a Llama-like
+decoder) 0.65. With ``--copies`` a copy on each device, dispatched by hsdag, is compared with the sum of what devices
+reach side by side (bar 0.95), and with AUTO under CUMULATIVE_THROUGHPUT (bar 1). With ``--unequal`` the second device
+has other properties, such as INFERENCE_NUM_THREADS=2, and the answer is compared with the harmonic bound of both (bar
+1.15 where equal devices are within 1.15 of theirs). Exit status 1 when a bar is missed.
 
-Usage: python benchmarks/overlap.py [--model encoder] [--layers 12] [--budget 60s] [--runs 5] [--seconds 5] [--copies]
-                                    [--unequal PROPERTIES]
+Usage: python benchmarks/overlap.py [--model encoder] [--budget 60s] [--runs 5] [--copies] [--unequal PROPERTIES]
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The tables of the HSDAG, DOPPLER, DiviML and Placeto papers, each figure beside ours.
 
-Figures of the papers are in paper_tables.json, with what differs here; Placeto's main text gives none that could be
-there. A figure of ours is simulated, computed or measured, as the title of each table says. Ctrl-C prints what there is
-by then. Exit status 1 when a table is incomplete.
+Figures of the papers are in paper_tables.json, with what differs here; Placeto's main text gives none. One of ours is
+simulated, computed or measured, as its table says. Ctrl-C ends with what there is, an incomplete table with status 1.
 
 Usage: python benchmarks/paper_tables.py [TABLE ...] [--budget-s 10] [--seeds 3] [--row ROW] [--column COLUMN]
 """

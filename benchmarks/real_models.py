@@ -2,11 +2,10 @@
 
 Models come from packages of the registry (see real_model_sources.py): files that they ship, their definitions with
 random weights, and variants that NNCF quantised. Each is placed on two CPU devices of one thread and single precision:
-random placements of its co-location sets, and contiguous halves. A placement is made of the model as it is read first,
-and compiled with the model as it is read again. It is right where it compiles and every output is within the tolerance
-of the whole model's on the CPU, or of its ops one by one; HETERO's submodels are compared op by op with what we
-predict. Each model runs in a process of its own; one that dies or hangs fails. Exit status 1 when a placement failed or
-other submodels than predicted were made.
+random placements of its co-location sets, and contiguous halves. A placement, made of the model as it is read first, is
+right where it compiles with the model as it is read again and every output is within the tolerance of the whole model's
+on the CPU, or of its ops one by one; HETERO's submodels are compared op by op with what we predict. Each model runs in
+a process of its own; one that dies or hangs fails. Exit status 1 when any failed or the prediction did.
 
 Usage: python benchmarks/real_models.py [--models NAME,...] [--placements 6] [--limit 600] [--list]
 The packages: pip install --no-deps -r benchmarks/real_models_requirements.txt

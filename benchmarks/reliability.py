@@ -7,17 +7,14 @@ answer after the last kill of a row:
 - place: the events on disk stay as they are, and no placement is measured twice. It goes on with --resume.
 - profile: what was measured of a device, or between devices, stays in the cache, byte for byte.
 - solve: no later plan is worse than the one that was on disk. It goes on with --start and the file of --output.
-- train: no update that was stored is lost, and the policy is the one of an undisturbed training. It goes on with
-  --resume.
-- executor: a model of two branches runs on two CPU devices with four requests in flight. Inferences are cancelled, get
-  inputs that do not fit, and the model is compiled for another placement. Every output is compared with the plain
-  CPU's. Threads and file handles may not become more, and memory may grow by 16 MB: one result lost in every inference
-  would be 1,600 MB.
+- train: no stored update is lost, and the policy is that of an undisturbed training. It goes on with --resume.
+- executor: a model of two branches runs on two CPU devices, four requests in flight. Inferences are cancelled or get
+  inputs that do not fit, and the model is compiled for other placements. Outputs are compared with the plain CPU's.
+  Threads and file handles may not become more, and memory may grow by 16 MB, a hundredth of all results.
 
 Exit status 1 where something is lost.
 
-Usage: python benchmarks/reliability.py [place profile solve train executor] [--kills 200] [--row 4] [--seed 0]
-       [--inferences 100000]
+Usage: python benchmarks/reliability.py [place profile solve train executor] [--kills 200] [--inferences 100000]
 """
 
 from __future__ import annotations

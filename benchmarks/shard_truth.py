@@ -2,24 +2,18 @@
 
 ``graphs`` are small ones of all op types that have a rule, ``zoo`` all models of hsdag, ``real`` models from packages
 of the registry (see real_model_sources.py). Each is divided at random among two to four devices: ends, axes and lengths
-of regions, shares that may be next to nothing or nothing, and ops that are computed everywhere. A result is wrong where
-it differs from the whole model's by more than 1e-5 of the largest value or, in a model with quantisers, than it moves
-by where every quantised number moves by one step. A model that OpenVINO itself does not run as a whole is drawn again.
-Every model runs in a process of its own; one that dies counts as wrong.
+of regions, shares down to nothing, and ops that are computed everywhere. A result is wrong where it differs from the
+whole model's by more than 1e-5 of the largest value or, in a model with quantisers, than it moves by where every
+quantised number moves by one step. What OpenVINO does not run as a whole is drawn again. Every model runs in a process
+of its own; one that dies counts as wrong.
 
-``prediction`` simulates random ways to divide three models over two CPU devices of one thread, and measures them beside
-one device. As in ``hsdag place``, some are measured first, which corrects what work and boundaries take; the others are
-predicted. Bars: Spearman's correlation 0.95, a median error of 8%, and whether it is faster than one device right in 38
-of 40.
+``prediction`` simulates random ways to divide three models over two CPU devices of one thread, some of which, measured
+first, correct what work and boundaries take. Bars: Spearman's correlation with what is measured 0.95, a median error of
+8%, and whether it is faster than one device right in 38 of 40. ``box`` divides models over the CPU and the GPU of the
+HSDAG paper's machine, SIMULATED from Table 2 and the platform. Bars: 45% less than the CPU alone takes for Inception,
+61% for ResNet, 62% for BERT. Exit status 1 when anything is wrong, or a bar is missed.
 
-``box`` divides models over the CPU and the GPU of the HSDAG paper's machine, SIMULATED: each takes what Table 2 says
-for all of a model, and the platform says what pieces, halos and syncs take. Bars: 45% less than the CPU alone takes for
-Inception, 61% for ResNet, 62% for BERT.
-
-Exit status 1 when anything is wrong, or a bar is missed.
-
-Usage: python benchmarks/shard_truth.py [graphs zoo real prediction box] [--graphs 2000] [--shardings 5]
-                                        [--models NAME,...]
+Usage: python benchmarks/shard_truth.py [graphs zoo real prediction box] [--graphs 2000] [--models NAME,...]
 The packages: pip install --no-deps -r benchmarks/real_models_requirements.txt
 """
 

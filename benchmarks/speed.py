@@ -1,10 +1,10 @@
 """How fast parts are: simulations, list schedules, cuts, proposals of annealing, tasks of the torch engine.
 
 Every answer is checked first: makespans against the reference simulator of the tests, schedules for inputs that are
-there before an op starts, cuts against brute force, what tasks hand on. Compilation is not timed. Random graphs have
-two inputs an op, on four devices. Exit status 1 when a bar is missed: 20 us a simulation of 261 ops over independent
-links and 120 us for 1,000; HEFT 20 ms for 1,000 ops and 10 s for 100,000; a cut of 10,000 ops 1 s; 50,000 proposals of
-annealing a second for 261 ops; 15 us an empty task of the torch engine.
+there before an op starts, cuts against brute force, what tasks hand on. Random graphs have two inputs an op, on four
+devices. Exit status 1 when a bar is missed: 20 us a simulation of 261 ops over independent links and 120 us for 1,000;
+HEFT 20 ms for 1,000 ops and 10 s for 100,000; a cut of 10,000 ops 1 s; 50,000 proposals of annealing a second for 261
+ops; 15 us an empty task of the torch engine.
 
 Usage: python benchmarks/speed.py [simulator heft cut annealing torch_tasks] [--largest 100000]
 """

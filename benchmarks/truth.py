@@ -1,38 +1,29 @@
 """Whether what hsdag says is so: what it simulates, explains, and calls faster, and the limits that it keeps.
 
 ``simulation``: a model on two CPU devices is profiled; random placements, contiguous and scattered, are simulated from
-the profile and measured in common rounds, under HETERO and under the work-conserving executor. Printed for each:
-Spearman's and Pearson's correlation, the median relative error, and how well one half of the measurements agrees with
-the other half, which no simulation can be expected to exceed by much. Missed when a placement does not run, or when
-against the least measured times a correlation is below 0.9 or the median error above 10%. Published beside it:
-DOPPLER's simulator against its engine, 0.69 and 0.79.
+the profile and measured in common rounds, under HETERO and under the work-conserving executor. Printed are Spearman's
+and Pearson's correlation, the median relative error, and how well one half of the measurements agrees with the other.
+Missed when a placement does not run, or when against the least measured times a correlation is below 0.9 or the median
+error above 10%. Published beside it: DOPPLER's simulator against its engine, 0.69 and 0.79.
 
-``explanation``: a model is placed on two CPU devices, each with memory for 80% of the weights, so that it has to be
-split, and the placement explained. Under HETERO the devices have two threads and one, under our executor one each. Each
-of the five units that gain most by the explanation, one at a time, is moved to the device that the explanation names,
-and all six placements are measured in common rounds. Missed where in some case fewer than four of five moves slow the
-placement down beyond their intervals (95% for all five together).
+``explanation``: a model is placed on two CPU devices, each with memory for 80% of the weights, and the placement
+explained. Under HETERO the devices have two threads and one, under our executor one each. The five units that gain most
+by the explanation are moved, one at a time, to the device that it names, and all six placements are measured in common
+rounds. Missed where in some case fewer than four moves slow it down beyond their intervals (95% for all five together).
 
-``faster``: how often 'faster' is said of placements that are no faster, on a simulated machine on which all take
-equally long. Its noise, drawn anew for every comparison, has heavy tails (Student's t of 3 degrees of freedom, a slow
-inference now and then), drift (a ramp and a slow wave), autocorrelation over several turns (a process of Ornstein and
-Uhlenbeck), and bursts during which everything takes a third longer, all of it scaled by 1/50 (so that rounds end
-early), 1/8 and 1. The comparison and what it says are the real ones. Printed is the share of comparisons in which
-anything is called faster, by finalists and most rounds. Missed when a cell is above 3%: 2.5%, and what so many
-comparisons may miss it by.
+``faster``: how often 'faster' is said of placements that are no faster, on a simulated machine whose noise has heavy
+tails (Student's t of 3 degrees of freedom, a slow inference now and then), drift (a ramp and a slow wave),
+autocorrelation over several turns (a process of Ornstein and Uhlenbeck), and bursts, all of it scaled by 1/50 (so that
+rounds end early), 1/8 and 1. Printed is the share of comparisons in which anything is called faster, by finalists and
+most rounds. Missed when a cell is above 3%: 2.5%, and what so many comparisons may miss it by.
 
-``limits``: whether answers keep ``--max-difference``: their outputs, computed again by plain OpenVINO and compared with
-the CPU's in single precision. Device A computes in single precision, B keeps key-value caches in 8 bits and computes in
-bf16 where the processor can. Missed when one breaks its limit.
-
+``limits``: whether answers keep ``--max-difference``: their outputs by plain OpenVINO against the CPU's in single
+precision. Device A computes in single precision, B keeps key-value caches in 8 bits and computes in bf16 where it can.
 ``parity``: models op by op on the torch engine, each fed what OpenVINO's CPU computed in f32: the largest difference by
 op type, relative to the largest magnitude. Missed above 1e-4. Threads of the CPU, or with --cuda a stream on cuda:0.
-
 Exit status 1 when a part misses its bar.
 
-    python benchmarks/truth.py [simulation explanation faster limits parity] [--models resnet50,inception_v3]
-        [--placements 40] [--rounds 5] [--cases resnet50/hetero,...] [--budget 60s] [--seconds 60s]
-        [--comparisons 4000] [--singles 1 3] [--limits 3e-4 1e-3 1e-2] [--cuda]
+    python benchmarks/truth.py [simulation explanation faster limits parity] [--models resnet50,inception_v3] [--cuda]
 """
 
 from __future__ import annotations

@@ -5,20 +5,26 @@ Legend: U placement units, E edges, D devices, G groups.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import IntArray
+from hsdag.ir.graph.computation_graph import BoolArray, IntArray
 from hsdag.ir.graph.partition import Partition
-from hsdag.methods.base import NoOptions, Placer
-from hsdag.methods.incumbent import Incumbent, Limits, Status
+from hsdag.methods.base import Placer
+from hsdag.methods.incumbent import Incumbent, Status
 from hsdag.methods.lists.etf import EtfPlacer
 from hsdag.methods.lists.schedulers import HeftPlacer
+from hsdag.methods.local.parsing import SHIPPED, probabilities_of
 from hsdag.methods.local.windows import WindowsPlacer
 from hsdag.methods.tied import Expanded, tied
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution
 from hsdag.runtime.problem.tables import mean_transfers, tables_of
+from hsdag.scoring.policy_file import read_policy
 
 COARSE = 0.5
 """Share of the time and of the evaluations for groups; units have the rest."""
@@ -26,43 +32,66 @@ WORTH = 1.01
 """The best list schedule of the groups, over the best known, up to which searching groups is worth its time."""
 
 
-class MultilevelPlacer(Placer[NoOptions]):
-    """Multilevel search (Hendrickson and Leland 1995): contract a heavy-edge matching, search, refine.
+@dataclass(frozen=True)
+class MultilevelOptions:
+    """Which edges are contracted, and in which order."""
 
-    Windows of a schedule of the groups hold nearly twice as many units, and a move takes both ends of an edge along.
-    Windows of units follow.
+    coarsener: Literal["parsing", "heavy-edges"] = "parsing"
+    """``parsing``, the likeliest first of those whose ends good plans keep together, which a network learned from
+    plans of other graphs; ``heavy-edges``, those of the longest transfers first."""
+    least: float = 0.9
+    """The probability up to which ``parsing`` leaves an edge as it is."""
+    initial: str | None = None
+    """Policy file of 'python -m hsdag.training.parsing'; None: the one that comes with this release."""
+
+
+class MultilevelPlacer(Placer[MultilevelOptions]):
+    """Multilevel search (Hendrickson and Leland 1995): contract a matching of edges, search, refine.
+
+    A window of the groups' schedule holds more units, and a move takes both ends of an edge along. Units follow.
     """
 
     name = "multilevel"
     objectives = ("latency",)
     executions = (Execution.WORK_CONSERVING,)
+    options_type = MultilevelOptions
     gives_order = True
     is_seeded = True
 
     def _search(self, incumbent: Incumbent) -> Status:
         problem, costs, limits = incumbent.problem, incumbent.costs, incumbent.limits
         incumbent.evaluate(list(limits.known) or list(HeftPlacer().proposals(problem, 0)))
-        coarse = tied(costs, contracted(costs, heavy_edges(costs)), problem)
+        coarse = tied(costs, contracted(costs, self.edges(costs)), problem)
         left = incumbent.evaluations_left
         kept = (1 - COARSE) * left if np.isfinite(left) else 0.0
         expanded = Expanded(incumbent, coarse.units.partition.labels, kept)
         known = tuple(plan for each in (HeftPlacer(), EtfPlacer()) for plan in each.proposals(coarse, 0))
         best = incumbent.best_score
         if min(score.value for score in expanded.evaluate(known)) <= WORTH * best:
-            seconds = COARSE * incumbent.left_s
-            WindowsPlacer().search(coarse, expanded, Limits(seconds, limits.num_workers, limits.seed, known))
+            WindowsPlacer().search(coarse, expanded, replace(limits, seconds=COARSE * incumbent.left_s, known=known))
         if incumbent.best is not None:
-            fine = Limits(incumbent.left_s, limits.num_workers, limits.seed, (incumbent.best,))
+            fine = replace(limits, seconds=incumbent.left_s, known=(incumbent.best,))
             WindowsPlacer().search(problem, incumbent, fine)
         return Status.FEASIBLE
+
+    def edges(self, costs: ScheduleProblem) -> IntArray:
+        """The edges that may be contracted, in the order in which they are to be. Raises FileFormatError."""
+        if self.options.coarsener == "heavy-edges":
+            return np.argsort(-mean_transfers(tables_of(costs), costs.edge_bytes), kind="stable")
+        likely = probabilities_of(costs, read_policy(Path(self.options.initial or SHIPPED), self.name).weights)
+        return np.argsort(-likely, kind="stable")[: int((likely > self.options.least).sum())]
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         WindowsPlacer().prepare(problem, takes_order=takes_order)
 
 
-def heavy_edges(costs: ScheduleProblem) -> IntArray:
-    """[E] edges in the order in which they are to be contracted: those of the longest transfers first."""
-    return np.argsort(-mean_transfers(tables_of(costs), costs.edge_bytes), kind="stable")
+def joinable(costs: ScheduleProblem) -> BoolArray:
+    """[E] whether an edge's end alone reads its begin, or begin alone is read by its end, and both share a device."""
+    num, src, dst = costs.num_ops, costs.edge_src, costs.edge_dst
+    pairs = Partition.identity(num).quotient_edges(src, dst)
+    num_readers, num_inputs = (np.bincount(ends, minlength=num) for ends in pairs)
+    can_join = (num_readers[src] == 1) | (num_inputs[dst] == 1)
+    return np.asarray(can_join & (costs.supported[src] & costs.supported[dst]).any(axis=1))
 
 
 def contracted(costs: ScheduleProblem, edges: IntArray) -> IntArray:
@@ -72,12 +101,8 @@ def contracted(costs: ScheduleProblem, edges: IntArray) -> IntArray:
     path leads from every unit by which a group is entered to every one by which it is left, and a cycle of groups
     would be one of units: there is none. Both ends of an edge have a device in common.
     """
-    num, src, dst = costs.num_ops, costs.edge_src, costs.edge_dst
-    pairs = Partition.identity(num).quotient_edges(src, dst)
-    num_readers, num_inputs = (np.bincount(ends, minlength=num) for ends in pairs)
-    can_join = ((num_readers[src] == 1) | (num_inputs[dst] == 1)) & (costs.supported[src] & costs.supported[dst]).any(1)
-    group, is_free = np.arange(num), [True] * num
-    for u, v in np.stack([src, dst], axis=1)[edges[can_join[edges]]].tolist():
+    group, is_free, can_join = np.arange(costs.num_ops), [True] * costs.num_ops, joinable(costs)
+    for u, v in np.stack([costs.edge_src, costs.edge_dst], axis=1)[edges[can_join[edges]]].tolist():
         if is_free[u] and is_free[v]:
             is_free[u] = is_free[v] = False
             group[v] = u

@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from safetensors import safe_open
 
 from hsdag.cli.app import run
 from hsdag.drawing import running_mean
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.methods.lists.rules import MOMENT_FEATURES, RuleScheduler
+from hsdag.methods.local.parsing import probabilities_of
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem_file import write_problem
 from hsdag.runtime.problem.tables import OP_FEATURES, WAY_TO_END, tables_of
@@ -24,11 +26,11 @@ from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Watcher
 from hsdag.search.options import SolveOptions
 from hsdag.sources import Family, find_family
+from hsdag.training import parsing, train
 from hsdag.training import problems as train_problems
-from hsdag.training import train
-from hsdag.training.problems import TrainingProblem, training_problem, training_problems
+from hsdag.training.problems import TrainingProblem, training_problem
 from hsdag.training.rules import RuleProblem, RuleTraining, RuleTrainingOptions, first_rule
-from hsdag.training.train import TrainOptions, TrainResult, means_over_expert, run_train
+from hsdag.training.train import TrainOptions, means_over_expert, run_train
 from hsdag.workers.pool import Pool
 from tests.hsdag.workers.here import Here
 
@@ -127,21 +129,6 @@ def test_means_leave_out_problems_without_a_plan_within_memory_and_count_them(
     assert (card["unseen"]["first_over_annealing"], card["unseen"]["best_failed"]) == (None, 1)
 
 
-@pytest.mark.parametrize("is_saved", [True, False])
-def test_an_interrupted_command_names_the_state_that_it_saved(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], is_saved: bool
-) -> None:
-    def stopped(_: TrainOptions, path: Path, **__: object) -> TrainResult:
-        path.with_suffix(".state" if is_saved else ".other").touch()
-        raise SearchStopped
-
-    monkeypatch.setattr(train, "run_train", stopped)
-    assert run(["train", "enas", "-o", str(tmp_path / "p.safetensors")]) == 130
-    said = "".join(capsys.readouterr().err.split())
-    found = "--resume" in said, f"{tmp_path}/p.state" in said, "nothingwassaved" not in said
-    assert found == (is_saved, is_saved, is_saved)
-
-
 def test_options_of_a_training_are_checked() -> None:
     wrong: list[tuple[dict[str, Any], str]] = [
         ({"updates": 0}, "--updates must be at least 1, not 0"),
@@ -188,20 +175,6 @@ def test_an_expert_limited_by_evaluations_finds_the_same_plan_on_any_number_of_t
     assert found[0] == found[1]
     assert expert.budget_s == np.inf
     assert TrainOptions("chain", expert_s=2.0).expert.budget_s == 2.0
-
-
-def test_the_expert_on_a_worker_has_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    threads = []
-
-    def noted(family: Family, number: int, expert: SolveOptions | None) -> TrainingProblem:
-        assert expert is not None
-        threads.append(expert.num_threads)
-        return training_problem(family, number, None)
-
-    monkeypatch.setattr(train_problems, "training_problem", noted)
-    with Pool([Here()]) as pool:
-        training_problems(find_family("chain"), range(2), SolveOptions("sa", num_threads=4), lambda: None, pool)
-    assert threads == [1, 1]
 
 
 @pytest.mark.parametrize(("ahead", "of_devices"), [(0.0, {1: -2.0, 2: -1.0}), (3.0, {10: -3.0})])
@@ -276,6 +249,27 @@ def test_a_method_that_learns_nothing_has_no_curve(capsys: pytest.CaptureFixture
     asked = ["--method", "hsdag", "--workers", "local:2", "--budget", "5m", "--curve", str(tmp_path / "curve.svg")]
     assert run(["solve", str(problem), *asked]) == 2
     assert "--curve does not go with --workers" in capsys.readouterr().err
+
+
+def test_searches_compute_the_network_that_is_trained(tmp_path: Path) -> None:
+    path = tmp_path / "p.safetensors"
+    parsing.main(str(path), "0", "3")
+    costs = training_problem(find_family("random-wired"), 7, None).costs
+    seen = parsing.lesson_of(costs, Plan(np.zeros(costs.num_ops, dtype=np.int64)))[:3]
+    with torch.no_grad():
+        expected = torch.sigmoid(parsing.trained([], 3)[0](*seen)).numpy()
+    np.testing.assert_allclose(probabilities_of(costs, read_policy(path, "multilevel").weights), expected, atol=1e-5)
+
+
+def test_training_lowers_the_loss_by_what_plans_keep_together_and_repeats_itself() -> None:
+    costs = training_problem(find_family("random-wired"), 7, None).costs
+    *seen, which, is_together = lesson = parsing.lesson_of(costs, Plan(np.arange(costs.num_ops) // 9 % 2))
+    (network, curve), (_, again) = (parsing.trained([lesson], 0, epochs=60) for _ in range(2))
+    assert curve == again
+    assert curve[-1] < 0.9 * curve[0]
+    with torch.no_grad():
+        logits = network(*seen)[which]
+    assert logits[is_together > 0].mean() > logits[is_together == 0].mean() + 0.5
 
 
 def rule_problems(count: int) -> list[TrainingProblem]:
