@@ -263,13 +263,13 @@ def test_searches_compute_the_network_that_is_trained(tmp_path: Path) -> None:
 
 def test_training_lowers_the_loss_by_what_plans_keep_together_and_repeats_itself() -> None:
     costs = training_problem(find_family("random-wired"), 7, None).costs
-    *seen, which, is_together = lesson = parsing.lesson_of(costs, Plan(np.arange(costs.num_ops) // 9 % 2))
-    (network, curve), (_, again) = (parsing.trained([lesson], 0, epochs=60) for _ in range(2))
-    assert curve == again
-    assert curve[-1] < 0.9 * curve[0]
+    home = np.arange(costs.num_ops) // 9 % 2
+    *seen, which, _ = lesson = parsing.lesson_of(costs, Plan(home))
+    (network, curve), (_, again) = (parsing.trained([lesson], 0) for _ in range(2))
+    assert 0.9 * curve[0] > curve[-1] == again[-1]
     with torch.no_grad():
-        logits = network(*seen)[which]
-    assert logits[is_together > 0].mean() > logits[is_together == 0].mean() + 0.5
+        logits, is_together = network(*seen)[which].numpy(), (home[costs.edge_src] == home[costs.edge_dst])[which]
+    assert logits[is_together].mean() > logits[~is_together].mean() + 0.5
 
 
 def rule_problems(count: int) -> list[TrainingProblem]:

@@ -89,7 +89,7 @@ def test_the_shipped_network_tells_which_ends_share_a_device_in_good_plans_of_ot
 
 
 def test_what_the_network_reads_depends_neither_on_names_of_devices_nor_on_units_of_time() -> None:
-    problem = training_problem(find_family("transformer"), 5, None).costs
+    problem = training_problem(find_family("transformer"), 7, None).costs
     other = np.random.default_rng(0).permutation(problem.num_devices)
     exchanged = replace(
         problem,
