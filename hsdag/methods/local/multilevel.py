@@ -11,6 +11,7 @@ from typing import Literal
 
 import numpy as np
 
+from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import BoolArray, IntArray
 from hsdag.ir.graph.partition import Partition
 from hsdag.methods.base import Placer
@@ -43,6 +44,10 @@ class MultilevelOptions:
     """The probability up to which ``parsing`` leaves an edge as it is."""
     initial: str | None = None
     """Policy file of 'python -m hsdag.training.parsing'; None: the one that comes with this release."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.least < 1:
+            raise OptionError(f"multilevel takes a probability of at least 0 and below 1 as least, got {self.least}")
 
 
 class MultilevelPlacer(Placer[MultilevelOptions]):

@@ -240,7 +240,7 @@ def penalty(g: Scheduled, c: Chain, room: Room) -> float:
     find_peaks(g.machine, room)
     for d in range(len(g.memory_bytes)):
         if room.peak_bytes[d] > g.memory_bytes[d]:
-            c.state[0].excess += room.peak_bytes[d] / max(g.memory_bytes[d], 1.0) - 1.0
+            c.state[0].excess += (room.peak_bytes[d] - g.memory_bytes[d]) / max(g.memory_bytes[d], 1.0)
     share: float = PRICE_OF_MEMORY * c.state[0].excess
     return share
 

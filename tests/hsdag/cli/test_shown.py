@@ -13,7 +13,7 @@ import pytest
 from hsdag.benchmarking import BenchResult, BenchRow, BenchScenario
 from hsdag.cli import bench, doctor, inspect
 from hsdag.cli.app import run
-from hsdag.cli.output import megabytes, print_table
+from hsdag.cli.output import print_table
 from hsdag.cli.profile import show_profile
 from hsdag.diagnosis import cuda_check, examination
 from hsdag.diagnosis.bisect import Bisection, Probe
@@ -160,11 +160,6 @@ def test_lines_are_plain_and_whole_with_figures_to_the_right_in_a_pipe_and_the_a
     assert f"{GREEN}CPU *" in coloured
     assert f"{GREEN}{NAME}" not in coloured
     assert GREEN not in table_of(capsys, monkeypatch, NO_COLOR="1", FORCE_COLOR="1", TERM="xterm-256color")
-
-
-@pytest.mark.parametrize(("size", "text"), [(None, "-"), (0, "0"), (9.99e6, "10"), (1e7, "10"), (1.25e6, "1.2")])
-def test_bytes_have_two_digits_at_least(size: int | None, text: str) -> None:
-    assert megabytes(size) == text
 
 
 def printed(capsys: pytest.CaptureFixture[str], expected: list[str]) -> None:

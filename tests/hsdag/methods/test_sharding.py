@@ -24,6 +24,7 @@ from hsdag.runtime.costs.part_table import PartTable
 from hsdag.runtime.costs.shard_costs import sharded_costs, simulated_s
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.problem.schedule_problem import CostSource
+from tests.hsdag.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, inputs_of, outputs_of
 from tests.hsdag.methods.searches import not_none
 
 RNG = np.random.default_rng(0)
@@ -294,6 +295,9 @@ def test_branches_are_parted_where_a_few_rows_of_their_results_read_nearly_all()
     assert len(large) == 12
     assert not {v for region in best.regions for v in region.ops} & set(large)
     assert sorted(best.devices[v] for v in large) == [0] * 6 + [1] * 6
+    graph, inputs = graph_of(model), inputs_of(model, np.random.default_rng(0))
+    found = shard(model, graph, best.regions, best.devices, "AB")
+    assert difference(outputs_of(found.model, inputs), outputs_of(model, inputs)) < LARGEST_DIFFERENCE
     parted = [
         [way for way in ShardChooser(shapes, costs_of(shapes, 1e-6, (1.0, 0.8)), *given)._ways(1, 2) if way.placed]
         for given in ((), ((0.5, 0.5),), (None, ["rows"]))

@@ -21,7 +21,7 @@ from hsdag.methods.local import windows
 from hsdag.methods.local.base import Annealing, Heat
 from hsdag.methods.local.chain import OF_ORDER, Chain, Move, chain_for, chain_of, draw_move, settle, shares_of
 from hsdag.methods.local.sa import MOVES_OF_LISTS, EaPlacer, SaPlacer
-from hsdag.methods.local.values import lists_of, schedule, scheduled
+from hsdag.methods.local.values import PRICE_OF_MEMORY, lists_of, schedule, scheduled
 from hsdag.methods.local.windows import Piece, Timeline, WindowCutter, joined, searched, starts_of
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
@@ -65,9 +65,12 @@ def test_the_value_of_a_chain_is_that_of_its_plan(
     if links is Links.BLOCKING and objective is LATENCY:
         links = Links.CHANNEL
     problem = with_sets(random_problem(seed, memory=memory), seed)
+    problem = replace(problem, memory_bytes=0.4 * problem.memory_bytes)  # less than most plans need
     semantics = Semantics(how, order, links)
     units = problem_of(problem, objective, semantics)
     evaluator = ScheduleEvaluator.of(units)
+    without_limits = replace(problem, memory_bytes=np.full(problem.num_devices, np.inf))
+    unlimited = ScheduleEvaluator.of(problem_of(without_limits, objective, semantics))
     if not shares_of(units, EVERY_MOVE, takes_order=evaluator.takes_order).any():
         return
     chain = begun_chain(units, takes_order=evaluator.takes_order, seed=seed)
@@ -77,13 +80,14 @@ def test_the_value_of_a_chain_is_that_of_its_plan(
     for _ in range(5):
         values.propose(chain, 20)
         rank = inverse_of(np.argsort(chain.rank, kind="stable"))
-        score = evaluator.evaluate([Plan(chain.device, rank if evaluator.takes_order else None)])[0]
+        plan = Plan(chain.device, rank if evaluator.takes_order else None)
+        (score,), (free,) = evaluator.evaluate([plan]), unlimited.evaluate([plan])
         assert units.is_legal(chain.device)
         values.propose(chain, 0)  # an excess is that of the last proposal
-        assert (score.failure is not None) == (chain.state["excess"][0] > 0)
-        if score.failure is None:
-            assert chain.state["value"][0] == pytest.approx(score.value, rel=1e-12)
-            assert chain.state["best"][0] <= score.value * (1 + 1e-12)
+        excess = chain.state["excess"][0]
+        assert (score.failure is not None) == (excess > 0)
+        assert chain.state["value"][0] == pytest.approx(free.value * (1 + PRICE_OF_MEMORY * excess), rel=1e-12)
+        assert score.failure is not None or chain.state["best"][0] <= score.value * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("move", Move)
