@@ -21,7 +21,7 @@ from hsdag.methods.local import windows
 from hsdag.methods.local.base import Annealing, Heat
 from hsdag.methods.local.chain import OF_ORDER, Chain, Move, chain_for, chain_of, draw_move, settle, shares_of
 from hsdag.methods.local.sa import MOVES_OF_LISTS, EaPlacer, SaPlacer
-from hsdag.methods.local.values import PRICE_OF_MEMORY, lists_of, schedule, scheduled
+from hsdag.methods.local.values import lists_of, schedule, scheduled
 from hsdag.methods.local.windows import Piece, Timeline, WindowCutter, joined, searched, starts_of
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
@@ -84,9 +84,8 @@ def test_the_value_of_a_chain_is_that_of_its_plan(
         (score,), (free,) = evaluator.evaluate([plan]), unlimited.evaluate([plan])
         assert units.is_legal(chain.device)
         values.propose(chain, 0)  # an excess is that of the last proposal
-        excess = chain.state["excess"][0]
-        assert (score.failure is not None) == (excess > 0)
-        assert chain.state["value"][0] == pytest.approx(free.value * (1 + PRICE_OF_MEMORY * excess), rel=1e-12)
+        assert (score.failure is not None) == (chain.state["excess"][0] > 0)
+        assert chain.state["value"][0] == pytest.approx(free.value * (1 + 10 * chain.state["excess"][0]), rel=1e-12)
         assert score.failure is not None or chain.state["best"][0] <= score.value * (1 + 1e-12)
 
 
