@@ -150,37 +150,36 @@ def in_a_row(problems: list[ScheduleProblem]) -> ScheduleProblem:
     )
 
 
-def unlike(family: str, num_ops: int, first: int = 0) -> ScheduleProblem:
+def unlike(family: str, num_ops: int, first: int = 0) -> list[ScheduleProblem]:
     """Sharded transformers of one layer each, or randomly wired networks, all of random sizes, without repetition."""
-    platform, found, size = load_platform("p100x4"), list[ScheduleProblem](), 0
-    while size < num_ops:
+    platform, found = load_platform("p100x4"), list[ScheduleProblem]()
+    while sum(each.num_ops for each in found) < num_ops:
         number, seed = len(found), first + len(found)
         if family == "transformers":
             drawn = replace(TransformerSizes.drawn(seed, 4), layers=1)
             workload = transformer(4, replace(drawn, tokens=1024 + 4 * number))
         else:
-            wiring = RandomWiring("ws", nodes=128, modules=40, channels=2, seed=seed, width=64 + number)
-            workload = random_wired(wiring)
+            workload = random_wired(RandomWiring("ws", 128, modules=40, channels=2, seed=seed, width=64 + number))
         found.append(workload_problem(workload, platform))
-        size += found[-1].num_ops
-    return in_a_row(found)
+    return found
 
 
 def large(given: Namespace) -> Iterator[bool]:
     """Whether ``auto`` is well ahead of lists on large graphs in which nothing repeats."""
     for family, num_ops in itertools.product(given.families.split(","), map(int, given.ops.split(","))):
-        problem = unlike(family, num_ops)
+        parts = unlike(family, num_ops)
+        problem = in_a_row(parts)
         begin_s = time.process_time()
         feature_matrix(graph_of_problem(problem))
         features_s = time.process_time() - begin_s
         lists = {method: solved(problem, method, given.seconds * given.slow)[1] for method in LISTS}
         best = min(lists, key=lists.__getitem__)
         own, own_s = solved(problem, "auto", 2 * given.seconds * given.slow, without=given.without)
-        over = own_s / lists[best]
-        bar = BARS_OF_SIZE.get((family, num_ops), 1.0)
+        over, bar = own_s / lists[best], BARS_OF_SIZE.get((family, num_ops), 1.0)
+        alone_s = sum(solved(each, "auto", given.alone)[1] for each in parts) if given.alone else np.nan
         print(
-            f"{family}, {problem.num_ops} ops: {best} {lists[best]:.6g}, auto over it {over:.4f} (bar {bar}), "
-            f"gap {100 * (own.gap or 0.0):.1f}%; features {features_s:.1f} CPU s (bar {FEATURES_S:g})",
+            f"{family}, {problem.num_ops} ops: {best} {lists[best]:.6g}, auto over it {over:.4f} (bar {bar}), gap "
+            f"{100 * (own.gap or 0.0):.1f}%; one by one {alone_s / lists[best]:.4f}; features {features_s:.1f} CPU s",
             flush=True,
         )
         yield over <= bar and features_s <= FEATURES_S
@@ -224,6 +223,7 @@ def main() -> int:
         executions=",".join(each.value for each in Execution),
         families="transformers,wired",
         ops="10000,100000",
+        alone=(0.0, "seconds for each part of a large graph by itself"),
         without=("", "methods that auto is to do without, as a control"),
     )
     kept = [is_kept for part in given.parts for is_kept in PARTS[part](given)]

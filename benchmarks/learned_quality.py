@@ -34,7 +34,7 @@ from typing import Any
 
 import numpy as np
 from auto_quality import WORKLOADS, published, solved
-from deep_quality import chain, unlike
+from deep_quality import chain, in_a_row, unlike
 from machine import options
 
 from hsdag.ir.errors import OptionError, SearchError
@@ -128,7 +128,7 @@ def coarsener(given: Namespace) -> None:
         how = {"": {}, "heavy edges": {"coarsener": "heavy-edges"}, "untrained": untrained, "windows alone": None}
         alone = {"multilevel": ("windows", {}), "auto": ("auto", {"without": "multilevel"})}
         for k, family, method in itertools.product(range(given.each), ("transformers", "wired"), alone):
-            problem = unlike(family, 10_000, 1000 * k)
+            problem = in_a_row(unlike(family, 10_000, 1000 * k))
             for name, changes in how.items() if given.only in f"{family} {k} {method}" else ():
                 MultilevelPlacer.options_type = partial(MultilevelOptions, **changes or {})
                 search, own = alone[method] if changes is None else (method, {})

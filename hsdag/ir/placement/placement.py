@@ -139,7 +139,7 @@ class Placement(Record):
     model: ModelRecord
     devices: list[DeviceSpec] = Field(min_length=1)
     affinity: dict[str, str] = Field(repr=False)
-    names: dict[str, str] = Field({}, repr=False)
+    names: dict[str, str] = Field(default={}, repr=False)
     method: str
     seed: int
     objective: str = Field(min_length=1)
@@ -147,7 +147,7 @@ class Placement(Record):
     latency: LatencyRecord | None = None
     baselines: dict[str, LatencyRecord] = {}
     speedup: SpeedupRecord | None = None
-    priority: dict[str, int] | None = Field(None, repr=False)
+    priority: dict[str, int] | None = Field(default=None, repr=False)
     created_with: dict[str, str] = {}
     data_shapes: tuple[str, ...] | None = None
     shards: tuple[ShardRecord, ...] | None = None
