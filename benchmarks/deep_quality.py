@@ -5,9 +5,9 @@ best of one block (bar 1.015; 1.04 with every fourth block of another width, whi
 the lower bound, and how much more that is than one block's gap (bar 1%). Then decoders of BERT's and Llama's kind,
 ``--layers`` deep, and ResNet-152, under sequential and work-conserving execution: ``auto`` in --short seconds over the
 same in --long (bar 1.01). Then large graphs in which nothing repeats, transformers and wired networks in a row:
-``auto`` in twice --seconds over the best list (bar 0.85; 0.95 for 100,000 ops of the latter), and the features of such
-a graph (bar 10 CPU s). Last, proposals a second of ``windows`` at 10,000 ops and at 250 (bar: a factor of 5).
-``--slow`` multiplies all seconds; ``--without repeated`` shows what blocks contribute. Exit status 1 for a missed bar.
+``auto`` in twice --seconds over the best list (bar 0.85; 0.95 for 100,000 ops of the latter), with --alone 8 the parts
+one by one, and features (bar 10 CPU s). Last, proposals a second of ``windows`` at 10,000 ops and at 250 (bar:
+a factor of 5). --slow multiplies seconds; ``--without repeated`` leaves blocks out. Exit status 1 for a missed bar.
 
     python benchmarks/deep_quality.py [chains models large steps] [--blocks 4,16,64,256] [--seconds 30] [--slow 1]
 """
