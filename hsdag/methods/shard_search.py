@@ -128,7 +128,10 @@ class _Changes:
         outside = {*range(len(self.shapes.runs))}.difference(region.ops, read)
         is_one = axis is not None and axis < self.shapes.op(read[-1]).rank
         made = self.shapes.region("rows", read[-1], axis, outside) if is_one else None
-        return self._with(way, self._one_of([each for each in (made and self.shared(made),) if each is not None]))
+        found = None if made is None else self.shared(made)
+        if found is None:
+            raise PlacementError("there is no such region")
+        return self._with(way, found)
 
     def elsewhere(self, way: Sharding) -> Sharding:
         """An op that is not divided on another device, and perhaps what alone reads it."""

@@ -154,6 +154,7 @@ class ShardChooser:
         self._time_s = self.segments.time_s
         self._busy_s = self._time_s * costs.slowdown
         self._fixed_s = np.minimum(costs.fixed_s, self._time_s)
+        self._home = int(self._time_s.sum(axis=0).argmin())
         self._sides = [v for v in self.segments.others if v not in self.pins and v not in self._bound]
         self._price = 1.0
         self._shared: dict[tuple[object, ...], tuple[Region, FloatArray, float] | None] = {}
@@ -249,8 +250,7 @@ class ShardChooser:
             pinned = {self.pins[v] for v in ops if v in self.pins}
             allowed = [d for d in range(self.num_devices) if pinned <= {d}]
             ways += [_Way((d,), (), d, float(total[d]), 0.0, (d,)) for d in allowed]
-            home = int(self._time_s.sum(axis=0).argmin())
-            ways += [*self._inner(ops, None), *self._inner(ops, home)]
+            ways += [*self._inner(ops, None), *self._inner(ops, self._home)]
             ways += self._branches(ops) if self.shares is None and set(self.schemes) == set(SCHEMES) else []
         return ways + self._rows(i, ops, needs_all=j > i + 1)
 

@@ -212,9 +212,9 @@ class Search:
             )
         except DeviceError as error:
             needs_one = options.reward is not None or options.memory_bytes or options.objective.counts_memory
-            if needs_one and not self.watcher.should_stop():
-                raise
             stopped = self.watcher.should_stop()
+            if needs_one and not stopped:
+                raise
             self.unprofiled = str(error) if stopped else f"{error}; every placement was measured instead"
             self.watcher.note(self.unprofiled)
             return None
