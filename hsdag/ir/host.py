@@ -117,7 +117,10 @@ def kill_with_children(process: subprocess.Popen[bytes]) -> None:
         return
     import psutil  # takes long to load
 
+    killed: list[psutil.Process] = []
     with suppress(psutil.Error):
-        for child in psutil.Process(process.pid).children(recursive=True):
-            child.kill()
-    process.kill()
+        parent = psutil.Process(process.pid)
+        killed = [parent, *parent.children(recursive=True)]
+    for each in killed:  # the parent first, which would else go on when its child ends
+        with suppress(psutil.Error):
+            each.kill()
