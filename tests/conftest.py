@@ -22,6 +22,7 @@ from typer._click.globals import get_current_context
 
 from hsdag.cli import output
 from hsdag.ir import processes
+from hsdag.ir.kernels import INTERPRETED_VARIABLE
 from hsdag.models import save_model_files
 from hsdag.runtime.measuring.latency import Protocol
 from hsdag.runtime.measuring.profiler import Effort
@@ -88,6 +89,14 @@ def zoo_model(factory: pytest.TempPathFactory, name: str) -> Path:
     """The IR of a model of the zoo."""
     file = f"{name}.xml"
     return made_once(factory, name, lambda folder: save_model_files(name, folder / file)) / file
+
+
+@pytest.fixture(scope="class", params=["inf", pytest.param("0", marks=pytest.mark.slow)])
+def both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Kernels of rare modes, which take longer to compile than a test to run, are compiled in slow tests alone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(INTERPRETED_VARIABLE, request.param)
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

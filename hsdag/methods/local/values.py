@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
-from hsdag.ir.kernels import ZERO, bare, inlined, inner
+from hsdag.ir.kernels import ZERO, bare, inlined, inner, run
 from hsdag.methods.local.chain import ROUNDING, Chain, draw, is_kept, settle
 from hsdag.runtime.costs.hetero_costs import HeteroCosts, UnitCosts, placement_s, unit_costs
 from hsdag.runtime.problem.problem import Problem
@@ -169,7 +169,7 @@ class Scheduled(NamedTuple):
 
     def propose(self, c: Chain, num: int) -> None:
         """See ``Values``."""
-        _propose(self, c, num)
+        run(_propose, num * len(self.member), self, c, num)
 
 
 def scheduled(problem: Problem, *, takes_order: bool) -> Scheduled:
@@ -290,7 +290,7 @@ class UnderHetero(NamedTuple):
 
     def propose(self, c: Chain, num: int) -> None:
         """See ``Values``."""
-        _propose_under_hetero(self, c, num)
+        run(_propose_under_hetero, num * len(c.device), self, c, num)
 
 
 @bare

@@ -119,9 +119,8 @@ def tensors_of(
     tensor = tensor.reshape(-1)
     is_result = np.zeros(len(keys), dtype=np.bool_)
     is_result[tensor[len(row) :]] = True
-    pairs = len(keys), count
-    reads = np.unravel_index(np.unique(np.ravel_multi_index((tensor[: len(row)], reader), pairs)), pairs)
-    return np.unravel_index(keys, ports)[0], graph.edge_bytes[rows[first]].astype(np.float64), is_result, *reads
+    read_tensor, read_by = np.divmod(np.unique(tensor[: len(row)] * count + reader), count)
+    return keys // ports[1], graph.edge_bytes[rows[first]].astype(np.float64), is_result, read_tensor, read_by
 
 
 class InstanceGraph(NamedTuple):

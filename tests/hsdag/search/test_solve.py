@@ -111,6 +111,7 @@ def test_a_bad_method_still_answers_the_best_single_device(seed: int, objective:
     assert set(solution.single_s) == {"d0", "d1"}
 
 
+@pytest.mark.usefixtures("both_ways")
 @given(st.integers(0, 2**32), st.sampled_from(list(Links)), st.sampled_from(list(Execution)))
 def test_the_answer_simulates_to_what_it_promises(seed: int, links: Links, how: Execution) -> None:
     objective = THROUGHPUT if links is Links.BLOCKING else LATENCY

@@ -59,6 +59,7 @@ def chain(num_ops: int, memory_bytes: float, weight_bytes: float = 1.0) -> Sched
     )
 
 
+@pytest.mark.usefixtures("both_ways")
 def test_ranks_of_an_answer_without_order_fit_into_memory_as_the_answer_does() -> None:
     problem = ScheduleProblem.from_arrays(
         np.ones((6, 2)), [(0, 3), (1, 4), (2, 5)], output_bytes=[4, 4, 4, 1, 1, 1], memory_bytes=14, link_latency_s=0.5

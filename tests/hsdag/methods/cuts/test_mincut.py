@@ -148,6 +148,7 @@ def test_for_throughput_the_answer_is_no_worse_than_that_of_pipeline(
     assert found_s <= staged_s
 
 
+@pytest.mark.slow
 @settings(max_examples=SOME)
 @given(
     st.integers(0, 2**32), st.integers(2, 6), st.sampled_from([2, 3]), st.floats(0.3, 1.2), st.sampled_from(Execution)

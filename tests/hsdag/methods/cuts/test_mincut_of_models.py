@@ -31,6 +31,7 @@ from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.ir.placement.random_models import random_model
 from tests.hsdag.runtime.costs.plain_latency import plain_latency_s
 
+pytestmark = pytest.mark.slow  # they compile what searches under HETERO run
 SOME = settings().max_examples // 2
 
 

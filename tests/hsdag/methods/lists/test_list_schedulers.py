@@ -252,6 +252,7 @@ def test_few_placements_are_all_seen_and_the_search_ends() -> None:
 LISTS = ("met", "greedy", "heft", "cpop", "etf", "m-etf", "critical-path", "enumerative")
 
 
+@pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("method", [*LISTS, "ea", "sa"])
 @given(
     st.integers(0, 2**32), st.sampled_from([LATENCY, THROUGHPUT]), st.sampled_from(list(Execution)), st.booleans()
@@ -263,6 +264,7 @@ def test_plans_are_legal_and_begin_with_every_op_where_it_is_fastest(
     check_search(method, seed, Semantics(how), objective, memory=memory)
 
 
+@pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("method", [m for m in LISTS if m not in ("met", "enumerative")])
 def test_equal_ops_are_shared_out_evenly_for_throughput(method: str) -> None:
     problem = ScheduleProblem.from_arrays(np.ones((12, 4)), [])
@@ -270,6 +272,7 @@ def test_equal_ops_are_shared_out_evenly_for_throughput(method: str) -> None:
     assert np.bincount(returned).tolist() == [3, 3, 3, 3]
 
 
+@pytest.mark.usefixtures("both_ways")
 @given(st.integers(0, 2**32), st.sampled_from(Links))
 def test_balancing_a_single_choice_takes_the_least_period(seed: int, links: Links) -> None:
     # All but the last op are fixed; the last one decides which resource is busiest.

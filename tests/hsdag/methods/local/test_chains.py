@@ -55,6 +55,7 @@ def begun_chain(units: Problem, *, takes_order: bool, seed: int = 0, moves: dict
     return chain
 
 
+@pytest.mark.usefixtures("both_ways")
 @given(
     st.integers(0, 10**6), st.sampled_from([LATENCY, THROUGHPUT]), st.sampled_from(list(Execution)),
     st.sampled_from(Links), st.sampled_from([None, *Order]), st.booleans(),

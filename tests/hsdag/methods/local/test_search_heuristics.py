@@ -51,6 +51,7 @@ def test_annealing_of_few_dear_evaluations_ends_cold(monkeypatch: pytest.MonkeyP
 MOVES = {Move.UNIT: 1.0, Move.JOIN: 1.0, Move.STRETCH: 1.0}
 
 
+@pytest.mark.usefixtures("both_ways")
 @given(st.integers(0, 2**32), st.integers(3, 40), st.booleans())
 def test_the_value_of_a_chain_is_that_of_its_placement_under_hetero(seed: int, num_ops: int, is_steady: bool) -> None:
     problem, costs = random_problem(seed, num_ops, 2 + seed % 2)
@@ -69,6 +70,7 @@ def test_the_value_of_a_chain_is_that_of_its_placement_under_hetero(seed: int, n
         assert chain.state["best"][0] == pytest.approx(best, rel=1e-9)
 
 
+@pytest.mark.slow
 def test_memory_is_kept_under_hetero() -> None:
     problem, costs = random_problem(5, 30)
     assert problem.costs is not None

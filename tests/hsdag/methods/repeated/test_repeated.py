@@ -220,6 +220,7 @@ def test_memory_is_held_by_the_whole_chain() -> None:
     assert np.bincount(result.plan.placement, minlength=2)[1] <= 25
 
 
+@pytest.mark.usefixtures("both_ways")
 @pytest.mark.parametrize("objective", [None, THROUGHPUT])
 def test_counterparts_share_a_device_where_no_order_counts(objective: Objective | None) -> None:
     problem = chain([1.0] * 8)
