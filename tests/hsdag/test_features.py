@@ -18,7 +18,6 @@ from hsdag.features import (
     output_shape,
     positional_encoding,
 )
-from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.coarsen import coarsen
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.graph.partition import Partition
@@ -101,11 +100,6 @@ def test_every_ablation_of_table_3_leaves_the_other_columns_alone(dropped: tuple
     assert list(ablated.columns) == rest
     for name in rest:
         assert np.array_equal(ablated.values[:, ablated.columns[name]], full.values[:, full.columns[name]])
-
-
-def test_an_unknown_group_is_answered_with_the_choices() -> None:
-    with pytest.raises(OptionError, match="choose from op_type"):
-        feature_matrix(GRAPH, ["colour"])
 
 
 def test_large_graphs_look_at_a_limited_radius_and_say_so() -> None:

@@ -23,7 +23,7 @@ from hsdag.runtime.simulator.values import period_s, simulated_values
 from tests.hsdag.runtime.simulator.reference_simulator import SIMULATED, Reference, largest_deviation, random_case
 
 pytestmark = pytest.mark.usefixtures("both_ways")
-OVERHEADS_S, ROUNDING = st.sampled_from([0.0, 1.0, 0.3]), 1e-9
+OVERHEADS_S, ROUNDING = st.sampled_from([0.0, 1.0, 0.25]), 1e-9  # sums of these are exact
 SIZES = st.integers(0, 10**6), st.integers(1, 60), st.integers(1, 5), OVERHEADS_S, OVERHEADS_S
 cases = st.builds(random_case, *SIZES)
 IN_TURN = Semantics(Execution.SEQUENTIAL)
