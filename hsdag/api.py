@@ -8,12 +8,14 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hsdag.ir.arguments import checked
 from hsdag.runtime.objectives import find_objective
 
 if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
+    from openvino import Core
+
     from hsdag.comparing import Comparison
     from hsdag.exports.base import ExportResult
-    from hsdag.ir.graph.reader import InputShapes
     from hsdag.ir.placement.placement import Placement
     from hsdag.placing.result import PlaceResult
     from hsdag.profiling import ProfileResult
@@ -22,7 +24,6 @@ if TYPE_CHECKING:  # functions import what they use, so that running a placement
     from hsdag.runtime.problem.schedule_problem import ScheduleProblem
     from hsdag.scoring.base import CurvePoint
     from hsdag.search.driver import Watcher
-    from hsdag.search.options import DataShape
     from hsdag.search.simulate import SimulateResult
     from hsdag.search.solution import SolveResult
 
@@ -31,6 +32,7 @@ _UNSAID = ("model", "example_input", "budget", "run_folder", "resume", "watcher"
 """Parameters of ``place`` that commands like it leave out, or name anew."""
 
 
+@checked
 def place(
     model: Any,
     devices: str | Sequence[str] | None = None,
@@ -51,11 +53,11 @@ def place(
     workers: str | None = None,
     reference: str = "cpu",
     max_difference: float | None = None,
-    shape: InputShapes = None,
+    shape: str | Mapping[str, Sequence[int]] | None = None,
     inputs: str | Path | None = None,
-    data_shape: DataShape = (),
+    data_shape: str | Sequence[str] = (),
     tokens: str | None = None,
-    memory: str | None = None,
+    memory: str | Mapping[str, str | float] | None = None,
     pins: Sequence[str] = (),
     infer_precision: str | None = None,
     example_input: Any = None,
@@ -80,7 +82,8 @@ def place(
 
     Raises a ``hsdag.HsdagError`` for what the caller can put right.
     """
-    given, begin_s = dict(locals()), time.monotonic()  # loading libraries is part of the budget
+    begin_s = time.monotonic()  # loading libraries is part of the budget
+    given = {**locals(), "memory": _sizes(memory)}
     from hsdag.ir.graph.reader import load_model
     from hsdag.ir.graph.scenario import parse_scenarios
     from hsdag.models import Workload
@@ -106,8 +109,9 @@ def place(
     return run_place(source, options, run_folder=folder, resume=resume, output=written, watcher=heard, begin_s=begin_s)
 
 
+@checked
 def solve(
-    problem: Any,
+    problem: str | Path | ScheduleProblem,
     method: str = "auto",
     *,
     objective: str = "latency",
@@ -123,7 +127,7 @@ def solve(
     seed: int = 0,
     workers: str | None = None,
     pins: Sequence[str] = (),
-    memory: str | None = None,
+    memory: str | Mapping[str, str | float] | None = None,
     watcher: Watcher | None = None,
     progress: Callable[[str], None] | None = None,
     on_update: Callable[[CurvePoint], None] | None = None,
@@ -138,7 +142,7 @@ def solve(
     method that learns, with values in the objective's unit; ``on_better`` of the best so far, every second at most.
     Raises a ``hsdag.HsdagError`` for what the caller can put right, before anything is evaluated.
     """
-    given = dict(locals())
+    given = {**locals(), "memory": _sizes(memory)}
     from hsdag.search.options import SolveOptions
     from hsdag.search.simulate import parse_semantics, placed
     from hsdag.search.solve import solve as run_solve
@@ -155,6 +159,7 @@ def solve(
     return run_solve(costs, placer, options, _watched(watcher, progress, options.objective), on_better)
 
 
+@checked
 def simulate(
     problem: str | Path | ScheduleProblem,
     placement: str | Path | Mapping[str, str] | Placement,
@@ -177,10 +182,11 @@ def simulate(
     return simulate_placement(costs, plan, semantics, find_objective(objective))
 
 
+@checked
 def compile_model(
     model: Any,
     placement: str | Path | Placement | PlaceResult,
-    core: Any = None,
+    core: Core | None = None,
     properties: Mapping[str, Any] | None = None,
 ) -> Any:
     """Compile a placed model to run as its placement says; the result is used like an ``ov.CompiledModel``.
@@ -201,13 +207,14 @@ def compile_model(
     return placement.compile(core or ov.Core(), _loaded(model, placement), properties, compile_work_conserving)
 
 
+@checked
 def profile(
     model: Any,
     devices: str | None = None,
     *,
     partition_cpu: int | None = None,
-    shape: InputShapes = None,
-    data_shape: DataShape = (),
+    shape: str | Mapping[str, Sequence[int]] | None = None,
+    data_shape: str | Sequence[str] = (),
     tokens: str | None = None,
     seed: int = 0,
 ) -> ProfileResult:
@@ -224,10 +231,11 @@ def profile(
     return run_profile(model, found, shapes=input_shapes(shape), scenarios=scenarios, seed=seed)
 
 
+@checked
 def compile_work_conserving(
     model: Any,
     placement: Placement,
-    core: Any = None,
+    core: Core | None = None,
     properties: Mapping[str, Any] | None = None,
     *,
     time_limit_s: float | None = None,
@@ -249,6 +257,7 @@ def compile_work_conserving(
     return compile_placed(source, placement, core=core, properties=properties, by_load=by_load, limit_s=time_limit_s)
 
 
+@checked
 def compare(
     source: str | Path | ScheduleProblem,
     methods: str | Sequence[str] = (),
@@ -264,8 +273,8 @@ def compare(
     option: Mapping[str, object] | Sequence[str] = (),
     devices: str | None = None,
     partition_cpu: int | None = None,
-    shape: InputShapes = None,
-    data_shape: DataShape = (),
+    shape: str | Mapping[str, Sequence[int]] | None = None,
+    data_shape: str | Sequence[str] = (),
     tokens: str | None = None,
     workers: str | None = None,
     output: str | Path | None = None,
@@ -316,13 +325,14 @@ def compare(
     return compared
 
 
+@checked
 def export(
     placement: str | Path | Placement | PlaceResult,
     format: str,  # noqa: A002 - as the command line calls it
     output: str | Path,
     model: Any = None,
     *,
-    shape: InputShapes = None,
+    shape: str | Mapping[str, Sequence[int]] | None = None,
 ) -> ExportResult:
     """Write a placement as a deployable artefact; what ``hsdag export`` does.
 
@@ -330,8 +340,9 @@ def export(
     a path or an ``ov.Model``; ``ort`` needs the path of an ONNX model. Raises a ``hsdag.HsdagError`` for what the
     caller can put right.
     """
-    from hsdag.exports.base import ExportResult, export_placement
+    from hsdag.exports.base import ExportResult, export_placement, written_files
 
+    written_files(format, Path(output))  # which refuses what could not be written, before the model is read
     loaded, notes = _placement(placement), list[str]()
     network = None if model is None else _loaded(model, loaded, shape)
     path = Path(model) if isinstance(model, str | Path) else None
@@ -362,7 +373,7 @@ def _placement(given: str | Path | Placement | PlaceResult) -> Placement:
     return found
 
 
-def _loaded(model: Any, placement: Placement, shape: InputShapes = None) -> Any:
+def _loaded(model: Any, placement: Placement, shape: str | Mapping[str, Sequence[int]] | None = None) -> Any:
     """A placed model as an ``ov.Model``, whose inputs without a fixed shape get those that it was placed with."""
     import openvino as ov
 
@@ -394,6 +405,13 @@ def _texts(given: Mapping[str, object] | Sequence[str] | None, flag: str = "--se
 
     named = given if isinstance(given, Mapping) else parse_changes(given or (), flag)
     return {name: str(value) for name, value in named.items()}
+
+
+def _sizes(memory: str | Mapping[str, str | float] | None) -> str | None:
+    """Sizes by device as ``--memory`` takes them."""
+    if isinstance(memory, Mapping):
+        return ",".join(f"{name}={size}" for name, size in memory.items()) or None
+    return memory
 
 
 def _changes(

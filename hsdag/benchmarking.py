@@ -8,16 +8,17 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from hsdag.drawing import html_summary
+from hsdag.ir.arguments import checked
 from hsdag.ir.device import DeviceSpec, split_devices
 from hsdag.ir.errors import OptionError, SearchError, chosen
-from hsdag.ir.graph.reader import InputShapes, input_shapes
+from hsdag.ir.graph.reader import input_shapes
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, Placement, Record
 from hsdag.ir.processes import CandidateFailed
@@ -32,7 +33,7 @@ from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
 from hsdag.runtime.measuring.runner import RUNS_IN_FLIGHT, CandidateRunner
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.runtime.timeline import Timeline
-from hsdag.search.options import DataShape, executor_of, parse_duration
+from hsdag.search.options import executor_of, parse_duration
 
 TARGET = re.compile("(AUTO|HETERO|MULTI|BATCH)(:|$)")
 """How targets of several devices begin."""
@@ -167,22 +168,24 @@ def split_targets(
     return (specs if devices or not or_cpu else (DeviceSpec("CPU", "CPU"),)), targets
 
 
-OnePlacement: TypeAlias = str | Path | Placement | PlaceResult
-"""A placement: a file, in memory, or what a search found."""
-
-
+@checked
 def bench(
     model: Any,
-    placements: OnePlacement | Sequence[OnePlacement] | Mapping[str, Placement] = (),
-    devices: Sequence[str | DeviceSpec] = (),
+    placements: str
+    | Path
+    | Placement
+    | PlaceResult
+    | Sequence[str | Path | Placement | PlaceResult]
+    | Mapping[str, Placement] = (),
+    devices: str | Sequence[str | DeviceSpec] = (),
     *,
     executor: str | None = None,
     time: str | float | None = None,
     tuning: Tuning | None = None,
     seed: int = 0,
-    shape: InputShapes = None,
+    shape: str | Mapping[str, Sequence[int]] | None = None,
     inputs: str | Path | None = None,
-    data_shape: DataShape = (),
+    data_shape: str | Sequence[str] = (),
     tokens: str | None = None,
     with_timeline: bool = False,
 ) -> BenchResult:
@@ -199,6 +202,7 @@ def bench(
 
     Raises a ``hsdag.HsdagError`` for what the caller can put right.
     """
+    devices = [devices] if isinstance(devices, str) else devices
     if isinstance(placements, str | Path | Placement | PlaceResult):
         placements = [placements]
     placed = placements if isinstance(placements, Mapping) else dict(map(_named, placements, itertools.count(1)))
@@ -250,7 +254,7 @@ def bench(
         )
 
 
-def _named(given: OnePlacement, number: int) -> tuple[str, Placement]:
+def _named(given: str | Path | Placement | PlaceResult, number: int) -> tuple[str, Placement]:
     if isinstance(given, str | Path):
         return str(given), Placement.load(given)
     return f"placement {number}", given.placement if isinstance(given, PlaceResult) else given

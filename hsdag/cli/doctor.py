@@ -46,9 +46,7 @@ def doctor(
         print_json(report.model_dump(mode="json")) if as_json else typer.echo(report.text())
         return
     from hsdag.diagnosis.examination import examine
-    from hsdag.ir.graph.reader import check_model_path, input_shapes
-    from hsdag.ir.graph.scenario import parse_scenarios
-    from hsdag.search.options import parse_duration
+    from hsdag.ir.graph.reader import check_model_path
 
     if model is not None:
         check_model_path(model)
@@ -56,9 +54,10 @@ def doctor(
         model,
         devices,
         partition_cpu,
-        shapes=input_shapes(shape),
-        scenarios=parse_scenarios(data_shapes or (), tokens),
-        budget_s=parse_duration(budget or "60s"),
+        shape=shape,
+        data_shape=data_shapes or (),
+        tokens=tokens,
+        budget=budget or "60s",
         on_step=say,
     )
     print_json(found.model_dump(mode="json")) if as_json else _show(found)

@@ -9,7 +9,7 @@ import typer
 from typer import Argument, Option
 
 from hsdag import api
-from hsdag.cli.files import check_not_read, check_writable, model_files
+from hsdag.cli.files import check_not_read, model_files
 from hsdag.cli.options import Json, Shape
 from hsdag.cli.output import print_json, print_table, say
 from hsdag.exports import export_formats
@@ -78,8 +78,6 @@ def report(
     """Write what a search found, and why, as one HTML file. It needs no network."""
     from hsdag.reporting.report import report as run_report
 
-    if output is not None:
-        check_writable(output)
     result = run_report(run, output)
     if as_json:
         print_json(result.model_dump(mode="json"))

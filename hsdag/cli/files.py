@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
 
 def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path], pictures: Iterable[Path | None] = ()) -> None:
     """Raise a HsdagError for a file that could not be written in the end, or that is read or written twice."""
+    from hsdag.ir.files import check_writable  # only here: it loads pydantic
+
     named = [path for path in outputs if path is not None]
     for path in named:
         check_writable(path)
@@ -38,16 +39,6 @@ def check_not_read(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
     for path in outputs:
         if path.resolve() in read:
             raise OutputError(f"{path} is read by this command; name another file to write")
-
-
-def check_writable(path: Path) -> None:
-    """Raise OutputError unless a file can be written there."""
-    if path.is_dir():
-        raise OutputError(f"{path} is a folder; name the file to write")
-    if not path.parent.is_dir():
-        raise OutputError(f"{path} cannot be written: there is no folder {path.parent}")
-    if not os.access(path.parent, os.W_OK) or (path.exists() and not os.access(path, os.W_OK)):
-        raise OutputError(f"{path} cannot be written: no permission")
 
 
 def model_files(model: Path, inputs: Path | None = None) -> list[Path]:

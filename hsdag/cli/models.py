@@ -6,7 +6,6 @@ from pathlib import Path
 
 import typer
 
-from hsdag.cli.files import check_writable
 from hsdag.cli.options import Json, Platform
 from hsdag.cli.output import print_json, print_table
 
@@ -76,6 +75,7 @@ def _build_workload(
 ) -> None:
     from hsdag.diagnosis.inspect import BuiltWorkload
     from hsdag.ir.errors import OptionError
+    from hsdag.ir.files import check_writable
     from hsdag.runtime.problem.problem_file import write_problem
     from hsdag.sources import build_problem
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -14,16 +14,17 @@ import psutil
 
 from hsdag.diagnosis.findings import Finding, Questions, Severity, of_overlap, of_precision
 from hsdag.diagnosis.model import ModelReport, examined_model
+from hsdag.ir.arguments import checked
 from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec
-from hsdag.ir.graph.reader import Shapes, likely_sizes, load_model, model_file
-from hsdag.ir.graph.scenario import Scenario
+from hsdag.ir.graph.reader import Shapes, input_shapes, likely_sizes, load_model, model_file
+from hsdag.ir.graph.scenario import Scenario, parse_scenarios
 from hsdag.ir.placement.placement import Record
 from hsdag.runtime.machine.devices import cpu_topology, named_devices
 from hsdag.runtime.machine.usable import usable_memory_bytes
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, DeviceFacts, Precision, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.profile import Contention
 from hsdag.runtime.measuring.worker import Worker
-from hsdag.search.options import command_words
+from hsdag.search.options import command_words, parse_duration
 
 PAIR_S = 0.3
 """Seconds for which two devices run side by side, of each kind of small model."""
@@ -70,31 +71,32 @@ class Examination(Record):
     next: tuple[str, ...]
 
 
+@checked
 def examine(
     source: Any = None,
     devices: str | None = None,
     partition_cpu: int | None = None,
     *,
-    shapes: Shapes | None = None,
-    scenarios: Sequence[Scenario] = (),
-    budget_s: float = 60.0,
+    shape: str | Mapping[str, Sequence[int]] | None = None,
+    data_shape: str | Sequence[str] = (),
+    tokens: str | None = None,
+    budget: str | float = "60s",
     command: Sequence[str] = WORKER_COMMAND,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Examination:
     """Find out what is true on this machine, and what HETERO would do with a model, a file or an ``ov.Model``.
 
     Plugins run in a process of their own: one that crashes, hangs or fails is a finding. What compiles ends after
-    ``budget_s`` seconds in all. A model of dynamic shapes is run on those of the ``scenarios``. Raises ModelError for a
-    model that cannot be read, or does not take the shapes, DeviceError for a list of devices that is malformed.
+    a ``budget`` in all. A model of dynamic shapes is run on those of ``data_shape`` or ``tokens``. Raises ModelError
+    for a model that cannot be read, or does not take the shapes, DeviceError for a list of devices that is malformed.
     """
+    shapes, scenarios, budget_s = input_shapes(shape), parse_scenarios(data_shape, tokens), parse_duration(budget)
     own = source.clone() if isinstance(source, ov.Model) else source  # a caller's model is left as it is
     model = None if source is None else load_model(own, shapes, dynamic=True)
-    if model is not None and isinstance(source, str | Path):
-        model.set_friendly_name(Path(source).stem)  # front ends give all models the same one
     typical = () if model is None else tuple(scenario.of(model) for scenario in scenarios)
     with ExitStack() as stack:
         path = None if model is None else model_file(source, model, stack)
-        setup = WorkerSetup(path, (), dict(shapes or {}), scenarios=typical)
+        setup = WorkerSetup(path, (), shapes, scenarios=typical)
         client = stack.enter_context(worker_client(setup, command))
         questions = Questions(client, budget_s, on_step)
         listed = sorted(_listed(questions), key=lambda name: name.startswith("CPU"))  # HETERO stays on a CPU
@@ -106,7 +108,7 @@ def examine(
         pairs = tuple(_examined_pair(questions, *two) for two in itertools.combinations(specs, 2))
         report = None if model is None else examined_model(questions, model, typical, loaded)
     threads, memory = cpu_topology().threads, float(psutil.virtual_memory().total)
-    given, inputs = shape_options(shapes or {}, scenarios), () if model is None or scenarios else model.inputs
+    given, inputs = shape_options(shapes, scenarios), () if model is None or scenarios else model.inputs
     file = path if isinstance(source, str | Path) or source is None else Path("MODEL")
     return Examination(
         openvino=ov.get_version(),

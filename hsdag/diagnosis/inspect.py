@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from hsdag.ir.arguments import checked
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import fingerprint, graph_of
 from hsdag.ir.graph.coarsen import chain_partition, coarsen, placement_units
 from hsdag.ir.graph.colocation import colocate
-from hsdag.ir.graph.reader import InputShapes, input_name, input_shapes, load_model
+from hsdag.ir.graph.reader import input_name, input_shapes, load_model
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.graph.sizing import sized
 from hsdag.ir.placement.placement import Record
@@ -26,7 +28,6 @@ from hsdag.runtime.measuring.runner import unsupported_ops
 if TYPE_CHECKING:
     from hsdag.placing.session import Session
     from hsdag.runtime.measuring.profile import ModelProfile
-    from hsdag.search.options import DataShape
 
 ASK_DEVICES_UP_TO = 20_000
 """Ops up to which devices are queried unasked: OpenVINO takes a minute for a model of 100,000."""
@@ -174,11 +175,12 @@ def zoo() -> ModelsResult:
     return ModelsResult(models=models, workloads=workloads)
 
 
+@checked
 def inspect(
     model: str | Path,
     *,
-    shape: InputShapes = None,
-    data_shape: DataShape = (),
+    shape: str | Mapping[str, Sequence[int]] | None = None,
+    data_shape: str | Sequence[str] = (),
     tokens: str | None = None,
     devices: str | None = None,
 ) -> InspectResult:

@@ -10,8 +10,8 @@ from pathlib import Path
 import openvino as ov
 
 from hsdag.exports import SHARED_MODULES, export_formats
-from hsdag.ir.errors import OptionError, OutputError, choices_for
-from hsdag.ir.files import write_atomically
+from hsdag.ir.errors import OptionError, choices_for
+from hsdag.ir.files import check_writable, write_atomically
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.divided import divided
 from hsdag.ir.placement.placement import Placement, Record
@@ -75,10 +75,9 @@ def find_exporter(format: str) -> Exporter:  # noqa: A002
 def written_files(format: str, out_path: Path) -> list[Path]:  # noqa: A002
     """What an export may write: the output, and the files beside it.
 
-    Raises OptionError for an unknown format, OutputError for a path without a name, such as the present folder.
+    Raises OptionError for an unknown format, OutputError where nothing can be written.
     """
-    if not out_path.name:
-        raise OutputError(f"{out_path} is a folder; name the file to write")
+    check_writable(out_path, is_folder=True)
     return [out_path, *(out_path.with_suffix(suffix) for suffix in find_exporter(format).beside)]
 
 

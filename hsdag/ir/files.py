@@ -115,6 +115,19 @@ def read_text(path: Path) -> str:
     return text
 
 
+def check_writable(path: Path, *, is_folder: bool = False) -> None:
+    """Raise OutputError unless a file can be made there, or a folder, which may be there already."""
+    if not path.name or (path.is_dir() and not is_folder):
+        raise OutputError(f"{path} is a folder; name the file to write")
+    if not path.parent.is_dir():
+        raise OutputError(f"{path} cannot be written: there is no folder {path.parent}")
+    try:
+        with tempfile.TemporaryFile(dir=path.parent):  # rights alone do not tell
+            pass
+    except OSError as error:
+        raise OutputError(f"{path} cannot be written: {path.parent} takes no files ({error.strerror})") from error
+
+
 def write_atomically(path: Path, content: bytes) -> None:
     """Write a file so that it is there as a whole or not at all: temporary file, fsync, rename.
 

@@ -17,7 +17,7 @@ import openvino as ov
 
 from hsdag import __version__
 from hsdag.ir.errors import OptionError, SearchError
-from hsdag.ir.files import write_atomically
+from hsdag.ir.files import check_writable, write_atomically
 from hsdag.ir.graph.colocation import held_bytes
 from hsdag.ir.placement.divided import sharded_fields
 from hsdag.ir.placement.placement import SPREAD_VERSION, Placement, SpeedupRecord
@@ -62,13 +62,13 @@ TIMELINE_RUNS = 5
 """Of a measured timeline of the answer."""
 
 FAR_SLOWER = 2.0
-"""Times the best device's value: one beyond it is compared only where there is time."""
+"""Times the best device's value: one beyond it is compared only where there is time; after an interrupt all others."""
 
 LEAST_CANDIDATE_LIMIT_S = 60.0
 """A candidate may take as long as the whole budget, and at least this, before it counts as hanging."""
 
-INTERRUPTED_LIMIT_S = 8.0
-"""Seconds for the final comparison after an interrupt."""
+INTERRUPTED = {"limit_s": 4.0, "warm_up_s": 0.5}
+"""Of the final comparison after an interrupt: seconds for all of it, and for each candidate before the first round."""
 
 
 def run_place(
@@ -87,6 +87,10 @@ def run_place(
     """
     watcher, begin_s = watcher or Watcher(), time.monotonic() if begin_s is None else begin_s
     options.check()
+    if output is not None:
+        check_writable(output)
+    if run_folder is not None:  # whose folders are made as well
+        check_writable(next(each for each in (run_folder, *run_folder.parents) if each.parent.exists()), is_folder=True)
     watcher.on_phase("loading devices")
     devices = _devices(options)
     watcher.on_phase("reading the model")
@@ -181,21 +185,22 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         disallowed |= {} if why is None else dict.fromkeys(start, why)
     left_s = options.budget_s + search.compiling_s - (time.monotonic() - search.begin_s)
     _, limit_s = search.pace.comparison_s(options.budget_s, options.protocol, left_s)
-    others = OtherPrograms()
+    others, protocol = (
+        OtherPrograms(),
+        replace(options.protocol, is_timed=options.objective.unit == "s", limit_s=limit_s),
+    )
+    if interrupted:
+        protocol = replace(protocol, **{name: min(getattr(protocol, name), most) for name, most in INTERRUPTED.items()})
     final = final_comparison(
         session.runner,
         placed,
         singles,
         baselines,
-        replace(
-            options.protocol,
-            is_timed=options.objective.unit == "s",
-            limit_s=min(limit_s, INTERRUPTED_LIMIT_S) if interrupted else limit_s,
-        ),
+        protocol,
         check_of(session, options),
         start=start,
         disallowed=disallowed,
-        slow=slow_devices(search),
+        slow=slow_devices(search, 1.0 if interrupted else FAR_SLOWER),
         wholes=[spec.name for spec in session.devices.rivals],
         should_stop=lambda: watcher.should_stop() and not interrupted,
         on_step=watcher.on_step,
@@ -463,10 +468,10 @@ class Outcome:
         return None
 
 
-def slow_devices(search: Search) -> set[str]:
-    """Devices of which the search measured that the model takes far longer there than on another one."""
+def slow_devices(search: Search, times: float) -> set[str]:
+    """Devices on which the search measured the model to take more than ``times`` as long as on another one."""
     alone = [each for each in search.events if each.score.failure is None and not each.plan.is_split]
-    most_s = FAR_SLOWER * min((each.score.value for each in alone), default=np.inf)
+    most_s = times * min((each.score.value for each in alone), default=np.inf)
     return {search.problem.devices[each.plan.placement[0]] for each in alone if each.score.value > most_s}
 
 

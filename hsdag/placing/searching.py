@@ -118,7 +118,7 @@ class Search:
             options.search_executor,
             objection=(lambda key: verifier.compared(key).reason) if verifier.check.is_limit else None,
         )
-        if self.costs is not None:
+        if self.costs is not None and not watcher.should_stop():
             costs, some = self.costs, [Plan(problem.supported.argmax(axis=1))]
             self.compiling_s = compile_search(
                 placer,
@@ -191,6 +191,8 @@ class Search:
         hetero = costs if isinstance(costs, HeteroCosts) else None
         problem = normalize_objective(session, replace(self._problem_of(profile), ops=hetero), costs)
         self.costs, self.problem = costs, problem
+        if self.watcher.should_stop():
+            return
         proposals = ShardProposals(session, options, profile)
         if options.executor != "hetero":
             self.proposals, self.shardings = proposals, named(proposals.proposed())

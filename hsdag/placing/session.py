@@ -40,6 +40,7 @@ from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
 from hsdag.scoring.measured import candidate_of
 from hsdag.scoring.memory import MemoryCheck
 from hsdag.scoring.schedule import model_values
+from hsdag.search.options import check_seed
 
 SCHEDULING = ("AFFINITY", "ENABLE_CPU_PINNING", "EXCLUSIVE_ASYNC_REQUESTS", "INFERENCE_NUM_THREADS", "NUM_STREAMS")
 """Properties that say when and where ops run: two devices that differ in nothing else run the same ops."""
@@ -76,6 +77,9 @@ class Session:
         candidate_limit_s: float = 120.0,
         executor: ExecutorName = "hetero",
     ) -> None:
+        check_seed(seed)
+        if inputs is not None and not inputs.is_file():
+            raise OptionError(f"no such file: {inputs}; --input takes an .npz file with one array per input")
         self.devices, self.is_on_torch = devices, executor == "cuda"
         self._limits = dict(memory_bytes or {})
         known = [spec.name for spec in devices.all]

@@ -76,8 +76,11 @@ def read_model(
         path, name = Path(source), Path(source).stem
     else:
         path, name = folder / "model.xml", None
-        ov.serialize(load_model(source, shapes, spare=spare, dynamic=bool(scenarios)), path)
+        source = load_model(source, shapes, spare=spare, dynamic=bool(scenarios))
+        ov.serialize(source, path)
     model = load_model(path, shapes, spare=spare, dynamic=bool(scenarios))
+    if name is None:
+        model.set_friendly_name(source.get_friendly_name())
     if shapes or spare:
         fixed = [port for port in model.inputs if port.get_partial_shape().is_static]
         shapes = {input_name(port): tuple(port.get_shape()) for port in fixed}

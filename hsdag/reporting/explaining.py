@@ -6,16 +6,17 @@ Legend: N ops, U units.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from hsdag.ir.arguments import checked
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.computation_graph import IntArray
-from hsdag.ir.graph.reader import InputShapes, Shapes, input_shapes
+from hsdag.ir.graph.reader import Shapes, input_shapes
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.placement.placement import ExecutorName, Placement
 from hsdag.placing.result import PlaceResult
@@ -256,12 +257,13 @@ def _devices_of(placement: Placement) -> DeviceSet:
     return DeviceSet(tuple(placed), tuple(spec for spec in rivals if spec not in placed))
 
 
+@checked
 def explain(
     placement: str | Path | Placement | PlaceResult,
     *,
     run: str | Path | None = None,
     model: Any = None,
-    shape: InputShapes = None,
+    shape: str | Mapping[str, Sequence[int]] | None = None,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> Explanation:
     """Say why a placement is as it is; what ``hsdag explain`` does. Figures are simulated unless they say otherwise.

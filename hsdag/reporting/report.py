@@ -6,7 +6,8 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-from hsdag.ir.files import write_atomically
+from hsdag.ir.arguments import checked
+from hsdag.ir.files import check_writable, write_atomically
 from hsdag.ir.placement.placement import Record
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder
@@ -22,6 +23,7 @@ class ReportResult(Record):
     sentence: str
 
 
+@checked
 def report(run: str | Path | PlaceResult, output: str | Path | None = None) -> ReportResult:
     """Write a search as one HTML file, by default beside the run and of its name; what ``hsdag report`` does.
 
@@ -31,6 +33,8 @@ def report(run: str | Path | PlaceResult, output: str | Path | None = None) -> R
     """
     from hsdag.reporting.page import report_html
 
+    if output is not None:
+        check_writable(Path(output))
     kept = RunFolder.load(run)
     path = kept.path.with_suffix(".html") if output is None else Path(output)
     write_atomically(path, report_html(kept).encode())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from functools import partial
 from pathlib import Path
@@ -35,9 +35,6 @@ EXECUTION: dict[ExecutorChoice, Execution] = {
     "work-conserving": Execution.WORK_CONSERVING,
     "cuda": Execution.WORK_CONSERVING,
 }
-DataShape = str | Sequence[str]
-"""Scenarios, each as ``--data-shape`` takes it."""
-
 _DURATION = re.compile(r"([-+]?\d+(?:\.\d+)?)\s*(ms|s|m|min|h)?")
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?)?B?")
 _UNIT_BYTES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -208,8 +205,6 @@ class PlaceOptions(SearchOptions):
             raise OptionError(f"--max-difference must be a number and not negative, not {self.max_difference:g}")
         if self.reward is not None:
             chosen("reward", self.reward, REWARDS)
-        if self.inputs is not None and not self.inputs.is_file():
-            raise OptionError(f"no such file: {self.inputs}; --input takes an .npz file with one array per input")
         parse_executor(self.executor)
         if self.memory_bytes and self.resolved_reward == "measured":
             raise OptionError("--memory needs a search that simulates: choose --reward hybrid or simulated")

@@ -20,7 +20,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Examination:
     path = save_model_files("tiny_resnet", tmp_path_factory.mktemp("zoo") / "tiny_resnet.xml")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(examination, "PAIR_S", 0.0)
-        return examine(path, "GPU.0,GPU.1", budget_s=300.0)
+        return examine(path, "GPU.0,GPU.1", budget=300.0)
 
 
 def test_a_gpu_tells_its_driver_memory_and_precision(found: Examination) -> None:
@@ -46,7 +46,7 @@ def test_hetero_says_which_device_runs_what_the_gpus_do_not(tmp_path: Path) -> N
     x = opset15.parameter([4, 4], np.float32)
     model = ov.Model([opset15.result(opset15.inverse(opset15.relu(x), False))], [x], "inverse")
     ov.save_model(model, tmp_path / "inverse.xml", compress_to_fp16=False)
-    found = examine(tmp_path / "inverse.xml", "GPU.0,CPU", budget_s=300.0).model
+    found = examine(tmp_path / "inverse.xml", "GPU.0,CPU", budget=300.0).model
     assert found is not None
     (inverse,) = found.unsupported["GPU.0"]
     for choice in found.hetero:
@@ -57,7 +57,7 @@ def test_a_gpu_whose_outputs_leave_the_range_of_f16_is_to_compute_in_f32(tmp_pat
     x = opset15.parameter([1, 64], np.float32, name="x")
     large = opset15.multiply(opset15.matmul(x, np.ones((64, 64), np.float32), False, False), np.float32(6e4))
     ov.save_model(ov.Model([opset15.result(large)], [x], "large"), tmp_path / "large.xml", compress_to_fp16=False)
-    found = examine(tmp_path / "large.xml", "GPU.0", budget_s=300.0)
+    found = examine(tmp_path / "large.xml", "GPU.0", budget=300.0)
     assert found.model is not None
     assert found.model.overflowing == ("GPU.0",)
     assert [each.about for each in found.findings if "not finite" in each.text] == ["GPU.0"]

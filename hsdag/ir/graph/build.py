@@ -6,9 +6,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
 from math import prod
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -32,8 +30,7 @@ def read_graph(
 
     Raises ModelError as ``load_model`` does.
     """
-    graph = graph_of(load_model(source, shapes, example_input=example_input, dynamic=dynamic).clone())
-    return replace(graph, name=Path(source).stem) if isinstance(source, str | Path) else graph
+    return graph_of(load_model(source, shapes, example_input=example_input, dynamic=dynamic).clone())
 
 
 def twins_of(model: ov.Model, clone: ov.Model) -> list[ov.Node]:

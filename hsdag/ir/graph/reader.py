@@ -25,9 +25,6 @@ LIKELY_SIZE, LIKELY_TOKENS = 64, "128,1+1024"
 TOKEN_INPUTS = ("input_ids", "attention_mask", "position_ids", "beam_idx")
 """Inputs of a language model, of which ``--tokens`` gives the shapes."""
 
-InputShapes = str | Mapping[str, tuple[int, ...]] | None
-"""Input shapes by name, or as ``--shape`` takes them."""
-
 MODEL_SUFFIXES = (".xml", ".onnx", ".pb", ".tflite", ".pdmodel", ".gguf")
 SAVED_MODEL = "saved_model.pb"
 """What a folder that is a model holds: TensorFlow's SavedModel."""
@@ -79,6 +76,7 @@ def load_model(
         model = source
     elif isinstance(source, str | Path):
         model = read_model_file(Path(source), shapes, spare, guarded=guarded).clone()
+        model.set_friendly_name(Path(source).stem)  # front ends give all models the same one
     else:
         model = _converted(source, example_input).clone()
         spare = {**_shapes_of(example_input, model), **(spare or {})}
@@ -181,9 +179,11 @@ def _core_with(libraries: tuple[str, ...]) -> ov.Core:
     return core
 
 
-def input_shapes(shape: InputShapes) -> dict[str, tuple[int, ...]]:
-    """Shapes by input name. Raises OptionError for a text of another form."""
-    return parse_shapes(shape) if isinstance(shape, str) else dict(shape or {})
+def input_shapes(shape: str | Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
+    """Shapes by input name, also from a text as ``--shape`` takes it. Raises OptionError for one of another form."""
+    return (
+        parse_shapes(shape) if isinstance(shape, str) else {name: tuple(sizes) for name, sizes in (shape or {}).items()}
+    )
 
 
 def parse_shapes(text: str, option: str = "--shape", least: int = 1) -> dict[str, tuple[int, ...]]:

@@ -202,8 +202,9 @@ def compare(
     are skipped once there would be no time for the rounds, by what those before them took: so the ones that matter
     most come first. Every round takes each candidate once for about ``protocol.turn_s``, less where time is short, in
     an order drawn afresh, so that none keeps its predecessor. A candidate that fails is left out from there on. Rounds
-    end at ``protocol``'s limits, when ``should_stop`` says so, or when the ratio of every candidate to the fastest of
-    ``references`` is known to within ``protocol.interval_width``.
+    end at ``protocol``'s limits, or when the ratio of every candidate to the fastest of ``references`` is known to
+    within ``protocol.interval_width``; where ``should_stop`` says so after the least of them, or as soon as they have
+    taken the limit, and nothing more is prepared than what must be compared.
     """
     begin_s = clock()
     failures: dict[str, str] = {}
@@ -214,7 +215,8 @@ def compare(
         began_s = clock()
         rounds_s = protocol.min_rounds * (sum(turns_s.values()) + max(turns_s.values(), default=0.0))
         is_late = began_s - begin_s + longest_s + rounds_s > protocol.limit_s
-        if is_late and num_sure is not None and number >= num_sure and len(typical_s) >= min(num_sure, 2):
+        is_over = is_late or should_stop()
+        if is_over and num_sure is not None and number >= num_sure and len(typical_s) >= min(num_sure, 2):
             skipped = tuple(candidates[number:])
             break
         on_step(f"preparing {candidate}")
@@ -243,8 +245,9 @@ def compare(
                 del taken[candidate]
         medians_s = {c: Samples(tuple(taken[c])).round_medians_s for c in running if c in taken}
         running = _undecided(medians_s, references, protocol)
-        enough = round_idx + 1 >= protocol.min_rounds or clock() - rounds_begin_s > 3 * protocol.limit_s
-        if not running or should_stop() or (enough and clock() - begin_s > protocol.limit_s):
+        most_s = protocol.limit_s if should_stop() else 3 * protocol.limit_s
+        enough = round_idx + 1 >= protocol.min_rounds or clock() - rounds_begin_s > most_s
+        if not running or (enough and (should_stop() or clock() - begin_s > protocol.limit_s)):
             break
     return Comparison({c: Samples(tuple(rounds)) for c, rounds in taken.items()}, failures, skipped)
 

@@ -59,6 +59,6 @@ def test_what_place_its_report_and_that_of_a_killed_search_advise_runs(
 
 
 def test_what_doctor_advises_for_open_sizes_runs(odd: Path) -> None:
-    (command,) = examine(odd, "CPU", budget_s=20.0).next
+    (command,) = examine(odd, "CPU", budget=20.0).next
     assert "--shape 'x[1,16]'" in command
     assert ran(f"{command} --budget 12s --max-evaluations 2")

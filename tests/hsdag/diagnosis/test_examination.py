@@ -14,7 +14,6 @@ from openvino import opset13
 from hsdag.diagnosis import examination, findings
 from hsdag.diagnosis.examination import Examination, examine
 from hsdag.diagnosis.findings import Severity
-from hsdag.ir.graph.scenario import Scenario
 
 pytestmark = pytest.mark.slow
 
@@ -65,7 +64,7 @@ def test_plugins_that_crash_hang_or_are_absent_are_findings(monkeypatch: pytest.
 def test_where_openvino_crashes_over_its_devices_each_plugin_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     """What compiles is given up with the budget, and is not said to hang."""
     monkeypatch.setattr(findings, "LEAST_S", 1.0)
-    found = examine(budget_s=1e-3, command=faulty("crash list_devices args=()", "hang precision 'CPU'"))
+    found = examine(budget=1e-3, command=faulty("crash list_devices args=()", "hang precision 'CPU'"))
     (text,) = texts(found, Severity.DANGER)
     assert text.startswith("OpenVINO: listing devices failed: the worker was ended by SIGSEGV")
     (text,) = texts(found, Severity.WARNING)
@@ -80,6 +79,6 @@ def test_outputs_that_are_wrong_once_inputs_shrink_are_a_danger(is_faulty: bool)
     given = opset13.parameter([-1], np.float32, name="x")
     node = opset13.convert(given, "f32") if is_faulty else opset13.tanh(given)
     model = ov.Model([opset13.result(node, name="y")], [given], "m")
-    found = examine(model, "CPU", scenarios=[Scenario.parse("x[72]")])
+    found = examine(model, "CPU", data_shape="x[72]")
     wrong = [text for text in texts(found, Severity.DANGER) if "once its inputs shrink" in text]
     assert len(wrong) == is_faulty

@@ -262,9 +262,10 @@ def searched(events: Sequence[tuple[list[int], float]], **found: Any) -> Search:
     )
 
 
-def test_devices_that_take_more_than_twice_as_long_as_another_one_are_slow() -> None:
+def test_devices_that_take_more_times_as_long_as_another_one_are_slow() -> None:
     alone = [([d, d], value) for d, value in enumerate((1.0, 2.0, 2.1))]
-    assert slow_devices(searched([*alone, ([0, 1], 0.5)])) == {"C"}
+    measured = searched([*alone, ([0, 1], 0.5)])
+    assert (slow_devices(measured, 2.0), slow_devices(measured, 1.0)) == ({"C"}, {"B", "C"})
 
 
 @pytest.mark.parametrize(("period_s", "first"), [(0.9, "copies 1"), (1.1, "placement 1")])

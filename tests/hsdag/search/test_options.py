@@ -52,7 +52,6 @@ def test_what_is_no_positive_duration_is_refused(text: str) -> None:
         (PlaceOptions, {"reward": "luck"}, "choose one of"),
         (PlaceOptions, {"memory_bytes": {"A": 1.0}, "reward": "measured"}, "--memory needs a search that simulates"),
         (PlaceOptions, {"executor": "magic"}, "choose one of auto, hetero"),
-        (PlaceOptions, {"inputs": Path("none.npz")}, "no such file"),
         (PlaceOptions, {"max_difference": -0.1}, "--max-difference must be a number and not negative"),
     ],
 )
