@@ -87,6 +87,7 @@ def place(
     from hsdag.ir.graph.reader import load_model
     from hsdag.ir.graph.scenario import parse_scenarios
     from hsdag.models import Workload
+    from hsdag.placing.given import placement_of
     from hsdag.placing.place import run_place
     from hsdag.search.options import PlaceOptions, command_words
 
@@ -98,7 +99,7 @@ def place(
             "arguments": command_words({name: given[name] for name in defaults}, defaults),
             "changes": _changes(method, settings, init),
             "scenarios": parse_scenarios(data_shape, tokens),
-            "start": None if start is None else _placement(start),
+            "start": None if start is None else placement_of(start),
         }
     )
     is_read, dynamic = is_file or isinstance(model, Workload), bool(options.scenarios)
@@ -201,7 +202,9 @@ def compile_model(
     """
     import openvino as ov
 
-    placement = _placement(placement)
+    from hsdag.placing.given import placement_of
+
+    placement = placement_of(placement)
     if placement.executor == "work-conserving" and not placement.copies:
         return compile_work_conserving(model, placement, core, properties)
     return placement.compile(core or ov.Core(), _loaded(model, placement), properties, compile_work_conserving)
@@ -341,36 +344,14 @@ def export(
     caller can put right.
     """
     from hsdag.exports.base import ExportResult, export_placement, written_files
+    from hsdag.placing.given import placement_of
 
     written_files(format, Path(output))  # which refuses what could not be written, before the model is read
-    loaded, notes = _placement(placement), list[str]()
+    loaded, notes = placement_of(placement), list[str]()
     network = None if model is None else _loaded(model, loaded, shape)
     path = Path(model) if isinstance(model, str | Path) else None
     files = export_placement(loaded, format, output, network, path=path, tell=notes.append)
     return ExportResult(format=format, files=tuple(files), notes=tuple(notes))
-
-
-def _placement(given: str | Path | Placement | PlaceResult) -> Placement:
-    """A placement, that of a file, or the answer of a search by its result or run folder.
-
-    Raises SearchError for a folder that holds no search, or one that has not ended.
-    """
-    from hsdag.ir.errors import SearchError
-    from hsdag.ir.placement.placement import Placement
-
-    if isinstance(given, Placement):
-        return given
-    if not isinstance(given, str | Path):
-        return given.placement
-    if not Path(given).is_dir():
-        return Placement.load(given)
-
-    from hsdag.placing.run_folder import RunFolder
-
-    found = RunFolder.load(given).placement
-    if found is None:
-        raise SearchError(f"the search in {given} has not ended: finish it with --resume, or name a placement file")
-    return found
 
 
 def _loaded(model: Any, placement: Placement, shape: str | Mapping[str, Sequence[int]] | None = None) -> Any:

@@ -25,6 +25,7 @@ from hsdag.ir.processes import CandidateFailed
 from hsdag.methods import HINTS
 from hsdag.models.registry import names_workload
 from hsdag.placing.final import family_ratios
+from hsdag.placing.given import placement_of
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.session import Session, measured_timeline, placed_candidate
 from hsdag.runtime.machine.devices import DeviceSet, canonical, make_core
@@ -255,9 +256,7 @@ def bench(
 
 
 def _named(given: str | Path | Placement | PlaceResult, number: int) -> tuple[str, Placement]:
-    if isinstance(given, str | Path):
-        return str(given), Placement.load(given)
-    return f"placement {number}", given.placement if isinstance(given, PlaceResult) else given
+    return str(given) if isinstance(given, str | Path) else f"placement {number}", placement_of(given)
 
 
 def runs_on_torch(executor: ExecutorName | None, placements: Mapping[str, Placement]) -> bool:

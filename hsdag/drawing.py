@@ -241,7 +241,9 @@ def _finite(values: Sequence[float]) -> FloatArray:
 
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], chosen: int | None = None) -> str:
-    """A table, its figures aligned to the right; the row of index ``chosen`` is marked."""
+    """A table, its figures aligned to the right, without columns that say nothing; the row ``chosen`` is marked."""
+    told = [i for i in range(len(columns)) if any(row[i] not in ("", "-") for row in rows)]
+    columns, rows = [columns[i] for i in told], [[row[i] for i in told] for row in rows]
     is_figure = [i > 0 and any(row[i].lstrip("+-")[:1].isdigit() for row in rows) for i in range(len(columns))]
     head = "".join(_cell("th", column, figure) for column, figure in zip(columns, is_figure, strict=True))
     body = []

@@ -82,11 +82,6 @@ def solve(
     write_learning_curve(points, f"{given['method']} on {solution.problem.name} (simulated)", value, curve)
     if output is not None and solution.affinity is not None:
         solution.placement().save(output)
-    if solution.problem.devices and given["execution"] == "work-conserving":
-        say(
-            "note: HETERO runs the submodels of a model one after another; --execution sequential comes close to that: "
-            "ops run one after another, with a launch at every change of device instead of for every submodel"
-        )
     print_json(solution.document()) if as_json else _show(solution, output)
 
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import signature
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from hsdag.ir.errors import OptionError
@@ -15,7 +14,7 @@ from hsdag.ir.errors import OptionError
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_KINDS: Mapping[str, Any] = {"str": str, "int": Integral, "float": Real, "bool": bool, "Path": Path, "Any": object}
+_KINDS: Mapping[str, Any] = {"int": Integral, "float": Real, "Any": object}
 
 
 def checked(call: Callable[P, R]) -> Callable[P, R]:
@@ -44,8 +43,6 @@ def _fits(value: object, kind: ast.expr) -> bool:
             return isinstance(value, Mapping) and all(_fits(k, key) and _fits(v, each) for k, v in value.items())
         case ast.Subscript(value=ast.Name(id="Sequence"), slice=each):
             return isinstance(value, Sequence) and not isinstance(value, bytes) and all(_fits(v, each) for v in value)
-        case ast.Name(id=name) if name in _KINDS:
-            return isinstance(value, _KINDS[name])
         case ast.Name(id=name):
-            return any(each.__name__ == name for each in type(value).__mro__)
+            return isinstance(value, _KINDS.get(name, ())) or any(c.__name__ == name for c in type(value).__mro__)
     return callable(value)

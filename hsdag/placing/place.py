@@ -67,8 +67,8 @@ FAR_SLOWER = 2.0
 LEAST_CANDIDATE_LIMIT_S = 60.0
 """A candidate may take as long as the whole budget, and at least this, before it counts as hanging."""
 
-INTERRUPTED = {"limit_s": 4.0, "warm_up_s": 0.5}
-"""Of the final comparison after an interrupt: seconds for all of it, and for each candidate before the first round."""
+INTERRUPTED_LIMIT_S = 4.0
+"""Seconds for the final comparison after an interrupt."""
 
 
 def run_place(
@@ -185,18 +185,17 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         disallowed |= {} if why is None else dict.fromkeys(start, why)
     left_s = options.budget_s + search.compiling_s - (time.monotonic() - search.begin_s)
     _, limit_s = search.pace.comparison_s(options.budget_s, options.protocol, left_s)
-    others, protocol = (
-        OtherPrograms(),
-        replace(options.protocol, is_timed=options.objective.unit == "s", limit_s=limit_s),
-    )
-    if interrupted:
-        protocol = replace(protocol, **{name: min(getattr(protocol, name), most) for name, most in INTERRUPTED.items()})
+    others = OtherPrograms()
     final = final_comparison(
         session.runner,
         placed,
         singles,
         baselines,
-        protocol,
+        replace(
+            options.protocol,
+            is_timed=options.objective.unit == "s",
+            limit_s=min(limit_s, INTERRUPTED_LIMIT_S) if interrupted else limit_s,
+        ),
         check_of(session, options),
         start=start,
         disallowed=disallowed,

@@ -16,9 +16,10 @@ import numpy as np
 from hsdag.ir.arguments import checked
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.computation_graph import IntArray
-from hsdag.ir.graph.reader import Shapes, input_shapes
+from hsdag.ir.graph.reader import input_shapes
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.placement.placement import ExecutorName, Placement
+from hsdag.placing.given import placement_of
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RESULT, RunFolder
 from hsdag.placing.session import Session
@@ -59,7 +60,8 @@ class Case:
             own = np.array([index[name] for name in named], dtype=np.int64)
         if own is None:
             used = " and ".join(dict.fromkeys(named))
-            notes.append(f"The placement is on {used}, and the search placed ops on {', '.join(problem.devices)}.")
+            searched = " and ".join(problem.devices)
+            notes.append(f"The search placed ops on {searched}, not on {used}: what each op gains there is not known.")
         elif self.costs is None:
             notes.append(NO_COSTS)
         if objective.unit != "s":
@@ -215,39 +217,6 @@ def explain_run(kept: RunFolder, placement: Placement | None = None) -> Explanat
     return Case(kept.problem, kept.costs, chosen, kept.executor, kept.result).explained()
 
 
-def explain_placement(
-    placement: Placement,
-    model: Any,
-    *,
-    shapes: Shapes | None = None,
-    on_step: Callable[[str], None] = lambda _: None,
-) -> Explanation:
-    """Explain a placement of a model, a path or an ``ov.Model``, which is profiled, or found in the cache of profiles.
-
-    Raises ModelError, DeviceError and PlacementError as costed, loading and matching do.
-    """
-    objective = find_objective(placement.objective)
-    devices = _devices_of(placement)
-    if placement.executor != "cuda":
-        make_core(devices.all)
-    with Session(
-        model,
-        devices,
-        shapes=shapes,
-        spare=placement.model.input_shapes,
-        scenarios=parse_scenarios(placement.data_shapes or (), None),
-        objective=objective,
-        executor=placement.executor,
-    ) as session:
-        placement.homes_of(session.graph)
-        overlaps = placement.executor != "hetero" or objective.is_steady
-        profile = session.profile(ProfileCache.default(), on_step=on_step, side_by_side=overlaps)
-        problem, costs = session.problem(profile=profile), session.model.costs(profile, placement.executor)
-    if isinstance(costs, HeteroCosts):
-        problem = replace(problem, ops=costs)
-    return Case(problem, costs, placement, placement.executor).explained()
-
-
 def _devices_of(placement: Placement) -> DeviceSet:
     """The devices of a placement; a whole device beside parts of it, without ops of a split, is a rival of theirs."""
     specs, used = placement.devices, placement.used_devices
@@ -278,18 +247,29 @@ def explain(
         raise OptionError("costs come from --run or from --model, not from both; leave one out")
     if shape and model is None:
         raise OptionError("--shape is for the model that is profiled: name it with --model, or leave --shape out")
-    if isinstance(placement, PlaceResult):
-        if run is None and model is None:
-            return explain_run(RunFolder.load(placement))
-        placement = placement.placement
-    if not isinstance(placement, Placement) and Path(placement).is_dir():
-        if model is not None or run is not None:
-            raise OptionError(f"{placement} is a folder: name the placement file beside --run or --model")
-        return explain_run(RunFolder.load(placement))
-    chosen = placement if isinstance(placement, Placement) else Placement.load(placement)
-    if model is not None:
-        return explain_placement(chosen, model, shapes=input_shapes(shape), on_step=on_step)
-    if run is None and isinstance(placement, Placement):
-        raise OptionError("a placement in memory is explained by a run or a model: name one")
-    kept = RunFolder.load(run if run is not None else str(placement))
-    return explain_run(kept, chosen)
+    chosen = placement_of(placement)
+    if run is not None:
+        return explain_run(RunFolder.load(run), chosen)
+    if model is None:
+        if isinstance(placement, Placement):
+            raise OptionError("a placement in memory is explained by a run or a model: name one")
+        return explain_run(RunFolder.load(placement), chosen)
+    objective, devices = find_objective(chosen.objective), _devices_of(chosen)
+    if chosen.executor != "cuda":
+        make_core(devices.all)
+    with Session(
+        model,
+        devices,
+        shapes=input_shapes(shape),
+        spare=chosen.model.input_shapes,
+        scenarios=parse_scenarios(chosen.data_shapes or (), None),
+        objective=objective,
+        executor=chosen.executor,
+    ) as session:
+        chosen.homes_of(session.graph)
+        overlaps = chosen.executor != "hetero" or objective.is_steady
+        profile = session.profile(ProfileCache.default(), on_step=on_step, side_by_side=overlaps)
+        problem, costs = session.problem(profile=profile), session.model.costs(profile, chosen.executor)
+    if isinstance(costs, HeteroCosts):
+        problem = replace(problem, ops=costs)
+    return Case(problem, costs, chosen, chosen.executor).explained()

@@ -124,9 +124,9 @@ class Prediction:
 
 
 CAUSES: dict[str, Callable[[str], str]] = {
-    "launches": lambda _: "Fewer pieces: free launches",
-    "transfers": lambda name: "Less to send: " + (f"a free link from {name}" if name else "free transfers"),
-    "slow-downs": lambda _: "Devices that share less: without slow-downs the placement",
+    "launches": lambda _: "Fewer pieces: if launches took no time, the placement",
+    "transfers": lambda name: f"Less to send: if {f'the link from {name}' if name else 'transfers'} took no time, it",
+    "slow-downs": lambda _: "Devices that share less: if they did not slow each other down, the placement",
 }
 """What a user can change of a cost, and the beginning of what that would gain, by the kind of the cost."""
 
@@ -211,7 +211,7 @@ class Explanation(Record):
                 regions,
             ),
             (
-                "what units gain from where they are",
+                "what ops gain from where they are",
                 ["op", "type", "on", "moved to", f"then {unit}", f"more {unit}"],
                 gains,
             ),
@@ -223,7 +223,7 @@ class Explanation(Record):
         value, where = self.value, " and ".join(f"{count} ops on {name}" for name, count in self.ops.items() if count)
         known = [f"{1e3 * value.measured:.4g} ms measured"] if value.measured is not None else []
         if value.simulated is not None:
-            ratio = "" if value.ratio is None else f", {value.ratio:.2f} of what was measured"
+            ratio = "" if value.ratio is None else f", {value.ratio:.2f} times what was measured"
             known.append(f"{1e3 * value.simulated:.4g} ms simulated{ratio}")
         return f"{where}: {'; '.join(known) or 'nothing is known of its time'}."
 
@@ -290,7 +290,7 @@ class Explanation(Record):
 
     def _bound_sentence(self) -> str:
         if self.bound is None:
-            return "No lower bound is known: how much better another placement could be is open."
+            return "How much better another placement could be is not known."
         return (
             f"No placement takes less than {1.0 - self.bound.gap:.3f} of this one's time under these costs "
             f"(simulated), proven by {self.bound.argument}: at most {100 * self.bound.gap:.1f}% is left to gain."

@@ -129,34 +129,32 @@ def comparison_figure(compared: Sequence[Row], versus: str | None) -> UIElement:
 
 
 def progress_figures(events: Sequence[Event], objective: Objective) -> list[UIElement]:
-    """Measured values over seconds of the search, of which there is at least one."""
+    """Measured values over seconds of the search, of which there is at least one; failures stand above."""
     from bokeh.models import HoverTool
 
     what, seconds = f"{objective.name}, {objective.shown_unit}", "seconds of the search"
     made = new_figure("progress", HEIGHT_PX, x_axis_label=seconds, y_axis_label=what)
     done = [event for event in events if event.score.failure is None]
-    top, entries = 1.0, list[tuple[str, str, str]]()
-    if done:
-        values = [objective.shown_factor * event.score.value for event in done]
-        low, high = min(values), max(value for value in values if value <= MOST_SHOWN * median(values))
-        spread = high - low or low
-        made.y_range.update(start=low - 0.1 * spread, end=high + 0.25 * spread)
-        top = high + 0.15 * spread
-        best = list(accumulate(values, min))
-        steps = [*(event.elapsed_s for event in done), max(event.elapsed_s for event in events)], [*best, best[-1]]
-        made.step(*steps, mode="after", line_width=2.5, line_color=colour_of(1))
-        dots = made.scatter(
-            [event.elapsed_s for event in done],
-            [min(value, top) for value in values],
-            size=7,
-            marker=["circle" if value <= high else "triangle" for value in values],
-            fill_color=colour_of(0),
-            line_color="white",
-        )
-        entries = [("▬", colour_of(1), "best so far"), ("●", colour_of(0), "measured placement")]
-        entries += [("▲", colour_of(0), "slower than shown")] if max(values) > high else []
-        dots.data_source.data["value"] = values
-        made.add_tools(HoverTool(renderers=[dots], tooltips=[("after", "@x{0.0} s"), (what, "@value{0.0000}")]))
+    values = [objective.shown_factor * event.score.value for event in done]
+    low, high = min(values), max(value for value in values if value <= MOST_SHOWN * median(values))
+    spread = high - low or low
+    made.y_range.update(start=low - 0.1 * spread, end=high + 0.25 * spread)
+    top = high + 0.15 * spread
+    best = list(accumulate(values, min))
+    steps = [*(event.elapsed_s for event in done), max(event.elapsed_s for event in events)], [*best, best[-1]]
+    made.step(*steps, mode="after", line_width=2.5, line_color=colour_of(1))
+    dots = made.scatter(
+        [event.elapsed_s for event in done],
+        [min(value, top) for value in values],
+        size=7,
+        marker=["circle" if value <= high else "triangle" for value in values],
+        fill_color=colour_of(0),
+        line_color="white",
+    )
+    entries = [("▬", colour_of(1), "best so far"), ("●", colour_of(0), "measured placement")]
+    entries += [("▲", colour_of(0), "slower than shown")] if max(values) > high else []
+    dots.data_source.data["value"] = values
+    made.add_tools(HoverTool(renderers=[dots], tooltips=[("after", "@x{0.0} s"), (what, "@value{0.0000}")]))
     failed = [event for event in events if event.score.failure is not None]
     if failed:
         places = [event.elapsed_s for event in failed], [top] * len(failed)

@@ -37,8 +37,8 @@ LOOK = {
     "selection_line_width": 2,
 }
 
-LEAST_REACH = 8.0
-"""Layers, or rows, on both sides of the middle that are shown at least."""
+LEAST_REACH, LEAST_ROWS, ROW_PX = 8.0, 3.5, 35
+"""Layers, and rows, on both sides of the middle that are shown at least; and the height that a row may have."""
 
 STUB = 0.9
 """Layers that are drawn at either end of an edge over too many of them."""
@@ -230,11 +230,12 @@ def graph_figure(placed: PlacedGraph, source: ColumnDataSource) -> list[UIElemen
 
     drawing = placed.drawing
     is_first = drawing.x <= LAYERS_SHOWN if int((~drawing.is_known).sum()) > LARGE else np.ones_like(drawing.is_known)
+    top, bottom = _extent(drawing.y[is_first], LEAST_ROWS)
     made = new_figure(
         "graph",
-        HEIGHT_PX,
-        x_range=Range1d(*_extent(drawing.x[is_first])),
-        y_range=Range1d(*_extent(drawing.y[is_first])[::-1]),
+        min(HEIGHT_PX, int(ROW_PX * (bottom - top))),
+        x_range=Range1d(*_extent(drawing.x[is_first], LEAST_REACH)),
+        y_range=Range1d(bottom, top),
         x_axis_location=None,
         y_axis_location=None,
     )
@@ -271,10 +272,10 @@ def _script(call: str, **known: object) -> CustomJS:
     return CustomJS(args=known, code=call.format("{" + ", ".join(known) + "}"))
 
 
-def _extent(places: FloatArray) -> tuple[float, float]:
+def _extent(places: FloatArray, least: float) -> tuple[float, float]:
     """What an axis shows at first; a small graph does not fill it."""
     middle = (places.min() + places.max()) / 2
-    reach = max(0.52 * float(np.ptp(places)) + 1, LEAST_REACH)
+    reach = max(0.52 * float(np.ptp(places)) + 1, least)
     return middle - reach, middle + reach
 
 

@@ -25,7 +25,7 @@ from hsdag.reporting.explaining import explain_run
 from hsdag.reporting.explanation import Explanation
 from hsdag.reporting.figures import comparison_figure, interval_of, progress_figures, timeline_figures
 from hsdag.reporting.graph import LARGE, LAYERS_SHOWN, PlacedGraph, graph_figure, op_source
-from hsdag.reporting.report import advice_of, environment_of, sentence_of
+from hsdag.reporting.report import advice_of, answer_of, environment_of
 from hsdag.runtime.objectives import Objective
 from hsdag.search.driver import members_table
 
@@ -81,16 +81,11 @@ class Section:
     figures: Sequence[UIElement] = ()
 
 
-def check_report() -> None:
-    """Raise OptionError where a report cannot be drawn here, before any work is done for it."""
+def report_html(run: RunFolder) -> str:
+    """The page. Raises OptionError where it cannot be drawn here, FileFormatError as reading a run does."""
     missing = [module for module in ("bokeh", "igraph") if not is_installed(module)]
     if missing:
         raise OptionError(f"reports need {missing[0]}, which is not installed; run: pip install 'hsdag[report]'")
-
-
-def report_html(run: RunFolder) -> str:
-    """The page. Raises OptionError as ``check_report`` does, FileFormatError as reading a run does."""
-    check_report()
     from bokeh.core.templates import MACROS
     from bokeh.embed import file_html
     from bokeh.resources import Resources
@@ -104,7 +99,7 @@ def report_html(run: RunFolder) -> str:
         "macros": MACROS,
         "name": name,
         "subtitle": " · ".join([run.record.objective, f"{run.record.executor} executor", devices, *day]),
-        "sentence": sentence_of(run),
+        "answer": answer_of(run),
         "facts": facts_of(run),
         "advice": advice_of(run),
         "sections": sections,
@@ -193,7 +188,7 @@ def sections_of(run: RunFolder) -> list[Section]:
     found.append(Section("graph", "Graph", lead, layers, graph_figure(placed, source)))
     if result is not None and result.timeline is not None:
         found.append(_timeline(run, result.timeline))
-    if run.events:
+    if any(event.score.failure is None for event in run.events):
         lead = "Every placement that was measured, when it was, and the best so far."
         found.append(Section("search", "Search", lead, figures=progress_figures(run.events, objective)))
     if run.events or result is not None:
@@ -207,7 +202,10 @@ def sections_of(run: RunFolder) -> list[Section]:
 
 
 def _timeline(run: RunFolder, record: TimelineRecord) -> Section:
-    lead = "One inference: a row for each device, and below for each link. Colours are op types."
+    lead = (
+        "One inference: a row for each device, and below for each link. Colours are op types. It was measured by "
+        "itself, after the comparison, and may take longer than there."
+    )
     if scenarios := run.record.data_shapes:
         lead += f" It is of the first of {len(scenarios)} scenarios, {scenarios[0]}."
     return Section("timelines", "Timeline", lead, figures=timeline_figures(record.timeline()))
@@ -240,17 +238,17 @@ def layers_html(placed: PlacedGraph) -> str:
     for v, layer in zip(ops, layers_by_name([graph.op_names[v] for v in ops]), strict=True):
         members.setdefault(layer, []).append(v)
     lines = []
-    for layer, own in sorted(members.items(), key=lambda each: (each[0] == OTHERS, drawing.x[each[1]].mean())):
+    for layer, own in sorted(members.items(), key=lambda each: drawing.x[each[1]].mean()):
         device = [placed.name_of(int(placed.device[v])) for v in own]
-        cost_ms = [f"{1e3 * placed.cost_s[v]:.4g}" for v in own]
+        cost_ms = [f"{1e3 * placed.cost_s[v]:.4g}" if placed.cost_s[v] else "-" for v in own]
+        took = f"; {1e3 * float(np.sum(placed.cost_s[own])):.4g} ms" if placed.cost_s.any() else ""
         where = ", ".join(f"{count} on {name}" for name, count in Counter(device).most_common())
         rows = [[graph.op_names[v], graph.op_types[v], *more] for v, *more in zip(own, device, cost_ms, strict=True)]
         x, y = drawing.x[own], drawing.y[own]
         view = f"[{x.min():g}, {x.max():g}, {y.min():g}, {y.max():g}]"
         button = f'<button type="button" class="theme" data-view="{view}">Show in the graph</button>'
         lines.append(
-            f"<details><summary><b>{escape(layer)}</b>: {escape(where)}; "
-            f"{1e3 * float(np.sum(placed.cost_s[own])):.4g} ms</summary>"
+            f"<details><summary><b>{escape(layer)}</b>: {escape(where)}{took}</summary>"
             f"{button * (layer != OTHERS)}{html_table(['op', 'type', 'device', 'ms'], rows)}</details>"
         )
     return f'<div class="layers">{"".join(lines)}</div>'
@@ -278,7 +276,9 @@ def _comparison(result: PlaceResult) -> Section:
 
 
 def _explanation(found: Explanation) -> Section:
-    html = "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in found.sentences) + "</ul>"
+    html = (
+        "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in found.sentences[len(found.answer) :]) + "</ul>"
+    )
     for title, columns, rows in found.tables(MOST_ROWS):
         html += f"<h3>Simulated: {title}</h3>{html_table(columns, rows)}"
     return Section("explanation", "Why", "Why the placement is as it is, and what would change it.", html)

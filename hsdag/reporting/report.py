@@ -53,6 +53,15 @@ def sentence_of(run: RunFolder) -> str:
     return f"{UNFINISHED} {placements} measured, the best at {best}; none is proven to be faster yet."
 
 
+def answer_of(run: RunFolder) -> list[str]:
+    """What the page begins with: what to run, what that gains, what more could be gained, and warnings."""
+    if run.result is None:
+        return [sentence_of(run)]
+    said, *warnings = run.result.sentence.split(" Warning: ")
+    first = [*run.result.lines[:1], said, *filter(None, [run.result.bound])]
+    return [*first, *(f"Warning: {warning}" for warning in warnings)]
+
+
 class Advice(NamedTuple):
     """What to do next, in a sentence, with the command or code that does it."""
 
@@ -82,10 +91,7 @@ def advice_of(run: RunFolder) -> tuple[Advice, ...]:
     check = Advice("See on the machine that will serve whether it is as fast there:", again)
     if placement.executor == "cuda":
         return (check,)
-    call = f"compiled = hsdag.compile_work_conserving({model!r}, placement)"
-    if placement.executor == "hetero":
-        call = f"core = openvino.Core()\ncompiled = placement.compile(core, core.read_model({model!r}))"
-    code = f"placement = hsdag.Placement.load({beside!r})\n{call}"
+    code = f"compiled = hsdag.compile_model({model!r}, {beside!r})"
     return (Advice("Deploy the placement, in Python or by hsdag export:", code), check)
 
 

@@ -16,7 +16,6 @@ from hsdag.ir.placement.placement import Record
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Contribution, Limits, Result
 from hsdag.methods.portfolio.turns import search_with_restarts
-from hsdag.runtime.machine.usable import usable_cpus
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -79,11 +78,10 @@ class Driver:
         past: Sequence[Event] = (),
         is_done: Callable[[float], bool] = lambda _: False,
         pool: Pool | None = None,
-        num_threads: int | None = None,
+        num_threads: int = 1,
     ) -> None:
         placer.check(problem)
         self._placer, self._problem, self._watcher, self._is_done = placer, problem, watcher, is_done
-        num_threads = num_threads or usable_cpus()
         self.limits, self._told_s = Limits(budget.seconds, num_threads, seed, tuple(known), pool=pool), 0.0
         self.contributions: list[Contribution] = []
         self._journal = journal

@@ -71,7 +71,7 @@ def test_any_placement_of_the_model_is_explained_by_the_costs_of_a_run_in_tables
     split.save(tmp_path / "split.json")
     assert run(["explain", str(tmp_path / "split.json"), "--run", str(kept.with_suffix(".run")), "--top", "2"]) == 0
     text = capsys.readouterr().out
-    assert "SIMULATED: what units gain from where they are" in text
+    assert "SIMULATED: what ops gain from where they are" in text
     assert "gains most from where it is" in text
 
 

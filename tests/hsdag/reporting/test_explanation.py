@@ -27,9 +27,9 @@ def said(found: Explanation) -> str:
 
 def test_simulated_figures_are_called_so_and_measured_ones_have_their_interval() -> None:
     text = said(FOUND)
-    assert "3 ops on A and 2 ops on B: 10 ms measured; 9 ms simulated, 0.90 of what was measured." in text
+    assert "3 ops on A and 2 ops on B: 10 ms measured; 9 ms simulated, 0.90 times what was measured." in text
     assert "would take 3 ms longer, 33.3% (simulated)" in text
-    assert "Less to send: free transfers would gain at most 20.0% (simulated)" in text
+    assert "Less to send: if transfers took no time, it would gain at most 20.0% (simulated)" in text
     assert "no time for its work" not in text
     assert "free launches" not in text  # which would gain less than 1%
     assert "placement 2, takes 1.250 times as long (measured, 95% interval 1.200 to 1.300); 2 ops differ: conv" in text
@@ -41,7 +41,7 @@ def test_simulated_figures_are_called_so_and_measured_ones_have_their_interval()
         "No placement takes less than 0.900 of this one's time under these costs (simulated), proven by the minimum cut"
     )
     assert f"{least}: at most 10.0% is left to gain" in text
-    assert "No lower bound is known" in said(FOUND.model_copy(update={"bound": None}))
+    assert "could be is not known" in said(FOUND.model_copy(update={"bound": None}))
     answered = FOUND.model_copy(update={"answer": ("Run it.", "It is faster.", "At most 4% could be gained.")})
     assert "proven by" not in said(answered)  # the answer of a search has said what could be gained
 
