@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import os
 import signal
 import sys
@@ -98,6 +99,9 @@ def main(arguments: list[str] | None = None) -> None:
 
     After SIGTERM, which ends a command as Ctrl-C does, 143.
     """
+    for stream in (sys.stdout, sys.stderr):  # a name that a console cannot show is no reason to fail
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     termination = _Termination()
     _expect_model(sys.argv[1:] if arguments is None else arguments)
     code = run(arguments)

@@ -209,8 +209,10 @@ def _with_files(words: list[str]) -> list[str]:
         if not word.startswith("@"):
             found.append(word)
             continue
+        lexer = shlex.shlex(read_text(Path(word[1:])), posix=True)
+        lexer.whitespace_split, lexer.escape = True, ""  # backslashes are of patterns and of Windows' paths
         try:
-            found += shlex.split(read_text(Path(word[1:])), comments=True)
+            found += lexer
         except ValueError as error:
             raise OptionError(f"{word[1:]} is no file of options: {error}") from error
     return found

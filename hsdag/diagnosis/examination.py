@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -18,6 +17,7 @@ from hsdag.ir.arguments import checked
 from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec
 from hsdag.ir.graph.reader import Shapes, input_shapes, likely_sizes, load_model, model_file
 from hsdag.ir.graph.scenario import Scenario, parse_scenarios
+from hsdag.ir.host import command_line
 from hsdag.ir.placement.placement import Record
 from hsdag.runtime.machine.devices import cpu_topology, named_devices
 from hsdag.runtime.machine.usable import usable_memory_bytes
@@ -178,7 +178,7 @@ def next_commands(
         option, value = sizes
         shapes = [option, f"{shapes[1]},{value}"] if option in shapes else [*shapes, option, value]
     commands = [["doctor", file, *where]] if model is None else []
-    return tuple(shlex.join(["hsdag", *words]) for words in [*commands, ["place", file, *where, *shapes]])
+    return tuple(command_line(["hsdag", *words]) for words in [*commands, ["place", file, *where, *shapes]])
 
 
 def shape_options(shapes: Shapes, scenarios: Sequence[Scenario]) -> list[str]:

@@ -117,7 +117,7 @@ def examined_model(
         question = ask(Worker.compare_outputs, (spec, CPU_IN_SINGLE))
         gap = questions.ask(spec.name, "comparing the model's outputs", question)
         outputs[spec.name] = None if gap is None else dict(gap)
-        questions.findings += [] if gap is None else [of_outputs(spec.name, gap["max_relative"])]
+        questions.findings += [of_outputs(spec.name, gap["max_relative"])] if gap and gap["max_relative"] != 0 else []
     for spec in specs if dynamic and scenarios and not any(graph.variables) else ():
         shrunk = questions.ask(spec.name, "running smaller inputs after larger ones", ask(Worker.compare_shrunk, spec))
         if shrunk is not None and (shrunk["max_relative"] is None or shrunk["max_relative"] > SHRUNK):

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ctypes
 import multiprocessing.connection
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -37,6 +38,11 @@ HANDLE = "HSDAG_CONNECTION"
 def own_cpus() -> set[int]:
     """The processors that this process may run on."""
     return os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else set(range(os.cpu_count() or 1))
+
+
+def command_line(words: Sequence[str]) -> str:
+    """Words as they are typed at the shell of the system."""
+    return subprocess.list2cmdline(words) if os.name == "nt" else shlex.join(words)
 
 
 def lock_file(descriptor: int) -> None:
@@ -97,7 +103,9 @@ def start_process(command: Sequence[str], log: IO[bytes]) -> tuple[subprocess.Po
             os.set_handle_inheritable(theirs.fileno(), True)
             environment = {**os.environ, HANDLE: str(theirs.fileno())}
             streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
-            return subprocess.Popen(command, **streams, close_fds=False, env=environment), ours
+            apart = subprocess.CREATE_NEW_PROCESS_GROUP  # which a Ctrl-C at the console does not reach
+            process = subprocess.Popen(command, **streams, close_fds=False, env=environment, creationflags=apart)
+            return process, ours
         given = theirs.fileno()
         return subprocess.Popen(command, stdin=given, stdout=log, stderr=log, start_new_session=True), ours
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -15,6 +14,7 @@ from pydantic import Field, model_validator
 from hsdag.drawing import html_summary, shortened
 from hsdag.ir.errors import FileFormatError
 from hsdag.ir.files import parse_record, read_text
+from hsdag.ir.host import command_line
 from hsdag.ir.placement.placement import Placement, Record, ReferenceName
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
@@ -314,8 +314,8 @@ class PlaceResult(Record):
     def next_command(self) -> str | None:
         """The command to run next: see a split on the machine that will serve, or why there is none."""
         if len(self.placement.used_devices) > 1 and self.model_path is not None and self.placement_file is not None:
-            return shlex.join(["hsdag", "bench", self.model_path, "--placement", self.placement_file])
-        return None if self.run_folder is None else shlex.join(["hsdag", "explain", str(self.run_folder)])
+            return command_line(["hsdag", "bench", self.model_path, "--placement", self.placement_file])
+        return None if self.run_folder is None else command_line(["hsdag", "explain", str(self.run_folder)])
 
     def __str__(self) -> str:
         return "\n".join(self.lines) or self.sentence

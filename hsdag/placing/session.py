@@ -89,7 +89,8 @@ class Session:
         self.until_end = ExitStack()
         self._unsupported: dict[tuple[str, str], IntArray] = {}
         with self.until_end:
-            folder = Path(self.until_end.enter_context(tempfile.TemporaryDirectory(prefix="hsdag-")))
+            made = tempfile.TemporaryDirectory(prefix="hsdag-", ignore_cleanup_errors=True)  # of files that are mapped
+            folder = Path(self.until_end.enter_context(made))
             if self.is_on_torch:
                 self.subject = read_for_torch(source, shapes, spare, folder, scenarios, len(devices.placed))
             else:

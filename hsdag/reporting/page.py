@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from bokeh.models import UIElement
 
 HERE = Path(__file__).parent
-CSS = (HERE / "page.css").read_text()
+CSS = (HERE / "page.css").read_text(encoding="utf-8")
 """Of the page, and from the first ``:host`` on of Bokeh's widgets."""
 
 FEWEST, MOST = 4, 80

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import NamedTuple
 
 from hsdag.ir.arguments import checked
 from hsdag.ir.files import check_writable, write_atomically
+from hsdag.ir.host import command_line
 from hsdag.ir.placement.placement import Record
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder
@@ -75,7 +75,9 @@ def advice_of(run: RunFolder) -> tuple[Advice, ...]:
     model = run.record.model_path or (None if result is None else result.model_path)
 
     def command(*more: str) -> str | None:
-        return None if arguments is None or model is None else shlex.join(["hsdag", "place", model, *arguments, *more])
+        return (
+            None if arguments is None or model is None else command_line(["hsdag", "place", model, *arguments, *more])
+        )
 
     if placement is None or result is None or result.interrupted:
         text, words = "The search can go on where it stopped", command("--resume", "--run", str(run.path))
@@ -87,7 +89,7 @@ def advice_of(run: RunFolder) -> tuple[Advice, ...]:
         text = f"Run the model on {used[0]} as it is; there is nothing to install. A longer search may find more."
         return (Advice(text, command("--budget", f"{4 * result.budget_s:.0f}s")),)
     beside, model = result.placement_file or str(run.path.with_suffix(".json")), model or "model.xml"
-    again = shlex.join(["hsdag", "bench", model, "--placement", beside])
+    again = command_line(["hsdag", "bench", model, "--placement", beside])
     check = Advice("See on the machine that will serve whether it is as fast there:", again)
     if placement.executor == "cuda":
         return (check,)

@@ -45,7 +45,8 @@ def model_file(source: Any, model: ov.Model, stack: ExitStack) -> Path:
     """The file that a source is; where it is none, ``model`` is written to one that goes with ``stack``."""
     if isinstance(source, str | Path):
         return Path(source)
-    path = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hsdag-"))) / "model.xml"
+    folder = tempfile.TemporaryDirectory(prefix="hsdag-", ignore_cleanup_errors=True)  # a mapped file may have to stay
+    path = Path(stack.enter_context(folder)) / "model.xml"
     ov.serialize(model, path)
     return path
 

@@ -52,10 +52,12 @@ def test_set_gives_any_option_and_leaves_hyper_parameters_to_the_method() -> Non
 
 
 def test_a_run_writes_its_options_and_takes_them_again(tmp_path: Path) -> None:
-    words = ("--pin", "a b=CPU", "--seed", "7", "--fresh", "--set", "chains=2")
+    words = ("--pin", r"a b\.c=CPU", "--seed", "7", "--fresh", "--set", "chains=2")
     folder = RunFolder.create(tmp_path / "run", RECORD.model_copy(update={"arguments": words}))
     found = parsed(f"@{folder.path / OPTIONS}", "--seed", "8")
-    assert (found["pins"], found["seed"], found["fresh"], found["settings"]) == (["a b=CPU"], 8, True, ["chains=2"])
+    assert (found["pins"], found["seed"], found["fresh"], found["settings"]) == ([r"a b\.c=CPU"], 8, True, ["chains=2"])
+    (tmp_path / "own").write_text("--pin a\\.b=CPU  # a comment\n--seed 7")
+    assert parsed(f"@{tmp_path / 'own'}")["pins"] == [r"a\.b=CPU"]
 
 
 def test_a_file_of_options_that_cannot_be_read_is_refused(tmp_path: Path) -> None:

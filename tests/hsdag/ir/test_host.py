@@ -52,7 +52,7 @@ def test_models_are_inspected_and_placed_and_problems_solved_without_what_posix_
         "simulate problem.json solved.json",
         f"place {tiny_resnet} --partition-cpu 2 --budget 8s --max-evaluations 4 -o out.json",
     ]
-    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"}
+    environment = {**os.environ, "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}", "PYTHONIOENCODING": "cp1252"}
     done = subprocess.run(
         [sys.executable, "-c", COMMANDS], cwd=tmp_path, env=environment, input="\n".join(lines),
         capture_output=True, text=True, check=False, timeout=400,
