@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from hsdag.placing.session import Session, measured_timeline, placed_candidate
 from hsdag.runtime.machine.devices import DeviceSet, canonical, make_core
 from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
-from hsdag.runtime.measuring.runner import RUNS_IN_FLIGHT, CandidateRunner
+from hsdag.runtime.measuring.runner import PERIOD_S, RUNS_IN_FLIGHT, CandidateRunner
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.runtime.timeline import Timeline
 from hsdag.search.options import executor_of, parse_duration
@@ -189,6 +189,7 @@ def bench(
     data_shape: str | Sequence[str] = (),
     tokens: str | None = None,
     with_timeline: bool = False,
+    on_step: Callable[[str], None] = lambda _: None,
 ) -> BenchResult:
     """Measure a model's latency and throughput, all candidates in common rounds; what ``hsdag bench`` does.
 
@@ -196,7 +197,7 @@ def bench(
     two, or targets such as ``"AUTO:CPU"``; the CPU where none is given. A placement is run by the executor its file
     names, or by ``executor``. Under ``"cuda"`` devices are torch's, by default all CUDA devices, and ``model`` may be a
     workload. ``time`` is for all candidates, a text such as ``"20s"`` or seconds: 20 s unless ``tuning`` gives a number
-    of inferences. ``with_timeline`` adds when each part of the only candidate ran.
+    of inferences. ``with_timeline`` adds when each part of the only candidate ran. ``on_step`` hears what is measured.
 
     Where the model's shapes are dynamic, scenarios come from ``data_shape`` or ``tokens``, as at the
     command line, else from the first placement.
@@ -239,8 +240,12 @@ def bench(
             candidates[name] = placed_candidate(session, name, placement, ran_by or placement.executor)
         properties = tuning.properties()
         candidates = {n: replace(each, properties={**each.properties, **properties}) for n, each in candidates.items()}
+        on_step("measuring latency")
         latency, opened, scenario_s = _measure(session.runner, candidates, tuning.protocol(half_s), seed)
-        flight = CandidateRunner(session.client, THROUGHPUT, session.runner.limits, requests=tuning.requests)
+        on_step("measuring throughput")
+        for_s = PERIOD_S if tuning.iterations is None else math.inf
+        limits, requests = session.runner.limits, tuning.requests
+        flight = CandidateRunner(session.client, THROUGHPUT, limits, requests=requests, period_s=for_s)
         throughput, _, _ = _measure(flight, candidates, in_flight(tuning.protocol(half_s)), seed)
         timeline = measured_timeline(session, next(iter(candidates.values()))) if with_timeline else None
         scenarios = session.scenarios

@@ -9,7 +9,7 @@ import typer
 
 from hsdag.cli.files import check_files, model_files, write_timeline
 from hsdag.cli.options import DataShape, Devices, Inputs, Json, Shape, Tokens
-from hsdag.cli.output import megabytes, milliseconds, print_json, print_table
+from hsdag.cli.output import megabytes, milliseconds, print_json, print_table, say
 
 if TYPE_CHECKING:
     from hsdag.benchmarking import BenchResult
@@ -69,6 +69,7 @@ def bench(
         data_shape=data_shapes or (),
         tokens=tokens,
         with_timeline=bool(trace or gantt),
+        on_step=say,
     )
     write_timeline(result.timeline, trace, gantt)
     print_json(result.model_dump(mode="json")) if as_json else _show(result)

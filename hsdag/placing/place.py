@@ -191,11 +191,7 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         placed,
         singles,
         baselines,
-        replace(
-            options.protocol,
-            is_timed=options.objective.unit == "s",
-            limit_s=min(limit_s, INTERRUPTED_LIMIT_S) if interrupted else limit_s,
-        ),
+        replace(options.protocol, limit_s=min(limit_s, INTERRUPTED_LIMIT_S) if interrupted else limit_s),
         check_of(session, options),
         start=start,
         disallowed=disallowed,

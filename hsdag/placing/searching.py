@@ -251,10 +251,11 @@ class Search:
     def _is_short(self) -> bool:
         """Whether there is no time to measure before the comparison, which is said then."""
         num_first = self.problem.num_devices + 1
-        compile_s = 0.0 if self.profile is None else max(times.compile_s for times in self.profile.times)
-        if self.options.resolved_reward != "hybrid" or self.left_s >= num_first * compile_s:
+        pace, measurement = Pace.of(self.profile), self.options.chosen_preset.measurement
+        each_s = pace.compile_s + (measurement.warm_ups + measurement.runs) * pace.run_s
+        if self.options.resolved_reward != "hybrid" or self.left_s >= num_first * each_s:
             return False
-        lack = budget_shortage(self.options.budget_s, compile_s, self.left_s, max(ENOUGH_PLACEMENTS, num_first))
+        lack = budget_shortage(self.options.budget_s, each_s, self.left_s, max(ENOUGH_PLACEMENTS, num_first))
         self.watcher.note(f"{lack}; nothing is measured before the comparison")
         return True
 

@@ -131,10 +131,10 @@ class TorchWorker(CallHandler):
         timed_s = timed(self._requests[key], runs, stop_after_s, warm_ups=0, least_runs=1)
         return [latency_s for latency_s, _ in timed_s]
 
-    def throughput(self, key: str, requests: int | None, runs: int) -> float:
+    def throughput(self, key: str, requests: int | None, runs: int, most_s: float = math.inf) -> float:
         """Several inferences of one executor in flight."""
         executor, count = self._requests[key].executor, requests or REQUESTS_IN_FLIGHT
-        return steady_period_s([TorchRequest(executor) for _ in range(count)], max(runs, count))
+        return steady_period_s([TorchRequest(executor) for _ in range(count)], runs, most_s)
 
     def close(self, key: str) -> None:
         """Forget a candidate; nothing where there is none."""

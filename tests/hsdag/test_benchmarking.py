@@ -59,7 +59,7 @@ def test_a_number_of_inferences_ends_a_measurement_without_a_time() -> None:
     assert protocol.min_rounds == protocol.max_rounds == 10
     assert protocol.turn_runs == 3  # rounded up to whole rounds: 30
     assert protocol.limit_s == math.inf
-    assert in_flight(Tuning(iterations=400).protocol(None)).turn_runs == 10  # of 4 inferences each
+    assert in_flight(Tuning(iterations=400).protocol(None)).turn_runs == 20  # of 2 inferences each
     few = Tuning(iterations=3).protocol(None)
     assert (few.max_rounds, few.turn_runs) == (3, 1)
 

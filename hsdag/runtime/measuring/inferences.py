@@ -5,6 +5,7 @@ Legend: I inputs of the model, S scenarios.
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -185,25 +186,33 @@ REQUESTS_IN_FLIGHT = 4
 """So many at least, where nobody says how many."""
 
 
-def steady_period_s(requests: Sequence[Any], inferences: int) -> float:
-    """Seconds per inference of ``inferences`` with all requests in flight.
+def steady_period_s(
+    requests: Sequence[Any], inferences: int, most_s: float = math.inf, *, is_one_stream: bool = False
+) -> float:
+    """Seconds per inference of ``inferences`` with all requests in flight, of fewer where they take ``most_s``.
 
     Each request is started again as soon as its turn comes. The first inference of each, which finds devices idle,
-    does not count; nor do those that are in flight when the last one counted has ended.
+    does not count, nor do those that are in flight at the end; but one stream is never idle. Of all requests equally
+    many count, one at least.
     """
-    count = len(requests)
-    begin_s = end_s = 0.0
+
+    def next_turn_s() -> float:
+        for request in requests:
+            request.wait()
+            request.start_async()
+        return time.perf_counter()
+
+    begin_s = end_s = time.perf_counter()
+    num = len(requests)
     for request in requests:
         request.start_async()
-    for k in range(count + inferences):
-        requests[k % count].wait()
-        end_s = time.perf_counter()
-        if k == count - 1:
-            begin_s = end_s
-        requests[k % count].start_async()
+    if not is_one_stream:
+        begin_s, end_s = next_turn_s(), next_turn_s()
+    while num < inferences and time.perf_counter() - begin_s < most_s:
+        end_s, num = next_turn_s(), num + len(requests)
     for request in requests:
         request.wait()
-    return (end_s - begin_s) / inferences
+    return ((time.perf_counter() if is_one_stream else end_s) - begin_s) / num
 
 
 KINDS = "biufcSU"

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import numpy as np
@@ -29,7 +29,10 @@ ERROR = 0.025
 """Chance, on either side, that an interval of a family of candidates misses the true ratio."""
 
 LEAST_RUN_S = 1e-6
-"""What a run takes at least, where its value is simulated."""
+"""What a run takes at least, also where its value is simulated."""
+
+WARM_UP_SHARE = 0.1
+"""Of the time of a comparison, for warming up all candidates; the first run of each comes in any case."""
 
 HOPELESS_ROUNDS = 3
 """Rounds before a slow candidate may be measured no further."""
@@ -55,8 +58,6 @@ class Protocol:
     warm_up_s: float = 2.0
     turn_runs: int | None = None
     """Inferences of a turn where their number is wanted, not the time of a turn."""
-    is_timed: bool = True
-    """Whether values are the seconds that runs take; those of other objectives do not tell how long to measure."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -171,7 +172,10 @@ def paired_ratio(reference_s: NDArray[np.float64], candidate_s: NDArray[np.float
 
 
 def warm_up(run: Run, candidate: str, protocol: Protocol, clock: Clock = time.perf_counter) -> float:
-    """Run a candidate until two successive medians of three runs agree, or time is up; seconds of one of the last."""
+    """Run a candidate until two successive medians of three runs agree, or time is up; what one of the last took.
+
+    These seconds are the clock's, since a run may take longer than its value says, or have a value of another unit.
+    """
     begin = last = clock()
     current, runs, each_s = median(run(candidate, 1)), 1, clock() - last
     while runs < protocol.warm_up_runs and clock() - begin <= protocol.warm_up_s:
@@ -180,7 +184,7 @@ def warm_up(run: Run, candidate: str, protocol: Protocol, clock: Clock = time.pe
         runs, each_s = runs + 3, (clock() - last) / 3
         if abs(current - previous) <= protocol.warm_up_agreement * current:
             break
-    return current if protocol.is_timed else max(each_s, LEAST_RUN_S)
+    return max(each_s, LEAST_RUN_S)
 
 
 def compare(
@@ -211,6 +215,8 @@ def compare(
     typical_s: dict[str, float] = {}
     turns_s: dict[str, float] = {}
     longest_s, skipped = 0.0, tuple[str, ...]()
+    warm_up_s = min(protocol.warm_up_s, WARM_UP_SHARE * protocol.limit_s / max(len(candidates), 1))
+    warming = replace(protocol, warm_up_s=warm_up_s)
     for number, candidate in enumerate(candidates):
         began_s = clock()
         rounds_s = protocol.min_rounds * (sum(turns_s.values()) + max(turns_s.values(), default=0.0))
@@ -222,7 +228,7 @@ def compare(
         on_step(f"preparing {candidate}")
         try:
             prepare(candidate)
-            typical_s[candidate] = warm_up(run, candidate, protocol, clock)
+            typical_s[candidate] = warm_up(run, candidate, warming, clock)
         except CandidateFailed as failure:
             failures[candidate] = failure.reason
             continue

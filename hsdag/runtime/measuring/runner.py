@@ -23,8 +23,8 @@ from hsdag.runtime.objectives import Objective, Quantity
 MOST_TURN_S = 1.0
 """Where inferences run untimed before the one that counts, a turn ends after the first one that is over by then."""
 
-LEAST_IN_FLIGHT, RUNS_IN_FLIGHT = 8, 4
-"""Inferences that one measured period takes at least, and for each requested run."""
+RUNS_IN_FLIGHT, PERIOD_S = 2, 0.15
+"""Inferences that a measured period takes for each requested run, and after how many seconds it needs no more."""
 
 ASKING_LIMIT_S = 300.0
 """For a device to say which ops it runs."""
@@ -64,8 +64,8 @@ class CandidateRunner:
 
     ``peak_of`` simulates the bytes of a candidate's fullest device, where the objective counts memory.
     ``scenarios`` are what the worker measures, where it does not measure a single inference; ``requests`` how many are
-    in flight where it measures several at a time, if not as many as the device asks for. ``slowest_open_s`` is the
-    longest that a candidate took to open so far.
+    in flight where it measures several at a time, if not as many as the device asks for, until all runs or ``period_s``
+    are over. ``slowest_open_s`` is the longest that a candidate took to open so far.
     """
 
     def __init__(
@@ -75,8 +75,9 @@ class CandidateRunner:
         limits: Limits | None = None,
         scenarios: Sequence[Scenario] = (),
         requests: int | None = None,
+        period_s: float = PERIOD_S,
     ) -> None:
-        self.client, self.objective, self.requests = client, objective, requests
+        self.client, self.objective, self.requests, self.period_s = client, objective, requests, period_s
         self.peak_of: Callable[[Candidate], float] = _unknown_peak
         self.limits = limits or Limits()
         self.candidates: dict[str, Candidate] = {}
@@ -118,7 +119,7 @@ class CandidateRunner:
         if quantity is Quantity.LATENCY:
             return self.run_scenario(key, runs, None)
         if quantity is Quantity.PERIOD:
-            request = ask(Worker.throughput, key, self.requests, max(RUNS_IN_FLIGHT * runs, LEAST_IN_FLIGHT))
+            request = ask(Worker.throughput, key, self.requests, RUNS_IN_FLIGHT * runs, self.period_s)
             return [self.client.call(request, self.limits.run_s)]
         if quantity is Quantity.PEAK:
             return [self.peak_of(self.candidates[key])]

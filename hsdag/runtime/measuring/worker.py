@@ -201,19 +201,24 @@ class Worker(CallHandler):
                 times_s.append(runner.weighted_s() if scenario is None else runner.seconds(runner.courses[scenario]))
         return times_s
 
-    def throughput(self, key: str, requests: int | None, runs: int) -> float:
-        """Seconds per inference over ``runs`` with so many requests in flight, or as many as the device asks for."""
-        compiled, count = self.compiled[key], requests or REQUESTS_IN_FLIGHT
+    def throughput(self, key: str, requests: int | None, runs: int, most_s: float = math.inf) -> float:
+        """Seconds per inference over ``runs``, fewer where they take ``most_s``, with so many requests in flight.
+
+        Else with as many as the device asks for; a device of one stream is busy with two.
+        """
+        compiled, count, is_one_stream = self.compiled[key], requests or REQUESTS_IN_FLIGHT, False
         if isinstance(compiled, CopiedModel):
             count = max(count, compiled.num_in_flight)
-        elif hasattr(compiled, "get_property") and requests is None:  # one of OpenVINO's own
-            count = max(count, int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS")))
+        elif hasattr(compiled, "get_property"):  # one of OpenVINO's own
+            asked_for = int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
+            is_one_stream = asked_for == len(compiled.get_property("EXECUTION_DEVICES")) == 1
+            count = requests or (2 if is_one_stream else max(count, asked_for))
         with device_calls():
             runners = [self._infer_request(compiled) for _ in range(count)]
             period_s = 0.0
             for course in self.courses:
                 streams = [runner.stream(course) for runner in runners]
-                period_s += course.share * steady_period_s(streams, max(runs, count))
+                period_s += course.share * steady_period_s(streams, runs, most_s, is_one_stream=is_one_stream)
             return period_s
 
     def close(self, key: str) -> None:

