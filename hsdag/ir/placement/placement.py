@@ -287,10 +287,10 @@ class Placement(Record):
 
     def _mismatch(self, graph: ComputationGraph) -> str:
         found = ModelRecord.of(graph)
-        if set(self.affinity) == set(graph.canonical_names) and found.input_shapes != self.model.input_shapes:
+        if set(self.names) == set(graph.canonical_names) and found.input_shapes != self.model.input_shapes:
             return (
                 f"the placement is for model {self.model.name!r} with the input shapes {self.model.inputs_text}, and "
-                f"this model has {found.inputs_text}: reshape the model or place it again"
+                f"this model has {found.inputs_text}: reshape the model (--shape) or place it again"
             )
         return (
             f"the placement is for model {self.model.name!r} and this is another model (named {graph.name!r}): "
