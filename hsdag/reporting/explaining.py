@@ -101,7 +101,8 @@ class Case:
         op = {name: v for v, name in enumerate(graph.canonical_names)}
         time_s = None if self.costs is None else np.nan_to_num(self.costs.costs.time_s, nan=np.inf)
         regions = []
-        for record in placement.shards or ():
+        of_copies = [shard for copy in placement.copies or () for shard in copy.shards or ()]
+        for record in placement.shards or of_copies:
             ops = [op[name] for name in record.ops]
             extents = {name: end - begin for name, (begin, end) in record.shares.items()}
             shares = {name: extent / (sum(extents.values()) or 1) for name, extent in extents.items()}

@@ -229,7 +229,7 @@ class Explanation(Record):
 
     def _spread_sentences(self) -> list[str]:
         if self.copies:
-            held = ", and on ".join(f"{name} with {count} requests" for name, count in self.copies.items())
+            held = ", and on ".join(f"{name}, {count} at a time" for name, count in self.copies.items())
             return [f"The whole model is on {held}: an inference runs where it should end first."]
         found = [f"{sum(each.num_ops for each in self.regions)} ops in {len(self.regions)} regions are divided."]
         known = [(each.whole_s, each.divided_s) for each in self.regions if each.whole_s and each.divided_s]

@@ -108,10 +108,12 @@ def test_regions_are_told_with_their_shares_and_what_they_take_whole_and_divided
     assert f"ops in {len(taken)} regions are divided." in found.sentences[1]
 
 
-def test_copies_are_told_with_their_requests(tiny_resnet: Path, sharded: Placement, kept_search: PlaceResult) -> None:
-    copies = (CopyRecord(device="CPU_0", requests=2), CopyRecord(device="CPU_1", requests=3))
+def test_copies_and_a_divided_one_are_told_with_their_requests(sharded: Placement, kept_search: PlaceResult) -> None:
+    divided = CopyRecord(affinity=sharded.affinity, shards=sharded.shards, requests=3)
+    copies = (CopyRecord(device="CPU", requests=1), divided)
     changes: dict[str, object] = {"shards": None, "affinity": {}, "copies": copies, "objective": "throughput"}
     found = explain(sharded.model_copy(update=changes), run=kept_search.run_folder)
-    assert found.copies == {"CPU_0": 2, "CPU_1": 3}
-    assert set(found.ops.values()) == {read_graph(tiny_resnet).num_ops}
-    assert "on CPU_0 with 2 requests, and on CPU_1 with 3 requests" in found.sentences[1]
+    assert found.copies == {"CPU": 1, "CPU_0 and CPU_1": 3}
+    assert found.ops == explain(sharded, run=kept_search.run_folder).ops
+    assert "on CPU, 1 at a time, and on CPU_0 and CPU_1, 3 at a time" in found.sentences[1]
+    assert len(found.regions) == len(sharded.shards or ())
