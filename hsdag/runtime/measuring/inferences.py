@@ -192,8 +192,8 @@ def steady_period_s(
     """Seconds per inference of ``inferences`` with all requests in flight, of fewer where they take ``most_s``.
 
     Each request is started again as soon as its turn comes. The first inference of each, which finds devices idle,
-    does not count, nor do those that are in flight at the end; but one stream is never idle. Of all requests equally
-    many count, one at least.
+    does not count, nor do those that are in flight at the end, but of one stream, which is never idle. Of all requests
+    equally many count, one at least.
     """
 
     def next_turn_s() -> float:
@@ -202,12 +202,10 @@ def steady_period_s(
             request.start_async()
         return time.perf_counter()
 
-    begin_s = end_s = time.perf_counter()
-    num = len(requests)
     for request in requests:
         request.start_async()
-    if not is_one_stream:
-        begin_s, end_s = next_turn_s(), next_turn_s()
+    begin_s, num = next_turn_s(), len(requests)
+    end_s = begin_s if is_one_stream else next_turn_s()
     while num < inferences and time.perf_counter() - begin_s < most_s:
         end_s, num = next_turn_s(), num + len(requests)
     for request in requests:
