@@ -31,7 +31,7 @@ from hsdag.placing.session import Session, measured_timeline, placed_candidate
 from hsdag.runtime.machine.devices import DeviceSet, canonical, make_core
 from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
-from hsdag.runtime.measuring.runner import PERIOD_S, RUNS_IN_FLIGHT, CandidateRunner
+from hsdag.runtime.measuring.runner import PERIOD_S, CandidateRunner
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.runtime.timeline import Timeline
 from hsdag.search.options import executor_of, parse_duration
@@ -81,12 +81,6 @@ class Tuning:
         rounds = min(ROUNDS, self.iterations)
         most = rounds if time_s is None else timed.max_rounds
         return replace(timed, min_rounds=rounds, max_rounds=most, turn_runs=math.ceil(self.iterations / rounds))
-
-
-def in_flight(protocol: Protocol) -> Protocol:
-    """The same where a turn keeps several requests in flight, which multiplies its inferences."""
-    runs = protocol.turn_runs
-    return protocol if runs is None else replace(protocol, turn_runs=max(1, runs // RUNS_IN_FLIGHT))
 
 
 class BenchRow(LatencyRecord):
@@ -246,7 +240,7 @@ def bench(
         for_s = PERIOD_S if tuning.iterations is None else math.inf
         limits, requests = session.runner.limits, tuning.requests
         flight = CandidateRunner(session.client, THROUGHPUT, limits, requests=requests, period_s=for_s)
-        throughput, _, _ = _measure(flight, candidates, in_flight(tuning.protocol(half_s)), seed)
+        throughput, _, _ = _measure(flight, candidates, tuning.protocol(half_s), seed)
         timeline = measured_timeline(session, next(iter(candidates.values()))) if with_timeline else None
         scenarios = session.scenarios
         rows = _rows(candidates, latency, throughput, opened, scenario_s)

@@ -186,14 +186,11 @@ REQUESTS_IN_FLIGHT = 4
 """So many at least, where nobody says how many."""
 
 
-def steady_period_s(
-    requests: Sequence[Any], inferences: int, most_s: float = math.inf, *, is_one_stream: bool = False
-) -> float:
+def steady_period_s(requests: Sequence[Any], inferences: int, most_s: float = math.inf) -> float:
     """Seconds per inference of ``inferences`` with all requests in flight, of fewer where they take ``most_s``.
 
     Each request is started again as soon as its turn comes. The first inference of each, which finds devices idle,
-    does not count, nor do those that are in flight at the end, but of one stream, which is never idle. Of all requests
-    equally many count, one at least.
+    does not count, nor do those that are in flight at the end. Of all requests equally many count, one at least.
     """
 
     def next_turn_s() -> float:
@@ -204,13 +201,12 @@ def steady_period_s(
 
     for request in requests:
         request.start_async()
-    begin_s, num = next_turn_s(), len(requests)
-    end_s = begin_s if is_one_stream else next_turn_s()
-    while num < inferences and time.perf_counter() - begin_s < most_s:
+    begin_s, end_s, num = next_turn_s(), next_turn_s(), len(requests)
+    while num < inferences and end_s - begin_s < most_s:
         end_s, num = next_turn_s(), num + len(requests)
     for request in requests:
         request.wait()
-    return ((time.perf_counter() if is_one_stream else end_s) - begin_s) / num
+    return (end_s - begin_s) / num
 
 
 KINDS = "biufcSU"

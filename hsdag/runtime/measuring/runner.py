@@ -23,8 +23,8 @@ from hsdag.runtime.objectives import Objective, Quantity
 MOST_TURN_S = 1.0
 """Where inferences run untimed before the one that counts, a turn ends after the first one that is over by then."""
 
-RUNS_IN_FLIGHT, PERIOD_S = 2, 0.15
-"""Inferences that a measured period takes for each requested run, and after how many seconds it needs no more."""
+PERIOD_S = 0.15
+"""Seconds after which a measured period needs no more inferences."""
 
 ASKING_LIMIT_S = 300.0
 """For a device to say which ops it runs."""
@@ -119,7 +119,7 @@ class CandidateRunner:
         if quantity is Quantity.LATENCY:
             return self.run_scenario(key, runs, None)
         if quantity is Quantity.PERIOD:
-            request = ask(Worker.throughput, key, self.requests, RUNS_IN_FLIGHT * runs, self.period_s)
+            request = ask(Worker.throughput, key, self.requests, runs, self.period_s)
             return [self.client.call(request, self.limits.run_s)]
         if quantity is Quantity.PEAK:
             return [self.peak_of(self.candidates[key])]

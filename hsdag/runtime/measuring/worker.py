@@ -206,19 +206,19 @@ class Worker(CallHandler):
 
         Else with as many as the device asks for; a device of one stream is busy with two.
         """
-        compiled, count, is_one_stream = self.compiled[key], requests or REQUESTS_IN_FLIGHT, False
+        compiled, count = self.compiled[key], requests or REQUESTS_IN_FLIGHT
         if isinstance(compiled, CopiedModel):
             count = max(count, compiled.num_in_flight)
-        elif hasattr(compiled, "get_property"):  # one of OpenVINO's own
+        elif hasattr(compiled, "get_property") and requests is None:  # one of OpenVINO's own
             asked_for = int(compiled.get_property("OPTIMAL_NUMBER_OF_INFER_REQUESTS"))
             is_one_stream = asked_for == len(compiled.get_property("EXECUTION_DEVICES")) == 1
-            count = requests or (2 if is_one_stream else max(count, asked_for))
+            count = 2 if is_one_stream else max(count, asked_for)
         with device_calls():
             runners = [self._infer_request(compiled) for _ in range(count)]
             period_s = 0.0
             for course in self.courses:
                 streams = [runner.stream(course) for runner in runners]
-                period_s += course.share * steady_period_s(streams, runs, most_s, is_one_stream=is_one_stream)
+                period_s += course.share * steady_period_s(streams, runs, most_s)
             return period_s
 
     def close(self, key: str) -> None:

@@ -43,10 +43,10 @@ def runner_of(objective: Objective, requests: int | None = None) -> tuple[Candid
 
 
 @pytest.mark.parametrize("requests", [None, 6])
-def test_a_period_is_one_figure_over_two_inferences_a_run_for_a_short_time(requests: int | None) -> None:
+def test_a_period_is_one_figure_over_all_runs_for_a_short_time(requests: int | None) -> None:
     runner, client = runner_of(THROUGHPUT, requests)
     assert runner.run("a", 3) == [PERIOD_S]
-    assert client.asked[-1].args == ("a", requests, 6, 0.15)
+    assert client.asked[-1].args == ("a", requests, 3, 0.15)
 
 
 @pytest.mark.parametrize(("run_s", "scenarios", "stop_s"), [(10.0, (), 5.0), (10.0, STEPS, 1.0), (1.0, STEPS, 0.5)])

@@ -84,14 +84,14 @@ def test_a_period_is_taken_with_as_many_requests_as_asked_for_or_keep_devices_bu
 ) -> None:
     taken: list[tuple[float, ...]] = []
 
-    def period_s(requests: Sequence[object], *most: float, is_one_stream: bool) -> float:
-        taken.append((len(requests), *most, is_one_stream))
+    def period_s(requests: Sequence[object], *most: float) -> float:
+        taken.append((len(requests), *most))
         return 0.5
 
     monkeypatch.setattr("hsdag.runtime.measuring.worker.steady_period_s", period_s)
     worker.open("it", Candidate.placed(halves) if is_split else Candidate("CPU_A"))
     assert worker.throughput("it", requests, 8, 2.0) == 0.5
-    assert taken == [(in_flight, 8, 2.0, not is_split)]
+    assert taken == [(in_flight, 8, 2.0)]
 
 
 def test_what_the_executor_of_ours_refuses_or_gives_up_fails_the_candidate_alone(
