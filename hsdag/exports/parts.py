@@ -200,8 +200,7 @@ class _Names:
         sources: dict[str, TensorSource] = {}
         for parameter, tensor in zip(model.get_parameters(), submodel.inputs, strict=True):
             origin = fed[tensor]
-            name = origin.name if origin.part is None else self._between(tensor)
-            name = name if name not in sources else f"{name}#{len(sources)}"
+            name = origin.name if origin.name not in sources else f"{origin.name}#{len(sources)}"
             sources[name] = origin
             parameter.output(0).get_tensor().set_names({name})
             parameter.set_friendly_name(name)

@@ -56,8 +56,8 @@ def propose(
     return [each for each in found if each.predicted_s < whole_s.min()][:NUM_PROPOSED]
 
 
-SPREAD, GOES_ON, MOST_DRAWS = 0.08, 0.5, 8
-"""Standard deviation of bounds, as a share; how likely a change goes on beyond a kernel; most draws for each trial."""
+SPREAD, MOST_DRAWS = 0.08, 8
+"""Standard deviation of bounds, as a share; most draws for each trial."""
 
 KERNELS = ("Convolution", "GroupConvolution", "MatMul")
 """Op types that do most of the work; what alone reads one goes where it goes."""
@@ -124,7 +124,7 @@ class _Changes:
         readers = {v for u in region.ops for v in self.shapes.graph.successors.of(u).tolist()}
         first = self._one_of(sorted((readers & {*free, *inside}).difference(region.ops)))
         read = inside[first] if first in inside else self._followed(first, free)
-        axis = (region if self.rng.random() < 0.5 else self._one_of(regions)).axes[-1]
+        axis = (self._one_of(regions) if self._tosses() else region).axes[-1]
         outside = {*range(len(self.shapes.runs))}.difference(region.ops, read)
         is_one = axis is not None and axis < self.shapes.op(read[-1]).rank
         made = self.shapes.region("rows", read[-1], axis, outside) if is_one else None
@@ -147,6 +147,9 @@ class _Changes:
             raise PlacementError("there is nothing to change")
         return choices[int(self.rng.integers(len(choices)))]
 
+    def _tosses(self) -> bool:
+        return bool(round(self.rng.random()))
+
     def _free(self, way: Sharding) -> list[int]:
         divided = {v for region in _divided(way) for v in region.ops}
         return [v for v, runs in enumerate(self.shapes.runs) if runs and v not in divided and v not in self.pinned]
@@ -155,7 +158,7 @@ class _Changes:
         """An op with what alone reads it, up to the next kernel and perhaps beyond."""
         graph, found = self.shapes.graph, [v]
         while len(readers := graph.successors.of(found[-1]).tolist()) == 1 and readers[0] in free:
-            if graph.op_types[readers[0]] in KERNELS and self.rng.random() >= GOES_ON:
+            if graph.op_types[readers[0]] in KERNELS and self._tosses():
                 break
             found += readers
         return found
