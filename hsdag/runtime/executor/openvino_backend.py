@@ -139,7 +139,7 @@ class CompiledPart:
             rest = ov.Model(results, whole.get_sinks(), whole.get_parameters(), whole.get_name())
             self.model = compile_model(rest) if len(kept) > 1 or self.has_state else None
         ports = (port for op in submodel.model.get_ops() for port in op.outputs())
-        has_open = any(self.is_dynamic) or any(port.get_partial_shape().is_dynamic for port in ports)
+        has_open = any(port.get_partial_shape().is_dynamic for port in ports)
         has_text = any(port.get_element_type() == ov.Type.string for port in submodel.model.outputs)
         self.may_run_unchecked = not (has_open or has_text or self.has_state)  # of text, OpenVINO warns that it copies
 

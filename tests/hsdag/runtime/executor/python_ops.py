@@ -62,10 +62,10 @@ class Gate:
         self.left.set()
 
 
-def python_model(first: Call = bool, second: Call = bool) -> ov.Model:
+def python_model(first: Call = bool, second: Call = bool, size: int = 4) -> ov.Model:
     """x, Relu, FirstOp, Tanh on one device; SecondOp, Sigmoid on the other; and a Cosine of x on that one too."""
     CALLS.update(FirstOp=first, SecondOp=second)
-    x = op.parameter([4], np.float32, name="x")
+    x = op.parameter(ov.PartialShape([size]), np.float32, name="x")
     one = FirstOp([op.relu(x, name="relu")])
     one.set_friendly_name("one")
     two = SecondOp([op.tanh(one, name="tanh")])

@@ -136,13 +136,14 @@ def test_what_was_cancelled_is_not_run_again_behind_the_next_inference(
         assert np.allclose(cancelled.infer(X)[0], expected(X), atol=1e-6)
 
 
+@pytest.mark.parametrize(("left_behind", "size"), [([None], 4), ([], -1)])
 def test_what_is_cancelled_in_a_thread_of_the_plugin_stops_between_two_ops_and_is_not_run_again(
-    core: ov.Core, monkeypatch: pytest.MonkeyPatch
+    core: ov.Core, monkeypatch: pytest.MonkeyPatch, left_behind: list[None], size: int
 ) -> None:
-    monkeypatch.setattr(openvino_backend, "LEFT_BEHIND", [None])
+    monkeypatch.setattr(openvino_backend, "LEFT_BEHIND", left_behind)
     gate = Gate()
     first, second = Calls(gate), Calls()
-    model = python_model(first, second)
+    model = python_model(first, second, size)
     with hsdag.compile_work_conserving(model, placed(model, lambda *_: 0), core) as compiled:
         request = compiled.create_infer_request()
         request.start_async(X)
@@ -212,6 +213,7 @@ BUILDERS: dict[str, Callable[[ov.Node], list[ov.Node]]] = {
     "a Convert": lambda x: [convert(x)],
     "behind a Reshape": lambda x: [convert(column(x))],
     "beside other work": lambda x: [convert(x), op.exp(convert(x))],
+    "before other work": lambda x: [y := convert(x), op.exp(y)],
 }
 """What the second device does; each gives its input, in some shape, or the exponential of that."""
 
@@ -223,12 +225,13 @@ def test_a_part_that_passes_on_its_input_is_right_at_all_sizes(name: str, monkey
     x = op.parameter(ov.PartialShape([-1]), np.float32, name="x")
     model = ov.Model([op.result(y) for y in BUILDERS[name](op.tanh(x))], [x], "passing")
     with compile_placed(model, placed(model, lambda name, _: int(name != "x"))) as compiled:
-        assert any(part.model is None for part in compiled._backend._parts) is (name != "behind a Reshape")
+        is_all = name in ("a Convert", "beside other work")
+        assert any(part.model is None for part in compiled._backend._parts) is is_all
         request = compiled.create_infer_request()
         for size in (72, 48, *np.random.default_rng(0).integers(1, 2000, 20).tolist()):
             given = np.linspace(1.0, 2.0, size, dtype=np.float32)
             for k, found in enumerate(request.infer({0: given}).to_tuple()):
-                wanted = np.exp(np.tanh(given)) if k and name == "beside other work" else np.tanh(given)
+                wanted = np.exp(np.tanh(given)) if k else np.tanh(given)
                 np.testing.assert_allclose(np.asarray(found).reshape(-1), wanted, atol=1e-5)
 
 
