@@ -184,9 +184,10 @@ def test_an_interrupt_leaves_the_least_rounds_to_what_must_be_compared(limit_s: 
         ([4.0, 2.0, 4.0, 9.0], {"warm_up_s": 10.0}, 7),  # seconds of the first four runs
         ([4.0, 2.0, 4.0, 9.0], {"warm_up_s": 9.9}, 4),
         ([4.0, 9.0], {"warm_up_runs": 1}, 1),
+        ([0.0, 0.0], {}, 4),
     ],
 )
-def test_a_warm_up_ends_where_two_medians_agree_or_it_takes_too_long(
+def test_a_warm_up_ends_where_two_medians_agree_or_it_takes_too_long_whatever_the_unit_of_values(
     medians: list[float], limits: dict[str, float], runs: int
 ) -> None:
     now_s, values, taken = 100.0, iter(medians), 0
@@ -195,17 +196,11 @@ def test_a_warm_up_ends_where_two_medians_agree_or_it_takes_too_long(
         nonlocal now_s, taken
         value, taken = next(values), taken + n
         now_s += n * value
-        return [value] * n
+        return [7 * value] * n
 
     protocol = Protocol(**{"warm_up_agreement": 0.0, "warm_up_runs": 99, "warm_up_s": 99.0} | limits)  # type: ignore[arg-type]
-    warm_up(run, "a", protocol, lambda: now_s)
+    assert warm_up(run, "a", protocol, lambda: now_s) == max(medians[(runs - 1) // 3], 1e-6)
     assert taken == runs
-
-
-@pytest.mark.parametrize(("each_s", "runs", "expected"), [(0.5, 1, 0.5), (0.5, 40, 0.5), (0.0, 40, 1e-6)])
-def test_a_run_takes_the_seconds_that_pass_whatever_its_value(each_s: float, runs: int, expected: float) -> None:
-    clock, protocol = SlowClock({"a": each_s}), Protocol(warm_up_runs=runs)
-    assert warm_up(lambda *given: [7.0 for _ in clock.run(*given)], "a", protocol, lambda: clock.now_s) == expected
 
 
 def test_the_fastest_has_the_best_ratio_whatever_the_medians_and_was_not_dropped_early() -> None:
