@@ -238,8 +238,7 @@ def bench(
         latency, opened, scenario_s = _measure(session.runner, candidates, tuning.protocol(half_s), seed)
         on_step("measuring throughput")
         for_s = PERIOD_S if tuning.iterations is None else math.inf
-        limits, requests = session.runner.limits, tuning.requests
-        flight = CandidateRunner(session.client, THROUGHPUT, limits, requests=requests, period_s=for_s)
+        flight = CandidateRunner(session.client, THROUGHPUT, session.runner.limits, (), tuning.requests, for_s)
         throughput, _, _ = _measure(flight, candidates, tuning.protocol(half_s), seed)
         timeline = measured_timeline(session, next(iter(candidates.values()))) if with_timeline else None
         scenarios = session.scenarios

@@ -220,7 +220,8 @@ class _Names:
                 fed[tensor] = handed[key]
                 model.remove_result(result)
             else:
-                fed[tensor] = handed[key] = TensorSource(part=part, name=self._between(tensor))
+                name = f"{self._graph.op_names[tensor.op]}:{tensor.port}"
+                fed[tensor] = handed[key] = TensorSource(part=part, name=name)
                 for port in (source, result.output(0)):  # which share their names unless the source had none
                     port.get_tensor().set_names({fed[tensor].name})
                 result.set_friendly_name(f"{fed[tensor].name}/result")
@@ -239,9 +240,6 @@ class _Names:
             if number.isdecimal() and node.get_friendly_name() not in own:
                 node.set_friendly_name(self._graph.op_names[int(number)])
         name_uniquely(model)
-
-    def _between(self, tensor: Tensor) -> str:
-        return f"{self._graph.op_names[tensor.op]}:{tensor.port}"
 
 
 def _passed_on(value: ov.Output) -> ov.Output:

@@ -15,30 +15,22 @@ from hsdag.ir.shards.regions import Region
 from hsdag.ir.shards.rewrite import shard
 
 
-def records_of(regions: Sequence[Region], graph: ComputationGraph, devices: Sequence[str]) -> tuple[ShardRecord, ...]:
-    """Regions as a placement file holds them; ``devices`` are their names."""
-    names = graph.canonical_names
-    return tuple(
-        ShardRecord(
-            scheme=region.scheme,
-            ops=tuple(names[v] for v in region.ops),
-            axis={names[v]: axis for v, axis in zip(region.ops, region.axes, strict=True) if axis is not None},
-            shares={devices[d]: share for d, share in region.shares.items()},
-        )
-        for region in regions
-    )
-
-
 def sharded_fields(
     regions: Sequence[Region], homes: Sequence[int], graph: ComputationGraph, devices: Sequence[str]
 ) -> dict[str, Any]:
     """Fields of a placement file that say how a model is divided; ``homes`` [N] are the devices of all other ops."""
     keys, divided = graph.canonical_names, {v for region in regions for v in region.ops}
-    return {
-        "version": SPREAD_VERSION,
-        "affinity": {keys[v]: devices[d] for v, d in enumerate(homes) if v not in divided},
-        "shards": records_of(regions, graph, devices),
-    }
+    shards = tuple(
+        ShardRecord(
+            scheme=region.scheme,
+            ops=tuple(keys[v] for v in region.ops),
+            axis={keys[v]: axis for v, axis in zip(region.ops, region.axes, strict=True) if axis is not None},
+            shares={devices[d]: share for d, share in region.shares.items()},
+        )
+        for region in regions
+    )
+    affinity = {keys[v]: devices[d] for v, d in enumerate(homes) if v not in divided}
+    return {"version": SPREAD_VERSION, "affinity": affinity, "shards": shards}
 
 
 def regions_of(placement: Placement, graph: ComputationGraph) -> tuple[tuple[Region, ...], list[int]]:

@@ -36,6 +36,8 @@ LARGE_BYTES = 4096
 
 NOT_COMPUTED = frozenset({"Parameter", "Result", "Constant"})
 
+_factory = cache(NodeFactory)
+
 
 @dataclass(frozen=True, eq=False)
 class ShardedGraph:
@@ -374,11 +376,6 @@ def sliced_constant(node: ov.Node, span: Span, *, fills: bool = True) -> ov.Node
         taken = np.packbits(taken.reshape(-1), bitorder="little")
     tensor.data.reshape(-1).view(np.uint8)[:] = taken.reshape(-1).view(np.uint8)
     return ov.op.Constant(tensor)
-
-
-@cache
-def _factory(version: str) -> NodeFactory:
-    return NodeFactory(version)
 
 
 def _created(node: ov.Node, inputs: Sequence[Any], attributes: Mapping[str, Any]) -> ov.Node:

@@ -172,10 +172,7 @@ def paired_ratio(reference_s: NDArray[np.float64], candidate_s: NDArray[np.float
 
 
 def warm_up(run: Run, candidate: str, protocol: Protocol, clock: Clock = time.perf_counter) -> float:
-    """Run a candidate until two successive medians of three runs agree, or time is up; what one of the last took.
-
-    These seconds are the clock's, since a run may take longer than its value says, or have a value of another unit.
-    """
+    """Run a candidate until two successive medians of three agree, or time is up; what a run took by the clock."""
     begin = last = clock()
     current, runs, each_s = median(run(candidate, 1)), 1, clock() - last
     while runs < protocol.warm_up_runs and clock() - begin <= protocol.warm_up_s:
@@ -215,8 +212,8 @@ def compare(
     typical_s: dict[str, float] = {}
     turns_s: dict[str, float] = {}
     longest_s, skipped = 0.0, tuple[str, ...]()
-    warm_up_s = min(protocol.warm_up_s, WARM_UP_SHARE * protocol.limit_s / max(len(candidates), 1))
-    warming = replace(protocol, warm_up_s=warm_up_s)
+    each_s = WARM_UP_SHARE * protocol.limit_s / (len(candidates) or 1)
+    warming = replace(protocol, warm_up_s=min(protocol.warm_up_s, each_s))
     for number, candidate in enumerate(candidates):
         began_s = clock()
         rounds_s = protocol.min_rounds * (sum(turns_s.values()) + max(turns_s.values(), default=0.0))

@@ -14,7 +14,7 @@ import pytest
 from openvino import opset13 as op
 
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import DeviceError, ExecutionError, OptionError
+from hsdag.ir.errors import ExecutionError, OptionError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.copies import Copy, compile_copies
 from hsdag.ir.placement.placement import CopyRecord, Placement
@@ -166,8 +166,3 @@ def test_a_placement_of_copies_and_a_pipeline_compiles_to_one_model_that_keeps_e
         compiled.wait_all()
         assert heard == [(k, pytest.approx(np.tanh(2 * k), abs=1e-6)) for k in range(20)]
         assert all(copy.period_s > 0 for copy in compiled.copies)
-
-
-def test_a_device_that_is_absent_is_named(core: ov.Core) -> None:
-    with pytest.raises(DeviceError, match=r"GPU\.7"):
-        compile_copies(core, sample([1, 3]), [(DeviceSpec.parse("GPU.7"), 1)])

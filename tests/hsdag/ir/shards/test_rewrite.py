@@ -14,7 +14,7 @@ import hsdag
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.build import graph_of
-from hsdag.ir.placement.divided import records_of, regions_of
+from hsdag.ir.placement.divided import regions_of, sharded_fields
 from hsdag.ir.placement.placement import ModelRecord, Placement
 from hsdag.ir.shards.regions import Region
 from hsdag.ir.shards.rewrite import _cover, _Made, shapes_of, shard
@@ -138,18 +138,15 @@ def test_a_tensor_is_brought_together_from_what_a_device_has_and_the_fewest_othe
 
 def placement_of(model: ov.Model, region: Region) -> Placement:
     graph = graph_of(model)
-    inside, names = set(region.ops), graph.canonical_names
     properties = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}
     return Placement(
-        version=3,
+        **sharded_fields([region], [0] * graph.num_ops, graph, DEVICES),
         model=ModelRecord.of(graph),
         devices=[DeviceSpec(name=name, plugin="CPU", properties=properties) for name in DEVICES[:2]],
-        affinity={names[v]: "A" for v in range(graph.num_ops) if v not in inside},
         method="test",
         seed=0,
         objective="latency",
         executor="work-conserving",
-        shards=records_of([region], graph, DEVICES),
     )
 
 

@@ -71,17 +71,11 @@ def test_a_split_runs_as_often_as_asked_like_one_device_under_both_executors(
     assert min(worker.run("whole", 2, 60.0)) > 0
 
 
-@pytest.mark.parametrize(
-    ("is_split", "requests", "in_flight"), [(False, None, 2), (False, 3, 3), (True, None, 4), (True, 2, 2)]
-)
+@pytest.mark.parametrize("case", [(False, None, 2), (False, 3, 3), (True, None, 4), (True, 2, 2)])
 def test_a_period_is_taken_with_as_many_requests_as_asked_for_or_keep_devices_busy(
-    worker: Worker,
-    halves: list[str],
-    monkeypatch: pytest.MonkeyPatch,
-    is_split: bool,
-    requests: int | None,
-    in_flight: int,
+    worker: Worker, halves: list[str], monkeypatch: pytest.MonkeyPatch, case: tuple[bool, int | None, int]
 ) -> None:
+    is_split, requests, in_flight = case
     taken: list[tuple[float, ...]] = []
 
     def period_s(requests: Sequence[object], *most: float) -> float:
