@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 def bench(
     model: Annotated[Path | None, typer.Argument(help="A model file, or a workload with --executor cuda.")] = None,
     model_option: Path | None = typer.Option(None, "-m", metavar="MODEL", help="The same, as benchmark_app has it."),
-    placement: list[Path] = typer.Option([], "--placement", "-p", help="A placement file; may be repeated."),
-    device: list[str] = typer.Option([], "--device", help="A device or target (CPU, AUTO:CPU); may be repeated."),
+    placement: list[Path] = typer.Option([], "--placement", "-p", metavar="FILE", help="A placement. Repeatable."),
+    device: list[str] = typer.Option([], "--device", metavar="DEVICE", help="A device, or AUTO:CPU. Repeatable."),
     devices: Devices = None,
     executor: str | None = typer.Option(
         None, "--executor", help="hetero, work-conserving or cuda (devices of torch's). Default: what placements name."

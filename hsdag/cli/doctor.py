@@ -31,7 +31,7 @@ def doctor(
     budget: str | None = typer.Option(None, "--budget", help="Time for all that compiles: 60s, 5m. Default: 60s."),
     as_json: Json = False,
 ) -> None:
-    """Find out what devices do here, and HETERO with a model. Do they compute rightly, and do they overlap?"""
+    """Examine the devices here, and what HETERO does with a model. Do they compute rightly, and do they overlap?"""
     from hsdag.ir.errors import OptionError
 
     if cuda:
@@ -129,7 +129,7 @@ def bisect(
     seed: Annotated[int, typer.Option("--seed", help="Seed of random inputs.")] = 0,
     as_json: Json = False,
 ) -> None:
-    """Find the first op of a model at which two devices part ways. It is run up to ever fewer ops."""
+    """Find the first op of a model at which two devices part ways. It cuts the model behind one op after another."""
     from hsdag.diagnosis.bisect import bisect as run_bisect
     from hsdag.ir.device import parse_devices
     from hsdag.ir.graph.reader import input_shapes

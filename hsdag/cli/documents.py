@@ -51,12 +51,12 @@ def explain(
         Path | None, Option("--model", help="The placed model: it is profiled, unless the cache has its profile.")
     ] = None,
     shape: Shape = None,
-    top: Annotated[int, Option("--top", min=1, help="Rows of each table.")] = 5,
+    top: Annotated[int, Option("--top", min=1, metavar="N", help="Rows of each table.")] = 5,
     as_json: Json = False,
 ) -> None:
     """Say why a placement is as it is, and what is left to gain. Also what could be changed, and what each op gains.
 
-    Figures are simulated by the costs that the search ended with, but for those that say that they are measured.
+    Figures are simulated, by the costs that the search ended with, unless they are called measured.
     """
     from hsdag.reporting.explaining import explain as run_explain
 

@@ -160,7 +160,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
 }
 """Parameters that the help of a command shows, by group; its other options are for researchers, and work as well."""
 
-MORE = "More options, for researchers, are in the reference: --NAME VALUE, --set NAME=VALUE, or in a file: @FILE."
+MORE = "The reference lists more options, for researchers: --NAME VALUE, --set NAME=VALUE, or a file of them, @FILE."
 
 
 class Command(TyperCommand):

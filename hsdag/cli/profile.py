@@ -22,7 +22,7 @@ def profile(
     devices: Devices = None,
     partition_cpu: PartitionCpu = None,
     platform: Platform = None,
-    top: int = typer.Option(5, "--top", min=0, help="How many of the heaviest ops to show."),
+    top: int = typer.Option(5, "--top", min=0, metavar="N", help="How many of the heaviest ops to show."),
     fresh: bool = typer.Option(False, "--fresh", help="Measure again and ignore the cache."),
     seed: int = typer.Option(0, "--seed", help="Seed of random inputs."),
     shape: Shape = None,

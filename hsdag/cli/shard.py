@@ -25,7 +25,9 @@ def shard(
     ] = None,
     scheme: Annotated[
         list[str] | None,
-        Option("--scheme", help="rows, hidden, heads, channels or columns. Repeatable. Default: all."),
+        Option(
+            "--scheme", metavar="SCHEME", help="rows, hidden, heads, channels or columns. Repeatable. Default: all."
+        ),
     ] = None,
     problem: Annotated[
         bool, Option("--problem", help="Profile the devices, and write the divided model as a problem for solve.")

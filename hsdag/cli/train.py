@@ -27,7 +27,7 @@ def train(
     expert_evaluations: int | None = typer.Option(
         None, "--expert-evaluations", help="End annealing after N plans in place of --expert: the same plans anywhere."
     ),
-    unseen: int = typer.Option(20, "--unseen", help="Problems to try the policy on, which it is not trained on."),
+    unseen: int = typer.Option(20, "--unseen", help="Problems to try the policy on that it was not trained on."),
     seed: int = typer.Option(0, "--seed", help="Seed of the problems and of the training."),
     changes: options.Settings = None,
     workers: options.Workers = None,

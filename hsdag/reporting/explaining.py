@@ -27,7 +27,7 @@ from hsdag.reporting.costed import CostedPlacement, bound_of, last_of_units, pie
 from hsdag.reporting.explanation import Difference, Explanation, Gain, Prediction, Rival, Shared
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
-from hsdag.runtime.machine.devices import DeviceSet, make_core
+from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.objectives import LATENCY, find_objective
 from hsdag.runtime.problem.problem import Problem
@@ -256,8 +256,6 @@ def explain(
             raise OptionError("a placement in memory is explained by a run or a model: name one")
         return explain_run(RunFolder.load(placement), chosen)
     objective, devices = find_objective(chosen.objective), _devices_of(chosen)
-    if chosen.executor != "cuda":
-        make_core(devices.all)
     with Session(
         model,
         devices,

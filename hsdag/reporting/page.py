@@ -286,13 +286,11 @@ def _explanation(found: Explanation) -> Section:
 
 def _tried(run: RunFolder, objective: Objective) -> Section:
     tally, result = _tally(run), run.result
-    counts = {"measured": tally.tried - tally.num_failed, "failed": tally.num_failed, "simulated": tally.simulated}
-    html = html_table(["placements", "count"], [[what, f"{count:,}"] for what, count in counts.items()])
     tables = {"Why placements failed": (["reason", "count"], [[why, str(n)] for why, n in tally.failures.items()])}
     if result is not None:
         rejected = [[name, why] for name, why in result.turned_down.items() if name != result.answer.name]
         tables["Faster, but not the answer"] = ["candidate", "why"], rejected
         tables["Not compared"] = ["candidate", "why"], [list(each) for each in result.failures.items()]
         tables["Methods, simulated"] = members_table(result.members, objective)
-    html += "".join(f"<h3>{title}</h3>{html_table(*table)}" for title, table in tables.items() if table[1])
-    return Section("tried", "What was tried", html=html)
+    html = "".join(f"<h3>{title}</h3>{html_table(*table)}" for title, table in tables.items() if table[1])
+    return Section("tried", "What was tried", f"{tally.words}.", html)

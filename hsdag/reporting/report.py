@@ -11,7 +11,6 @@ from hsdag.ir.host import command_line
 from hsdag.ir.placement.placement import Record
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder
-from hsdag.search.options import LIMITS
 
 UNFINISHED = "The search has not come to its end: this is what it kept."
 
@@ -111,11 +110,7 @@ def environment_of(run: RunFolder) -> dict[str, str]:
         "placement units": str(record.num_units),
         "run folder": str(run.path),
     }
-    for name in (*LIMITS, "reference", "data_shapes"):
-        value = getattr(record, name)
-        texts = [f"{key}={size:.17g}" for key, size in value.items()] if isinstance(value, dict) else value
-        text = ", ".join(texts) if isinstance(texts, list | tuple) else str(texts)
-        known[name.replace("_", " ")] = "" if value is None else text
+    known["options"] = "" if record.arguments is None else command_line(record.arguments)
     if result is not None:
         known |= {"budget": f"{result.budget_s:g} s", "finished": result.finished}
     for device in record.devices:

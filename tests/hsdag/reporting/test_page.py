@@ -46,7 +46,7 @@ def test_the_sections_answer_questions_in_the_order_in_which_they_come_up(html: 
     assert re.findall(r'<section id="(\w+)"', html) == keys
     for words in ("Simulated: ", "Measured: 7.5 ms", "Methods, simulated"):
         assert words in html
-    assert re.findall(r'<td class="figure">([\d,]+)</td>', section_of(html, "tried"))[:3] == ["2", "1", "1,234"]
+    assert "3 placements were tried; 1 failed" in section_of(html, "tried")
 
 
 def test_a_run_that_has_only_begun_still_makes_a_page() -> None:

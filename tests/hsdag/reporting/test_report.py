@@ -67,12 +67,10 @@ def test_what_to_do_next_is_to_go_on_to_search_longer_or_to_deploy_and_check() -
 def test_the_environment_has_the_settings_limits_and_devices_of_the_search() -> None:
     run = Example(EVENTS, PROFILE, RESULT)
     devices = [DeviceSpec("A", "CPU", {"INFERENCE_NUM_THREADS": "2"}), DeviceSpec("B", "GPU")]
-    limits = {"memory_bytes": {"A": 1e9}, "data_shapes": ("x[1,8]", "x[1,9]"), "pins": (), "max_difference": 0.1}
-    run.record = run.record.model_copy(update={"changes": {"chains": "2"}, "devices": devices, **limits})
+    words = ("--memory", "A=1GB", "--pin", "a b=A")
+    run.record = run.record.model_copy(update={"changes": {"chains": "2"}, "devices": devices, "arguments": words})
     known = environment_of(run)
     assert known["method"] == "auto, preset default, chains=2"
-    assert (known["data shapes"], known["max difference"]) == ("x[1,8], x[1,9]", "0.1")
-    assert known["memory bytes"] == "A=1000000000"
+    assert known["options"] == "--memory A=1GB --pin 'a b=A'"
     assert (known["A is"], known["B is"], known["budget"]) == ("CPU[INFERENCE_NUM_THREADS=2]", "GPU", "5 s")
-    assert "pins" not in known
     assert environment_of(BEGUN)["method"] == "auto, preset default"

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError
 from hsdag.runtime.problem.packing import Packing, pack_weights
-from hsdag.runtime.problem.pins import Pin, parse_pins, pinned_devices, with_pinned_ops
+from hsdag.runtime.problem.pins import Pin, parse_pins, pinned_devices, with_pinned_ops, with_pins
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import graph_of_problem, problem_of
@@ -108,9 +108,11 @@ def line(count: int) -> ScheduleProblem:
 
 
 def test_a_pinned_op_has_a_time_on_its_device_alone() -> None:
-    pinned = with_pinned_ops(line(3), parse_pins(["op1=B"]))
-    assert np.isnan(pinned.time_s).tolist() == [[False, False], [True, False], [False, False]]
-    assert problem_of(pinned).supported.tolist() == [[True, True], [False, True], [True, True]]
+    pinned = with_pins(problem_of(line(3)), np.array([-1, 1, -1]))
+    for each in (pinned.costs, pinned.ops):
+        assert isinstance(each, ScheduleProblem)
+        assert np.isnan(each.time_s).tolist() == [[False, False], [True, False], [False, False]]
+    assert pinned.supported.tolist() == [[True, True], [False, True], [True, True]]
 
 
 def test_ops_of_a_set_are_pinned_to_one_device_that_runs_them_all() -> None:
