@@ -48,7 +48,7 @@ def inspect(
     if found.data_shapes:
         typer.echo("Sizes are those with the shapes of data: FLOPs are means, and weights include the largest state.")
     elif found.dynamic_inputs:
-        typer.echo("Dynamic sizes count as 1, or as their bounds; --shape, --data-shape or --tokens gives others.")
+        typer.echo("Dynamic sizes count as 1, or as their bounds; --shape, --data-shape or --tokens give others.")
     if found.unsupported is None and is_known:
         typer.echo(f"Devices were not queried: the model has over {ASK_DEVICES_UP_TO} ops; name them with --devices.")
     for device, ops in (found.unsupported or {}).items():

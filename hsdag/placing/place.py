@@ -32,7 +32,7 @@ from hsdag.placing.answer import (
 from hsdag.placing.final import FinalResult, Pace, check_of, family_ratios, final_comparison
 from hsdag.placing.limits import check_start, disallowed_devices, disallowed_start
 from hsdag.placing.result import CostsRecord, PlaceResult, PlanRecord, Row, Tally, TimelineRecord
-from hsdag.placing.run_folder import RESULT
+from hsdag.placing.run_folder import RESULT, RUN
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, measured_timeline, placed_candidate
 from hsdag.placing.shards import ops_by_device, sharded_candidate, weights_by_device
@@ -91,6 +91,8 @@ def run_place(
         check_writable(output)
     if run_folder is not None:  # whose folders are made as well
         check_writable(next(each for each in (run_folder, *run_folder.parents) if each.parent.exists()), is_folder=True)
+        if resume and not (run_folder / RUN).is_file():
+            raise SearchError(f"nothing to resume: {run_folder} holds no search; start it without --resume")
     watcher.on_phase("loading devices")
     devices = _devices(options)
     watcher.on_phase("reading the model")

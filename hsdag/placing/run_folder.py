@@ -164,9 +164,7 @@ class RunFolder:
 
     @staticmethod
     def resume(path: Path, record: RunRecord) -> RunFolder:
-        """Go on with a run. Raises SearchError when there is none, or it is about something else."""
-        if not (path / RUN).exists():
-            raise SearchError(f"nothing to resume: {path} holds no search; start it without --resume")
+        """Go on with a run. Raises SearchError when it is about something else."""
         found = _read_record(path)
         names = sorted(RunRecord.model_fields, key=lambda name: name == "num_units")  # which follow from the others
         for name in names:

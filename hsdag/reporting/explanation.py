@@ -269,7 +269,7 @@ class Explanation(Record):
 
     def _rival_sentences(self) -> list[str]:
         found = []
-        if self.best_split is not None:
+        if self.best_split is not None and not self.answer:  # which has said it
             slower = self.best_split.ratio >= 1
             said = "No split won: the nearest one" if slower else "No split was shown to be faster; one of them"
             found.append(f"{said}, {self.best_split.name}, {self.best_split.words}.")

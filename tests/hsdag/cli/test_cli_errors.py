@@ -67,7 +67,7 @@ def files(tiny_resnet: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
         ("bench MODEL --placement OTHER", "is for model 'tiny_bert'"),
         ("bench MODEL --placement ABSENT", "unknown device 'GPU.1'"),
         ("place MODEL --partition-cpu 4096", "threads to share"),
-        ("place MODEL --resume --devices CPU -o FOLDER/out.json", "no search to resume"),
+        ("place MODEL --resume --devices CPU -o FOLDER/out.json", "nothing to resume"),
         ("models build alexnet -o FOLDER/m.xml", "tiny_resnet"),
         ("plaice", "No such command"),
         ("export MODEL --format csv -o FOLDER/x.csv", "a placement file is expected"),

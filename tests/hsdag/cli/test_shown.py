@@ -240,7 +240,7 @@ DYNAMIC = "Dynamic sizes count as 1, or as their bounds;"
 @pytest.mark.parametrize(
     ("known", "expected"),
     [
-        ({"dynamic_inputs": ("x",)}, [f"{DYNAMIC} --shape, --data-shape or --tokens gives others."]),
+        ({"dynamic_inputs": ("x",)}, [f"{DYNAMIC} --shape, --data-shape or --tokens give others."]),
         ({}, ["Devices were not queried: the model has over 20000 ops; name them with --devices."]),
         ({"unsupported": {"A": ["r"], "B": []}}, ["A does not run 1 of the ops, for example r.", "B runs every op."]),
     ],

@@ -180,8 +180,6 @@ def test_what_is_no_run_folder_is_never_moved(tmp_path: Path) -> None:
         RunFolder.create(tmp_path / "file" / "run", RECORD)
     with pytest.raises(SearchError, match=r"precious is no run folder"):
         RunFolder.load(tmp_path / "precious")
-    with pytest.raises(SearchError, match="nothing to resume"):
-        RunFolder.resume(tmp_path / "none", RECORD)
 
 
 def test_two_searches_never_share_a_folder(tmp_path: Path) -> None:

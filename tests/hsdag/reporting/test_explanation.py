@@ -50,6 +50,9 @@ def test_where_no_split_won_the_nearest_one_is_named_with_what_it_loses() -> Non
     split = Rival("placement 1", True, 1.07, None, 0.0107, (), 2)
     text = said(FOUND.model_copy(update={"ops": {"A": 5, "B": 0}, "best_split": split, "next_best": split}))
     assert "No split won: the nearest one, placement 1, takes 1.070 times as long" in text
+    assert "No split won" not in said(
+        FOUND.model_copy(update={"best_split": split, "answer": ("No placement beat A.",)})
+    )
     assert "without an interval" in text
     assert "next best" not in text
     even = dataclasses.replace(split, ratio=1.0)
