@@ -51,8 +51,8 @@ def mlps(count: int, width: int = 64, hidden: int = 256, rows: int = 256, *, is_
     return ov.Model([op.result(x)], [parameter], "mlps")
 
 
-def convolutions(count: int, size: int = 32, channels: int = 8) -> ov.Model:
-    x = parameter = op.parameter([1, channels, size, size], np.float32)
+def convolutions(count: int, size: int = 32, channels: int = 8, batch: int = 1) -> ov.Model:
+    x = parameter = op.parameter([batch, channels, size, size], np.float32)
     for _ in range(count):
         x = op.relu(op.convolution(x, weights(channels, channels, 3, 3), [1, 1], [1, 1], [1, 1], [1, 1]))
     return ov.Model([op.result(x)], [parameter], "convolutions")
@@ -236,6 +236,13 @@ def test_what_lies_between_sums_is_computed_everywhere_where_that_saves_a_sync()
     everywhere = {v for region in best.regions if region.scheme == "replicated" for v in region.ops}
     assert "MVN" in {shapes.op(v).type for v in everywhere}
     assert {region.scheme for region in best.regions} == {"hidden", "replicated"}
+
+
+@pytest.mark.parametrize(("batch", "axis"), [(1, 2), (3, 2), (4, 0)])
+def test_a_batch_is_divided_by_images_where_shares_come_out_even(batch: int, axis: int) -> None:
+    shapes = shapes_in(convolutions(3, batch=batch))
+    best = not_none(ShardChooser(shapes, costs_of(shapes, 1e-7)).best())
+    assert {axis for region in best.regions for axis in region.axes} == {axis}
 
 
 def test_light_ops_beside_rows_are_computed_by_every_device() -> None:
