@@ -131,16 +131,8 @@ def test_a_worker_that_is_lost_while_it_forgets_a_candidate_loses_nothing(monkey
     assert [request.method for request in client.asked] == ["open", "open", "close"]
 
 
-@pytest.mark.parametrize(
-    ("objective", "candidate", "properties"),
-    [
-        (THROUGHPUT, Candidate("CPU"), {"PERFORMANCE_HINT": "THROUGHPUT"}),
-        (THROUGHPUT, Candidate("CPU", properties={"PERFORMANCE_HINT": None}), {}),
-        (THROUGHPUT, Candidate("CPU", executor="work-conserving"), {}),
-        (LATENCY, Candidate("CPU"), {}),
-    ],
-)
-def test_only_periods_have_a_hint_of_their_own(
-    objective: Objective, candidate: Candidate, properties: dict[str, str]
-) -> None:
-    assert runner_of(objective)[0].hinted(candidate).properties == properties
+def test_only_periods_have_a_hint_of_their_own() -> None:
+    hint, ours = {"PERFORMANCE_HINT": "THROUGHPUT"}, Candidate("CPU", executor="work-conserving")
+    given = Candidate("CPU"), Candidate("CPU", properties={"PERFORMANCE_HINT": None}), ours
+    assert [runner_of(THROUGHPUT)[0].hinted(each).properties for each in given] == [hint, {}, {}]
+    assert runner_of(LATENCY)[0].hinted(given[0]).properties == {}
