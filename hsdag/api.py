@@ -82,8 +82,7 @@ def place(
 
     Raises a ``hsdag.HsdagError`` for what the caller can put right.
     """
-    begin_s = time.monotonic()  # loading libraries is part of the budget
-    given = {**locals(), "memory": _sizes(memory)}
+    given, begin_s = dict(locals()), time.monotonic()  # loading libraries is part of the budget
     from hsdag.ir.graph.reader import load_model
     from hsdag.ir.graph.scenario import parse_scenarios
     from hsdag.models import Workload
@@ -143,7 +142,7 @@ def solve(
     method that learns, with values in the objective's unit; ``on_better`` of the best so far, every second at most.
     Raises a ``hsdag.HsdagError`` for what the caller can put right, before anything is evaluated.
     """
-    given = {**locals(), "memory": _sizes(memory)}
+    given = dict(locals())
     from hsdag.search.options import SolveOptions
     from hsdag.search.simulate import parse_semantics, placed
     from hsdag.search.solve import solve as run_solve
@@ -386,13 +385,6 @@ def _texts(given: Mapping[str, object] | Sequence[str] | None, flag: str = "--se
 
     named = given if isinstance(given, Mapping) else parse_changes(given or (), flag)
     return {name: str(value) for name, value in named.items()}
-
-
-def _sizes(memory: str | Mapping[str, str | float] | None) -> str | None:
-    """Sizes by device as ``--memory`` takes them."""
-    if isinstance(memory, Mapping):
-        return ",".join(f"{name}={size}" for name, size in memory.items()) or None
-    return memory
 
 
 def _changes(

@@ -75,13 +75,11 @@ def _build_workload(
 ) -> None:
     from hsdag.diagnosis.inspect import BuiltWorkload
     from hsdag.ir.errors import OptionError
-    from hsdag.ir.files import check_writable
     from hsdag.runtime.problem.problem_file import write_problem
     from hsdag.sources import build_problem
 
     if output.suffix != ".json":
         raise OptionError(f"a workload's problem file must end in .json, got {str(output)!r}")
-    check_writable(output)
     problem = build_problem(name, platform, options)
     write_problem(problem, output)
     counts = {"ops": problem.num_ops, "edges": len(problem.edge_src), "devices": problem.num_devices}

@@ -12,9 +12,7 @@ import typer
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from hsdag.runtime.objectives import Objective
     from hsdag.runtime.problem.semantics import Semantics
-    from hsdag.search.driver import Member
 
 ANSWER = " *"
 """What the first cell of a row ends in that is the answer; such a row stands out on a terminal, too."""
@@ -75,14 +73,6 @@ def megabytes(size_bytes: int | None) -> str:
     if size_bytes is None:
         return "-"
     return f"{size_bytes / 1e6:.0f}" if size_bytes >= 1e7 else f"{size_bytes / 1e6:.2g}"
-
-
-def print_members(members: Sequence[Member], objective: Objective) -> None:
-    """What the methods of a portfolio contributed, in the order of their first turns."""
-    from hsdag.search.driver import members_table
-
-    if members:
-        print_table(None, *members_table(members, objective))
 
 
 def show_semantics(name: str, semantics: Semantics) -> None:

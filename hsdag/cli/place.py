@@ -10,7 +10,7 @@ import typer
 from hsdag import api
 from hsdag.cli import options
 from hsdag.cli.files import check_files, check_not_read, model_files, workload_path
-from hsdag.cli.output import print_json, print_members, print_table
+from hsdag.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
     from hsdag.placing.result import PlaceResult
@@ -60,6 +60,7 @@ def place(
 def _show_all(outcome: PlaceResult) -> None:
     from hsdag.placing.session import in_bytes
     from hsdag.runtime.objectives import find_objective
+    from hsdag.search.driver import members_table
 
     print_table(None, *outcome.table())
     for name, reason in outcome.failures.items():
@@ -73,7 +74,8 @@ def _show_all(outcome: PlaceResult) -> None:
         )
     else:
         typer.echo(f"Outputs were not compared: {verdict.reason}")
-    print_members(outcome.members, find_objective(outcome.objective))
+    if outcome.members:
+        print_table(None, *members_table(outcome.members, find_objective(outcome.objective)))
     if outcome.tally.tried or outcome.tally.simulated:
         typer.echo(f"{outcome.tally.words} in {outcome.search_s:.1f} s")
     if sum(size > 0 for size in outcome.weight_bytes.values()) > 1:

@@ -12,7 +12,7 @@ import typer
 from hsdag import api
 from hsdag.cli import options
 from hsdag.cli.files import check_files, write_learning_curve, write_timeline
-from hsdag.cli.output import milliseconds, print_json, print_members, print_table, say, show_semantics
+from hsdag.cli.output import milliseconds, print_json, print_table, say, show_semantics
 from hsdag.ir.errors import OptionError, OutputError
 
 if TYPE_CHECKING:
@@ -92,6 +92,8 @@ def _keep(output: Path, best: SolveResult) -> None:
 
 
 def _show(solution: SolveResult, output: Path | None) -> None:
+    from hsdag.search.driver import members_table
+
     if solution.run is not None:
         _show_schedule(solution, solution.run)
     text = solution.objective.text
@@ -104,7 +106,8 @@ def _show(solution: SolveResult, output: Path | None) -> None:
     for name, value in solution.single_s.items():
         note = ", which breaks a pin" if name in solution.breaking else ""
         typer.echo(f"All on {name}: {text(value)}{note}")
-    print_members(solution.members, solution.objective)
+    if solution.members:
+        print_table(None, *members_table(solution.members, solution.objective))
     spent = f"{solution.num_evaluations} placements evaluated in {solution.elapsed_s:.1f} s"
     typer.echo(f"{solution.options.method}: {spent}; {solution.status.value}. {solution.status.sentence}")
     if solution.interrupted:

@@ -134,14 +134,10 @@ def versus_of(result: PlaceResult) -> str | None:
 
 
 def facts_of(run: RunFolder) -> list[Fact]:
-    """What was gained, what it takes now, where the ops are, and what was tried."""
+    """What was gained, what it takes now, and what was tried."""
     facts = []
     if run.result is not None:
-        answer = run.result.answer
         facts += [_gain(run.result), _value(run.result, run.problem.objective)]
-        shares = {device: count for device, count in answer.ops.items() if count}
-        where = ", ".join(f"{count} on {device}" for device, count in shares.items())
-        facts += [Fact("Ops", " + ".join(map(str, shares.values())), where)] if shares else []
     tally = _tally(run)
     if tally.tried or tally.simulated:
         simulated = [f"{tally.simulated:,} simulated"] if tally.simulated else []
@@ -202,10 +198,7 @@ def sections_of(run: RunFolder) -> list[Section]:
 
 
 def _timeline(run: RunFolder, record: TimelineRecord) -> Section:
-    lead = (
-        "One inference: a row for each device, and below for each link. Colours are op types. It was measured by "
-        "itself, after the comparison, and may take longer than there."
-    )
+    lead = "One inference, measured by itself: a row for each device, and below for each link. Colours are op types."
     if scenarios := run.record.data_shapes:
         lead += f" It is of the first of {len(scenarios)} scenarios, {scenarios[0]}."
     return Section("timelines", "Timeline", lead, figures=timeline_figures(record.timeline()))

@@ -102,8 +102,6 @@ def environment_of(run: RunFolder) -> dict[str, str]:
     changes = ", ".join(f"{name}={value}" for name, value in record.changes.items())
     known = {
         "method": f"{record.method}, preset {record.preset}{', ' + changes if changes else ''}",
-        "objective": record.objective,
-        "executor": record.executor,
         "reward": record.reward,
         "seed": str(record.seed),
         "model": f"{record.model.name}, {run.graph.num_ops} ops, inputs {record.model.inputs_text}",

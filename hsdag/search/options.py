@@ -54,10 +54,10 @@ def _shapes(given: Any) -> dict[str, tuple[int, ...]]:
     return input_shapes(given)
 
 
-def parse_memory(text: str | None) -> dict[str, float]:
-    """Bytes by device from ``GPU.0=8GB,GPU.1=512MiB``. Raises OptionError for a text of another form."""
+def parse_memory(text: str | Mapping[str, str | float] | None) -> dict[str, float]:
+    """Bytes by device from ``GPU.0=8GB,GPU.1=512MiB``, or a mapping. Raises OptionError for another form."""
     found: dict[str, float] = {}
-    for item in text.split(",") if text is not None else ():
+    for item in text.split(",") if isinstance(text, str) else [f"{name}={size}" for name, size in (text or {}).items()]:
         name, _, size = (part.strip() for part in item.rpartition("="))
         match = _SIZE.fullmatch(size)
         if match is None or not name or not float(match[1]) > 0:
@@ -292,6 +292,8 @@ def command_words(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> tupl
             value = ",".join(f"{port}[{','.join(map(str, size))}]" for port, size in value.items())
         elif name == "devices" and not isinstance(value, str):
             value = ",".join(value)
+        elif name == "memory" and isinstance(value, Mapping):
+            value = ",".join(f"{key}={size}" for key, size in value.items())
         elif isinstance(value, Mapping):
             value = [f"{key}={text}" for key, text in value.items()]
         if not isinstance(value, str | int | float | Path | list | tuple):

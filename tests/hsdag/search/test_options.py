@@ -125,7 +125,8 @@ def test_what_a_search_cannot_do_is_refused_before_any_work(
 def test_arguments_become_the_words_of_a_command_that_asks_for_the_same() -> None:
     defaults = {"devices": None, "shape": None, "fresh": False, "pins": (), "settings": None, "seed": 0, "start": None}
     given = {"devices": ("A", "B"), "shape": {"x": (1, 3)}, "fresh": True, "pins": ["a=B", "b=C"], "settings": {"k": 1}}
-    words = "--devices A,B --shape x[1,3] --fresh --pin a=B --pin b=C --set k=1 --seed 7"
-    assert command_words({**given, "seed": 7, "start": None}, defaults) == tuple(words.split())
+    words = "--devices A,B --shape x[1,3] --fresh --pin a=B --pin b=C --set k=1 --seed 7 --memory A=1GB,B=2"
+    defaults["memory"], memory = None, {"A": "1GB", "B": 2}
+    assert command_words({**given, "seed": 7, "start": None, "memory": memory}, defaults) == tuple(words.split())
     assert command_words({"pins": [], "seed": 0, "shape": "x[1,3]"}, defaults) == ("--shape", "x[1,3]")
     assert command_words({"start": object()}, defaults) is None
