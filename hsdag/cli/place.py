@@ -9,7 +9,7 @@ import typer
 
 from hsdag import api
 from hsdag.cli import options
-from hsdag.cli.files import check_files, check_not_read, model_files, workload_path
+from hsdag.cli.files import check_not_read, model_files, workload_path
 from hsdag.cli.output import print_json, print_table
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ def place(
     written = output or (named or model).with_suffix(".placement.json")
     folder = run or written.with_suffix(".run")
     read = model_files(model, given["inputs"])
-    check_files([written], read)
-    check_not_read([folder], read)
+    check_not_read([written, folder], read)
     if folder.resolve() == written.resolve():
         raise OutputError(f"the run folder cannot be {written} itself; name another one with --run")
     final_s, _ = Pace().comparison_s(budget_s)
