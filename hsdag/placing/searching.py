@@ -383,7 +383,7 @@ def search_in_slices(
         result = driver.search(hybrid, checkpoint, problem, within)
         searched_s += time.monotonic() - begin_s
         hybrid.measure_promising()
-        if hybrid.is_settled:
+        if hybrid.has_converged:
             _report(driver, result, watcher)
             return
         if problem.costs is not None:

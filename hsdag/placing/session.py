@@ -257,7 +257,7 @@ def normalize_objective(session: Session, problem: Problem, costs: PlacementCost
         values = model_values(replace(problem, objective=term), costs, alone)
         return float(np.min(values, initial=np.inf, where=np.isfinite(values)))
 
-    found = replace(problem, objective=objective.settled(best_single))
+    found = replace(problem, objective=objective.scaled(best_single))
     session.model = replace(session.model, objective=found.objective)
     session.runner.objective = found.objective
     if objective.counts_memory:

@@ -66,9 +66,9 @@ class ShardProposals:
         """What is simulated to be fastest of what is cheapest at some prices of syncs; the rest as ``propose``."""
         if not self.is_possible:
             return []
-        return propose(self.shapes, shard_costs(self.costs), self.pins, prices, self._judged, trials)
+        return propose(self.shapes, shard_costs(self.costs), self.pins, prices, self._value_of, trials)
 
-    def _judged(self, sharding: Sharding) -> float:
+    def _value_of(self, sharding: Sharding) -> float:
         """Simulated seconds; infinite where a device lacks the memory for its weights."""
         held = weights_by_device(self.session, self.sharded(sharding))
         fits = all(held[name] <= limit for name, limit in self.limits.items() if name in held)

@@ -25,7 +25,7 @@ from hsdag.reporting.explaining import explain_run
 from hsdag.reporting.explanation import Explanation
 from hsdag.reporting.figures import comparison_figure, interval_of, progress_figures, timeline_figures
 from hsdag.reporting.graph import LARGE, LAYERS_SHOWN, PlacedGraph, graph_figure, op_source
-from hsdag.reporting.report import advice_of, answer_of, environment_of
+from hsdag.reporting.report import answer_of, environment_of, next_steps_of
 from hsdag.runtime.objectives import Objective
 from hsdag.search.driver import members_table
 
@@ -101,7 +101,7 @@ def report_html(run: RunFolder) -> str:
         "subtitle": " · ".join([run.record.objective, f"{run.record.executor} executor", devices, *day]),
         "answer": answer_of(run),
         "facts": facts_of(run),
-        "advice": advice_of(run),
+        "next_steps": next_steps_of(run),
         "sections": sections,
         "css": CSS,
         "footer": f"Written by hsdag {__version__}. Figures are measured unless they are called simulated.",

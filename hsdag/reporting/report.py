@@ -61,14 +61,14 @@ def answer_of(run: RunFolder) -> list[str]:
     return [*first, *(f"Warning: {warning}" for warning in warnings)]
 
 
-class Advice(NamedTuple):
+class NextStep(NamedTuple):
     """What to do next, in a sentence, with the command or code that does it."""
 
     text: str
     code: str | None = None
 
 
-def advice_of(run: RunFolder) -> tuple[Advice, ...]:
+def next_steps_of(run: RunFolder) -> tuple[NextStep, ...]:
     """How to deploy the answer, or the command that goes on with the search."""
     placement, result, arguments = run.placement, run.result, run.record.arguments
     model = run.record.model_path or (None if result is None else result.model_path)
@@ -81,19 +81,19 @@ def advice_of(run: RunFolder) -> tuple[Advice, ...]:
     if placement is None or result is None or result.interrupted:
         text, words = "The search can go on where it stopped", command("--resume", "--run", str(run.path))
         if words is None:
-            return (Advice(f"{text}: begin it again as before, with resume and its run folder, {run.path}."),)
-        return (Advice(f"{text}.", words),)
+            return (NextStep(f"{text}: begin it again as before, with resume and its run folder, {run.path}."),)
+        return (NextStep(f"{text}.", words),)
     used = sorted(placement.used_devices)
     if len(used) == 1:
         text = f"Run the model on {used[0]} as it is; there is nothing to install. A longer search may find more."
-        return (Advice(text, command("--budget", f"{4 * result.budget_s:.0f}s")),)
+        return (NextStep(text, command("--budget", f"{4 * result.budget_s:.0f}s")),)
     beside, model = result.placement_file or str(run.path.with_suffix(".json")), model or "model.xml"
     again = command_line(["hsdag", "bench", model, "--placement", beside])
-    check = Advice("See on the machine that will serve whether it is as fast there:", again)
+    check = NextStep("See on the machine that will serve whether it is as fast there:", again)
     if placement.executor == "cuda":
         return (check,)
     code = f"compiled = hsdag.compile_model({model!r}, {beside!r})"
-    return (Advice("Deploy the placement, in Python or by hsdag export:", code), check)
+    return (NextStep("Deploy the placement, in Python or by hsdag export:", code), check)
 
 
 def environment_of(run: RunFolder) -> dict[str, str]:

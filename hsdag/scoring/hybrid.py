@@ -105,7 +105,7 @@ class HybridEvaluator(Evaluator):
         return self._num_asked + self._num_spent
 
     @property
-    def is_settled(self) -> bool:
+    def has_converged(self) -> bool:
         """Whether the last rounds of measurements found nothing better."""
         return 0 < self._schedule.patience <= self._idle_rounds
 
@@ -118,7 +118,7 @@ class HybridEvaluator(Evaluator):
             self.measure_promising()
             self._next_round = self._num_asked + min(self._num_asked, self._schedule.longest)
             self._round_s = self._measured.elapsed_s
-        if self._num_asked >= self._schedule.most or self.is_settled:
+        if self._num_asked >= self._schedule.most or self.has_converged:
             raise SearchStopped
         return scores
 

@@ -25,7 +25,7 @@ from hsdag.runtime.timeline import Timeline
 from hsdag.scoring.memory import one_inference, over_memory
 from hsdag.search.options import check_seed
 from hsdag.search.solution import InMemory, Simulated
-from hsdag.search.solve import settled
+from hsdag.search.solve import scaled
 
 
 class SimulateResult(Simulated):
@@ -86,7 +86,7 @@ def simulate_placement(
     priorities it needs.
     """
     semantics.check(objective)
-    objective = settled(objective, problem, semantics)
+    objective = scaled(objective, problem, semantics)
     semantics = replace(semantics, order=semantics.order or (Order.FIFO if plan.order is None else Order.PRIORITY))
     priority = plan.order if semantics.order is Order.PRIORITY else None
     run = simulate(problem, plan.placement, one_inference(semantics), priority)

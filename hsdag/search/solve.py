@@ -72,7 +72,7 @@ class _Search:
         self._free = with_memory(problem, options.memory_bytes)  # of pins
         self._problem = problem = with_pinned_ops(self._free, options.pins)
         options.semantics.check(options.objective)
-        objective, semantics = settled(options.objective, self._free, options.semantics), options.semantics
+        objective, semantics = scaled(options.objective, self._free, options.semantics), options.semantics
         self._options, self._watcher, self._on_better = replace(options, objective=objective), watcher, on_better
         self._told: Event | None = None
         self._begin = time.monotonic()
@@ -241,7 +241,7 @@ def with_memory(problem: ScheduleProblem, memory_bytes: Mapping[str, float]) -> 
     return replace(problem, memory_bytes=limits)
 
 
-def settled(objective: Objective, problem: ScheduleProblem, semantics: Semantics) -> Objective:
+def scaled(objective: Objective, problem: ScheduleProblem, semantics: Semantics) -> Objective:
     """The objective, which knows what the best single device of a problem has.
 
     Where none supports all ops, that is what they have with each op where it is fastest. Raises OptionError where the
@@ -256,7 +256,7 @@ def settled(objective: Objective, problem: ScheduleProblem, semantics: Semantics
         values = [simulated_values(term, problem, each.astype(np.int64), free) for each in (alone, fastest)]
         return float(min(values[0]) if np.isfinite(values[0]).any() else values[1][0])
 
-    return objective.settled(best_single)
+    return objective.scaled(best_single)
 
 
 def _of_units(problem: Problem, plan: Plan) -> Plan:

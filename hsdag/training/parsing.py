@@ -47,11 +47,11 @@ class ParsingNetwork(nn.Module):
         return torch.as_tensor(self.score(torch.cat([h[edges.source] * h[edges.target], of_edge], dim=1)).squeeze(-1))
 
 
-Lesson = tuple[torch.Tensor, torch.Tensor, Edges, torch.Tensor, torch.Tensor]
+Sample = tuple[torch.Tensor, torch.Tensor, Edges, torch.Tensor, torch.Tensor]
 """What the network reads of a graph; which of its edges can be contracted, and whether a plan keeps each together."""
 
 
-def lesson_of(costs: ScheduleProblem, plan: Plan) -> Lesson:
+def sample_of(costs: ScheduleProblem, plan: Plan) -> Sample:
     """What a plan teaches of a problem."""
     x, of_edge = (torch.tensor(each, dtype=torch.float32) for each in features_of(costs))
     ends, which = (costs.edge_src, costs.edge_dst), np.flatnonzero(joinable(costs))
@@ -60,22 +60,22 @@ def lesson_of(costs: ScheduleProblem, plan: Plan) -> Lesson:
     return x, of_edge, edges, torch.from_numpy(which), labels
 
 
-def trained(lessons: Sequence[Lesson], seed: int, epochs: int = EPOCHS) -> tuple[ParsingNetwork, list[float]]:
-    """A network, and the mean cross-entropy over lessons in every epoch."""
+def trained(samples: Sequence[Sample], seed: int, epochs: int = EPOCHS) -> tuple[ParsingNetwork, list[float]]:
+    """A network, and the mean cross-entropy over samples in every epoch."""
     network, rng = ParsingNetwork(torch.Generator().manual_seed(seed)), np.random.default_rng(seed)
-    adam, batches = torch.optim.AdamW(network.parameters(), RATE, weight_decay=DECAY), -(-len(lessons) // BATCH)
+    adam, batches = torch.optim.AdamW(network.parameters(), RATE, weight_decay=DECAY), -(-len(samples) // BATCH)
     rate = torch.optim.lr_scheduler.OneCycleLR(adam, RATE, total_steps=max(epochs * batches, 1))
     curve = [0.0] * epochs
-    for epoch in range(epochs if lessons else 0):
-        for batch in np.array_split(rng.permutation(len(lessons)), batches):
+    for epoch in range(epochs if samples else 0):
+        for batch in np.array_split(rng.permutation(len(samples)), batches):
             loss = torch.zeros(())
-            for *seen, which, is_together in (lessons[i] for i in batch):
+            for *seen, which, is_together in (samples[i] for i in batch):
                 loss = loss + nn.functional.binary_cross_entropy_with_logits(network(*seen)[which], is_together)
             adam.zero_grad()
             loss.backward()  # type: ignore[no-untyped-call]
             adam.step()
             rate.step()
-            curve[epoch] += float(loss.detach()) / len(lessons)
+            curve[epoch] += float(loss.detach()) / len(samples)
     return network, curve
 
 
@@ -85,7 +85,7 @@ def main(path: str, number: str = "100", seed: str = "0") -> None:
     with one_thread():
         problems = training_problems(find_family(FAMILIES), numbers, EXPERT, lambda: None, None)
         able = [each for each in problems if joinable(each.costs).any()]
-        network, curve = trained([lesson_of(each.costs, plan) for each in able for plan in each.experts], int(seed))
+        network, curve = trained([sample_of(each.costs, plan) for each in able for plan in each.experts], int(seed))
     card = {"method": "multilevel", "family": FAMILIES, "problems": int(number), "seed": int(seed)}
     card |= {"figures": "simulated", "curve": np.round(curve, 4).tolist()}
     write_policy(Path(path), {name: weight.numpy() for name, weight in network.state_dict().items()}, card)

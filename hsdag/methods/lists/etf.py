@@ -12,7 +12,7 @@ import numpy as np
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
 from hsdag.ir.kernels import ZERO, bare, inlined, run_few
 from hsdag.methods.lists.base import SchedulePlacer
-from hsdag.methods.lists.schedule import ListSchedule, Outlook, Room, first_candidates, has_room, offer, settle
+from hsdag.methods.lists.schedule import ListSchedule, Outlook, Room, assign, first_candidates, has_room, offer
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.tables import Tables, levels_of, tables_of
 from hsdag.runtime.simulator.machine import ENTRY, Records, pop, push
@@ -92,7 +92,7 @@ def _run(t: Tables, room: Room, w: Outlook, able: BoolArray, place: IntArray, he
                 continue
             d = _roomiest(t, room, v)
             start_s = max(room.free_s[d], w.ready_s[v, d])
-        settle(t, room, v, d, start_s)
+        assign(t, room, v, d, start_s)
         if with_results:
             _hold(t, room, held, v, d)
         room.sequence[turn] = v

@@ -11,7 +11,7 @@ import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.ir.kernels import ZERO, bare, inlined, run
-from hsdag.methods.lists.schedule import Room, first_ready, has_room, release, settle
+from hsdag.methods.lists.schedule import Room, assign, first_ready, has_room, release
 from hsdag.runtime.problem.semantics import Links
 from hsdag.runtime.problem.tables import Tables
 from hsdag.runtime.simulator.machine import BLOCKING, EGRESS, INDEPENDENT, pop
@@ -59,7 +59,7 @@ def _run(t: Tables, room: Room, loads: Loads, priority: FloatArray, by_start: bo
             for r in (home, _bus(loads, len(room.free_s), home, d)):
                 loads.busiest_s[0] = max(loads.busiest_s[0], loads.load_s[r])
         loads.busiest_s[0] = max(loads.busiest_s[0], loads.load_s[d])
-        settle(t, room, v, d, 0.0)
+        assign(t, room, v, d, 0.0)
         num_ready = release(t, room, priority, v, num_ready)
 
 

@@ -26,13 +26,13 @@ from hsdag.methods.lists.schedule import (
     ListSchedule,
     Outlook,
     Room,
+    assign_and_free,
     earliest,
     first_candidates,
     look,
     occupy,
     offer,
     permit,
-    settle_and_free,
 )
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -255,7 +255,7 @@ def schedule_by_rule(t: Tables, rule: Rule, room: Room, idle: IdleTime, w: Outlo
                 at.ahead_s[d] = _way_by_consumers(t, rule, room, w, v, d, at.start_s[d] + t.time_s[v, d])
         d = _place(t, rule, room, w, at, v)
         occupy(idle, d, at.gap[d], at.start_s[d], at.start_s[d] + t.time_s[v, d] + t.op_overhead_s)
-        settle_and_free(t, room, w, v, d, at.start_s[d])
+        assign_and_free(t, room, w, v, d, at.start_s[d])
         room.sequence[turn] = v
         for k in range(t.out_first[v], t.out_first[v + 1]):  # consumers get the result from there
             u = t.out_op[k]

@@ -229,7 +229,7 @@ def _place(
         return False
     if insertion:
         occupy(idle, best, slot, best_start_s, best_end_s + t.op_overhead_s)
-    settle(t, room, v, best, best_start_s)
+    assign(t, room, v, best, best_start_s)
     return True
 
 
@@ -241,7 +241,7 @@ def has_room(t: Tables, room: Room, v: int, d: int) -> bool:
 
 
 @inlined
-def settle(t: Tables, room: Room, v: int, d: int, start_s: float) -> None:
+def assign(t: Tables, room: Room, v: int, d: int, start_s: float) -> None:
     """Note that v starts on device d at ``start_s``."""
     room.device[v] = d
     room.start_s[v] = start_s
@@ -329,9 +329,9 @@ def permit(t: Tables, w: Outlook, v: int, most_memory: float, able: BoolArray) -
 
 
 @inlined
-def settle_and_free(t: Tables, room: Room, w: Outlook, v: int, d: int, start_s: float) -> None:
+def assign_and_free(t: Tables, room: Room, w: Outlook, v: int, d: int, start_s: float) -> None:
     """v starts on device d at ``start_s``; results that no op waits for any more leave room."""
-    settle(t, room, v, d, start_s)
+    assign(t, room, v, d, start_s)
     w.work_s[d] += t.time_s[v, d]
     if w.readers[v] > 0:
         room.held_bytes[d] += t.output_bytes[v]

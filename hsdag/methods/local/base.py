@@ -24,9 +24,9 @@ from hsdag.methods.local.chain import (
     Values,
     chain_for,
     draw_move,
+    end_proposal,
     places_of,
     restore,
-    settle,
     shares_of,
 )
 from hsdag.methods.local.values import Scheduled, schedule, values_of
@@ -243,7 +243,7 @@ class LocalPlacer(Placer[O]):
                     value = other
                 else:
                     interpret(restore, chain)
-                interpret(settle, chain)
+                interpret(end_proposal, chain)
             idle = 0 if incumbent.best_score < before else idle + 1
 
 

@@ -137,7 +137,7 @@ def change(c: Chain, u: int, device: int, rank: float) -> None:
 
 
 @inner
-def settle(c: Chain) -> None:
+def end_proposal(c: Chain) -> None:
     """The proposal is over, and the next one begins with nothing."""
     for k in range(c.state[0].num_changed):
         c.is_changed[c.changed[k]] = False

@@ -11,7 +11,7 @@ import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
 from hsdag.ir.kernels import ZERO, bare, inlined, inner, run
-from hsdag.methods.local.chain import ROUNDING, Chain, draw, is_kept, settle
+from hsdag.methods.local.chain import ROUNDING, Chain, draw, end_proposal, is_kept
 from hsdag.runtime.costs.hetero_costs import HeteroCosts, UnitCosts, placement_s, unit_costs
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -279,7 +279,7 @@ def _propose(g: Scheduled, c: Chain, num: int) -> None:
             value = _simulated(g, c, limit * (1.0 + ROUNDING), g.load_s, g.room)
             if not (is_kept(c, value, limit) or makes_lists):
                 _put_changed(g, c)
-            settle(c)
+            end_proposal(c)
 
 
 class UnderHetero(NamedTuple):
@@ -303,7 +303,7 @@ def _propose_under_hetero(g: UnderHetero, c: Chain, num: int) -> None:
             if value <= most:
                 value = _penalised(g.scheduled, c, value)
             is_kept(c, value, limit)
-            settle(c)
+            end_proposal(c)
 
 
 @inner

@@ -19,7 +19,7 @@ from hsdag.ir.kernels import bare
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import LEAST_GAIN, Incumbent, Status
 from hsdag.methods.lists.schedulers import HeftPlacer
-from hsdag.methods.local.chain import Chain, chain_of, draw, is_kept, settle
+from hsdag.methods.local.chain import Chain, chain_of, draw, end_proposal, is_kept
 from hsdag.methods.local.sa import MOVES_OF_LISTS
 from hsdag.methods.local.values import Lists, lists_for, lists_of, schedule
 from hsdag.runtime.objectives import LATENCY
@@ -56,7 +56,7 @@ def _propose_windowed(g: Windowed, c: Chain, num: int) -> None:
             for u in range(len(g.tail_s)):
                 whole_s = max(whole_s, g.lists.end_s[u] + g.tail_s[u, g.lists.device[u]])
             is_kept(c, whole_s, limit)
-            settle(c)
+            end_proposal(c)
 
 
 @dataclass(frozen=True, eq=False)

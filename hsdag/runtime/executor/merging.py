@@ -93,8 +93,8 @@ def _merged(
     labels, near = (parts.labels.copy(), parts.labels.copy()), np.zeros((count, count), dtype=np.bool_)
     schedules = PartSchedule.empty(count, num_devices), PartSchedule.empty(count, num_devices)
     steps = 0.03 * (len(found.device) + len(found.read_by) + near.size) * (count if most_trials else 1)
-    judged_s = run(_merge_all, steps, found, *labels, count, near, *schedules, most_trials, by_load)
-    return schedules[0], float(judged_s), labels[0]
+    cost_s = run(_merge_all, steps, found, *labels, count, near, *schedules, most_trials, by_load)
+    return schedules[0], float(cost_s), labels[0]
 
 
 def tensors_of(
@@ -181,7 +181,7 @@ def _merge_all(
 
     ``trial`` [I], ``near`` [S, S] and the schedules are scratch.
     """
-    best_s, work_s = _judged(g, label, count, by_load, now)
+    best_s, work_s = _cost_of(g, label, count, by_load, now)
     trials, merged = 0, True
     while merged and trials < most_trials:
         merged = False
@@ -197,12 +197,12 @@ def _merge_all(
             for i in range(len(label)):
                 p = label[i]
                 trial[i] = a if p == b else (b if p == count - 1 else p)
-            judged_s, total_s = _judged(g, trial, count - 1, by_load, tried)
-            merged = judged_s < best_s - 1e-12 or (judged_s <= best_s + 1e-12 and total_s < work_s)
+            cost_s, total_s = _cost_of(g, trial, count - 1, by_load, tried)
+            merged = cost_s < best_s - 1e-12 or (cost_s <= best_s + 1e-12 and total_s < work_s)
             if merged:
                 for i in range(len(label)):
                     label[i] = trial[i]
-                count, best_s, work_s, now, tried = count - 1, judged_s, total_s, tried, now
+                count, best_s, work_s, now, tried = count - 1, cost_s, total_s, tried, now
     return best_s
 
 
@@ -255,7 +255,7 @@ def _has_detour(s: PartSchedule, count: int, a: int, b: int) -> bool:  # pragma:
 
 
 @inner
-def _judged(
+def _cost_of(
     g: InstanceGraph, label: IntArray, count: int, by_load: bool, s: PartSchedule
 ) -> tuple[float, float]:  # pragma: no cover - compiled
     """The seconds that merging must not add to, -1 for those of a cycle, and those of all parts together."""

@@ -51,7 +51,7 @@ class Objective:
         """[B] values from ``figures`` [Q, B] of the quantities; of bounds, a bound. By default the only quantity."""
         return figures[0]
 
-    def settled(self, best_single: Callable[[Objective], float]) -> Objective:
+    def scaled(self, best_single: Callable[[Objective], float]) -> Objective:
         """The objective once it is known what the best single device has, for it or for another one."""
         return self
 
@@ -174,13 +174,13 @@ class Weighted(Objective):
         canonical = ",".join(f"{term.name}={share:g}" for term, share in terms.items())
         return Weighted(canonical, tuple(terms.items()))
 
-    def settled(self, best_single: Callable[[Objective], float]) -> Weighted:
+    def scaled(self, best_single: Callable[[Objective], float]) -> Weighted:
         """The same with the values of the best single device, or 1 in the place of a value of 0."""
         return replace(self, scales=tuple(best_single(term) or 1.0 for term, _ in self.terms))
 
     def value(self, *figures: FloatArray) -> FloatArray:
         """The weighted sum."""
-        assert self.scales is not None, "settled once the problem is known"
+        assert self.scales is not None, "scaled once the problem is known"
         known, total = dict(zip(self.quantities, figures, strict=True)), sum(share for _, share in self.terms)
         weighted: FloatArray = sum(  # type: ignore[assignment]  # there are terms
             share / total / scale * term.value(*(known[quantity] for quantity in term.quantities))

@@ -13,7 +13,7 @@ from openvino import opset13
 from hsdag.cli.app import run
 from hsdag.diagnosis.examination import examine
 from hsdag.placing.run_folder import RunFolder
-from hsdag.reporting.report import advice_of
+from hsdag.reporting.report import next_steps_of
 
 pytestmark = pytest.mark.slow
 WORDS = ("--partition-cpu", "2", "--budget", "12s", "--max-evaluations", "3", "--method", "mincut")
@@ -46,13 +46,13 @@ def test_what_place_its_report_and_that_of_a_killed_search_advise_runs(
     assert len(lines) <= 4
     assert ran(advised.removeprefix("Next: "))
     kept = RunFolder.load(odd.with_suffix(".placement.run"))
-    codes = [each.code for each in advice_of(kept) if each.code is not None and each.code.startswith("hsdag ")]
+    codes = [each.code for each in next_steps_of(kept) if each.code is not None and each.code.startswith("hsdag ")]
     assert codes
     for code in codes:
         assert "--shape" in code or "--placement" in code
         assert ran(code.replace("--budget 48s", "--budget 12s"))
     (kept.path / "result.json").unlink()  # as where the search was killed
-    (advice,) = advice_of(RunFolder.load(kept.path))
+    (advice,) = next_steps_of(RunFolder.load(kept.path))
     assert advice.code is not None
     assert "--resume" in advice.code
     assert ran(advice.code)

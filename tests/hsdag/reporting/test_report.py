@@ -12,7 +12,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.graph import PlacedGraph
-from hsdag.reporting.report import UNFINISHED, advice_of, answer_of, environment_of, sentence_of
+from hsdag.reporting.report import UNFINISHED, answer_of, environment_of, next_steps_of, sentence_of
 from hsdag.scoring.base import Score
 from tests.hsdag.reporting.examples import BEGUN, EVENTS, FAST, PROFILE, RESULT, RUN, Example, event
 
@@ -49,7 +49,7 @@ def test_the_best_of_a_search_that_has_not_ended_is_told() -> None:
 
 def test_what_to_do_next_is_to_go_on_to_search_longer_or_to_deploy_and_check() -> None:
     def advised(run: RunFolder) -> list[str]:
-        return [f"{each.text} {each.code}" for each in advice_of(run)]
+        return [f"{each.text} {each.code}" for each in next_steps_of(run)]
 
     begin = ["hsdag", "place", RUN.record.model_path or "", "--devices", FAST]
     go_on = f"The search can go on where it stopped. {shlex.join([*begin, '--resume', '--run', str(RUN.path)])}"

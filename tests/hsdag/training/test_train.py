@@ -255,7 +255,7 @@ def test_searches_compute_the_network_that_is_trained(tmp_path: Path) -> None:
     path = tmp_path / "p.safetensors"
     parsing.main(str(path), "0", "3")
     costs = training_problem(find_family("random-wired"), 7, None).costs
-    seen = parsing.lesson_of(costs, Plan(np.zeros(costs.num_ops, dtype=np.int64)))[:3]
+    seen = parsing.sample_of(costs, Plan(np.zeros(costs.num_ops, dtype=np.int64)))[:3]
     with torch.no_grad():
         expected = torch.sigmoid(parsing.trained([], 3)[0](*seen)).numpy()
     np.testing.assert_allclose(probabilities_of(costs, read_policy(path, "multilevel").weights), expected, atol=1e-5)
@@ -264,8 +264,8 @@ def test_searches_compute_the_network_that_is_trained(tmp_path: Path) -> None:
 def test_training_lowers_the_loss_by_what_plans_keep_together_and_repeats_itself() -> None:
     costs = training_problem(find_family("random-wired"), 7, None).costs
     home = np.arange(costs.num_ops) // 9 % 2
-    *seen, which, _ = lesson = parsing.lesson_of(costs, Plan(home))
-    (network, curve), (_, again) = (parsing.trained([lesson], 0) for _ in range(2))
+    *seen, which, _ = sample = parsing.sample_of(costs, Plan(home))
+    (network, curve), (_, again) = (parsing.trained([sample], 0) for _ in range(2))
     assert 0.9 * curve[0] > curve[-1] == again[-1]
     with torch.no_grad():
         logits, is_together = network(*seen)[which].numpy(), (home[costs.edge_src] == home[costs.edge_dst])[which]

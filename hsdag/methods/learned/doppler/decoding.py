@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.ir.kernels import bare, inlined
-from hsdag.methods.lists.schedule import Outlook, Room, look, offer, permit, settle_and_free
+from hsdag.methods.lists.schedule import Outlook, Room, assign_and_free, look, offer, permit
 from hsdag.runtime.machine.usable import in_parts, usable_cpus
 from hsdag.runtime.problem.tables import Tables, lengths_of
 
@@ -125,7 +125,7 @@ def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes
             permit(t, c.w, v, 1.0, found.able[b, step])
             _describe(c, v, found.features[b, step])
             home = _place(c, v, found, b, step, -1.0 if is_forced else random[b, step, 1])
-            settle_and_free(t, c.room, c.w, v, home, max(c.room.free_s[home], c.w.ready_s[v, home]))
+            assign_and_free(t, c.room, c.w, v, home, max(c.room.free_s[home], c.w.ready_s[v, home]))
             c.num_placed[home] += 1
             for k in range(len(c.total)):
                 c.taken[home, k] += c.s.seen[v, k]

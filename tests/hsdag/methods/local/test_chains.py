@@ -19,7 +19,7 @@ from hsdag.methods.incumbent import Incumbent, Limits, Status
 from hsdag.methods.lists.schedule import list_schedule
 from hsdag.methods.local import windows
 from hsdag.methods.local.base import Annealing, Heat
-from hsdag.methods.local.chain import OF_ORDER, Chain, Move, chain_for, chain_of, draw_move, settle, shares_of
+from hsdag.methods.local.chain import OF_ORDER, Chain, Move, chain_for, chain_of, draw_move, end_proposal, shares_of
 from hsdag.methods.local.sa import MOVES_OF_LISTS, EaPlacer, SaPlacer
 from hsdag.methods.local.values import lists_of, schedule, scheduled
 from hsdag.methods.local.windows import Piece, Timeline, WindowCutter, joined, searched, starts_of
@@ -108,7 +108,7 @@ def test_every_kind_of_move_changes_devices_or_ranks_alone(move: Move) -> None:
         assert sorted(chain.changed[: int(chain.state["num_changed"][0])]) == changed.tolist()
         assert units.is_legal(chain.device)
         num_changed += len(changed)
-        interpret(settle, chain)
+        interpret(end_proposal, chain)
     assert num_changed > 20
 
 

@@ -130,7 +130,7 @@ def test_what_every_split_costs_is_not_blamed_on_the_few_bytes_that_cross() -> N
 
 def test_a_weighted_sum_is_calibrated_by_one_factor_for_all_its_terms() -> None:
     costs, some = case(3), random_placements(3, 5)
-    objective = find_objective("latency=1,throughput=2").settled(lambda _: 2.0)
+    objective = find_objective("latency=1,throughput=2").scaled(lambda _: 2.0)
     measured = 3.0 * costs.values(objective, some)
     measured[0] = np.nan  # failed
     fitted, factor = costs.fitted(objective, some, measured)

@@ -96,7 +96,7 @@ def test_ops_that_a_device_lacks_are_told_and_a_distance_has_four_times_the_limi
 
 
 def test_a_weighted_sum_has_each_latency_with_the_one_period() -> None:
-    runner, client = runner_of(find_objective("latency=1,throughput=3").settled(lambda _: 1.0))
+    runner, client = runner_of(find_objective("latency=1,throughput=3").scaled(lambda _: 1.0))
     assert runner.run("a", 2) == pytest.approx([(each + 3 * PERIOD_S) / 4 for each in LATENCY_S])
     assert [request.method for request in client.asked] == ["open", "run", "throughput"]
 

@@ -61,7 +61,7 @@ def test_a_term_of_a_weighted_sum_is_1_where_it_is_as_good_as_the_best_single_de
     def best_single(objective: Objective) -> float:
         return {"latency": 4.0, "memory": 152.0, "energy": 0.0}[objective.name]
 
-    objective = find_objective("latency=3, memory=1,energy=4").settled(best_single)
+    objective = find_objective("latency=3, memory=1,energy=4").scaled(best_single)
     assert objective.name == "latency=3,memory=1,energy=4"
     assert objective.quantities == (Quantity.LATENCY, Quantity.PEAK, Quantity.ENERGY)
     found = objective.value(np.array([4.0, 6.0]), np.array([152.0, 38.0]), np.array([1.0, 2.0]))

@@ -159,6 +159,6 @@ def test_bounds_of_objectives_in_closed_form(objective: str, execution: Executio
         [[3.0, 1.0], [2.0, 5.0], [4.0, 4.0]], [(0, 1), (1, 2)], power_w=[2.0, 3.0], weight_bytes=[7, 9, 1],
         launch_s=[0.75, 0.5],
     )  # fmt: skip
-    bound = lower_bound(find_objective(objective).settled(lambda _: 1.0), replace(chain, op_overhead_s=0.25), execution)
+    bound = lower_bound(find_objective(objective).scaled(lambda _: 1.0), replace(chain, op_overhead_s=0.25), execution)
     assert bound.value_s == pytest.approx(value)
     assert bound.argument.startswith(argument)
