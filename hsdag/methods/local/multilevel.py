@@ -5,6 +5,7 @@ Legend: U placement units, E edges, D devices, G groups.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -15,9 +16,9 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import BoolArray, IntArray
 from hsdag.ir.graph.partition import Partition
 from hsdag.methods.base import Placer
-from hsdag.methods.incumbent import Incumbent, Status
-from hsdag.methods.lists.etf import EtfPlacer
+from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.methods.lists.schedulers import HeftPlacer
+from hsdag.methods.local.beam import beam_plans
 from hsdag.methods.local.parsing import SHIPPED, probabilities_of
 from hsdag.methods.local.windows import WindowsPlacer
 from hsdag.methods.tied import Expanded, tied
@@ -27,10 +28,12 @@ from hsdag.runtime.problem.semantics import Execution
 from hsdag.runtime.problem.tables import mean_transfers, tables_of
 from hsdag.scoring.policy_file import read_policy
 
-COARSE = 0.5
+COARSE = 0.6
 """Share of the time and of the evaluations for groups; units have the rest."""
+BEAM = 0.5
+"""Share of the time of groups in which beam search makes the plans that their windows begin with."""
 WORTH = 1.01
-"""The best list schedule of the groups, over the best known, up to which searching groups is worth its time."""
+"""The best of these, over the best known, up to which searching groups is worth its time."""
 
 
 @dataclass(frozen=True)
@@ -70,10 +73,14 @@ class MultilevelPlacer(Placer[MultilevelOptions]):
         left = incumbent.evaluations_left
         kept = (1 - COARSE) * left if np.isfinite(left) else 0.0
         expanded = Expanded(incumbent, coarse.units.partition.labels, kept)
-        known = tuple(plan for each in (HeftPlacer(), EtfPlacer()) for plan in each.proposals(coarse, 0))
-        best = incumbent.best_score
-        if min(score.value for score in expanded.evaluate(known)) <= WORTH * best:
-            WindowsPlacer().search(coarse, expanded, replace(limits, seconds=COARSE * incumbent.left_s, known=known))
+        seconds, began_s, best = COARSE * incumbent.left_s, incumbent.elapsed_s, incumbent.best_score
+        with suppress(GaveUp):
+            assert coarse.costs is not None  # as those of units are known
+            most = expanded.evaluations_left
+            known = tuple(beam_plans(coarse.costs, BEAM * seconds, most, incumbent.check))
+            if min(score.value for score in expanded.evaluate(known)) <= WORTH * best:
+                seconds -= incumbent.elapsed_s - began_s
+                WindowsPlacer().search(coarse, expanded, replace(limits, seconds=seconds, known=known))
         if incumbent.best is not None:
             fine = replace(limits, seconds=incumbent.left_s, known=(incumbent.best,))
             WindowsPlacer().search(problem, incumbent, fine)
@@ -88,6 +95,8 @@ class MultilevelPlacer(Placer[MultilevelOptions]):
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         WindowsPlacer().prepare(problem, takes_order=takes_order)
+        two_ops = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [(0, 1)])
+        list(beam_plans(two_ops, 0.0, 1.0, int))
 
 
 def joinable(costs: ScheduleProblem) -> BoolArray:

@@ -23,10 +23,10 @@ from hsdag.runtime.problem.semantics import Execution
 from hsdag.scoring.memory import is_split_forced
 
 LISTS = ("met", "heft", "cpop", "etf", "m-etf", "critical-path", "enumerative", "greedy", "pipeline")
-SLOW_LISTS = ("enumerative", "pipeline")
+SLOW_LISTS = ("enumerative", "pipeline", "critical-path")
 MOST_UNITS_FOR_ALL = 5000
-"""Units beyond which methods that grow faster than the graph are not asked: SLOW_LISTS, rules, and, before windows of
-a schedule are searched, annealing."""
+"""Units beyond which methods are not asked that grow faster than the graph or make many schedules: SLOW_LISTS, rules,
+and, before windows of a schedule are searched, annealing."""
 QUICK_LISTS = ("met", "heft", "greedy")
 MOST_UNITS_AT_ONCE = 500
 """Units beyond which a step of annealing, which simulates them all, takes long: blocks and windows have more time."""
@@ -114,7 +114,9 @@ class AutoPlacer(Placer[AutoOptions]):
         others = ("mincut",) if is_sequential or problem.objective.is_steady else ("rules",)
         for method in [m for m in (*_lists(problem), *others) if m not in self.options.left_out]:
             search_two_ops(make_placer(method, is_cheap=True), problem)
-        windows = ["windows"] * (has_schedule(problem) and problem.num_units > MOST_UNITS_AT_ONCE)
+        is_unlike = problem.costs is not None and find_blocks(problem.costs) is None
+        is_deep = has_schedule(problem) and problem.num_units > MOST_UNITS_AT_ONCE
+        windows = ["multilevel" if is_unlike else "windows"] * is_deep
         for method in ("sa", "repeated", *windows):
             if method not in self.options.left_out:
                 make_placer(method, is_cheap=True).prepare(problem, takes_order=takes_order)

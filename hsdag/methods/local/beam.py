@@ -1,0 +1,338 @@
+"""Beam search: many list schedules grow side by side, op by op, and those go on that have kept devices busy.
+
+Legend: N ops, E edges, D devices, L turns, in each of which every state places an op, B states, S = 2 B places for
+states, O open ops of a state: those that read what it has placed, or nothing; the first of these are ready.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray, inverse_of
+from hsdag.ir.kernels import ZERO, bare, inlined, inner, run
+from hsdag.methods.incumbent import GaveUp
+from hsdag.methods.local.values import Lists, lists_for, lists_of
+from hsdag.runtime.problem.bounds.simple import shared_load
+from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
+from hsdag.runtime.problem.tables import levels_of, tables_of
+from hsdag.runtime.simulator.machine import ENTRY, Records, pop, push
+
+NARROW, SHARE, WIDEST = 16, 0.8, 1024
+"""States of the first beam, of the second one as many as would take such a share of the time that is left, and at most
+so many."""
+MOST_PLACED = 1 << 25
+"""Ops times states up to which the choices of all states are kept."""
+URGENCY = 0.003
+"""What a second of the way to the end of an op that is placed counts for, and one that a ready op has to wait, in
+seconds of all devices."""
+MOST_OPEN = 256
+"""Open ops of a state; one that would have more goes no further."""
+HORIZON = 64
+"""How many turns before its place by level an op without inputs is open."""
+MOST_CHILDREN = 2
+"""States that come from one state: more of them leave no room for others."""
+TWINS, ROUNDING = 12, 1e-9
+"""Chosen states that one with the same ops is compared with. Values that differ by less than such a share of the whole
+time are equal: the states differ by an exchange of devices or by the order of choices alone."""
+SLICE = 1_000_000
+"""Ops that all states place between two looks at whether the search has to end."""
+
+
+def beam_plans(costs: ScheduleProblem, seconds: float, most: float, check: Callable[[], object]) -> Iterator[Plan]:
+    """Plans by beam search (Lowerre 1976) over ETF's choices (Hwang et al. 1989): all pairs of op and device that start
+    first. A second plan is of a wider beam, as ``seconds`` allow; ``most`` is how many states there may be.
+
+    States with equally many ops are compared by the load bound of what they lead to: the time up to which devices are
+    busy or have waited, at the prices that the bound of all gives them, and the least that is left to do. URGENCY
+    counts beside it. An op that takes no time and reads nothing is where its first reader is. ``check`` is called in
+    between. Raises GaveUp where too many ops are open at once.
+    """
+    began_s, growth = time.monotonic(), Growth.of(costs)
+    most = max(min(WIDEST, MOST_PLACED // costs.num_ops, most), 1)
+    width = int(min(NARROW, most))
+    yield grown(growth, width, check)
+    took_s = max(time.monotonic() - began_s, 1e-9)
+    wider = int(min(most, SHARE * (seconds - took_s) / took_s * width))
+    if wider > width:
+        yield grown(growth, wider, check)
+
+
+class Growth(NamedTuple):
+    """What states grow by; ops that are where their first readers are have no turn, and what they send comes from there
+    at the beginning."""
+
+    lists: Lists
+    is_late: BoolArray  # [E] whether the result is sent when u has ended, not at the beginning
+    worth: FloatArray  # [N] what a state that has placed the op is better by
+    price: FloatArray  # [D]
+    rounding_s: float
+    mark: NDArray[np.uint64]  # [N] sets of ops are told apart by those of their ops
+    source: IntArray  # ops without inputs that have turns, by level
+    due: IntArray  # their places by level among the ops that have turns
+    home: IntArray  # [N] the reader that an op without a turn is with, else the op
+
+    @staticmethod
+    def of(costs: ScheduleProblem) -> Growth:
+        """That of a problem."""
+        tables, base, num = tables_of(costs), lists_of(costs), costs.num_ops
+        level_s, (load_s, price) = levels_of(tables).static_s, shared_load(costs)
+        place = inverse_of(np.lexsort((inverse_of(costs.topological_order), -level_s)))
+        first_reader = np.full(num, num)
+        np.minimum.at(first_reader, costs.edge_src, place[costs.edge_dst])
+        is_idle = (base.time_s == 0).all(axis=1) & (np.diff(tables.in_first) == 0) & (first_reader < num)
+        home = np.where(is_idle, inverse_of(place)[np.minimum(first_reader, num - 1)], np.arange(num))
+        kept = np.flatnonzero(home[costs.edge_src] != costs.edge_dst)
+        kept = kept[np.argsort(home[costs.edge_src[kept]], kind="stable")]
+        edges = np.stack([home[costs.edge_src[kept]], costs.edge_dst[kept]])
+        links = base.latency_s, base.s_per_byte, base.sent_s, base.begun_s
+        lists = lists_for(base.time_s, edges, costs.edge_bytes[kept], *links)
+        due = np.cumsum(~is_idle[inverse_of(place)])[place] - 1
+        sources = np.flatnonzero((lists.num_inputs == 0) & ~is_idle)
+        sources = sources[np.argsort(due[sources])]
+        return Growth(
+            lists=lists,
+            is_late=~is_idle[costs.edge_src[kept]],
+            worth=(lists.time_s * price).min(axis=1) + URGENCY * level_s,
+            price=price,
+            rounding_s=ROUNDING * load_s,
+            mark=np.random.default_rng(0).integers(1 << 63, size=num).astype(np.uint64),
+            source=sources,
+            due=due[sources],
+            home=home,
+        )
+
+
+class Beam(NamedTuple):
+    """The states, and room for those that follow."""
+
+    state: IntArray  # [B] where the states are
+    next_state: IntArray  # [B]
+    spare: IntArray  # [S] places without a state
+    number: IntArray  # [5] states, sources that are open or placed, candidates, chosen ones, spare places
+    num_children: IntArray  # [B]
+    candidates: Records  # [B * O * D] ENTRY, a heap
+    chosen: Records  # [B] ENTRY
+    chosen_mark: NDArray[np.uint64]  # [B]
+    free_s: FloatArray  # [S, D]
+    worth: FloatArray  # [S] of what is placed
+    mark: NDArray[np.uint64]  # [S]
+    num_ready: IntArray  # [S]
+    num_open: IntArray  # [S]
+    op: IntArray  # [S, O]
+    waiting: IntArray  # [S, O] inputs that are not placed yet
+    arrival_s: FloatArray  # [S, O, D] of those that are
+    choice: NDArray[np.int32]  # [L, B] N times the device and the op
+    parent: NDArray[np.int16]  # [L, B] which of the states before it a state comes from
+
+    @staticmethod
+    def of(growth: Growth, width: int) -> Beam:
+        """One state in which nothing is placed."""
+        num_devices, size = len(growth.price), 2 * width
+        turns = int((growth.home == np.arange(len(growth.home))).sum()), width
+        return Beam(
+            state=np.arange(width),
+            next_state=np.zeros(width, dtype=np.int64),
+            spare=np.append(np.arange(1, size), 0),
+            number=np.array([1, 0, 0, 0, size - 1]),
+            num_children=np.zeros(width, dtype=np.int64),
+            candidates=np.zeros(width * MOST_OPEN * num_devices, ENTRY),
+            chosen=np.zeros(width, ENTRY),
+            chosen_mark=np.zeros(width, dtype=np.uint64),
+            free_s=np.zeros((size, num_devices)),
+            worth=np.zeros(size),
+            mark=np.zeros(size, dtype=np.uint64),
+            num_ready=np.zeros(size, dtype=np.int64),
+            num_open=np.zeros(size, dtype=np.int64),
+            op=np.zeros((size, MOST_OPEN), dtype=np.int64),
+            waiting=np.zeros((size, MOST_OPEN), dtype=np.int64),
+            arrival_s=np.zeros((size, MOST_OPEN, num_devices)),
+            choice=np.empty(turns, dtype=np.int32),
+            parent=np.empty(turns, dtype=np.int16),
+        )
+
+
+def grown(growth: Growth, width: int, check: Callable[[], object]) -> Plan:
+    """The plan that a beam of so many states ends with; see ``beam_plans``."""
+    beam = Beam.of(growth, width)
+    num, turns, step = len(growth.home), len(beam.choice), max(SLICE // width, 1)
+    for begin in range(0, turns, step):
+        check()
+        end = min(begin + step, turns)
+        run(grow, float(width * (end - begin) * len(growth.price)), growth, beam, begin, end)
+        if beam.number[0] == 0:
+            raise GaveUp(f"more than {MOST_OPEN} ops would wait for inputs at once")
+    k = int(np.argmin(beam.free_s[beam.state[: beam.number[0]]].max(axis=1)))
+    device, turn = np.zeros(num, dtype=np.int64), np.full(num, -1)
+    for i in range(turns - 1, -1, -1):
+        where, v = divmod(int(beam.choice[i, k]), num)
+        device[v], turn[v], k = where, i, int(beam.parent[i, k])
+    return Plan(device[growth.home], inverse_of(np.argsort(turn, kind="stable")))
+
+
+@bare
+def grow(g: Growth, b: Beam, begin: int, end: int) -> None:
+    """Have every state place an op in each turn from ``begin`` to ``end``; no state is left where none can go on."""
+    for turn in range(begin, end):
+        _open_sources(g, b, turn)
+        _offer(g, b)
+        _choose(g, b)
+        _follow(g, b, turn)
+
+
+@inner
+def _open_sources(g: Growth, b: Beam, turn: int) -> None:
+    """Have all states open the ops without inputs whose turns come soon."""
+    most: int = ZERO
+    for k in range(b.number[0]):
+        most = max(most, b.num_open[b.state[k]])
+    while b.number[1] < len(g.source) and g.due[b.number[1]] < turn + HORIZON and most < MOST_OPEN:
+        most += 1
+        for k in range(b.number[0]):
+            s = b.state[k]
+            _open(g, b, s, g.source[b.number[1]])
+            _exchange(b, s, b.num_open[s] - 1, b.num_ready[s])
+            b.num_ready[s] += 1
+        b.number[1] += 1
+
+
+@inner
+def _open(g: Growth, b: Beam, s: int, v: int) -> None:
+    """Put v behind the open ops of a state."""
+    i = b.num_open[s]
+    b.num_open[s] += 1
+    b.op[s, i], b.waiting[s, i] = v, g.lists.num_inputs[v]
+    for d in range(len(g.price)):
+        b.arrival_s[s, i, d] = 0.0
+
+
+@inner
+def _exchange(b: Beam, s: int, i: int, j: int) -> None:
+    """Exchange two open ops of a state."""
+    b.op[s, i], b.op[s, j] = b.op[s, j], b.op[s, i]
+    b.waiting[s, i], b.waiting[s, j] = b.waiting[s, j], b.waiting[s, i]
+    for d in range(b.free_s.shape[1]):
+        b.arrival_s[s, i, d], b.arrival_s[s, j, d] = b.arrival_s[s, j, d], b.arrival_s[s, i, d]
+
+
+@inlined
+def _offer(g: Growth, b: Beam) -> None:
+    """Make the heap of all that states can do next, by the value of what that leads to."""
+    num_devices, size = len(g.price), ZERO
+    for k in range(b.number[0]):
+        s, first_s, starts_s = b.state[k], np.inf, 0.0
+        for i in range(b.num_ready[s]):
+            start_s = np.inf
+            for d in range(num_devices):
+                if g.lists.time_s[b.op[s, i], d] < np.inf:
+                    start_s = min(start_s, max(b.free_s[s, d], b.arrival_s[s, i, d]))
+            first_s, starts_s = min(first_s, start_s), starts_s + start_s
+        until_s = URGENCY * (starts_s - b.num_ready[s] * first_s)
+        for d in range(num_devices):
+            until_s += g.price[d] * max(b.free_s[s, d], first_s)
+        for i in range(b.num_ready[s]):
+            u = b.op[s, i]
+            for d in range(num_devices):
+                if g.lists.time_s[u, d] < np.inf and max(b.free_s[s, d], b.arrival_s[s, i, d]) == first_s:
+                    value = until_s + g.price[d] * g.lists.time_s[u, d] - b.worth[s] - g.worth[u]
+                    push(b.candidates, ZERO, size, value, (k * MOST_OPEN + i) * num_devices + d)
+                    size += 1
+    b.number[2] = size
+
+
+@inlined
+def _choose(g: Growth, b: Beam) -> None:
+    """Take the best candidates off the heap, as many as there may be states, and none twice."""
+    num_devices, size, num = len(g.price), b.number[2], 0
+    for k in range(b.number[0]):
+        b.num_children[k] = 0
+    while size > 0 and num < len(b.state):
+        value = b.candidates[0].value
+        key = pop(b.candidates, ZERO, size)
+        size -= 1
+        k = key // (MOST_OPEN * num_devices)
+        s = b.state[k]
+        u = b.op[s, key // num_devices % MOST_OPEN]
+        mark = b.mark[s] ^ g.mark[u]
+        is_new = (
+            b.num_children[k] < MOST_CHILDREN and b.num_open[s] + g.lists.first[u + 1] - g.lists.first[u] <= MOST_OPEN
+        )
+        for other in range(max(num - TWINS, 0), num):
+            is_same = b.chosen_mark[other] == mark and value - b.chosen[other].value <= g.rounding_s
+            is_new = is_new and not is_same
+        if is_new:
+            b.chosen[num].value, b.chosen[num].key, b.chosen_mark[num] = value, key, mark
+            b.num_children[k] += 1
+            num += 1
+    b.number[3] = num
+
+
+@inlined
+def _follow(g: Growth, b: Beam, turn: int) -> None:
+    """Have the chosen states take the place of those that they come from, or of none."""
+    num_devices, num, num_spare = len(g.price), b.number[3], b.number[4]
+    for k in range(b.number[0]):
+        if b.num_children[k] == 0:
+            b.spare[num_spare] = b.state[k]
+            num_spare += 1
+    for c in range(num):
+        key = b.chosen[c].key
+        k, i, d = key // (MOST_OPEN * num_devices), key // num_devices % MOST_OPEN, key % num_devices
+        s = b.state[k]
+        b.num_children[k] -= 1
+        if b.num_children[k] > 0:
+            num_spare -= 1
+            _copy(b, s, b.spare[num_spare])
+            s = b.spare[num_spare]
+        b.next_state[c] = s
+        b.choice[turn, c] = d * len(g.home) + b.op[s, i]
+        b.parent[turn, c] = k
+        b.mark[s] = b.chosen_mark[c]
+        _place(g, b, s, i, d)
+    for c in range(num):
+        b.state[c] = b.next_state[c]
+    b.number[0], b.number[4] = num, num_spare
+
+
+@inner
+def _copy(b: Beam, s: int, to: int) -> None:
+    """Put a copy of a state where none is."""
+    b.worth[to], b.num_ready[to], b.num_open[to] = b.worth[s], b.num_ready[s], b.num_open[s]
+    for d in range(b.free_s.shape[1]):
+        b.free_s[to, d] = b.free_s[s, d]
+    for i in range(b.num_open[s]):
+        b.op[to, i], b.waiting[to, i] = b.op[s, i], b.waiting[s, i]
+        for d in range(b.free_s.shape[1]):
+            b.arrival_s[to, i, d] = b.arrival_s[s, i, d]
+
+
+@inlined
+def _place(g: Growth, b: Beam, s: int, i: int, d: int) -> None:
+    """Put the ready op i of a state on device d, and see what its readers wait for then."""
+    u = b.op[s, i]
+    end_s = max(b.free_s[s, d], b.arrival_s[s, i, d]) + g.lists.time_s[u, d]
+    b.free_s[s, d] = end_s
+    b.worth[s] += g.worth[u]
+    b.num_ready[s] -= 1
+    b.num_open[s] -= 1
+    _exchange(b, s, i, b.num_ready[s])
+    _exchange(b, s, b.num_ready[s], b.num_open[s])
+    for e in range(g.lists.first[u], g.lists.first[u + 1]):
+        j = b.num_ready[s]
+        while j < b.num_open[s] and b.op[s, j] != g.lists.reader[e]:
+            j += 1
+        if j == b.num_open[s]:
+            _open(g, b, s, g.lists.reader[e])
+        for other in range(len(g.price)):
+            sent_s = end_s if g.is_late[e] else 0.0
+            sent_s += g.lists.latency_s[d, other] + g.lists.size_bytes[e] * g.lists.s_per_byte[d, other]
+            b.arrival_s[s, j, other] = max(b.arrival_s[s, j, other], sent_s)
+        b.waiting[s, j] -= 1
+        if b.waiting[s, j] == 0:
+            _exchange(b, s, j, b.num_ready[s])
+            b.num_ready[s] += 1
