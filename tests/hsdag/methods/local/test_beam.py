@@ -24,12 +24,12 @@ def last(problem: ScheduleProblem, most: float) -> tuple[Plan, float]:
 def test_many_states_find_better_schedules_than_etf_and_than_few_states() -> None:
     ratios = []
     for seed in range(3):
-        problem = layered(40, seed)
+        problem = layered(80, seed)
         units = problem_of(problem)
         etf = ScheduleEvaluator.of(units).evaluate(list(EtfPlacer().proposals(units, 0)))[0].value
         ratios.append([last(problem, most)[1] / etf for most in (1, 16)])
     one, many = np.mean(ratios, axis=0)
-    assert many < 0.97 * min(one, 1.0)
+    assert many < 0.89 < one  # 0.90 where waiting devices are not counted, 0.96 with states that are alike
 
 
 @pytest.mark.parametrize(("slow", "expected"), [(1.0, 4.0), (3.0, 6.0), (np.nan, 8.0)])
