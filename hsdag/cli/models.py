@@ -6,6 +6,7 @@ from pathlib import Path
 
 import typer
 
+from hsdag.cli.files import check_files
 from hsdag.cli.options import Json, Platform
 from hsdag.cli.output import print_json, print_table
 
@@ -80,6 +81,7 @@ def _build_workload(
 
     if output.suffix != ".json":
         raise OptionError(f"a workload's problem file must end in .json, got {str(output)!r}")
+    check_files([output], [])
     problem = build_problem(name, platform, options)
     write_problem(problem, output)
     counts = {"ops": problem.num_ops, "edges": len(problem.edge_src), "devices": problem.num_devices}

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, model_validator
+from pydantic import Field, ValidationError, model_validator
 
 from hsdag.drawing import html_summary, shortened
-from hsdag.ir.errors import FileFormatError
-from hsdag.ir.files import parse_record, read_text
+from hsdag.ir.errors import FileFormatError, OptionError
+from hsdag.ir.files import first_problem, parse_document, read_text
 from hsdag.ir.host import command_line
 from hsdag.ir.placement.placement import Placement, Record, ReferenceName
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
@@ -127,10 +127,10 @@ class TimelineRecord(Record):
         return TimelineRecord(**vars(timeline) | shown)
 
     def timeline(self) -> Timeline:
-        """The timeline."""
+        """The timeline. Raises ValueError where its columns do not fit together."""
         names = {name: tuple(getattr(self, name)) for name in ("op_names", "op_types", "device_names")}
-        ops = OpIntervals(**_columns(self.ops))
-        transfers = TransferIntervals(**_columns(self.transfers))
+        ops = OpIntervals(**_columns(self.ops, OpIntervals))
+        transfers = TransferIntervals(**_columns(self.transfers, TransferIntervals))
         edges = np.array(self.edges, dtype=np.int64).reshape(-1, 2)
         return Timeline(**vars(self) | names | {"ops": ops, "transfers": transfers, "edges": edges})
 
@@ -329,15 +329,60 @@ class PlaceResult(Record):
 
 
 def read_result(path: Path) -> PlaceResult:
-    """Read the document. Raises FileFormatError when it is missing, or is none."""
-    return parse_record(PlaceResult, read_text(path), str(path), (FORMAT_VERSION,))
+    """Read the document, also of version 1. Raises FileFormatError when it is missing, or is none."""
+    document = parse_document(read_text(path), str(path), FORMAT_NAME, (1, FORMAT_VERSION))
+    try:
+        return PlaceResult.model_validate(_of_version_1(document) if document["version"] == 1 else document)
+    except (KeyError, TypeError, AttributeError, OptionError) as error:
+        raise FileFormatError(f"{path}: answer: not that of a search, or figures are missing: {error}") from error
+    except ValidationError as error:
+        raise FileFormatError(f"{path}: {first_problem(error)}") from error
+
+
+def _of_version_1(document: Mapping[str, Any]) -> dict[str, Any]:
+    """A document whose answer had the unit in its names, as one of today. Raises KeyError, TypeError."""
+    old = document["answer"]
+    objective = find_objective(str(old["objective"]))
+    rows = [
+        {
+            **{name: row[name] for name in ("name", "runs", "ci95", "rounds", "submodels", "ops")},
+            "median": row[f"median_{objective.suffix}"],
+            "p95": row[f"p95_{objective.suffix}"],
+            "ratio": row["ratio_to_best_single"],
+            "is_answer": row["answer"],
+        }
+        for row in old["rows"]
+    ]
+    same = ("sentence", "failures", "turned_down", "members", "search_s", "interrupted", "warnings", "run_folder")
+    verdict = {"versus": old["reference"], "reason": old["objection"]}
+    verdict |= {name: old[name] for name in ("tolerance", "difference")}
+    tally = {"tried": old["evaluations"], "failures": old["evaluation_failures"]}
+    kept = ("placement", "model_path", "costs", "timeline", "environment", "budget_s", "finished")
+    return {
+        "objective": objective.name,
+        "unit": objective.unit,
+        "value": next((row["median"] for row in rows if row["is_answer"]), None),
+        "rows": rows,
+        "verdict": verdict,
+        "tally": {**tally, "simulated": old["simulated_evaluations"]},
+        "weight_bytes": old["held_bytes"],
+        "samples": document["samples_s"],
+        **{name: old[name] for name in same if name in old},
+        **{name: document[name] for name in kept if name in document},
+    }
 
 
 def _placements(count: int) -> str:
     return "1 placement was" if count == 1 else f"{count} placements were"
 
 
-def _columns(written: Mapping[str, list[float]]) -> dict[str, Any]:
-    """The columns of intervals by name: seconds and bytes are floats, all others indices."""
-    kinds = {name: np.float64 if name.endswith(("_s", "_bytes")) else np.int64 for name in written}
-    return {name: np.array(column, dtype=kinds[name]) for name, column in written.items()}
+def _columns(written: Mapping[str, list[float]], kind: type[OpIntervals | TransferIntervals]) -> dict[str, Any]:
+    """The columns of intervals by name: seconds and bytes are floats, all others indices. Raises ValueError."""
+    names = {each.name for each in fields(kind)}
+    if set(written) != names:
+        raise ValueError(f"intervals need the columns {', '.join(sorted(names))}")
+    kinds = {name: np.float64 if name.endswith(("_s", "_bytes")) else np.int64 for name in names}
+    try:
+        return {name: np.array(column, dtype=kinds[name]) for name, column in written.items()}
+    except OverflowError as error:
+        raise ValueError("an index of the intervals is beyond 64 bits") from error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import resource
 import shutil
 from pathlib import Path
@@ -14,7 +15,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import FileFormatError, OutputError, SearchError
 from hsdag.ir.placement.placement import ModelRecord
 from hsdag.placing import run_folder
-from hsdag.placing.result import PlaceResult, PlanRecord
+from hsdag.placing.result import PlaceResult, PlanRecord, read_result
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
@@ -247,3 +248,34 @@ def test_a_folder_that_holds_no_search_and_one_of_another_model_are_named(run: R
     (copy / "events.jsonl").unlink()
     with pytest.raises(FileFormatError, match=r"placement units, but run\.json was about 1"):
         _ = RunFolder.load(copy).problem
+
+
+def test_a_result_of_version_1_is_read_as_one_of_today(run: RunFolder, tmp_path: Path) -> None:
+    """Version 1 had the unit in the names of its figures, and the answer apart from the rest."""
+    now, path = run.result, tmp_path / "result.json"
+    assert now is not None
+    whole = json.loads(now.model_dump_json())
+    named = {"median": "median_s", "p95": "p95_s", "ratio": "ratio_to_best_single", "is_answer": "answer"}
+    tally, verdict = whole["tally"], whole["verdict"]
+    old = {
+        **{name: whole[name] for name in whole if name not in ("value", "unit", "samples", "weight_bytes")},
+        "rows": [{named.get(name, name): figure for name, figure in row.items()} for row in whole["rows"]],
+        **{name: verdict[name] for name in ("difference", "tolerance")},
+        "reference": verdict["versus"],
+        "objection": verdict["reason"],
+        "evaluations": tally["tried"],
+        "evaluation_failures": tally["failures"],
+        "simulated_evaluations": tally["simulated"],
+        "held_bytes": whole["weight_bytes"],
+    }
+
+    def read(answer: dict[str, object]) -> PlaceResult:
+        document = {**whole, "version": 1, "answer": answer, "samples_s": whole["samples"]}
+        path.write_text(json.dumps(document))
+        return read_result(path)
+
+    assert read(old) == now.model_copy(update={"finalists": {}, "placement_file": None, "bound": "", "lines": ()})
+    with pytest.raises(FileFormatError, match="value: Input should be a valid number"):
+        read({**old, "rows": [{**old["rows"][0], "median_s": None}]})
+    with pytest.raises(FileFormatError, match="answer: not that of a search"):
+        read({"sentence": "x"})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -133,20 +135,23 @@ def test_hetero_leaves_the_model_whole_and_says_what_dividing_it_is_predicted_to
     assert "of the time on one device; measure it with --executor work-conserving" in told
 
 
-def test_parts_and_pipelines_of_a_divided_model_compute_what_the_model_computes(
+def test_parts_pipelines_and_programs_of_a_divided_model_compute_what_the_model_computes(
     session: Session, tiny_bert: Path, tmp_path: Path
 ) -> None:
     out, model = tmp_path / "divided.json", ov.Core().read_model(tiny_bert)
     assert run(["shard", str(tiny_bert), "--devices", DEVICES, "--shares", "2,1", "-o", str(out)]) == 0
     placement = Placement.load(out)
     assert placed_candidate(session, "p", placement, "work-conserving").regions
-    kinds = ("parts", "ovms")
-    manifest, config = (hsdag.export(placement, kind, tmp_path / kind, tiny_bert).files[0] for kind in kinds)
+    names = {"parts": "parts", "ovms": "ovms", "python": "program.py"}
+    files = [hsdag.export(placement, kind, tmp_path / name, tiny_bert).files[0] for kind, name in names.items()]
+    manifest, config, program = files
     inputs = {port.get_any_name(): np.ones(list(port.get_shape()), np.int64) for port in model.inputs}
     expected = outputs_of(model, [inputs[port.get_any_name()] for port in model.inputs])
     assert difference(run_parts(manifest, inputs), expected) < LARGEST_DIFFERENCE
     pipeline = Pipeline(config)
     assert difference(list(pipeline.infer(inputs).values()), expected) < LARGEST_DIFFERENCE
+    done = subprocess.run([sys.executable, str(program)], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("precision", ["fp16", "int4"])
