@@ -1,4 +1,4 @@
-"""The figures of a report, by Bokeh: the comparison, the progress of a search, and timelines.
+"""The figures of a report, by Bokeh: the progress of a search, and timelines.
 
 Beside every colour there is a hatch.
 """
@@ -24,7 +24,6 @@ from hsdag.drawing import (
     shortened,
     type_colours,
 )
-from hsdag.placing.result import Row
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.timeline import Timeline
 from hsdag.scoring.recording import Event
@@ -50,7 +49,7 @@ def hatch_of(index: int) -> str:
     return HATCHES[index % len(HATCHES)] if index >= 0 else " "
 
 
-HEIGHT_PX, COMPARED_PX, EDGE_PX = 300, 30, 70
+HEIGHT_PX = 300
 TIMELINE_PX, TIMELINE_EDGE_PX, MAX_TIMELINE_PX = 46, 86, 420
 
 MOST_SHOWN = 3.0
@@ -82,12 +81,6 @@ def new_figure(label: str, height: int, *, wheel: str = "both", **properties: An
     return made
 
 
-def interval_of(row: Row, versus: str | None) -> tuple[float, float] | None:
-    """The 95% interval of a candidate's ratio to the best single device; None where it has none."""
-    low, high = row.ci95
-    return None if row.name == versus or low is None or high is None else (low, high)
-
-
 def legend_of(entries: Sequence[tuple[str, str, str]]) -> UIElement:
     """Marks, their colours and what they stand for, above a figure, in as many lines as its width takes."""
     from bokeh.models import Div
@@ -96,40 +89,8 @@ def legend_of(entries: Sequence[tuple[str, str, str]]) -> UIElement:
     return Div(text=f'<div class="legend">{"".join(shown)}</div>', sizing_mode="stretch_width")
 
 
-def comparison_figure(compared: Sequence[Row], versus: str | None) -> UIElement:
-    """Ratios with their 95% intervals, the fastest on top; the answer is a diamond, others are circles."""
-    from bokeh.models import ColumnDataSource, Span
-
-    rows = list(range(len(compared)))
-    made = new_figure(
-        "comparison",
-        EDGE_PX + COMPARED_PX * len(rows),
-        wheel="width",
-        y_range=(len(rows) - 0.5, -0.5),
-        x_axis_label=f"times as fast as {versus}" if versus else "times as fast as the answer",
-    )
-    made.ygrid.visible = False
-    made.yaxis.ticker = rows
-    made.yaxis.major_label_overrides = {row: shortened(each.name, MOST_LETTERS) for row, each in enumerate(compared)}
-    made.add_layout(Span(location=1.0, dimension="height", line_dash="dashed", line_color="#8c8c8c"))
-    for is_answer, marker, size, colour in ((False, "circle", 9, colour_of(0)), (True, "diamond", 17, colour_of(1))):
-        chosen = [(row, each) for row, each in enumerate(compared) if each.is_answer == is_answer]
-        ends = [interval_of(each, versus) or (each.ratio, each.ratio) for _, each in chosen]
-        source = ColumnDataSource(
-            {
-                "y": [row for row, _ in chosen],
-                "ratio": [each.ratio for _, each in chosen],
-                "low": [low for low, _ in ends],
-                "high": [high for _, high in ends],
-            }
-        )
-        made.segment("low", "y", "high", "y", source=source, line_color=colour, line_width=3)
-        made.scatter("ratio", "y", source=source, marker=marker, size=size, fill_color=colour, line_color="white")
-    return made
-
-
 def progress_figures(events: Sequence[Event], objective: Objective) -> list[UIElement]:
-    """Measured values over seconds of the search, of which there is at least one; failures stand above."""
+    """Measured values over seconds of the search, of which there is at least one."""
     from bokeh.models import HoverTool
 
     what, seconds = f"{objective.name}, {objective.shown_unit}", "seconds of the search"
@@ -155,13 +116,6 @@ def progress_figures(events: Sequence[Event], objective: Objective) -> list[UIEl
     entries += [("▲", colour_of(0), "slower than shown")] if max(values) > high else []
     dots.data_source.data["value"] = values
     made.add_tools(HoverTool(renderers=[dots], tooltips=[("after", "@x{0.0} s"), (what, "@value{0.0000}")]))
-    failed = [event for event in events if event.score.failure is not None]
-    if failed:
-        places = [event.elapsed_s for event in failed], [top] * len(failed)
-        crosses = made.scatter(*places, marker="x", size=10, line_color=colour_of(4), line_width=2)
-        entries.append(("✕", colour_of(4), "failed"))
-        crosses.data_source.data["why"] = [event.score.failure or "" for event in failed]
-        made.add_tools(HoverTool(renderers=[crosses], tooltips=[("after", "@x{0.0} s"), ("failed", "@why")]))
     return [legend_of(entries), made]
 
 

@@ -23,7 +23,7 @@ from hsdag.placing.result import PlaceResult, Tally, TimelineRecord
 from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.explaining import explain_run
 from hsdag.reporting.explanation import Explanation
-from hsdag.reporting.figures import comparison_figure, interval_of, progress_figures, timeline_figures
+from hsdag.reporting.figures import progress_figures, timeline_figures
 from hsdag.reporting.graph import LARGE, LAYERS_SHOWN, PlacedGraph, graph_figure, op_source
 from hsdag.reporting.report import answer_of, environment_of, next_steps_of
 from hsdag.runtime.objectives import Objective
@@ -57,7 +57,7 @@ PROFILE_LEAD = (
     "figure, which stands at the heaviest of them."
 )
 COMPARISON_LEAD = (
-    "Measured in common rounds, in an order drawn anew for each; ◆ is the answer. Above 1, a candidate is faster than "
+    "Measured in common rounds, each in an order drawn anew; the answer is marked. Above 1, a candidate is faster than "
     "the best device alone; only an interval that excludes 1 says so."
 )
 
@@ -156,8 +156,9 @@ def _gain(result: PlaceResult) -> Fact:
         return Fact("Gain", "runs at all", "no device holds the whole model")
     if answer.name == versus:
         return Fact("Gain", "none", f"nothing that was tried beats {versus} for sure")
-    ends = interval_of(answer, versus)
-    interval = "too few rounds for an interval" if ends is None else f"95% interval {ends[0]:.3f} to {ends[1]:.3f}"
+    low, high = answer.ci95
+    is_short = low is None or high is None
+    interval = "too few rounds for an interval" if is_short else f"95% interval {low:.3f} to {high:.3f}"
     return Fact("Speed-up", f"{answer.ratio:.3f}×", f"over {versus}; {interval}")
 
 
@@ -264,8 +265,7 @@ def _comparison(result: PlaceResult) -> Section:
     columns, rows = result.table()
     rows = [[name.removesuffix(" *"), *rest] for name, *rest in rows]
     html = html_table(columns, rows, result.rows.index(result.answer))
-    figures = [comparison_figure(result.rows, versus_of(result))]
-    return Section("comparison", "Comparison", COMPARISON_LEAD, html, figures)
+    return Section("comparison", "Comparison", COMPARISON_LEAD, html)
 
 
 def _explanation(found: Explanation) -> Section:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from hsdag.ir.errors import OptionError
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 from hsdag.runtime.simulator.simulation import simulate
@@ -57,10 +56,3 @@ def test_a_compound_takes_its_members_in_turn() -> None:
     assert same(compound.problem(7), find_family("chain").problem(3))
     assert [find_family("all").problem(i).name for i in range(8)] == [*(f"{name} 0" for name in GENERATED),
                                                                      f"{GENERATED[0]} 1"]  # fmt: skip
-
-
-def test_an_unknown_family_is_answered_with_the_choices() -> None:
-    with pytest.raises(OptionError, match="no family 'chains'; choose all, or from random-wired, transformer, chain"):
-        find_family("nmt,chains")
-    with pytest.raises(OptionError, match="must be 0 or more, not -1"):
-        find_family("nmt").problem(-1)

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from hsdag.cli import progress
 from hsdag.cli.progress import Estimate, SearchProgress, in_words
 from hsdag.search.driver import ONCE
 
@@ -59,21 +56,6 @@ def test_updates_take_as_long_as_those_before() -> None:
 )
 def test_times_are_told_in_words(seconds: float, words: str) -> None:
     assert in_words(seconds) == words
-
-
-def test_a_log_has_a_line_now_and_then_with_phase_share_time_left_and_detail(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(progress, "LOG_EVERY_S", 1000.0)
-    with SearchProgress(100.0, 20.0) as shown:
-        watcher = shown.watcher
-        watcher.on_phase("searching")
-        watcher.on_step("not yet worth a line")
-        watcher.on_simulated(500, 3)
-    first, second = capsys.readouterr().err.splitlines()
-    assert first == "searching"
-    told = r"searching, [0-5]%, (2 min 0|1 min 5\d) s left, 500 placements simulated, 3 measured"
-    assert re.fullmatch(told, second)
 
 
 def test_a_phase_that_counts_begins_one_of_several_searches(capsys: pytest.CaptureFixture[str]) -> None:

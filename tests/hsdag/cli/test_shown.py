@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hsdag.benchmarking import BenchResult, BenchRow, BenchScenario
-from hsdag.cli import bench, doctor, inspect
+from hsdag.cli import bench, doctor
 from hsdag.cli.app import run
 from hsdag.cli.output import print_table
 from hsdag.cli.profile import show_profile
@@ -19,7 +19,6 @@ from hsdag.diagnosis import cuda_check, examination
 from hsdag.diagnosis.bisect import Bisection, Probe
 from hsdag.diagnosis.examination import Device, Examination, Host, Pair
 from hsdag.diagnosis.findings import finding
-from hsdag.diagnosis.inspect import InspectResult, Port, RegionBound, ShardBound
 from hsdag.diagnosis.model import HeteroChoice, HeteroDevice, ModelReport
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import Placement
@@ -230,54 +229,5 @@ def test_a_benchmark_has_a_row_for_each_candidate_and_each_scenario(capsys: pyte
         [
             *("A 2 3 4 5 1.000 too few rounds - 1 1.5 10 20 -", "B did not run: no"),
             *("A did not run with several requests in flight: full", "x[8] 75% 1", "8 25% -"),
-        ],
-    )
-
-
-DYNAMIC = "Dynamic sizes count as 1, or as their bounds;"
-
-
-@pytest.mark.parametrize(
-    ("known", "expected"),
-    [
-        ({"dynamic_inputs": ("x",)}, [f"{DYNAMIC} --shape, --data-shape or --tokens give others."]),
-        ({}, ["Devices were not queried: the model has over 20000 ops; name them with --devices."]),
-        ({"unsupported": {"A": ["r"], "B": []}}, ["A does not run 1 of the ops, for example r.", "B runs every op."]),
-    ],
-)
-def test_an_inspected_model_is_told_in_its_units_with_what_devices_do_not_run(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, known: dict[str, Any], expected: list[str]
-) -> None:
-    found = InspectResult.model_construct(
-        name="m", fingerprint="f", nodes=3, edges=2, mean_degree=0.667, flops=2e9, weight_bytes=2**20, coarsening={},
-        inputs=(Port(name="x", type="f32", shape="[?]"),), outputs=(), op_histogram={"Relu": 3}, data_shapes=(),
-        **{"dynamic_inputs": (), "unsupported": None, **known},
-    )  # fmt: skip
-    monkeypatch.setattr("hsdag.diagnosis.inspect.inspect", lambda *_, **__: found)
-    assert run(["inspect", "m.xml"]) == 0
-    first, *lines = capsys.readouterr().out.splitlines()[1:]
-    assert first == "nodes 3, edges 2, mean degree 0.67, 2 GFLOP, 1 MiB of weights"
-    assert [line for line in lines if line.endswith(".")] == expected
-
-
-def test_what_devices_could_compute_together_is_told_in_milliseconds_and_shares(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    region = RegionBound(scheme="rows", ops=3, last="op9", whole_s=0.01, bound_s=0.005, sync_s=0.001, pays=True)
-    found = ShardBound(
-        whole_s=0.1, bound_s=0.05, slowdown=1.5, predicted_s=0.08, left={"Softmax": 0.25},
-        regions=(region, region.model_copy(update={"pays": False})),
-    )  # fmt: skip
-    for each in (found, found.model_copy(update={"predicted_s": None})):
-        inspect._print_shards(each)
-    how = "One device takes 100 ms; together all take 0.50 of that but for syncs and slow-downs of 1.50 times"
-    printed(
-        capsys,
-        [
-            "rows 3 op9 10 5 1 yes",
-            "rows 3 op9 10 5 1 no: syncs and slow-downs take more than it saves",
-            "25.0% of the time is Softmax: not divided",
-            f"{how} side by side; the best way found is predicted to take 0.80 (simulated).",
-            f"{how} side by side; no way to divide it is predicted to be faster than one device.",
         ],
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Container
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import openvino as ov
@@ -120,29 +119,6 @@ def test_numbers_that_are_not_finite_on_one_device_alone_differ(tmp_path: Path) 
     assert found.first is not None
     assert found.first.op in ("ratio", "sum")
     found.model_dump_json()
-
-
-def test_what_was_found_is_said_with_what_the_op_reads_and_how_many_were_looked_at() -> None:
-    first, failed = Probe("b", "Add", 0.1, True), Probe("a", "Relu", None, False, "no")
-    known: dict[str, Any] = {"model": "m", "devices": ("A", "B"), "tolerance": 0.01, "num_ops": 9, "reads": (failed,)}
-    known |= {"whole": Probe("o", "Model", None, True), "first": first, "probes": (first, failed)}
-    for alone, is_own, cause in (
-        (first, True, "The difference is its own: alone, on equal inputs, the two differ by 0.1."),
-        (
-            Probe("b", "Add", 0.001, False),
-            False,
-            "The difference is not its own: alone, on equal inputs, the two differ",
-        ),
-        (failed, None, "Whether the difference is its own is not known: no."),
-        (None, None, "Whether the difference is its own is not known: it reads nothing that could be given to it."),
-    ):
-        found = Bisection(alone=alone, **known)
-        said, named, read, why, looked = found.sentences
-        assert (found.is_own, why[: len(cause)]) == (is_own, cause)
-    assert said == "The outputs on A and B differ in values that are not finite, and 0.01 is allowed."
-    assert (named, read) == ("b (Add) is the first op that differs: by 0.1.", "What it reads: a not known (no).")
-    assert looked.startswith("2 of 9 ops were looked at, of which 1 did not run. ")
-    assert "only the whole shows it" in found.model_copy(update={"first": None}).sentences[1]
 
 
 DIES = """

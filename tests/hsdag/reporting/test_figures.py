@@ -8,11 +8,10 @@ from typing import Any
 
 import pytest
 
-from hsdag.drawing import COLOURS
-from hsdag.reporting.figures import comparison_figure, progress_figures, timeline_figures
+from hsdag.reporting.figures import progress_figures, timeline_figures
 from hsdag.runtime.objectives import LATENCY
 from hsdag.scoring.base import Score
-from tests.hsdag.reporting.examples import EVIL, FAST, RESULT, event, measured_timeline
+from tests.hsdag.reporting.examples import EVIL, event, measured_timeline
 
 
 def shown_in(legend: Any) -> list[str]:
@@ -48,23 +47,10 @@ def test_all_values_are_inside_the_axes_but_outliers_which_stand_at_the_upper_en
     legend, made = progress_figures([*events, event(9.0, Score.failed("crashed"))], LATENCY)
     figure: Any = made
     assert (figure.y_range.start, figure.y_range.end) == pytest.approx(axis)
-    step, dots, crosses = (each.data_source.data for each in figure.renderers)
+    step, dots = (each.data_source.data for each in figure.renderers)
     assert list(step["x"]) == [*range(len(values)), 9.0]
     assert list(step["y"]) == pytest.approx(best)
     assert [*dots["value"], max(dots["y"])] == pytest.approx([*values, min(max(values), top)])
     is_outlier = max(values) > top
     assert list(dots["marker"]) == ["circle"] * (len(values) - 1) + ["triangle" if is_outlier else "circle"]
-    assert list(crosses["y"]) == pytest.approx([top])
-    assert shown_in(legend) == ["best so far", "measured placement", *["slower than shown"] * is_outlier, "failed"]
-
-
-def test_the_comparison_has_intervals_but_for_the_best_device_and_what_has_none_and_the_answer_apart() -> None:
-    rows = (*RESULT.rows[:2], RESULT.rows[2].model_copy(update={"ci95": (None, None), "name": "y" * 300}))
-    figure: Any = comparison_figure(rows, FAST)
-    assert (figure.height, figure.y_range.start, figure.y_range.end) == (160, 2.5, -0.5)
-    others, answer = (each.data_source.data for each in figure.renderers[::2])
-    ratios = [row.ratio for row in rows]
-    assert others == {"y": [1, 2], **dict.fromkeys(("ratio", "low", "high"), ratios[1:])}
-    assert answer == {"y": [0], "ratio": ratios[:1], "low": [rows[0].ci95[0]], "high": [rows[0].ci95[1]]}
-    assert [each.glyph.fill_color for each in figure.renderers[1::2]] == list(COLOURS[:2])
-    assert len(figure.yaxis[0].major_label_overrides[2]) == 48  # which leaves room for the figure
+    assert shown_in(legend) == ["best so far", "measured placement", *["slower than shown"] * is_outlier]

@@ -20,7 +20,7 @@ def model(page: Page, name: str, expression: str) -> Any:
 
 
 def test_every_figure_is_drawn_and_names_with_markup_stay_text(page: Page) -> None:
-    assert page.locator(".bk-Figure").count() == 4
+    assert page.locator(".bk-Figure").count() == 3
     assert page.evaluate("[...document.querySelectorAll('section .bk-Figure')].every(each => each.offsetHeight > 50)")
     assert page.title() == f"{EVIL}, placed by hsdag"
     assert page.locator("h1").inner_text() == EVIL

@@ -31,7 +31,6 @@ def test_without_cuda_the_error_says_what_to_write_instead() -> None:
     ("text", "message"),
     [
         ("CPU", "device 'CPU' is none that torch runs: write cuda:0"),
-        ("cpu[threads=1]", "is none that torch runs"),
         ("A=cpu[threads=two]", "device 'A': a device over cpu takes threads=N, and a GPU nothing, not threads=two"),
         ("A=cuda:0[threads=1]", "and a GPU nothing, not threads=1"),
         ("A=cpu[threads=0]", "device 'A' needs at least one thread, not 0"),
