@@ -61,7 +61,6 @@ def test_first_devices_keep_their_links() -> None:
         ("chainmm --seed 1 -o x.json", "chainmm does not take --seed; beside --platform it takes --devices"),
         ("chainmm -o x.xml", "must end in .json"),
         ("chainmm -o absent/x.json", "there is no folder absent"),
-        ("chainm -o x.json", "no model 'chainm'; choose one of resnet50"),
     ],
 )
 def test_a_mistake_is_one_line_with_exit_code_2(

@@ -154,7 +154,7 @@ def test_parts_pipelines_and_programs_of_a_divided_model_compute_what_the_model_
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.parametrize("precision", ["fp16", "int4"])
+@pytest.mark.parametrize("precision", ["int4", pytest.param("fp16", marks=pytest.mark.slow)])
 def test_variables_are_divided_by_heads_and_64_tokens_are_those_of_the_whole_model(
     tmp_path: Path, precision: str
 ) -> None:

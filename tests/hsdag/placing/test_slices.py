@@ -24,6 +24,7 @@ from hsdag.search.driver import Driver, Watcher
 from tests.hsdag.scoring.launches import NUM, Device, costs
 from tests.hsdag.scoring.launches import PROBLEM as FREE
 
+pytestmark = pytest.mark.usefixtures("both_ways")
 TIME_S = np.where(np.arange(NUM)[:, None] // 4 % 2 == np.arange(2), 1e-3, 3e-3)
 PRIOR = costs(1e-6, TIME_S)
 BARE = replace(FREE, semantics=Semantics(Execution.SEQUENTIAL))

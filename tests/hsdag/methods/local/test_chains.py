@@ -37,6 +37,7 @@ from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.searches import not_none, random_problem
 
 EVERY_MOVE = dict.fromkeys(Move, 1.0)
+SEARCHES = [("windows", 20_000.0, 0.99), pytest.param("multilevel", 60_000.0, 0.98, marks=pytest.mark.slow)]
 
 
 def with_sets(problem: ScheduleProblem, seed: int) -> ScheduleProblem:
@@ -315,7 +316,7 @@ def test_a_window_cools_from_the_hottest_to_the_coldest_share_of_what_it_takes(m
     assert chains[0].state["temperature"][0] == pytest.approx(1e-4 * span_s)
 
 
-@pytest.mark.parametrize(("method", "most", "share"), [("windows", 20_000.0, 0.99), ("multilevel", 60_000.0, 0.98)])
+@pytest.mark.parametrize(("method", "most", "share"), SEARCHES)
 def test_windows_find_better_plans_than_they_begin_with_and_count_what_they_try(
     method: str, most: float, share: float
 ) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
@@ -76,6 +77,7 @@ def test_the_edges_whose_ends_the_network_keeps_together_are_contracted_the_like
     assert some.edges(FIVE).tolist() == [3, 2, 1]
 
 
+@pytest.mark.slow
 def test_the_shipped_network_tells_which_ends_share_a_device_in_good_plans_of_other_problems() -> None:
     """As the share of pairs of edges, one together and one not, of which the former is the likelier one."""
     found, expert = [], SolveOptions("sa", max_evaluations=9000)
