@@ -67,12 +67,13 @@ class Pace:
     open_s: float = 0.0
 
     @staticmethod
-    def of(profile: ModelProfile | None, slowest_open_s: float = 0.0) -> Pace:
-        """By a profile, and by what was opened since."""
+    def of(profile: ModelProfile | None, slowest_open_s: float = 0.0, in_flight: int = 1) -> Pace:
+        """By a profile, and by what was opened since; an inference takes longer with others ``in_flight``."""
         if profile is None:
             return Pace(slowest_open_s, 0.0, slowest_open_s)
         compile_s = max(times.compile_s for times in profile.times)
-        return Pace(compile_s, min(float(np.nansum(t.time_s)) for t in profile.times), max(compile_s, slowest_open_s))
+        run_s = in_flight * min(float(np.nansum(times.time_s)) for times in profile.times)
+        return Pace(compile_s, run_s, max(compile_s, slowest_open_s))
 
     def timeline_s(self, budget_s: float) -> float:
         """What measuring a timeline takes; 0 where that is too much of the budget, so that none is measured."""

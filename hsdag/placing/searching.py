@@ -35,8 +35,10 @@ from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.candidate import automatic_targets
+from hsdag.runtime.measuring.inferences import REQUESTS_IN_FLIGHT
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.profiler import Effort
+from hsdag.runtime.objectives import Quantity
 from hsdag.runtime.problem.plan import Plan, unit_ranks
 from hsdag.runtime.problem.problem import Problem
 from hsdag.scoring.base import Checkpoint, SearchStopped
@@ -170,7 +172,8 @@ class Search:
     @property
     def pace(self) -> Pace:
         """What candidates take, by the profile and by those that were opened so far."""
-        return Pace.of(self.profile, self.session.runner.slowest_open_s)
+        in_flight = REQUESTS_IN_FLIGHT if Quantity.PERIOD in self.options.objective.quantities else 1
+        return Pace.of(self.profile, self.session.runner.slowest_open_s, in_flight)
 
     @property
     def _most_s(self) -> float:

@@ -323,6 +323,8 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
     submodels. A primitive is listed at its heaviest op; those that plugins add, such as layout changes, follow the
     model's ops under names of their own. Raises SearchError when the candidate does not run.
     """
+    if candidate.copies:
+        raise SearchError("no trace: copies have no course of one inference; name a device, or another placement")
     try:
         if candidate.executor == "work-conserving" or session.is_on_torch:  # by the executor's own clock
             runner = session.runner

@@ -56,7 +56,6 @@ def files(tiny_resnet: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
         *((f"place MODEL --budget={text}", "--budget must be more than zero") for text in ("0", "-3s", "0s")),
         ("place MODEL -o FOLDER/out.run", "--run"),
         ("place MODEL -o /proc/out.json", "/proc takes no files"),
-        ("place MODEL -o FOLDER/out.json --run /proc/a/b", "/proc takes no files"),
         ("bench MODEL -i FOLDER", "--input takes an .npz file"),
         ("export PLACEMENT --model NONE -o /proc/out.json", "/proc takes no files"),
         ("place .", "is a folder"),

@@ -10,13 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.placing.copies import Copies, best_pipeline, best_sets, proposed_copies
 from hsdag.placing.final import check_of, final_comparison
 from hsdag.placing.place import Outcome, automatic_candidates, plans_of
 from hsdag.placing.searching import Search
-from hsdag.placing.session import Session, placed_candidate
+from hsdag.placing.session import Session, measured_timeline, placed_candidate
 from hsdag.placing.subject import with_costs
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.machine.devices import resolve_devices
@@ -125,6 +126,8 @@ def test_copies_win_where_nothing_else_runs_and_are_written(tiny_bert: Path) -> 
         search.copies = {name: Copies((2,), 1.0, search.problem.nearest(late.astype(np.int64)))}
         assert automatic_candidates(session)["AUTO:CPU"].properties == {"PERFORMANCE_HINT": "CUMULATIVE_THROUGHPUT"}
         candidate = search.copies[name].candidate(session, search.problem)
+        with pytest.raises(SearchError, match="copies have no course of one inference"):
+            measured_timeline(session, candidate)
         protocol, check = Protocol(limit_s=2.0, min_rounds=2), check_of(session, options)
         rng = np.random.default_rng(0)
         final = final_comparison(session.runner, {name: candidate}, {}, {}, protocol, check, rng=rng)
