@@ -44,6 +44,7 @@ def started(*arguments: object, **options: object) -> subprocess.Popen[str]:
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload, no-any-return]
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has /dev/full")
 def test_a_full_disk_under_the_answer_is_one_line(small: Path) -> None:
     with Path("/dev/full").open("w") as full:
