@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -193,7 +192,7 @@ def inspect(
     shapes, scenarios = input_shapes(shape), parse_scenarios(data_shape, tokens)
     loaded = load_model(model, shapes, dynamic=True)
     of_model = [scenario.of(loaded) for scenario in scenarios]
-    graph = replace(graph_of(loaded), name=Path(model).stem)
+    graph = graph_of(loaded)
     graph = sized(graph, loaded, of_model) if of_model else graph
     inputs = [v for v, op_type in enumerate(graph.op_types) if op_type == "Parameter"]
     dynamic = [graph.op_names[v] for v in inputs if graph.is_dynamic is not None and graph.is_dynamic[v]]

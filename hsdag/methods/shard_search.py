@@ -148,7 +148,7 @@ class _Changes:
         return choices[int(self.rng.integers(len(choices)))]
 
     def _tosses(self) -> bool:
-        return bool(round(self.rng.random()))
+        return self.rng.random() > 0.5
 
     def _free(self, way: Sharding) -> list[int]:
         divided = {v for region in _divided(way) for v in region.ops}

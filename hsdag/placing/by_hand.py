@@ -57,7 +57,7 @@ def divide(
         raise OptionError("no region of this model can be divided over these devices; name two, or other schemes")
     placement = Placement(
         **sharded_fields(found.regions, found.devices, graph, [spec.name for spec in specs]),
-        model=ModelRecord.of(graph, path.stem),
+        model=ModelRecord.of(graph),
         devices=list(specs),
         names=dict(zip(graph.canonical_names, graph.op_names, strict=True)),
         method="by hand",
