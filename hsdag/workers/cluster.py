@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import ray
+from grpc import RpcError  # type: ignore[import-untyped]
 from ray.exceptions import RayError, RayTaskError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -68,7 +69,7 @@ class RayHost(Host):
             if isinstance(error.cause, MemoryError):
                 raise ExecutionError(f"the memory of {self.name} does not suffice: {_line(error.cause)}") from error
             raise error.cause from error
-        except (ConnectionError, RayError, TimeoutError) as error:
+        except (ConnectionError, RayError, RpcError, TimeoutError) as error:
             self.close()
             raise (JobLost if self._node_id in _nodes() else HostLost)(_line(error)) from error
 

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from filelock import FileLock
+
 from hsdag.workers.pool import Pool, pool_of
 
 ROOT, STORE_BYTES = Path(__file__).parents[3], 80 << 20
+ONE_AT_A_TIME = FileLock(Path(tempfile.gettempdir()) / f"hsdag-ray-{getpass.getuser()}.lock")
+"""Two clusters of one machine to which clients connect at once give them the same port."""
 
 
 @contextlib.contextmanager
@@ -41,7 +47,9 @@ def ray_cluster(num_nodes: int = 3, modules: Path | None = None) -> Iterator[tup
 
 @contextlib.contextmanager
 def workers_of(address: str, say: Callable[[str], None] = lambda _: None) -> Iterator[Pool]:
-    with pool_of(address, say) as pool:
+    with contextlib.ExitStack() as stack:
+        with ONE_AT_A_TIME:
+            pool = stack.enter_context(pool_of(address, say))
         assert pool is not None
         yield pool
 

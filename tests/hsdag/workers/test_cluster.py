@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from hsdag.ir.errors import ExecutionError, OptionError
-from hsdag.workers.pool import Job, Pool
+from hsdag.workers.pool import HostLost, Job, Pool
 from tests.hsdag.methods.searches import reading_near, searched
 from tests.hsdag.workers.jobs import Add, Dies, Finds, Raises, Sleeps
 from tests.hsdag.workers.ray_cluster import ray_cluster, workers_of
@@ -56,3 +56,16 @@ def test_what_a_job_raises_on_a_node_is_raised_here(
 ) -> None:
     with pytest.raises(expected, match=r"must be more|memory of .* does not suffice: MemoryError: a test"):
         pool.answers([Raises(raised)])
+
+
+def test_a_call_that_grpc_gives_up_has_lost_its_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    from grpc import RpcError  # type: ignore[import-untyped]
+
+    from hsdag.workers.cluster import RayHost
+
+    def lost(*_: object) -> None:
+        raise RpcError("a test")
+
+    monkeypatch.setattr(RayHost, "_answer", lost)
+    with pytest.raises(HostLost, match="RpcError: a test"):
+        RayHost("0" * 32, "node").call(Add(1), lambda own: own, lambda: False)

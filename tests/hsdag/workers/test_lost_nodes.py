@@ -24,8 +24,9 @@ def test_nodes_with_another_hsdag_compute_nothing_and_the_search_goes_on_here(tm
     assert "it has hsdag 0.0, this machine has" in said[0]
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")  # a thread of gRPC's own
 def test_a_search_outlives_a_node_and_then_the_head() -> None:
-    problem = reading_near(80, 3)
+    problem = reading_near(200, 3)
     with ray_cluster() as (address, kill), workers_of(address) as pool:
         for node in (2, 0):
             killing = threading.Timer(2.0, kill, [node])
