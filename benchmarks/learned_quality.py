@@ -41,10 +41,11 @@ from hsdag.ir.errors import OptionError, SearchError
 from hsdag.methods.lists.rules import METHOD as RULES
 from hsdag.methods.lists.rules import WEIGHTS, changed, shipped_rules
 from hsdag.methods.local.multilevel import MultilevelOptions, MultilevelPlacer
+from hsdag.methods.local.parsing import WIDTH
 from hsdag.methods.portfolio.auto import LISTS
 from hsdag.models.sharded_workloads import LlamaSizes
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.scoring.policy_file import write_policy
+from hsdag.scoring.policy_file import read_policy, write_policy
 from hsdag.sources import find_family
 from hsdag.training.parsing import main as train_parsing
 from hsdag.training.rules import first_rule
@@ -125,7 +126,12 @@ def coarsener(given: Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         train_parsing(f"{folder}/untrained.safetensors", "0")
         untrained = {"initial": f"{folder}/untrained.safetensors", "least": 1e-6}  # all edges, by chance
-        how = {"": {}, "heavy edges": {"coarsener": "heavy-edges"}, "untrained": untrained, "windows alone": None}
+        drawn = read_policy(Path(f"{folder}/untrained.safetensors"), "multilevel").weights
+        weights = {name: 0 * each for name, each in drawn.items()}
+        weights["score.layers.0.weight"][0, WIDTH] = weights["score.layers.1.weight"][0, 0] = 1.0  # of long transfers
+        write_policy(Path(f"{folder}/heavy.safetensors"), weights, {"method": "multilevel"})
+        heavy = {"initial": f"{folder}/heavy.safetensors", "least": 0.0}
+        how = {"": {}, "heavy edges": heavy, "untrained": untrained, "windows alone": None}
         alone = {"multilevel": ("windows", {}), "auto": ("auto", {"without": "multilevel"})}
         for k, family, method in itertools.product(range(given.each), ("transformers", "wired"), alone):
             problem = in_a_row(unlike(family, 10_000, 1000 * k))

@@ -27,13 +27,12 @@ from machine import options
 from hsdag.comparing import Run, run_once
 from hsdag.ir.errors import ModelError
 from hsdag.ir.graph.build import read_graph
-from hsdag.ir.graph.coarsen import CoarseGraph, coarsen, placement_units
+from hsdag.ir.graph.coarsen import coarsen
 from hsdag.ir.graph.colocation import colocate
-from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.methods.incumbent import Status
 from hsdag.methods.learned.doppler.placer import DopplerPlacer, DualPolicy
 from hsdag.models import WORKLOADS, build_model
-from hsdag.profiling import assumed_costs
+from hsdag.profiling import assumed_costs, tied
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.plan import Plan
@@ -186,27 +185,22 @@ LEARNED = {"Placeto": "placeto", "RNN-based": "rnn", "HSDAG": "hsdag"}
 WITHOUT = {"output shape": "output_shape", "node ID": "node_id", "graph structure": "structure"}
 
 
-def on_paper_machine(
-    model: str, units_of: Callable[[ComputationGraph], CoarseGraph] = placement_units
-) -> ScheduleProblem:
+def on_paper_machine(model: str) -> ScheduleProblem:
     """A model of the zoo on the paper's CPU and discrete GPU, each of which takes what Table 2 says for all of it.
 
     The platform's costs say how this time divides among the ops.
     """
     platform = with_devices(load_platform(PLATFORM), (CPU, GPU))
-    problem = assumed_costs(build_model(model), platform, name=model, units_of=units_of)
+    problem = assumed_costs(build_model(model), platform)
     measured_s = np.array([float(str(published("hsdag-2", model, f"{name}-only"))) for name in ("CPU", "GPU")])
     return replace(problem, time_s=problem.time_s * (measured_s - problem.launch_s) / problem.time_s.sum(axis=0))
 
 
 def in_sets(model: str) -> ScheduleProblem:
     """The same with co-location sets as units: all that a placement may part."""
-
-    def sets(graph: ComputationGraph) -> CoarseGraph:
-        constraints = colocate(graph)
-        return coarsen(graph, constraints.sets, constraints.edge_kept)
-
-    return on_paper_machine(model, sets)
+    graph = read_graph(build_model(model))
+    constraints = colocate(graph)
+    return tied(on_paper_machine(model), coarsen(graph, constraints.sets, constraints.edge_kept))
 
 
 def graph_statistics(name: str, columns: Sequence[str], _: Effort) -> Cells:
@@ -398,7 +392,7 @@ def on_four_gpus(name: str) -> ScheduleProblem:
     """A workload or a model of the zoo on four P100."""
     if name in WORKLOADS:
         return build_problem(name, "p100x4")
-    return assumed_costs(build_model(name), load_platform("p100x4"), name=name)
+    return assumed_costs(build_model(name), load_platform("p100x4"))
 
 
 def unseen_graphs(name: str, columns: Sequence[str], effort: Effort) -> Cells:

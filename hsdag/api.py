@@ -8,7 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hsdag.ir.arguments import checked
+from hsdag.ir.errors import checked
 from hsdag.runtime.objectives import find_objective
 
 if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
@@ -272,7 +272,6 @@ def compare(
     budget: str | float = "10s",
     max_evaluations: int | None = None,
     platform: str | None = None,
-    option: Mapping[str, object] | Sequence[str] = (),
     devices: str | None = None,
     partition_cpu: int | None = None,
     shape: str | Mapping[str, Sequence[int]] | None = None,
@@ -286,8 +285,8 @@ def compare(
 ) -> Comparison:
     """Compare search methods, all that there are by default, on one problem; what ``hsdag compare`` does.
 
-    ``source`` is a problem, its file, the name of a workload with options such as ``{"devices": 8}``, or a model's
-    file, whose costs are a ``platform``'s or profiled. Every figure is simulated. The comparison is written to
+    ``source`` is a problem, its file, a workload, such as ``"chainmm[devices=8]"``, or a model's file, whose costs are
+    a ``platform``'s or profiled. Every figure is simulated. The comparison is written to
     ``output`` after every run; ``resume`` goes on with such a file.
 
     Raises a ``hsdag.HsdagError`` for what the caller can put right.
@@ -296,7 +295,6 @@ def compare(
     from hsdag.comparing import compare as run_compare
     from hsdag.ir.graph.reader import input_shapes
     from hsdag.ir.graph.scenario import parse_scenarios
-    from hsdag.models.registry import parse_workload_options
     from hsdag.search.options import SolveOptions
     from hsdag.search.simulate import parse_semantics
 
@@ -310,7 +308,6 @@ def compare(
         problem = problem_called(
             str(problem),
             platform=platform,
-            workload=parse_workload_options(_texts(option, "--option")),
             devices=devices,
             partition_cpu=partition_cpu,
             shapes=input_shapes(shape),
@@ -379,21 +376,14 @@ def _watched(watcher: Watcher | None, progress: Callable[[str], None] | None, ob
     return Watcher(on_phase=tell, on_event=on_event, on_step=tell)
 
 
-def _texts(given: Mapping[str, object] | Sequence[str] | None, flag: str = "--set") -> dict[str, str]:
-    """Values as text by name, of a mapping or of texts ``NAME=VALUE``."""
-    from hsdag.methods.registry import parse_changes
-
-    named = given if isinstance(given, Mapping) else parse_changes(given or (), flag)
-    return {name: str(value) for name, value in named.items()}
-
-
 def _changes(
     method: str, settings: Mapping[str, object] | Sequence[str] | None, init: str | Path | None
 ) -> dict[str, str]:
-    """Hyper-parameters as text, with the policy to begin with."""
-    from hsdag.methods.registry import begun_with
+    """Hyper-parameters as text by name, of a mapping or of texts ``NAME=VALUE``, with the policy to begin with."""
+    from hsdag.methods.registry import begun_with, parse_changes
 
-    changes = _texts(settings)
+    named = settings if isinstance(settings, Mapping) else parse_changes(settings or ())
+    changes = {name: str(value) for name, value in named.items()}
     return changes if init is None else begun_with(method, init, changes)
 
 

@@ -15,9 +15,8 @@ from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
 from hsdag.drawing import html_summary
-from hsdag.ir.arguments import checked
 from hsdag.ir.device import DeviceSpec, split_devices
-from hsdag.ir.errors import OptionError, SearchError, chosen
+from hsdag.ir.errors import OptionError, SearchError, checked, chosen
 from hsdag.ir.graph.reader import input_shapes
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, Placement, Record

@@ -12,15 +12,16 @@ from platform import node
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import numpy as np
-from pydantic import Field, ValidationError, computed_field
+from pydantic import Field, computed_field
 
 from hsdag.drawing import html_summary
-from hsdag.ir.errors import ExecutionError, FileFormatError, HsdagError, ModelError, OptionError, SearchError
-from hsdag.ir.files import first_problem, parse_document, read_text, write_atomically
+from hsdag.ir.errors import ExecutionError, HsdagError, ModelError, OptionError, SearchError
+from hsdag.ir.files import parse_record, read_text, write_atomically
 from hsdag.ir.placement.placement import Record
 from hsdag.methods import method_names
 from hsdag.methods.registry import find_method
 from hsdag.models import WORKLOADS
+from hsdag.models.registry import names_workload
 from hsdag.runtime.measuring.latency import half_width
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.problem.problem_file import problem_to_json, read_problem
@@ -36,7 +37,6 @@ from hsdag.workers.pool import Exchange, Findings, Job, Pool, pool_of
 if TYPE_CHECKING:
     from hsdag.ir.graph.scenario import Scenario
 
-FORMAT_NAME: Literal["hsdag-comparison"] = "hsdag-comparison"
 LEAST_FOR_INTERVAL = 3
 """Runs from which on the mean has an interval."""
 LOOK_EVERY_S = 0.25
@@ -134,7 +134,7 @@ class Row(Record):
 class Comparison(Record):
     """A comparison as far as it came; its file, and the JSON answer of ``hsdag compare``."""
 
-    format: Literal["hsdag-comparison"] = FORMAT_NAME
+    format: Literal["hsdag-comparison"] = "hsdag-comparison"
     version: Literal[1] = 1
     simulated: Literal[True] = True
     setup: Setup
@@ -144,13 +144,7 @@ class Comparison(Record):
     @staticmethod
     def load(path: Path) -> Comparison:
         """The comparison in a file. Raises FileFormatError naming the place inside it."""
-        document: dict[str, Any] = dict(parse_document(read_text(path), str(path), FORMAT_NAME, (1,)))
-        document.pop("rows", None)  # they follow from the runs
-        document.pop("failures", None)
-        try:
-            return Comparison.model_validate(document)
-        except ValidationError as error:
-            raise FileFormatError(f"{path}: {first_problem(error)}") from error
+        return parse_record(Comparison, read_text(path), str(path))
 
     def save(self, path: Path) -> None:
         """Write the file atomically. Raises OutputError."""
@@ -372,7 +366,6 @@ def problem_called(
     name: str,
     *,
     platform: str | None = None,
-    workload: Mapping[str, str | int] | None = None,
     devices: str | None = None,
     partition_cpu: int | None = None,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
@@ -381,26 +374,25 @@ def problem_called(
 ) -> ScheduleProblem:
     """The problem of a file, a workload or a model; a model without a platform is profiled on the devices here.
 
-    ``workload`` are a workload's own options. Raises OptionError for what does not go with the source, ModelError where
-    there is nothing of that name.
+    Raises OptionError for what does not go with the source, ModelError where there is nothing of that name.
     """
     path = Path(name)
-    if name not in WORKLOADS and not path.exists():
+    if not names_workload(name) and not path.exists():
         names = ", ".join(WORKLOADS)
         raise ModelError(f"{name!r} is no file, and no workload; workloads are {names}")
     kind, taken = "a model", {"--devices", "--partition-cpu", "--shape", "--data-shape", "--platform"}
-    if name in WORKLOADS:
-        kind, taken = "a workload", {"--platform", "--option"}
+    if names_workload(name):
+        kind, taken = "a workload", {"--platform"}
     elif path.suffix == ".json":
         kind, taken = "a problem file", set()
     elif platform is not None:
         kind, taken = "--platform, which brings its own devices", {"--platform", "--shape", "--data-shape"}
-    given = {"--platform": platform, "--option": workload, "--devices": devices, "--partition-cpu": partition_cpu}
+    given = {"--platform": platform, "--devices": devices, "--partition-cpu": partition_cpu}
     for flag, value in {**given, "--shape": shapes, "--data-shape": scenarios}.items():
         if value and flag not in taken:
             raise OptionError(f"{flag} does not go with {kind}; leave it out")
-    if name in WORKLOADS:
-        return build_problem(name, platform, workload or {})
+    if names_workload(name):
+        return build_problem(name, platform)
     if path.suffix == ".json":
         return read_problem(path)
 

@@ -42,8 +42,6 @@ MAX_OUTLINED = 600
 LABEL_SHARE = 0.0062
 """Share of the chart's width that one character of a label takes."""
 UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
-SMOOTHED = 50
-"""Parts of a learning curve over which single updates are averaged."""
 
 
 def is_installed(module: str) -> bool:
@@ -204,10 +202,13 @@ def write_curve(points: Sequence[CurvePoint], title: str, unit: str, path: str |
     def draw(figure: Figure) -> None:
         values, entropies = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
         update = np.array([point.update for point in points])
-        _draw_line(values, update, [point.mean for point in points], "mean of an update", COLOURS[1])
-        _draw_line(values, update, [point.best for point in points], "best of an update", COLOURS[0])
-        values.plot(update, _finite([point.best_so_far for point in points]), color="black", label="best so far")
-        _draw_line(entropies, update, [point.entropy for point in points], "entropy", COLOURS[2])
+        for axes, name, label, colour in (
+            (values, "mean", "mean of an update", COLOURS[1]),
+            (values, "best", "best of an update", COLOURS[0]),
+            (values, "best_so_far", "best so far", "black"),
+            (entropies, "entropy", "entropy", COLOURS[2]),
+        ):
+            axes.plot(update, [getattr(point, name) for point in points], color=colour, linewidth=1.0, label=label)
         values.set_title(_plain(title), loc="left")
         values.set_ylabel(unit)
         values.legend(frameon=False, fontsize=8)
@@ -218,26 +219,6 @@ def write_curve(points: Sequence[CurvePoint], title: str, unit: str, path: str |
             axes.spines[["top", "right"]].set_visible(False)
 
     _write_picture(Path(path), CURVE_IN, draw)
-
-
-def _draw_line(axes: Axes, update: np.ndarray, values: Sequence[float], label: str, colour: str) -> None:
-    """Single updates pale, their running mean in full."""
-    y, width = _finite(values), max(len(values) // SMOOTHED, 1)
-    axes.plot(update, y, color=colour, linewidth=0.6, alpha=0.35)
-    axes.plot(update, running_mean(y, width), color=colour, label=label)
-
-
-def running_mean(values: FloatArray, width: int) -> FloatArray:
-    """[P] mean of each value and of up to ``width`` - 1 before it, those that are not known left out."""
-    known, window = np.isfinite(values), np.ones(width)
-    total = np.convolve(np.where(known, values, 0.0), window)[: len(values)]
-    count = np.convolve(known, window)[: len(values)]
-    return np.where(count > 0.5, total / np.maximum(count, 1.0), np.nan)
-
-
-def _finite(values: Sequence[float]) -> FloatArray:
-    found = np.asarray(values, dtype=np.float64)
-    return np.where(np.isfinite(found), found, np.nan)
 
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], chosen: int | None = None) -> str:

@@ -186,18 +186,13 @@ def assumed_costs(
     source: Any,
     platform: Platform,
     shapes: Mapping[str, tuple[int, ...]] | None = None,
-    name: str | None = None,
-    units_of: Callable[[ComputationGraph], CoarseGraph] = placement_units,
     *,
     scenarios: Sequence[Scenario] = (),
 ) -> ScheduleProblem:
-    """A model's costs on a platform that is not here, by its figures; ``name`` is that of a model without a file.
-
-    Raises ModelError as reading does.
-    """
+    """A model's costs on a platform that is not here, by its figures. Raises ModelError as reading does."""
     graph = read_sized(source, shapes, scenarios)
-    costs = tied(analytic_costs(graph, platform), units_of(graph))
-    return replace(costs, model=ModelRecord.of(graph, name or Path(source).stem))
+    costs = tied(analytic_costs(graph, platform), placement_units(graph))
+    return replace(costs, model=ModelRecord.of(graph))
 
 
 def tied(problem: ScheduleProblem, units: CoarseGraph) -> ScheduleProblem:

@@ -16,6 +16,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.models import Workload, find_workload
 from hsdag.models.diviml import LEAST_NODES, RandomWiring, random_wired
+from hsdag.models.registry import parse_workload
 from hsdag.models.sharded_workloads import LlamaSizes, llama_block, llama_layer
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.drawn import draw_platform
@@ -38,12 +39,14 @@ def workload_problem(workload: Workload, platform: Platform) -> ScheduleProblem:
 def build_problem(
     name: str, platform: str | None = None, options: Mapping[str, str | int] | None = None
 ) -> ScheduleProblem:
-    """The problem of the workload called ``name``, under its ``options``, of which ``devices`` takes the first ones.
+    """The problem of a workload by name, under its ``options``, of which ``devices`` takes the first ones.
 
-    ``platform`` is a name or the path of a .toml file, by default the workload's own. Raises ModelError for an unknown
-    workload, OptionError for options that do not fit, FileFormatError for a platform on which no placement can fit.
+    Options may also be in ``name``, as ``parse_workload`` takes them. ``platform`` is a name or the path of a .toml
+    file, by default the workload's own. Raises ModelError for an unknown workload, OptionError for options that do not
+    fit, FileFormatError for a platform on which no placement can fit.
     """
-    spec, given = find_workload(name), dict(options or {})
+    spec, given = parse_workload(name)
+    given |= options or {}
     spec.check_options(given)
     where = load_platform(platform or spec.platform)
     if "devices" in given:
@@ -56,7 +59,7 @@ def first_devices(platform: Platform, num_devices: int) -> Platform:
     """The platform with its first devices alone. Raises OptionError when it has fewer, or the number is 0."""
     if not 1 <= num_devices <= platform.num_devices:
         raise OptionError(
-            f"--devices must lie in 1..{platform.num_devices}, the devices of platform {platform.name}, "
+            f"devices must lie in 1..{platform.num_devices}, those of platform {platform.name}, "
             f"not {num_devices}; name a larger platform with --platform"
         )
     return with_devices(platform, platform.device_names[:num_devices])

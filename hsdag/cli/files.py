@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hsdag.cli.output import say
 from hsdag.ir.errors import OutputError
 
 if TYPE_CHECKING:
     from hsdag.runtime.timeline import Timeline
-    from hsdag.scoring.base import CurvePoint
 
 
 def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path], pictures: Iterable[Path | None] = ()) -> None:
@@ -66,13 +64,3 @@ def write_timeline(timeline: Timeline | None, trace: Path | None, gantt: Path | 
         from hsdag.drawing import write_gantt
 
         write_gantt(timeline, gantt)
-
-
-def write_learning_curve(points: Sequence[CurvePoint], title: str, unit: str, path: Path | None) -> None:
-    """Draw it where it was requested, and say so where there was no update."""
-    if path is not None and points:
-        from hsdag.drawing import write_curve
-
-        write_curve(points, title, unit, path)
-    elif path is not None:
-        say(f"{path} was not written: the method ended before its first update")

@@ -30,40 +30,28 @@ def list_(as_json: Json = False) -> None:
 
 @models.command("build")
 def build(
-    name: str = typer.Argument(help="A name from 'hsdag models list'."),
+    name: str = typer.Argument(help="A name of 'hsdag models list'; workloads take options: chain[devices=4;seed=1]."),
     output: Path = typer.Option(
         ..., "--output", "-o", help="A model's .xml file (the .bin goes beside it), or a workload's .json file."
     ),
-    seed: int | None = typer.Option(None, "--seed", help="Seed of random weights or graphs. Default: 0."),
-    size: int | None = typer.Option(None, "--size", help="chainmm, ffnn: rows; llama-block, llama-layer: tokens."),
-    blocks: int | None = typer.Option(None, "--blocks", help="llama-block: blocks in a row."),
+    seed: int | None = typer.Option(None, "--seed", help="Seed of a model's random weights. Default: 0."),
     platform: Platform = None,
-    devices: int | None = typer.Option(None, "--devices", help="Workloads: use the platform's first K devices."),
-    family: str | None = typer.Option(None, "--family", help="random-wired: ws, er or ba."),
-    nodes: int | None = typer.Option(None, "--nodes", help="random-wired: nodes per module."),
-    modules: int | None = typer.Option(None, "--modules", help="random-wired: modules, one after another."),
-    channels: int | None = typer.Option(None, "--channels", help="random-wired: edges between modules."),
-    dependence: str | None = typer.Option(None, "--dependence", help="random-wired: weak or strong."),
-    batch: int | None = typer.Option(None, "--batch", help="random-wired: images at a time."),
     as_json: Json = False,
 ) -> None:
     """Build a model as OpenVINO IR with random fp16 weights, or a workload as a problem file with analytic costs."""
     from hsdag.diagnosis.inspect import BuiltModel
     from hsdag.ir.errors import OptionError
-    from hsdag.models import WORKLOADS, check_model_name, save_model_files
+    from hsdag.models import check_model_name, save_model_files
+    from hsdag.models.registry import names_workload
 
-    given: dict[str, str | int | None] = {
-        "seed": seed, "size": size, "devices": devices, "family": family, "nodes": nodes, "modules": modules,
-        "channels": channels, "dependence": dependence, "batch": batch, "blocks": blocks,
-    }  # fmt: skip
-    options = {key: value for key, value in given.items() if value is not None}
-    if name in WORKLOADS:
-        _build_workload(name, output, platform, options, as_json)
+    if names_workload(name):
+        if seed is not None:
+            raise OptionError(f"--seed is for models; a workload has its options in brackets: {name}[seed={seed}]")
+        _build_workload(name, output, platform, as_json)
         return
     check_model_name(name)
-    wrong = [*(["platform"] if platform is not None else []), *(key for key in options if key != "seed")]
-    if wrong:
-        raise OptionError(f"--{wrong[0]} is for workloads; {name} is a model, which takes --seed alone")
+    if platform is not None:
+        raise OptionError(f"--platform is for workloads; {name} is a model, which takes --seed alone")
     written = save_model_files(name, output, seed or 0)
     if as_json:
         print_json(BuiltModel(name=name, seed=seed or 0, path=written).model_dump(mode="json"))
@@ -71,9 +59,7 @@ def build(
         typer.echo(f"wrote {written}")
 
 
-def _build_workload(
-    name: str, output: Path, platform: str | None, options: dict[str, str | int], as_json: bool
-) -> None:
+def _build_workload(name: str, output: Path, platform: str | None, as_json: bool) -> None:
     from hsdag.diagnosis.inspect import BuiltWorkload
     from hsdag.ir.errors import OptionError
     from hsdag.runtime.problem.problem_file import write_problem
@@ -82,7 +68,7 @@ def _build_workload(
     if output.suffix != ".json":
         raise OptionError(f"a workload's problem file must end in .json, got {str(output)!r}")
     check_files([output], [])
-    problem = build_problem(name, platform, options)
+    problem = build_problem(name, platform)
     write_problem(problem, output)
     counts = {"ops": problem.num_ops, "edges": len(problem.edge_src), "devices": problem.num_devices}
     if as_json:

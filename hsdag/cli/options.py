@@ -74,9 +74,6 @@ Workers: TypeAlias = Annotated[
         "Default: in this process.",
     ),
 ]
-Curve: TypeAlias = Annotated[
-    Path | None, Option("--curve", help="Draw the learning curve of a method that learns: FILE.png or FILE.svg.")
-]
 
 
 def _option(kind: Any, text: str, flag: str | None = None, **more: Any) -> Callable[[str], Any]:
@@ -149,12 +146,12 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "compare": {
         "What": ("methods", "seeds", "objective", "budget"),
-        "Where": ("devices", "partition_cpu", "shape", "platform", "option"),
+        "Where": ("devices", "partition_cpu", "shape", "platform"),
         "Output": ("output", "resume", "as_json"),
     },
     "train": {
         "What": ("problems", "updates", "unseen", "seed"),
-        "Output": ("output", "resume", "curve", "as_json"),
+        "Output": ("output", "resume", "as_json"),
         "For researchers": ("changes",),
     },
 }

@@ -11,7 +11,7 @@ import typer
 
 from hsdag import api
 from hsdag.cli import options
-from hsdag.cli.files import check_files, write_learning_curve, write_timeline
+from hsdag.cli.files import check_files, write_timeline
 from hsdag.cli.output import milliseconds, print_json, print_table, say, show_semantics
 from hsdag.ir.errors import OptionError, OutputError
 
@@ -55,7 +55,9 @@ def solve(
     output: Path | None = typer.Option(None, "--output", "-o", help="Write the placement: FILE.json."),
     trace: options.Trace = None,
     gantt: options.Gantt = None,
-    curve: options.Curve = None,
+    curve: Path | None = typer.Option(
+        None, "--curve", help="Draw the learning curve of a method that learns: FILE.png or FILE.svg."
+    ),
     as_json: options.Json = False,
     **given: Any,
 ) -> None:
@@ -78,8 +80,13 @@ def solve(
             on_better=None if output is None else partial(_keep, output),
         )
     write_timeline(solution.timeline, trace, gantt)
-    value = solution.options.objective.value_name.replace("_", ", ")
-    write_learning_curve(points, f"{given['method']} on {solution.problem.name} (simulated)", value, curve)
+    if curve is not None and points:
+        from hsdag.drawing import write_curve
+
+        value = solution.options.objective.value_name.replace("_", ", ")
+        write_curve(points, f"{given['method']} on {solution.problem.name} (simulated)", value, curve)
+    elif curve is not None:
+        say(f"{curve} was not written: the method ended before its first update")
     if output is not None and solution.affinity is not None:
         solution.placement().save(output)
     print_json(solution.document()) if as_json else _show(solution, output)
@@ -135,14 +142,11 @@ def _show_schedule(solution: SolveResult, run: Simulation) -> None:
 
 @options.takes(api.compare)
 def compare(
-    source: str = typer.Argument(help="A problem file, a workload of 'hsdag models list', or a model file."),
+    source: str = typer.Argument(help="A problem file, a workload such as chainmm[devices=8], or a model file."),
     methods: str | None = typer.Option(None, "--methods", help="Methods, separated by commas. Default: all."),
     seeds: int = typer.Option(5, "--seeds", help="Searches of each method, with seeds 0, 1, ..."),
     budget: str = typer.Option("10s", "--budget", help="Time of each search: 10s, 5m, 1h."),
     platform: options.Platform = None,
-    option: list[str] | None = typer.Option(
-        None, "--option", metavar="NAME=VALUE", help="An option of the workload, such as devices=8. Repeatable."
-    ),
     output: Path | None = typer.Option(
         None, "--output", "-o", help="Write the comparison after every run: FILE.json. Default: the resumed file."
     ),
@@ -155,7 +159,7 @@ def compare(
     from hsdag.search.options import parse_duration
 
     check_files([output], [Path(source)])
-    given |= {"seeds": seeds, "budget": budget, "platform": platform, "option": option or ()}
+    given |= {"seeds": seeds, "budget": budget, "platform": platform}
     with SearchProgress(parse_duration(budget)) as progress:
         found = api.compare(source, methods or (), **given, output=output, resume=resume, watcher=progress.watcher)
     if as_json:

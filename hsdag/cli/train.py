@@ -3,19 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import typer
 
 from hsdag.cli import options
-from hsdag.cli.files import check_files, write_learning_curve
+from hsdag.cli.files import check_files
 from hsdag.cli.output import print_json, say
-
-if TYPE_CHECKING:
-    from hsdag.scoring.base import CurvePoint
-
-VALUE = "mean logarithm of shares of all work"
-"""What the learning curve of a training shows."""
 
 
 def train(
@@ -23,16 +16,14 @@ def train(
     output: Path = typer.Option(..., "--output", "-o", help="The policy: FILE.safetensors."),
     problems: int = typer.Option(200, "--problems", help="Problems to train on."),
     updates: int = typer.Option(1500, "--updates", help="Updates of the rules."),
-    expert: str = typer.Option("1s", "--expert", help="Annealing that the policy is compared with."),
-    expert_evaluations: int | None = typer.Option(
-        None, "--expert-evaluations", help="End annealing after N plans in place of --expert: the same plans anywhere."
+    expert_evaluations: int = typer.Option(
+        60_000, "--expert-evaluations", help="Plans of the annealing that the policy is compared with."
     ),
     unseen: int = typer.Option(20, "--unseen", help="Problems to try the policy on that it was not trained on."),
     seed: int = typer.Option(0, "--seed", help="Seed of the problems and of the training."),
     changes: options.Settings = None,
     workers: options.Workers = None,
     resume: bool = typer.Option(False, "--resume", help="Go on with an interrupted training."),
-    curve: options.Curve = None,
     as_json: options.Json = False,
 ) -> None:
     """Train the policy that searches begin with, on many problems. Every figure is simulated."""
@@ -40,32 +31,22 @@ def train(
     from hsdag.ir.errors import OptionError
     from hsdag.methods.registry import parse_changes
     from hsdag.scoring.base import SearchStopped
-    from hsdag.search.options import parse_duration
     from hsdag.training.train import TrainOptions, run_train
 
     if output.suffix != ".safetensors":
         raise OptionError(f"a policy's file must end in .safetensors, got {str(output)!r}")
-    check_files([output, curve], [], [curve])
-    given, expert_s = parse_changes(changes or ()), parse_duration(expert, "--expert")
-    wanted = TrainOptions(family, problems, updates, expert_s, expert_evaluations, unseen, seed, given, workers)
+    check_files([output], [])
+    given = parse_changes(changes or ())
+    wanted = TrainOptions(family, problems, updates, expert_evaluations, unseen, seed, given, workers)
     with SearchProgress(None) as progress:
-        points: list[CurvePoint] = []
-        watcher, title = progress.watcher, f"training on {family} (simulated)"
-
-        def heard(point: CurvePoint) -> None:
-            points.append(point)
-            watcher.on_step(f"update {point.update + 1} of {updates}")
-
         try:
-            found = run_train(wanted, output, resume=resume, watcher=watcher, on_update=heard)
+            found = run_train(wanted, output, resume=resume, watcher=progress.watcher)
         except SearchStopped as stop:
-            write_learning_curve(points, title, VALUE, curve)
             state, saved = output.with_suffix(".state"), "; nothing was saved"
             if state.exists():
                 saved = f"; --resume continues it with {state}"
             say(f"the training was interrupted{saved}")
             raise typer.Exit(130) from stop
-    write_learning_curve(points, title, VALUE, curve)
     if as_json:
         print_json(found.model_dump(mode="json"))
         return
@@ -75,7 +56,7 @@ def train(
     )
     typer.echo(
         f"On {tried['problems']} problems of {family} that were not trained on, the first answer takes {first} times "
-        f"as long as annealing's of {wanted.expert_limit}, and the best of 16 {least} times (simulated)."
+        f"as long as annealing's of {expert_evaluations} plans, and the best of 16 {least} times (simulated)."
     )
     if tried["first_failed"]:
         typer.echo(

@@ -13,8 +13,8 @@ import psutil
 
 from hsdag.diagnosis.findings import Finding, Questions, Severity, of_overlap, of_precision
 from hsdag.diagnosis.model import ModelReport, examined_model
-from hsdag.ir.arguments import checked
 from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec
+from hsdag.ir.errors import checked
 from hsdag.ir.graph.reader import Shapes, input_shapes, likely_sizes, load_model, model_file
 from hsdag.ir.graph.scenario import Scenario, parse_scenarios
 from hsdag.ir.host import command_line

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hsdag.ir.arguments import checked
-from hsdag.ir.errors import OptionError
+from hsdag.ir.errors import OptionError, checked
 from hsdag.ir.graph.build import fingerprint, graph_of
 from hsdag.ir.graph.coarsen import chain_partition, coarsen, placement_units
 from hsdag.ir.graph.colocation import colocate

@@ -1,4 +1,4 @@
-"""The one exception tree of hsdag.
+"""The one exception tree of hsdag, and what refuses wrong names and arguments.
 
 HsdagError                      every mistake a user can make; one line, exit code 2 at the command line
 ├── ModelError                  a model that cannot be read, or has no fixed shapes
@@ -15,11 +15,17 @@ Defects of ours are ordinary Python exceptions and end with exit code 1.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+import ast
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TypeVar
+from functools import wraps
+from inspect import signature
+from numbers import Integral, Real
+from typing import Any, ParamSpec, TypeVar
 
 N = TypeVar("N", bound=str)
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class HsdagError(Exception):
@@ -81,3 +87,43 @@ def choices_for(name: str, choices: Collection[str]) -> str:
     close = get_close_matches(name, choices, n=1)
     perhaps = f", perhaps {close[0]!r}" if close else ""
     return f"{perhaps}; choose one of {', '.join(choices)}"
+
+
+def check_seed(seed: int) -> None:
+    """Raise OptionError for a seed out of range."""
+    if not 0 <= seed < 2**63:
+        raise OptionError(f"the seed must be between 0 and 2^63 - 1, not {seed}")
+
+
+_KINDS: Mapping[str, Any] = {"int": Integral, "float": Real, "Any": object}
+
+
+def checked(call: Callable[P, R]) -> Callable[P, R]:
+    """A function that raises OptionError for arguments that its annotations do not admit, before it does anything."""
+    accepts = signature(call)
+
+    @wraps(call)
+    def checking(*args: P.args, **kwargs: P.kwargs) -> R:
+        for name, value in accepts.bind(*args, **kwargs).arguments.items():
+            kind = accepts.parameters[name].annotation
+            if not _fits(value, ast.parse(kind, mode="eval").body):
+                raise OptionError(f"{call.__name__}: {name} must be {kind}, not {value!r:.80}")
+        return call(*args, **kwargs)
+
+    return checking
+
+
+def _fits(value: object, kind: ast.expr) -> bool:
+    """Whether a value is of the type that an annotation names; classes are known by name, so none is imported."""
+    match kind:
+        case ast.BinOp(left=left, right=right):
+            return _fits(value, left) or _fits(value, right)
+        case ast.Constant():
+            return value is None
+        case ast.Subscript(value=ast.Name(id="Mapping"), slice=ast.Tuple(elts=[key, each])):
+            return isinstance(value, Mapping) and all(_fits(k, key) and _fits(v, each) for k, v in value.items())
+        case ast.Subscript(value=ast.Name(id="Sequence"), slice=each):
+            return isinstance(value, Sequence) and not isinstance(value, bytes) and all(_fits(v, each) for v in value)
+        case ast.Name(id=name):
+            return isinstance(value, _KINDS.get(name, ())) or any(c.__name__ == name for c in type(value).__mro__)
+    return callable(value)

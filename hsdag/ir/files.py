@@ -64,8 +64,8 @@ def parse_document(text: str, origin: str, format_name: str, versions: Collectio
 def parse_record(record: type[R], text: str, origin: str, versions: Collection[int] = (1,)) -> R:
     """The record in a text; its field ``format`` says of which format. Raises FileFormatError as ``parse_document``."""
     document = parse_document(text, origin, record.model_fields["format"].default, versions)
-    try:
-        return record.model_validate(document)
+    try:  # what follows from other fields is not read
+        return record.model_validate({k: v for k, v in document.items() if k not in record.model_computed_fields})
     except ValidationError as error:
         raise FileFormatError(f"{origin}: {first_problem(error)}") from error
 
@@ -200,12 +200,12 @@ def _sync(folder: Path) -> None:
                 os.fsync(file.fileno())
 
 
-def write_ir(model: ov.Model, xml_path: Path, *, compress_to_fp16: bool = False) -> list[Path]:
+def write_ir(model: ov.Model, xml_path: Path) -> list[Path]:
     """Write ``xml_path`` and the .bin beside it, both or none. Raises OutputError."""
     import openvino as ov
 
     with new_files(xml_path) as folder:
-        ov.save_model(model, folder / xml_path.name, compress_to_fp16=compress_to_fp16)
+        ov.save_model(model, folder / xml_path.name, compress_to_fp16=False)
     return [xml_path, xml_path.with_suffix(".bin")]
 
 

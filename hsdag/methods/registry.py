@@ -56,15 +56,15 @@ def find_preset(method: str, preset: str, *, is_cheap: bool = False) -> Preset[A
     return presets[preset]
 
 
-def parse_changes(given: Sequence[str], flag: str = "--set") -> dict[str, str]:
+def parse_changes(given: Sequence[str]) -> dict[str, str]:
     """Text by name from ``NAME=VALUE``. Raises OptionError for what has another form, or a name given twice."""
     changes: dict[str, str] = {}
     for text in given:
         name, equals, value = text.partition("=")
         if not (name and equals and value):
-            raise OptionError(f"{flag} {text!r} is not of the form NAME=VALUE")
+            raise OptionError(f"--set {text!r} is not of the form NAME=VALUE")
         if name in changes:
-            raise OptionError(f"{flag} gives {name} twice")
+            raise OptionError(f"--set gives {name} twice")
         changes[name] = value
     return changes
 

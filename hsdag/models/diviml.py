@@ -47,7 +47,7 @@ class RandomWiring:
                   "channels": (1, MAX_CHANNELS), "batch": (1, MAX_BATCH), "seed": (0, 2**63 - 1)}  # fmt: skip
         for name, (least, most) in limits.items():
             if not least <= getattr(self, name) <= most:
-                raise OptionError(f"--{name} must lie in {least}..{most}, not {getattr(self, name)}")
+                raise OptionError(f"{name} must lie in {least}..{most}, not {getattr(self, name)}")
 
     @property
     def shape(self) -> tuple[int, int, int, int]:

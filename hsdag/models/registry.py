@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hsdag.ir.errors import ModelError, OptionError, OutputError
-from hsdag.ir.files import write_ir
+from hsdag.ir.errors import ModelError, OptionError, check_seed
+from hsdag.ir.files import check_writable, write_ir
 from hsdag.models.diviml import RandomWiring, random_wired
 from hsdag.models.networks import LANGUAGE_MODELS, MODELS
 from hsdag.models.placeto import EnasSizes, NmtSizes, PtbSizes, enas, nmt, ptb
@@ -29,7 +29,6 @@ from hsdag.models.workload import Workload
 if TYPE_CHECKING:
     import openvino as ov
 
-MAX_SEED = 2**63 - 1
 WIRING_OPTIONS = ("family", "nodes", "modules", "channels", "dependence", "batch", "seed")
 MAX_DEVICES = 64
 _MODELS = {spec.name: spec for spec in (*MODELS, *LANGUAGE_MODELS)}
@@ -59,7 +58,7 @@ class WorkloadSpec:
         """
         self.check_options(options or {})
         given = {name: value for name, value in (options or {}).items() if name != "devices"}
-        _check_seed(int(given.get("seed", 0)))
+        check_seed(int(given.get("seed", 0)))
         for option in ("size", "blocks"):
             if int(given.get(option, 1)) < 1:
                 raise OptionError(f"the {option} of {self.name} must be at least 1, not {given[option]}")
@@ -76,8 +75,7 @@ class WorkloadSpec:
         """Raise OptionError when one of ``names`` is not among the options."""
         wrong = [name for name in names if name not in self.options]
         if wrong:
-            taken = ", ".join(f"--{name}" for name in self.options)
-            raise OptionError(f"{self.name} does not take --{wrong[0]}; beside --platform it takes {taken}")
+            raise OptionError(f"{self.name} does not take {wrong[0]!r}; it takes {', '.join(self.options)}")
 
 
 def _sharded(name: str, summary: str, options: str, make: Callable[..., Workload]) -> WorkloadSpec:
@@ -153,7 +151,7 @@ def build_model(name: str, seed: int = 0) -> ov.Model:
     Raises ModelError for an unknown name, OptionError for a seed outside 0..2**63-1.
     """
     check_model_name(name)
-    _check_seed(seed)
+    check_seed(seed)
     return _MODELS[name].build(seed)
 
 
@@ -165,17 +163,9 @@ def save_model_files(name: str, path: str | Path, seed: int = 0) -> Path:
     target = Path(path)
     if target.suffix != ".xml":
         raise OptionError(f"the model's file must end in .xml (the weights go to .bin beside it), got {str(path)!r}")
-    if target.is_dir():
-        raise OutputError(f"model {target} cannot be written: expected a file, found a folder; choose another name")
-    if not target.parent.is_dir():
-        raise OutputError(f"model {target} cannot be written: there is no folder {target.parent}; create it first")
+    check_writable(target)
     write_ir(build_model(name, seed), target)
     return target
-
-
-def _check_seed(seed: int) -> None:
-    if not 0 <= seed <= MAX_SEED:
-        raise OptionError(f"the seed must lie in 0..2**63-1, got {seed}")
 
 
 def find_workload(name: str) -> WorkloadSpec:
@@ -197,33 +187,33 @@ def names_workload(text: str) -> bool:
     return match is not None and match[1] in WORKLOADS
 
 
-def workload_called(text: str, num_devices: int) -> tuple[str, Workload]:
-    """The full text and the workload of a text, for ``num_devices`` devices where it does not say for how many.
+def parse_workload(text: str) -> tuple[WorkloadSpec, dict[str, str | int]]:
+    """The workload and the options of a text, ``NAME[OPTION=VALUE;...]``.
 
-    Raises OptionError for options that the workload does not take, or values out of range, ModelError for its name.
+    Raises ModelError for its name, OptionError for options of another form and where a whole number is expected.
     """
     match = _NAMED.fullmatch(text)
     spec = find_workload(text if match is None else match[1])
-    given = {}
+    options: dict[str, str | int] = {}
     for item in filter(None, ((match and match[2]) or "").split(";")):
         key, _, value = (part.strip() for part in item.partition("="))
         if not key or not value:
             raise OptionError(f"workload {text!r}: {item!r} is not of the form OPTION=VALUE")
-        given[key] = value
-    options = parse_workload_options(given)
+        is_number = value.removeprefix("-").isdecimal()
+        if not is_number and key not in TEXT_OPTIONS:
+            raise OptionError(f"{key} must be a whole number, not {value!r}")
+        options[key] = int(value) if is_number else value
+    return spec, options
+
+
+def workload_called(text: str, num_devices: int) -> tuple[str, Workload]:
+    """The full text and the workload of a text, for ``num_devices`` devices where it does not say for how many.
+
+    Raises as ``parse_workload`` does, OptionError for options that the workload does not take, or values out of range.
+    """
+    spec, options = parse_workload(text)
     if "devices" in spec.options:
         options.setdefault("devices", max(2, num_devices))
     body = ";".join(f"{key}={value}" for key, value in options.items())
     workload = spec.build(int(options.get("devices", num_devices)), options)
     return (f"{spec.name}[{body}]" if body else spec.name), workload
-
-
-def parse_workload_options(given: Mapping[str, str]) -> dict[str, str | int]:
-    """Options of workloads from text. Raises OptionError for a text where a whole number is expected."""
-    options: dict[str, str | int] = {}
-    for name, text in given.items():
-        is_number = text.removeprefix("-").isdecimal()
-        if not is_number and name not in TEXT_OPTIONS:
-            raise OptionError(f"{name} must be a whole number, not {text!r}")
-        options[name] = int(text) if is_number else text
-    return options

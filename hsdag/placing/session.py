@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from hsdag.ir.device import DeviceSpec
-from hsdag.ir.errors import OptionError, PlacementError, SearchError
+from hsdag.ir.errors import OptionError, PlacementError, SearchError, check_seed
 from hsdag.ir.graph.colocation import floating_ops, half_constants, widened
 from hsdag.ir.graph.computation_graph import ComputationGraph, IntArray
 from hsdag.ir.graph.reader import Shapes
@@ -40,7 +40,6 @@ from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
 from hsdag.scoring.measured import candidate_of
 from hsdag.scoring.memory import MemoryCheck
 from hsdag.scoring.schedule import model_values
-from hsdag.search.options import check_seed
 
 SCHEDULING = ("AFFINITY", "ENABLE_CPU_PINNING", "EXCLUSIVE_ASYNC_REQUESTS", "INFERENCE_NUM_THREADS", "NUM_STREAMS")
 """Properties that say when and where ops run: two devices that differ in nothing else run the same ops."""

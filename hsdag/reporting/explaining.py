@@ -13,8 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from hsdag.ir.arguments import checked
-from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.errors import OptionError, SearchError, checked
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.graph.reader import input_shapes
 from hsdag.ir.graph.scenario import parse_scenarios

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import NamedTuple
 
-from hsdag.ir.arguments import checked
+from hsdag.ir.errors import checked
 from hsdag.ir.files import check_writable, write_atomically
 from hsdag.ir.host import command_line
 from hsdag.ir.placement.placement import Record

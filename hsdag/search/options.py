@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from hsdag.ir.errors import OptionError, chosen
+from hsdag.ir.errors import OptionError, check_seed, chosen
 from hsdag.ir.placement.placement import REFERENCES, ExecutorChoice, ExecutorName, Placement, ReferenceName
 from hsdag.methods import REWARDS
 from hsdag.methods.base import Placer, Preset
@@ -40,12 +40,6 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]i?)?B?")
 _UNIT_BYTES = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 _UNIT_BYTES |= {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
 _UNIT_S = {"ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-
-
-def check_seed(seed: int) -> None:
-    """Raise OptionError for a seed out of range."""
-    if not 0 <= seed < 2**63:
-        raise OptionError(f"the seed must be between 0 and 2^63 - 1, not {seed}")
 
 
 def _shapes(given: Any) -> dict[str, tuple[int, ...]]:

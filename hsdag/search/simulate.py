@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import Field
 
 from hsdag.drawing import html_summary
-from hsdag.ir.errors import FileFormatError, PlacementError, chosen
+from hsdag.ir.errors import FileFormatError, PlacementError, check_seed, chosen
 from hsdag.ir.files import parse_json, read_text
 from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.placement.placement import FORMAT_NAME, Placement
@@ -23,7 +23,6 @@ from hsdag.runtime.simulator.simulation import Simulation, simulate
 from hsdag.runtime.simulator.values import simulated_values
 from hsdag.runtime.timeline import Timeline
 from hsdag.scoring.memory import one_inference, over_memory
-from hsdag.search.options import check_seed
 from hsdag.search.solution import InMemory, Simulated
 from hsdag.search.solve import scaled
 

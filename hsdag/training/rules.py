@@ -35,7 +35,7 @@ from hsdag.methods.memory_repair import repaired
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.semantics import Semantics
 from hsdag.runtime.problem.tables import OP_FEATURES, WAY_TO_END, tables_of
-from hsdag.scoring.base import CurvePoint, SearchStopped
+from hsdag.scoring.base import SearchStopped
 from hsdag.training.problems import TrainingProblem
 from hsdag.workers.pool import Exchange, Job, Pool
 
@@ -142,7 +142,7 @@ class RuleTraining:
             best = np.minimum(best, values[chosen[-1]])
         self.rules, self._values = np.array(pool)[chosen], values[chosen]
 
-    def update(self) -> CurvePoint:
+    def update(self) -> None:
         """Change a rule in several ways; take the change that improves the set most, or one that does no harm."""
         before = self._rng.bit_generator.state
         try:
@@ -152,7 +152,6 @@ class RuleTraining:
             raise
         self.curve.append(float(self._values.min(axis=0).mean()))
         self.num_updates += 1
-        return CurvePoint(self.num_updates - 1, np.nan, np.nan, self.curve[-1], np.nan)
 
     def _changed(self, rule: FloatArray) -> FloatArray:
         rng = self._rng

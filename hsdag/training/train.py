@@ -13,16 +13,16 @@ import numpy as np
 from pydantic import BaseModel, ConfigDict
 
 from hsdag import __version__
-from hsdag.ir.errors import OptionError, SearchError
+from hsdag.ir.errors import OptionError, SearchError, check_seed
 from hsdag.ir.files import FileLock
 from hsdag.methods.learned.base import one_thread
 from hsdag.methods.learned.training import SAVE_EVERY_S, State, check_same, described
 from hsdag.methods.lists.rules import METHOD as RULES
 from hsdag.methods.registry import changed_options
-from hsdag.scoring.base import CurvePoint, SearchStopped
+from hsdag.scoring.base import SearchStopped
 from hsdag.scoring.policy_file import StateFile, write_policy
 from hsdag.search.driver import Watcher
-from hsdag.search.options import SolveOptions, check_seed
+from hsdag.search.options import SolveOptions
 from hsdag.sources import find_family
 from hsdag.training.problems import TrainingProblem, training_problems
 from hsdag.training.rules import RuleTraining, RuleTrainingOptions
@@ -36,16 +36,14 @@ UNSEEN = 1_000_000
 class TrainOptions:
     """What to train on, and for how long. Raises OptionError for a value out of range.
 
-    Policies are compared with an expert: annealing for ``expert_s`` seconds or, where they are given,
-    ``expert_evaluations``, which find the same plan on any machine. ``changes`` are hyper-parameters of the training by
-    name.
+    Policies are compared with an expert: annealing of ``expert_evaluations``, which finds the same plan on any machine.
+    ``changes`` are hyper-parameters of the training by name.
     """
 
     family: str
     problems: int = 200
     updates: int = 1500
-    expert_s: float = 1.0
-    expert_evaluations: int | None = None
+    expert_evaluations: int = 60_000
     unseen: int = 20
     seed: int = 0
     changes: Mapping[str, str] = field(default_factory=dict)
@@ -56,10 +54,8 @@ class TrainOptions:
         check_seed(self.seed)
         if self.workers is not None:
             check_workers(self.workers)
-        if not self.expert_s > 0:
-            raise OptionError(f"--expert must be more than zero, not {self.expert_s:g}")
         for name in ("problems", "updates", "unseen", "expert_evaluations"):
-            if getattr(self, name) is not None and getattr(self, name) < 1:
+            if getattr(self, name) < 1:
                 raise OptionError(f"--{name.replace('_', '-')} must be at least 1, not {getattr(self, name)}")
         if (self.seed + 1) * self.problems > UNSEEN:
             raise OptionError(
@@ -76,21 +72,12 @@ class TrainOptions:
     @property
     def expert(self) -> SolveOptions:
         """The expert's search."""
-        budget_s = self.expert_s if self.expert_evaluations is None else math.inf
-        return SolveOptions("sa", budget_s=budget_s, max_evaluations=self.expert_evaluations)
-
-    @property
-    def expert_limit(self) -> str:
-        """What the expert may spend on a problem."""
-        if self.expert_evaluations is None:
-            return f"{self.expert_s:g} s"
-        return f"{self.expert_evaluations} evaluations"
+        return SolveOptions("sa", budget_s=math.inf, max_evaluations=self.expert_evaluations)
 
     @property
     def source(self) -> dict[str, str | int | float]:
         """What problems and experts there are, as JSON values."""
-        names = ("family", "problems", "seed", "expert_s", "expert_evaluations")
-        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return {name: getattr(self, name) for name in ("family", "problems", "seed", "expert_evaluations")}
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -113,15 +100,14 @@ def run_train(
     *,
     resume: bool = False,
     watcher: Watcher | None = None,
-    on_update: Callable[[CurvePoint], None] = lambda _: None,
 ) -> TrainResult:
     """Train, try on problems that were not trained on, and write the policy with its card.
 
     The state goes to ``path`` with the suffix .state every few seconds; ``resume`` goes on from there, to the same
-    curve, or to more updates, with as many workers as there are now. ``on_update`` hears of every update, whose value
-    is what training lowers. An interrupt leaves the state and raises SearchStopped. Raises OptionError, OutputError and
-    DeviceError, and SearchError where the state is of another training, or missing with ``resume``, or there without,
-    or where another process is at this training.
+    curve, or to more updates, with as many workers as there are now. The watcher hears of every update as a step. An
+    interrupt leaves the state and raises SearchStopped. Raises OptionError, OutputError and DeviceError, and
+    SearchError where the state is of another training, or missing with ``resume``, or there without, or where another
+    process is at this training.
     """
     begin_s, family, watcher = time.monotonic(), find_family(options.family), watcher or Watcher()
     file = StateFile(path.with_suffix(".state"))
@@ -147,7 +133,7 @@ def run_train(
         problems = training_problems(family, numbers, None, check, pool)
         watcher.on_phase(f"training, {options.updates} updates")
         training = RuleTraining(problems, options.learning, options.seed, check, pool)
-        _improve(training, options, file, stored, check, on_update)
+        _improve(training, options, file, stored, check, watcher.on_step)
         watcher.on_phase(f"trying it on {options.unseen} problems that were not trained on")
         unseen = training_problems(family, range(UNSEEN, UNSEEN + options.unseen), options.expert, check, pool)
         worth = means_over_expert(training.worth, unseen)
@@ -172,7 +158,7 @@ def _improve(
     file: StateFile,
     stored: State | None,
     check: Callable[[], None],
-    on_update: Callable[[CurvePoint], None],
+    on_step: Callable[[str], None],
 ) -> None:
     """Make the updates that are left, and keep the state, also where ``check`` raises SearchStopped."""
     if stored is None:
@@ -188,7 +174,8 @@ def _improve(
     try:
         while training.num_updates < options.updates:
             check()
-            on_update(training.update())
+            training.update()
+            on_step(f"update {training.num_updates} of {options.updates}")
             if time.monotonic() - saved_s > SAVE_EVERY_S:
                 save()
                 saved_s = time.monotonic()

@@ -140,7 +140,7 @@ def test_wrong_options_are_named(given: tuple[Any, ...], message: str) -> None:
 
 
 def test_a_workload_and_a_model_are_problems_by_name(tiny_resnet: Path) -> None:
-    wired = problem_called("random-wired", workload={"family": "er", "nodes": 5, "modules": 1})
+    wired = problem_called("random-wired[family=er;nodes=5;modules=1]")
     assert (wired.num_ops > 5, wired.num_devices) == (True, 3)
     model = problem_called(str(tiny_resnet), platform="p100x4")
     assert (model.model is not None, model.num_devices) == (True, 4)
@@ -151,8 +151,8 @@ def test_a_workload_and_a_model_are_problems_by_name(tiny_resnet: Path) -> None:
     [
         ("chainmn", {}, "'chainmn' is no file, and no workload; workloads are chainmm"),
         ("chainmm", {"devices": "CPU"}, "--devices does not go with a workload"),
-        ("chainmm", {"workload": {"modules": 2}}, "chainmm does not take --modules"),
-        ("pyproject.toml", {"workload": {"modules": 2}}, "--option does not go with a model"),
+        ("chainmm[modules=2]", {}, "chainmm does not take 'modules'"),
+        ("pyproject.toml", {"platform": "p100x4", "devices": "CPU"}, "--devices does not go with --platform"),
     ],
 )
 def test_what_does_not_go_with_a_source_is_refused(source: str, given: dict[str, Any], message: str) -> None:

@@ -21,14 +21,16 @@ from hsdag.runtime.problem.tables import Tables, tables_of
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.schedule import ScheduleEvaluator
 
+TWO_OPS = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [(0, 1)])
+"""What is searched to have kernels compiled."""
+
 
 def search_two_ops(placer: Placer[Any], problem: Problem) -> None:
     """Search two ops by the objective of a problem, by one plan of a list scheduler: that calls the same kernels."""
-    ops = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [(0, 1)])
     with suppress(OptionError):  # not for this objective
-        evaluator = ScheduleEvaluator(ops, problem.semantics, problem.objective)
+        evaluator = ScheduleEvaluator(TWO_OPS, problem.semantics, problem.objective)
         limits = Limits(seconds=0.0) if isinstance(placer, ListPlacer) else None
-        placer.search(problem_of(ops, problem.objective, problem.semantics), evaluator, limits)
+        placer.search(problem_of(TWO_OPS, problem.objective, problem.semantics), evaluator, limits)
 
 
 class ListPlacer(Placer[O]):

@@ -8,7 +8,6 @@ from __future__ import annotations
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
@@ -17,6 +16,7 @@ from hsdag.ir.graph.computation_graph import BoolArray, IntArray
 from hsdag.ir.graph.partition import Partition
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
+from hsdag.methods.lists.base import TWO_OPS
 from hsdag.methods.lists.schedulers import HeftPlacer
 from hsdag.methods.local.beam import beam_plans
 from hsdag.methods.local.parsing import SHIPPED, probabilities_of
@@ -25,7 +25,6 @@ from hsdag.methods.tied import Expanded, tied
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution
-from hsdag.runtime.problem.tables import mean_transfers, tables_of
 from hsdag.scoring.policy_file import read_policy
 
 COARSE = 0.6
@@ -38,13 +37,11 @@ WORTH = 1.01
 
 @dataclass(frozen=True)
 class MultilevelOptions:
-    """Which edges are contracted, and in which order."""
+    """Which edges are contracted: those whose ends good plans keep together, which a network learned from plans of
+    other graphs; the likeliest first."""
 
-    coarsener: Literal["parsing", "heavy-edges"] = "parsing"
-    """``parsing``, the likeliest first of those whose ends good plans keep together, which a network learned from
-    plans of other graphs; ``heavy-edges``, those of the longest transfers first."""
     least: float = 0.9
-    """The probability up to which ``parsing`` leaves an edge as it is."""
+    """The probability up to which an edge is left as it is."""
     initial: str | None = None
     """Policy file of 'python -m hsdag.training.parsing'; None: the one that comes with this release."""
 
@@ -88,15 +85,12 @@ class MultilevelPlacer(Placer[MultilevelOptions]):
 
     def edges(self, costs: ScheduleProblem) -> IntArray:
         """The edges that may be contracted, in the order in which they are to be. Raises FileFormatError."""
-        if self.options.coarsener == "heavy-edges":
-            return np.argsort(-mean_transfers(tables_of(costs), costs.edge_bytes), kind="stable")
         likely = probabilities_of(costs, read_policy(Path(self.options.initial or SHIPPED), self.name).weights)
         return np.argsort(-likely, kind="stable")[: int((likely > self.options.least).sum())]
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         WindowsPlacer().prepare(problem, takes_order=takes_order)
-        two_ops = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [(0, 1)])
-        list(beam_plans(two_ops, 0.0, 1.0, int))
+        list(beam_plans(TWO_OPS, 0.0, 1.0, int))
 
 
 def joinable(costs: ScheduleProblem) -> BoolArray:

@@ -58,7 +58,7 @@ from hsdag.runtime.measuring.messages import (
     TimesBeside,
     WorkerSetup,
 )
-from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, times_beside
+from hsdag.runtime.measuring.probes import COUNTERS, probe, probe_model, sync_s, times_beside
 from hsdag.runtime.timeline import Timeline
 
 DRIVER = re.compile(rb"\bdriver=([^;\]]+)")
@@ -289,8 +289,6 @@ class Worker(CallHandler):
 
     def sync(self, devices: Sequence[DeviceSpec], what: Probe) -> float:
         """Seconds of a sync of two devices, by a probe."""
-        from hsdag.runtime.measuring.syncs import sync_s
-
         with self._compiling(",".join(what.devices)), device_calls():
             return sync_s(self._core_of(devices), devices, what)
 

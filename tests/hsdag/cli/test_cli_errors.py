@@ -92,7 +92,7 @@ def files(tiny_resnet: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
         ("doctor --cuda --partition-cpu 99 --shape x --budget 1ms", "leave out --partition-cpu, --shape, --budget"),
         ("doctor --cuda m.xml --data-shape x --tokens 1", "leave out m.xml, --data-shape, --tokens"),
         ("compare PROBLEM --platform p100x4", "--platform does not go with a problem file"),
-        ("compare random-wired --option modules", "--option 'modules' is not of the form NAME=VALUE"),
+        ("compare random-wired[modules]", "'modules' is not of the form OPTION=VALUE"),
         ("compare PROBLEM --resume NONE.json", "no such file"),
         ("compare PROBLEM -o PROBLEM", "is read by this command"),
         ("report NONE -o FOLDER", "is a folder; name the file to write"),

@@ -47,7 +47,7 @@ def test_models_are_inspected_and_placed_and_problems_solved_without_what_posix_
     (tmp_path / "sitecustomize.py").write_text(WITHOUT)
     lines = [
         f"inspect {tiny_resnet}",
-        "models build chainmm --size 64 --devices 2 -o problem.json",
+        "models build chainmm[size=64;devices=2] -o problem.json",
         "solve problem.json --method heft -o solved.json",
         "simulate problem.json solved.json",
         f"place {tiny_resnet} --partition-cpu 2 --budget 8s --max-evaluations 4 -o out.json",

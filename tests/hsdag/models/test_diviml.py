@@ -81,10 +81,10 @@ def test_a_node_has_the_operations_and_weights_of_a_separable_convolution_betwee
     [
         ({"family": "xx"}, "unknown family 'xx'; choose one of ws, er, ba"),
         ({"dependence": "some"}, "unknown dependence 'some'; choose one of weak, strong"),
-        ({"channels": 0}, r"--channels must lie in 1\.\.8, not 0"),
-        ({"seed": -1}, r"--seed must lie in 0\.\."),
-        ({"family": "ws", "nodes": 4}, r"--nodes must lie in 5\.\.256"),
-        ({"family": "ba", "nodes": 5}, r"--nodes must lie in 6\.\.256"),
+        ({"channels": 0}, r"channels must lie in 1\.\.8, not 0"),
+        ({"seed": -1}, r"seed must lie in 0\.\."),
+        ({"family": "ws", "nodes": 4}, r"nodes must lie in 5\.\.256"),
+        ({"family": "ba", "nodes": 5}, r"nodes must lie in 6\.\.256"),
     ],
 )
 def test_a_value_out_of_range_is_refused(wrong: dict[str, str | int], complaint: str) -> None:

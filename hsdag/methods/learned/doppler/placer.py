@@ -22,6 +22,7 @@ from hsdag.methods.learned.doppler.network import DopplerConfig, DualNetwork
 from hsdag.methods.learned.inputs import inputs_of
 from hsdag.methods.learned.policy import GREEDY, Exploring, Likelihood, Policy, Rollout, log_p_of
 from hsdag.methods.learned.training import Trainer
+from hsdag.methods.lists.base import TWO_OPS
 from hsdag.methods.lists.schedule import list_schedule
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -188,8 +189,8 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         super().prepare(problem, takes_order=takes_order)
-        two, generator = problem_of(ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [(0, 1)])), torch.Generator()
-        self.policy(two, generator).draw(1, Exploring(), generator)
+        generator = torch.Generator()
+        self.policy(problem_of(TWO_OPS), generator).draw(1, Exploring(), generator)
 
     def policy(self, problem: Problem, generator: torch.Generator) -> DualPolicy:
         """SEL and PLC over the costs of the problem's units."""
