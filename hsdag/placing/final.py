@@ -67,13 +67,15 @@ class Pace:
     open_s: float = 0.0
 
     @staticmethod
-    def of(profile: ModelProfile | None, slowest_open_s: float = 0.0, in_flight: int = 1) -> Pace:
-        """By a profile, and by what was opened since; an inference takes longer with others ``in_flight``."""
+    def of(
+        profile: ModelProfile | None, slowest_open_s: float = 0.0, in_flight: int = 1, least_run_s: float = 0.0
+    ) -> Pace:
+        """By a profile, and by what was opened and ran since; an inference takes longer with others ``in_flight``."""
         if profile is None:
-            return Pace(slowest_open_s, 0.0, slowest_open_s)
+            return Pace(slowest_open_s, least_run_s, slowest_open_s)
         compile_s = max(times.compile_s for times in profile.times)
         run_s = in_flight * min(float(np.nansum(times.time_s)) for times in profile.times)
-        return Pace(compile_s, run_s, max(compile_s, slowest_open_s))
+        return Pace(compile_s, max(run_s, least_run_s), max(compile_s, slowest_open_s))
 
     def timeline_s(self, budget_s: float) -> float:
         """What measuring a timeline takes; 0 where that is too much of the budget, so that none is measured."""

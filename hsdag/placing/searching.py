@@ -19,7 +19,7 @@ from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Contribution, Result
 from hsdag.methods.sharding import Sharding
 from hsdag.placing.copies import Copies, proposed_copies
-from hsdag.placing.final import Pace, Verifier, check_of
+from hsdag.placing.final import RUNS_EACH_ROUND, Pace, Verifier, check_of
 from hsdag.placing.limits import within_difference
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.placing.session import Session, normalize_objective
@@ -94,7 +94,7 @@ class Search:
         self.shardings: dict[str, Sharding] = {}
         self.proposals: ShardProposals | None = None
         self.contributions: list[Contribution] = []
-        self.search_s = self.compiling_s = self.left_s = 0.0
+        self.search_s = self.compiling_s = self.left_s = self._before_s = 0.0
 
     def run(self, run_folder: Path | None = None, *, resume: bool = False, pool: Pool | None = None) -> None:
         """Search by the options' method and reward; what is simulated is computed by a ``pool`` as well.
@@ -135,9 +135,8 @@ class Search:
             watcher.on_phase("measuring shards")
             limit_s, found = MEASURED_SHARE * self._most_s, list(self.shardings.values())
             self.shardings = named(self.proposals.measured(found, limit_s, watcher.should_stop))
-        most_s = self._most_s
-        spent_s = time.monotonic() - self.begin_s - self.compiling_s
-        self.left_s = max(most_s - spent_s, LEAST_SEARCH_SHARE * most_s)
+        self._before_s = time.monotonic() - self.begin_s - self.compiling_s
+        self.left_s = self._for_search_s
         is_short = self._is_short()
         driver = Driver(
             placer,
@@ -171,14 +170,20 @@ class Search:
 
     @property
     def pace(self) -> Pace:
-        """What candidates take, by the profile and by those that were opened so far."""
-        in_flight = REQUESTS_IN_FLIGHT if Quantity.PERIOD in self.options.objective.quantities else 1
-        return Pace.of(self.profile, self.session.runner.slowest_open_s, in_flight)
+        """What candidates take, by the profile and by those that were opened and measured so far."""
+        runner, is_steady = self.session.runner, Quantity.PERIOD in self.options.objective.quantities
+        runs = (REQUESTS_IN_FLIGHT, runner.value_s / RUNS_EACH_ROUND) if is_steady else (1, runner.value_s)
+        return Pace.of(self.profile, runner.slowest_open_s, *runs)
 
     @property
     def _most_s(self) -> float:
         """Seconds of the budget without those of the final comparison."""
         return self.options.budget_s - self.pace.comparison_s(self.options.budget_s, self.options.protocol)[0]
+
+    @property
+    def _for_search_s(self) -> float:
+        """Seconds that are left of these when the search begins."""
+        return max(self._most_s - self._before_s, LEAST_SEARCH_SHARE * self._most_s)
 
     def prepare(self) -> None:
         """Profile the model where the reward simulates, and propose what divides or copies it.
@@ -263,8 +268,12 @@ class Search:
         return True
 
     def _tell_what_it_takes(self, event: Event, recorder: RecordingEvaluator) -> None:
-        """After the first event, which is mostly compilation, say where the budget is too short."""
+        """Leave the comparison more where measuring takes longer than the profile says.
+
+        After the first event, which is mostly compilation, say where the budget is too short.
+        """
         self.watcher.on_event(event, recorder)
+        recorder.budget = replace(recorder.budget, seconds=min(self.left_s, self._for_search_s))
         if recorder.num_evaluations == 1:
             left_s = recorder.budget.seconds - recorder.elapsed_s
             lack = budget_shortage(self.options.budget_s, recorder.elapsed_s, left_s)
@@ -375,7 +384,7 @@ def search_in_slices(
     """
     limits, searched_s = driver.limits, 0.0
     for number in itertools.count():
-        left_s = limits.seconds - driver.recorder.elapsed_s
+        left_s = driver.recorder.budget.seconds - driver.recorder.elapsed_s
         slice_s = min(max(searched_s, FIRST_SLICE * limits.seconds), 0.5 * left_s)
         if slice_s < LEAST_SLICE * limits.seconds:
             raise SearchStopped

@@ -95,7 +95,7 @@ class ShardProposals:
                 candidate = Candidate(whole.openvino_name) if each is None else sharded_candidate(self.session, each)
                 runner.open(f"trial {number}", candidate)
                 opened[f"trial {number}"] = each
-                if should_stop() or (each is not None and time.monotonic() + 2 * (time.monotonic() - begin_s) > end_s):
+                if should_stop() or time.monotonic() + 2 * (time.monotonic() - begin_s) > end_s:
                     break
             taken_s = {key: list[float]() for key in opened}
             for _ in range(MEASURED_ROUNDS if len(opened) > 1 else 0):

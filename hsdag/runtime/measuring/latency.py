@@ -43,8 +43,9 @@ class Protocol:
     """How long to measure. Rounds end when every interval that matters is narrow, or a limit is reached.
 
     ``limit_s`` includes preparing and warming up. ``min_rounds`` of what must be compared pass it where inferences are
-    so slow, and take up to three times as long. A candidate that was below ``hopeless`` times the reference's speed in
-    each of three or more rounds is measured no further: its figure needs no more digits.
+    so slow, and take up to three times as long; by then what cannot be called faster any more is left out. A candidate
+    that was below ``hopeless`` times the reference's speed in each of three or more rounds is measured no further: its
+    figure needs no more digits.
     """
 
     min_rounds: int = 6
@@ -248,6 +249,8 @@ def compare(
                 del taken[candidate]
         medians_s = {c: Samples(tuple(taken[c])).round_medians_s for c in running if c in taken}
         running = _undecided(medians_s, references, protocol)
+        if HOPELESS_ROUNDS <= round_idx + 1 < protocol.min_rounds and clock() - begin_s > protocol.limit_s:
+            running = _ahead(medians_s, running, references, protocol)
         most_s = protocol.limit_s if should_stop() else 3 * protocol.limit_s
         enough = round_idx + 1 >= protocol.min_rounds or clock() - rounds_begin_s > most_s
         if not running or (enough and (should_stop() or clock() - begin_s > protocol.limit_s)):
@@ -268,6 +271,20 @@ def _burst(typical_s: float, protocol: Protocol) -> int:
     if protocol.turn_runs is not None:
         return protocol.turn_runs
     return min(max(int(protocol.turn_s / typical_s), 1 if 2 * typical_s > 1.0 else 2), 50)
+
+
+def _ahead(
+    medians_s: Mapping[str, NDArray[np.float64]], running: Sequence[str], references: Sequence[str], protocol: Protocol
+) -> list[str]:
+    """Candidates worth another round when time is over: those ahead of the fastest reference, and what is near that.
+
+    None where none is ahead: then that reference is the answer whatever would follow.
+    """
+    typical_s = {c: float(np.median(medians_s[c])) for c in running}
+    least_s = min((typical_s[r] for r in references if r in typical_s), default=np.inf)
+    near = [c for c in running if c in references and protocol.hopeless * typical_s[c] <= least_s]
+    ahead = [c for c in running if c not in references and typical_s[c] < least_s]
+    return [*near, *ahead] if ahead else []
 
 
 def _undecided(

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from statistics import median
 
 import numpy as np
 
@@ -65,7 +66,8 @@ class CandidateRunner:
     ``peak_of`` simulates the bytes of a candidate's fullest device, where the objective counts memory.
     ``scenarios`` are what the worker measures, where it does not measure a single inference; ``requests`` how many are
     in flight where it measures several at a time, if not as many as the device asks for, until all runs or ``period_s``
-    are over. ``slowest_open_s`` is the longest that a candidate took to open so far.
+    are over. ``slowest_open_s`` is the longest that a candidate took to open so far, and ``value_s`` the median
+    of what a value took to measure: an inference, or all that a period is measured by.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class CandidateRunner:
         self.candidates: dict[str, Candidate] = {}
         self._opened_in: dict[str, int] = {}
         self.slowest_open_s = 0.0
+        self._values_s: list[float] = []
         self.scenarios = tuple(scenarios)
 
     def open(self, key: str, candidate: Candidate) -> Opened:
@@ -108,11 +111,18 @@ class CandidateRunner:
     def run(self, key: str, runs: int) -> list[float]:
         """Values of the objective over ``runs`` inferences. Raises CandidateFailed."""
         self._reopen_if_lost(key)
+        begin_s = time.monotonic()
         figures = [self._measured(quantity, key, runs) for quantity in self.objective.quantities]
         most = max(map(len, figures))  # of a quantity that is measured less often the mean counts
         even = [np.array(each if len(each) == most else np.mean(each)) for each in figures]
         values: list[float] = np.broadcast_to(self.objective.value(*even), (most,)).tolist()
+        self._values_s.append((time.monotonic() - begin_s) / len(values))
         return values
+
+    @property
+    def value_s(self) -> float:
+        """Seconds; 0 before anything was measured."""
+        return median(self._values_s) if self._values_s else 0.0
 
     def _measured(self, quantity: Quantity, key: str, runs: int) -> list[float]:
         """About ``runs`` inferences in seconds, joules or bytes; those in flight and of energy in one mean."""

@@ -122,7 +122,10 @@ def test_the_comparison_has_a_part_of_the_budget_in_which_four_candidates_are_me
     budget_s: float, compile_s: float, run_s: float, open_s: float, whole_s: float, checking_s: float
 ) -> None:
     times = [SimpleNamespace(compile_s=compile_s, time_s=np.array([np.nan, slow * run_s])) for slow in (1.0, 3.0)]
-    pace = Pace.of(cast(ModelProfile, SimpleNamespace(times=times)), open_s)
+    profile = cast(ModelProfile, SimpleNamespace(times=times))
+    pace = Pace.of(profile, open_s)
+    assert Pace.of(profile, open_s, 2, 9.0 * run_s).run_s == pytest.approx(9.0 * run_s)
+    assert Pace.of(profile, open_s, 2, run_s).run_s == pytest.approx(2.0 * run_s)
     assert pace.comparison_s(budget_s) == pytest.approx((whole_s, whole_s - checking_s))
     for left_s, share in [(0.0, 0.5), (0.7, 0.7), (2.0, 1.0)]:  # of what it would have, where the search was late
         late_s, rounds_s = pace.comparison_s(budget_s, left_s=left_s * whole_s)

@@ -176,6 +176,22 @@ def test_an_interrupt_leaves_the_least_rounds_to_what_must_be_compared(limit_s: 
 
 
 @pytest.mark.parametrize(
+    ("seconds", "rounds"),
+    [
+        ({"r": 0.5, "s": 0.6, "f": 0.55}, {"r": 3, "s": 3, "f": 3}),  # none is ahead
+        ({"r": 0.5, "s": 0.52, "f": 0.45, "g": 0.51}, {"r": 6, "s": 6, "f": 6, "g": 3}),
+        ({"r": 0.5, "s": 0.9, "f": 0.45}, {"r": 6, "s": 3, "f": 6}),
+    ],
+)
+def test_when_time_is_over_only_what_is_ahead_goes_on_beside_what_it_has_to_beat(
+    seconds: dict[str, float], rounds: dict[str, int]
+) -> None:
+    clock, protocol = SlowClock(seconds), Protocol(limit_s=3.0, interval_width=0.0)
+    found = compare(clock.run, list(seconds), "rs", protocol, np.random.default_rng(0), clock=lambda: clock.now_s)
+    assert {name: len(each.rounds) for name, each in found.samples.items()} == rounds
+
+
+@pytest.mark.parametrize(
     ("medians", "limits", "runs"),
     [
         ([4.0, 2.0, 4.0], {"warm_up_agreement": 1.0}, 4),
