@@ -57,7 +57,6 @@ def short_comparisons() -> Iterator[None]:
 
 
 SHORT = Effort(runs=6, limit_s=0.3, probe_runs=10, probe_limit_s=0.05, pair_limit_s=0.1)
-FAST_SLOW = "FAST=CPU[INFERENCE_NUM_THREADS=2],SLOW=CPU[INFERENCE_NUM_THREADS=1]"
 
 
 def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
@@ -150,12 +149,6 @@ def validator(command: str) -> Draft202012Validator:
     """Checks answers of a command; one without a schema fails here."""
     assert command in RESULTS, "name the model of its answer in hsdag/schemas.py"
     return Draft202012Validator(schema_of(command))
-
-
-@pytest.fixture
-def fast_slow() -> str:
-    """Two devices over the CPU plugin, of unequal strength."""
-    return FAST_SLOW
 
 
 @pytest.fixture

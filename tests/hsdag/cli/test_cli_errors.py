@@ -68,6 +68,7 @@ def files(tiny_resnet: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
         ("place MODEL --resume --devices CPU -o FOLDER/out.json", "nothing to resume"),
         ("models build alexnet -o FOLDER/m.xml", "tiny_resnet"),
         ("plaice", "No such command"),
+        ("place MODEL --bugdet 5s", "No such option: --bugdet (Possible options: --budget, "),
         ("export MODEL --format csv -o FOLDER/x.csv", "a placement file is expected"),
         ("bench MODEL --executor fast", "choose one of auto, hetero, work-conserving, cuda"),
         ("place MODEL --partition-cpu 2 --memory GPU.7=1GB", "device 'GPU.7'; the devices are CPU_0, CPU_1, CPU"),

@@ -17,7 +17,6 @@ from hsdag.runtime.simulator.simulation import simulate
 from hsdag.runtime.timeline import Timeline, lanes, trace_json, write_trace
 
 Event = dict[str, Any]
-ROUNDING_US = 1e-6
 
 
 def events(timeline: Timeline, phase: str) -> list[Event]:

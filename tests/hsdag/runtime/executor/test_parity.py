@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import openvino as ov
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from openvino import opset13 as op
 
 import hsdag
-from hsdag.models import build_model
 from tests.hsdag.runtime.executor.placing import drawn, plain, random_inputs
 
 RELATIVE = 1e-4
@@ -51,9 +49,3 @@ def assert_parity(core: ov.Core, model: ov.Model, seed: int, num_devices: int) -
 @given(seed=st.integers(0, 9999), num_devices=st.integers(2, 4))
 def test_random_placements_of_a_model_that_is_hard_to_cut_agree(core: ov.Core, seed: int, num_devices: int) -> None:
     assert_parity(core, hard_to_cut(), seed, num_devices)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["tiny_resnet", "tiny_bert"])
-def test_a_random_placement_of_a_small_network_agrees(core: ov.Core, name: str) -> None:
-    assert_parity(core, build_model(name), 1, 2)
