@@ -17,7 +17,7 @@ MOST_NEAR = 64
 """Neighbours that are put on one device; a join of more is bounded by these."""
 PRICED = 0.7
 """Share of what is known between two ops from which the load between them is worth its time."""
-MOMENTS = 32
+MOMENTS = 128
 """Of the grid on which the best begin and end of a window are sought."""
 
 Side = tuple[IntArray, IntArray, FloatArray, FloatArray]
@@ -40,8 +40,9 @@ def between_all(problem: Relaxation, prices: FloatArray, *, with_loads: bool) ->
     A join: the inputs of v whose results would arrive after a moment t must be on v's device, one after another, and
     end by t; the least t for which they can is v's start (Papadimitriou and Yannakakis 1990, Colin and Chretienne
     1991; here for each device of v, ops of unlike times, and each pair of ops). A fork is the same backwards. With
-    loads: all ops on paths from a to v have to fit between their own least times, at ``prices`` [K] of devices. The
-    time between two ops rests on times between ops that lie within: O(M E K), and O(M^3) for loads.
+    loads: all ops on paths from a to v have to fit between their own least times, at ``prices`` [K] of devices, of
+    which a's alone has its result at first, and v's alone what v reads at last. The time between two ops rests on times
+    between ops that lie within: O(M E K), and O(M^3) for loads.
     """
     own = problem.time_s, problem.busy_s, problem.overhead_s
     sides, steps = (_side(problem.inputs), _side(problem.outputs)), problem.num_ops * len(problem.inputs.indices)
@@ -128,16 +129,37 @@ def _sweep(side: Side, own: Own, is_join: bool) -> FloatArray:
 
 
 @kernel
+def _apart(
+    side: Side, own: Own, v: int, anchor: int, known_s: FloatArray, other_s: FloatArray, least_s: float
+) -> float:
+    """Least seconds between v and ``anchor`` on different devices, ``least_s`` or more; ``other_s`` [M] is the same for
+    neighbours of v: each that lies between is away from the anchor's device itself, or what is sent goes away."""
+    (indptr, indices, sent_s, apart_s), (time_s, _, _) = side, own
+    for k in range(indptr[v], indptr[v + 1]):
+        u, found_s = indices[k], np.inf
+        for d in range(time_s.shape[1]):
+            if u == anchor:
+                found_s = min(found_s, sent_s[k, d])
+            elif known_s[u] >= 0:
+                found_s = min(found_s, known_s[u] + apart_s[k, d], other_s[u] + time_s[u, d])
+        if u == anchor or known_s[u] >= 0:
+            least_s = max(least_s, found_s)
+    return least_s
+
+
+@kernel
 def _all_pairs(ins: Side, outs: Side, own: Own, prices: FloatArray, with_loads: bool) -> FloatArray:
     """[M, M] pairs by the first op, from the last one on, and by the second in order."""
-    _, busy_s, overhead_s = own
-    num_ops = len(busy_s)
+    time_s, busy_s, overhead_s = own
+    num_ops, most = len(busy_s), prices.max()
     from_s, to_s = np.full((num_ops, num_ops), UNRELATED), np.full((num_ops, num_ops), UNRELATED)
+    apart_from_s, apart_to_s = from_s.copy(), to_s.copy()
     run_s, rate = np.empty(num_ops), np.empty(num_ops)
     for v in range(num_ops):
         run_s[v] = busy_s[v].min()
         rate[v] = (busy_s[v] * prices).min() / run_s[v] if run_s[v] > 0 else 0.0
-    head_s, tail_s, left_s, rates = np.empty(num_ops), np.empty(num_ops), np.empty(num_ops), np.empty(num_ops)
+    head_s, tail_s = np.empty((2, num_ops)), np.empty((2, num_ops))
+    left_s, rates = np.empty(num_ops), np.empty(num_ops)
     for a in range(num_ops - 1, -1, -1):
         for v in range(a + 1, num_ops):
             least_s = _meet(ins, own, v, a, from_s[a], True)
@@ -148,54 +170,75 @@ def _all_pairs(ins: Side, outs: Side, own: Own, prices: FloatArray, with_loads: 
                 num, load_s = 0, 0.0
                 for w in range(a + 1, v):
                     if from_s[a, w] >= 0 and to_s[v, w] >= 0:
-                        head_s[num], tail_s[num] = from_s[a, w], to_s[v, w] - overhead_s[w]
+                        least_s = max(least_s, from_s[a, w] + time_s[w].min() + to_s[v, w])
+                        head_s[0, num], tail_s[0, num] = from_s[a, w], to_s[v, w] - overhead_s[w]
+                        head_s[1, num], tail_s[1, num] = apart_from_s[a, w], apart_to_s[v, w] - overhead_s[w]
                         left_s[num], rates[num] = run_s[w], rate[w]
                         load_s += run_s[w] * rate[w]
                         num += 1
                 if load_s > PRICED * least_s:
-                    least_s = max(least_s, _packed(head_s[:num], tail_s[:num], left_s[:num], rates[:num]))
+                    least_s = max(least_s, _packed(head_s[:, :num], tail_s[:, :num], left_s[:num], rates[:num], most))
+                apart_from_s[a, v] = _apart(ins, own, v, a, from_s[a], apart_from_s[a], least_s)
+                apart_to_s[v, a] = _apart(outs, own, a, v, to_s[v], apart_to_s[v], least_s)
             from_s[a, v] = to_s[v, a] = least_s
     return from_s
 
 
 @kernel
-def _packed(head_s: FloatArray, tail_s: FloatArray, run_s: FloatArray, rate: FloatArray) -> float:
+def _packed(head_s: FloatArray, tail_s: FloatArray, run_s: FloatArray, rate: FloatArray, price: float) -> float:
     """Seconds that items [I] need which start after their heads and end before their tails; ``run_s`` is overwritten.
 
+    Heads and tails [2, I] are those on any device, and those on all but one, whose seconds count for ``price`` at most.
     x seconds at the begin, y at the end, and what has to run between them at ``rate`` seconds each: the best of some x,
     and then of some y. An item that has to run in between shows that there is something between the two.
     """
-    total_s, work_s = 0.0, 0.0
+    total_s, work_s, spared_s = 0.0, 0.0, 0.0
     for bounds_s in (head_s, tail_s):
-        at_s = _best_moment(bounds_s, run_s, rate)
-        total_s, work_s = total_s + at_s, 0.0
+        at_s, is_apart = _best_moment(bounds_s, run_s, rate, price)
+        if is_apart:
+            spared_s += price * (at_s - bounds_s[0].min())
+        total_s, work_s = total_s + at_s, -spared_s
         for i in range(len(run_s)):
-            run_s[i] = max(0.0, run_s[i] - max(0.0, at_s - bounds_s[i]))
+            run_s[i] = max(0.0, run_s[i] - max(0.0, at_s - bounds_s[1 if is_apart else 0, i]))
             work_s += rate[i] * run_s[i]
     return total_s + work_s if work_s > 0.0 else 0.0
 
 
 @kernel
-def _best_moment(bounds_s: FloatArray, run_s: FloatArray, rate: FloatArray) -> float:
-    """The moment x of a grid for which x and the work that has to run after it are most, from ``bounds_s`` [I] on."""
-    first_s, step_s = bounds_s.min(), (bounds_s.max() - bounds_s.min()) / (MOMENTS - 1)
-    if step_s == 0.0:
-        return float(first_s)
-    whole, partial, partial_rate = np.zeros(MOMENTS + 2), np.zeros(MOMENTS + 2), np.zeros(MOMENTS + 2)
-    for i in range(len(run_s)):
-        begun, ended = (bounds_s[i] - first_s) / step_s, (bounds_s[i] + run_s[i] - first_s) / step_s
-        k, last = int(begun), min(int(ended), MOMENTS - 1)
-        whole[k] += rate[i] * run_s[i]  # of moments up to k it is all ahead, and up to the last one in part
-        partial[k + 1] += rate[i] * ended
-        partial[last + 1] -= rate[i] * ended
+def _best_moment(bounds_s: FloatArray, run_s: FloatArray, rate: FloatArray, price: float) -> tuple[float, bool]:
+    """The moment x of a grid for which x and the work that has to run after it are most, from ``bounds_s`` [2, I] on;
+    and whether that is so where what the one device could do before x is taken off the work that others leave."""
+    first_s, last_s = bounds_s[0].min(), bounds_s[0].max()
+    for bound_s in bounds_s[1]:
+        if bound_s < np.inf:
+            last_s = max(last_s, bound_s)
+    step_s = (last_s - first_s) / (MOMENTS - 1)
+    best_s, best, is_apart = -np.inf, 0, False
+    for row in range(2 if step_s > 0.0 else 0):
+        ahead_s = _ahead((bounds_s[row] - first_s) / step_s, run_s / step_s, rate)
+        for k in range(MOMENTS):
+            value_s = (k + ahead_s[k] - price * k * row) * step_s
+            if ahead_s[k] > 0.0 and value_s > best_s:
+                best_s, best, is_apart = value_s, k, row == 1
+    return float(first_s + best * step_s), is_apart
+
+
+@kernel
+def _ahead(bound: FloatArray, run: FloatArray, rate: FloatArray) -> FloatArray:
+    """[MOMENTS] the work that has to run after 0, 1, 2 and so on, of items [I] that begin at ``bound`` or later."""
+    whole, partial, partial_rate = np.zeros(MOMENTS + 1), np.zeros(MOMENTS + 1), np.zeros(MOMENTS + 1)
+    found = np.empty(MOMENTS)
+    for i in range(len(run)):
+        begun = min(bound[i], MOMENTS - 1.0)
+        k, last = int(begun), min(int(begun + run[i]), MOMENTS - 1)
+        whole[k] += rate[i] * run[i]  # of moments up to k it is all ahead, and up to the last one in part
+        partial[k + 1] += rate[i] * (begun + run[i])
+        partial[last + 1] -= rate[i] * (begun + run[i])
         partial_rate[k + 1] += rate[i]
         partial_rate[last + 1] -= rate[i]
-    ahead_s, best_s, best = whole.sum(), -np.inf, 0
-    left, left_rate = 0.0, 0.0
+    ahead, left, left_rate = whole.sum(), 0.0, 0.0
     for k in range(MOMENTS):
         left, left_rate = left + partial[k], left_rate + partial_rate[k]
-        value_s = k * step_s + ahead_s + (left - left_rate * k) * step_s
-        if ahead_s + left_rate > 0.0 and value_s > best_s:
-            best_s, best = value_s, k
-        ahead_s -= whole[k]
-    return float(first_s + best * step_s)
+        found[k] = ahead + left - left_rate * k
+        ahead -= whole[k]
+    return found

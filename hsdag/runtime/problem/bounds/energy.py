@@ -55,9 +55,8 @@ def largest_refuted_s(
         clusters = first_s, last_s, np.empty((4, len(first_s), problem.busy_s.shape[1]))
         return float(run(_excess, steps, *ops, *clusters, prices, begins_s, makespan_s - ends_s))
 
-    first_s = excess_s(known_s)
-    later_s = np.unique(changes_s[(changes_s > known_s) & (changes_s < known_s + first_s)])
-    makespans_s = np.append(known_s, later_s)  # between two of them a second more is a second less of excess
+    # between two of them a second more is a second less of excess
+    makespans_s = np.append(known_s, np.unique(changes_s[(changes_s > known_s) & (changes_s < np.inf)]))
     low, high = 0, len(makespans_s)
     while high - low > 1:
         middle = (low + high) // 2

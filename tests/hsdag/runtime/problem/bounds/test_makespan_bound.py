@@ -98,8 +98,15 @@ CASES = {
         equal_devices([1.0, 1.0, 1.0, 2.0], [(1, 2), (0, 3), (2, 3)], 5.0), 5, WINDOWS),
     "nor do they in the midst of others": (
         equal_devices([3.0, 1.0, 1.0, 2.0, 2.0], [(0, 2), (0, 4), (1, 4), (3, 4)], 4.0), 8, WINDOWS),
-    "readers of one op may start at once on any device": (
-        equal_devices([1.0] * 5, [(0, v) for v in (1, 2, 3, 4)], 1.0), 1 + 4 / 2, PATHS),
+    "on other devices the readers of one op wait for its result": (
+        equal_devices([1.0] * 5, [(0, v) for v in (1, 2, 3, 4)], 1.0), 1 + (1 + 4) / 2, PATHS),
+    "and the inputs of one op are sent from there": (
+        equal_devices([1.0] * 5, [(v, 4) for v in range(4)], 1.0), (1 + 4) / 2 + 1, PATHS),
+    "more time makes more windows": (
+        ScheduleProblem.from_arrays(
+            [[0.0, 4.0], [3.0, 4.0], [5.0, 2.0], [8.0, 7.0], [6.0, 0.0]], [(0, 2), (1, 2), (0, 3), (3, 4)],
+            edge_bytes=[4.0, 5.0, 0.0, 0.0], link_latency_s=4.0, link_bandwidth_bytes_per_s=[[2, 3], [1, 2]]),
+        4 + 7, WINDOWS),
     "a chain is its own critical path": (equal_devices([3.0, 2.0, 4.0], [(0, 1), (1, 2)], 1.0), 9, CRITICAL_PATH),
     "independent ops share the devices": (equal_devices([2.0] * 6, [], 1.0, op_overhead_s=0.5), 7, LOAD),
 }  # fmt: skip
