@@ -206,6 +206,55 @@ def by_period(blocks: Blocks) -> Blocks:
     return Blocks(blocks.block // period, blocks.position, kind)
 
 
+def between_barriers(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
+    """Parts between barriers, no two of which overlap in time; ``blocks`` where most of these are smaller.
+
+    Of barriers close to each other one counts, of the kind of ops over which least is sent.
+    """
+    place, barriers = barriers_of(problem)
+    at = place[barriers]
+    if not len(at):
+        return blocks
+    last_reader, sizes = place.copy(), np.where(place < 0, 0.0, problem.output_bytes)
+    np.maximum.at(last_reader, problem.edge_src, place[problem.edge_dst])
+    sent_bytes = np.cumsum(np.bincount(place + 1, sizes)[1:] - np.bincount(last_reader + 1, sizes)[1:])
+    exact = _refined(problem, _hashes_of_costs(problem), 1)
+    kind = np.unique(exact[barriers], return_inverse=True)[1]
+    most_bytes, last = np.zeros((2, len(at)))
+    np.maximum.at(most_bytes, kind, sent_bytes[at])
+    np.maximum.at(last, kind, at)
+    cuts, is_free = list[int](), np.ones(problem.num_ops, dtype=np.bool_)
+    for cut in at[np.lexsort((at, -last[kind], most_bytes[kind]))].tolist():
+        if is_free[cut]:
+            cuts.append(cut)
+            is_free[max(cut - LEAST_OPS + 1, 0) : cut + LEAST_OPS] = False
+    part = np.searchsorted(np.sort(cuts), place)
+    first_reader = np.full(problem.num_ops, part.max())
+    np.minimum.at(first_reader, problem.edge_src, part[problem.edge_dst])
+    part = np.where(place < 0, first_reader, part)
+    if np.median(np.bincount(part)) > np.median(np.bincount(blocks.block)):
+        return blocks
+    return _matched(part, exact, inverse_of(problem.topological_order)) or blocks
+
+
+def barriers_of(problem: ScheduleProblem) -> tuple[IntArray, IntArray]:
+    """[N] the place of each op in topological order, and, by place, the ops that all others lie before or behind.
+
+    What takes no time and reads nothing does not count, and has no place: -1.
+    """
+    src, dst = problem.edge_src, problem.edge_dst
+    counts = (problem.time_s != 0).any(axis=1) | (np.bincount(dst, minlength=problem.num_ops) > 0)
+    order = problem.topological_order[counts[problem.topological_order]]
+    place, own = np.full(problem.num_ops, -1, dtype=np.int64), np.arange(len(order))
+    place[order] = own
+    last_read, first_reader = np.full(problem.num_ops, -1), np.full(problem.num_ops, len(order))
+    np.maximum.at(last_read, dst, place[src])
+    np.minimum.at(first_reader, src, place[dst])
+    behind = np.minimum.accumulate(np.append(len(order), last_read[order][:0:-1]))[::-1]
+    before = np.maximum.accumulate(np.append(-1, first_reader[order][:-1]))
+    return place, order[(behind >= own) & (before <= own)]
+
+
 def inputs_of(problem: ScheduleProblem, ops: IntArray) -> IntArray:
     """[I] the ops that some of ``ops`` [M] read and that are not among them."""
     is_part = np.zeros(problem.num_ops, dtype=np.bool_)

@@ -20,12 +20,12 @@ ROUNDING = 1e-12
 """Share by which the sum is lowered: many addends round."""
 
 
-def chained_bound(problem: ScheduleProblem, blocks: Blocks, check: Callable[[], object]) -> Bound | None:
+def chained_bound(problem: ScheduleProblem, blocks: Blocks, check: Callable[[], object]) -> Bound:
     """Seconds of a work-conserving makespan at least, from a chain of counterparts, each of which reads the one before.
 
     From the end of one to the end of the next one all that lies on paths between them has to run, with the first as an
     input that costs nothing: any bound of that part holds, parts have no op in common, and equal parts have equal
-    bounds. ``check`` is called before each part. None where no kind has two blocks.
+    bounds. ``check`` is called before each part.
     """
     known: dict[bytes, float] = {}
 
@@ -37,11 +37,14 @@ def chained_bound(problem: ScheduleProblem, blocks: Blocks, check: Callable[[], 
         return known[key]
 
     totals_s = [sum(map(least_s, _parts(problem, cuts))) for cuts in _chains(problem, blocks)]
-    return Bound(max(totals_s) * (1 - ROUNDING), "blocks one behind the other") if totals_s else None
+    return Bound(max(totals_s) * (1 - ROUNDING), "blocks one behind the other")
 
 
 def _chains(problem: ScheduleProblem, blocks: Blocks) -> Iterator[list[int]]:
-    """For each kind an op of each of its blocks: of the position between whose ops most work lies."""
+    """The last op of each block; and for each kind an op of each of its blocks: of the position between whose ops most
+    work lies."""
+    by_place = problem.topological_order[np.argsort(blocks.block[problem.topological_order], kind="stable")]
+    yield by_place[np.flatnonzero(np.diff(blocks.block[by_place], append=-1))].tolist()
     for kind in range(int(blocks.kind.max()) + 1):
         members = np.flatnonzero(blocks.kind == kind)
         if len(members) < 2:

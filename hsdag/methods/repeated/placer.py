@@ -19,7 +19,7 @@ from hsdag.methods.incumbent import GaveUp, Incumbent, Limits, Status
 from hsdag.methods.local.windows import has_schedule
 from hsdag.methods.memory_repair import repaired
 from hsdag.methods.registry import make_placer
-from hsdag.methods.repeated.blocks import Blocks, find_blocks, first_blocks, inputs_of, part_of
+from hsdag.methods.repeated.blocks import Blocks, between_barriers, find_blocks, first_blocks, inputs_of, part_of
 from hsdag.methods.repeated.bound import chained_bound
 from hsdag.methods.repeated.tiling import Layer, Library
 from hsdag.methods.tied import Expanded, tied
@@ -35,6 +35,8 @@ WITHOUT = {"without": "repeated,cpsat"}
 ALONE, MOST_IN_ROW, ROW = 0.3, 4, 0.7
 """Where devices are unlike: how much less time a block has alone; blocks that are searched in a row then, and for what
 share of the time that is left."""
+APART = 1.6
+"""Where nothing overlaps with what is searched alone: how much more time that has."""
 
 
 @dataclass(frozen=True)
@@ -86,17 +88,17 @@ class RepeatedPlacer(Placer[RepeatedOptions]):
         """Search blocks, lay them side by side, and search across the seams."""
         costs, limits = incumbent.costs, incumbent.limits
         are_alike = any(len(kind) == costs.num_devices for kind in twins_of(costs))
-        share = self.options.blocks * (1.0 if are_alike else ALONE)
-        library = _best_together(incumbent, blocks, _searched_blocks(incumbent, blocks, share))
+        parts = between_barriers(costs, blocks) if are_alike else blocks
+        share = self.options.blocks * (ALONE if not are_alike else 1.0 if parts is blocks else APART)
+        library = _best_together(incumbent, parts, _searched_blocks(incumbent, parts, min(share, 1.0)))
         if not are_alike:
             library = searched_row(incumbent, blocks, library)
-        placement, order = Layer(costs, blocks).lay(library)
+        placement, order = Layer(costs, parts).lay(library)
         if not np.isfinite(incumbent.consider(placement, order)):
             incumbent.consider(repaired(costs, placement, incumbent.problem.semantics), order)
         are_ops = incumbent.problem.units.fine.num_ops == costs.num_ops  # of units of several ops nothing is proven
-        bound = chained_bound(costs, blocks, incumbent.check) if are_ops else None
-        if bound is not None:
-            incumbent.prove(bound)
+        if are_ops:
+            incumbent.prove(chained_bound(costs, parts, incumbent.check))
         if incumbent.best is not None:
             limits = replace(limits, seconds=incumbent.left_s, known=(incumbent.best,), pool=None)
             make_placer("windows").search(incumbent.problem, incumbent, limits)

@@ -8,11 +8,23 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from hsdag.methods.exact.formulation import Formulation
 from hsdag.methods.incumbent import Incumbent, Limits, Result
 from hsdag.methods.registry import make_placer
 from hsdag.methods.repeated import placer
-from hsdag.methods.repeated.blocks import Blocks, _matched, by_period, find_blocks, inputs_of, part_of
+from hsdag.methods.repeated.blocks import (
+    Blocks,
+    _matched,
+    barriers_of,
+    between_barriers,
+    by_period,
+    find_blocks,
+    inputs_of,
+    part_of,
+)
 from hsdag.methods.repeated.bound import chained_bound
 from hsdag.methods.repeated.placer import searched_row
 from hsdag.methods.repeated.tiling import Layer, Library, best_exchange
@@ -26,6 +38,7 @@ from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.base import Score
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
+from tests.hsdag.methods.exact.exact_reference import random_problem
 from tests.hsdag.methods.repeated.chains import BLOCK, chain
 from tests.hsdag.methods.searches import not_none
 
@@ -72,6 +85,37 @@ def test_kinds_of_blocks_that_take_turns_are_one() -> None:
     assert found.kind.tolist() == [-1, 0, 0, 0, 0, 0]
     irregular = Blocks(block, np.tile(np.arange(4), 6), np.array([0, 0, 1, 0, 1, 1, 0, 1, 0, 0, 0, 1]))
     assert by_period(irregular) is irregular
+
+
+@given(st.integers(0, 2**32), st.integers(1, 12))
+def test_all_ops_lie_before_or_behind_a_barrier(seed: int, num_ops: int) -> None:
+    problem = random_problem(seed, num_ops, shuffled=True)
+    reach, counts = Formulation(problem).reach, np.bincount(problem.edge_dst, minlength=num_ops) > 0
+    counts |= (problem.time_s != 0).any(axis=1)
+    place, barriers = barriers_of(problem)
+    others = (reach | reach.T | np.eye(num_ops, dtype=np.bool_))[counts]
+    assert sorted(barriers.tolist()) == np.flatnonzero(counts & others.all(axis=0)).tolist()
+    assert np.argsort(place)[-counts.sum() :].tolist() == [v for v in problem.topological_order if counts[v]]
+
+
+@pytest.mark.parametrize(("last", "cut"), [(0.25, "scale"), (0.75, "join")])
+def test_parts_end_with_the_barrier_over_which_least_is_sent(last: float, cut: str) -> None:
+    problem = chain([1.0] * 6, loads=1)
+    types = np.array(problem.labels.types)
+    output_bytes, time_s = problem.output_bytes.copy(), problem.time_s.copy()
+    output_bytes[types == "scale"], time_s[types == "load"] = last, 0.0
+    problem = replace(problem, output_bytes=output_bytes, time_s=time_s)
+    found = between_barriers(problem, blocks_of(problem))
+    assert found.num_blocks == 7
+    for part in range(1, 6):
+        members = np.flatnonzero(found.block == part)
+        assert types[members[types[members] != "load"][-1]] == cut
+        assert (types[members] == "load").sum() == 1
+
+
+def test_blocks_stay_where_no_barrier_divides_them() -> None:
+    blocks = Blocks(np.repeat([0, 1], 8), np.tile(np.arange(8), 2), np.zeros(2, dtype=np.int64))
+    assert between_barriers(ScheduleProblem.from_arrays(np.ones((16, 2)), []), blocks) is blocks
 
 
 def test_one_kind_of_block_that_is_large_enough_suffices() -> None:
@@ -159,7 +203,7 @@ def test_equal_devices_are_exchanged_where_that_helps_and_others_are_not() -> No
 def test_bounds_of_parts_add_up_and_no_schedule_is_below() -> None:
     for num in (3, 6):
         problem = chain([1.0] * num)
-        bound = not_none(chained_bound(problem, blocks_of(problem), lambda: None))
+        bound = chained_bound(problem, blocks_of(problem), lambda: None)
         value_s = searched(problem, most=1500)[0].score
         assert num * 11.0 < bound.value_s <= value_s  # of a block's longest path: 1 + 4 + 3 + 2 + 1 + 1 less what joins
         assert bound.value_s >= makespan_bound(problem).value_s * (1 - 1e-9)
