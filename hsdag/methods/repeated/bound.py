@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from hsdag.ir.graph.computation_graph import Csr
+from hsdag.ir.graph.computation_graph import Csr, inverse_of
 from hsdag.methods.exact.formulation import Formulation, induced
 from hsdag.methods.repeated.blocks import Blocks, part_of
 from hsdag.runtime.problem.bounds.makespan import makespan_bound
@@ -65,19 +65,19 @@ def _chains(problem: ScheduleProblem, blocks: Blocks) -> Iterator[list[int]]:
 def _parts(problem: ScheduleProblem, cuts: list[int]) -> Iterator[ScheduleProblem]:
     """What lies before the first op, between each two, and behind the last; an op that does not read the one before is
     left out."""
-    n, nothing = problem.num_ops, np.zeros(0, dtype=np.int64)
-    src, dst = problem.edge_src, problem.edge_dst
+    n, nothing, every = problem.num_ops, np.zeros(0, dtype=np.int64), np.ones(problem.num_ops, dtype=np.bool_)
+    src, dst, place = problem.edge_src, problem.edge_dst, inverse_of(problem.topological_order)
     inputs, readers = Csr.build(n, dst, src), Csr.build(n, src, dst)
-    before = _reached(inputs, cuts[0], np.ones(n, dtype=np.bool_))
-    yield part_of(problem, nothing, np.flatnonzero(before))
-    behind = _reached(readers, cuts[0], np.ones(n, dtype=np.bool_))
+    yield part_of(problem, nothing, np.flatnonzero(_reached(inputs, cuts[0], every)))
     last = cuts[0]
     for v in cuts[1:]:
+        behind = _reached(readers, last, place <= place[v])
         if behind[v]:
             between = _reached(inputs, v, behind)
             between[last] = False
             yield part_of(problem, np.array([last]), np.flatnonzero(between))
-            last, behind = v, _reached(readers, v, behind)
+            last = v
+    behind = _reached(readers, last, every)
     behind[last] = False
     if behind.any():
         yield part_of(problem, np.array([last]), np.flatnonzero(behind))

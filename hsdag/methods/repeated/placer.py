@@ -87,6 +87,8 @@ class RepeatedPlacer(Placer[RepeatedOptions]):
     def _lay(self, incumbent: Incumbent, blocks: Blocks) -> None:
         """Search blocks, lay them side by side, and search across the seams."""
         costs, limits = incumbent.costs, incumbent.limits
+        if incumbent.problem.units.fine.num_ops == costs.num_ops:  # of units of several ops nothing is proven
+            incumbent.prove(chained_bound(costs, blocks, incumbent.check))
         are_alike = any(len(kind) == costs.num_devices for kind in twins_of(costs))
         parts = between_barriers(costs, blocks) if are_alike else blocks
         share = self.options.blocks * (ALONE if not are_alike else 1.0 if parts is blocks else APART)
@@ -96,9 +98,6 @@ class RepeatedPlacer(Placer[RepeatedOptions]):
         placement, order = Layer(costs, parts).lay(library)
         if not np.isfinite(incumbent.consider(placement, order)):
             incumbent.consider(repaired(costs, placement, incumbent.problem.semantics), order)
-        are_ops = incumbent.problem.units.fine.num_ops == costs.num_ops  # of units of several ops nothing is proven
-        if are_ops:
-            incumbent.prove(chained_bound(costs, parts, incumbent.check))
         if incumbent.best is not None:
             limits = replace(limits, seconds=incumbent.left_s, known=(incumbent.best,), pool=None)
             make_placer("windows").search(incumbent.problem, incumbent, limits)

@@ -93,7 +93,7 @@ def test_the_value_of_a_chain_is_that_of_its_plan(
 
 @pytest.mark.parametrize("move", Move)
 def test_every_kind_of_move_changes_devices_or_ranks_alone(move: Move) -> None:
-    problem = wide()
+    problem = layered(40)
     time_s = problem.time_s.copy()
     time_s[::7, 0] = np.nan
     units = problem_of(replace(problem, time_s=time_s))
@@ -120,15 +120,9 @@ def search(problem: ScheduleProblem, threads: int, most: float, method: str = "s
     return recorder, result.plan
 
 
-def wide(num_ops: int = 40) -> ScheduleProblem:
-    rng = np.random.default_rng(3)
-    edges = [(u, v) for v in range(num_ops) for u in range(max(0, v - 8), v) if rng.random() < 0.2]
-    return ScheduleProblem.from_arrays(rng.random((num_ops, 3)), edges, link_latency_s=0.2)
-
-
 @pytest.mark.parametrize("most", [900.0, 30_000.0])
 def test_the_number_of_threads_changes_nothing(most: float) -> None:
-    problem = wide()
+    problem = layered(40)
     one, other = search(problem, 1, most), search(problem, 3, most)
     assert one[1] == other[1]
     assert one[0].num_evaluations == other[0].num_evaluations <= most
@@ -143,7 +137,7 @@ def test_annealing_moves_an_op_up_where_another_device_waits_for_it(order: Order
 
 
 def test_what_chains_have_found_is_kept_when_the_search_is_stopped() -> None:
-    units, asked, judge = problem_of(wide()), itertools.count(), ScheduleEvaluator(wide(), Semantics())
+    units, asked, judge = problem_of(layered(40)), itertools.count(), ScheduleEvaluator(layered(40), Semantics())
     recorder = RecordingEvaluator(judge, should_stop=lambda: next(asked) >= 3)
     result = make_placer("sa", changes={"first_round": "1000000000"}).search(units, recorder, Limits(seed=1))
     assert result.status is Status.TIME_LIMIT
@@ -173,7 +167,7 @@ def test_rounds_grow_and_those_that_are_long_enough_are_counted_where_they_gain_
 ) -> None:
     lengths: list[int] = []
     monkeypatch.setattr(Annealing, "run", lambda _, __, num: lengths.append(num))
-    problem = wide()
+    problem = layered(40)
     placer, units = SaPlacer(), problem_of(problem)
     placer.search(units, ScheduleEvaluator.of(units))
     assert lengths == [1000, 2000, 4000, 8000, 16000]  # of eight chains, and 40 units have a patience of 20,000
@@ -194,7 +188,7 @@ def test_the_first_chain_of_lists_begins_every_round_anew_and_the_coldest_with_t
         begin(chains, plans)
 
     monkeypatch.setattr(Annealing, "begin", told)
-    problem = wide()
+    problem = layered(40)
     recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=3 * 8 * 100))
     make_placer("sa", changes={"first_round": "100", "growth": "1"}).search(problem_of(problem), recorder)
     given = [[plan is not None for plan in plans] for plans in begun]
