@@ -30,6 +30,9 @@ PERIOD_S = 0.15
 ASKING_LIMIT_S = 300.0
 """For a device to say which ops it runs."""
 
+SNIPPETS = "SNIPPETS_MODE"
+"""A property of OpenVINO's CPU plugin: whether it generates kernels for several ops."""
+
 LEAST_ENERGY_S = 0.1
 """Energy is counted over at least so long: RAPL's counters move about every millisecond."""
 
@@ -47,12 +50,28 @@ class Limits:
         return 0.4 * self.run_s
 
 
+def reason_of(failure: CandidateFailed, spec: DeviceSpec) -> str:
+    """Why a device failed on the whole model, and what may help where OpenVINO's CPU plugin crashed (2026.4.1).
+
+    The passes that look for attention to generate a kernel for crash over some models whose matrices have two axes.
+    """
+    is_crash = (
+        spec.plugin == "CPU" and failure.lost_worker and not failure.is_late and not spec.properties.get(SNIPPETS)
+    )
+    name = f"{spec.name}=CPU" if spec.is_added else "CPU"
+    given = "".join(f"{key}={value};" for key, value in spec.properties.items())
+    advice = f"; generating kernels may be at fault: try --devices '{name}[{given}{SNIPPETS}=DISABLE],...'"
+    return failure.reason + advice * is_crash
+
+
 def unsupported_ops(client: WorkerClient, spec: DeviceSpec) -> IntArray:
     """Indices of the ops of a worker's model that a device does not run. Raises DeviceError when it cannot tell."""
     try:
         chosen = client.call(ask(Worker.choices, spec.openvino_name), ASKING_LIMIT_S, COMPILING_LIMIT_S)
     except CandidateFailed as failure:
-        raise DeviceError(f"device {spec.name!r} cannot tell which ops it supports: {failure.reason}") from failure
+        raise DeviceError(
+            f"device {spec.name!r} cannot tell which ops it supports: {reason_of(failure, spec)}"
+        ) from failure
     return np.flatnonzero([not device for device in chosen])
 
 

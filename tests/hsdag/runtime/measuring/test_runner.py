@@ -7,12 +7,12 @@ from typing import Any, cast
 
 import pytest
 
-from hsdag.ir.device import DeviceSpec
+from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import Call
-from hsdag.runtime.measuring.runner import CandidateRunner, Limits, unsupported_ops
+from hsdag.runtime.measuring.runner import CandidateRunner, Limits, reason_of, unsupported_ops
 from hsdag.runtime.objectives import ENERGY, LATENCY, MEMORY, THROUGHPUT, Objective, find_objective
 
 PERIOD_S, LATENCY_S, PEAK_BYTES = 0.25, [0.5, 1.5], 6.0
@@ -136,3 +136,14 @@ def test_only_periods_have_a_hint_of_their_own() -> None:
     given = Candidate("CPU"), Candidate("CPU", properties={"PERFORMANCE_HINT": None}), ours
     assert [runner_of(THROUGHPUT)[0].hinted(each).properties for each in given] == [hint, {}, {}]
     assert runner_of(LATENCY)[0].hinted(given[0]).properties == {}
+
+
+def test_where_the_cpu_plugin_crashes_over_a_model_it_is_said_how_to_have_it_generate_no_kernels() -> None:
+    lost, late = (CandidateFailed("ended", lost_worker=True, is_late=is_late) for is_late in (False, True))
+    added = DeviceSpec("A", "CPU", {"INFERENCE_NUM_THREADS": "1"})
+    advised = "A=CPU[INFERENCE_NUM_THREADS=1;SNIPPETS_MODE=DISABLE]"
+    assert reason_of(lost, added).endswith(f"try --devices '{advised},...'")
+    assert "'CPU[SNIPPETS_MODE=DISABLE],...'" in reason_of(lost, DeviceSpec("CPU", "CPU"))
+    others = (late, added), (CandidateFailed("ended"), added), (lost, DeviceSpec("GPU", "GPU"))
+    for failure, spec in [*others, (lost, parse_devices(advised)[0])]:
+        assert reason_of(failure, spec) == "ended"
