@@ -99,7 +99,7 @@ def too_few_rounds(ratios: Mapping[str, Ratio]) -> dict[str, str]:
     """Why placements that seem faster than the best single device are not the answer, where rounds were too few."""
     why = f"too few to say so where {MIN_ROUNDS_TO_CLAIM} are needed: raise --budget"
     few = {name: each.num_rounds for name, each in ratios.items() if each.value > 1.0 and not each.is_known}
-    return {name: f"in {rounds} rounds only, {why}" for name, rounds in few.items()}
+    return {name: f"in {rounds} round{'s' * (rounds > 1)} only, {why}" for name, rounds in few.items()}
 
 
 def turned_down(final: FinalResult, finalists: Sequence[str]) -> dict[str, str]:

@@ -180,7 +180,7 @@ class Tally(Record):
     @property
     def words(self) -> str:
         """The count in words; failed placements are not called measured."""
-        simulated = f", {self.simulated} simulated" if self.simulated else ""
+        simulated = f", {self.simulated:,} simulated" if self.simulated else ""
         if not self.failures:
             return f"{_placements(self.tried)} measured{simulated}"
         known = list(dict.fromkeys(shortened(reason, LONGEST_REASON) for reason in self.failures))

@@ -26,6 +26,7 @@ from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.graph.graph_file import read_graph_file, write_graph_file
 from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement, Record
 from hsdag.methods.registry import find_preset
+from hsdag.placing.given import refuse_model
 from hsdag.placing.result import PlaceResult, PlanRecord, read_result
 from hsdag.placing.subject import PlacedModel
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
@@ -189,6 +190,7 @@ class RunFolder:
             if path.run_folder is None:
                 raise SearchError("the search was kept in no folder: place with run_folder")
             path = path.run_folder
+        refuse_model(path)
         folder = Path(path) if Path(path).is_dir() else Path(path).with_suffix(".run")
         if Path(path).is_file() and not folder.exists():
             none = "a search over one device keeps none, and 'hsdag explain' takes --model in its place"

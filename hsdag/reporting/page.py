@@ -159,6 +159,8 @@ def _gain(result: PlaceResult) -> Fact:
     low, high = answer.ci95
     is_short = low is None or high is None
     interval = "too few rounds for an interval" if is_short else f"95% interval {low:.3f} to {high:.3f}"
+    if answer.ratio < 1.0 and versus in result.turned_down:
+        return Fact("Speed", f"{answer.ratio:.3f}×", f"that of {versus}, which is ruled out; {interval}")
     return Fact("Speed-up", f"{answer.ratio:.3f}×", f"over {versus}; {interval}")
 
 
@@ -186,7 +188,7 @@ def sections_of(run: RunFolder) -> list[Section]:
     if result is not None and result.timeline is not None:
         found.append(_timeline(run, result.timeline))
     if any(event.score.failure is None for event in run.events):
-        lead = "Every placement that was measured, when it was, and the best so far."
+        lead = "Every placement of whole ops that was measured in the search, when it was, and the best so far."
         found.append(Section("search", "Search", lead, figures=progress_figures(run.events, objective)))
     if run.events or result is not None:
         found.append(_tried(run, objective))

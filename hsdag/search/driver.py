@@ -173,10 +173,16 @@ class Member(Record):
 
 
 def members_table(members: Sequence[Member], objective: Objective) -> tuple[list[str], list[list[str]]]:
-    """Columns and cells: what each method of a portfolio contributed, in the order of their first turns."""
+    """Columns and cells: what each method of a portfolio contributed, in the order of their first turns.
+
+    Those that found and proved nothing share the last row.
+    """
     turns: dict[str, list[Member]] = {}
     for each in members:
         turns.setdefault(each.method, []).append(each)
+    idle = [m for m, own in turns.items() if not any(t.has_gained or t.failure or t.bound is not None for t in own)]
+    others = [turn for method in idle for turn in turns.pop(method)]
+    turns |= {", ".join(idle): others} if others else {}
     rows = []
     for method, own in turns.items():
         found = ["-", "-"]

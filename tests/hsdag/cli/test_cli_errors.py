@@ -96,6 +96,8 @@ def files(tiny_resnet: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
         ("compare random-wired[modules]", "'modules' is not of the form OPTION=VALUE"),
         ("compare PROBLEM --resume NONE.json", "no such file"),
         ("compare PROBLEM -o PROBLEM", "is read by this command"),
+        ("explain MODEL", "is a model, and a placement file is expected"),
+        ("report MODEL", "is a model, and a placement file is expected"),
         ("report NONE -o FOLDER", "is a folder; name the file to write"),
     ],
 )

@@ -136,10 +136,11 @@ def test_a_method_is_listed_with_the_seconds_of_all_its_turns_its_last_gain_and_
     turns = [
         turn("sa", 1, 2, (None, 0.004), bound=0.001),
         turn("ea", 2, 4, (0.004, 0.004)),
+        turn("ga", 2, 2.5, (0.004, 0.004)),
         turn("sa", 4, 5.5, (0.004, 0.003), bound=0.002),
         turn("sa", 6, 7, (0.003, 0.005), failure="late"),
     ]
-    assert members_table(turns, LATENCY)[1] == [["sa", "3.5", "3", "5.5", "2", "late"], ["ea", "2.0", *"---", ""]]
+    assert members_table(turns, LATENCY)[1] == [["sa", "3.5", "3", "5.5", "2", "late"], ["ea, ga", "2.5", *"---", ""]]
 
 
 def test_a_budget_is_short_where_fewer_than_ten_placements_can_be_measured_and_a_sufficient_one_is_named() -> None:
