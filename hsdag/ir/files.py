@@ -108,7 +108,7 @@ def read_text(path: Path) -> str:
     except FileNotFoundError as error:
         raise FileFormatError(f"no such file: {path}") from error
     except (OSError, ValueError) as error:
-        reason = "it is not text" if isinstance(error, UnicodeDecodeError) else error
+        reason = "it is not text, as hsdag's own files are" if isinstance(error, UnicodeDecodeError) else error
         raise FileFormatError(f"{path} cannot be read: {reason}") from error
     if len(content) > LARGEST_TEXT_BYTES:
         raise FileFormatError(f"{path} is larger than {LARGEST_TEXT_BYTES} bytes, the most that hsdag reads of a text")

@@ -25,6 +25,9 @@ LIKELY_SIZE, LIKELY_TOKENS = 64, "128,1+1024"
 TOKEN_INPUTS = ("input_ids", "attention_mask", "position_ids", "beam_idx")
 """Inputs of a language model, of which ``--tokens`` gives the shapes."""
 
+NO_CONVERTER = "Please check that model format"
+"""In what OpenVINO says of a file that no converter takes."""
+
 MODEL_SUFFIXES = (".xml", ".onnx", ".pb", ".tflite", ".pdmodel", ".gguf")
 SAVED_MODEL = "saved_model.pb"
 """What a folder that is a model holds: TensorFlow's SavedModel."""
@@ -142,8 +145,6 @@ def read_model_file(
     ``guarded``, another process reads it first, and gives it the shapes that it will get; what is wrong is found there.
     """
     check_model_path(path)
-    expected = f"expected one of {', '.join(MODEL_SUFFIXES)}, or the folder of a SavedModel"
-    refusal = f"{path} is not a model that OpenVINO can read ({expected})"
     if guarded:
         GUARD.check(path, shapes or {}, spare or {}, {EXTENSIONS_VARIABLE: os.environ.get(EXTENSIONS_VARIABLE, "")})
     elif path.suffix == ".xml":
@@ -158,11 +159,20 @@ def read_model_file(
             raise ModelError(f"{path}: OpenVINO cannot convert {named}: {failed['why']}") from error
         unknown = re.search(r"No conversion rule found for operations: (.*)|Cannot create (\S+) layer", str(error))
         if unknown is None:
-            raise ModelError(f"{refusal}: {last_line(error)}") from error
+            why = last_line(error)
+            why = _why_unread(path) if NO_CONVERTER in why else why
+            raise ModelError(f"{path} is not a model that OpenVINO can read: {why}") from error
         raise ModelError(
             f"{path} has operations that OpenVINO does not know ({unknown[1] or unknown[2]}): "
             "name the library that defines them with 'hsdag --extension LIBRARY COMMAND ...'"
         ) from error
+
+
+def _why_unread(path: Path) -> str:
+    """What is wrong with a file that no converter takes."""
+    if path.suffix in MODEL_SUFFIXES:
+        return "the file is empty" if path.is_file() and not path.stat().st_size else "the file is damaged or cut short"
+    return f"expected one of {', '.join(MODEL_SUFFIXES)}, or the folder of a SavedModel"
 
 
 @cache

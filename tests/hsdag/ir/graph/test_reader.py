@@ -40,7 +40,7 @@ def test_a_file_that_lacks_something_is_named_with_what_it_lacks(saved: Path, tm
     assert "is a folder without saved_model.pb" in refusal(tmp_path)
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "saved_model.pb").write_bytes(b"")
-    assert "saved is not a model that OpenVINO can read (" in refusal(tmp_path / "saved")
+    assert "saved is not a model that OpenVINO can read: " in refusal(tmp_path / "saved")
     (tmp_path / "page.xml").write_text("<html></html>")
     assert "is not an OpenVINO IR" in refusal(tmp_path / "page.xml")
     saved.with_suffix(".bin").unlink()
@@ -57,12 +57,13 @@ def test_a_bin_of_another_size_is_refused(saved: Path) -> None:
         assert f"has {len(other)} bytes, but m.xml needs {len(content)}" in refusal(saved)
 
 
-@pytest.mark.parametrize("name", ["notes.txt", "broken.onnx", "broken.xml", "broken.pb", "broken.tflite"])
-def test_a_file_that_is_no_model_is_refused_with_the_choices_and_nothing_else(
+@pytest.mark.parametrize("name", ["notes.txt", "empty.onnx", "broken.onnx", "broken.xml", "broken.pb", "broken.tflite"])
+def test_a_file_that_is_no_model_is_refused_with_the_reason_and_nothing_else(
     tmp_path: Path, name: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / name).write_bytes(b"<net" + bytes(range(256)) + b"</net>")
-    assert "expected one of .xml, .onnx" in refusal(tmp_path / name)
+    (tmp_path / name).write_bytes(b"" if name == "empty.onnx" else b"<net" + bytes(range(256)) + b"</net>")
+    reasons = {"notes.txt": "expected one of .xml, .onnx", "empty.onnx": "the file is empty"}
+    assert reasons.get(name, "damaged or cut short") in refusal(tmp_path / name)
     assert capfd.readouterr() == ("", "")
 
 
