@@ -282,9 +282,9 @@ def _ahead(
     """
     typical_s = {c: float(np.median(medians_s[c])) for c in running}
     least_s = min((typical_s[r] for r in references if r in typical_s), default=np.inf)
-    near = [c for c in running if c in references and protocol.hopeless * typical_s[c] <= least_s]
-    ahead = [c for c in running if c not in references and typical_s[c] < least_s]
-    return [*near, *ahead] if ahead else []
+    near = {c for c in running if c in references and protocol.hopeless * typical_s[c] <= least_s}
+    ahead = {c for c in running if typical_s[c] < least_s}
+    return [c for c in running if c in near | ahead] if ahead else []
 
 
 def _undecided(

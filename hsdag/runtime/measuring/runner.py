@@ -30,9 +30,6 @@ PERIOD_S = 0.15
 ASKING_LIMIT_S = 300.0
 """For a device to say which ops it runs."""
 
-SNIPPETS = "SNIPPETS_MODE"
-"""A property of OpenVINO's CPU plugin: whether it generates kernels for several ops."""
-
 LEAST_ENERGY_S = 0.1
 """Energy is counted over at least so long: RAPL's counters move about every millisecond."""
 
@@ -53,15 +50,10 @@ class Limits:
 def reason_of(failure: CandidateFailed, spec: DeviceSpec) -> str:
     """Why a device failed on the whole model, and what may help where OpenVINO's CPU plugin crashed (2026.4.1).
 
-    The passes that look for attention to generate a kernel for crash over some models whose matrices have two axes.
+    Its passes that look for attention, to generate one kernel, crash over some models whose matrices have two axes.
     """
-    is_crash = (
-        spec.plugin == "CPU" and failure.lost_worker and not failure.is_late and not spec.properties.get(SNIPPETS)
-    )
-    name = f"{spec.name}=CPU" if spec.is_added else "CPU"
-    given = "".join(f"{key}={value};" for key, value in spec.properties.items())
-    advice = f"; generating kernels may be at fault: try --devices '{name}[{given}{SNIPPETS}=DISABLE],...'"
-    return failure.reason + advice * is_crash
+    is_crash = spec.plugin == "CPU" and failure.lost_worker and not failure.is_late
+    return failure.reason + "; generating kernels may be at fault: give CPU devices SNIPPETS_MODE=DISABLE" * is_crash
 
 
 def unsupported_ops(client: WorkerClient, spec: DeviceSpec) -> IntArray:
