@@ -212,10 +212,7 @@ def between_barriers(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
     Of barriers close to each other one counts, of the kind of ops over which least is sent.
     """
     place, barriers = barriers_of(problem)
-    at = place[barriers]
-    if not len(at):
-        return blocks
-    last_reader, sizes = place.copy(), np.where(place < 0, 0.0, problem.output_bytes)
+    at, last_reader, sizes = place[barriers], place.copy(), np.where(place < 0, 0.0, problem.output_bytes)
     np.maximum.at(last_reader, problem.edge_src, place[problem.edge_dst])
     sent_bytes = np.cumsum(np.bincount(place + 1, sizes)[1:] - np.bincount(last_reader + 1, sizes)[1:])
     exact = _refined(problem, _hashes_of_costs(problem), 1)

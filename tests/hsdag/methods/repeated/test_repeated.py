@@ -113,9 +113,26 @@ def test_parts_end_with_the_barrier_over_which_least_is_sent(last: float, cut: s
         assert (types[members] == "load").sum() == 1
 
 
-def test_blocks_stay_where_no_barrier_divides_them() -> None:
-    blocks = Blocks(np.repeat([0, 1], 8), np.tile(np.arange(8), 2), np.zeros(2, dtype=np.int64))
-    assert between_barriers(ScheduleProblem.from_arrays(np.ones((16, 2)), []), blocks) is blocks
+@pytest.mark.parametrize("num_barriers", [0, 4])
+def test_blocks_stay_where_no_barrier_divides_most_of_them(num_barriers: int) -> None:
+    """Each barrier reads sixteen ops that read the one before."""
+    layers = [(17 * k + 16, 17 * k + i) for k in range(num_barriers) for i in range(16)]
+    edges = [(v, barrier) for barrier, v in layers] + [(barrier, v + 17) for barrier, v in layers if v < 51]
+    blocks = Blocks(np.repeat(np.arange(8), [9, 8] * 4), np.full(68, -1), np.full(8, -1))
+    assert between_barriers(ScheduleProblem.from_arrays(np.ones((68, 2)), edges), blocks) is blocks
+
+
+@pytest.mark.parametrize(("slow", "share"), [(1.0, 0.6 * 1.6), (2.0, 0.6 * 0.3)])
+def test_parts_are_searched_in_place_of_blocks_where_devices_are_equal(
+    slow: float, share: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: Any = []
+    monkeypatch.setattr(placer, "_searched_blocks", lambda _, *of: given.append(of) or [])
+    problem = replace(chain([1.0] * 6), time_s=chain([1.0] * 6).time_s * [1.0, slow])
+    searched(problem)
+    expected = between_barriers(problem, blocks_of(problem)) if slow == 1.0 else blocks_of(problem)
+    assert given[0][0].block.tolist() == expected.block.tolist()
+    assert given[0][1] == pytest.approx(share)
 
 
 def test_one_kind_of_block_that_is_large_enough_suffices() -> None:
