@@ -17,6 +17,7 @@ from hsdag.ir.shards.regions import Region, Scheme, Shapes
 from hsdag.ir.shards.rewrite import ShardedModel, shapes_of, shard
 
 Rng = np.random.Generator
+CORE = ov.Core()
 F32 = {"INFERENCE_PRECISION_HINT": "f32", "DYNAMIC_QUANTIZATION_GROUP_SIZE": "0"}
 NAMES = "ABCD"
 LARGEST_DIFFERENCE = 1e-5
@@ -356,7 +357,7 @@ def inputs_of(model: ov.Model, rng: Rng, integers: tuple[int, int] = (0, 2)) -> 
 
 def outputs_of(model: ov.Model, inputs: Sequence[Any]) -> list[Any]:
     """What a model computes, in full precision."""
-    request = ov.Core().compile_model(model, "CPU", F32).create_infer_request()
+    request = CORE.compile_model(model, "CPU", F32).create_infer_request()
     request.infer(list(inputs))
     return [np.array(tensor.data) for tensor in request.output_tensors]
 
