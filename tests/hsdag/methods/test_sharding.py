@@ -212,7 +212,10 @@ def simulation(model: ov.Model, costs: ShardCosts) -> Callable[[Sharding], float
     return simulated
 
 
-@pytest.mark.parametrize("speeds", [(1.0, 1.0), (1.5, 1.0), (1.0, 2.0), (4.0, 1.0), (2.0, 1.0, 1.0)])
+@pytest.mark.parametrize(
+    "speeds",
+    [(1.0, 2.0), (2.0, 1.0, 1.0), *(pytest.param((s, 1.0), marks=pytest.mark.slow) for s in (1.0, 1.5, 4.0))],
+)
 @pytest.mark.parametrize(
     "make",
     [lambda: mlps(3), lambda: mlps(3, hidden=1024, is_post=True), lambda: convolutions(2, 64, 64)],
