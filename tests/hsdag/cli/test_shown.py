@@ -39,6 +39,9 @@ def test_inspect_counts_what_the_model_holds(capsys: pytest.CaptureFixture[str],
     assert document["mean_degree"] == pytest.approx(document["edges"] / document["nodes"])
     assert sum(document["op_histogram"].values()) == document["nodes"]
     assert document["unsupported"] == {"CPU": []}
+    assert run(["inspect", str(tiny_resnet)]) == 0
+    text = capsys.readouterr().out
+    assert ("CPU runs every op." in text, "not queried" in text) == (True, False)
 
 
 def test_export_writes_what_a_placement_holds(

@@ -30,12 +30,12 @@ def test_single_moves_cost_the_difference_where_results_have_one_reader_and_ther
         assert move_costs_s(problem, device)[v, d] == pytest.approx(after_s - before_s, abs=1e-12)
 
 
-@pytest.mark.parametrize(("room", "expected"), [(6.0, [0, 0, 0, 0]), (5.0, [1, 0, 0, 0]), (2.0, [1, 0, 1, 0])])
+@pytest.mark.parametrize(("room", "expected"), [(6.0, [0] * 5), (5.0, [1, 0, 0, 0, 0]), (2.0, [1, 0, 1, 0, 0])])
 def test_ops_that_cost_least_for_each_byte_leave_a_full_device(room: float, expected: list[int]) -> None:
-    times = [[1.0, 3.0], [1.0, 5.0], [1.0, 2.0], [1.0, 9.0]]
-    weights = [3.0, 1.0, 1.0, 1.0]
+    times = [[1.0, 3.0], [1.0, 5.0], [1.0, 2.0], [1.0, 9.0], [1.0, 0.5]]
+    weights = [3.0, 1.0, 1.0, 1.0, 0.0]  # what holds nothing makes no room
     problem = ScheduleProblem.from_arrays(times, [], weight_bytes=weights, memory_bytes=[room, 9.0])
-    assert repaired(problem, np.zeros(4, dtype=np.int64), Semantics()).tolist() == expected
+    assert repaired(problem, np.zeros(5, dtype=np.int64), Semantics()).tolist() == expected
 
 
 def test_what_fits_nowhere_stays_as_it_is() -> None:
