@@ -145,11 +145,13 @@ class Contention:
 
     They are at least 1, and NaN where nothing was measured. A factor is that of the least times of all rounds, for
     whatever else runs on the machine only adds, and to two devices more than to one. Files of earlier versions have
-    the lower ends of intervals, too, which are passed over.
+    the lower ends of intervals, too, which are passed over. Where other programs disturbed the measurement, devices
+    seem to slow each other down so much that nothing is worth dividing, and a simulation does without the factors.
     """
 
     __pydantic_config__ = ConfigDict(extra="ignore")
     factor: Mapping[str, Square]
+    is_disturbed: bool = False
 
     @staticmethod
     def of(samples: Mapping[str, Sequence[Sequence[Rounds]]], num_devices: int) -> Contention:
@@ -167,10 +169,12 @@ class Contention:
     def slowdown(self) -> FloatArray:
         """[D, D] what a simulation takes: of the model where it was measured, else the mean of the two small ones.
 
-        NaN where nothing was measured.
+        NaN where nothing was measured, or other programs disturbed it.
         """
         small = 0.5 * (self.factor["compute"] + self.factor["memory"])
         found: FloatArray = np.where(np.isnan(self.factor["model"]), small, self.factor["model"])
+        if self.is_disturbed:
+            found = np.full_like(small, np.nan)
         np.fill_diagonal(found, 1.0)
         return found
 

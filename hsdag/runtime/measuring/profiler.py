@@ -268,16 +268,15 @@ class Profiler:
     def contention(self, devices: Sequence[DeviceSpec], times: Sequence[DeviceProfile]) -> Contention:
         """Small models and the model itself on two devices at once; what fails, or takes too long, stays unknown.
 
-        What was measured while other programs slowed devices down, too, is measured again the next time.
+        Where other programs slowed devices down, too, this is not kept, and counts as unknown.
         """
-        others = self._others()
+        others, meanwhile = self._others(), ""
 
         def is_whole(found: dict[str, Any]) -> bool:
+            nonlocal meanwhile
             if (share := others.share()) >= BUSY:
-                self._on_step(
-                    f"other programs took {share:.0%} of the processors: devices seem to slow each other down more"
-                )
-            return all(found.values()) and share < BUSY
+                meanwhile = f" while other programs took {share:.0%} of the processors"
+            return all(found.values()) and not meanwhile
 
         key = {"what": "side by side", "model": self._digest, "devices": [identity(spec) for spec in devices]}
         stored = self._kept(
@@ -287,11 +286,12 @@ class Profiler:
             lambda: {kind: self._side_by_side(tuple(devices), kind, times) for kind in KINDS},
             is_whole,
         )
-        found = Contention.of(stored, len(devices))
+        found = replace(Contention.of(stored, len(devices)), is_disturbed=bool(meanwhile))
         for a, b in itertools.combinations(range(len(devices)), 2):
             if np.isnan(found.slowdown[[a, b], [b, a]]).any():
                 pair = f"{devices[a].name} and {devices[b].name}"
-                self._on_step(f"how much {pair} slow each other down could not be measured; they are taken not to")
+                what = f"how much {pair} slow each other down could not be measured{meanwhile}"
+                self._on_step(f"{what}; they are taken not to")
         return found
 
     def _side_by_side(self, devices: tuple[DeviceSpec, ...], kind: str, times: Sequence[DeviceProfile]) -> TimesBeside:
