@@ -68,6 +68,7 @@ def files(tiny_resnet: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
         ("place MODEL --resume --devices CPU -o FOLDER/out.json", "nothing to resume"),
         ("models build alexnet -o FOLDER/m.xml", "tiny_resnet"),
         ("plaice", "No such command"),
+        ("shard MODEL --devices CPU -o FOLDER/m.txt", "m.txt ends in neither .json (a placement) nor .xml"),
         ("place MODEL --bugdet 5s", "No such option: --bugdet (Possible options: --budget, "),
         ("export MODEL --format csv -o FOLDER/x.csv", "a placement file is expected"),
         ("bench MODEL --executor fast", "choose one of auto, hetero, work-conserving, cuda"),

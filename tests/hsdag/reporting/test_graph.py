@@ -36,6 +36,7 @@ def test_weights_lie_before_their_reader_and_not_where_data_begin() -> None:
     drawing = draw_layers(WITH_WEIGHT)
     assert drawing.x.tolist() == [0.0, -0.2, 0.8, 1.0, 2.0]
     assert (drawing.y[1:3] - drawing.y[4]).tolist() == [-0.5, -0.5]
+    assert len({*drawing.y[[0, 3, 4]].tolist()}) == 1  # a straight line
 
 
 def test_no_two_ops_that_run_on_data_overlap(graph: ComputationGraph) -> None:
