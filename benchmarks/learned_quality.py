@@ -130,8 +130,8 @@ def coarsener(given: Namespace) -> None:
         weights = {name: 0 * each for name, each in drawn.items()}
         weights["score.layers.0.weight"][0, WIDTH] = weights["score.layers.1.weight"][0, 0] = 1.0  # of long transfers
         write_policy(Path(f"{folder}/heavy.safetensors"), weights, {"method": "multilevel"})
-        heavy = {"initial": f"{folder}/heavy.safetensors", "least": 0.0}
-        how = {"": {}, "heavy edges": heavy, "untrained": untrained, "windows alone": None}
+        heavy, none = ({"initial": f"{folder}/heavy.safetensors", "least": least} for least in (0.0, 1 - 1e-9))
+        how = {"": {}, "heavy edges": heavy, "untrained": untrained, "no edges": none, "windows alone": None}
         alone = {"multilevel": ("windows", {}), "auto": ("auto", {"without": "multilevel"})}
         for k, family, method in itertools.product(range(given.each), ("transformers", "wired"), alone):
             problem = in_a_row(unlike(family, 10_000, 1000 * k))
