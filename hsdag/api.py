@@ -8,7 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hsdag.ir.errors import checked
+from hsdag.ir.errors import OptionError, checked
 from hsdag.runtime.objectives import find_objective
 
 if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
@@ -155,6 +155,8 @@ def solve(
     if on_update is not None:
         from hsdag.methods.learned.base import tell_updates
 
+        if workers is not None:
+            raise OptionError("on_update hears nothing of workers, whose processes learn apart; leave one of them out")
         tell_updates(placer, on_update)
     return run_solve(costs, placer, options, _watched(watcher, progress, options.objective), on_better)
 

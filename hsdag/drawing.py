@@ -20,7 +20,6 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.files import write_atomically
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.timeline import Timeline, lanes
-from hsdag.scoring.base import CurvePoint
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,7 +33,7 @@ OTHER_COLOUR, LINK_COLOUR = "#bbbbbb", "#7a7a7a"
 MAX_TYPES = 10
 """Entries of the legend; where there are more types, the last entry is all the others."""
 
-GANTT_IN, ROW_IN, EDGE_IN, MAX_HEIGHT_IN, CURVE_IN = 12.0, 0.5, 1.3, 40.0, (9.0, 6.0)
+GANTT_IN, ROW_IN, EDGE_IN, MAX_HEIGHT_IN = 12.0, 0.5, 1.3, 40.0
 BAR, LINK_ROW, LANES_SHOWN = 0.8, 0.5, 8
 """Height of a bar in its row; of a link's row beside a device's, which is 1; transfers that may share a row."""
 MAX_OUTLINED = 600
@@ -191,34 +190,6 @@ def shortened(name: str, length: int = 32) -> str:
 def _plain(text: str) -> str:
     """Text that matplotlib does not take for mathematics."""
     return text.replace("$", r"\$")
-
-
-def write_curve(points: Sequence[CurvePoint], title: str, unit: str, path: str | Path) -> None:
-    """Draw values in ``unit`` above entropies, over updates, of which there is at least one.
-
-    Raises OptionError as ``check_picture`` does, OutputError when the file cannot be written.
-    """
-
-    def draw(figure: Figure) -> None:
-        values, entropies = figure.subplots(2, 1, sharex=True, height_ratios=(2, 1))
-        update = np.array([point.update for point in points])
-        for axes, name, label, colour in (
-            (values, "mean", "mean of an update", COLOURS[1]),
-            (values, "best", "best of an update", COLOURS[0]),
-            (values, "best_so_far", "best so far", "black"),
-            (entropies, "entropy", "entropy", COLOURS[2]),
-        ):
-            axes.plot(update, [getattr(point, name) for point in points], color=colour, linewidth=1.0, label=label)
-        values.set_title(_plain(title), loc="left")
-        values.set_ylabel(unit)
-        values.legend(frameon=False, fontsize=8)
-        entropies.set_ylabel("entropy of a decision, nats")
-        entropies.set_xlabel("update")
-        for axes in (values, entropies):
-            axes.grid(linewidth=0.4, alpha=0.6)
-            axes.spines[["top", "right"]].set_visible(False)
-
-    _write_picture(Path(path), CURVE_IN, draw)
 
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], chosen: int | None = None) -> str:

@@ -13,11 +13,10 @@ from hsdag import api
 from hsdag.cli import options
 from hsdag.cli.files import check_files, write_timeline
 from hsdag.cli.output import milliseconds, print_json, print_table, say, show_semantics
-from hsdag.ir.errors import OptionError, OutputError
+from hsdag.ir.errors import OutputError
 
 if TYPE_CHECKING:
     from hsdag.runtime.simulator.simulation import Simulation
-    from hsdag.scoring.base import CurvePoint
     from hsdag.search.solution import SolveResult
 
 COMMANDS = ("compare", "simulate", "solve")
@@ -55,9 +54,6 @@ def solve(
     output: Path | None = typer.Option(None, "--output", "-o", help="Write the placement: FILE.json."),
     trace: options.Trace = None,
     gantt: options.Gantt = None,
-    curve: Path | None = typer.Option(
-        None, "--curve", help="Draw the learning curve of a method that learns: FILE.png or FILE.svg."
-    ),
     as_json: options.Json = False,
     **given: Any,
 ) -> None:
@@ -66,27 +62,16 @@ def solve(
     from hsdag.runtime.objectives import find_objective
     from hsdag.search.options import parse_duration
 
-    if curve is not None and given["workers"] is not None:
-        raise OptionError("--curve does not go with --workers, whose processes learn apart; leave one of them out")
-    check_files([output, trace, gantt, curve], [problem], [gantt, curve])
-    points: list[CurvePoint] = []
+    check_files([output, trace, gantt], [problem], [gantt])
     text = find_objective(given["objective"]).text
     with SearchProgress(parse_duration(given["budget"]), text=text) as progress:
         solution = api.solve(
             problem,
             **given,
             watcher=progress.watcher,
-            on_update=points.append if curve is not None else None,
             on_better=None if output is None else partial(_keep, output),
         )
     write_timeline(solution.timeline, trace, gantt)
-    if curve is not None and points:
-        from hsdag.drawing import write_curve
-
-        value = solution.options.objective.value_name.replace("_", ", ")
-        write_curve(points, f"{given['method']} on {solution.problem.name} (simulated)", value, curve)
-    elif curve is not None:
-        say(f"{curve} was not written: the method ended before its first update")
     if output is not None and solution.affinity is not None:
         solution.placement().save(output)
     print_json(solution.document()) if as_json else _show(solution, output)
