@@ -111,7 +111,7 @@ class SearchProgress:
         """What to hand to the search."""
         from hsdag.search.driver import Watcher
 
-        heard = self._on_phase, self._on_event, self._on_step, self._on_simulated
+        heard = self._on_phase, self._on_event, self._on_step
         return Watcher(*heard, should_stop=lambda: self._stop, on_note=say)
 
     def __enter__(self) -> SearchProgress:
@@ -165,10 +165,6 @@ class SearchProgress:
         if (counted := _COUNTED.search(step)) is not None:
             self._estimate.update(int(counted[1]), int(counted[2]))
         self._tell(step)
-
-    def _on_simulated(self, simulated: int, measured: int) -> None:
-        self._last_log = 0.0  # always worth a line
-        self._tell(f"{simulated} placements simulated, {measured} measured")
 
     def _tell(self, detail: str) -> None:
         self._detail = detail

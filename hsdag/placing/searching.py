@@ -330,7 +330,7 @@ class Search:
             schedule,
             kept=() if self.folder is None else self.folder.kept,
             keep=(lambda _: None) if self.folder is None else self.folder.keep,
-            on_round=self.watcher.on_simulated,
+            on_round=self.watcher.on_step,
         )
 
     def _open(self, path: Path, *, resume: bool) -> RunFolder:

@@ -77,7 +77,7 @@ class HybridEvaluator(Evaluator):
         *,
         kept: Sequence[Plan] = (),
         keep: Callable[[Sequence[Plan]], None] = lambda _: None,
-        on_round: Callable[[int, int], None] = lambda _simulated, _measured: None,
+        on_round: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._prior, self._problem, self._measured, self.takes_order = costs, problem, measured, measured.takes_order
         self._model = ModelEvaluator(problem, costs, measured.takes_order)
@@ -174,7 +174,7 @@ class HybridEvaluator(Evaluator):
             finally:
                 self._recalibrate()
         self._idle_rounds = 0 if self._best() < (1.0 - self._schedule.gain) * before else self._idle_rounds + 1
-        self._on_round(self.num_simulated, self._measured.num_evaluations)
+        self._on_round(f"{self.num_simulated} placements simulated, {self._measured.num_evaluations} measured")
 
     def _chosen(self) -> list[Plan]:
         """What to measure next: what is expected to improve on the best, else the least simulated value.

@@ -47,7 +47,6 @@ class Watcher:
     on_phase: Callable[[str], None] = lambda _: None
     on_event: Callable[[Event, RecordingEvaluator], None] = lambda _event, _recorder: None
     on_step: Callable[[str], None] = lambda _: None
-    on_simulated: Callable[[int, int], None] = lambda _simulated, _measured: None
     should_stop: Callable[[], bool] = lambda: False
     on_note: Callable[[str], None] | None = None
 
