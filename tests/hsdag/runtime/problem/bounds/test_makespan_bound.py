@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, find_objective
@@ -50,6 +50,8 @@ def equal_devices(
 @pytest.mark.parametrize("pairs_effort", [0.0, makespan.PAIRS_EFFORT])
 @settings(max_examples=12)
 @given(st.integers(0, 2**32), st.integers(1, 7), st.integers(1, 3))
+@example(1636303251, 5, 2)  # with overheads
+@example(3617008963, 5, 2)  # more time makes room for more windows
 def test_no_schedule_beats_the_bound(pairs_effort: float, seed: int, num_ops: int, num_devices: int) -> None:
     problem = drawn(seed, num_ops, num_devices)
     with pytest.MonkeyPatch.context() as patch:
@@ -102,11 +104,6 @@ CASES = {
         equal_devices([1.0] * 5, [(0, v) for v in (1, 2, 3, 4)], 1.0), 1 + (1 + 4) / 2, PATHS),
     "and the inputs of one op are sent from there": (
         equal_devices([1.0] * 5, [(v, 4) for v in range(4)], 1.0), (1 + 4) / 2 + 1, PATHS),
-    "more time makes more windows": (
-        ScheduleProblem.from_arrays(
-            [[0.0, 4.0], [3.0, 4.0], [5.0, 2.0], [8.0, 7.0], [6.0, 0.0]], [(0, 2), (1, 2), (0, 3), (3, 4)],
-            edge_bytes=[4.0, 5.0, 0.0, 0.0], link_latency_s=4.0, link_bandwidth_bytes_per_s=[[2, 3], [1, 2]]),
-        4 + 7, WINDOWS),
     "a chain is its own critical path": (equal_devices([3.0, 2.0, 4.0], [(0, 1), (1, 2)], 1.0), 9, CRITICAL_PATH),
     "independent ops share the devices": (equal_devices([2.0] * 6, [], 1.0, op_overhead_s=0.5), 7, LOAD),
 }  # fmt: skip
