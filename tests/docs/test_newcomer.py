@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -42,17 +43,19 @@ def words_of(command: str) -> list[str]:
     """The words of a command whose options the two documents name."""
     words = command.split()
     for word in words:
-        if word.startswith("-"):
+        if word.startswith("-") and word != "--bugdet":
             assert re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", SAID), f"{word} is in neither document"
     assert words[0] == "python" or f"hsdag {words[1]}" in SAID
     return [sys.executable, *(words[1:] if words[0] == "python" else ["-m", *words])]
 
 
-def done(command: str, folder: Path) -> subprocess.CompletedProcess[str]:
+def done(command: str, folder: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
     """A command in the newcomer's folder, and what it printed."""
     given: dict[str, Any] = {"cwd": folder, "env": ENVIRONMENT, "capture_output": True, "text": True}
     found = subprocess.run(words_of(command), check=False, timeout=300, **given)
-    assert found.returncode == 0, f"{command}: {found.stderr}"
+    assert found.returncode == code, f"{command}: {found.stderr}"
+    assert "Traceback" not in found.stderr
+    assert code == 0 or (found.stdout, found.stderr.count("hsdag: ")) == ("", 1)
     return found
 
 
@@ -97,3 +100,32 @@ def test_an_answer_on_one_device_is_deployed_in_cpp(folder: Path, expected: NDAr
     subprocess.run(["g++", *flags.split()], cwd=folder, check=True, timeout=200)
     subprocess.run(["./run", "run.xml", "images=images.npy", "--output", "."], cwd=folder, check=True)
     np.testing.assert_allclose(np.load(folder / "scores.npy"), expected, rtol=0.05, atol=0.02)
+
+
+def test_a_search_that_was_killed_goes_on(folder: Path) -> None:
+    command, run = "hsdag place own.onnx --partition-cpu 2 -o killed.json --budget", folder / "killed.run"
+    events = run / "events.jsonl"
+    with subprocess.Popen(words_of(f"{command} 120s"), cwd=folder, env=ENVIRONMENT) as process:
+        until_s = time.monotonic() + 120
+        while time.monotonic() < until_s and (not events.is_file() or events.read_bytes().count(b"\n") < 2):
+            time.sleep(0.05)
+        process.kill()
+    before = events.read_text().splitlines()
+    assert len(before) >= 2
+    assert "nothing more is searched" in done(f"{command} 1s --resume", folder).stderr
+    done(f"{command} 15s --resume", folder)
+    assert events.read_text().splitlines()[: len(before) - 1] == before[:-1]
+    assert (folder / "killed.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [
+        ("hsdag place own.onnx --partition-cpu 2 --bugdet 5s", r"No such option.*--budget"),
+        ("hsdag place own.onx --partition-cpu 2", r"no such file: own\.onx"),
+        ("hsdag place own.onnx --devices CPU,GPU.7", r"GPU\.7.*(CPU|devices)"),
+    ],
+)
+def test_a_mistake_is_one_line_that_helps(command: str, said: str, folder: Path) -> None:
+    *_, last = done(command, folder, 2).stderr.splitlines()
+    assert re.search(f"hsdag: .*{said}", last)
