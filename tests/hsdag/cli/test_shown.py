@@ -10,13 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hsdag.benchmarking import BenchResult, BenchRow, BenchScenario
-from hsdag.cli import bench, doctor
+from hsdag.cli import doctor
 from hsdag.cli.app import run
 from hsdag.cli.output import print_table
 from hsdag.cli.profile import show_profile
-from hsdag.diagnosis import cuda_check, examination
-from hsdag.diagnosis.bisect import Bisection, Probe
+from hsdag.diagnosis import examination
 from hsdag.diagnosis.examination import Device, Examination, Host, Pair
 from hsdag.diagnosis.findings import finding
 from hsdag.diagnosis.model import HeteroChoice, HeteroDevice, ModelReport
@@ -27,8 +25,6 @@ from hsdag.profiling import HeavyOp, ProfiledDevice, ProfiledLinks, ProfileResul
 from hsdag.runtime.measuring.messages import DeviceFacts, Precision
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from tests.hsdag.commands import answer
-
-Json = dict[str, Any]
 
 
 def test_inspect_counts_what_the_model_holds(capsys: pytest.CaptureFixture[str], tiny_resnet: Path) -> None:
@@ -79,20 +75,6 @@ def test_a_document_holds_devices_pairs_model_and_findings(capsys: pytest.Captur
     assert document["findings"][0]["severity"] == "danger"
     assert document["findings"][0]["about"] == "GPU.9"
     assert document["next"] == [f"hsdag place {tiny_bert} --partition-cpu 2"]
-
-
-def test_the_check_of_the_cuda_engine_prints_its_report(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    item = cuda_check.Item("copy", False, "a copy is damaged")
-    report = cuda_check.CudaReport(devices=("A",), machine={"torch": "2"}, is_on_gpu=False, items=(item,))
-    monkeypatch.setattr(cuda_check, "check_cuda", lambda devices, on_step: report)  # noqa: ARG005
-    assert run(["doctor", "--cuda"]) == 0
-    assert (
-        "copy  FAIL  a copy is damaged\ntorch 2\n0 of 1 checks on A passed. There is no CUDA" in capsys.readouterr().out
-    )
-    assert run(["doctor", "--cuda", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["items"][0]["passed"] is False
 
 
 A = ProfiledDevice(
@@ -205,32 +187,5 @@ def test_an_examination_has_its_devices_pairs_model_findings_and_commands(capsys
             *("A a GPU 24.1 1.5 f16 0.001", "B a GPU - - - -", "C does not load - - - -", "A and B 1.50 -"),
             *("m: 3 ops, 2 MB of weights", "HETERO:A,B - does not compile -", "HETERO:A,B PIPELINE_PARALLEL A 2 3"),
             *("warning: one, other: B will get nothing: A runs every op", "next: hsdag place m"),
-        ],
-    )
-
-
-def test_a_bisection_has_a_row_for_each_op_that_was_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
-    probes = (Probe("a", "Relu", 0.5, True), Probe("b", "Relu", 0.0, False), Probe("c", "Relu", None, False, "no"))
-    doctor._show_bisection(Bisection.model_construct(probes=probes, whole=probes[1], devices=("A", "B"), tolerance=0.1))
-    printed(capsys, ["a Relu 0.5 differs", "b Relu 0 agrees", "c Relu - did not run"])
-
-
-def test_a_benchmark_has_a_row_for_each_candidate_and_each_scenario(capsys: pytest.CaptureFixture[str]) -> None:
-    row = BenchRow.model_construct(
-        name="A", median_s=0.002, mean_s=0.003, p95_s=0.004, runs=5, ratio=1.0, ci95=[None, None], submodels=1,
-        inferences_per_s=None, compile_s=1.5, first_s=0.01, resident_bytes=20_000_000, device_bytes=None,
-        scenario_medians_s=(0.001, None),
-    )  # fmt: skip
-    scenarios = [
-        BenchScenario(data_shape="x[8]", tokens=tokens, weight=weight) for tokens, weight in ((None, 3), ("8", 1))
-    ]
-    bench._show(
-        BenchResult(versus="A", scenarios=scenarios, rows=[row], failures={"B": "no"}, in_flight_failures={"A": "full"})
-    )
-    printed(
-        capsys,
-        [
-            *("A 2 3 4 5 1.000 too few rounds - 1 1.5 10 20 -", "B did not run: no"),
-            *("A did not run with several requests in flight: full", "x[8] 75% 1", "8 25% -"),
         ],
     )

@@ -177,26 +177,6 @@ def test_rounds_grow_and_those_that_are_long_enough_are_counted_where_they_gain_
     assert EaPlacer().patience(incumbent) == 2000 + 30 * 50
 
 
-def test_the_first_chain_of_lists_begins_every_round_anew_and_the_coldest_with_the_best(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    begun: list[Sequence[Any]] = []
-    begin = Annealing.begin
-
-    def told(chains: Annealing, plans: Sequence[Any]) -> None:
-        begun.append(plans)
-        begin(chains, plans)
-
-    monkeypatch.setattr(Annealing, "begin", told)
-    problem = layered(40)
-    recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=3 * 8 * 100))
-    make_placer("sa", changes={"first_round": "100", "growth": "1"}).search(problem_of(problem), recorder)
-    given = [[plan is not None for plan in plans] for plans in begun]
-    lists, best, shared = [1, 0, 0, 0, 0, 0, 0, 1], [1, 0, 0, 0, 0, 0, 1, 1], [0, 0, 0, 1, 1, 1, 0, 0]
-    assert given[:5] == [[1, 1, 1, 1, 1, 1, 0, 0], best, shared, lists, shared]
-    assert all(plans[0] is begun[0][0] for plans in begun if plans[0] is not None)
-
-
 @pytest.mark.parametrize(
     "change", ["num_chains=0", "coldest=0.5", "cooling=0", "growth=0.5", "lists=2", "restarted=-1"]
 )

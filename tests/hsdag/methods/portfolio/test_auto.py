@@ -101,27 +101,6 @@ def test_only_quick_lists_come_again_and_a_large_schedule_is_searched_by_windows
     assert turns(problem_of(large), 9) == expected
 
 
-@pytest.mark.parametrize(
-    ("num_ops", "num_devices", "objective", "expected"),
-    [
-        (125, 2, LATENCY, [("cpsat", 0.2, 0), ("sa", 0.15, 0), ("cpsat", 0.8, 1), ("sa", 1.0, 1), ("sa", 1.0, 2)]),
-        (126, 2, LATENCY, [("sa", 0.15, 0), ("milp-split", 0.15, 0), ("sa", 1.0, 1)]),
-        (500, 2, THROUGHPUT, [("mincut", 0.3, 0), ("sa", 0.15, 0), ("milp-split", 0.4, 0), ("sa", 1.0, 1)]),
-        (MOST_UNITS_FOR_ALL, 5, LATENCY, [("sa", 0.15, 0), ("multilevel", 0.5, 0), ("windows", 0.5, 1)]),
-        (MOST_UNITS_FOR_ALL + 1, 2, LATENCY, [("milp-split", 0.15, 0), ("multilevel", 1.0, 0), ("windows", 1.0, 1)]),
-    ],
-)
-def test_turns_have_shares_by_the_size_of_a_problem(
-    num_ops: int, num_devices: int, objective: Objective, expected: list[tuple[str, float, int]]
-) -> None:
-    times = np.random.default_rng(0).random((num_ops, num_devices))
-    units = problem_of(ScheduleProblem.from_arrays(times, [(v, v + 1) for v in range(num_ops - 1)]), objective)
-    incumbent = Incumbent(units, ScheduleEvaluator.of(units), Limits())
-    every = itertools.dropwhile(lambda turn: turn.share == 0.1, AutoPlacer()._turns(incumbent))
-    found = [(turn.method, turn.share, turn.round) for turn in itertools.islice(every, len(expected))]
-    assert found == expected
-
-
 def test_turns_begin_with_the_best_plan_and_seeds_in_a_row_until_three_in_a_row_gain_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from hsdag.ir.errors import FileFormatError
-from hsdag.runtime.platforms.drawn import SPREAD, draw_platform
 from hsdag.runtime.platforms.platform import op_class
 from hsdag.runtime.platforms.reader import list_platforms, load_platform
 
@@ -129,32 +128,6 @@ def test_op_types_fall_into_the_classes_that_files_name() -> None:
     assert [op_class(t).value for t in types] == [
         "convolution", "product", "elementwise", "movement", "other", "other",
     ]  # fmt: skip
-
-
-def test_drawn_devices_and_links_are_alike_or_at_most_so_many_times_apart() -> None:
-    """Links are alike, or slower between two groups of devices, or unlike; they are the same both ways."""
-    counts, alike, kinds = set(), list[bool](), list[int]()
-    for seed in range(100):
-        platform = draw_platform(np.random.default_rng(seed))
-        bandwidth, off = platform.link_bandwidth_bytes_per_s, ~np.eye(platform.num_devices, dtype=np.bool_)
-        links, devices = bandwidth[off], platform.devices
-        peaks, memory = ([x.peak("f32") for x in devices], [x.memory_bandwidth_bytes_per_s for x in devices])
-        counts.add(platform.num_devices)
-        alike.append(len(set(peaks)) == 1)
-        assert 1e12 / SPREAD <= min(peaks) <= max(peaks) <= 2e13
-        assert max(memory) <= 0.15 * 2e13
-        assert links.max() * 1.999 <= min(0.15 * 2e13, max(memory) * SPREAD)
-        assert links.min() >= max(memory) / 32 / SPREAD
-        assert max(max(x) / min(x) for x in (peaks, memory, links)) <= SPREAD * (1 + 1e-9)
-        assert np.array_equal(bandwidth, bandwidth.T)
-        if platform.num_devices > 3:
-            kinds.append(min(len(set(links)), 3))
-            if kinds[-1] == 2:
-                near = bandwidth >= links.max()
-                assert np.array_equal(near, near @ near)  # who is near to one near to me is near to me
-    assert counts == set(range(2, 9))
-    assert 30 < sum(alike) < 70
-    assert min(kinds.count(kind) for kind in (1, 2, 3)) > 10
 
 
 def test_a_calibration_replaces_the_launches_of_the_devices_that_it_names(tmp_path: Path) -> None:
