@@ -98,7 +98,10 @@ class Profiler:
         self._effort, self._on_step, self._should_stop = effort or Effort(), on_step, should_stop
         self._whole: dict[str, tuple[str, Mapping[str, Any]]] = {}  # by plugin, a device that runs the whole model
         self._index = {name: v for v, name in enumerate(graph.canonical_names)}
-        self._kind = "image" if "Convolution" in graph.op_types else "matrix"
+        of_products, of_images = (
+            graph.flops[[t == kind for t in graph.op_types]] for kind in ("MatMul", "Convolution")
+        )
+        self._kind = "image" if len(of_images) and of_images.sum() >= of_products.sum() else "matrix"
 
     def profile(self, devices: Sequence[DeviceSpec], carriers: IntArray, *, side_by_side: bool = False) -> ModelProfile:
         """Times on all devices and links between them; ``side_by_side`` also how much devices slow each other down.
