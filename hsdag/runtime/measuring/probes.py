@@ -24,7 +24,7 @@ from hsdag.runtime.measuring.messages import Probe, Probed, TimesBeside
 
 COUNTERS = {"PERF_COUNT": True}
 CHANNELS = 64
-"""Channels of a probe's tensors."""
+"""Channels of the small model that runs on two devices at once."""
 
 
 def probe(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Probed:
@@ -49,8 +49,8 @@ def _request(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> Any:
     names = what.devices
     near, far = names[0], names[-1]
     given = placed_node(opset13.parameter(shape_of(what), np.float32, name="x"), near)
-    stem = product(given, what.kind, near)
-    ends = [product(product(stem, what.kind, near), what.kind, far) for _ in range(what.tensors)]
+    stem = product(given, what, near)
+    ends = [product(product(stem, what, near), what, far) for _ in range(what.tensors)]
     total = reduce(lambda a, b: placed_node(opset13.add(a, b), far), ends)
     model = ov.Model([placed_node(opset13.result(total), far)], [given], "probe")
     target = near if len(names) == 1 else "HETERO:" + ",".join(names)
@@ -66,16 +66,16 @@ def median_error_s(seconds: Sequence[float]) -> float:
 
 def shape_of(what: Probe) -> list[int]:
     """Of each tensor that crosses."""
-    rows = max(1, what.size_bytes // (4 * CHANNELS))
+    rows = max(1, what.size_bytes // (4 * what.channels))
     side = max(1, round(rows**0.5))
-    return [1, CHANNELS, side, side] if what.kind == "image" else [1, rows, CHANNELS]
+    return [1, what.channels, side, side] if what.kind == "image" else [1, rows, what.channels]
 
 
-def product(x: Any, kind: str, device: str, scale: float = 1.0) -> Any:
+def product(x: Any, what: Probe, device: str, scale: float = 1.0) -> Any:
     """A product with a matrix of a probe's kind, placed on a device."""
-    weight = scale * np.eye(CHANNELS, dtype=np.float32)
-    if kind == "image":
-        constant = placed_node(opset13.constant(weight.reshape((CHANNELS, CHANNELS, 1, 1))), device)
+    weight = scale * np.eye(what.channels, dtype=np.float32)
+    if what.kind == "image":
+        constant = placed_node(opset13.constant(weight.reshape((*weight.shape, 1, 1))), device)
         return placed_node(opset13.convolution(x, constant, [1, 1], [0, 0], [0, 0], [1, 1]), device)
     return placed_node(opset13.matmul(x, placed_node(opset13.constant(weight), device), False, False), device)
 
@@ -203,7 +203,7 @@ def _exchanging(what: Probe) -> ov.Model:
     sums = [x, x]
     for step in range(STEPS + 1):  # lanes have weights of their own, else one device would compute them once
         pairs = zip(sums, what.devices, (0.5, 0.25), strict=True)
-        made = [product(total, what.kind, device, scale) for total, device, scale in pairs]
+        made = [product(total, what, device, scale) for total, device, scale in pairs]
         if step < STEPS:
             sums = [placed_node(opset13.add(*made), device) for device in (near, far)]
     ends = [placed_node(opset13.result(each), device) for each, device in zip(made, what.devices, strict=True)]

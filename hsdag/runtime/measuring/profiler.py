@@ -252,7 +252,8 @@ class Profiler:
     def syncs(self, devices: Sequence[DeviceSpec]) -> FloatArray:
         """[S, D, D] seconds of a sync of each size for each pair of devices; NaN where the executor does not run it."""
         pairs = list(itertools.combinations(range(len(devices)), 2))
-        key = {"what": "syncs", "kind": self._kind, "devices": [identity(spec) for spec in devices]}
+        kind = f"{self._kind} of {SYNC_CHANNELS} channels"
+        key = {"what": "syncs", "kind": kind, "devices": [identity(spec) for spec in devices]}
         stored = self._kept(
             key,
             self._effort.probe_limit_s,
@@ -266,7 +267,8 @@ class Profiler:
 
     def _syncs(self, *pair: DeviceSpec) -> list[float | None]:
         names = tuple(spec.openvino_name for spec in pair)
-        return [self._answer(ask(Worker.sync, pair, self._probe(names, 1, size))) for size in SYNC_BYTES]
+        probes = [replace(self._probe(names, 1, size), channels=SYNC_CHANNELS) for size in SYNC_BYTES]
+        return [self._answer(ask(Worker.sync, pair, each)) for each in probes]
 
     def contention(self, devices: Sequence[DeviceSpec], times: Sequence[DeviceProfile]) -> Contention:
         """Small models and the model itself on two devices at once; what fails, or takes too long, stays unknown.
@@ -317,7 +319,7 @@ class Profiler:
 PROBES = ((1, 1 << 12), (1, 1 << 18), (1, 1 << 21), (4, 1 << 12), (4, 1 << 19))
 """Tensors that cross, and bytes of each: few and many tell a launch from a tensor's latency, sizes the bandwidth."""
 
-SYNC_BYTES = (1 << 14, 1 << 18, 1 << 21)
+SYNC_BYTES, SYNC_CHANNELS = (1 << 14, 1 << 18, 1 << 21), 256
 """Sizes of tensors that two devices exchange: what is small shows a launch, what is large the bytes."""
 
 PROBE_LIMIT_S = 60.0
