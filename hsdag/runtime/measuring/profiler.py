@@ -25,7 +25,7 @@ from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import Call, Probe, Probed, TimesBeside, ask
 from hsdag.runtime.measuring.probes import LEAST_ROUNDS
 from hsdag.runtime.measuring.profile import KINDS, Contention, DeviceProfile, LinkProfile, ModelProfile, numbers
-from hsdag.runtime.measuring.runner import reason_of
+from hsdag.runtime.measuring.runner import with_advice
 from hsdag.runtime.measuring.worker import Worker
 
 A = TypeVar("A")
@@ -160,7 +160,7 @@ class Profiler:
         try:
             answer = self._client.call(request, effort.call_limit_s, COMPILING_LIMIT_S)
         except CandidateFailed as failure:
-            raise DeviceError(f"device {spec.name!r} cannot be profiled: {reason_of(failure, spec)}") from failure
+            raise DeviceError(f"device {spec.name!r} cannot be profiled: {with_advice(failure, spec)}") from failure
         return {**answer, "primitives": [[[names[v] for v in ops], s] for ops, s, *_ in answer["primitives"]]}
 
     def _device_profile(self, spec: DeviceSpec, stored: Mapping[str, Any], own: np.ndarray) -> DeviceProfile:
