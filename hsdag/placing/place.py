@@ -402,7 +402,7 @@ class Outcome:
         peaks = "peaks of memory are simulated, with the sizes of the profile"
         counted = peaks if self.options.objective.counts_memory else None
         objection, name = self.final.verdicts[self.final.answer].reason, self.final.answer
-        judged = None if objection is None else f"{objection[:1].upper()}{objection[1:]}, on {name}"
+        judged = None if objection is None else f"{name}: {objection}"
         failed = Tally.of(self.search.events).num_failed if self.session.scenarios else 0
         sizes = (
             f"{failed} placements failed with inputs that stay dynamic; where all data have one size, --shape fixes it"

@@ -134,3 +134,8 @@ def test_outputs_are_judged_by_the_models_own_differences_and_a_third_opinion_an
     assert verdict.versus == versus
     assert verdict.tolerance == pytest.approx(tolerance)
     assert verdict.reason == reason or (reason == UNJUDGED and (verdict.reason or "").startswith(UNJUDGED))
+
+
+def test_no_op_is_computed_by_itself_for_a_device_whose_outputs_cannot_be_judged() -> None:
+    verifier = Verifier(cast(CandidateRunner, Apart({"cpu": {"it": 0.3, "default": 0.74}})), Check(True))
+    assert (verifier.compared("it", is_split=False).reason or "").startswith(UNJUDGED)
