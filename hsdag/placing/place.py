@@ -236,13 +236,13 @@ class Outcome:
         """The result; where the search is kept on disk, with a measured run of the answer if there is time for one."""
         search, final, objective = self.search, self.final, self.options.objective
         subject, folder = self.session.subject, search.folder
-        sentence, warnings, rows = self.sentence(), self.warnings(), self.rows()
+        sentence, rows = self.sentence(), self.rows()
         if interrupted and not self.proposed:
             sentence = f"The search was interrupted before it measured a split; the placement is all on {final.answer}."
         too_large = {name: f"it was left out: {why}" for name, why in self.too_large.items()}
         hardware = {f"device {spec.name}": str(identity(spec).get("hardware", "")) for spec in self.session.devices.all}
         return PlaceResult(
-            sentence=" ".join([sentence, *(f"Warning: {warning}." for warning in warnings)]),
+            sentence=sentence,
             objective=objective.name,
             unit=objective.unit,
             value=next(row.median for row in rows if row.is_answer),
@@ -258,7 +258,7 @@ class Outcome:
             search_s=search.search_s,
             budget_s=self.options.budget_s,
             interrupted=interrupted,
-            warnings=warnings,
+            warnings=self.warnings(),
             bound=self.bound(),
             weight_bytes=self.weight_bytes(),
             run_folder=None if folder is None else folder.path,

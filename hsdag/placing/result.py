@@ -294,7 +294,7 @@ class PlaceResult(Record):
         return [*columns, "ops per device"], cells
 
     def with_lines(self) -> PlaceResult:
-        """With the answer in five lines: what to run, what that gains, what more could be gained, where it is, next."""
+        """With the answer in lines: its summary, where it is, and what to do next."""
         used = [f"{count} ops on {device}" for device, count in self.answer.ops.items() if count]
         run = f"Run the model on {self.answer.name} as it is."
         if self.placement.shards:
@@ -307,8 +307,14 @@ class PlaceResult(Record):
         where = [f"The placement is in {self.placement_file}", *kept] if self.placement_file else kept
         written = "; ".join(where)
         following = "" if self.next_command is None else f"Next: {self.next_command}"
-        lines = tuple(filter(None, [run, self.sentence, self.bound, written and f"{written}.", following]))
+        lines = tuple(filter(None, [run, *self.summary, written and f"{written}.", following]))
         return self.model_copy(update={"lines": lines})
+
+    @property
+    def summary(self) -> tuple[str, ...]:
+        """What to run, what that gains, warnings, and what more could be gained."""
+        warned = (f"Warning: {warning}." for warning in self.warnings)
+        return tuple(filter(None, [*self.lines[:1], self.sentence, *warned, self.bound]))
 
     @property
     def next_command(self) -> str | None:

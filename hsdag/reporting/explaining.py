@@ -128,9 +128,7 @@ class Case:
     def _answer(self) -> tuple[str, ...]:
         """What the search said of the placement, where that was its answer."""
         result = self.result
-        if result is None or self.placement != result.placement:
-            return ()
-        return tuple(filter(None, [*result.lines[:1], result.sentence, result.bound]))
+        return () if result is None or self.placement != result.placement else result.summary
 
     def _costed(self, placement: IntArray) -> CostedPlacement:
         graph, objective = self.problem.units.fine, self.problem.objective

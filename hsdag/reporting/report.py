@@ -53,12 +53,8 @@ def sentence_of(run: RunFolder) -> str:
 
 
 def answer_of(run: RunFolder) -> list[str]:
-    """What the page begins with: what to run, what that gains, what more could be gained, and warnings."""
-    if run.result is None:
-        return [sentence_of(run)]
-    said, *warnings = run.result.sentence.split(" Warning: ")
-    first = [*run.result.lines[:1], said, *filter(None, [run.result.bound])]
-    return [*first, *(f"Warning: {warning}" for warning in warnings)]
+    """What the page begins with: the answer's summary, or what a search that has not ended has come to."""
+    return [sentence_of(run)] if run.result is None else list(run.result.summary)
 
 
 class NextStep(NamedTuple):

@@ -167,7 +167,7 @@ def test_a_placement_for_memory_shares_the_weights_out_and_says_so_in_its_words(
     assert alone > weights / 2
     assert answer < 0.9 * alone
     assert len(for_memory.placement.used_devices) == 2
-    assert "peaks of memory are simulated" in for_memory.sentence
+    assert "peaks of memory are simulated" in for_memory.warnings[0]
     assert (for_memory.objective, for_memory.unit) == ("memory", "B")
     assert (for_memory.placement.latency, for_memory.placement.baselines) == (None, {})
 

@@ -34,8 +34,8 @@ def test_the_placement_file_stands_for_the_run_beside_it(folder: Path, tmp_path:
     assert result.files == (tmp_path / "report.html",)
     page = result.files[0].read_text().replace("&#39;", "'")
     assert all(f">{each}</p>" in page for each in answer_of(RunFolder.load(folder)))
-    warned = RESULT.model_copy(update={"sentence": "a. Warning: b. Warning: c.", "lines": ("run",), "bound": "most"})
-    assert answer_of(Example([], None, warned)) == ["run", "a.", "most", "Warning: b.", "Warning: c."]
+    warned = RESULT.model_copy(update={"sentence": "a.", "warnings": ("b", "c"), "lines": ("run",), "bound": "most"})
+    assert answer_of(Example([], None, warned)) == ["run", "a.", "Warning: b.", "Warning: c.", "most"]
 
 
 def test_the_best_of_a_search_that_has_not_ended_is_told() -> None:
