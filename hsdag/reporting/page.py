@@ -284,7 +284,7 @@ def _tried(run: RunFolder, objective: Objective) -> Section:
     tables = {"Why placements failed": (["reason", "count"], [[why, str(n)] for why, n in tally.failures.items()])}
     if result is not None:
         rejected = [[name, why] for name, why in result.turned_down.items() if name != result.answer.name]
-        tables["Faster, but not the answer"] = ["candidate", "why"], rejected
+        tables["Ruled out"] = ["candidate", "why"], rejected
         tables["Not compared"] = ["candidate", "why"], [list(each) for each in result.failures.items()]
         tables["Methods, simulated"] = members_table(result.members, objective)
     html = "".join(f"<h3>{title}</h3>{html_table(*table)}" for title, table in tables.items() if table[1])
