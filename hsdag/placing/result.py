@@ -303,9 +303,9 @@ class PlaceResult(Record):
         elif len(used) > 1:
             runner = RUNNERS[self.placement.executor]
             run = f"Run {self.answer.name}: {' and '.join(used)}, {runner}."
-        kept = [] if self.run_folder is None else [f"the search in {self.run_folder}"]
-        where = [f"The placement is in {self.placement_file}", *kept] if self.placement_file else kept
-        written = "; ".join(where)
+        written = f"The placement is in {self.placement_file}" if self.placement_file else ""
+        if self.run_folder is not None:
+            written += f"{'; the search' if written else 'The search is'} in {self.run_folder}"
         following = "" if self.next_command is None else f"Next: {self.next_command}"
         lines = tuple(filter(None, [run, *self.summary, written and f"{written}.", following]))
         return self.model_copy(update={"lines": lines})
