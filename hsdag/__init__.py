@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from hsdag.api import compare, compile_model, compile_work_conserving, export, place, profile, simulate, solve
+    from hsdag.api import compare, compile_model, compile_work_conserving, export, place, simulate, solve
     from hsdag.benchmarking import BenchResult, bench
     from hsdag.comparing import Comparison
     from hsdag.diagnosis.examination import examine as doctor
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from hsdag.ir.errors import HsdagError
     from hsdag.ir.placement.placement import Placement
     from hsdag.placing.result import PlaceResult
+    from hsdag.profiling import profile
     from hsdag.reporting.explaining import explain
     from hsdag.reporting.explanation import Explanation
     from hsdag.reporting.report import ReportResult, report
@@ -23,11 +24,12 @@ if TYPE_CHECKING:
     from hsdag.search.solution import SolveResult
 
 _HOMES = {
-    "api": ("compare", "compile_model", "compile_work_conserving", "export", "place", "profile", "simulate", "solve"),
+    "api": ("compare", "compile_model", "compile_work_conserving", "export", "place", "simulate", "solve"),
     "benchmarking": ("BenchResult", "bench"),
     "diagnosis.examination": ("examine as doctor",),
     "diagnosis.inspect": ("devices", "inspect"),
     "placing.result": ("PlaceResult",),
+    "profiling": ("profile",),
     "reporting.explaining": ("explain",),
     "comparing": ("Comparison",),
     "exports.base": ("ExportResult",),

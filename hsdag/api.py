@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # functions import what they use, so that running a placement
     from hsdag.exports.base import ExportResult
     from hsdag.ir.placement.placement import Placement
     from hsdag.placing.result import PlaceResult
-    from hsdag.profiling import ProfileResult
     from hsdag.runtime.executor.requests import WorkConservingModel
     from hsdag.runtime.objectives import Objective
     from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -212,30 +211,6 @@ def compile_model(
 
 
 @checked
-def profile(
-    model: Any,
-    devices: str | None = None,
-    *,
-    partition_cpu: int | None = None,
-    shape: str | Mapping[str, Sequence[int]] | None = None,
-    data_shape: str | Sequence[str] = (),
-    tokens: str | None = None,
-    seed: int = 0,
-) -> ProfileResult:
-    """Measure every op on every device, and what goes between them; what ``hsdag profile`` does.
-
-    Raises a ``hsdag.HsdagError`` for what the caller can put right.
-    """
-    from hsdag.ir.graph.reader import input_shapes
-    from hsdag.ir.graph.scenario import parse_scenarios
-    from hsdag.profiling import run_profile
-    from hsdag.runtime.machine.devices import resolve_devices
-
-    found, scenarios = resolve_devices(devices, partition_cpu), parse_scenarios(data_shape, tokens)
-    return run_profile(model, found, shapes=input_shapes(shape), scenarios=scenarios, seed=seed)
-
-
-@checked
 def compile_work_conserving(
     model: Any,
     placement: Placement,
@@ -293,37 +268,30 @@ def compare(
 
     Raises a ``hsdag.HsdagError`` for what the caller can put right.
     """
-    from hsdag.comparing import CompareOptions, Comparison, problem_called
+    from hsdag.comparing import Comparison, problem_called
     from hsdag.comparing import compare as run_compare
-    from hsdag.ir.graph.reader import input_shapes
-    from hsdag.ir.graph.scenario import parse_scenarios
     from hsdag.search.options import SolveOptions
     from hsdag.search.simulate import parse_semantics
 
     given = {"objective": objective, "budget": budget, "max_evaluations": max_evaluations, "workers": workers}
     search = SolveOptions.of({**given, "semantics": parse_semantics(execution, order, links)})
     named = tuple(name.strip() for name in (methods.split(",") if isinstance(methods, str) else methods))
-    wanted, heard = CompareOptions(named, seeds, search), _watched(watcher, progress, search.objective)
     past, written = None if resume is None else Comparison.load(Path(resume)), output or resume
-    problem = source
+    heard, problem = _watched(watcher, progress, search.objective), source
     if isinstance(problem, str | Path):
         problem = problem_called(
             str(problem),
-            platform=platform,
+            platform,
             devices=devices,
             partition_cpu=partition_cpu,
-            shapes=input_shapes(shape),
-            scenarios=parse_scenarios(data_shape, tokens),
+            shape=shape,
+            data_shape=data_shape,
+            tokens=tokens,
             on_step=heard.on_step,
         )
-
-    def keep(found: Comparison) -> None:
-        if written is not None:
-            found.save(Path(written))
-
-    compared = run_compare(problem, wanted, heard, past=past, keep=keep)
-    keep(compared)
-    return compared
+    return run_compare(
+        problem, search, named, seeds, watcher=heard, past=past, output=None if written is None else Path(written)
+    )
 
 
 @checked

@@ -6,10 +6,10 @@ import hashlib
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from platform import node
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import Field, computed_field
@@ -33,9 +33,6 @@ from hsdag.search.solution import relative_gap
 from hsdag.search.solve import solve
 from hsdag.sources import build_problem
 from hsdag.workers.pool import Exchange, Findings, Job, Pool, pool_of
-
-if TYPE_CHECKING:
-    from hsdag.ir.graph.scenario import Scenario
 
 LEAST_FOR_INTERVAL = 3
 """Runs from which on the mean has an interval."""
@@ -75,26 +72,6 @@ class Setup(Record):
     max_evaluations: int | None
     methods: list[str]
     seeds: Annotated[int, Field(ge=1)]
-
-
-@dataclass(frozen=True)
-class CompareOptions:
-    """Methods, all that there are where none is named; seeds 0, 1, ...; and what each search may spend.
-
-    The method and the seed of ``search`` are replaced. Raises OptionError for a value out of range.
-    """
-
-    methods: tuple[str, ...] = ()
-    num_seeds: int = 5
-    search: SolveOptions = field(default_factory=SolveOptions)
-
-    def __post_init__(self) -> None:
-        if self.num_seeds < 1:
-            raise OptionError(f"--seeds must be at least 1, not {self.num_seeds}")
-        if len(set(self.methods)) < len(self.methods):
-            raise OptionError("--methods names a method twice")
-        for name in self.methods:
-            find_method(name)
 
 
 class Row(Record):
@@ -222,20 +199,28 @@ class Comparison(Record):
 
 def compare(
     problem: ScheduleProblem,
-    options: CompareOptions,
-    watcher: Watcher | None = None,
+    search: SolveOptions,
+    methods: Sequence[str] = (),
+    seeds: int = 5,
     *,
+    watcher: Watcher | None = None,
     past: Comparison | None = None,
-    keep: Callable[[Comparison], None] = lambda _: None,
+    output: Path | None = None,
 ) -> Comparison:
-    """Search with every method and seed, on workers where the options have some; ``keep`` gets the comparison so far
-    after every run.
+    """Search with methods, all that there are where none is named, and with seeds 0, 1, ..., each as ``search`` says.
 
     Seeds are the outer loop, so that an interrupted comparison has something of every method; the run that was
-    interrupted is left out. Methods that fail have their reason in the table. Raises OptionError where the objective
-    does not know the semantics, SearchError where ``past`` is a comparison with another setup.
+    interrupted is left out. The comparison so far goes to ``output`` after every run. Methods that fail have their
+    reason in the table. Raises OptionError for a value out of range and where the objective does not know the
+    semantics, SearchError where ``past`` is a comparison with another setup.
     """
-    watcher, search, how = watcher or Watcher(), options.search, options.search.semantics
+    watcher, how, methods = watcher or Watcher(), search.semantics, tuple(methods) or method_names()
+    if seeds < 1:
+        raise OptionError(f"--seeds must be at least 1, not {seeds}")
+    if len(set(methods)) < len(methods):
+        raise OptionError("--methods names a method twice")
+    for name in methods:
+        find_method(name)
     setup = Setup(
         problem=problem.name,
         problem_sha256=hashlib.sha256(problem_to_json(problem).encode()).hexdigest(),
@@ -248,8 +233,8 @@ def compare(
         links=how.links.value,
         budget_s=search.budget_s,
         max_evaluations=search.max_evaluations,
-        methods=list(options.methods or method_names()),
-        seeds=options.num_seeds,
+        methods=list(methods),
+        seeds=seeds,
     )
     how.check(search.objective)
     if search.objective.unit != "s":
@@ -270,12 +255,15 @@ def compare(
     able = [method for method in setup.methods if method not in refused]
     found = Comparison(setup=setup, refused=refused, runs=past.runs if past is not None else ())
     done = {(run.method, run.seed) for run in found.runs}
-    wanted = [(method, seed) for seed in range(setup.seeds) for method in able if (method, seed) not in done]
-    searches = [replace(options.search, method=method, seed=seed) for method, seed in wanted]
-    with pool_of(options.search.workers, watcher.note) as pool:
+    wanted = [(method, seed) for seed in range(seeds) for method in able if (method, seed) not in done]
+    searches = [replace(search, method=method, seed=seed) for method, seed in wanted]
+    with pool_of(search.workers, watcher.note) as pool:
         for run in runs_of(problem, searches, watcher, pool):
             found = found.model_copy(update={"runs": (*found.runs, run)})
-            keep(found)
+            if output is not None:
+                found.save(output)
+    if output is not None:
+        found.save(output)
     return found
 
 
@@ -364,12 +352,13 @@ def runs_of(
 
 def problem_called(
     name: str,
-    *,
     platform: str | None = None,
+    *,
     devices: str | None = None,
     partition_cpu: int | None = None,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    scenarios: Sequence[Scenario] = (),
+    shape: str | Mapping[str, Sequence[int]] | None = None,
+    data_shape: str | Sequence[str] = (),
+    tokens: str | None = None,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> ScheduleProblem:
     """The problem of a file, a workload or a model; a model without a platform is profiled on the devices here.
@@ -387,8 +376,8 @@ def problem_called(
         kind, taken = "a problem file", set()
     elif platform is not None:
         kind, taken = "--platform, which brings its own devices", {"--platform", "--shape", "--data-shape"}
-    given = {"--platform": platform, "--devices": devices, "--partition-cpu": partition_cpu}
-    for flag, value in {**given, "--shape": shapes, "--data-shape": scenarios}.items():
+    given = {"--platform": platform, "--devices": devices, "--partition-cpu": partition_cpu, "--shape": shape}
+    for flag, value in {**given, "--data-shape": data_shape or tokens}.items():
         if value and flag not in taken:
             raise OptionError(f"{flag} does not go with {kind}; leave it out")
     if names_workload(name):
@@ -396,12 +385,11 @@ def problem_called(
     if path.suffix == ".json":
         return read_problem(path)
 
-    from hsdag.profiling import assumed_costs, run_profile
-    from hsdag.runtime.machine.devices import resolve_devices
-    from hsdag.runtime.measuring.caches import ProfileCache
+    from hsdag.ir.graph.reader import input_shapes
+    from hsdag.ir.graph.scenario import parse_scenarios
+    from hsdag.profiling import assumed_costs, profile
 
     if platform is not None:
-        return assumed_costs(path, load_platform(platform), shapes or {}, scenarios=tuple(scenarios))
-    found, of_model = resolve_devices(devices, partition_cpu), {"shapes": shapes or {}, "scenarios": tuple(scenarios)}
-    options: dict[str, Any] = {**of_model, "cache": ProfileCache.default(), "on_step": on_step}
-    return run_profile(path, found, seed=0, **options).schedule
+        return assumed_costs(path, load_platform(platform), input_shapes(shape), parse_scenarios(data_shape, tokens))
+    of_model: dict[str, Any] = {"shape": shape, "data_shape": data_shape, "tokens": tokens, "on_step": on_step}
+    return profile(path, devices, partition_cpu=partition_cpu, **of_model).schedule

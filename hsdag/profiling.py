@@ -11,15 +11,17 @@ import numpy as np
 from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
+from hsdag.ir.errors import checked
 from hsdag.ir.graph.coarsen import CoarseGraph, placement_units
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
 from hsdag.ir.graph.partition import Partition
-from hsdag.ir.graph.scenario import Scenario
+from hsdag.ir.graph.reader import Shapes, input_shapes
+from hsdag.ir.graph.scenario import Scenario, parse_scenarios
 from hsdag.ir.graph.sizing import read_sized
 from hsdag.ir.placement.placement import ModelRecord, Record
 from hsdag.placing.session import Session
-from hsdag.runtime.machine.devices import DeviceSet
+from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.profile import ModelProfile, figures
 from hsdag.runtime.platforms.analytic import analytic_costs
@@ -136,20 +138,29 @@ def heaviest_ops(graph: ComputationGraph, profile: ModelProfile) -> tuple[list[H
     return rows, wins.astype(np.int64), saved_s
 
 
-def run_profile(
-    source: Any,
-    devices: DeviceSet,
+@checked
+def profile(
+    model: Any,
+    devices: str | None = None,
     *,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    inputs: Path | None = None,
-    scenarios: Sequence[Scenario] = (),
+    partition_cpu: int | None = None,
+    shape: str | Mapping[str, Sequence[int]] | None = None,
+    data_shape: str | Sequence[str] = (),
+    tokens: str | None = None,
+    inputs: str | Path | None = None,
     seed: int = 0,
-    cache: ProfileCache | None = None,
+    fresh: bool = False,
     on_step: Callable[[str], None] = lambda _: None,
 ) -> ProfileResult:
-    """Profile a model, Raises DeviceError."""
-    with Session(source, devices, shapes=shapes, inputs=inputs, scenarios=scenarios, seed=seed) as session:
-        profile = session.profile(cache, on_step=on_step, side_by_side=True)
+    """Measure every op on every device, and what goes between them; what ``hsdag profile`` does.
+
+    What was measured before is taken from the cache, unless all is to be ``fresh``. ``on_step`` hears what is measured.
+    Raises a ``hsdag.HsdagError`` for what the caller can put right.
+    """
+    found, scenarios = resolve_devices(devices, partition_cpu), parse_scenarios(data_shape, tokens)
+    given: dict[str, Any] = {"shapes": input_shapes(shape), "scenarios": scenarios, "seed": seed}
+    with Session(model, found, **given, inputs=None if inputs is None else Path(inputs)) as session:
+        profile = session.profile(ProfileCache(None) if fresh else None, on_step=on_step, side_by_side=True)
         problem, costs = session.problem(profile=profile), profile.costs(session.graph)
     own = {record.name: record for record in list(session.devices.all)}
     records = tuple(own[name] for name in problem.devices)
@@ -185,8 +196,7 @@ def run_profile(
 def assumed_costs(
     source: Any,
     platform: Platform,
-    shapes: Mapping[str, tuple[int, ...]] | None = None,
-    *,
+    shapes: Shapes | None = None,
     scenarios: Sequence[Scenario] = (),
 ) -> ScheduleProblem:
     """A model's costs on a platform that is not here, by its figures. Raises ModelError as reading does."""

@@ -35,26 +35,25 @@ def profile(
     from hsdag.ir.errors import OptionError
     from hsdag.ir.graph.reader import check_model_path, input_shapes
     from hsdag.ir.graph.scenario import parse_scenarios
-    from hsdag.profiling import AssumedCosts, ProfileResult, assumed_costs, run_profile
-    from hsdag.runtime.machine.devices import resolve_devices
-    from hsdag.runtime.measuring.caches import ProfileCache
+    from hsdag.profiling import AssumedCosts, ProfileResult, assumed_costs
+    from hsdag.profiling import profile as measured_profile
     from hsdag.runtime.platforms.reader import load_platform
     from hsdag.runtime.problem.problem_file import write_problem
 
     check_model_path(model)
     written = output or model.with_suffix(".costs.json")
     check_files([written], model_files(model, inputs))
-    shapes, scenarios = input_shapes(shape), parse_scenarios(data_shapes or (), tokens)
+    answer: ProfileResult | AssumedCosts
     if platform is None:
-        cache, found = ProfileCache(None) if fresh else None, resolve_devices(devices, partition_cpu)
-        given: dict[str, Any] = {"shapes": shapes, "inputs": inputs, "scenarios": scenarios}
-        answer: ProfileResult | AssumedCosts
-        answer = run_profile(model, found, **given, seed=seed, cache=cache, on_step=say)
+        of_model: dict[str, Any] = {"shape": shape, "data_shape": data_shapes or (), "tokens": tokens, "inputs": inputs}
+        how: dict[str, Any] = {"seed": seed, "fresh": fresh, "on_step": say}
+        answer = measured_profile(model, devices, partition_cpu=partition_cpu, **of_model, **how)
         problem, answer = answer.schedule, answer.model_copy(update={"costs": str(written)})
     elif devices is not None or partition_cpu is not None:
         raise OptionError("--platform brings its own devices: leave out --devices and --partition-cpu")
     else:
-        problem = assumed_costs(model, load_platform(platform), shapes, scenarios=scenarios)
+        scenarios = parse_scenarios(data_shapes or (), tokens)
+        problem = assumed_costs(model, load_platform(platform), input_shapes(shape), scenarios)
         names, source = list(problem.device_names), problem.source.value
         answer = AssumedCosts(costs=str(written), source=source, devices=names, ops=problem.num_ops)
     write_problem(problem, written)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hsdag.comparing import CompareOptions, Comparison, Row, Run, compare, problem_called
+from hsdag.comparing import Comparison, Row, Run, compare, problem_called
 from hsdag.ir.errors import FileFormatError, ModelError, OptionError, SearchError
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.methods.lists.baselines import RandomPlacer
@@ -29,12 +30,12 @@ def problem() -> ScheduleProblem:
     return replace(drawn, time_s=time_s)
 
 
-def options(*methods: str, seeds: int = 3, evaluations: int = 40) -> CompareOptions:
-    return CompareOptions(methods, seeds, SolveOptions(budget_s=600.0, max_evaluations=evaluations))
+def compared(problem: ScheduleProblem, *methods: str, seeds: int = 3, most: int = 40, **given: Any) -> Comparison:
+    return compare(problem, SolveOptions(budget_s=600.0, max_evaluations=most), methods, seeds, **given)
 
 
 def test_every_method_has_a_row_or_the_reason_why_it_has_none(problem: ScheduleProblem) -> None:
-    found = compare(problem, options("heft", "random", "best-device"))
+    found = compared(problem, "heft", "random", "best-device")
     assert {row.method for row in found.rows} == {"heft", "random"}
     assert set(found.refused) == {"best-device"}
     assert [row.mean_s for row in found.rows] == sorted(row.mean_s for row in found.rows)
@@ -47,7 +48,7 @@ def test_every_method_has_a_row_or_the_reason_why_it_has_none(problem: ScheduleP
 
 def test_each_seed_is_a_search_of_its_own_within_the_budget() -> None:
     apart = ScheduleProblem.from_arrays(np.random.default_rng(0).uniform(1, 2, (20, 3)), [])
-    found = compare(apart, options("random"))
+    found = compared(apart, "random")
     assert [run.seed for run in found.runs] == [0, 1, 2]
     assert len({run.value_s for run in found.runs}) > 1
     assert all(run.evaluations <= 40 for run in found.runs)
@@ -69,27 +70,27 @@ def test_a_row_has_the_mean_its_interval_and_the_gap_to_the_largest_bound() -> N
 
 
 def test_an_interrupted_comparison_goes_on_to_what_it_would_have_been(problem: ScheduleProblem, tmp_path: Path) -> None:
-    wanted, kept = options("heft", "random", seeds=2), tmp_path / "comparison.json"
+    both, kept = partial(compared, problem, "heft", "random", seeds=2), tmp_path / "comparison.json"
     begun: list[str] = []
     stopping = Watcher(on_phase=begun.append, should_stop=lambda: len(begun) == 4)
-    part = compare(problem, wanted, stopping, keep=lambda found: found.save(kept))
+    part = both(watcher=stopping, output=kept)
     assert (len(part.runs), part.is_complete) == (3, False)
     assert {row.method for row in part.rows} == {"heft", "random"}
     begun.clear()
-    whole = compare(problem, wanted, Watcher(on_phase=begun.append), past=Comparison.load(kept))
+    whole = both(watcher=Watcher(on_phase=begun.append), past=Comparison.load(kept))
     assert len(begun) == 1
-    at_once = compare(problem, wanted)
+    at_once = both()
     assert [(run.method, run.seed, run.value_s) for run in whole.runs] == [
         (run.method, run.seed, run.value_s) for run in at_once.runs
     ]
 
 
 def test_a_comparison_is_resumed_with_the_same_settings_only(problem: ScheduleProblem) -> None:
-    past = compare(problem, options("heft", seeds=1))
+    past = compared(problem, "heft", seeds=1)
     with pytest.raises(SearchError, match="max evaluations differs"):
-        compare(problem, options("heft", seeds=1, evaluations=41), past=past)
+        compared(problem, "heft", seeds=1, most=41, past=past)
     with pytest.raises(SearchError, match="the problem or its costs differs"):
-        compare(replace(random_problem(3, 12, 3), name=problem.name), options("heft", seeds=1), past=past)
+        compared(replace(random_problem(3, 12, 3), name=problem.name), "heft", seeds=1, past=past)
 
 
 @pytest.mark.parametrize(
@@ -109,12 +110,12 @@ def test_a_method_that_fails_does_not_end_the_comparison_and_a_defect_does(
         raise error
 
     monkeypatch.setattr(RandomPlacer, "_search", failing)
-    able, wanted = ScheduleProblem.from_arrays(np.ones((4, 2)), [(0, 1), (0, 2)]), options("random", "heft", seeds=2)
+    able = ScheduleProblem.from_arrays(np.ones((4, 2)), [(0, 1), (0, 2)])
     if reason is None:
         with pytest.raises(RuntimeError, match="shapes do not match"):
-            compare(able, wanted)
+            compared(able, "random", "heft", seeds=2)
         return
-    found = compare(able, wanted)
+    found = compared(able, "random", "heft", seeds=2)
     assert found.failures == {"random": f"2 of 2 runs: {reason}"}
     assert [row.method for row in found.rows] == ["heft"]
     assert f"random failed in 2 of 2 runs: {reason}" in found.remarks()
@@ -122,7 +123,7 @@ def test_a_method_that_fails_does_not_end_the_comparison_and_a_defect_does(
 
 def test_the_file_holds_rows_and_is_refused_where_it_is_no_comparison(problem: ScheduleProblem, tmp_path: Path) -> None:
     path = tmp_path / "comparison.json"
-    found = compare(problem, options("heft", seeds=1))
+    found = compared(problem, "heft", seeds=1)
     found.save(path)
     assert Comparison.load(path) == found
     assert '"rows"' in path.read_text()
@@ -134,9 +135,9 @@ def test_the_file_holds_rows_and_is_refused_where_it_is_no_comparison(problem: S
 @pytest.mark.parametrize(
     ("given", "message"), [(((), 0), "--seeds must be at least 1, not 0"), ((("heft", "heft"),), "a method twice")]
 )
-def test_wrong_options_are_named(given: tuple[Any, ...], message: str) -> None:
+def test_wrong_options_are_named(problem: ScheduleProblem, given: tuple[Any, ...], message: str) -> None:
     with pytest.raises(OptionError, match=message):
-        CompareOptions(*given)
+        compare(problem, SolveOptions(), *given)
 
 
 def test_a_workload_and_a_model_are_problems_by_name(tiny_resnet: Path) -> None:
