@@ -1,1 +1,1 @@
-"""Exact placement: DiviML's formulation (1)-(7) for CP-SAT and HiGHS, and MILP-SPLIT over modules of a graph."""
+"""Exact placement: DiviML's formulation (1)-(7) for CP-SAT and SCIP, and MILP-SPLIT over modules of a graph."""

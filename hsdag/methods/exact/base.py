@@ -33,9 +33,9 @@ SHARE_OF_HEURISTIC = 0.25
 SHARE_OF_BUDGET = 0.95
 """What a solver may take of the budget: its end has to come before that of the search, so that it can prove."""
 TOLERANCE = 1e-6
-"""Share by which HiGHS may be wrong: its bounds are lowered by it."""
+"""Share by which SCIP may be wrong: its bounds are lowered by it."""
 ROUNDING = 0.01
-"""Share of the tolerance that the limits of HiGHS's own gap, 1e-9, and the rounding of sums may add to it."""
+"""Share of the tolerance that the limits of SCIP's own gap, 1e-9, and the rounding of sums may add to it."""
 
 
 class OutOfTime(Exception):  # noqa: N818 - an ending we expect, not an error

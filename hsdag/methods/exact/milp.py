@@ -1,4 +1,4 @@
-"""MilpPlacer: DiviML's mixed-integer program (1)-(7) for one input, solved by HiGHS; the reference for CP-SAT.
+"""MilpPlacer: DiviML's mixed-integer program (1)-(7) for one input, solved by SCIP; the reference for CP-SAT.
 
 Legend: N ops, D devices.
 """
@@ -6,22 +6,26 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.sparse import csr_array
+from ortools.linear_solver.python.model_builder_helper import ModelBuilderHelper, ModelSolverHelper, SolveStatus
+from scipy.sparse import csr_matrix
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.methods.base import NoOptions
 from hsdag.methods.exact.base import TOLERANCE, ExactSearch, OutOfTime
 from hsdag.methods.exact.cpsat import CpSatMethod
 from hsdag.methods.exact.formulation import Formulation, twins_of
-from hsdag.methods.exact.highs import HighsAnswer, solve_highs
+from hsdag.methods.exact.solving import POLL_S
 from hsdag.methods.incumbent import Limits
 
 MOST_OPS, MOST_ENTRIES, ENTRIES_PER_S = 20_000, 10_000_000, 500_000
-"""Of a program that is begun: in all, and for each second that there is, for it has to be made and sent to HiGHS."""
+"""Of a program that is begun: in all, and for each second that there is, for it has to be made and presolved."""
+PRECISION = 1e-9
+"""Of rows; SCIP's own default is too coarse for rows with a big M."""
 
 
 INFINITE = float("inf")
@@ -68,21 +72,50 @@ class LinearModel:
         self.row_low.extend([-INFINITE] * len(index))
         self.row_high.extend([high] * len(index))
 
-    def solved(self, limits: Limits, on_wait: Callable[[], None] = lambda: None) -> HighsAnswer:
-        """What HiGHS finds; ``on_wait`` and what is raised as in ``solve_highs``."""
-        shape = len(self.row_low), len(self.low)
-        matrix = csr_array((self.value, self.index, self.row_start), shape=shape)
-        return solve_highs(
-            np.array(self.cost), np.array(self.is_whole), (np.array(self.low), np.array(self.high)),
-            (matrix, np.array(self.row_low), np.array(self.row_high)),
-            seconds=limits.seconds, num_workers=limits.num_workers, seed=limits.seed, on_wait=on_wait,
-        )  # fmt: skip
+    def solved(self, limits: Limits, on_wait: Callable[[], None] = lambda: None) -> MilpAnswer:
+        """What SCIP finds; ``on_wait`` is called every so often, and what it raises ends the solver."""
+        matrix = csr_matrix((self.value, self.index, self.row_start), shape=(len(self.row_low), len(self.low)))
+        low, high, cost = np.array(self.low), np.array(self.high), np.array(self.cost)
+        rows = np.array(self.row_low), np.array(self.row_high), matrix
+        program, solver = ModelBuilderHelper(), ModelSolverHelper("SCIP")
+        program.fill_model_from_sparse_data(low, high, cost, *rows)
+        for variable in np.flatnonzero(self.is_whole).tolist():
+            program.set_var_integrality(variable, True)
+        solver.set_time_limit_in_seconds(max(min(limits.seconds, 1e9), 1e-3))
+        given = {
+            "numerics/feastol": PRECISION,
+            "limits/gap": PRECISION,
+            "randomization/randomseedshift": limits.seed % 2**31,
+        }
+        solver.set_solver_specific_parameters("\n".join(f"{name} = {value}" for name, value in given.items()))
+        thread = threading.Thread(target=solver.solve, args=(program,), daemon=True)
+        thread.start()
+        try:
+            while thread.is_alive():
+                thread.join(POLL_S)
+                on_wait()
+        finally:
+            while thread.is_alive():  # a stop that comes before the search begins is not heard
+                solver.interrupt_solve()
+                thread.join(POLL_S)
+        if solver.status() is SolveStatus.INFEASIBLE:
+            return MilpAnswer(np.inf)
+        values = np.asarray(solver.variable_values()) if solver.has_solution() else None
+        return MilpAnswer(solver.best_objective_bound(), values)
+
+
+@dataclass(frozen=True, eq=False)
+class MilpAnswer:
+    """The best solution, if any, and the proven bound, infinite where there is no solution."""
+
+    bound: float
+    values: FloatArray | None = None
 
 
 class MilpPlacer(CpSatMethod[NoOptions]):
     """Work-conserving latency by big-M constraints and order variables; the other objectives as ``cpsat`` does.
 
-    HiGHS answers at its end. Where the program is too large to be made within the budget, the warm start is the answer.
+    SCIP answers at its end. Where the program is too large to be made within the budget, the warm start is the answer.
     """
 
     name = "milp"

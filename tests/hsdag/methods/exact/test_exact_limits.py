@@ -204,7 +204,7 @@ def test_the_number_of_entries_is_known_before_they_are_made(seed: int) -> None:
 @pytest.mark.parametrize("method", ["cpsat", "milp"])
 def test_a_stop_is_heard_while_a_model_is_made(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(base, "HEURISTICS", ("heft",))
-    monkeypatch.setattr(milp, "solve_highs", begun)
+    monkeypatch.setattr(milp.LinearModel, "solved", begun)
     monkeypatch.setattr(cpsat, "solve_model", begun)
     problem = random_problem(8, 60, 3, density=0.1)
     units = problem_of(problem)
