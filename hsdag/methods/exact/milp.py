@@ -9,6 +9,7 @@ import itertools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from ortools.linear_solver.python.model_builder_helper import ModelBuilderHelper, ModelSolverHelper, SolveStatus
@@ -74,20 +75,16 @@ class LinearModel:
 
     def solved(self, limits: Limits, on_wait: Callable[[], None] = lambda: None) -> MilpAnswer:
         """What SCIP finds; ``on_wait`` is called every so often, and what it raises ends the solver."""
-        matrix = csr_matrix((self.value, self.index, self.row_start), shape=(len(self.row_low), len(self.low)))
-        low, high, cost = np.array(self.low), np.array(self.high), np.array(self.cost)
-        rows = np.array(self.row_low), np.array(self.row_high), matrix
+        entries = self.value, self.index, self.row_start
+        columns = map(np.array, (self.low, self.high, self.cost, self.row_low, self.row_high))
+        given: list[Any] = [*columns, csr_matrix(entries, shape=(len(self.row_low), len(self.low)))]
         program, solver = ModelBuilderHelper(), ModelSolverHelper("SCIP")
-        program.fill_model_from_sparse_data(low, high, cost, *rows)
+        program.fill_model_from_sparse_data(*given)
         for variable in np.flatnonzero(self.is_whole).tolist():
             program.set_var_integrality(variable, True)
         solver.set_time_limit_in_seconds(max(min(limits.seconds, 1e9), 1e-3))
-        given = {
-            "numerics/feastol": PRECISION,
-            "limits/gap": PRECISION,
-            "randomization/randomseedshift": limits.seed % 2**31,
-        }
-        solver.set_solver_specific_parameters("\n".join(f"{name} = {value}" for name, value in given.items()))
+        seed = f"randomization/randomseedshift = {limits.seed % 2**31}"
+        solver.set_solver_specific_parameters(f"numerics/feastol = {PRECISION}\n{seed}")
         thread = threading.Thread(target=solver.solve, args=(program,), daemon=True)
         thread.start()
         try:
@@ -98,7 +95,7 @@ class LinearModel:
             while thread.is_alive():  # a stop that comes before the search begins is not heard
                 solver.interrupt_solve()
                 thread.join(POLL_S)
-        if solver.status() is SolveStatus.INFEASIBLE:
+        if solver.status() == SolveStatus.INFEASIBLE:
             return MilpAnswer(np.inf)
         values = np.asarray(solver.variable_values()) if solver.has_solution() else None
         return MilpAnswer(solver.best_objective_bound(), values)
