@@ -80,8 +80,7 @@ def problems(num_wired: int) -> dict[str, ScheduleProblem]:
     found = {f"{name}, published": published(name) for name in WORKLOADS}
     found |= {f"{name}, p100x4": build_problem(name, "p100x4") for name in WORKLOADS}
     for seed in range(num_wired):
-        options: dict[str, str | int] = {"seed": seed, "modules": 2 + seed % 5}
-        found[f"random-wired {seed}"] = build_problem("random-wired", options=options)
+        found[f"random-wired {seed}"] = build_problem(f"random-wired[seed={seed};modules={2 + seed % 5}]")
     return found
 
 
@@ -103,8 +102,7 @@ def compare(name: str, problem: ScheduleProblem, seconds: float, rival_s: float,
 
 def prove(seed: int, seconds: float, rival_s: float) -> bool:
     """Whether auto reaches and proves the optimum of a small network."""
-    options: dict[str, str | int] = {"seed": seed, "modules": 1, "nodes": 10 + 2 * (seed % 6)}
-    problem = build_problem("random-wired", options=options)
+    problem = build_problem(f"random-wired[seed={seed};modules=1;nodes={10 + 2 * (seed % 6)}]")
     (own, own_s), (exact, exact_s) = solved(problem, "auto", seconds), solved(problem, "cpsat", rival_s)
     ok = own.status is Status.OPTIMAL and own_s <= exact_s * (1 + LEAST_GAIN)
     print(

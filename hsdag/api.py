@@ -8,7 +8,7 @@ from inspect import signature
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hsdag.ir.errors import OptionError, checked
+from hsdag.ir.errors import checked
 from hsdag.runtime.objectives import find_objective
 
 if TYPE_CHECKING:  # functions import what they use, so that running a placement loads no solver, torch or compiler
@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # functions import what they use, so that running a placement
     from hsdag.runtime.executor.requests import WorkConservingModel
     from hsdag.runtime.objectives import Objective
     from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-    from hsdag.scoring.base import CurvePoint
     from hsdag.search.driver import Watcher
     from hsdag.search.simulate import SimulateResult
     from hsdag.search.solution import SolveResult
@@ -129,7 +128,6 @@ def solve(
     memory: str | Mapping[str, str | float] | None = None,
     watcher: Watcher | None = None,
     progress: Callable[[str], None] | None = None,
-    on_update: Callable[[CurvePoint], None] | None = None,
     on_better: Callable[[SolveResult], None] | None = None,
 ) -> SolveResult:
     """Search for a placement of a problem, a file or in memory; what ``hsdag solve`` does. Every figure is simulated.
@@ -137,9 +135,9 @@ def solve(
     ``init`` is a policy file of ``hsdag train``, for ``auto`` or the method whose policy it is. ``start`` is a
     placement to begin with, as ``simulate`` takes them, which the answer is not worse than. ``pins`` and ``memory``, in
     place of the problem's own limits, are written as at the command line, and so are ``workers``, which search in other
-    processes. ``progress`` hears, in a line each, what is done and the best so far; ``on_update`` of every update of a
-    method that learns, with values in the objective's unit; ``on_better`` of the best so far, every second at most.
-    Raises a ``hsdag.HsdagError`` for what the caller can put right, before anything is evaluated.
+    processes. ``progress`` hears, in a line each, what is done and the best so far; ``on_better``
+    hears of the best so far, every second at most. Raises a ``hsdag.HsdagError`` for what the caller can put right,
+    before anything is evaluated.
     """
     given = dict(locals())
     from hsdag.search.options import SolveOptions
@@ -150,14 +148,7 @@ def solve(
     begun = None if start is None else placed(start, costs, semantics.order)
     changes = _changes(method, settings, init)
     options = SolveOptions.of(given | {"changes": changes, "semantics": semantics, "start": begun})
-    placer = options.placer()
-    if on_update is not None:
-        from hsdag.methods.learned.base import tell_updates
-
-        if workers is not None:
-            raise OptionError("on_update hears nothing of workers, whose processes learn apart; leave one of them out")
-        tell_updates(placer, on_update)
-    return run_solve(costs, placer, options, _watched(watcher, progress, options.objective), on_better)
+    return run_solve(costs, options.placer(), options, _watched(watcher, progress, options.objective), on_better)
 
 
 @checked

@@ -6,7 +6,7 @@ of random size on a random machine (hsdag.runtime.platforms.drawn). Legend: N op
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from zlib import crc32
 
@@ -36,17 +36,13 @@ def workload_problem(workload: Workload, platform: Platform) -> ScheduleProblem:
     return replace(problem, name=f"{graph.name} on {platform.name}", labels=labels)
 
 
-def build_problem(
-    name: str, platform: str | None = None, options: Mapping[str, str | int] | None = None
-) -> ScheduleProblem:
-    """The problem of a workload by name, under its ``options``, of which ``devices`` takes the first ones.
+def build_problem(name: str, platform: str | None = None) -> ScheduleProblem:
+    """The problem of a workload by name and options, as ``parse_workload`` takes them; ``devices`` are the first ones.
 
-    Options may also be in ``name``, as ``parse_workload`` takes them. ``platform`` is a name or the path of a .toml
-    file, by default the workload's own. Raises ModelError for an unknown workload, OptionError for options that do not
-    fit, FileFormatError for a platform on which no placement can fit.
+    ``platform`` is a name or the path of a .toml file, by default the workload's own. Raises ModelError for an unknown
+    workload, OptionError for options that do not fit, FileFormatError for a platform on which no placement can fit.
     """
     spec, given = parse_workload(name)
-    given |= options or {}
     spec.check_options(given)
     where = load_platform(platform or spec.platform)
     if "devices" in given:

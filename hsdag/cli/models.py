@@ -34,9 +34,8 @@ def build(
     output: Path = typer.Option(
         ..., "--output", "-o", help="A model's .xml file (the .bin goes beside it), or a workload's .json file."
     ),
-    seed: int | None = typer.Option(None, "--seed", help="Seed of random weights or graphs. Default: 0."),
+    seed: int | None = typer.Option(None, "--seed", help="Seed of a model's random weights. Default: 0."),
     platform: Platform = None,
-    devices: int | None = typer.Option(None, "--devices", help="Of a workload: use the platform's first K devices."),
     as_json: Json = False,
 ) -> None:
     """Build a model as OpenVINO IR with random fp16 weights, or a workload as a problem file with analytic costs."""
@@ -46,14 +45,13 @@ def build(
     from hsdag.models.registry import names_workload
 
     if names_workload(name):
-        given = {"devices": devices, "seed": seed}
-        options = {key: value for key, value in given.items() if value is not None}
-        _build_workload(name, options, output, platform, as_json)
+        if seed is not None:
+            raise OptionError(f"--seed is for models; workloads take options with their names: {name}[seed={seed}]")
+        _build_workload(name, output, platform, as_json)
         return
     check_model_name(name)
-    wrong = [flag for flag, value in (("--platform", platform), ("--devices", devices)) if value is not None]
-    if wrong:
-        raise OptionError(f"{wrong[0]} is for workloads; {name} is a model, which takes --seed alone")
+    if platform is not None:
+        raise OptionError(f"--platform is for workloads; {name} is a model, which takes --seed alone")
     written = save_model_files(name, output, seed or 0)
     if as_json:
         print_json(BuiltModel(name=name, seed=seed or 0, path=written).model_dump(mode="json"))
@@ -61,7 +59,7 @@ def build(
         typer.echo(f"wrote {written}")
 
 
-def _build_workload(name: str, options: dict[str, int], output: Path, platform: str | None, as_json: bool) -> None:
+def _build_workload(name: str, output: Path, platform: str | None, as_json: bool) -> None:
     from hsdag.diagnosis.inspect import BuiltWorkload
     from hsdag.ir.errors import OptionError
     from hsdag.runtime.problem.problem_file import write_problem
@@ -70,7 +68,7 @@ def _build_workload(name: str, options: dict[str, int], output: Path, platform: 
     if output.suffix != ".json":
         raise OptionError(f"a workload's problem file must end in .json, got {str(output)!r}")
     check_files([output], [])
-    problem = build_problem(name, platform, options)
+    problem = build_problem(name, platform)
     write_problem(problem, output)
     counts = {"ops": problem.num_ops, "edges": len(problem.edge_src), "devices": problem.num_devices}
     if as_json:

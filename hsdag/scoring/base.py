@@ -6,7 +6,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -36,17 +36,6 @@ class Score:
     def failed(reason: str) -> Score:
         """The score of a plan that has no value."""
         return Score(failure=reason)
-
-
-class CurvePoint(NamedTuple):
-    """An update of a learned method: the mean and the best value of the plans that were drawn, the best value so far,
-    and the mean entropy of a decision in nats."""
-
-    update: int
-    mean: float
-    best: float
-    best_so_far: float
-    entropy: float
 
 
 class Evaluator(ABC):

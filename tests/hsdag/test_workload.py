@@ -19,7 +19,7 @@ BUILD = ("models", "build")
 
 def test_the_file_holds_the_workload_with_its_labels_and_analytic_costs(tmp_path: Path) -> None:
     path = tmp_path / "chainmm.problem.json"
-    assert run([*BUILD, "chainmm", "--devices", "4", "--platform", "p100x4", "-o", str(path)]) == 0
+    assert run([*BUILD, "chainmm[devices=4]", "--platform", "p100x4", "-o", str(path)]) == 0
     problem, workload = read_problem(path), find_workload("chainmm").build(4)
     assert problem.source is CostSource.ANALYTIC
     assert problem.op_names == workload.graph.op_names
@@ -38,7 +38,7 @@ def test_inputs_are_free_and_a_product_takes_its_roofline() -> None:
 
 
 def test_rwnns_run_on_the_platform_of_diviml_about_as_much_slower_as_in_its_table_ii() -> None:
-    total_s = build_problem("random-wired", None, {"family": "er"}).time_s.sum(axis=0)
+    total_s = build_problem("random-wired[family=er]").time_s.sum(axis=0)
     assert total_s[0] / total_s[2] == pytest.approx(7.10, rel=0.15)  # CPU against A100
     assert total_s[1] / total_s[2] == pytest.approx(1.26, rel=0.15)  # T4 against A100
 
@@ -57,8 +57,9 @@ def test_first_devices_keep_their_links() -> None:
         ("resnet50 --platform p100x4 -o x.xml", "--platform is for workloads"),
         ("chainmm --platform p100 -o x.json", "no platform is called 'p100', perhaps 'p100x4'; choose one of"),
         ("chainmm[devices=3] -o x.json", "chainmm over 3 devices: axis 0 of A has 10000 elements"),
-        ("chainmm --devices 5 -o x.json", "devices must lie in 1..4, those of platform p100x4, not 5"),
-        ("chainmm --seed 1 -o x.json", "chainmm does not take 'seed'; it takes devices"),
+        ("chainmm[devices=5] -o x.json", "devices must lie in 1..4, those of platform p100x4, not 5"),
+        ("chainmm[seed=1] -o x.json", "chainmm does not take 'seed'; it takes devices"),
+        ("chain --seed 1 -o x.json", "workloads take options with their names: chain[seed=1]"),
         ("chainmm -o x.xml", "must end in .json"),
         ("chainmm -o absent/x.json", "there is no folder absent"),
     ],

@@ -6,7 +6,7 @@ import contextlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, TypeVar, cast
+from typing import ClassVar, TypeVar, cast
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from hsdag.methods.local.sa import SaPlacer
 from hsdag.runtime.machine.usable import usable_memory_bytes
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
-from hsdag.scoring.base import CurvePoint, SearchMeasurement
+from hsdag.scoring.base import SearchMeasurement
 
 T = TypeVar("T", bound=TrainingOptions)
 
@@ -39,7 +39,6 @@ class LearnedPlacer(Placer[T]):
 
     learns = True
     is_seeded = True
-    on_update: Callable[[CurvePoint], None] = staticmethod(lambda _: None)
     options_type: ClassVar[type[TrainingOptions]]
     paper_reward: ClassVar[str] = "hybrid"
     """The default reward of the paper's preset."""
@@ -84,7 +83,7 @@ class LearnedPlacer(Placer[T]):
         return False
 
     def penalty(self, problem: Problem) -> Callable[[Plan], float] | None:  # noqa: ARG002
-        """What values plans that failed have; None where they count as in ``TrainingOptions.failure_factor``."""
+        """What values plans that failed have; None where they count as more than the worst."""
         return None
 
     def needed_bytes(self, problem: Problem) -> float:  # noqa: ARG002
@@ -121,7 +120,6 @@ class LearnedPlacer(Placer[T]):
             teacher=self.teacher(policy, problem) if self.options.teacher_updates and not is_trained else None,
             penalty=self.penalty(problem),
             is_trained=is_trained,
-            on_update=self.on_update,
         )
 
         def remember(plans: Sequence[Plan]) -> None:
@@ -147,13 +145,6 @@ class LearnedPlacer(Placer[T]):
         except OptionError:  # not for this objective, or without costs
             return []
         return [] if plan is None else [plan]
-
-
-def tell_updates(placer: Placer[Any], on_update: Callable[[CurvePoint], None]) -> None:
-    """Have a placer tell of its updates. Raises OptionError for a method that does not learn."""
-    if not isinstance(placer, LearnedPlacer):
-        raise OptionError(f"method {placer.name!r} does not learn, so that it has no learning curve")
-    placer.on_update = on_update
 
 
 @contextlib.contextmanager

@@ -58,9 +58,7 @@ class TrainingOptions(ABC):
     last_learning_rate: float = 1e-3
     """Adam's learning rate at the end."""
     exploration: float = 0.0
-    """Share of uniform decisions at the beginning."""
-    last_exploration: float = 0.0
-    """Share of uniform decisions at the end."""
+    """Share of uniform decisions at the beginning; there are none at the end."""
     entropy: float = 1e-2
     """Weight of the entropy of a decision at the beginning, relative to unit advantages."""
     last_entropy: float = 0.0
@@ -87,8 +85,6 @@ class TrainingOptions(ABC):
     """Draws spent on finding a plan that was not evaluated before; 1 accepts repetitions."""
     single_devices_first: bool = True
     """Evaluate the plans of single devices before learning starts, which gives v_ref."""
-    failure_factor: float = 4.0
-    """A plan that failed counts as this many times the worst value seen."""
     max_grad_norm: float = 1.0
     """Gradients are scaled down to this norm; 0 leaves them alone."""
     patience: int = 0
@@ -106,12 +102,12 @@ class TrainingOptions(ABC):
     ranges: ClassVar[Ranges] = (
         ("at least 0 or None", 0, NO_END, "updates"),
         ("at least 2 or None", 2, NO_END, "kept_per_update"),
-        ("at least 1", 1, NO_END, "plans_per_update epochs resample_tries failure_factor"),
+        ("at least 1", 1, NO_END, "plans_per_update epochs resample_tries"),
         ("at least 0", 0, NO_END, "elites greedy_every patience entropy last_entropy max_grad_norm"),
         ("at least 0", 0, NO_END, "imitation_weight teacher_updates last_learning_rate growth"),
         ("above 0", ABOVE_0, NO_END, "learning_rate advantage_floor"),
         ("above 0 or None", ABOVE_0, NO_END, "clip"),
-        ("in [0, 1]", 0, 1, "exploration last_exploration polish"),
+        ("in [0, 1]", 0, 1, "exploration polish"),
         ("in (0, 1]", ABOVE_0, 1, "discount"),
     )
     """What options must be, in words and as the least and the largest value, and their names."""

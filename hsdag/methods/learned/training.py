@@ -19,7 +19,7 @@ from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.learned.options import Baseline, Reward, TrainingOptions
 from hsdag.methods.learned.policy import Exploring, Policy, Rollout
 from hsdag.runtime.problem.plan import Plan
-from hsdag.scoring.base import Checkpoint, CurvePoint, Evaluator, Score
+from hsdag.scoring.base import Checkpoint, Evaluator, Score
 
 State = tuple[dict[str, torch.Tensor], dict[str, Any]]
 """What has to be kept to go on: tensors by name, and JSON values."""
@@ -42,11 +42,6 @@ class Buffer:
 
     def __len__(self) -> int:
         return len(self._seen)
-
-    @property
-    def best(self) -> float:
-        """The least value so far, infinite before the first success."""
-        return self._best[0][1] if self._best else np.inf
 
     @property
     def elites(self) -> list[tuple[Plan, float]]:
@@ -77,10 +72,10 @@ class Buffer:
                 self._keep(plan, score.value)
 
     def rewards(self, values: FloatArray) -> FloatArray:
-        """[B] rewards of values; a failure, NaN, counts as ``failure_factor`` times the worst value seen."""
+        """[B] rewards of values; a failure, NaN, counts as FAILURE_FACTOR times the worst value seen."""
         if not self._marks or self._marks["worst"][1] == 0.0:
             return np.zeros(len(values))
-        penalised = np.where(np.isnan(values), self._options.failure_factor * self._marks["worst"][1], values)
+        penalised = np.where(np.isnan(values), FAILURE_FACTOR * self._marks["worst"][1], values)
         if self._options.reward is Reward.INVERSE:
             return np.asarray(1.0 / penalised, dtype=np.float64)
         ratio = penalised / self._marks["reference"][1]
@@ -116,6 +111,7 @@ def _digest(plan: Plan) -> int:
     return int.from_bytes(hashlib.blake2b(plan.key, digest_size=8).digest(), signed=True)
 
 
+FAILURE_FACTOR = 4.0  # a plan that failed counts as this many times the worst value seen
 IN_UNIT_SCALE = (Baseline.BATCH, Baseline.RANKS)
 ADVANTAGE_LIMIT = 3.0  # standard deviations
 HEAT = 1.4  # the temperature rises by this factor for every draw that repeats a plan
@@ -149,16 +145,15 @@ class Trainer:
         teacher: Callable[[torch.Generator], list[Rollout]] | None = None,
         penalty: Callable[[Plan], float] | None = None,
         is_trained: bool = False,
-        on_update: Callable[[CurvePoint], None] = lambda _: None,
     ) -> None:
         self._name, self.policy, self._evaluator, self._options = name, policy, evaluator, options
         self._generator, self._singles, self._is_trained = generator, singles, is_trained
-        self._teacher, self._penalty, self._on_update = teacher, penalty, on_update
+        self._teacher, self._penalty = teacher, penalty
         self._optimiser = torch.optim.Adam(policy.network.parameters(), lr=options.learning_rate, fused=True)
         self.buffer = Buffer(options)
         self._recent: list[FloatArray] = []
         self._update, self._idle_updates, self._scored_in = 0, 0, evaluator.version
-        self._num_rewards, self._mean_reward, self._entropy = 0, 0.0, 0.0
+        self._num_rewards, self._mean_reward = 0, 0.0
 
     def _rate(self, first: float, last: float) -> float:
         """A rate that changes linearly over the updates where their number is given, else over the budget."""
@@ -180,9 +175,7 @@ class Trainer:
         while self._update < most and not 0 < options.patience <= self._idle_updates:
             if self._evaluator.progress >= until:
                 break
-            progress = self.update()
-            if progress is not None:
-                self._on_update(progress)
+            self.update()
             if not self._evaluator.is_cheap or time.monotonic() - saved_s > SAVE_EVERY_S:
                 self._save(checkpoint)
                 saved_s = time.monotonic()
@@ -196,18 +189,16 @@ class Trainer:
             draws = self.policy.draw(NUM_FIRST - 1, Exploring(), self._generator)
             self._evaluate([rollout.plan for rollout in (self.policy.best(self._generator), *draws)])
 
-    def update(self) -> CurvePoint | None:
+    def update(self) -> None:
         """One update: of the first ones, those that imitate the teacher; else from plans that are drawn."""
-        progress = None
         if self._teacher is not None and self._update < self._options.teacher_updates:
             self._evaluator.check()
             self._step([(self._teacher(self._generator), None)])
         else:
-            progress = self._learn_from_draws()
+            self._learn_from_draws()
         self._update += 1
-        return progress
 
-    def _learn_from_draws(self) -> CurvePoint:
+    def _learn_from_draws(self) -> None:
         """Draw plans, have them evaluated, and learn from them and from elites."""
         before, options = len(self.buffer), self._options
         rollouts = self._drawn()
@@ -224,9 +215,6 @@ class Trainer:
         for _ in range(options.epochs):
             self._evaluator.check()
             self._step(groups)
-        known = values[np.isfinite(values)]
-        mean, best = (float(known.mean()), float(known.min())) if len(known) else (np.inf, np.inf)
-        return CurvePoint(self._update, mean, best, self.buffer.best, self._entropy)
 
     def _extremes(self, advantages: torch.Tensor) -> list[int]:
         """The plans to learn from, by advantages [B] or [B, T]: the best and the worst, or all."""
@@ -241,7 +229,7 @@ class Trainer:
         """Plans to evaluate; those that repeat plans are drawn again, at rising temperatures."""
         options, chosen, found = self._options, set[Plan](), list[Rollout]()
         count = max(options.plans_per_update, int(options.growth * len(self.buffer)))
-        share = self._rate(options.exploration, options.last_exploration)
+        share = self._rate(options.exploration, 0.0)
         for attempt in range(options.resample_tries):
             draws = self.policy.draw(count - len(found), Exploring(share, HEAT**attempt), self._generator)
             is_last = attempt + 1 == options.resample_tries
@@ -333,7 +321,6 @@ class Trainer:
             gain = torch.maximum(gain, RATIO_LIMIT * weights.clamp(max=0.0))
         else:
             gain = now.log_p * weights
-        self._entropy = float(now.entropy.detach().mean())
         return -gain.mean() - self._rate(options.entropy, options.last_entropy) * now.entropy.mean()
 
     def _save(self, checkpoint: Checkpoint | None) -> None:

@@ -119,21 +119,11 @@ class DeviceCalibration(Table):
     launch_s: Amount
 
 
-class CalibratedRow(Table):
-    """One measured latency that a calibration was fitted to, beside what the calibrated model gives for it."""
-
-    model: Name
-    device: Name
-    measured_s: Positive
-    calibrated_s: Positive
-
-
 class Calibration(Table):
-    """Fitted figures of some of a platform's devices, and the measurements they rest on."""
+    """Fitted figures of some of a platform's devices, and what measurements they rest on."""
 
     provenance: Name
     devices: Mapping[str, DeviceCalibration]
-    rows: Annotated[tuple[CalibratedRow, ...], Field(strict=False)] = ()
 
 
 @dataclass(frozen=True, eq=False)

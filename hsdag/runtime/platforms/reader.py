@@ -101,7 +101,6 @@ def _platform(document: PlatformDocument) -> Platform:
     fitted = document.calibration
     if fitted is not None:
         _indices(list(fitted.devices), index, "calibration.devices")
-        _indices([row.device for row in fitted.rows], index, "calibration.rows")
     devices = [
         PlatformDevice(name=name, **entry.model_dump(exclude={"names"}))
         for entry in document.devices

@@ -43,7 +43,7 @@ def written(tiny_resnet: Path, kept_search: PlaceResult, tmp_path_factory: pytes
     documents["placement"] = json.loads((folder / "p").read_text())
     parts = hsdag.export(folder / "p", "parts", folder / "parts", tiny_resnet)
     documents["parts"] = json.loads(parts.files[0].read_text())
-    documents["problem"] = json.loads(problem_to_json(build_problem("ptb", None, {"seed": 0})))
+    documents["problem"] = json.loads(problem_to_json(build_problem("ptb[seed=0]")))
     platform = resources.files("hsdag.runtime.platforms").joinpath(f"{list_platforms()[0]}.toml")
     return documents | {"platform": tomllib.loads(platform.read_text())}
 

@@ -62,7 +62,7 @@ def test_values_outside_their_range_are_refused(kind: type, change: dict[str, ob
 
 @pytest.mark.parametrize("name", ["place", "solve", "simulate"])
 def test_a_command_takes_every_option_of_its_api_call_with_its_default(name: str) -> None:
-    of_programs = {"example_input", "watcher", "progress", "on_update", "on_better", "run_folder", "output"}
+    of_programs = {"example_input", "watcher", "progress", "on_better", "run_folder", "output"}
     parameters = signature(
         import_module(f"hsdag.cli.{'place' if name == 'place' else 'solve'}").__dict__[name]
     ).parameters

@@ -12,14 +12,13 @@ import pytest
 import torch
 from safetensors import safe_open
 
-import hsdag
 from hsdag.cli.app import run
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.methods.lists.rules import MOMENT_FEATURES, RuleScheduler
 from hsdag.methods.local.parsing import probabilities_of
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.tables import OP_FEATURES, WAY_TO_END, tables_of
-from hsdag.scoring.base import CurvePoint, Score, SearchStopped
+from hsdag.scoring.base import Score, SearchStopped
 from hsdag.scoring.policy_file import read_policy
 from hsdag.scoring.schedule import ScheduleEvaluator
 from hsdag.search.driver import Watcher
@@ -220,17 +219,6 @@ def test_training_improves_rules_and_goes_on_to_the_same_ones_after_an_interrupt
     for _ in range(half.num_updates, 12):
         other.update()
     assert np.array_equal(other.rules, whole.rules)
-
-
-def test_a_search_tells_of_its_updates_where_it_learns_in_one_process() -> None:
-    problem, points = find_family("enas").problem(3), list[CurvePoint]()
-    few = {"updates": 1, "teacher_updates": 0, "width": 8}
-    found = hsdag.solve(problem, "doppler", settings=few, on_update=points.append)
-    assert [(point.update, point.best_so_far >= (found.value_s or np.inf)) for point in points] == [(0, True)]
-    with pytest.raises(OptionError, match="method 'auto' does not learn, so that it has no learning curve"):
-        hsdag.solve(problem, on_update=points.append)
-    with pytest.raises(OptionError, match="on_update hears nothing of workers"):
-        hsdag.solve(problem, "hsdag", workers="local:2", on_update=points.append)
 
 
 def test_searches_compute_the_network_that_is_trained(tmp_path: Path) -> None:

@@ -100,7 +100,6 @@ class DopplerConfig(TrainingOptions):
             learning_rate=1e-4,
             last_learning_rate=1e-7,
             exploration=0.2,
-            last_exploration=0.0,
             entropy=1e-2,
             last_entropy=1e-2,
             reward=Reward.NEGATIVE,
