@@ -12,7 +12,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.methods.cuts import alpha_expansion, cut_graph, memory_prices
+from hsdag.methods.cuts import alpha_expansion, cut_graph, mincut
 from hsdag.methods.cuts.alpha_expansion import MAX_PAIRS, MAX_STARTS, best_cut, cheapest, expanded
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, Launches, best_move, pair_cut
 from hsdag.methods.cuts.mincut import MincutPlacer
@@ -183,15 +183,15 @@ def test_a_search_that_is_stopped_has_evaluated_the_best_single_device_first(see
 
 def test_prices_of_bytes_alone_find_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of twelve equal ops the first device, where each takes half as long, holds seven."""
-    monkeypatch.setattr(memory_prices, "repaired", lambda _, placement, __: placement)
+    monkeypatch.setattr(mincut, "repaired", lambda _, placement, __: placement)
     problem = ScheduleProblem.from_arrays(
         [[1.0, 2.0 + 0.01 * v] for v in range(12)], [], weight_bytes=1.0, memory_bytes=[7.5, 20.0]
     )
     judge = MemoryCheck(problem, Semantics(Execution.SEQUENTIAL))
-    found = [placement.tolist() for placement in memory_prices.fitting(BoundaryCosts.of(problem), judge, lambda: False)]
+    found = [placement.tolist() for placement in mincut.fitting(BoundaryCosts.of(problem), judge, lambda: False)]
     assert [1] * 5 + [0] * 7 in found
     asked = itertools.count()
-    assert list(memory_prices.fitting(BoundaryCosts.of(problem), judge, lambda: next(asked) > 0)) == []
+    assert list(mincut.fitting(BoundaryCosts.of(problem), judge, lambda: next(asked) > 0)) == []
     assert next(asked) < 6
 
 

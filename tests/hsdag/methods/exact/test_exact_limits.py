@@ -17,8 +17,7 @@ from hsdag.methods.exact.base import HEURISTICS, SHARE_OF_HEURISTIC, ExactSearch
 from hsdag.methods.exact.cpsat import CpSatPlacer, IntervalModel
 from hsdag.methods.exact.formulation import Formulation, MemoryRule, twins_of
 from hsdag.methods.exact.milp import MilpModel, MilpPlacer, num_entries
-from hsdag.methods.exact.milp_split import SHARE_OF_ANNEALING, MilpSplitPlacer
-from hsdag.methods.exact.modules import ModuleAnswer, ModuleSolver
+from hsdag.methods.exact.milp_split import SHARE_OF_ANNEALING, MilpSplitPlacer, ModuleAnswer, ModuleSolver
 from hsdag.methods.exact.solving import MOST_TICKS, Ticks, solve_model
 from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
 from hsdag.methods.registry import make_placer

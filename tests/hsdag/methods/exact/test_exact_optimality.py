@@ -11,7 +11,7 @@ from hsdag.methods.exact.assignment import AssignmentModel
 from hsdag.methods.exact.cpsat import IntervalModel
 from hsdag.methods.exact.formulation import Formulation, generous_horizon_s
 from hsdag.methods.exact.milp import MilpModel
-from hsdag.methods.exact.modules import ModuleSolver, pivots, solve_chain
+from hsdag.methods.exact.milp_split import ModuleSolver, pivots, solve_chain
 from hsdag.methods.exact.solving import Ticks, solve_model
 from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.registry import make_placer

@@ -18,12 +18,11 @@ from hypothesis import strategies as st
 
 from hsdag.ir.errors import ExecutionError
 from hsdag.runtime.executor.tasks import Inbox
-from hsdag.runtime.torch import lanes
+from hsdag.runtime.torch import executor as torch_executor
 from hsdag.runtime.torch.buffers import Residents, RunState
 from hsdag.runtime.torch.devices import LogicalDevice, logical_devices
-from hsdag.runtime.torch.executor import TorchExecutor
+from hsdag.runtime.torch.executor import StreamLane, TorchExecutor
 from hsdag.runtime.torch.graph import Feed, TorchGraph, TorchNode
-from hsdag.runtime.torch.lanes import StreamLane
 from hsdag.runtime.torch.op import TensorFunction
 from hsdag.runtime.torch.program import build_program
 from tests.hsdag.runtime.executor.hand_backend import await_until
@@ -297,14 +296,14 @@ def test_tasks_on_streams_are_reported_as_their_events_pass(monkeypatch: pytest.
     events[1].answer = RuntimeError("an illegal access\nand more")  # the event of 1 is used again
     assert reported() == [(2, "an illegal access")]
     assert is_on == [False] * 3
-    monkeypatch.setattr(lanes, "CLOSE_S", 0.01)
-    monkeypatch.setattr(lanes, "_NEVER_FREED", [])
+    monkeypatch.setattr(torch_executor, "CLOSE_S", 0.01)
+    monkeypatch.setattr(torch_executor, "_NEVER_FREED", [])
     program.works[0].__dict__["run"] = lambda xs: xs[0].repeat(-1)
     events[0].answer = False
     with pytest.raises(RuntimeError, match="Trying to create"):
         start(0)
     assert reported() == []
     lane.close()  # though a kernel hangs
-    assert [each.attempt for each in lanes._NEVER_FREED] == [None]  # type: ignore[attr-defined]
+    assert [each.attempt for each in torch_executor._NEVER_FREED] == [None]  # type: ignore[attr-defined]
     events[0].answer = True
     assert (reported(), len(lane._pending)) == ([], 0)
