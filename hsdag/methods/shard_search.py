@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +22,7 @@ T = TypeVar("T")
 PRICES = (1.0, 0.5, 2.0)
 """Of syncs, as multiples of what they were measured to take: cheaper ones give smaller regions, dearer ones larger."""
 
-NEAR_PRICES, MOST_TRIALS, NUM_PROPOSED = (1.0, 0.8, 1.25, 8.0), 4, 3
+NEAR_PRICES, MOST_TRIALS, NUM_PROPOSED = (1.0, 0.8, 1.25, 8.0), 16, 3
 """Prices around a known one, and one for few syncs; changes of the fastest way that are tried, and results at most."""
 
 
@@ -45,8 +46,8 @@ def propose(
         for group in groups
     ]
     found: list[Sharding] = []
-    for price in prices:
-        ways = [(chooser.best(price), group) for group, chooser in choosers]
+    for price, has_home in itertools.product(prices, (False, True)):
+        ways = [(chooser.best(price, has_home=has_home), group) for group, chooser in choosers]
         made = sorted((w.over(group) for w, group in ways if w is not None), key=lambda each: each.predicted_s)
         found += [replace(way, predicted_s=judge(way)) for way in made[:1] if way not in found]
     found.sort(key=lambda each: each.predicted_s)

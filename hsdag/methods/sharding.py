@@ -155,6 +155,7 @@ class ShardChooser:
         self._busy_s = self._time_s * costs.slowdown
         self._fixed_s = np.minimum(costs.fixed_s, self._time_s)
         self._home = int(self._time_s.sum(axis=0).argmin())
+        self._homes: tuple[int | None, ...] = (None, self._home)
         self._sides = [v for v in self.segments.others if v not in self.pins and v not in self._bound]
         self._price = 1.0
         self._shared: dict[tuple[object, ...], tuple[Region, FloatArray, float] | None] = {}
@@ -175,9 +176,12 @@ class ShardChooser:
         made = grain and self._with_shares(region, grain, np.zeros(self.num_devices))
         return replace(region, shares={names[d]: each for d, each in made[0].shares.items()}) if made else None
 
-    def best(self, price: float = 1.0) -> Sharding | None:
-        """The cheapest sequence of ways, syncs taking ``price`` times what they do; None where it divides nothing."""
-        self._price = price
+    def best(self, price: float = 1.0, *, has_home: bool = True) -> Sharding | None:
+        """The cheapest sequence of ways, syncs taking ``price`` times what they do; None where it divides nothing.
+
+        Without a home, no device computes by itself what a segment has beside its divided ops.
+        """
+        self._price, self._homes = price, (None, self._home)[: 1 + has_home]
         if not self.segments.main:
             return None
         cost: list[dict[Layout, tuple[float, Layout, int, _Way | None]]] = [{EVERYWHERE: (0.0, EVERYWHERE, 0, None)}]
@@ -250,7 +254,7 @@ class ShardChooser:
             pinned = {self.pins[v] for v in ops if v in self.pins}
             allowed = [d for d in range(self.num_devices) if pinned <= {d}]
             ways += [_Way((d,), (), d, float(total[d]), 0.0, (d,)) for d in allowed]
-            ways += [*self._inner(ops, None), *self._inner(ops, self._home)]
+            ways += [way for home in self._homes for way in self._inner(ops, home)]
             ways += self._branches(ops) if self.shares is None and set(self.schemes) == set(SCHEMES) else []
         return ways + self._rows(i, ops, needs_all=j > i + 1)
 
@@ -331,8 +335,9 @@ class ShardChooser:
             return None
         region, ends_s, read_bytes = made
         size = float(self.shapes.graph.output_bytes[last])
-        least = min((b - a) / self.shapes.extent(region) for a, b in region.shares.values())
-        end_s = self._price * self.costs.sync_s(size if axis is None else size * (1 - least))
+        shares = [(b - a) / self.shapes.extent(region) for a, b in region.shares.values()]
+        written, read = (1.0, len(shares)) if axis is None else (max(shares), 1.0)  # each reads its own part, too
+        end_s = self._price * self.costs.sync_s(size * (written + read) / 2)
         read_s = self._price * self.costs.sync_s(read_bytes) if read_bytes else 0.0
         return _Division(region, np.maximum(ends_s - wait_s, 0.0), float(ends_s.max()), (end_s, read_s))
 

@@ -59,3 +59,9 @@ def complains(capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
         return lines[-1]
 
     return check
+
+
+@pytest.fixture
+def weights_take_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pieces of small ops take their part of the whole."""
+    monkeypatch.setattr("hsdag.ir.shards.regions.FLOPS_PER_BYTE", 0.0)

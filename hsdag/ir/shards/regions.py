@@ -20,8 +20,8 @@ Scheme: TypeAlias = Literal["rows", "hidden", "heads", "channels", "columns", "r
 """How a region is divided (SHARDING section 4); ``replicated`` ops are computed by every device."""
 
 
-FLOPS_PER_BYTE = 8.0
-"""Of a core of a CPU: what computes less with each byte of its weights takes the time to read them."""
+FLOPS_PER_BYTE = 10.0
+"""Of a core of a CPU: with so many it has taken as long for computing with a weight's byte as for reading it."""
 
 _Pieces: TypeAlias = dict[int, tuple[Span | None, Piece]]
 
@@ -112,14 +112,14 @@ class Shapes:
         return found
 
     def work_of(self, v: int, span: Span | None, piece: Piece, share: float) -> float:
-        """How much of the time of an op its piece takes: by its range, but as long as its weights take to read.
+        """How much of the time of an op its piece takes: by its range, but for what its weights take to be read.
 
         ``share`` is that of a partial result.
         """
         axes = self.op(v).outputs[0]
         done = share if span is None else (span.last - span.first) / axes[span.axis]
         is_cut = any(need is not None and self.producer(v, port) < 0 for port, need in enumerate(piece.inputs))
-        return done if is_cut else max(done, self._reading(v))
+        return done if is_cut else done + (1.0 - done) * self._reading(v)
 
     def _part_read(self, v: int) -> float:
         """The part of an op's time that its weights take to read."""

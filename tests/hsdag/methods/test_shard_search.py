@@ -72,6 +72,7 @@ def apart(model: ov.Model) -> Sharding:
     return replace(start, regions=tuple(regions))
 
 
+@pytest.mark.usefixtures("weights_take_no_time")
 @pytest.mark.parametrize(
     ("start", "judge", "least", "trials"),
     [

@@ -106,8 +106,10 @@ def test_a_cut_stays_where_what_follows_changes_the_size(stride: int, cuts: list
     assert [shapes.op(v).type for v in found] == cuts
 
 
-@pytest.mark.parametrize(("num", "price", "handed_on"), [(2, 0.5, 1 / 2 + 1 / 8), (3, 1.0, 171 / 256 + 43 / 64 / 4)])
-def test_columns_are_handed_on_but_for_those_of_the_device_that_has_fewest(
+@pytest.mark.parametrize(
+    ("num", "price", "handed_on"), [(2, 0.5, 3 / 4 + 3 / 16), (3, 1.0, (1 + 86 / 256 + (1 + 22 / 64) / 4) / 2)]
+)
+def test_columns_are_written_by_the_device_that_has_most_and_all_of_them_read(
     num: int, price: float, handed_on: float
 ) -> None:
     """Two products, whose results have 262,144 and 65,536 bytes; a price of syncs changes no prediction."""
@@ -117,6 +119,7 @@ def test_columns_are_handed_on_but_for_those_of_the_device_that_has_fewest(
     assert best.predicted_s - best.bound_s == pytest.approx(2 * 1e-7 + 262_144 * handed_on * costs.s_per_byte)
 
 
+@pytest.mark.usefixtures("weights_take_no_time")
 @pytest.mark.parametrize("shares", [(0.75, 0.25), (0.5, 0.5, 0.0)])
 def test_shares_that_are_given_are_kept_and_the_longest_counts(shares: tuple[float, ...]) -> None:
     shapes = shapes_in(mlps(1))
@@ -234,13 +237,16 @@ def test_devices_come_near_to_their_harmonic_bound_equal_or_not(
 
 
 def test_what_lies_between_sums_is_computed_everywhere_where_that_saves_a_sync() -> None:
-    shapes = shapes_in(mlps(3, hidden=1024, rows=32, is_post=True))
-    best = not_none(ShardChooser(shapes, costs_of(shapes, speeds=(1.0, 1.0, 1.0)), schemes=["hidden"]).best())
+    model = mlps(3, hidden=1024, rows=32, is_post=True)
+    shapes = shapes_in(model)
+    costs = costs_of(shapes, speeds=(1.0, 1.0, 1.0))
+    (best, *_) = propose(shapes, costs, judge=simulation(model, costs))
     everywhere = {v for region in best.regions if region.scheme == "replicated" for v in region.ops}
     assert "MVN" in {shapes.op(v).type for v in everywhere}
-    assert {region.scheme for region in best.regions} == {"hidden", "replicated"}
+    assert {region.scheme for region in best.regions} >= {"hidden", "replicated"}
 
 
+@pytest.mark.usefixtures("weights_take_no_time")
 @pytest.mark.parametrize(("batch", "axis"), [(1, 2), (3, 2), (4, 0)])
 def test_a_batch_is_divided_by_images_where_shares_come_out_even(batch: int, axis: int) -> None:
     shapes = shapes_in(convolutions(3, batch=batch))
@@ -262,7 +268,7 @@ def test_attention_is_divided_by_heads_with_the_variables_that_it_reads_or_stays
     shapes = shapes_in(build_model("tiny_stateful_llama_int4"))
     types, costs = shapes.graph.op_types, costs_of(shapes, 1e-9)
     kept = {v for v, name in enumerate(types) if name in ("ReadValue", "ScaledDotProductAttention")}
-    best = not_none(ShardChooser(shapes, costs).best())
+    best = not_none(ShardChooser(shapes, costs).best(has_home=False))
     every = {"heads": 4, "hidden": 4, "columns": 1, "replicated": 1}
     assert Counter(region.scheme for region in best.regions) == every
     for region in best.regions:
@@ -360,10 +366,12 @@ def test_cards_without_a_direct_link_are_left_whole_models_and_with_one_they_div
     per_byte = (sync_s["prefill"] - sync_s["decoding"]) / (bytes_of["prefill"] - bytes_of["decoding"])
     larger = bytes_of[phase] / (4 * hidden * held[phase])
     sizes = DecoderSizes(layers, hidden, 4, 2, 128, vocabulary=64, tokens=held[phase])
-    shapes = shapes_in(llama_decoder("decoder", sizes).build(0))
+    model = llama_decoder("decoder", sizes).build(0)
+    shapes = shapes_in(model)
     work = np.where(shapes.runs, shapes.graph.flops, 0.0)
     seconds = np.tile((layers * layer_s[phase] * work / work.sum())[:, None], 2)
-    assert propose(shapes, ShardCosts(seconds, np.ones(2), sync_s["decoding"], larger * per_byte)) == []
+    pcie = ShardCosts(seconds, np.ones(2), sync_s["decoding"], larger * per_byte)
+    assert propose(shapes, pcie, judge=simulation(model, pcie)) == []
     linked = ShardCosts(seconds, np.ones(2), 1e-5, larger / 300e9)
     assert propose(shapes, replace(linked, slowdown=np.full(2, 2.1))) == []  # which eats the gain
     (best, *_) = propose(shapes, linked)

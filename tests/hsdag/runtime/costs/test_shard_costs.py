@@ -10,12 +10,14 @@ import pytest
 from openvino import opset13 as op
 
 from hsdag.ir.graph.build import graph_of
-from hsdag.ir.shards.regions import Region
 from hsdag.ir.shards.rewrite import ShardedModel, shapes_of, shard
 from hsdag.runtime.costs.part_table import PartTable
 from hsdag.runtime.costs.shard_costs import ShardFactors, fitted_factors, sharded_costs, simulated_s
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.problem.schedule_problem import CostSource
+
+
+pytestmark = pytest.mark.usefixtures("weights_take_no_time")
 
 
 def convolutions(bounds: int) -> tuple[WorkConservingCosts, ShardedModel]:
@@ -40,21 +42,6 @@ def test_shards_do_the_work_of_the_whole_and_the_halo() -> None:
     own = sharded_costs(costs, found).table.op_s[np.arange(len(found.devices)), found.devices]
     is_shard = [v >= 0 for v in found.origin]
     assert own[is_shard].sum() == pytest.approx(2.0 + 2 * 1 / 16)  # a row of the first one for either device
-
-
-@pytest.mark.parametrize(("rows", "work"), [(64, 0.5), (1, 1.0)])
-def test_a_share_of_rows_takes_no_less_than_its_weights_take_to_read(rows: int, work: float) -> None:
-    x = op.parameter([2 * rows, 64], np.float32)
-    model = ov.Model(
-        [op.result(op.matmul(x, op.constant(np.ones((64, 64), np.float32)), False, False))], [x], "product"
-    )
-    graph = graph_of(model)
-    product = graph.op_types.index("MatMul")
-    region = Region("rows", (product,), (0,), {0: (0, rows), 1: (rows, 2 * rows)})
-    columns = Region("columns", (product,), (1,), {0: (0, 32), 1: (32, 64)})
-    for each, expected in ((region, work), (columns, 0.5)):
-        found = shard(model, graph, [each], [0] * graph.num_ops, "AB")
-        assert [done for v, done in zip(found.origin, found.work, strict=True) if v == product] == [expected] * 2
 
 
 def test_a_divided_model_takes_its_longest_share_and_what_boundaries_take() -> None:
