@@ -77,7 +77,6 @@ class Probe:
     """A small model on one device, or cut between two by HETERO so that ``tensors`` of about ``size_bytes`` cross.
 
     ``kind`` is "image" (1x1 convolutions, which plugins compute in layouts of their own) or "matrix" (products).
-    The fewer ``channels`` tensors have, the longer a change of layout takes for each byte.
     """
 
     devices: tuple[str, ...]
@@ -86,7 +85,6 @@ class Probe:
     size_bytes: int
     runs: int
     for_s: float
-    channels: int = 64
 
 
 @dataclass(frozen=True)

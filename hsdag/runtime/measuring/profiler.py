@@ -23,7 +23,7 @@ from hsdag.runtime.machine.usable import BUSY, OtherPrograms
 from hsdag.runtime.measuring.caches import ProfileCache, identity
 from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.messages import Call, Probe, Probed, TimesBeside, ask
-from hsdag.runtime.measuring.probes import LEAST_ROUNDS
+from hsdag.runtime.measuring.probes import CROSSING_CHANNELS, LEAST_ROUNDS
 from hsdag.runtime.measuring.profile import KINDS, Contention, DeviceProfile, LinkProfile, ModelProfile, numbers
 from hsdag.runtime.measuring.runner import with_advice
 from hsdag.runtime.measuring.worker import Worker
@@ -102,6 +102,7 @@ class Profiler:
             graph.flops[[t == kind for t in graph.op_types]] for kind in ("MatMul", "Convolution")
         )
         self._kind = "image" if len(of_images) and of_images.sum() >= of_products.sum() else "matrix"
+        self._tensors = f"{self._kind} of {CROSSING_CHANNELS} channels"
 
     def profile(self, devices: Sequence[DeviceSpec], carriers: IntArray, *, side_by_side: bool = False) -> ModelProfile:
         """Times on all devices and links between them; ``side_by_side`` also how much devices slow each other down.
@@ -215,7 +216,7 @@ class Profiler:
         return stored
 
     def _links(self, devices: Sequence[DeviceSpec]) -> LinkProfile:
-        key = {"what": "links", "kind": self._kind, "devices": [identity(spec) for spec in devices]}
+        key = {"what": "links", "kind": self._tensors, "devices": [identity(spec) for spec in devices]}
         names, effort_s = [spec.openvino_name for spec in devices], self._effort.probe_limit_s
         stored = self._kept(key, effort_s, "profiling transfers", lambda: self._measured_links(names))
         launch_s, latency_s, bandwidth = (np.array(table) for table in stored.values())
@@ -252,8 +253,7 @@ class Profiler:
     def syncs(self, devices: Sequence[DeviceSpec]) -> FloatArray:
         """[S, D, D] seconds of a sync of each size for each pair of devices; NaN where the executor does not run it."""
         pairs = list(itertools.combinations(range(len(devices)), 2))
-        kind = f"{self._kind} of {SYNC_CHANNELS} channels"
-        key = {"what": "syncs", "kind": kind, "devices": [identity(spec) for spec in devices]}
+        key = {"what": "syncs", "kind": self._tensors, "devices": [identity(spec) for spec in devices]}
         stored = self._kept(
             key,
             self._effort.probe_limit_s,
@@ -267,8 +267,7 @@ class Profiler:
 
     def _syncs(self, *pair: DeviceSpec) -> list[float | None]:
         names = tuple(spec.openvino_name for spec in pair)
-        probes = [replace(self._probe(names, 1, size), channels=SYNC_CHANNELS) for size in SYNC_BYTES]
-        return [self._answer(ask(Worker.sync, pair, each)) for each in probes]
+        return [self._answer(ask(Worker.sync, pair, self._probe(names, 1, size))) for size in SYNC_BYTES]
 
     def contention(self, devices: Sequence[DeviceSpec], times: Sequence[DeviceProfile]) -> Contention:
         """Small models and the model itself on two devices at once; what fails, or takes too long, stays unknown.
@@ -319,7 +318,7 @@ class Profiler:
 PROBES = ((1, 1 << 12), (1, 1 << 18), (1, 1 << 21), (4, 1 << 12), (4, 1 << 19))
 """Tensors that cross, and bytes of each: few and many tell a launch from a tensor's latency, sizes the bandwidth."""
 
-SYNC_BYTES, SYNC_CHANNELS = (1 << 14, 1 << 18, 1 << 21), 256
+SYNC_BYTES = 1 << 14, 1 << 18, 1 << 21
 """Sizes of tensors that two devices exchange: what is small shows a launch, what is large the bytes."""
 
 PROBE_LIMIT_S = 60.0

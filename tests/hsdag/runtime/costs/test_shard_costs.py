@@ -16,7 +16,6 @@ from hsdag.runtime.costs.shard_costs import ShardFactors, fitted_factors, sharde
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.problem.schedule_problem import CostSource
 
-
 pytestmark = pytest.mark.usefixtures("weights_take_no_time")
 
 

@@ -172,7 +172,7 @@ def test_devices_side_by_side_are_measured_again_where_other_programs_were_in_th
 def test_syncs_are_of_each_pair_and_size_and_unknown_where_the_executor_does_not_run_the_pair() -> None:
     def answer(request: Call[Any]) -> float:
         pair, what = request.args
-        assert (what.kind, what.channels) == ("matrix", 256)  # products are most of the work
+        assert what.kind == "matrix"  # products are most of the work
         if pair == THREE[1:]:
             crashes(what)
         return float(what.size_bytes * (1 + THREE.index(pair[1])))
