@@ -34,8 +34,9 @@ def build(
     output: Path = typer.Option(
         ..., "--output", "-o", help="A model's .xml file (the .bin goes beside it), or a workload's .json file."
     ),
-    seed: int | None = typer.Option(None, "--seed", help="Seed of a model's random weights. Default: 0."),
+    seed: int | None = typer.Option(None, "--seed", help="Seed of random weights or graphs. Default: 0."),
     platform: Platform = None,
+    devices: int | None = typer.Option(None, "--devices", help="Of a workload: use the platform's first K devices."),
     as_json: Json = False,
 ) -> None:
     """Build a model as OpenVINO IR with random fp16 weights, or a workload as a problem file with analytic costs."""
@@ -45,13 +46,15 @@ def build(
     from hsdag.models.registry import names_workload
 
     if names_workload(name):
-        if seed is not None:
-            raise OptionError(f"--seed is for models; workloads take options with their names: {name}[seed={seed}]")
-        _build_workload(name, output, platform, as_json)
+        flags = [f"{key}={value}" for key, value in (("devices", devices), ("seed", seed)) if value is not None]
+        bare, _, options = name.removesuffix("]").partition("[")
+        text = f"{bare}[{';'.join(filter(None, [options, *flags]))}]" if flags else name
+        _build_workload(text, output, platform, as_json)
         return
     check_model_name(name)
-    if platform is not None:
-        raise OptionError(f"--platform is for workloads; {name} is a model, which takes --seed alone")
+    wrong = [flag for flag, value in (("--platform", platform), ("--devices", devices)) if value is not None]
+    if wrong:
+        raise OptionError(f"{wrong[0]} is for workloads; {name} is a model, which takes --seed alone")
     written = save_model_files(name, output, seed or 0)
     if as_json:
         print_json(BuiltModel(name=name, seed=seed or 0, path=written).model_dump(mode="json"))

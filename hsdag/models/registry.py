@@ -202,6 +202,8 @@ def parse_workload(text: str) -> tuple[WorkloadSpec, dict[str, str | int]]:
         is_number = value.removeprefix("-").isdecimal()
         if not is_number and key not in TEXT_OPTIONS:
             raise OptionError(f"{key} must be a whole number, not {value!r}")
+        if key in options:
+            raise OptionError(f"workload {text!r}: {key} is given twice")
         options[key] = int(value) if is_number else value
     return spec, options
 

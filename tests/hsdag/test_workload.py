@@ -19,7 +19,7 @@ BUILD = ("models", "build")
 
 def test_the_file_holds_the_workload_with_its_labels_and_analytic_costs(tmp_path: Path) -> None:
     path = tmp_path / "chainmm.problem.json"
-    assert run([*BUILD, "chainmm[devices=4]", "--platform", "p100x4", "-o", str(path)]) == 0
+    assert run([*BUILD, "chainmm", "--devices", "4", "--platform", "p100x4", "-o", str(path)]) == 0
     problem, workload = read_problem(path), find_workload("chainmm").build(4)
     assert problem.source is CostSource.ANALYTIC
     assert problem.op_names == workload.graph.op_names
@@ -59,7 +59,7 @@ def test_first_devices_keep_their_links() -> None:
         ("chainmm[devices=3] -o x.json", "chainmm over 3 devices: axis 0 of A has 10000 elements"),
         ("chainmm[devices=5] -o x.json", "devices must lie in 1..4, those of platform p100x4, not 5"),
         ("chainmm[seed=1] -o x.json", "chainmm does not take 'seed'; it takes devices"),
-        ("chain --seed 1 -o x.json", "workloads take options with their names: chain[seed=1]"),
+        ("chain[seed=1;devices=2] --devices 4 -o x.json", "devices is given twice"),
         ("chainmm -o x.xml", "must end in .json"),
         ("chainmm -o absent/x.json", "there is no folder absent"),
     ],
