@@ -44,7 +44,7 @@ from hsdag.placing.shards import ShardProposals, shard_costs, sharded_candidate
 from hsdag.runtime.costs.shard_costs import fitted_factors
 from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.caches import ProfileCache
-from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.messages import Candidate
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.reader import load_platform
 from hsdag.runtime.simulator.simulation import simulate

@@ -28,8 +28,8 @@ from hsdag.placing.given import placement_of
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.session import Session, measured_timeline, placed_candidate
 from hsdag.runtime.machine.devices import DeviceSet, canonical, make_core
-from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Ratio, compare
+from hsdag.runtime.measuring.messages import Candidate, Opened
 from hsdag.runtime.measuring.runner import PERIOD_S, CandidateRunner
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT
 from hsdag.runtime.timeline import Timeline

@@ -7,9 +7,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from hsdag.cli.files import check_files, model_files, write_timeline
 from hsdag.cli.options import DataShape, Devices, Inputs, Json, Shape, Tokens
-from hsdag.cli.output import megabytes, milliseconds, print_json, print_table, say
+from hsdag.cli.output import (
+    check_files,
+    megabytes,
+    milliseconds,
+    model_files,
+    print_json,
+    print_table,
+    say,
+    write_timeline,
+)
 
 if TYPE_CHECKING:
     from hsdag.benchmarking import BenchResult

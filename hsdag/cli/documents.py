@@ -9,9 +9,8 @@ import typer
 from typer import Argument, Option
 
 from hsdag import api
-from hsdag.cli.files import check_not_read, model_files
 from hsdag.cli.options import Json, Shape
-from hsdag.cli.output import print_json, print_table, say
+from hsdag.cli.output import check_not_read, model_files, print_json, print_table, say
 from hsdag.exports import export_formats
 
 COMMANDS = ("explain", "export", "report", "schema")

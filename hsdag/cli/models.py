@@ -6,9 +6,8 @@ from pathlib import Path
 
 import typer
 
-from hsdag.cli.files import check_files
 from hsdag.cli.options import Json, Platform
-from hsdag.cli.output import print_json, print_table
+from hsdag.cli.output import check_files, print_json, print_table
 
 models = typer.Typer(help="The offline zoo of models and workloads to be placed.", no_args_is_help=True,
                   rich_markup_mode=None)  # fmt: skip

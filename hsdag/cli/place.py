@@ -9,8 +9,7 @@ import typer
 
 from hsdag import api
 from hsdag.cli import options
-from hsdag.cli.files import check_not_read, model_files, workload_path
-from hsdag.cli.output import print_json, print_table
+from hsdag.cli.output import check_not_read, model_files, print_json, print_table, workload_path
 
 if TYPE_CHECKING:
     from hsdag.placing.result import PlaceResult

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from hsdag.cli.files import check_files, model_files
 from hsdag.cli.options import DataShape, Devices, Inputs, Json, Model, PartitionCpu, Platform, Shape, Tokens
-from hsdag.cli.output import megabytes, milliseconds, print_json, print_table, say
+from hsdag.cli.output import check_files, megabytes, milliseconds, model_files, print_json, print_table, say
 
 if TYPE_CHECKING:
     from hsdag.profiling import ProfileResult

@@ -8,9 +8,8 @@ from typing import Annotated
 import typer
 from typer import Option
 
-from hsdag.cli.files import check_files, model_files
 from hsdag.cli.options import Devices, Json, Model, PartitionCpu, Shape
-from hsdag.cli.output import print_json, print_table
+from hsdag.cli.output import check_files, model_files, print_json, print_table
 
 
 def shard(

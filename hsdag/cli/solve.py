@@ -11,8 +11,7 @@ import typer
 
 from hsdag import api
 from hsdag.cli import options
-from hsdag.cli.files import check_files, write_timeline
-from hsdag.cli.output import milliseconds, print_json, print_table, say, show_semantics
+from hsdag.cli.output import check_files, milliseconds, print_json, print_table, say, show_semantics, write_timeline
 from hsdag.ir.errors import OutputError
 
 if TYPE_CHECKING:

@@ -7,8 +7,7 @@ from pathlib import Path
 import typer
 
 from hsdag.cli import options
-from hsdag.cli.files import check_files
-from hsdag.cli.output import print_json, say
+from hsdag.cli.output import check_files, print_json, say
 
 
 def train(

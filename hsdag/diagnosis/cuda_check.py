@@ -21,8 +21,7 @@ from hsdag.ir.processes import CandidateFailed, WorkerDefect
 from hsdag.models import build_model
 from hsdag.placing.session import TORCH_WORKER_COMMAND
 from hsdag.runtime.machine.devices import list_cuda
-from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.messages import Call, Probe, WorkerSetup, worker_client
+from hsdag.runtime.measuring.messages import Call, Candidate, Probe, WorkerSetup, worker_client
 from hsdag.runtime.torch.devices import parse_torch_devices
 
 MODEL = "tiny_inception"

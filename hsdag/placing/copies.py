@@ -17,7 +17,7 @@ from hsdag.ir.placement.placement import CopyRecord
 from hsdag.methods.cuts.pipeline import balanced_stages, fitting_stages
 from hsdag.placing.session import Session
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
-from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.messages import Candidate
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.problem.pins import restricted
 from hsdag.runtime.problem.plan import Plan

@@ -16,8 +16,8 @@ from hsdag.ir.placement.placement import ReferenceName
 from hsdag.ir.processes import CandidateFailed
 from hsdag.placing.result import Verdict
 from hsdag.runtime.machine.devices import reduces_precision
-from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.latency import Clock, Comparison, Protocol, Ratio, compare
+from hsdag.runtime.measuring.messages import Candidate, Opened
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.runner import CandidateRunner
 

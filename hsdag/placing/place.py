@@ -44,8 +44,7 @@ from hsdag.runtime.machine.devices import (
 )
 from hsdag.runtime.machine.usable import BUSY, OtherPrograms, usable_cpus
 from hsdag.runtime.measuring.caches import identity
-from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
-from hsdag.runtime.measuring.messages import Call
+from hsdag.runtime.measuring.messages import Call, Candidate, automatic_targets
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.plan import Plan
 from hsdag.search.driver import Member, Watcher, budget_shortage

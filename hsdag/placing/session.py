@@ -26,8 +26,7 @@ from hsdag.placing.subject import PlacedModel, read_for_torch, read_model
 from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.machine.devices import DeviceSet, canonical, reduces_precision
 from hsdag.runtime.measuring.caches import ProfileCache
-from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, ask, worker_client
+from hsdag.runtime.measuring.messages import WORKER_COMMAND, Candidate, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.profiler import Effort, Profiler
 from hsdag.runtime.measuring.runner import ASKING_LIMIT_S, CandidateRunner, Limits, unsupported_ops

@@ -24,7 +24,7 @@ from hsdag.placing.session import Session
 from hsdag.runtime.costs.shard_costs import ShardFactors, fitted_factors, sharded_costs, simulated_s
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.machine.devices import reduces_precision
-from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.messages import Candidate
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.objectives import LATENCY
 from hsdag.runtime.problem.pins import NOT_PINNED

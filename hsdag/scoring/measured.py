@@ -12,7 +12,7 @@ import numpy as np
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.placement.placement import ExecutorName
 from hsdag.ir.processes import CandidateFailed
-from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.messages import Candidate
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem

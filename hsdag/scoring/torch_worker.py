@@ -21,10 +21,18 @@ from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.ir.graph.reader import input_name
 from hsdag.ir.ports import array_of
 from hsdag.ir.processes import main
-from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.differences import output_difference
 from hsdag.runtime.measuring.inferences import REQUESTS_IN_FLIGHT, InputArrays, steady_period_s
-from hsdag.runtime.measuring.messages import CallHandler, Distance, Probe, Probed, TimesBeside, WorkerSetup
+from hsdag.runtime.measuring.messages import (
+    CallHandler,
+    Candidate,
+    Distance,
+    Opened,
+    Probe,
+    Probed,
+    TimesBeside,
+    WorkerSetup,
+)
 from hsdag.runtime.measuring.probes import median_error_s, probe_model, times_beside
 from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.problem.problem_file import read_problem

@@ -11,8 +11,7 @@ from hsdag.ir.device import parse_devices
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.machine.devices import resolve_devices
-from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.messages import WorkerSetup, ask, worker_client
+from hsdag.runtime.measuring.messages import Candidate, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.objectives import LATENCY

@@ -12,9 +12,8 @@ import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.ir.shards.rewrite import ShardedGraph
-from hsdag.runtime.costs.factor_fit import fit_factors
-from hsdag.runtime.costs.part_table import PartTable
-from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.costs.placement_costs import fit_factors
+from hsdag.runtime.costs.work_conserving_costs import PartTable, WorkConservingCosts
 from hsdag.runtime.executor.merging import ASSUMED_BYTES_PER_S
 
 SPREAD = np.array([0.2, 2.0])

@@ -21,8 +21,7 @@ from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntAr
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.machine.usable import BUSY, OtherPrograms
 from hsdag.runtime.measuring.caches import ProfileCache, identity
-from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.messages import Call, Probe, Probed, TimesBeside, ask
+from hsdag.runtime.measuring.messages import Call, Candidate, Probe, Probed, TimesBeside, ask
 from hsdag.runtime.measuring.probes import CROSSING_CHANNELS, LEAST_ROUNDS
 from hsdag.runtime.measuring.profile import KINDS, Contention, DeviceProfile, LinkProfile, ModelProfile, numbers
 from hsdag.runtime.measuring.runner import with_advice

@@ -16,8 +16,7 @@ from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.machine.energy_counters import EnergyCounters
-from hsdag.runtime.measuring.candidate import Candidate, Opened
-from hsdag.runtime.measuring.messages import Distance, ask
+from hsdag.runtime.measuring.messages import Candidate, Distance, Opened, ask
 from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.objectives import Objective, Quantity
 

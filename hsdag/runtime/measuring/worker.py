@@ -31,7 +31,6 @@ from hsdag.ir.placement.prepared import COPY_MARK, PreparedModel, prepare
 from hsdag.ir.processes import Compiling, main
 from hsdag.runtime.machine.devices import device_calls, execution_devices, make_core
 from hsdag.runtime.measuring.caches import CompiledModels
-from hsdag.runtime.measuring.candidate import Candidate, Opened
 from hsdag.runtime.measuring.differences import (
     CPU_IN_SINGLE,
     halved,
@@ -50,8 +49,10 @@ from hsdag.runtime.measuring.inferences import (
 )
 from hsdag.runtime.measuring.messages import (
     CallHandler,
+    Candidate,
     DeviceFacts,
     Distance,
+    Opened,
     Precision,
     Probe,
     Probed,

@@ -20,9 +20,8 @@ from hsdag.methods.shard_search import NEAR_PRICES, propose
 from hsdag.methods.sharding import EVERYWHERE, Layout, ShardChooser, ShardCosts, Sharding, even_shares
 from hsdag.models.networks import DecoderSizes, llama_decoder
 from hsdag.models.registry import build_model
-from hsdag.runtime.costs.part_table import PartTable
 from hsdag.runtime.costs.shard_costs import sharded_costs, simulated_s
-from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.costs.work_conserving_costs import PartTable, WorkConservingCosts
 from hsdag.runtime.problem.schedule_problem import CostSource
 from tests.hsdag.ir.shards.random_shards import LARGEST_DIFFERENCE, difference, inputs_of, outputs_of
 from tests.hsdag.methods.searches import not_none

@@ -6,8 +6,7 @@ import os
 import signal
 
 from hsdag.ir.processes import Channel, main
-from hsdag.runtime.measuring.candidate import Candidate, Opened
-from hsdag.runtime.measuring.messages import WorkerSetup
+from hsdag.runtime.measuring.messages import Candidate, Opened, WorkerSetup
 from hsdag.runtime.measuring.worker import Worker
 
 

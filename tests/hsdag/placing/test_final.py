@@ -17,9 +17,8 @@ from hsdag.ir.graph.build import read_graph
 from hsdag.ir.processes import WorkerClient
 from hsdag.placing.final import Check, FinalResult, Pace, Verifier, family_ratios, final_comparison
 from hsdag.placing.result import Verdict
-from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples
-from hsdag.runtime.measuring.messages import WorkerSetup, worker_client
+from hsdag.runtime.measuring.messages import Candidate, WorkerSetup, worker_client
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.objectives import LATENCY

@@ -25,9 +25,8 @@ from hsdag.placing.result import Tally, Verdict
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import resolve_devices
-from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.latency import Comparison, Ratio, Samples
-from hsdag.runtime.measuring.messages import Call, ask
+from hsdag.runtime.measuring.messages import Call, Candidate, ask
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.problem.pins import Pin

@@ -34,10 +34,10 @@ from hsdag.placing.shards import (
     told_undivided,
     weights_by_device,
 )
-from hsdag.runtime.costs.part_table import PartTable
 from hsdag.runtime.costs.shard_costs import ShardFactors
+from hsdag.runtime.costs.work_conserving_costs import PartTable
 from hsdag.runtime.machine.devices import resolve_devices
-from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.messages import Candidate
 from hsdag.runtime.objectives import THROUGHPUT
 from hsdag.runtime.problem.pins import Pin
 from hsdag.runtime.problem.problem_file import read_problem

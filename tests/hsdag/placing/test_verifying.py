@@ -16,8 +16,7 @@ from hsdag.ir.processes import CandidateFailed
 from hsdag.placing.final import Check, Verifier
 from hsdag.placing.result import Verdict
 from hsdag.runtime.machine.devices import reduces_precision
-from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, worker_client
+from hsdag.runtime.measuring.messages import WORKER_COMMAND, Candidate, WorkerSetup, worker_client
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.objectives import LATENCY
 from tests.hsdag.placing import faulty_worker

@@ -12,7 +12,7 @@ import pytest
 from hsdag.ir.device import parse_devices
 from hsdag.ir.placement.placement import ExecutorName
 from hsdag.ir.processes import CandidateFailed
-from hsdag.runtime.measuring.candidate import Candidate
+from hsdag.runtime.measuring.messages import Candidate
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan

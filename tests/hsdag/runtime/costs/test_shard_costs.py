@@ -11,9 +11,8 @@ from openvino import opset13 as op
 
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.shards.rewrite import ShardedModel, shapes_of, shard
-from hsdag.runtime.costs.part_table import PartTable
 from hsdag.runtime.costs.shard_costs import ShardFactors, fitted_factors, sharded_costs, simulated_s
-from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.costs.work_conserving_costs import PartTable, WorkConservingCosts
 from hsdag.runtime.problem.schedule_problem import CostSource
 
 pytestmark = pytest.mark.usefixtures("weights_take_no_time")

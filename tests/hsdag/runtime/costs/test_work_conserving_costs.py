@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
-from hsdag.runtime.costs.part_table import PartTable
-from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.costs.work_conserving_costs import PartTable, WorkConservingCosts
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 
 DIAMOND = graph_from_edges(
@@ -137,7 +136,7 @@ def test_a_placement_is_cut_once_and_the_oldest_are_forgotten(monkeypatch: pytes
     table, (one, other) = case(3).table, random_placements(3, 2)
     first = table.parts(one)
     assert table.parts(one.copy()) is first
-    monkeypatch.setattr("hsdag.runtime.costs.part_table.MOST_REMEMBERED", 1)
+    monkeypatch.setattr("hsdag.runtime.costs.work_conserving_costs.MOST_REMEMBERED", 1)
     assert table.parts(other) is table.parts(other)
     assert table.parts(one) is not first
 

@@ -19,7 +19,6 @@ from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.ir.graph.scenario import parse_scenarios
 from hsdag.runtime.machine.devices import device_calls
 from hsdag.runtime.measuring import inferences
-from hsdag.runtime.measuring.candidate import Candidate
 from hsdag.runtime.measuring.differences import op_by_op
 from hsdag.runtime.measuring.inferences import (
     Course,
@@ -29,7 +28,7 @@ from hsdag.runtime.measuring.inferences import (
     make_inputs,
     steady_period_s,
 )
-from hsdag.runtime.measuring.messages import WorkerSetup
+from hsdag.runtime.measuring.messages import Candidate, WorkerSetup
 from hsdag.runtime.measuring.probes import LEAST_STRETCH_S, stretch
 from hsdag.runtime.measuring.worker import Worker, op_times
 from tests.hsdag.ir.growing import growing_model, saved

@@ -19,8 +19,7 @@ from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.machine.usable import OtherPrograms, Seconds, usable_cpus
 from hsdag.runtime.measuring.caches import ProfileCache
-from hsdag.runtime.measuring.candidate import Candidate, Opened
-from hsdag.runtime.measuring.messages import Call, Probed, WorkerSetup
+from hsdag.runtime.measuring.messages import Call, Candidate, Opened, Probed, WorkerSetup
 from hsdag.runtime.measuring.profile import KINDS, DeviceProfile
 from hsdag.runtime.measuring.profiler import FIGURES, SYNC_BYTES, Effort, Profiler, fit_link
 from hsdag.runtime.measuring.worker import Worker

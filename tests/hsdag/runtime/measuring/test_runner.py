@@ -10,8 +10,7 @@ import pytest
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
-from hsdag.runtime.measuring.candidate import Candidate
-from hsdag.runtime.measuring.messages import Call
+from hsdag.runtime.measuring.messages import Call, Candidate
 from hsdag.runtime.measuring.runner import CandidateRunner, Limits, unsupported_ops, with_advice
 from hsdag.runtime.objectives import ENERGY, LATENCY, MEMORY, THROUGHPUT, Objective, find_objective
 

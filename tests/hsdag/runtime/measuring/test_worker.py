@@ -22,9 +22,8 @@ from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.runtime.machine.devices import make_core
 from hsdag.runtime.measuring import probes
-from hsdag.runtime.measuring.candidate import Candidate, automatic_targets
 from hsdag.runtime.measuring.differences import CPU_IN_SINGLE
-from hsdag.runtime.measuring.messages import Probe, WorkerSetup
+from hsdag.runtime.measuring.messages import Candidate, Probe, WorkerSetup, automatic_targets
 from hsdag.runtime.measuring.worker import Worker
 from tests.hsdag.runtime.executor.hand_backend import await_until
 
