@@ -12,6 +12,7 @@ from hsdag.cli.output import print_json, print_table, say
 
 if TYPE_CHECKING:
     from hsdag.diagnosis.bisect import Bisection
+    from hsdag.diagnosis.cuda_check import CudaReport
     from hsdag.diagnosis.examination import Examination
     from hsdag.diagnosis.model import ModelReport
 
@@ -43,7 +44,7 @@ def doctor(
         if given:
             raise OptionError(f"--cuda checks the engine itself: leave out {', '.join(given)}")
         report = check_cuda(devices, on_step=say)
-        print_json(report.model_dump(mode="json")) if as_json else typer.echo(report.text())
+        print_json(report.model_dump(mode="json")) if as_json else _show_checks(report)
         return
     from hsdag.diagnosis.examination import examine
     from hsdag.ir.graph.reader import check_model_path
@@ -61,6 +62,14 @@ def doctor(
         on_step=say,
     )
     print_json(found.model_dump(mode="json")) if as_json else _show(found)
+
+
+def _show_checks(found: CudaReport) -> None:
+    print_table(
+        None, ["check", "", "detail"], [[i.name, "pass" if i.passed else "FAIL", i.detail] for i in found.items]
+    )
+    typer.echo(", ".join(f"{name} {what}" for name, what in found.machine.items()))
+    typer.echo(found.sentence)
 
 
 def _show(found: Examination) -> None:

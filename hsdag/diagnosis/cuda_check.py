@@ -71,13 +71,6 @@ class CudaReport(Record):
             return outcome
         return f"{outcome} There is no CUDA device among them: the CPU stood in, whose figures say nothing of a GPU."
 
-    def text(self) -> str:
-        """The report for a terminal: one line for each check, what is installed, and the outcome."""
-        width = max(len(item.name) for item in self.items)
-        lines = [f"{item.name:<{width}}  {'pass' if item.passed else 'FAIL'}  {item.detail}" for item in self.items]
-        machine = ", ".join(f"{name} {what}" for name, what in self.machine.items())
-        return "\n".join([*lines, machine, self.sentence])
-
 
 def check_cuda(
     devices: str | None = None,

@@ -83,8 +83,8 @@ class CostedPlacement:
     def _of_submodels(self, costs: Any) -> Iterator[Limit]:
         own, num = costs.costs, len(self.devices)
         for d, time_s in self._idle_devices(own.time_s):
-            yield self._limit(self.devices[d], "work", replace(costs, by_op=replace(own, time_s=time_s)))
-        yield self._limit("", "launches", replace(costs, by_op=replace(own, launch_s=np.zeros_like(own.launch_s))))
+            yield self._limit(self.devices[d], "work", replace(costs, costs=replace(own, time_s=time_s)))
+        yield self._limit("", "launches", replace(costs, costs=replace(own, launch_s=np.zeros_like(own.launch_s))))
         pairs = np.argwhere(costs.collector.crossings(self.placement[None], num).num[0] > 0).tolist()
         for among in [pairs, *([pair] for pair in pairs if len(pairs) > 1)]:
             latency_s, bandwidth = own.link_latency_s.copy(), own.link_bandwidth_bytes_per_s.copy()
@@ -92,7 +92,7 @@ class CostedPlacement:
                 latency_s[a, b], bandwidth[a, b] = 0.0, np.inf
             free = replace(own, link_latency_s=latency_s, link_bandwidth_bytes_per_s=bandwidth)
             name = "" if among is pairs else " to ".join(self.devices[d] for d in among[0])
-            yield self._limit(name, "transfers", replace(costs, by_op=free))
+            yield self._limit(name, "transfers", replace(costs, costs=free))
 
     def _of_parts(self, costs: Any) -> Iterator[Limit]:
         parts = costs.table.parts(self.placement, self.objective, self.ranks)
@@ -114,7 +114,7 @@ class CostedPlacement:
         yield self._limit("", "slow-downs", replace(costs, slowdown=None))
 
     def _of_ops(self, costs: Any) -> Iterator[Limit]:
-        own = costs.problem
+        own = costs.costs
         for d, time_s in self._idle_devices(own.time_s):
             seconds = float(self.time_s[self.placement == d].sum())
             yield self._limit(self.devices[d], "work", OpByOpCosts(replace(own, time_s=time_s)), seconds)

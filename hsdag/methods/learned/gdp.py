@@ -13,8 +13,7 @@ from torch import nn
 
 from hsdag.ir.errors import OptionError
 from hsdag.methods.learned.base import LearnedPlacer
-from hsdag.methods.learned.inputs import edges_of, tokens_of
-from hsdag.methods.learned.networks import Edges, Encoder, Mlp, draw_within
+from hsdag.methods.learned.networks import Edges, Encoder, Mlp, draw_within, edges_of, tokens_of
 from hsdag.methods.learned.options import ALONE, NO_END, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.methods.learned.policy import Choose, StepwiseNetwork, StepwisePolicy
 from hsdag.runtime.problem.problem import Problem

@@ -20,8 +20,7 @@ from torch.utils.checkpoint import checkpoint
 from hsdag.ir.graph.computation_graph import BoolArray, IntArray, inverse_of
 from hsdag.ir.graph.partition import Partition
 from hsdag.methods.learned.base import LearnedPlacer
-from hsdag.methods.learned.inputs import tokens_of
-from hsdag.methods.learned.networks import Edges, Mlp, standardise
+from hsdag.methods.learned.networks import Edges, Mlp, standardise, tokens_of
 from hsdag.methods.learned.options import NO_END, REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.methods.learned.policy import Exploring, Likelihood, Policy, Rollout, drawn, log_p_of
 from hsdag.runtime.problem.plan import Plan

@@ -14,8 +14,7 @@ import torch
 from torch import nn
 
 from hsdag.methods.learned.base import LearnedPlacer
-from hsdag.methods.learned.inputs import tokens_of
-from hsdag.methods.learned.networks import Mlp, draw_within, linear
+from hsdag.methods.learned.networks import Mlp, draw_within, linear, tokens_of
 from hsdag.methods.learned.options import NO_END, REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.methods.learned.policy import Choose, StepwiseNetwork, StepwisePolicy
 from hsdag.runtime.problem.problem import Problem

@@ -36,7 +36,7 @@ class HeteroCosts(PlacementCosts):
     """Costs of one graph's ops under HETERO."""
 
     collector: SubmodelCollector
-    by_op: ScheduleProblem
+    costs: ScheduleProblem
 
     @staticmethod
     def of(graph: ComputationGraph, costs: ScheduleProblem) -> HeteroCosts:
@@ -44,16 +44,6 @@ class HeteroCosts(PlacementCosts):
         if len(costs.time_s) != graph.num_ops:
             raise ValueError(f"costs are for {len(costs.time_s)} ops, but the graph has {graph.num_ops}")
         return HeteroCosts(SubmodelCollector(graph), costs)
-
-    @property
-    def costs(self) -> ScheduleProblem:
-        """By op and link."""
-        return self.by_op
-
-    @property
-    def num_devices(self) -> int:
-        """D."""
-        return self.costs.num_devices
 
     def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
         """[B] simulated seconds of one inference under placements [B, N] of ops; infinite where one is illegal."""
@@ -80,7 +70,7 @@ class HeteroCosts(PlacementCosts):
         usable = np.isfinite(measured_s) & (measured_s > 0) & is_legal
         if not usable.any():
             return self
-        d = self.num_devices
+        d = self.costs.num_devices
         floors = np.repeat([1.0, LEAST_LAUNCH_S, LEAST_LATENCY_S, 1.0 / MOST_BYTES_PER_S], [d, d, d * d, d * d])
         inverse = 1.0 / self.costs.link_bandwidth_bytes_per_s
         now = [np.ones(d), self.costs.launch_s, self.costs.link_latency_s.ravel(), inverse.ravel()]
@@ -98,15 +88,15 @@ class HeteroCosts(PlacementCosts):
             link_bandwidth_bytes_per_s=1.0 / inverse,
             source=CostSource.CALIBRATED,
         )
-        return replace(self, by_op=fitted)
+        return replace(self, costs=fitted)
 
     def _rows(self, placements: IntArray) -> FloatArray:
         """[B, P] what each parameter is multiplied with."""
         ops, num = np.arange(placements.shape[1]), len(placements)
         time_s = np.nan_to_num(self.costs.time_s)
-        crossed = self.collector.crossings(placements, self.num_devices)
+        crossed = self.collector.crossings(placements, self.costs.num_devices)
         work_s = np.stack(
-            [np.where(placements == d, time_s[ops, d], 0.0).sum(axis=1) for d in range(self.num_devices)], axis=1
+            [np.where(placements == d, time_s[ops, d], 0.0).sum(axis=1) for d in range(self.costs.num_devices)], axis=1
         )
         parts = [work_s, crossed.launches, crossed.num.reshape(num, -1), crossed.size_bytes.reshape(num, -1)]
         return np.concatenate(parts, axis=1, dtype=np.float64)
@@ -138,7 +128,7 @@ class UnitCosts(NamedTuple):
 
 def unit_costs(costs: HeteroCosts, unit_of_op: IntArray, num_units: int, *, is_period: bool = False) -> UnitCosts:
     """Costs of placements of units, ``unit_of_op`` being [N]."""
-    nodes, d, time_s = costs.collector.nodes, costs.num_devices, costs.costs.time_s
+    nodes, d, time_s = costs.collector.nodes, costs.costs.num_devices, costs.costs.time_s
     unit_s = np.zeros((num_units, d))
     np.add.at(unit_s, unit_of_op, np.where(np.isnan(time_s), np.inf, time_s))
     return UnitCosts(

@@ -29,9 +29,9 @@ LEVEL, TRUST, ROUNDS = 1.0, Trust(observed=0.02, scale=1.0), 2
 
 @dataclass(frozen=True, eq=False)
 class OpByOpCosts(PlacementCosts):
-    """Costs of one graph's ops; ``problem`` has them as the simulator takes them."""
+    """Costs of one graph's ops; ``costs`` has them as the simulator takes them."""
 
-    problem: ScheduleProblem
+    costs: ScheduleProblem
 
     @staticmethod
     def of(graph: ComputationGraph, problem: ScheduleProblem) -> OpByOpCosts:
@@ -41,21 +41,16 @@ class OpByOpCosts(PlacementCosts):
         kept = {name: getattr(problem, name)[sent] for name in ("edge_src", "edge_dst", "edge_bytes", "edge_port")}
         return OpByOpCosts(replace(problem, **kept))
 
-    @property
-    def costs(self) -> ScheduleProblem:
-        """By op and link."""
-        return self.problem
-
     def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
         """[B] simulated makespans of placements [B, N]; infinite where one is illegal."""
         if not ranks or all(order is None for order in ranks):
-            return simulate_makespans(self.problem, placements)
+            return simulate_makespans(self.costs, placements)
         pairs = zip(placements[:, None], ranks, strict=True)
-        return np.concatenate([simulate_makespans(self.problem, one, ranks=order) for one, order in pairs])
+        return np.concatenate([simulate_makespans(self.costs, one, ranks=order) for one, order in pairs])
 
     def period_s(self, placements: IntArray) -> FloatArray:
         """[B] simulated seconds per inference with many in flight: the load of the busiest device or link."""
-        return period_s(self.problem, placements)
+        return period_s(self.costs, placements)
 
     def calibrated(self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None) -> OpByOpCosts:
         """Costs refitted to measured latencies [B] of placements [B, N].
@@ -68,25 +63,25 @@ class OpByOpCosts(PlacementCosts):
         orders = None if ranks is None else [ranks[b] for b in np.flatnonzero(usable).tolist()]
         if not len(seen):
             return self
-        factors = np.ones(self.problem.num_devices + 1)
+        factors = np.ones(self.costs.num_devices + 1)
         for _ in range(ROUNDS):
             # in units of the costs as they were: what a parameter contributes, over its present factor
             rows = self._scaled(factors)._contributions_s(seen, orders) / factors / wanted_s[:, None]
             level = fit_factors(rows.sum(axis=1)[:, None], np.array([LEVEL]), TRUST.observed)[0]
-            factors = level * fit_by_kind(rows * level, self.problem.num_devices, [1], TRUST)
+            factors = level * fit_by_kind(rows * level, self.costs.num_devices, [1], TRUST)
         return self._scaled(factors)
 
     def _contributions_s(self, placements: IntArray, ranks: Ranks | None) -> FloatArray:
         """[B, P] what the work of each device and all transfers contribute to makespans, which is their sum."""
         now_s, found = self.latency_s(placements, ranks), []
-        for p in range(self.problem.num_devices + 1):
-            factors = np.ones(self.problem.num_devices + 1)
+        for p in range(self.costs.num_devices + 1):
+            factors = np.ones(self.costs.num_devices + 1)
             factors[p] += STEP
             found.append((self._scaled(factors).latency_s(placements, ranks) - now_s) / STEP)
         return np.maximum(np.stack(found, axis=1), 0.0)
 
     def _scaled(self, factors: FloatArray) -> OpByOpCosts:
-        own = self.problem
+        own = self.costs
         scaled = replace(
             own,
             time_s=own.time_s * factors[:-1],

@@ -27,10 +27,8 @@ class PlacementCosts(ABC):
     ``ranks`` are those of each placement; without them the order is the executor's, as it always is under HETERO.
     """
 
-    @property
-    @abstractmethod
-    def costs(self) -> ScheduleProblem:
-        """The same by op and link, for methods that compute on costs; ``time_s`` is [N, D]."""
+    costs: ScheduleProblem
+    """The same by op and link, for methods that compute on costs; ``time_s`` is [N, D]."""
 
     @property
     def steps(self) -> float:

@@ -194,7 +194,7 @@ class WorkConservingCosts(PlacementCosts):
         return CutCosts(self.table.op_s * work, launch_s, read, written)
 
     @cached_property
-    def costs(self) -> ScheduleProblem:
+    def costs(self) -> ScheduleProblem:  # type: ignore[override]
         """By op and link: a result that crosses is written, launches its reader's part, and is read."""
         own = self.cut_costs
         with np.errstate(divide="ignore"):

@@ -160,7 +160,7 @@ def test_op_by_op_the_value_is_the_simulators_and_free_transfers_gain_what_they_
     found = case.explained()
     assert isinstance(case.costs, OpByOpCosts)
     placed = np.array(["AB".index(device) for device in devices])
-    own = case.costs.problem
+    own = case.costs.costs
     free = replace(own, link_latency_s=np.zeros((2, 2)), link_bandwidth_bytes_per_s=np.full((2, 2), np.inf))
     makespan_s, without_s = (simulate(problem, placed).makespan_s for problem in (own, free))
     assert found.value.simulated == pytest.approx(makespan_s)

@@ -14,8 +14,7 @@ from torch import nn
 
 from hsdag.ir.errors import OptionError
 from hsdag.methods.learned.doppler.decoding import END_LATER, FEATURES, PAPER_FEATURES, START_LATER, Scores
-from hsdag.methods.learned.inputs import NUM_PAPER, NUM_WIDE, Inputs, sum_over_path
-from hsdag.methods.learned.networks import Encoder, Mlp, linear, within
+from hsdag.methods.learned.networks import NUM_PAPER, NUM_WIDE, Encoder, Inputs, Mlp, linear, sum_over_path, within
 from hsdag.methods.learned.options import ABOVE_0, NO_END, REINFORCE, Baseline, Ranges, Reward, TrainingOptions
 from hsdag.runtime.problem.tables import WAY_TO_END
 

@@ -19,7 +19,7 @@ from hsdag.methods.learned.base import LearnedPlacer, singles_of
 from hsdag.methods.learned.doppler import decoding
 from hsdag.methods.learned.doppler.decoding import FEATURES, SLOPE, Episodes, Rules, Scores, decode
 from hsdag.methods.learned.doppler.network import DopplerConfig, DualNetwork
-from hsdag.methods.learned.inputs import inputs_of
+from hsdag.methods.learned.networks import inputs_of
 from hsdag.methods.learned.policy import GREEDY, Exploring, Likelihood, Policy, Rollout, log_p_of
 from hsdag.methods.learned.training import Trainer
 from hsdag.methods.lists.base import TWO_OPS

@@ -17,8 +17,7 @@ from hsdag.features import GROUPS, STRUCTURE_GROUPS, feature_matrix
 from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.hsdag.groups import Groups, Parse, Topology
 from hsdag.methods.learned.hsdag.network import GroupNetwork, HsdagConfig, Situation, View
-from hsdag.methods.learned.inputs import cost_features, edges_of, finite_times
-from hsdag.methods.learned.networks import standardise
+from hsdag.methods.learned.networks import cost_features, edges_of, finite_times, standardise
 from hsdag.methods.learned.policy import GREEDY, Exploring, Likelihood, Policy, Rollout, drawn
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem

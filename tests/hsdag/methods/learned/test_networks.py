@@ -7,8 +7,7 @@ import pytest
 import torch
 
 from hsdag.methods.learned.gdp import FARTHEST, Segments
-from hsdag.methods.learned.inputs import tokens_of
-from hsdag.methods.learned.networks import Edges, GraphConvolution, PooledSage
+from hsdag.methods.learned.networks import Edges, GraphConvolution, PooledSage, tokens_of
 from hsdag.methods.learned.policy import StepwiseNetwork
 from hsdag.methods.learned.rnn import RnnConfig, Scoring, SequenceNetwork
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem

@@ -81,9 +81,9 @@ def random_units(seed: int, num_ops: int) -> tuple[HeteroCosts, np.ndarray]:
 
 def counted_s(costs: HeteroCosts, device: np.ndarray, is_period: bool) -> float:
     """Seconds of a placement [N] by the launches and crossings of its submodels."""
-    own, crossed = costs.costs, costs.collector.crossings(device[None], costs.num_devices)
+    own, crossed = costs.costs, costs.collector.crossings(device[None], costs.costs.num_devices)
     sent_s = crossed.num[0] * own.link_latency_s + crossed.size_bytes[0] / own.link_bandwidth_bytes_per_s
-    load_s = np.bincount(device, own.time_s[np.arange(len(device)), device], costs.num_devices)
+    load_s = np.bincount(device, own.time_s[np.arange(len(device)), device], costs.costs.num_devices)
     load_s = load_s + crossed.launches[0] * own.launch_s + sent_s.sum(axis=0)
     if np.isnan(load_s).any():
         return np.inf
@@ -99,8 +99,8 @@ def test_a_placement_of_units_takes_what_its_ops_take_or_exceeds_the_limit_as_th
     units = unit_costs(costs, unit, int(unit.max()) + 1, is_period=is_period)
     rng, value_s = np.random.default_rng(seed), costs.period_s if is_period else costs.latency_s
     for share in (0.05, 0.05, 0.05, 1.0, 1.0):
-        moves = rng.integers(0, costs.num_devices, len(units.unit_s)) * (rng.random(len(units.unit_s)) < share)
-        placement = np.cumsum(moves) % costs.num_devices
+        moves = rng.integers(0, costs.costs.num_devices, len(units.unit_s)) * (rng.random(len(units.unit_s)) < share)
+        placement = np.cumsum(moves) % costs.costs.num_devices
         expected_s = counted_s(costs, placement[unit], is_period)
         assert value_s(placement[unit][None])[0] == pytest.approx(expected_s)
         found_s = run(placement_s, 1, units, placement, limit * expected_s)

@@ -29,7 +29,7 @@ def costs() -> OpByOpCosts:
 
 
 def placements(costs: OpByOpCosts, count: int) -> np.ndarray:
-    return np.random.default_rng(1).integers(0, 2, (count, costs.problem.num_ops))
+    return np.random.default_rng(1).integers(0, 2, (count, costs.costs.num_ops))
 
 
 def test_a_chain_takes_its_ops_and_its_transfer() -> None:
@@ -43,7 +43,7 @@ def test_a_chain_takes_its_ops_and_its_transfer() -> None:
 def test_constants_are_everywhere_from_the_start() -> None:
     graph = graph_from_edges(["Constant", "Relu", "Add"], [(0, 2), (1, 2)], output_bytes=[10**9, 0, 0])
     costs = costs_of(graph)
-    assert (costs.problem.edge_src.tolist(), costs.problem.edge_dst.tolist()) == ([1], [2])
+    assert (costs.costs.edge_src.tolist(), costs.costs.edge_dst.tolist()) == ([1], [2])
 
 
 def test_what_the_parameters_contribute_adds_up_to_the_makespan(costs: OpByOpCosts) -> None:
@@ -66,7 +66,7 @@ def test_calibration_finds_what_the_measurements_were_made_with(
 
 def test_the_order_counts_where_it_is_given(costs: OpByOpCosts) -> None:
     some = placements(costs, 1)
-    n = costs.problem.num_ops
+    n = costs.costs.num_ops
     found = {float(costs.latency_s(some, [np.random.default_rng(s).permutation(n)])[0]) for s in range(6)}
     assert len(found) > 1
 
