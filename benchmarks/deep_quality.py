@@ -35,8 +35,7 @@ from hsdag.models.diviml import RandomWiring, random_wired
 from hsdag.models.networks import BertSizes, DecoderSizes, ModelInput, ModelSpec, ResNetSizes, llama_decoder, seeded
 from hsdag.models.sharded_workloads import LlamaSizes, TransformerSizes, llama_block, transformer
 from hsdag.runtime.platforms.analytic import analytic_costs
-from hsdag.runtime.platforms.platform import Platform
-from hsdag.runtime.platforms.reader import load_platform
+from hsdag.runtime.platforms.platform import Platform, load_platform
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import graph_of_problem, problem_of

@@ -34,7 +34,7 @@ from hsdag.methods.learned.doppler.placer import DopplerPlacer, DualPolicy
 from hsdag.models import WORKLOADS, build_model
 from hsdag.profiling import assumed_costs, tied
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
-from hsdag.runtime.platforms.reader import load_platform
+from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem

@@ -46,7 +46,7 @@ from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.messages import Candidate
 from hsdag.runtime.platforms.analytic import analytic_costs
-from hsdag.runtime.platforms.reader import load_platform
+from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.simulator.simulation import simulate
 from hsdag.search.options import PlaceOptions
 from hsdag.sources import with_devices

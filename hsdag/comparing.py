@@ -23,7 +23,7 @@ from hsdag.methods.registry import find_method
 from hsdag.models import WORKLOADS
 from hsdag.models.registry import names_workload
 from hsdag.runtime.measuring.latency import half_width
-from hsdag.runtime.platforms.reader import load_platform
+from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.problem.problem_file import problem_to_json, read_problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of

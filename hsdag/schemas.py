@@ -41,7 +41,7 @@ FILES = {
     "placement": "ir.placement.placement.Placement",
     "parts": "exports.parts.PartsManifest",
     "problem": "runtime.problem.problem_file.ProblemDocument",
-    "platform": "runtime.platforms.reader.PlatformDocument",
+    "platform": "runtime.platforms.platform.PlatformDocument",
     "run": "placing.run_folder.RunRecord",
     "event": "placing.run_folder.EventRecord",
     "candidate": "placing.result.PlanRecord",

@@ -19,8 +19,7 @@ from hsdag.models.diviml import LEAST_NODES, RandomWiring, random_wired
 from hsdag.models.registry import parse_workload
 from hsdag.models.sharded_workloads import LlamaSizes, llama_block, llama_layer
 from hsdag.runtime.platforms.analytic import analytic_costs
-from hsdag.runtime.platforms.platform import OP_CLASSES, Calibration, OpClass, Platform, PlatformDevice
-from hsdag.runtime.platforms.reader import load_platform
+from hsdag.runtime.platforms.platform import OP_CLASSES, Calibration, OpClass, Platform, PlatformDevice, load_platform
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json
 from hsdag.runtime.problem.schedule_problem import FREE, OpLabels, ScheduleProblem
 from hsdag.runtime.simulator.simulation import simulate

@@ -36,7 +36,7 @@ def profile(
     from hsdag.ir.graph.scenario import parse_scenarios
     from hsdag.profiling import AssumedCosts, ProfileResult, assumed_costs
     from hsdag.profiling import profile as measured_profile
-    from hsdag.runtime.platforms.reader import load_platform
+    from hsdag.runtime.platforms.platform import load_platform
     from hsdag.runtime.problem.problem_file import write_problem
 
     check_model_path(model)

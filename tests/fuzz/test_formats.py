@@ -27,7 +27,7 @@ from hsdag.reporting.page import sections_of
 from hsdag.runtime.measuring.inferences import make_inputs
 from hsdag.runtime.measuring.profile import read_profile, write_profile
 from hsdag.runtime.platforms.analytic import analytic_costs
-from hsdag.runtime.platforms.reader import load_platform
+from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.problem.problem_file import problem_from_json, problem_to_json, read_problem
 from hsdag.scoring.policy_file import StateFile
 from hsdag.search.simulate import placed

@@ -9,7 +9,7 @@ import pytest
 
 from hsdag.cli.app import run
 from hsdag.models import find_workload
-from hsdag.runtime.platforms.reader import load_platform
+from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.runtime.problem.schedule_problem import CostSource
 from hsdag.sources import build_problem, first_devices

@@ -17,7 +17,7 @@ from hsdag.methods.incumbent import Status
 from hsdag.methods.registry import find_method, make_placer
 from hsdag.models import find_workload
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
-from hsdag.runtime.platforms.reader import load_platform
+from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Semantics

@@ -16,7 +16,7 @@ import pytest
 import hsdag
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder, RunRecord
-from hsdag.runtime.platforms.reader import list_platforms
+from hsdag.runtime.platforms.platform import list_platforms
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem_file import problem_to_json
 from hsdag.schemas import FILES, file_schema, write_schemas

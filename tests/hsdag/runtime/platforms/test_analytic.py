@@ -14,8 +14,14 @@ from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.graph.partition import Partition
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.platforms.analytic import analytic_costs
-from hsdag.runtime.platforms.platform import Calibration, DeviceCalibration, OpClass, Platform, PlatformDevice
-from hsdag.runtime.platforms.reader import load_platform
+from hsdag.runtime.platforms.platform import (
+    Calibration,
+    DeviceCalibration,
+    OpClass,
+    Platform,
+    PlatformDevice,
+    load_platform,
+)
 from hsdag.runtime.problem.schedule_problem import CostSource
 
 FULL = dict.fromkeys(OpClass, 1.0)

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from hsdag.ir.errors import FileFormatError
-from hsdag.runtime.platforms.platform import op_class
-from hsdag.runtime.platforms.reader import list_platforms, load_platform
+from hsdag.runtime.platforms.platform import list_platforms, load_platform, op_class
 
 MINIMAL = """
 format = "hsdag-platform"
