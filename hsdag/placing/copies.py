@@ -1,7 +1,7 @@
 """Copies in a search for throughput: the sets of devices that are worth a copy of the whole model each.
 
-Devices that cannot hold the model may run a pipeline beside copies on the others. Where all hold it, a pipeline over
-some does the same work as their copies, and sends tensors as well. Legend: N ops, D devices.
+Devices that cannot hold the model may run a pipeline beside copies on the others, or divide its ops. Where all hold it,
+either does the same work as their copies, and sends tensors as well. Legend: N ops, D devices.
 """
 
 from __future__ import annotations
@@ -13,9 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.ir.placement.divided import sharded_fields
 from hsdag.ir.placement.placement import CopyRecord
 from hsdag.methods.cuts.pipeline import balanced_stages, fitting_stages
+from hsdag.methods.sharding import Sharding
 from hsdag.placing.session import Session
+from hsdag.placing.shards import ShardProposals, sharded_candidate
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.messages import Candidate
 from hsdag.runtime.measuring.profile import ModelProfile
@@ -33,31 +36,37 @@ NUM_SETS = 2
 class Copies:
     """Indices of the devices that have a copy each, and the simulated seconds per inference: infinite if unknown.
 
-    A ``pipeline`` over further devices may run beside them.
+    A ``pipeline`` over further devices may run beside them, or shards on these.
     """
 
     devices: tuple[int, ...]
     period_s: float
-    pipeline: Plan | None = None
+    pipeline: Plan | Sharding | None = None
 
     def candidate(self, session: Session, problem: Problem) -> Candidate:
         """The copies as something to compile; a pipeline has a request more than devices."""
         beside: list[tuple[str | Candidate, int | None]] = []
         if self.pipeline is not None:
-            num = len(np.unique(self.pipeline.placement))
-            beside = [(session.placed(problem, self.pipeline, "work-conserving"), num + 1)]
+            if isinstance(self.pipeline, Plan):
+                found = session.placed(problem, self.pipeline, "work-conserving")
+            else:
+                found = sharded_candidate(session, self.pipeline)
+            beside = [(found, len(devices_of(self.pipeline)) + 1)]
         return Candidate.copied([*((session.devices.placed[d].openvino_name, None) for d in self.devices), *beside])
 
     def homes(self, problem: Problem) -> list[IntArray]:
-        """[N] the device of every op, for each copy."""
+        """[N] the device of every op, for each copy that does not divide them."""
         alone = [np.full(problem.units.fine.num_ops, d) for d in self.devices]
-        return alone if self.pipeline is None else [*alone, problem.expand(self.pipeline.placement)]
+        return [*alone, problem.expand(self.pipeline.placement)] if isinstance(self.pipeline, Plan) else alone
 
     def records(self, problem: Problem, requests: Sequence[int]) -> tuple[CopyRecord, ...]:
         """The copies as a placement file holds them, with so many requests each."""
         names = problem.devices
         found = [CopyRecord(device=names[d], requests=count) for d, count in zip(self.devices, requests, strict=False)]
-        if self.pipeline is not None:
+        if isinstance(self.pipeline, Sharding):
+            fields = sharded_fields(self.pipeline.regions, self.pipeline.devices, problem.units.fine, names)
+            found.append(CopyRecord(affinity=fields["affinity"], shards=fields["shards"], requests=requests[-1]))
+        elif self.pipeline is not None:
             homes = zip(problem.units.fine.canonical_names, self.homes(problem)[-1].tolist(), strict=True)
             found.append(CopyRecord(affinity={op: names[d] for op, d in homes}, requests=requests[-1]))
         return tuple(found)
@@ -77,25 +86,30 @@ def proposed_copies(
     if profile is None:
         found = [Copies(tuple(able), np.inf)] if len(able) > 1 else []
     else:
-        costs = WorkConservingCosts.of(session.graph, profile.costs(session.graph), profile.links.syncs)
+        proposals, others = ShardProposals(session, options, profile), [d for d in range(len(placed)) if d not in able]
+        costs = proposals.costs
         whole_s = np.nan_to_num(costs.cut_costs.op_s).sum(axis=0) + costs.cut_costs.launch_s
-        over = best_pipeline(problem, costs, [d for d in range(len(placed)) if d not in able])
-        found = best_sets(able, whole_s, costs.slowdown, over)
+        over = [best_pipeline(problem, costs, others), proposals.beside(others)]
+        known = [each for each in over if each is not None]
+        found = best_sets(able, whole_s, costs.slowdown, min(known, key=lambda each: each[1], default=None))
     return {f"copies {rank}": copies for rank, copies in enumerate(found, start=1)}
 
 
 def best_sets(
-    able: Sequence[int], whole_s: FloatArray, slowdown: FloatArray | None, pipeline: tuple[Plan, float] | None = None
+    able: Sequence[int],
+    whole_s: FloatArray,
+    slowdown: FloatArray | None,
+    pipeline: tuple[Plan | Sharding, float] | None = None,
 ) -> list[Copies]:
     """The sets with the largest sums of rates; each device is slowed down by all others of its set [D, D].
 
-    A pipeline over others, and its seconds per inference, count as one more device.
+    A pipeline over others, or shards on these, and its seconds per inference, count as one more device.
     """
     num = len(whole_s)
     slow = np.ones((num + 1, num + 1))
     slow[:num, :num] = 1.0 if slowdown is None else slowdown
     if pipeline is not None:
-        used = np.unique(pipeline[0].placement)
+        used = devices_of(pipeline[0])
         slow[num], slow[:num, num] = slow[used].max(axis=0), slow[:num, used].prod(axis=1)
         able, whole_s = [*able, num], np.append(whole_s, pipeline[1])
     found = []
@@ -105,6 +119,13 @@ def best_sets(
             plan = pipeline[0] if pipeline is not None and num in chosen else None
             found.append(Copies(tuple(d for d in chosen if d < num), float(1.0 / np.sum(rates)), plan))
     return sorted(found, key=lambda copies: copies.period_s)[:NUM_SETS]
+
+
+def devices_of(pipeline: Plan | Sharding) -> list[int]:
+    """The devices of stages, or of shards."""
+    if isinstance(pipeline, Plan):
+        return sorted(set(pipeline.placement.tolist()))
+    return sorted({d for region in pipeline.regions for d in region.shares}.union(pipeline.devices))
 
 
 def best_pipeline(problem: Problem, costs: WorkConservingCosts, devices: Sequence[int]) -> tuple[Plan, float] | None:

@@ -21,6 +21,7 @@ from hsdag.ir.files import check_writable, write_atomically
 from hsdag.ir.graph.colocation import held_bytes
 from hsdag.ir.placement.divided import sharded_fields
 from hsdag.ir.placement.placement import SPREAD_VERSION, Placement, SpeedupRecord
+from hsdag.methods.sharding import Sharding
 from hsdag.placing.answer import (
     NO_SINGLE,
     faster_but_disallowed,
@@ -345,8 +346,11 @@ class Outcome:
         if name in self.search.shardings:
             return ops_by_device(self.session, self.search.shardings[name])
         if name in self.search.copies:
-            held = np.bincount(np.concatenate(self.search.copies[name].homes(self.problem)))
-            return dict(zip(self.problem.devices, held.tolist(), strict=False))
+            copies = self.search.copies[name]
+            held = np.bincount(np.concatenate(copies.homes(self.problem)), minlength=len(self.problem.devices))
+            found = dict(zip(self.problem.devices, held.tolist(), strict=True))
+            shards = ops_by_device(self.session, copies.pipeline) if isinstance(copies.pipeline, Sharding) else {}
+            return {device: count + shards.get(device, 0) for device, count in found.items()}
         placed = self._devices_of(name)
         if placed is not None:
             return {device: placed.count(device) for device in self.problem.devices}
@@ -425,9 +429,12 @@ class Outcome:
             divided = self.search.proposals.sharded(self.search.shardings[self.final.answer])
             return dict(weights_by_device(self.session, divided))
         if self.final.answer in self.search.copies:
-            homes = self.search.copies[self.final.answer].homes(self.problem)
-            held = np.sum([held_bytes(self.session.graph, each, self.session.widens) for each in homes], axis=0)
-            return dict(zip(self.problem.devices, held.tolist(), strict=True))
+            copies = self.search.copies[self.final.answer]
+            each = [held_bytes(self.session.graph, homes, self.session.widens) for homes in copies.homes(self.problem)]
+            if isinstance(copies.pipeline, Sharding) and self.search.proposals is not None:
+                shards = self.search.proposals.sharded(copies.pipeline)
+                each.append(np.array([*weights_by_device(self.session, shards).values()]))
+            return dict(zip(self.problem.devices, np.sum(each, axis=0).tolist(), strict=True))
         index, devices = {name: d for d, name in enumerate(self.problem.devices)}, self._answer_devices
         if not set(devices) <= set(index):
             return {}

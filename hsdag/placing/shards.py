@@ -37,12 +37,14 @@ MEASURED_SHARE, MEASURED_RUNS, MEASURED_ROUNDS = 0.25, 2, 3
 class ShardProposals:
     """Ways to divide a session's model, simulated by its profile, and better ones once some are measured.
 
-    None for another objective than latency. Pinned ops stay whole, and no device holds more than its memory.
+    None for another objective than latency, but ``beside`` copies. Pinned ops stay whole, and no device holds more than
+    its memory.
     """
 
     def __init__(self, session: Session, options: PlaceOptions, profile: ModelProfile) -> None:
         self.session, graph = session, session.graph
         self.is_possible = options.objective is LATENCY and not session.is_on_torch
+        self.is_steady = options.objective.is_steady
         self.costs = WorkConservingCosts.of(graph, profile.costs(graph), profile.links.syncs)
         self.limits = session.memory_limits(profile)
         self.factors = ShardFactors()
@@ -67,6 +69,14 @@ class ShardProposals:
         if not self.is_possible:
             return []
         return propose(self.shapes, shard_costs(self.costs), self.pins, prices, self._value_of, trials)
+
+    def beside(self, devices: Sequence[int]) -> tuple[Sharding, float] | None:
+        """The way to divide the model over some devices that gives most inferences, and seconds of each, simulated."""
+        if len(devices) < 2:
+            return None
+        costs, judge = shard_costs(self.costs).of(devices), lambda way: self._value_of(way.over(devices))
+        found = propose(self.shapes, costs, judge=judge)
+        return (found[0].over(devices), found[0].predicted_s) if found else None
 
     def _value_of(self, sharding: Sharding) -> float:
         """Simulated seconds; infinite where a device lacks the memory for its weights."""
@@ -128,9 +138,12 @@ class ShardProposals:
         return found
 
     def simulated_s(self, sharding: Sharding) -> float:
-        """Seconds of an inference as the executor runs it, by what was measured so far."""
+        """Seconds of an inference as the executor runs it, or between the ends of two, by what was measured so far."""
         found = self.sharded(sharding)
-        return simulated_s(sharded_costs(self.costs, found, self.factors), found.devices)
+        costs = sharded_costs(self.costs, found, self.factors)
+        if self.is_steady:
+            return float(costs.period_s(np.array([found.devices]))[0])
+        return simulated_s(costs, found.devices)
 
 
 def told_under_hetero(proposals: ShardProposals) -> str | None:

@@ -7,7 +7,7 @@ Legend: N ops, D devices.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
@@ -50,8 +50,10 @@ class Candidate:
     @staticmethod
     def sharded(regions: Sequence[Region], devices: Sequence[int], order: Sequence[str]) -> Candidate:
         """Regions that devices compute together; ``devices`` [N] of all other ops are indices of ``order``."""
-        of_ops = tuple(order[d] for d in devices)
-        return Candidate(",".join(order), of_ops, executor="work-conserving", regions=tuple(regions))
+        used = sorted({d for region in regions for d in region.shares}.union(devices))
+        renumbered = [replace(r, shares={used.index(d): share for d, share in r.shares.items()}) for r in regions]
+        of_ops, target = tuple(order[d] for d in devices), ",".join(order[d] for d in used)
+        return Candidate(target, of_ops, executor="work-conserving", regions=tuple(renumbered))
 
     @staticmethod
     def placed(devices: Sequence[str]) -> Candidate:

@@ -8,16 +8,20 @@ from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import openvino as ov
 import pytest
 
+import hsdag
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import graph_from_edges
-from hsdag.placing.copies import Copies, best_pipeline, best_sets, proposed_copies
+from hsdag.methods.sharding import Sharding
+from hsdag.placing.copies import Copies, best_pipeline, best_sets, devices_of, proposed_copies
 from hsdag.placing.final import check_of, final_comparison
 from hsdag.placing.place import Outcome, automatic_candidates, plans_of
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, measured_timeline, placed_candidate
+from hsdag.placing.shards import ShardProposals
 from hsdag.placing.subject import with_costs
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.machine.devices import resolve_devices
@@ -28,6 +32,8 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.scoring.schedule import model_values
 from hsdag.search.options import PlaceOptions
+from tests.hsdag.ir.shards.random_shards import difference, inputs_of, outputs_of
+from tests.hsdag.methods.test_sharding import mlps
 
 THREE = [f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "ABC"]
 DEVICES = ",".join(THREE[:2])
@@ -144,6 +150,36 @@ def test_copies_win_where_nothing_else_runs_and_are_written(tiny_bert: Path) -> 
     whole, pipeline = placement.copies or ()
     assert (whole.device, pipeline.devices, pipeline.requests) == ("C", ("A", "B"), 3)
     assert again == (("CPU_C", whole.requests), (candidate.copies[1][0], 3))
+
+
+def test_shards_beside_a_copy_are_proposed_where_stages_do_not_fit_and_are_run_and_written(tmp_path: Path) -> None:
+    model, memory = mlps(1, width=64, hidden=1024), dict.fromkeys("AB", 3e5)
+    inputs, limits = inputs_of(model, np.random.default_rng(0)), [3e5, 3e5, np.inf]
+    ov.save_model(model, path := tmp_path / "mlp.xml", compress_to_fp16=False)
+    options, given = PlaceOptions(objective=THROUGHPUT), resolve_devices(",".join(THREE), None)
+    with Session(path, given, objective=THROUGHPUT, executor="work-conserving", memory_bytes=memory) as session:
+        whole_s, search = session.graph.flops / 1e9, Search(session, options)
+        slowdown, links = np.full((3, 3), 1.1), SimpleNamespace(syncs=(np.zeros((3, 3)),) * 2)
+        costs = ScheduleProblem.from_graph(session.graph, np.tile(whole_s[:, None], 3), slowdown=slowdown)
+        profile: Any = SimpleNamespace(devices=(), times=(), costs=lambda _: costs, links=links)
+        search.problem = with_costs(session.problem(), costs, np.array(limits))
+        search.proposals = ShardProposals(session, options, profile)
+        search.copies = proposed_copies(session, options, profile, search.problem)
+        ((name, copies),) = search.copies.items()
+        assert isinstance(copies.pipeline, Sharding)
+        assert (copies.devices, devices_of(copies.pipeline)) == ((2,), [0, 1])
+        assert copies.period_s == pytest.approx(1.1**2 * whole_s.sum() / 3, rel=0.02)  # each beside two others
+        candidate, check = copies.candidate(session, search.problem), check_of(session, options)
+        protocol, rng = Protocol(limit_s=2.0, min_rounds=2), np.random.default_rng(0)
+        final = final_comparison(session.runner, {name: candidate}, {}, {}, protocol, check, rng=rng)
+        outcome = Outcome(search, final, {}, [name], 0.0)
+        placement, ops, held = outcome.placement(), outcome.rows()[0].ops, outcome.weight_bytes()
+        assert placed_candidate(session, "again", placement, "work-conserving").copies[1] == candidate.copies[1]
+    assert [held["C"], held["A"] + held["B"]] == pytest.approx([5.2e5, 5.2e5], rel=0.02)
+    assert ops["C"] >= max(ops["A"], ops["B"]) >= 3
+    with hsdag.compile_model(path, placement) as compiled:
+        found = [[*copy.idle[0].infer(inputs).values()] for copy in compiled.copies]
+    assert [difference(each, outputs_of(model, inputs)) < 1e-5 for each in found] == [True, True]
 
 
 def test_auto_looks_for_the_placement_that_suits_hetero_best_among_all_that_were_tried(tiny_resnet: Path) -> None:
