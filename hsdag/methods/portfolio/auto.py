@@ -135,7 +135,7 @@ class AutoPlacer(Placer[AutoOptions]):
             yield Turn("cpsat", 0.2)
         blocks = find_blocks(costs)
         if blocks is not None:
-            yield Turn("repeated", 0.7 if is_deep else 0.15)
+            yield Turn("repeated", 0.9 if is_deep else 0.15)
         if not is_large:
             yield Turn("sa", 0.15)
         if size <= MOST_CHOICES_TO_PROVE:

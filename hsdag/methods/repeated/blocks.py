@@ -32,6 +32,8 @@ LEAST_ALIKE = 0.6
 the first and the last block lack what lies beyond the ends."""
 MOST_KINDS, LEAST_PERIODIC = 4, 0.9
 """Kinds of blocks that may take turns, and the share of blocks that come again after so many, to be taken for one."""
+LEAST_LONE = 0.75
+"""Ops of a part between barriers that no other is like, over those of the largest of others, to be searched as well."""
 LEAST_OPS = 8
 """Ops of a block that is worth a search of its own."""
 
@@ -133,9 +135,8 @@ def _hashes_of_types(problem: ScheduleProblem) -> Hashes:
 
 def _hashes_of_costs(problem: ScheduleProblem) -> Hashes:
     """[N] equal for ops of one type whose costs are the same on every device."""
-    columns = (*problem.time_s.T, problem.output_bytes, problem.weight_bytes)
     found = _hashes_of_types(problem)
-    for column in columns:
+    for column in (*problem.time_s.T, problem.output_bytes, problem.weight_bytes):
         found = _mixed(found ^ np.ascontiguousarray(column + 0.0).view(np.uint64))
     return found
 
@@ -161,8 +162,9 @@ def _candidates(alike: Hashes) -> list[np.uint64]:
     return [kinds[i] for i in chosen]
 
 
-def _matched(block: IntArray, exact: Hashes, place: IntArray) -> Blocks | None:
-    """Blocks by kind with counterparts, which look alike and come at the same place among their like."""
+def _matched(block: IntArray, exact: Hashes, place: IntArray, least_lone: float = np.inf) -> Blocks | None:
+    """Blocks by kind with counterparts, which look alike and come at the same place among their like; a block like no
+    other is a kind of its own from ``least_lone`` times the ops of the largest of several on."""
     num = int(block.max()) + 1
     by_key = np.lexsort((place, exact, block))
     is_same = (block[by_key][1:] == block[by_key][:-1]) & (exact[by_key][1:] == exact[by_key][:-1])
@@ -173,7 +175,8 @@ def _matched(block: IntArray, exact: Hashes, place: IntArray) -> Blocks | None:
     members = [np.flatnonzero(block == b) for b in range(num)]
     signature = [np.sort(key[ops]).tobytes() for ops in members]
     count = Counter(signature)
-    common = [text for text, times in count.most_common() if times > 1]
+    largest = max((len(text) for text, times in count.items() if times > 1), default=0)
+    common = [text for text, times in count.most_common() if times > 1 or len(text) >= least_lone * largest > 0]
     kinds = {text: i for i, text in enumerate(common)}
     keys_of = [set(np.frombuffer(text, dtype=np.uint64).tolist()) for text in common]
     if not any(len(keys) >= LEAST_OPS for keys in keys_of):
@@ -231,7 +234,7 @@ def between_barriers(problem: ScheduleProblem, blocks: Blocks) -> Blocks:
     part = np.where(place < 0, first_reader, part)
     if np.median(np.bincount(part)) > np.median(np.bincount(blocks.block)):
         return blocks
-    return _matched(part, exact, inverse_of(problem.topological_order)) or blocks
+    return _matched(part, exact, inverse_of(problem.topological_order), LEAST_LONE) or blocks
 
 
 def barriers_of(problem: ScheduleProblem) -> tuple[IntArray, IntArray]:

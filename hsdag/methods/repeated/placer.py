@@ -35,7 +35,7 @@ WITHOUT = {"without": "repeated,cpsat"}
 ALONE, MOST_IN_ROW, ROW = 0.3, 4, 0.7
 """Where devices are unlike: how much less time a block has alone; blocks that are searched in a row then, and for what
 share of the time that is left."""
-APART = 1.6
+APART = 1.9
 """Where nothing overlaps with what is searched alone: how much more time that has."""
 
 
@@ -43,7 +43,7 @@ APART = 1.6
 class RepeatedOptions:
     """Raises OptionError for a value out of range."""
 
-    blocks: float = 0.6
+    blocks: float = 0.5
     """Share of the time that blocks are searched for by themselves; the whole schedule has the rest."""
 
     def __post_init__(self) -> None:
@@ -80,8 +80,7 @@ class RepeatedPlacer(Placer[RepeatedOptions]):
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:
         if problem.costs is None or find_blocks(problem.costs) is None:
             return  # where nothing repeats, nothing is called
-        names = ("sa", "rules", "windows") if has_schedule(problem) else ("sa", "mincut")
-        for each in names:
+        for each in ("sa", "rules", "windows") if has_schedule(problem) else ("sa", "mincut"):
             make_placer(each, is_cheap=True).prepare(problem, takes_order=takes_order)
 
     def _lay(self, incumbent: Incumbent, blocks: Blocks) -> None:
@@ -103,8 +102,8 @@ class RepeatedPlacer(Placer[RepeatedOptions]):
             make_placer("windows").search(incumbent.problem, incumbent, limits)
 
 
-WEIGHT, LEAST_S = 1.5, 0.1
-"""The power of a block's size that its share of the time goes by; and what it gets at least."""
+WEIGHT, OFTEN, LEAST_S = 1.5, 0.5, 0.1
+"""The powers of a block's size and of how often it comes that its share of the time goes by; what it gets at least."""
 CANDIDATES, MOST_TRIED, TRYING = 200, 12, 0.15
 """Plans of a block that are tried in a row, on how many blocks, and for what share of the time that is left: a device
 that never waits takes what is ready, so that what is best alone may be far from that in a row."""
@@ -114,7 +113,7 @@ def _searched_blocks(incumbent: Incumbent, blocks: Blocks, share: float) -> list
     """Plans of a block of each kind, the best one first; kinds are searched in turn."""
     problem, costs = incumbent.problem, incumbent.costs
     chosen = [blocks.fullest(kind) for kind in range(int(blocks.kind.max()) + 1)]
-    weight = np.array([len(units) for units in chosen]) ** WEIGHT
+    weight = np.array([len(units) for units in chosen]) ** WEIGHT * np.bincount(blocks.kind + 1)[1:] ** OFTEN
     parts = (share * weight / weight.sum()).tolist()
     seconds, evaluations, begin_s = incumbent.left_s, incumbent.evaluations_left, incumbent.elapsed_s
     found: list[list[Library]] = []
@@ -146,8 +145,8 @@ def _searched_apart(
     recorder = RecordingEvaluator(judge, Budget(evaluations=evaluations / share), should_stop=is_over)
     limits = replace(incumbent.limits, seconds=seconds, known=known, is_again=False, pool=None)
     try:
-        changes = WITHOUT if method == "auto" else {}
-        make_placer(method, changes=changes, is_cheap=True).search(part, recorder, limits)
+        searcher = make_placer(method, changes=WITHOUT if method == "auto" else {}, is_cheap=True)
+        searcher.search(part, recorder, limits)
     finally:
         incumbent.spend(int(recorder.num_evaluations * share))
     for event in recorder.best(CANDIDATES):
@@ -157,6 +156,7 @@ def _searched_apart(
 def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequence[Library]]) -> Library:
     """Of the plans of each kind those that are best in a row on the first blocks of the graph, chosen in turn."""
     problem, until_s = incumbent.problem, incumbent.elapsed_s + TRYING * incumbent.left_s
+    library = Library.empty(blocks, problem.num_devices)
     costs, blocks = first_blocks(incumbent.costs, blocks, MOST_TRIED)
     layer, judge = Layer(costs, blocks), ScheduleEvaluator(costs, problem.semantics, problem.objective)
 
@@ -164,7 +164,6 @@ def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequenc
         incumbent.check()
         return judge.evaluate([Plan(*layer.lay(each))])[0].value
 
-    library = Library.empty(blocks, problem.num_devices)
     for plans in found:
         library = library.joined(plans[0]) if plans else library
     best = value(library)
