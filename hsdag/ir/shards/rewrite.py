@@ -163,9 +163,29 @@ class _Writer:
         node = self.shapes.nodes[v]
         if node.get_type_name() in ("ReadValue", "Assign"):
             raise PlacementError(f"{self.shapes.graph.op_names[v]!r} keeps state, which has to be on one device")
-        if not self._shape_of_divided(v, device):
+        if not self._shape_of_divided(v, device) and not self._added_to_part(v):
             inputs = [self._read(v, port, device, None) for port in range(len(node.inputs()))]
             self._add(v, device, None, _created(node, inputs, {}), 1.0)
+
+    def _added_to_part(self, v: int) -> bool:
+        """Whether an op adds to partial results that nothing else reads: then one device adds it to its own.
+
+        What was added is handed on with that, and the other devices need not keep it.
+        """
+        node, graph = self.shapes.nodes[v], self.shapes.graph
+        if v in self._made or node.get_type_name() != "Add":
+            return v in self._made and self._made[v][0].is_partial
+        for port in (0, 1):
+            u, w = (self.shapes.producer(v, each) for each in (port, 1 - port))
+            parts = [each for each in self._made.get(u, []) if each.is_partial]
+            there = [each.device for each in self._made.get(w, parts) if each.span is None]
+            if parts and parts[0].device in there and graph.successors.of(u).tolist() == [v]:
+                own = parts[0].device
+                inputs = parts[0].node.output(0), self._read(v, 1 - port, own, None)
+                self._add(v, own, None, _created(node, inputs, {}), 1.0, is_partial=True)
+                self._made[v] += parts[1:]
+                return True
+        return False
 
     def _shape_of_divided(self, v: int, device: int) -> bool:
         """Whether an op is the shape of a divided tensor: then it is that of a shard, with the size of the whole."""

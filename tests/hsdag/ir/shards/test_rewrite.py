@@ -65,6 +65,21 @@ def test_partial_sums_are_added_before_what_follows_and_the_bias_once_in_a_model
     assert held[0] < held[1] < graph.weight_bytes.sum()
 
 
+@pytest.mark.parametrize("where", [0, 1])
+def test_a_device_that_has_what_all_would_add_to_a_sum_adds_it_to_its_own_part(where: int) -> None:
+    x, square = op.parameter([4, 8], np.float32), op.constant(np.eye(8, dtype=np.float32))
+    product = op.matmul(op.relu(x), square, False, False)
+    model = ov.Model([op.result(op.tanh(op.add(op.sin(x), product)))], [x], "residual")
+    graph, inputs = graph_of(model), inputs_of(model, np.random.default_rng(0))
+    index = {kind: v for v, kind in enumerate(graph.op_types)}
+    region = Region("hidden", (index["MatMul"],), (None,), {1: (0, 3), 0: (3, 8)})
+    everywhere = Region("replicated", (index["Add"], index["Tanh"]), (None, None), {0: (0, 1), 1: (0, 1)})
+    devices = [where if v == index["Sin"] else 0 for v in range(graph.num_ops)]
+    found = shard(model, graph, [region, everywhere], devices, DEVICES)
+    assert difference(outputs_of(found.model, inputs), outputs_of(model, inputs)) < 1e-6
+    assert [d for v, d in zip(found.origin, found.devices, strict=True) if v == index["Add"]] == [where]
+
+
 def test_a_divided_variable_is_one_for_each_device_and_remembers_what_the_whole_remembers() -> None:
     x, info = op.parameter([2, 6], np.float32, name="x"), VariableInfo()
     info.data_shape, info.data_type, info.variable_id = ov.PartialShape([2, 6]), ov.Type.f32, "seen"
