@@ -211,11 +211,9 @@ def test_what_needs_no_input_waits_for_the_blocks_before_its_own() -> None:
 
 def test_equal_devices_are_exchanged_where_that_helps_and_others_are_not() -> None:
     wanted = np.array([2, 0, 1, 3, 4])
-    twins = [np.array([0, 1, 2])]
-    found = best_exchange(lambda each: float((each != wanted).sum()), np.arange(5), twins)
+    found = best_exchange(lambda each: float((each != wanted).sum()), np.arange(5), [np.array([0, 1, 2])])
     assert found.tolist() == wanted.tolist()
-    many = [np.arange(6)]
-    found = best_exchange(lambda each: float(abs(each[:6] - np.arange(6)[::-1]).sum()), np.arange(7), many)
+    found = best_exchange(lambda each: float(abs(each[:6] - np.arange(6)[::-1]).sum()), np.arange(7), [np.arange(6)])
     assert found.tolist() == [5, 4, 3, 2, 1, 0, 6]
 
 
