@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -13,14 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph.computation_graph import IntArray, inverse_of
+from hsdag.ir.graph.computation_graph import inverse_of
 from hsdag.ir.kernels import interpret
-from hsdag.methods.incumbent import Incumbent, Limits, Status
+from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.lists.schedule import list_schedule
-from hsdag.methods.local import windows
-from hsdag.methods.local.base import Annealing, Heat
 from hsdag.methods.local.chain import OF_ORDER, Chain, Move, chain_for, chain_of, draw_move, end_proposal, shares_of
-from hsdag.methods.local.sa import MOVES_OF_LISTS, EaPlacer, SaPlacer
+from hsdag.methods.local.sa import MOVES_OF_LISTS, SaPlacer
 from hsdag.methods.local.values import lists_of, schedule, scheduled
 from hsdag.methods.local.windows import Piece, Timeline, WindowCutter, joined, searched, starts_of
 from hsdag.methods.registry import make_placer
@@ -31,7 +27,6 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.problem.tables import tables_of
 from hsdag.runtime.problem.units import problem_of
-from hsdag.scoring.base import SearchStopped
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.searches import not_none, random_problem
@@ -145,38 +140,6 @@ def test_what_chains_have_found_is_kept_when_the_search_is_stopped() -> None:
     assert result.score < min(score.value for score in judge.evaluate(alone))
 
 
-def test_temperatures_are_shares_of_the_best_value(monkeypatch: pytest.MonkeyPatch) -> None:
-    heats: list[Heat] = []
-
-    def told(_: Annealing, given: Sequence[Heat], num: int) -> None:
-        heats.extend(given)
-        raise SearchStopped
-
-    monkeypatch.setattr(Annealing, "run", told)
-    problem, placer = ScheduleProblem.from_arrays([[3.0, 3.0]], []), SaPlacer()
-    placer.search(problem_of(problem), ScheduleEvaluator(problem, Semantics()))
-    options = placer.options
-    steps = np.array([*(np.arange(6) / 5), 0.0, 1.0])  # six chains over lists, and two over placements
-    expected = 3.0 * options.hottest * (options.coldest / options.hottest) ** steps
-    np.testing.assert_allclose([first for first, _ in heats], expected)
-    np.testing.assert_allclose([last for _, last in heats], expected * options.cooling)
-
-
-def test_rounds_grow_and_those_that_are_long_enough_are_counted_where_they_gain_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    lengths: list[int] = []
-    monkeypatch.setattr(Annealing, "run", lambda _, __, num: lengths.append(num))
-    problem = layered(40)
-    placer, units = SaPlacer(), problem_of(problem)
-    placer.search(units, ScheduleEvaluator.of(units))
-    assert lengths == [1000, 2000, 4000, 8000, 16000]  # of eight chains, and 40 units have a patience of 20,000
-    time_s = problem.time_s.copy()
-    time_s[:10, 1:], time_s[10:20, 2] = np.nan, np.nan
-    incumbent = Incumbent(problem_of(replace(problem, time_s=time_s)), ScheduleEvaluator.of(units), Limits())
-    assert EaPlacer().patience(incumbent) == 2000 + 30 * 50
-
-
 @pytest.mark.parametrize(
     "change", ["num_chains=0", "coldest=0.5", "cooling=0", "growth=0.5", "lists=2", "restarted=-1"]
 )
@@ -278,18 +241,6 @@ def test_what_a_window_gains_the_whole_schedule_gains(seed: int) -> None:
         assert lists.end_s.max() <= line.total_s - gain_s + 1e-9
 
 
-def test_a_window_cools_from_the_hottest_to_the_coldest_share_of_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
-    chains: Any = []
-    monkeypatch.setattr(windows, "chain_of", lambda *of: chains.append(chain_of(*of)) or chains[-1])
-    units = problem_of(layered(40))
-    line = Timeline.of(units, random_plan(layered(40), 0), takes_order=True)
-    ops, window = WindowCutter(not_none(units.costs)).windows(line, 10, 0)[1]
-    searched(window, line.device[ops], np.arange(10.0), 60, (1e-2, 1e-4), 0)
-    assert chains[0].state["cooling"][0] ** 60 == pytest.approx(1e-2)
-    span_s = line.end_s[ops].max() - line.start_s[ops].min()
-    assert chains[0].state["temperature"][0] == pytest.approx(1e-4 * span_s)
-
-
 @pytest.mark.parametrize(("method", "most", "share"), SEARCHES)
 def test_windows_find_better_plans_than_they_begin_with_and_count_what_they_try(
     method: str, most: float, share: float
@@ -306,27 +257,3 @@ def test_windows_find_better_plans_than_they_begin_with_and_count_what_they_try(
     assert evaluator.evaluate([not_none(result.plan)])[0].value == result.score < share * start.score
     assert units.is_legal(not_none(result.plan).placement)
     assert recorder.num_evaluations >= most / 2
-
-
-def test_every_other_window_is_searched_and_windows_grow_where_all_of_them_gain_little(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """And the search ends after four sweeps of the largest that gain nothing."""
-    given: list[tuple[int, int]] = []
-
-    def noted(_: object, pin: IntArray, __: object, num: int, *___: object) -> float:
-        given.append((num, len(pin)))
-        return 0.0
-
-    monkeypatch.setattr(windows, "searched", noted)
-    units = problem_of(layered(600))
-    make_placer("windows").search(units, ScheduleEvaluator.of(units))
-    proposals = 2000
-    for sizes in (
-        [60] * 5, [30, 60, 60, 60, 60, 30], [60] * 5, [60] * 5, [120] * 3, [60, 120, 120], [120] * 2, [120, 120, 60],
-        [240, 120], [120, 240], [240], [240],
-    ):  # fmt: skip
-        assert sorted(given[: len(sizes)]) == sorted((proposals, size) for size in sizes)
-        del given[: len(sizes)]
-        proposals = int(1.5 * proposals)
-    assert not given

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hsdag.methods.incumbent import Limits, Status
+from hsdag.methods.incumbent import Limits
 from hsdag.methods.local.chain import Move
-from hsdag.methods.local.sa import SaPlacer
 from hsdag.methods.local.values import UnderHetero, values_of
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.objectives import THROUGHPUT
@@ -32,20 +30,6 @@ def test_annealing_needs_no_costs() -> None:
     units = replace(problem_of(problem), costs=None)
     found = not_none(make_placer("sa").search(units, ScheduleEvaluator(problem, Semantics())).plan)
     assert np.bincount(found.placement).tolist() == [2, 2]
-
-
-def test_annealing_of_few_dear_evaluations_ends_cold(monkeypatch: pytest.MonkeyPatch) -> None:
-    heats: Any = []
-    temperature = SaPlacer.heat
-    monkeypatch.setattr(SaPlacer, "heat", lambda *of: heats.append(temperature(*of)) or heats[-1])
-    monkeypatch.setattr(ScheduleEvaluator, "is_cheap", False)  # as what is measured
-    problem = ScheduleProblem.from_arrays(np.random.default_rng(0).random((12, 3)), [], link_latency_s=0.1)
-    recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=60))
-    assert make_placer("sa").search(problem_of(problem), recorder).status is Status.TIME_LIMIT
-    assert len(recorder.events) == 60
-    assert heats[0] > 0
-    assert heats[-1] < 0.1 * heats[0]
-    assert len(heats) > 40
 
 
 MOVES = {Move.UNIT: 1.0, Move.JOIN: 1.0, Move.STRETCH: 1.0}
