@@ -12,7 +12,7 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.methods.cuts import alpha_expansion, cut_graph, mincut
+from hsdag.methods.cuts import alpha_expansion, cut_graph
 from hsdag.methods.cuts.alpha_expansion import MAX_PAIRS, MAX_STARTS, best_cut, cheapest, expanded
 from hsdag.methods.cuts.cut_graph import BoundaryCosts, Launches, best_move, pair_cut
 from hsdag.methods.cuts.mincut import MincutPlacer
@@ -25,7 +25,6 @@ from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import simulate_makespans
 from hsdag.runtime.simulator.values import period_s
-from hsdag.scoring.memory import MemoryCheck
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import every_placement, random_problem
@@ -179,20 +178,6 @@ def test_a_search_that_is_stopped_has_evaluated_the_best_single_device_first(see
     assert len(np.unique(recorder.events[0].plan.placement)) == 1
     alone_s = [plain_cost_s(problem, np.full(7, d)) for d in range(2)]
     assert recorder.events[0].plan.placement[0] == np.argmin(alone_s)
-
-
-def test_prices_of_bytes_alone_find_what_fits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of twelve equal ops the first device, where each takes half as long, holds seven."""
-    monkeypatch.setattr(mincut, "repaired", lambda _, placement, __: placement)
-    problem = ScheduleProblem.from_arrays(
-        [[1.0, 2.0 + 0.01 * v] for v in range(12)], [], weight_bytes=1.0, memory_bytes=[7.5, 20.0]
-    )
-    judge = MemoryCheck(problem, Semantics(Execution.SEQUENTIAL))
-    found = [placement.tolist() for placement in mincut.fitting(BoundaryCosts.of(problem), judge, lambda: False)]
-    assert [1] * 5 + [0] * 7 in found
-    asked = itertools.count()
-    assert list(mincut.fitting(BoundaryCosts.of(problem), judge, lambda: next(asked) > 0)) == []
-    assert next(asked) < 6
 
 
 NUM_DEVICES = 20

@@ -17,7 +17,7 @@ from hsdag.methods.exact.base import HEURISTICS, SHARE_OF_HEURISTIC, ExactSearch
 from hsdag.methods.exact.cpsat import CpSatPlacer, IntervalModel
 from hsdag.methods.exact.formulation import Formulation, MemoryRule, twins_of
 from hsdag.methods.exact.milp import MilpModel, MilpPlacer, num_entries
-from hsdag.methods.exact.milp_split import SHARE_OF_ANNEALING, MilpSplitPlacer, ModuleAnswer, ModuleSolver
+from hsdag.methods.exact.milp_split import SHARE_OF_ANNEALING, MilpSplitPlacer, ModuleSolver
 from hsdag.methods.exact.solving import MOST_TICKS, Ticks, solve_model
 from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
 from hsdag.methods.registry import make_placer
@@ -212,28 +212,6 @@ def test_a_stop_is_heard_while_a_model_is_made(method: str, monkeypatch: pytest.
     warm_start(Incumbent(units, counting, Limits()))
     result = make_placer(method).search(units, heard(problem, next(looks) + 5, Semantics()))
     assert result.status is Status.TIME_LIMIT
-
-
-def test_equal_modules_are_solved_once_and_others_by_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    solved, solve_one = list[ScheduleProblem](), ModuleSolver._solved
-
-    def noted(self: ModuleSolver, module: ScheduleProblem, pinned: dict[int, int]) -> ModuleAnswer:
-        solved.append(module)
-        return solve_one(self, module, pinned)
-
-    monkeypatch.setattr(ModuleSolver, "_solved", noted)
-    one = random_problem(2, 4, 2)
-    bytes_more = replace(one, output_bytes=one.output_bytes + 1.0)
-    with ModuleSolver(Limits(600.0, 1), 1) as solver:
-        for module, pinned in (
-            (one, {}),
-            (random_problem(2, 4, 2), {}),
-            (one, {0: 0}),
-            (one, {0: 1}),
-            (bytes_more, {}),
-        ):
-            solver.submit(module, pinned)()
-    assert len(solved) == 4
 
 
 def test_a_module_that_comes_after_the_deadline_is_bounded_by_its_longest_path() -> None:

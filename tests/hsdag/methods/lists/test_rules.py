@@ -109,16 +109,6 @@ def test_rules_keep_to_the_memory_that_they_are_given() -> None:
     assert (scheduler_of(full).schedule(rule(end=-1.0)).device == 1).sum() > 0
 
 
-def test_the_first_round_takes_the_rules_as_they_are_and_seeds_repeat_the_others() -> None:
-    problem = problem_of(find_family("chain").problem(4))
-    placer = RulesPlacer(RulesOptions(rounds=2))
-    first, again, other = (list(placer.proposals(problem, seed)) for seed in (0, 0, 1))
-    half = len(first) // 2
-    assert first == again
-    assert first[:half] == other[:half]
-    assert first[half:] != other[half:]
-
-
 @pytest.mark.parametrize(
     ("num_ops", "memory", "units"), [(2, np.inf, None), (400, np.inf, 800), (400, 1e9, 3 * 800)]
 )  # fmt: skip
@@ -128,17 +118,6 @@ def test_rounds_are_those_of_about_a_second_and_not_too_many(num_ops: int, memor
     problem = problem_of(ScheduleProblem.from_arrays(np.ones((num_ops, 2)), [], memory_bytes=memory))
     proposals = itertools.islice(RulesPlacer().proposals(problem, 0), 2 * MOST_ROUNDS * num)
     assert sum(1 for _ in proposals) == num * (MOST_ROUNDS if units is None else STEPS_AT_ONCE // (num * units))
-
-
-def test_later_rounds_take_equal_ops_and_devices_at_random() -> None:
-    alike = ScheduleProblem.from_arrays([[1.0] * 4] * 6, [])
-    scheduler, rng = scheduler_of(alike), np.random.default_rng(0)
-    as_it_is = scheduler.schedule(rule(end=-1.0))
-    lucky = [scheduler.schedule(rule(end=-1.0), rng) for _ in range(20)]
-    assert as_it_is.device.tolist() == [0, 1, 2, 3, 0, 1]
-    assert {schedule.sequence[0] for schedule in lucky} == set(range(6))
-    assert {schedule.device[schedule.sequence[0]] for schedule in lucky} == set(range(4))
-    assert {schedule.end_s.max() for schedule in lucky} == {2.0}
 
 
 def test_what_holds_no_rules_is_refused(tmp_path: Path) -> None:

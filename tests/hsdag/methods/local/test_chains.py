@@ -16,7 +16,7 @@ from hsdag.ir.kernels import interpret
 from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.lists.schedule import list_schedule
 from hsdag.methods.local.chain import OF_ORDER, Chain, Move, chain_for, chain_of, draw_move, end_proposal, shares_of
-from hsdag.methods.local.sa import MOVES_OF_LISTS, SaPlacer
+from hsdag.methods.local.sa import MOVES_OF_LISTS
 from hsdag.methods.local.values import lists_of, schedule, scheduled
 from hsdag.methods.local.windows import Piece, Timeline, WindowCutter, joined, searched, starts_of
 from hsdag.methods.registry import make_placer
@@ -29,10 +29,9 @@ from hsdag.runtime.problem.tables import tables_of
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
-from tests.hsdag.methods.searches import not_none, random_problem
+from tests.hsdag.methods.searches import random_problem
 
 EVERY_MOVE = dict.fromkeys(Move, 1.0)
-SEARCHES = [("windows", 20_000.0, 0.99), pytest.param("multilevel", 60_000.0, 0.98, marks=pytest.mark.slow)]
 
 
 def with_sets(problem: ScheduleProblem, seed: int) -> ScheduleProblem:
@@ -121,14 +120,6 @@ def test_the_number_of_threads_changes_nothing(most: float) -> None:
     one, other = search(problem, 1, most), search(problem, 3, most)
     assert one[1] == other[1]
     assert one[0].num_evaluations == other[0].num_evaluations <= most
-
-
-@pytest.mark.parametrize(("order", "makespan_s"), [(None, 6.0), (Order.FIFO, 11.0)])
-def test_annealing_moves_an_op_up_where_another_device_waits_for_it(order: Order | None, makespan_s: float) -> None:
-    problem = ScheduleProblem.from_arrays([[5.0, np.nan], [1.0, np.nan], [np.nan, 5.0]], [(1, 2)])
-    semantics = Semantics(order=order)
-    found = SaPlacer().search(problem_of(problem, semantics=semantics), ScheduleEvaluator(problem, semantics))
-    assert found.score == makespan_s
 
 
 def test_what_chains_have_found_is_kept_when_the_search_is_stopped() -> None:
@@ -239,21 +230,3 @@ def test_what_a_window_gains_the_whole_schedule_gains(seed: int) -> None:
         lists = lists_of(units.costs)
         schedule(lists, device, rank.astype(np.float64))
         assert lists.end_s.max() <= line.total_s - gain_s + 1e-9
-
-
-@pytest.mark.parametrize(("method", "most", "share"), SEARCHES)
-def test_windows_find_better_plans_than_they_begin_with_and_count_what_they_try(
-    method: str, most: float, share: float
-) -> None:
-    """Also where a device lacks ops, none of which it gets; and those of groups are plans of units."""
-    problem = layered(600, num_devices=4)
-    time_s = problem.time_s.copy()
-    time_s[::9, 1] = np.nan
-    units = problem_of(replace(problem, time_s=time_s))
-    evaluator = ScheduleEvaluator.of(units)
-    start = make_placer("heft").search(units, evaluator)
-    recorder = RecordingEvaluator(evaluator, Budget(evaluations=most))
-    result = make_placer(method).search(units, recorder, Limits(num_workers=2))
-    assert evaluator.evaluate([not_none(result.plan)])[0].value == result.score < share * start.score
-    assert units.is_legal(not_none(result.plan).placement)
-    assert recorder.num_evaluations >= most / 2

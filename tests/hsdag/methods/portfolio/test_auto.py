@@ -10,14 +10,12 @@ import pytest
 from hsdag.ir.errors import OptionError
 from hsdag.methods.exact.cpsat import CpSatPlacer
 from hsdag.methods.incumbent import Incumbent, Limits, Status
-from hsdag.methods.portfolio.auto import LEAST_S, LISTS, MOST_UNITS_FOR_ALL, QUICK_LISTS, AutoPlacer
+from hsdag.methods.portfolio.auto import LEAST_S, MOST_UNITS_FOR_ALL, QUICK_LISTS, AutoPlacer
 from hsdag.methods.portfolio.turns import Turn
 from hsdag.methods.registry import make_placer
-from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
@@ -71,26 +69,6 @@ def test_known_plans_come_first_methods_can_be_left_out_and_evaluations_of_all_c
     assert recorder.num_evaluations <= 3000
     with pytest.raises(OptionError, match="auto cannot do without 'gurobi', which is no method"):
         make_placer("auto", changes={"without": "gurobi"})
-
-
-IN_TURN = Semantics(Execution.SEQUENTIAL)
-PROOFS = ["cpsat", "sa", "cpsat", "sa"]
-
-
-@pytest.mark.parametrize(
-    ("objective", "semantics", "memory", "expected"),
-    [
-        (LATENCY, Semantics(), np.inf, [*LISTS[:-1], "rules", *PROOFS]),
-        (THROUGHPUT, Semantics(), np.inf, [*LISTS, "rules", "mincut", *PROOFS]),
-        (LATENCY, IN_TURN, 130.0, [*LISTS[:-1], "mincut", *PROOFS]),
-        (LATENCY, IN_TURN, 100.0, [*LISTS, "mincut", *PROOFS]),
-    ],
-)
-def test_stages_rules_and_cuts_are_asked_where_they_may_pay(
-    objective: Objective, semantics: Semantics, memory: float, expected: list[str]
-) -> None:
-    problem = ScheduleProblem.from_arrays(np.ones((12, 2)), [], weight_bytes=10.0, memory_bytes=memory)
-    assert turns(problem_of(problem, objective, semantics), len(expected)) == expected
 
 
 def test_only_quick_lists_come_again_and_a_large_schedule_is_searched_by_windows_before_all_of_it_is() -> None:

@@ -26,7 +26,6 @@ from hsdag.methods.repeated.blocks import (
     part_of,
 )
 from hsdag.methods.repeated.bound import chained_bound
-from hsdag.methods.repeated.placer import searched_row
 from hsdag.methods.repeated.tiling import Layer, Library, best_exchange
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
 from hsdag.runtime.problem.bounds.makespan import makespan_bound
@@ -120,19 +119,6 @@ def test_blocks_stay_where_no_barrier_divides_most_of_them(num_barriers: int) ->
     edges = [(v, barrier) for barrier, v in layers] + [(barrier, v + 17) for barrier, v in layers if v < 51]
     blocks = Blocks(np.repeat(np.arange(8), [9, 8] * 4), np.full(68, -1), np.full(8, -1))
     assert between_barriers(ScheduleProblem.from_arrays(np.ones((68, 2)), edges), blocks) is blocks
-
-
-@pytest.mark.parametrize(("slow", "share"), [(1.0, 0.5 * 1.9), (2.0, 0.5 * 0.3)])
-def test_parts_are_searched_in_place_of_blocks_where_devices_are_equal(
-    slow: float, share: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    given: Any = []
-    monkeypatch.setattr(placer, "_searched_blocks", lambda _, *of: given.append(of) or [])
-    problem = replace(chain([1.0] * 6), time_s=chain([1.0] * 6).time_s * [1.0, slow])
-    searched(problem)
-    expected = between_barriers(problem, blocks_of(problem)) if slow == 1.0 else blocks_of(problem)
-    assert given[0][0].block.tolist() == expected.block.tolist()
-    assert given[0][1] == pytest.approx(share)
 
 
 def test_one_kind_of_block_that_is_large_enough_suffices() -> None:
@@ -229,24 +215,6 @@ def test_bounds_of_parts_add_up_and_no_schedule_is_below() -> None:
 def test_a_deep_chain_is_as_good_as_its_block_however_deep_it_is() -> None:
     shallow, deep = (searched(chain([1.0] * num), most=3000)[0] for num in (4, 24))
     assert deep.score / 24 <= shallow.score / 4 * 1.02
-
-
-def test_on_unlike_devices_a_block_is_searched_in_a_row() -> None:
-    """Two ops are faster on the second device: that pays for one transfer a block, and not for two."""
-    problem, types = chain([1.0] * 8), np.array(chain([1.0] * 8).labels.types)
-    time_s = problem.time_s * [1.0, 3.0]
-    time_s[types == "join", 1], time_s[types == "scale", 1] = 0.5, 0.7
-    units = problem_of(replace(problem, time_s=time_s))
-    assert units.costs is not None
-    found, layer = blocks_of(units.costs), Layer(units.costs, blocks_of(units.costs))
-    ops = found.fullest(0)
-    library = Library.empty(found, 2)
-    away = np.isin(np.array(units.costs.labels.types)[ops], ("join", "scale"))
-    library.learn(found, ops, away.astype(np.int64), np.arange(len(ops), dtype=float))
-    recorder = RecordingEvaluator(ScheduleEvaluator(units.costs, Semantics()), Budget(evaluations=20_000))
-    before = recorder.evaluate([Plan(*layer.lay(library))])[0].value
-    library = searched_row(Incumbent(units, recorder, Limits(num_workers=1)), found, library)
-    assert recorder.evaluate([Plan(*layer.lay(library))])[0].value <= 0.93 * before
 
 
 def test_a_search_gives_up_where_nothing_repeats() -> None:
