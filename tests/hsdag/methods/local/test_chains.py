@@ -29,7 +29,7 @@ from hsdag.runtime.problem.tables import tables_of
 from hsdag.runtime.problem.units import problem_of
 from hsdag.scoring.recording import Budget, RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
-from tests.hsdag.methods.searches import random_problem
+from tests.hsdag.methods.searches import not_none, random_problem
 
 EVERY_MOVE = dict.fromkeys(Move, 1.0)
 
@@ -107,11 +107,10 @@ def test_every_kind_of_move_changes_devices_or_ranks_alone(move: Move) -> None:
     assert num_changed > 20
 
 
-def search(problem: ScheduleProblem, threads: int, most: float, method: str = "sa") -> tuple[RecordingEvaluator, Plan]:
+def search(problem: ScheduleProblem, threads: int, most: float) -> tuple[RecordingEvaluator, Plan]:
     recorder = RecordingEvaluator(ScheduleEvaluator(problem, Semantics()), Budget(evaluations=most))
-    result = make_placer(method).search(problem_of(problem), recorder, Limits(num_workers=threads, seed=4))
-    assert result.plan is not None
-    return recorder, result.plan
+    result = make_placer("sa").search(problem_of(problem), recorder, Limits(num_workers=threads, seed=4))
+    return recorder, not_none(result.plan)
 
 
 @pytest.mark.parametrize("most", [900.0, 30_000.0])
