@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import numpy as np
 import pytest
 
 from hsdag.methods.base import Placer
-from hsdag.methods.exact import base, cpsat, milp, milp_split
+from hsdag.methods.exact import base, cpsat, milp
 from hsdag.methods.exact.assignment import AssignmentModel
 from hsdag.methods.exact.base import HEURISTICS, SHARE_OF_HEURISTIC, ExactSearch, warm_start
 from hsdag.methods.exact.cpsat import CpSatPlacer, IntervalModel
 from hsdag.methods.exact.formulation import Formulation, MemoryRule, twins_of
 from hsdag.methods.exact.milp import MilpModel, MilpPlacer, num_entries
-from hsdag.methods.exact.milp_split import SHARE_OF_ANNEALING, MilpSplitPlacer, ModuleSolver
+from hsdag.methods.exact.milp_split import ModuleSolver
 from hsdag.methods.exact.solving import MOST_TICKS, Ticks, solve_model
 from hsdag.methods.incumbent import Incumbent, Limits, Result, Status
 from hsdag.methods.registry import make_placer
@@ -32,7 +31,6 @@ from hsdag.scoring.base import Evaluator, SearchStopped
 from hsdag.scoring.recording import RecordingEvaluator
 from hsdag.scoring.schedule import ScheduleEvaluator
 from tests.hsdag.methods.exact.exact_reference import random_problem
-from tests.hsdag.methods.exact.test_exact_optimality import chain_of_diamonds
 from tests.hsdag.methods.searches import heard, not_none, tight
 
 SEQUENTIAL = Semantics(Execution.SEQUENTIAL)
@@ -220,25 +218,6 @@ def test_a_module_that_comes_after_the_deadline_is_bounded_by_its_longest_path()
         answer = solver.submit(chain, {})()
     assert answer.device is None
     assert answer.bound_s == 5.0  # 3 and 2, without the transfer
-
-
-def test_many_channels_are_annealed_and_then_searched_by_windows(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[str, Limits]] = []
-
-    def noted(name: str) -> Any:
-        return SimpleNamespace(search=lambda _, __, limits: asked.append((name, limits)))
-
-    monkeypatch.setattr(milp_split, "make_placer", noted)
-    monkeypatch.setattr(milp_split, "FEW_OPS_OF_A_SEGMENT", 2)
-    monkeypatch.setattr(milp_split, "MOST_OPS_OF_A_SEGMENT", 2)
-    problem = chain_of_diamonds(3)  # whose segments have 1, 3 and 3 ops
-    units, evaluator = problem_of(problem), ScheduleEvaluator(problem, Semantics())
-    result = MilpSplitPlacer().search(units, evaluator, Limits(600.0))
-    (first, annealing), (second, windows) = asked
-    assert (first, second) == ("sa", "windows")
-    assert annealing.seconds == pytest.approx(SHARE_OF_ANNEALING * windows.seconds, rel=0.05)
-    assert annealing.known == (result.plan,)
-    assert (result.status, result.lower_bound) == (Status.FEASIBLE, None)
 
 
 def test_who_waits_for_a_module_can_be_stopped() -> None:

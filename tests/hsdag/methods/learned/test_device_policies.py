@@ -32,9 +32,28 @@ TINY = {
     "hsdag": {"hidden": "16", "score_bias": "0"},
     "doppler": {"width": "8", "layers": "2", "begins_as": "nothing", "own_scores": "false"},
 }
+PARTS = {
+    "placeto": ("embed", "send.0", "send.1", "receive.0", "receive.1", "tell", "pool", "choose"),
+    "gdp": ("encoder.input", "encoder.rounds", "attention.0.attention", "attention.0.distance", "attention.1", "out"),
+    "rnn": ("features", "neighbours", "encoder", "first", "decoder", "device", "query", "key", "score", "out"),
+    "hsdag": ("encoder.input", "encoder.rounds", "edge_mlp", "placer"),
+    "doppler": ("encoder.input", "encoder.rounds", "features", "select", "node", "seen", "inner", "outer", "out",
+                "direct"),
+}  # fmt: skip
+NOT_IN_PAPERS = ("attention.0.distance", "direct")
 METHODS = pytest.mark.parametrize("method", sorted(TINY))
 BY_UNIT = pytest.mark.parametrize("method", ["gdp", "placeto", "rnn"])
 PRESETS = pytest.mark.parametrize("preset", ["default", "paper"])
+EVERY_PART = pytest.mark.parametrize(
+    ("method", "preset", "part"),
+    [
+        (method, preset, part)
+        for preset in ("default", "paper")
+        for method, parts in PARTS.items()
+        for part in parts
+        if preset == "default" or part not in NOT_IN_PAPERS
+    ],
+)
 PLAIN = Exploring()
 
 
@@ -105,6 +124,29 @@ def test_a_plan_is_replayed(method: str) -> None:
     plan = Plan(problem_of(problem).supported.argmax(axis=1))
     (rollout,) = policy_of(problem, method).replay([plan], generator())
     assert np.array_equal(rollout.plan.placement, plan.placement)
+
+
+@EVERY_PART
+def test_the_gradient_of_every_part_is_the_numerical_derivative(method: str, preset: str, part: str) -> None:
+    """Along the gradient and a direction drawn at random, in which what a cut gradient lacks counts too."""
+    policy = policy_of(random_problem(3, 14, 3), method, preset)
+    rollouts = policy.draw(3, PLAIN, generator())
+    chosen = [p for name, p in policy.network.named_parameters() if name.startswith(part)]
+    gradients = torch.autograd.grad(policy.likelihood(rollouts).log_p.sum(), chosen)
+    length = torch.stack([g.square().sum() for g in gradients]).sum().sqrt()
+    assert length > 1e-3
+    rng = generator(4)
+    drawn = [torch.randn(p.shape, generator=rng) for p in chosen]
+    scale = length / torch.stack([d.square().sum() for d in drawn]).sum().sqrt()
+    direction = [g + scale * d for g, d in zip(gradients, drawn, strict=True)]
+    expected = sum(float((g * d).sum()) for g, d in zip(gradients, direction, strict=True)) / float(length)
+    step, values = 3e-3, []
+    with torch.no_grad():
+        for sign in (1.0, -2.0):  # a step in that direction, then as far back from where it began
+            for parameter, each in zip(chosen, direction, strict=True):
+                parameter.add_(each / length, alpha=sign * step)
+            values.append(policy.likelihood(rollouts).log_p.double().sum())
+    assert float(values[0] - values[1]) / (2 * step) == pytest.approx(expected, rel=0.04, abs=2e-4)
 
 
 @pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated:DeprecationWarning")

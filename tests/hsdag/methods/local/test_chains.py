@@ -12,10 +12,9 @@ from hypothesis import strategies as st
 
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.computation_graph import inverse_of
-from hsdag.ir.kernels import interpret
 from hsdag.methods.incumbent import Limits, Status
 from hsdag.methods.lists.schedule import list_schedule
-from hsdag.methods.local.chain import OF_ORDER, Chain, Move, chain_for, chain_of, draw_move, end_proposal, shares_of
+from hsdag.methods.local.chain import Chain, Move, chain_for, chain_of, shares_of
 from hsdag.methods.local.sa import MOVES_OF_LISTS
 from hsdag.methods.local.values import lists_of, schedule, scheduled
 from hsdag.methods.local.windows import Piece, Timeline, WindowCutter, joined, searched, starts_of
@@ -83,28 +82,6 @@ def test_the_value_of_a_chain_is_that_of_its_plan(
         assert (score.failure is not None) == (chain.state["excess"][0] > 0)
         assert chain.state["value"][0] == pytest.approx(free.value * (1 + 10 * chain.state["excess"][0]), rel=1e-12)
         assert score.failure is not None or chain.state["best"][0] <= score.value * (1 + 1e-12)
-
-
-@pytest.mark.parametrize("move", Move)
-def test_every_kind_of_move_changes_devices_or_ranks_alone(move: Move) -> None:
-    problem = layered(40)
-    time_s = problem.time_s.copy()
-    time_s[::7, 0] = np.nan
-    units = problem_of(replace(problem, time_s=time_s))
-    chain = begun_chain(units, takes_order=True, moves={move: 1.0})
-    chain.device[:] = 1 + np.arange(units.num_units) % 2
-    num_changed = 0
-    for _ in range(200):
-        device, rank = chain.device.copy(), chain.rank.copy()
-        interpret(draw_move, chain)
-        changed = np.flatnonzero((chain.device != device) | (chain.rank != rank))
-        assert np.array_equal(chain.rank, rank) == (move not in OF_ORDER or not len(changed))
-        assert np.array_equal(chain.device, device) == (move in OF_ORDER or not len(changed))
-        assert sorted(chain.changed[: int(chain.state["num_changed"][0])]) == changed.tolist()
-        assert units.is_legal(chain.device)
-        num_changed += len(changed)
-        interpret(end_proposal, chain)
-    assert num_changed > 20
 
 
 def search(problem: ScheduleProblem, threads: int, most: float) -> tuple[RecordingEvaluator, Plan]:
