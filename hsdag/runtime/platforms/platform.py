@@ -124,11 +124,21 @@ class DeviceCalibration(Table):
     launch_s: Amount
 
 
+class CalibratedRow(Table):
+    """One measured latency that a calibration was fitted to, beside what the calibrated model gives for it."""
+
+    model: Name
+    device: Name
+    measured_s: Positive
+    calibrated_s: Positive
+
+
 class Calibration(Table):
-    """Fitted figures of some of a platform's devices, and what measurements they rest on."""
+    """Fitted figures of some of a platform's devices, and the measurements they rest on."""
 
     provenance: Name
     devices: Mapping[str, DeviceCalibration]
+    rows: Annotated[tuple[CalibratedRow, ...], Field(strict=False)] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,6 +263,7 @@ def _platform(document: PlatformDocument) -> Platform:
     fitted = document.calibration
     if fitted is not None:
         _indices(list(fitted.devices), index, "calibration.devices")
+        _indices([row.device for row in fitted.rows], index, "calibration.rows")
     devices = [
         PlatformDevice(name=name, **entry.model_dump(exclude={"names"}))
         for entry in document.devices
