@@ -21,7 +21,7 @@ Scheme: TypeAlias = Literal["rows", "hidden", "heads", "channels", "columns", "r
 
 
 FLOPS_PER_BYTE = 10.0
-"""Of a core of a CPU: with so many it has taken as long for computing with a weight's byte as for reading it."""
+"""Of a core of a CPU: what it computes in the time that it takes to read one byte of weights."""
 
 _Pieces: TypeAlias = dict[int, tuple[Span | None, Piece]]
 
