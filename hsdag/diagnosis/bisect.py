@@ -30,7 +30,7 @@ from hsdag.ir.graph.reader import Shapes, load_model, model_file
 from hsdag.ir.placement.placement import Record
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
 from hsdag.placing.final import Check
-from hsdag.runtime.machine.devices import make_core, reduces_precision
+from hsdag.runtime.machine.devices import make_core, reduced_precision
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.worker import Worker
 
@@ -196,7 +196,7 @@ def bisect(
         raise OptionError(f"--max-difference must be a number from 0 on, not {max_difference:g}")
     make_core(tuple(devices))
     pair = devices[0], devices[1]
-    tolerance = Check(reduces_precision(pair), max_difference=max_difference).least
+    tolerance = Check(reduced_precision(pair), max_difference=max_difference).least
     model = load_model(source.clone() if isinstance(source, ov.Model) else source, shapes)
     name_uniquely(model)
     graph = graph_of(model)

@@ -169,11 +169,12 @@ def next_commands(
     file = "MODEL" if model is None else str(model)
     if parts is None and threads > 1 and [spec.name for spec in devices] == ["CPU"]:
         parts = 2
-    in_f32 = () if report is None else report.overflowing
+    in_f32 = set() if report is None else {*report.imprecise}
     made = [f"CPU_{part}" for part in range(parts or 0)] + ["CPU"] * (parts is not None)
     rest = [_as_option(spec, in_f32=spec.name in in_f32) for spec in devices if spec.name not in made]
     where = ["--devices", ",".join(rest)] if rest else []
     where += [] if parts is None else ["--partition-cpu", str(parts)]
+    where += ["--infer-precision", "f32"] if in_f32 & {*made} else []
     if sizes is not None:
         option, value = sizes
         shapes = [option, f"{shapes[1]},{value}"] if option in shapes else [*shapes, option, value]

@@ -18,6 +18,9 @@ from hsdag.runtime.measuring.messages import DeviceFacts, Precision
 WRONG = 0.05
 """A small network whose outputs differ by more than this share of the largest one is computed wrongly."""
 
+HALF = ("f16", "bf16")
+"""Precisions in which outputs of some models are far from those in f32."""
+
 SHRUNK = 1e-3
 """Outputs of two requests for the same inputs that differ by more are not computed alike."""
 
@@ -61,7 +64,7 @@ FINDINGS: dict[Severity, dict[str, str]] = {
         "--budget",
         "turns": "side by side these do {gains} the work of one after the other: they hardly overlap",
         "unsupported": "does not run {count} of the model's ops: {types}",
-        "far off": "outputs of the model differ from the CPU's in f32 by {gap} of the largest",
+        "far off": "outputs of the model differ from the CPU's in f32 by {gap} of the largest{low}",
         "idle": "{name} will get nothing: {busy} every op",
     },
     Severity.NOTE: {
@@ -95,10 +98,11 @@ def of_overlap(pair: str, gains: Mapping[str, float]) -> Iterator[Finding]:
         yield finding("turns", pair, gains=" and ".join(f"{gain:.2f} times ({kind})" for kind, gain in gains.items()))
 
 
-def of_outputs(name: str, gap: float | None) -> Finding:
-    """On the model's outputs on a device against the CPU's in f32."""
+def of_outputs(name: str, gap: float | None, precision: str | None = None) -> Finding:
+    """On the model's outputs on a device, which computes in a ``precision``, against the CPU's in f32."""
+    low = f": it computes in {precision}, unless --infer-precision is f32" if precision in HALF else ""
     kind = "not finite" if gap is None else "far off" if gap > WRONG else "off"
-    return finding(kind, name, gap=share(gap))
+    return finding(kind, name, gap=share(gap), low=low)
 
 
 def share(gap: float | None) -> str:

@@ -15,7 +15,7 @@ from hsdag.ir.errors import SearchError
 from hsdag.ir.placement.placement import ReferenceName
 from hsdag.ir.processes import CandidateFailed
 from hsdag.placing.result import Verdict
-from hsdag.runtime.machine.devices import reduces_precision
+from hsdag.runtime.machine.devices import reduced_precision
 from hsdag.runtime.measuring.latency import Clock, Comparison, Protocol, Ratio, compare
 from hsdag.runtime.measuring.messages import Candidate, Opened
 from hsdag.runtime.measuring.profile import ModelProfile
@@ -107,7 +107,7 @@ class Check:
     follows the model, and where outputs differ from the reference there is a third opinion.
     """
 
-    reduced: bool  # whether a device computes in less than single precision
+    reduced: str  # the precision below single that a device computes in, or nothing
     reference: ReferenceName = "cpu"
     max_difference: float | None = None
 
@@ -127,9 +127,9 @@ class Check:
 def check_of(session: Session, options: PlaceOptions) -> Check:
     """What outputs are compared with; those of workloads with NumPy's. Raises DeviceError for absent devices."""
     if not session.is_on_torch:
-        return Check(reduces_precision(session.devices.all), options.reference, options.max_difference)
+        return Check(reduced_precision(session.devices.all), options.reference, options.max_difference)
     own = "numpy" if session.subject.is_workload else options.reference
-    return Check(session.subject.reduces_precision, own, options.max_difference)
+    return Check("f16 or bf16" * session.subject.reduces_precision, own, options.max_difference)
 
 
 class Verifier:
@@ -190,9 +190,9 @@ class Verifier:
         if self._is_unjudged and first.difference is not None:
             reasons = [
                 "outputs cannot be judged on these inputs: "
-                f"this model's own differ by {self._own_difference:.2g} between the precision that devices take by "
-                "default and single precision, whatever the placement; give data "
-                "with --input, or compute in single precision with --infer-precision f32"
+                f"this model's own differ by {self._own_difference:.2g} between {self.check.reduced}, which devices "
+                "take by default, and f32, whatever the placement; give data with --input, or compute in f32 with "
+                "--infer-precision f32"
             ]
         return replace(first, reason="; ".join(reasons))
 
@@ -209,7 +209,7 @@ class Verifier:
         """
         if self._tolerance is not None:
             return self._tolerance
-        others = [Candidate("CPU")] * self.check.reduced
+        others = [Candidate("CPU")] * bool(self.check.reduced)
         others += [self.REFERENCES["cpu"], _ONE_THREAD, self.REFERENCES["op-by-op"]]
         apart = [0.0]
         for other in others:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.reader import MODEL_SUFFIXES
+from hsdag.ir.host import command_line
 from hsdag.ir.placement.placement import Placement
 
 if TYPE_CHECKING:
@@ -17,7 +18,8 @@ def refuse_model(given: str | Path) -> None:
     """Raise SearchError where a model is named in place of its placement."""
     if Path(given).suffix in MODEL_SUFFIXES and Path(given).is_file():
         raise SearchError(
-            f"{given} is a model, and a placement file is expected, or a run folder: 'hsdag place {given}' writes both"
+            f"{given} is a model, and a placement file is expected, or a run folder; this writes one: "
+            + command_line(["hsdag", "place", str(given)])
         )
 
 

@@ -19,6 +19,7 @@ from hsdag import __version__
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.files import check_writable, write_atomically
 from hsdag.ir.graph.colocation import held_bytes
+from hsdag.ir.host import command_line
 from hsdag.ir.placement.divided import sharded_fields
 from hsdag.ir.placement.placement import SPREAD_VERSION, Placement, SpeedupRecord
 from hsdag.methods.sharding import Sharding
@@ -205,7 +206,8 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     )
     answer = {**placed, **singles, **start, **baselines}[final.answer]
     outcome = Outcome(search, final, plans, list(placed), others.share())
-    result = outcome.result(output, answer, interrupted=interrupted).with_lines()
+    result = outcome.result(output, answer, interrupted=interrupted)
+    result = result.with_lines(outcome.dividing(result.model_path))
     if output is not None:
         result.placement.save(output)
     if search.folder is not None:
@@ -367,8 +369,7 @@ class Outcome:
         final, session, comparison = self.final, self.session, self.final.comparison
         if len(session.devices.placed) == 1:
             figure = f"{final.answer} takes {self.options.objective.text(comparison.median_s(final.answer))}"
-            share = ", or divide the CPU with --partition-cpu 2"
-            more = ", such as A=cpu[threads=1],B=cpu[threads=1]" if session.is_on_torch else share
+            more = ", such as A=cpu[threads=1],B=cpu[threads=1]" if session.is_on_torch else ", or divide the CPU"
             only, advice = session.devices.placed[0].name, f"name a second device with --devices{more}"
             return f"{only} is the only device to place on, so nothing can be gained; {figure}; {advice}."
         twin, words = self._other_executor()
@@ -422,6 +423,13 @@ class Outcome:
         median_s = {name: self.final.comparison.median_s(name) for name in samples}
         in_turn = self.options.executor == "hetero"
         return left_to_gain(profile, median_s, median_s[self.final.answer], in_turn=in_turn)
+
+    def dividing(self, model_path: str | None) -> str | None:
+        """The command that divides the CPU, where it is the only device."""
+        words, names = self.options.arguments, [spec.openvino_name for spec in self.session.devices.placed]
+        if names != ["CPU"] or words is None or model_path is None or self.session.is_on_torch:
+            return None
+        return command_line(["hsdag", "place", model_path, *words, "--partition-cpu", "2"])
 
     def weight_bytes(self) -> dict[str, float]:
         """Weights and state by device, of the answer; empty where it is on a device that is not placed on."""

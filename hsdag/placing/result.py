@@ -293,8 +293,8 @@ class PlaceResult(Record):
         ]
         return [*columns, "ops per device"], cells
 
-    def with_lines(self) -> PlaceResult:
-        """With the answer in lines: its summary, where it is, and what to do next."""
+    def with_lines(self, following: str | None = None) -> PlaceResult:
+        """With the answer in lines: its summary, where it is, and the command to run next, its own or the given one"""
         used = [f"{count} ops on {device}" for device, count in self.answer.ops.items() if count]
         run = f"Run the model on {self.answer.name} as it is."
         if self.placement.shards:
@@ -306,8 +306,8 @@ class PlaceResult(Record):
         written = f"The placement is in {self.placement_file}" if self.placement_file else ""
         if self.run_folder is not None:
             written += f"{'; the search' if written else 'The search is'} in {self.run_folder}"
-        following = "" if self.next_command is None else f"Next: {self.next_command}"
-        lines = tuple(filter(None, [run, *self.summary, written and f"{written}.", following]))
+        following = following or self.next_command
+        lines = tuple(filter(None, [run, *self.summary, written and f"{written}.", following and f"Next: {following}"]))
         return self.model_copy(update={"lines": lines})
 
     @property

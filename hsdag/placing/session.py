@@ -24,7 +24,7 @@ from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
 from hsdag.placing.subject import PlacedModel, read_for_torch, read_model
 from hsdag.runtime.costs.placement_costs import PlacementCosts
-from hsdag.runtime.machine.devices import DeviceSet, canonical, reduces_precision
+from hsdag.runtime.machine.devices import DeviceSet, canonical, reduced_precision
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, Candidate, WorkerSetup, ask, worker_client
 from hsdag.runtime.measuring.profile import ModelProfile
@@ -103,7 +103,7 @@ class Session:
             pinned = pinned_devices(graph.op_names, pins, names, floating_ops(graph))
             self.scenarios = self.subject.scenarios
             in_half = not self.is_on_torch and bool(half_constants(graph).any())
-            widens = np.array([in_half and not reduces_precision((spec,)) for spec in devices.placed], dtype=np.bool_)
+            widens = np.array([in_half and not reduced_precision((spec,)) for spec in devices.placed], dtype=np.bool_)
             self.graph: ComputationGraph = widened(graph) if widens.all() else graph
             self.widens = widens & (not widens.all())  # [D] devices that hold halves as singles, which graph has not
             units, labels = self.subject.units, self.subject.labels

@@ -23,7 +23,7 @@ from hsdag.methods.sharding import ShardChooser, ShardCosts, Sharding
 from hsdag.placing.session import Session
 from hsdag.runtime.costs.shard_costs import ShardFactors, fitted_factors, sharded_costs, simulated_s
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
-from hsdag.runtime.machine.devices import reduces_precision
+from hsdag.runtime.machine.devices import reduced_precision
 from hsdag.runtime.measuring.messages import Candidate
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.objectives import LATENCY
@@ -203,6 +203,6 @@ def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
 def weights_by_device(session: Session, found: ShardedGraph) -> Mapping[str, float]:
     """Bytes of weights on each device, those that several need counted on each."""
     placed = session.devices.placed
-    widens = np.array([not reduces_precision((spec,)) for spec in placed])
+    widens = np.array([not reduced_precision((spec,)) for spec in placed])
     held = held_bytes(found.graph, np.array(found.devices), widens).tolist()
     return dict(zip([spec.name for spec in placed], held, strict=True))

@@ -81,7 +81,7 @@ class Case:
             model=self.placement.model.name,
             executor=self.executor,
             objective=objective.name,
-            answer=self._answer(),
+            **self._answer(),
             ops={name: named.count(name) for name in dict.fromkeys((*problem.devices, *named))},
             value=self._prediction(costed),
             gains=gains,
@@ -121,14 +121,16 @@ class Case:
             value=self._prediction(None),
             regions=tuple(regions),
             copies={" and ".join(copy.devices): copy.requests for copy in placement.copies or ()},
-            answer=self._answer(),
+            **self._answer(),
             notes=() if self.costs is not None else (NO_COSTS,),
         )
 
-    def _answer(self) -> tuple[str, ...]:
-        """What the search said of the placement, where that was its answer."""
+    def _answer(self) -> dict[str, Any]:
+        """What the search said of the placement, where that was its answer, and of what is left to gain."""
         result = self.result
-        return () if result is None or self.placement != result.placement else result.summary
+        if result is None or self.placement != result.placement:
+            return {}
+        return {"answer": result.summary, "left": result.bound}
 
     def _costed(self, placement: IntArray) -> CostedPlacement:
         graph, objective = self.problem.units.fine, self.problem.objective

@@ -24,9 +24,6 @@ WORTH_SAYING = 0.01
 MOST_NAMED = 3
 """Ops that a sentence names."""
 
-ANSWER_LINES = 3
-"""Of the answer of a search: what to run, what it gains, and, where that is known, what could be gained at most."""
-
 
 @dataclass(frozen=True)
 class Gain:
@@ -151,7 +148,8 @@ class Shared:
 class Explanation(Record):
     """Why a placement is as it is.
 
-    ``answer`` is what the search said of it, ``ops`` counts the ops on each device. ``gains`` are of all units, the
+    ``answer`` is what the search said of it, and of that ``left`` what could be gained at most; ``ops`` counts the ops
+    on each device. ``gains`` are of all units, the
     largest first; ``num_unmoved`` more could not be simulated in time. ``best_split`` is there where the placement is
     on a single device, and is the split that came nearest. ``regions`` are divided over devices, and ``copies`` counts
     the requests of devices that have a copy of the whole model each, or a pipeline of it. ``notes`` say what is missing
@@ -162,6 +160,7 @@ class Explanation(Record):
     executor: str
     objective: str
     answer: tuple[str, ...] = ()
+    left: str = ""
     simulated: Literal[True] = True
     ops: dict[str, int]
     value: Prediction
@@ -182,7 +181,7 @@ class Explanation(Record):
         """The whole in plain sentences: what can be acted on first, then what can be understood."""
         if self.regions or self.copies:
             return (*self.answer, self._value_sentence(), *self._spread_sentences(), *self.notes)
-        bound = [] if len(self.answer) == ANSWER_LINES else [self._bound_sentence()]
+        bound = [] if self.left else [self._bound_sentence()]
         found = [self._value_sentence(), *self._cause_sentences(), *self._rival_sentences(), *bound]
         return (*self.answer, *found, *self._gain_sentences(), *self.notes)
 
@@ -248,8 +247,8 @@ class Explanation(Record):
         first, last = self.gains[0], self.gains[-1]
         if first.gain > 0:
             found.append(
-                f"{first.op} gains most from where it is: on {first.other} instead of {first.device}, the placement "
-                f"would take {1e3 * first.gain:.3g} ms longer, {100 * first.gain / value:.1f}% (simulated)."
+                f"Moving {first.op} from {first.device} to {first.other} would cost most: {1e3 * first.gain:.3g} ms, "
+                f"{100 * first.gain / value:.1f}% (simulated)."
             )
         if last.gain < -WORTH_SAYING * value:
             found.append(
@@ -260,11 +259,12 @@ class Explanation(Record):
 
     def _cause_sentences(self) -> list[str]:
         """What a user can change, the most worthwhile first."""
+        is_whole = sum(map(bool, self.ops.values())) == 1
         causes = [(CAUSES[each.kind], each) for each in self.limits if each.kind in CAUSES]
         return [
             f"{cause(each.name)} would gain at most {100 * each.gain:.1f}% (simulated)."
             for cause, each in causes
-            if each.gain >= WORTH_SAYING
+            if each.gain >= WORTH_SAYING and not (is_whole and each.kind == "launches")
         ]
 
     def _rival_sentences(self) -> list[str]:

@@ -59,6 +59,6 @@ def test_a_gpu_whose_outputs_leave_the_range_of_f16_is_to_compute_in_f32(tmp_pat
     ov.save_model(ov.Model([opset15.result(large)], [x], "large"), tmp_path / "large.xml", compress_to_fp16=False)
     found = examine(tmp_path / "large.xml", "GPU.0", budget=300.0)
     assert found.model is not None
-    assert found.model.overflowing == ("GPU.0",)
+    assert found.model.imprecise == ("GPU.0",)
     assert [each.about for each in found.findings if "not finite" in each.text] == ["GPU.0"]
     assert "INFERENCE_PRECISION_HINT=f32" in found.next[0]

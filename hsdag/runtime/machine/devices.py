@@ -204,16 +204,17 @@ def make_core(specs: tuple[DeviceSpec, ...]) -> Any:
     return core
 
 
-def reduces_precision(specs: tuple[DeviceSpec, ...]) -> bool:
-    """Whether a device computes in less than single precision unless its INFERENCE_PRECISION_HINT forbids it.
+def reduced_precision(specs: tuple[DeviceSpec, ...]) -> str:
+    """The precisions below single that devices compute in by default, or as INFERENCE_PRECISION_HINT says; "" for none.
 
     Devices that do not say count as reduced. Raises DeviceError as ``make_core`` does.
     """
     core = make_core(specs)
     try:
-        return any(core.get_property(spec.openvino_name, PRECISION) != ov.Type.f32 for spec in specs)
+        found = {core.get_property(spec.openvino_name, PRECISION).get_type_name() for spec in specs}
     except RuntimeError:
-        return True
+        return "a lower precision"
+    return " or ".join(sorted(found - {"f32"}))
 
 
 def _listed(name: str, known: Sequence[str]) -> str:

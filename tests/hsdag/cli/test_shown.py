@@ -169,7 +169,7 @@ def test_an_examination_has_its_devices_pairs_model_findings_and_commands(capsys
     }
     report = ModelReport(
         name="m", ops=3, weight_bytes=2_000_000, open_inputs=(), unsupported={}, variables=(), outputs={},
-        overflowing=(), **both,
+        imprecise=(), **both,
     )  # fmt: skip
     said = tuple(finding("idle", about, name="B", busy="A runs") for about in ("one", "other"))
     host = Host(threads=2, memory_bytes=2.0**31, usable_memory_bytes=2.0**30)

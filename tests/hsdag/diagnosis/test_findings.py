@@ -135,7 +135,10 @@ def test_sizes_that_shrink_are_tried_where_they_can_and_none_but_equal_outputs_a
     answers = {f"{name} {COMPARED}": {"max_relative": None} for name in "AC"} | {f"B {SHRUNK}": {"max_relative": gap}}
     questions, report = examined(answers, -1)
     assert questions.asked == [REFUSED] * 3 + HETERO + [COMPARED] * 3 + [SHRUNK] * 3
-    assert report.overflowing == ("A",)
+    assert report.imprecise == ("A",)
+    far = examined({COMPARED: {"max_relative": 0.74}}, 4)
+    assert far[1].imprecise == ("A", "B")
+    assert [each.about for each in far[0].findings if "--infer-precision is f32" in each.text] == ["A", "B"]
     assert [each.about for each in questions.findings if "shrink" in each.text] == ["B"] * is_said
     assert SHRUNK not in examined({}, -1, stateful=True)[0].asked + examined({}, 4)[0].asked
 
@@ -156,9 +159,9 @@ FILE = Path("my model.xml")
 GPUS = (*parse_devices("GPU.0,GPU.1"), DeviceSpec.parse("FAST=CPU[INFERENCE_NUM_THREADS=2]"))
 
 
-def report(overflowing: tuple[str, ...] = ()) -> ModelReport:
+def report(imprecise: tuple[str, ...] = ()) -> ModelReport:
     found: dict[str, Any] = {"name": "m", "ops": 1, "weight_bytes": 0, "unsupported": {}, "outputs": {}}
-    return ModelReport(**found, variables=(), open_inputs=(), overflowing=overflowing, hetero=())
+    return ModelReport(**found, variables=(), open_inputs=(), imprecise=imprecise, hetero=())
 
 
 def devices_of(command: str) -> tuple[DeviceSpec, ...]:
@@ -170,9 +173,11 @@ def test_devices_are_named_so_that_hsdag_reads_them_and_compute_in_f32_where_the
     (command,) = next_commands(FILE, report(), GPUS, None, 4, [])
     assert shlex.split(command)[:3] == ["hsdag", "place", str(FILE)]
     assert devices_of(command) == GPUS
-    (command,) = next_commands(FILE, report(overflowing=("GPU.1",)), GPUS, None, 4, [])
+    (command,) = next_commands(FILE, report(imprecise=("GPU.1",)), GPUS, None, 4, [])
     hints = [spec.properties.get("INFERENCE_PRECISION_HINT") for spec in devices_of(command)]
     assert hints == [None, "f32", None]
+    (command,) = next_commands(FILE, report(imprecise=("CPU",)), parse_devices("CPU"), None, 4, [])
+    assert command.endswith(" --partition-cpu 2 --infer-precision f32")
 
 
 def test_a_lone_cpu_is_to_be_divided_if_it_can_and_its_parts_are_asked_for_again() -> None:

@@ -25,7 +25,7 @@ from hsdag.runtime.objectives import LATENCY
 
 WHOLE = Candidate("CPU")
 SPECS = parse_devices(",".join(f"{name}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for name in "AB"))
-BROKEN, FULL = {"BROKEN": Candidate("NO_SUCH_DEVICE")}, Check(reduced=False)
+BROKEN, FULL = {"BROKEN": Candidate("NO_SUCH_DEVICE")}, Check(reduced="")
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def compared(
         {"CPU": WHOLE, **dict.fromkeys(slow, WHOLE)},
         {"AUTO:CPU": Candidate("AUTO:CPU"), "HETERO:placement 1": WHOLE},
         Protocol(min_rounds=2, max_rounds=2, turn_s=0.001, limit_s=limit_s),
-        Check(reduced=True),
+        Check(reduced="bf16"),
         slow=[name for name, is_known in slow.items() if is_known],
         rng=np.random.default_rng(0),
         on_step=on_step,
@@ -163,7 +163,7 @@ def test_where_no_device_runs_the_model_alone_a_placement_that_does_and_computes
     assert (result.best_single, result.answer) == (None, "placement 1")
     assert "BROKEN" in result.comparison.failures
     with pytest.raises(SearchError, match="outputs differ"):
-        alone(client, {"placement 1": split}, check=Check(reduced=False, max_difference=-1.0))
+        alone(client, {"placement 1": split}, check=Check(reduced="", max_difference=-1.0))
     with pytest.raises(SearchError, match="no candidate ran; BROKEN: "):
         alone(client, {})
 
@@ -214,7 +214,7 @@ def test_the_answer_is_the_fastest_that_may_be_it_and_beats_device_and_start(
     runner.seconds = {name: 1e-3 * ms for name, ms in times_ms.items()}
     start = {name: WHOLE for name in times_ms if name == "start"}
     singles = {name: WHOLE for name in times_ms if name not in ("start", "placement 1")}
-    check = Check(reduced=True, max_difference=0.1 if "differs" in times_ms else None)
+    check = Check(reduced="bf16", max_difference=0.1 if "differs" in times_ms else None)
     rng = np.random.default_rng(0)
     found = final_comparison(
         runner, {"placement 1": WHOLE}, singles, {}, protocol, check, start=start, rng=rng, **given
@@ -226,5 +226,5 @@ def test_the_answer_is_the_fastest_that_may_be_it_and_beats_device_and_start(
 
 
 def test_a_placement_to_start_with_that_does_not_run_is_not_judged(client: WorkerClient) -> None:
-    found = alone(client, {}, {"A": WHOLE}, Check(reduced=True), start={"start": Candidate("NO_SUCH_DEVICE")})
+    found = alone(client, {}, {"A": WHOLE}, Check(reduced="bf16"), start={"start": Candidate("NO_SUCH_DEVICE")})
     assert (found.answer, set(found.verdicts)) == ("A", {"A"})

@@ -15,14 +15,14 @@ from hsdag.ir.graph.build import read_graph
 from hsdag.ir.processes import CandidateFailed
 from hsdag.placing.final import Check, Verifier
 from hsdag.placing.result import Verdict
-from hsdag.runtime.machine.devices import reduces_precision
+from hsdag.runtime.machine.devices import reduced_precision
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, Candidate, WorkerSetup, worker_client
 from hsdag.runtime.measuring.runner import CandidateRunner
 from hsdag.runtime.objectives import LATENCY
 from tests.hsdag.placing import faulty_worker
 
 DEVICES = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]") for i in range(2))
-FULL = Check(reduced=False)
+FULL = Check(reduced="")
 
 
 def judged(model: Path, candidate: Candidate, command: tuple[str, ...] = WORKER_COMMAND) -> Verdict:
@@ -58,9 +58,9 @@ def test_a_right_split_passes(tiny_resnet: Path) -> None:
 
 def test_devices_in_half_precision_have_a_wider_tolerance() -> None:
     single, half = "A=CPU[INFERENCE_PRECISION_HINT=f32]", "B=CPU[INFERENCE_PRECISION_HINT=bf16]"
-    assert Check(reduces_precision(parse_devices(single))).least == 1e-4
+    assert Check(reduced_precision(parse_devices(single))).least == 1e-4
     computes_in_half = "BF16" in ov.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES")
-    assert Check(reduces_precision(parse_devices(f"{single},{half}"))).least == (5e-2 if computes_in_half else 1e-4)
+    assert Check(reduced_precision(parse_devices(f"{single},{half}"))).least == (5e-2 if computes_in_half else 1e-4)
 
 
 class Apart:
@@ -85,7 +85,7 @@ class Apart:
 
 
 NONE = {"it": 0.3, "op-by-op": 0.0, "one thread": 0.0, "default": 0.0}
-UNJUDGED = "outputs cannot be judged on these inputs: this model's own differ by 0.74 between the precision that"
+UNJUDGED = "outputs cannot be judged on these inputs: this model's own differ by 0.74 between bf16, which"
 
 
 @pytest.mark.parametrize(
@@ -95,9 +95,9 @@ UNJUDGED = "outputs cannot be judged on these inputs: this model's own differ by
         (FULL, {"cpu": {**NONE, "it": 0.02, "one thread": 0.01}}, "cpu", 0.02, None),  # twice the model's own
         (FULL, {"cpu": {**NONE, "it": 0.1, "op-by-op": 0.09}}, "cpu", 0.1, None),  # at most what rounding may be
         (FULL, {"cpu": {**NONE, "one thread": 0.2}, "op-by-op": {"it": 0.0}}, "op-by-op", 1e-4, None),
-        (Check(True), {"cpu": {**NONE, "it": 0.05}}, "cpu", 0.05, None),
-        (Check(True), {"cpu": {**NONE, "default": 0.74}, "op-by-op": {"it": 0.3}}, "cpu", 0.05, UNJUDGED),
-        (Check(False, "op-by-op"), {"op-by-op": {"it": 0.3, "cpu": 0.0}, "cpu": {"it": 0.0}}, "cpu", 1e-4, None),
+        (Check("bf16"), {"cpu": {**NONE, "it": 0.05}}, "cpu", 0.05, None),
+        (Check("bf16"), {"cpu": {**NONE, "default": 0.74}, "op-by-op": {"it": 0.3}}, "cpu", 0.05, UNJUDGED),
+        (Check("", "op-by-op"), {"op-by-op": {"it": 0.3, "cpu": 0.0}, "cpu": {"it": 0.0}}, "cpu", 1e-4, None),
         (
             FULL,
             {"cpu": NONE, "op-by-op": {"it": None}},
@@ -115,9 +115,9 @@ UNJUDGED = "outputs cannot be judged on these inputs: this model's own differ by
             "its outputs could not be compared with cpu: it hung; its outputs could not be compared with op-by-op: "
             "it hung",
         ),
-        (Check(False, "cpu", 0.3), {"cpu": {"it": 0.3}}, "cpu", 0.3, None),
+        (Check("", "cpu", 0.3), {"cpu": {"it": 0.3}}, "cpu", 0.3, None),
         (
-            Check(False, "cpu", 0.2),
+            Check("", "cpu", 0.2),
             {"cpu": {"it": 0.3}},
             "cpu",
             0.2,
@@ -136,5 +136,5 @@ def test_outputs_are_judged_by_the_models_own_differences_and_a_third_opinion_an
 
 
 def test_no_op_is_computed_by_itself_for_a_device_whose_outputs_cannot_be_judged() -> None:
-    verifier = Verifier(cast(CandidateRunner, Apart({"cpu": {"it": 0.3, "default": 0.74}})), Check(True))
+    verifier = Verifier(cast(CandidateRunner, Apart({"cpu": {"it": 0.3, "default": 0.74}})), Check("bf16"))
     assert (verifier.compared("it", is_split=False).reason or "").startswith(UNJUDGED)

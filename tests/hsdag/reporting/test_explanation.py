@@ -28,22 +28,25 @@ def said(found: Explanation) -> str:
 def test_simulated_figures_are_called_so_and_measured_ones_have_their_interval() -> None:
     text = said(FOUND)
     assert "3 ops on A and 2 ops on B: 10 ms measured; 9 ms simulated, 0.90 times what was measured." in text
-    assert "would take 3 ms longer, 33.3% (simulated)" in text
+    assert "Moving conv from A to B would cost most: 3 ms, 33.3% (simulated)." in text
     assert "Less to send: if transfers took no time, it would gain at most 20.0% (simulated)" in text
     assert "no time for its work" not in text
     assert "free launches" not in text  # which would gain less than 1%
     assert "placement 2, takes 1.250 times as long (measured, 95% interval 1.200 to 1.300); 2 ops differ: conv" in text
     assert all("simulated" in line for line in FOUND.sentences if "would" in line)
     assert FOUND.model_dump(mode="json", by_alias=True)["value"]["simulated_over_measured"] == pytest.approx(0.9)
-    places = [text.index(words) for words in ("Less to send", "next best plan", "proven by", "gains most")]
+    places = [text.index(words) for words in ("Less to send", "next best plan", "proven by", "Moving")]
     assert places == sorted(places)  # what a user can change comes first
     least = (
         "No placement takes less than 0.900 of this one's time under these costs (simulated), proven by the minimum cut"
     )
     assert f"{least}: at most 10.0% is left to gain" in text
     assert "could be is not known" in said(FOUND.model_copy(update={"bound": None}))
-    answered = FOUND.model_copy(update={"answer": ("Run it.", "It is faster.", "At most 4% could be gained.")})
-    assert "proven by" not in said(answered)  # the answer of a search has said what could be gained
+    warned = FOUND.model_copy(update={"answer": ("Run it.", "It is faster.", "Warning: it is warm.")})
+    assert "proven by" in said(warned)
+    assert "proven by" not in said(warned.model_copy(update={"left": "At most 4% could be gained."}))
+    whole = {"ops": {"A": 5}, "limits": (Limit("", "launches", 1.0, 1.0),)}
+    assert "Fewer pieces" not in said(FOUND.model_copy(update=whole))
 
 
 def test_where_no_split_won_the_nearest_one_is_named_with_what_it_loses() -> None:
@@ -67,7 +70,7 @@ def test_a_move_that_the_costs_would_rather_have_is_no_gain() -> None:
     slight = dataclasses.replace(wish, gain=-8e-5)  # less than 1% of the time
     assert "By the costs" not in said(FOUND.model_copy(update={"gains": (*FOUND.gains, slight)}))
     text = said(FOUND.model_copy(update={"gains": (*FOUND.gains, wish)}))
-    assert "conv gains most" in text
+    assert "Moving conv" in text
     assert "By the costs, pool would be better on A, by 0.5 ms (simulated)" in text
 
 

@@ -19,7 +19,7 @@ from hsdag.runtime.machine.devices import (
     list_devices,
     partition_cpu,
     reason_of,
-    reduces_precision,
+    reduced_precision,
     resolve_devices,
     with_precision,
 )
@@ -138,7 +138,7 @@ def test_a_precision_is_for_every_device_and_contradicts_none() -> None:
     assert [spec.properties[PRECISION] for spec in with_precision(devices, "f32")] == ["f32", "f32"]
     with pytest.raises(OptionError, match=r"has INFERENCE_PRECISION_HINT=f32 among its properties, and .* says bf16"):
         with_precision(devices, "bf16")
-    assert not reduces_precision(devices[:1])
+    assert not reduced_precision(devices[:1])
 
 
 @pytest.mark.parametrize(
