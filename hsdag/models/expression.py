@@ -112,7 +112,7 @@ def parse_expression(text: str, num_inputs: int) -> Expression:
     expression, end = _parse(text, 0)
     if end != len(text):
         raise ValueError(f"expression {text!r}: nothing is expected after character {end}")
-    if not expression.operands and "(" not in text:
+    if not expression.operands:
         expression = Expression(expression.name, expression.argument, tuple(range(num_inputs)))
     if any(x >= num_inputs for x in expression.leaves):
         raise ValueError(f"expression {text!r} reads port {max(expression.leaves)}, but there are {num_inputs} inputs")

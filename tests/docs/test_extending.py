@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -71,3 +72,14 @@ def test_an_extension_is_one_new_file(path: str, tmp_path: Path) -> None:
     given = "\n".join(line[2:] for line in use.splitlines() if line.startswith("$ "))
     printed, claimed = (re.sub(r"in [\d.]+ s;", "", text) for text in (ran(path, given, tmp_path), use))
     assert [line.rstrip() for line in printed.splitlines()] == [line.rstrip() for line in claimed.splitlines()]
+
+
+@pytest.mark.slow
+def test_place_takes_an_objective_and_says_where_its_file_is(tiny_resnet: Path, tmp_path: Path) -> None:
+    """Beside a run folder of another name, too."""
+    command = f"hsdag place {tiny_resnet} --partition-cpu 2 --budget 8s --max-evaluations 4 --method sa"
+    path = "hsdag/runtime/objectives/blend.py"
+    printed = ran(path, f"{command} --objective blend -o out.json --run myrun", tmp_path)
+    assert "The placement is in out.json" in printed
+    assert json.loads((tmp_path / "out.json").read_text())["objective"] == "blend"
+    assert json.loads((tmp_path / "myrun" / "result.json").read_text())["placement_file"] == "out.json"

@@ -13,6 +13,7 @@ from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.ir.placement.placement import Placement
 from hsdag.profiling import heaviest_ops
 from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.problem.problem_file import read_problem
@@ -83,13 +84,16 @@ def test_devices_are_compared_over_ops_that_one_of_them_computes_as_one_and_a_ti
     assert wins.tolist() == [0, 0]
 
 
-def test_a_measured_trace_holds_the_ops_of_every_device_and_says_measured(
-    tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+def test_a_measured_trace_holds_the_ops_of_every_device_and_the_placement_is_loaded_once(
+    tiny_resnet: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = read_graph(tiny_resnet)
     placement = halves(graph, parse_devices("A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1]"))
     placement.save(tmp_path / "p.json")
+    load, loaded = Placement.load, list[object]()
+    monkeypatch.setattr(Placement, "load", lambda path: loaded.append(path) or load(path))  # type: ignore[func-returns-value]
     answer(capsys, "bench", tiny_resnet, "-p", tmp_path / "p.json", "--time", "0.3s", "--trace", tmp_path / "t.json")
+    assert len(loaded) == 1
     document = json.loads((tmp_path / "t.json").read_text())
     assert document["otherData"]["times"] == "measured"
     threads = {e["tid"]: e["args"]["name"] for e in document["traceEvents"] if e["name"] == "thread_name"}

@@ -9,10 +9,9 @@ import pytest
 
 from hsdag.cli.app import run
 from hsdag.models import find_workload
-from hsdag.runtime.platforms.platform import load_platform
 from hsdag.runtime.problem.problem_file import read_problem
 from hsdag.runtime.problem.schedule_problem import CostSource
-from hsdag.sources import build_problem, first_devices
+from hsdag.sources import build_problem
 
 BUILD = ("models", "build")
 
@@ -41,13 +40,6 @@ def test_rwnns_run_on_the_platform_of_diviml_about_as_much_slower_as_in_its_tabl
     total_s = build_problem("random-wired[family=er]").time_s.sum(axis=0)
     assert total_s[0] / total_s[2] == pytest.approx(7.10, rel=0.15)  # CPU against A100
     assert total_s[1] / total_s[2] == pytest.approx(1.26, rel=0.15)  # T4 against A100
-
-
-def test_first_devices_keep_their_links() -> None:
-    whole = load_platform("v100x8")
-    part = first_devices(whole, 5)
-    assert part.device_names == whole.device_names[:5]
-    assert np.array_equal(part.link_latency_s, whole.link_latency_s[:5, :5])
 
 
 @pytest.mark.parametrize(

@@ -61,6 +61,8 @@ def test_what_to_do_next_is_to_go_on_to_search_longer_or_to_deploy_and_check() -
     deploy, check = advised(Example(EVENTS, PROFILE, RESULT))
     assert f"compiled = hsdag.compile_model({RUN.record.model_path!r}, " in deploy
     assert "hsdag bench" in check
+    kept_elsewhere = RESULT.model_copy(update={"placement_file": "out.json"})
+    assert advised(Example(EVENTS, PROFILE, kept_elsewhere))[1].endswith("--placement out.json")
     assert advised(Example(EVENTS, PROFILE, RESULT, "cuda")) == [check]
 
 

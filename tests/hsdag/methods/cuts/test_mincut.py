@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,10 @@ from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.ir.kernels import interpret
 from hsdag.methods.cuts import alpha_expansion, cut_graph
 from hsdag.methods.cuts.alpha_expansion import MAX_PAIRS, MAX_STARTS, best_cut, cheapest, expanded
-from hsdag.methods.cuts.cut_graph import BoundaryCosts, Launches, best_move, pair_cut
+from hsdag.methods.cuts.cut_graph import BoundaryCosts, Launches, _add, _Arcs, _Hyperedge, best_move, pair_cut
 from hsdag.methods.cuts.mincut import MincutPlacer
 from hsdag.methods.cuts.pipeline import PipelinePlacer
 from hsdag.methods.incumbent import Limits, Result, Status
@@ -112,6 +114,24 @@ def test_a_move_to_one_device_is_the_best_of_all_where_links_are_equal_and_never
         best_s = min(costs.cost_s(np.where(chosen, target, before)) for chosen in sets)
         assert costs.cost_s(move.placement) <= costs.cost_s(before) + 1e-12
         assert not equal_links or costs.cost_s(move.placement) == pytest.approx(best_s, rel=1e-12)
+
+
+@pytest.mark.parametrize("forward", [True, False])
+@pytest.mark.parametrize(("fixed_s", "slope_s"), [(1.0, 2.0), (5.0, -1.0), (-2.0, 1.0), (1.0, -1.0)])
+def test_the_least_cut_of_a_hyperedge_costs_what_its_dearest_cut_member_costs(
+    fixed_s: float, slope_s: float, forward: bool
+) -> None:
+    sizes, hub, center, none = np.array([4.0, 4.0, 3.0, 1.0]), 4, 5, np.empty(40, dtype=np.int64)
+    arcs = _Arcs(none, none.copy(), np.empty(40), np.array([0, center]), np.zeros(1))
+    readers = SimpleNamespace(size_bytes=sizes, reader=np.arange(4))
+    interpret(_add, arcs, readers, _Hyperedge(hub, forward, fixed_s, slope_s), np.arange(4), np.arange(5))
+    (n, end), (tail, head) = arcs.counts, (arcs.tail, arcs.head) if forward else (arcs.head, arcs.tail)
+    least_s = max(0.0, fixed_s + slope_s)  # what smaller ones cost, larger ones do, too
+    for cut in itertools.product([False, True], repeat=4):
+        aways = [np.array([*cut, False, *centers]) for centers in itertools.product([False, True], repeat=end - center)]
+        least_cut_s = min(arcs.capacity_s[:n][~away[tail[:n]] & away[head[:n]]].sum() for away in aways)
+        dearest_s = max((max(least_s, fixed_s + slope_s * size) for size in sizes[list(cut)]), default=0.0)
+        assert least_cut_s == pytest.approx(dearest_s)
 
 
 @settings(max_examples=SOME)

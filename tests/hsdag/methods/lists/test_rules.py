@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hsdag.ir.errors import FileFormatError
+from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.lists.rules import (
     DEVICE_FEATURES,
@@ -107,6 +107,13 @@ def test_rules_keep_to_the_memory_that_they_are_given() -> None:
         assert (device == 0).sum() == count
     full = ScheduleProblem.from_arrays([[1.0, 1.0]] * 4, [], weight_bytes=np.full(4, 10.0), memory_bytes=[1.0, 2.0])
     assert (scheduler_of(full).schedule(rule(end=-1.0)).device == 1).sum() > 0
+
+
+def test_options_out_of_range_are_refused() -> None:
+    assert RulesOptions(rounds=1, spread=0.0).rounds == 1
+    for wrong in ({"rounds": 0}, {"spread": -0.1}, {"spread": np.inf}):
+        with pytest.raises(OptionError, match="rounds of at least 1 and a finite spread"):
+            RulesOptions(**wrong)
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,9 @@ def test_output_difference_in_closed_form() -> None:
     assert figures["mse"] == pytest.approx(4 / 3)
     assert figures["l2"] == 2.0
     assert figures["cosine"] == pytest.approx(13 / (3 * np.sqrt(21)))
+    nothing, one = np.zeros(2), np.array([1.0, 0.0])
+    for pairs, cosine in (((one, one), 1.0), ((nothing, nothing), 1.0), ((nothing, one), 0.0)):
+        assert output_difference([one, pairs[0]], [one, pairs[1]])["cosine"] == cosine  # of the worst output
 
 
 def test_outputs_of_another_shape_are_a_failure() -> None:
