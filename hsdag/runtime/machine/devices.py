@@ -12,7 +12,7 @@ from typing import Any
 import openvino as ov
 
 from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec, loads_plugins, parse_devices
-from hsdag.ir.errors import DeviceError, ExecutionError, HsdagError, OptionError, last_line
+from hsdag.ir.errors import DeviceError, ExecutionError, OptionError, last_line
 from hsdag.ir.host import SYS, own_cpus
 
 CPU_LISTS = SYS / "devices"
@@ -266,15 +266,13 @@ def infer_checked(request: Any) -> None:
 
 @contextmanager
 def device_calls() -> Iterator[None]:
-    """Around calls of OpenVINO: what it raises, of whatever type, becomes ExecutionError with its reason.
+    """Around calls of OpenVINO: what it raises becomes ExecutionError with its reason.
 
-    Errors that only a defect of ours raises pass as they are.
+    It turns every exception of C++ and of Python ops into RuntimeError; but for memory, others are defects of ours.
     """
     try:
         yield
-    except (HsdagError, AttributeError, NameError, AssertionError):
-        raise
-    except Exception as error:
+    except (RuntimeError, MemoryError) as error:
         raise ExecutionError(reason_of(error)) from error
 
 

@@ -134,8 +134,14 @@ def test_devices_side_by_side_go_on_until_each_has_run_for_a_while_or_one_has_fa
 def test_only_errors_of_openvino_are_failures_of_a_device() -> None:
     with pytest.raises(ExecutionError, match="no such device"), device_calls():
         raise RuntimeError("no such device")
-    with pytest.raises(AttributeError), device_calls():
-        object().infer  # type: ignore[attr-defined]  # noqa: B018
+    x = opset13.parameter([2], np.float32)
+    request = ov.Core().compile_model(ov.Model([opset13.relu(x)], [x], "m"), "CPU").create_infer_request()
+    for given in (np.zeros((2, 2), np.float32), {5: np.zeros(2, np.float32)}):  # out of range in C++
+        with pytest.raises(ExecutionError), device_calls():
+            request.infer(given)
+    for defect in (AttributeError, TypeError, KeyError, IndexError, ValueError):
+        with pytest.raises(defect), device_calls():
+            raise defect
 
 
 def test_inputs_of_language_models_are_valid_at_every_step() -> None:
