@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 import openvino as ov
 import pytest
+
+from hsdag.runtime.measuring import profiler
 
 HERE = Path(__file__).parent
 GPUS = ("GPU.0", "GPU.1")
@@ -21,6 +24,15 @@ def software_gpus() -> tuple[str, ...]:
     core = ov.Core()
     names = {name: str(core.get_property(name, "FULL_DEVICE_NAME")) for name in core.available_devices if name in GPUS}
     return tuple(f"{name}: {full}" for name, full in names.items() if full.startswith("Software GPU"))
+
+
+@pytest.fixture(autouse=True, scope="session")
+def small_probes() -> Iterator[None]:
+    """Probes between devices are small: a 1x1 convolution of 2 MiB takes a software GPU half a second."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(profiler, "PROBES", tuple((tensors, min(size, 1 << 16)) for tensors, size in profiler.PROBES))
+        patch.setattr(profiler, "SYNC_BYTES", (1 << 14, 1 << 15, 1 << 16))
+        yield
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
