@@ -71,11 +71,15 @@ def test_a_layer_of_a_large_graph_goes_to_its_ops(page: Page) -> None:
     page.wait_for_function("Math.abs(document.querySelector('#graph .bk').getBoundingClientRect().top - 44) < 2")
 
 
-def test_a_page_follows_the_theme_of_the_system_and_the_button(page: Page) -> None:
+def test_a_page_follows_the_theme_of_the_system_and_the_button_and_is_light_on_paper(page: Page) -> None:
     page.emulate_media(color_scheme="dark")
     page.wait_for_function("document.documentElement.dataset.theme == 'dark'")
     of_legend = "it.above.find(each => each.type == 'Legend').label_text_color.trim()"
     assert model(page, "graph", of_legend) == "#e4e9ee"
+    zoom = "dispatchEvent(new Event('beforeprint')), [root.dataset.theme, document.querySelector('.bk').style.zoom]"
+    width = page.evaluate("document.querySelector('.bk').offsetWidth")
+    assert page.evaluate(zoom) == ["light", f"{640 / width:g}"]
+    page.evaluate("dispatchEvent(new Event('afterprint'))")
     dark = page.evaluate("getComputedStyle(document.body).backgroundColor")
     page.get_by_role("button", name="Light theme").click()
     light = page.evaluate("getComputedStyle(document.body).backgroundColor")
