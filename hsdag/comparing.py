@@ -40,7 +40,7 @@ LOOK_EVERY_S = 0.25
 """How often it is asked whether a search has to end."""
 
 
-class Run(Record):
+class Trial(Record):
     """One search: its value in seconds, None where it failed or found nothing, and then why."""
 
     method: str
@@ -89,7 +89,7 @@ class Row(Record):
     gap: float
 
     @staticmethod
-    def of(method: str, runs: Sequence[Run], largest_bound_s: float) -> Row:
+    def of(method: str, runs: Sequence[Trial], largest_bound_s: float) -> Row:
         """From at least one run that has a value; the gap is the mean's, to the largest bound of the comparison."""
         values_s = np.array([run.value_s for run in runs if run.value_s is not None])
         num, mean_s = len(values_s), float(values_s.mean())
@@ -116,7 +116,7 @@ class Comparison(Record):
     simulated: Literal[True] = True
     setup: Setup
     refused: dict[str, str] = Field(default_factory=dict)
-    runs: tuple[Run, ...] = ()
+    runs: tuple[Trial, ...] = ()
 
     @staticmethod
     def load(path: Path) -> Comparison:
@@ -193,7 +193,7 @@ class Comparison(Record):
     def _repr_html_(self) -> str:
         return html_summary(" ".join([self.title() + ".", *self.remarks()]), *self.table())
 
-    def _runs_of(self, method: str) -> list[Run]:
+    def _runs_of(self, method: str) -> list[Trial]:
         return [run for run in self.runs if run.method == method]
 
 
@@ -267,7 +267,7 @@ def compare(
     return found
 
 
-def run_once(problem: ScheduleProblem, options: SolveOptions, watcher: Watcher | None = None) -> Run:
+def run_once(problem: ScheduleProblem, options: SolveOptions, watcher: Watcher | None = None) -> Trial:
     """One search, whose failure is an answer too; phases of the search are told as steps."""
     watcher, begin_s = watcher or Watcher(), time.monotonic()
     try:
@@ -276,10 +276,10 @@ def run_once(problem: ScheduleProblem, options: SolveOptions, watcher: Watcher |
         if isinstance(error, RuntimeError) and "memory" not in str(error):  # torch has no class for it on a CPU
             raise
         reason, elapsed_s = str(error) if isinstance(error, HsdagError) else "out of memory", time.monotonic() - begin_s
-        return Run(method=options.method, seed=options.seed, elapsed_s=elapsed_s, failure=reason)
+        return Trial(method=options.method, seed=options.seed, elapsed_s=elapsed_s, failure=reason)
     nothing = "" if found.value_s is not None else f"no placement found. {found.status.sentence}"
     failure = found.note or nothing or None  # a method that gave up has the best single device, which is not its own
-    return Run(
+    return Trial(
         method=options.method,
         seed=options.seed,
         value_s=found.value_s if failure is None else None,
@@ -293,13 +293,13 @@ def run_once(problem: ScheduleProblem, options: SolveOptions, watcher: Watcher |
 
 
 @dataclass(frozen=True, eq=False)
-class SearchJob(Job[Run]):
+class SearchJob(Job[Trial]):
     """A search on a worker."""
 
     problem: ScheduleProblem
     options: SolveOptions
 
-    def run(self, exchange: Exchange) -> Run:
+    def run(self, exchange: Exchange) -> Trial:
         """The search's figures, and where it was."""
         asked_s, is_over = time.monotonic(), False
 
@@ -315,7 +315,7 @@ class SearchJob(Job[Run]):
 
 def runs_of(
     problem: ScheduleProblem, searches: Sequence[SolveOptions], watcher: Watcher, pool: Pool | None
-) -> Iterator[Run]:
+) -> Iterator[Trial]:
     """Searches as they end, until the watcher wants no more; a search that was interrupted is left out.
 
     Without a pool they run in this process, in their order; with one each of them has one processor to itself.
@@ -329,7 +329,7 @@ def runs_of(
             yield run
         return
     pool.begin()
-    running: dict[Future[Run], SolveOptions] = {}
+    running: dict[Future[Trial], SolveOptions] = {}
     for options in searches:
         running[pool.submit(SearchJob(problem, replace(options, workers=None, num_threads=1)))] = options
     try:
@@ -341,7 +341,7 @@ def runs_of(
                 try:
                     yield future.result()
                 except ExecutionError as error:  # the search cost several workers
-                    yield Run(method=lost.method, seed=lost.seed, elapsed_s=0.0, failure=str(error))
+                    yield Trial(method=lost.method, seed=lost.seed, elapsed_s=0.0, failure=str(error))
             if watcher.should_stop():
                 return
     finally:

@@ -24,11 +24,11 @@ def repaired(problem: ScheduleProblem, placement: IntArray, semantics: Semantics
     Ops leave the fullest device for others with room, those first that cost least for each byte. The simulated peak
     memory is the judge.
     """
-    judge, device = MemoryCheck(problem, semantics), placement.copy()
+    check, device = MemoryCheck(problem, semantics), placement.copy()
     for _ in range(MOST_ROUNDS):
-        if judge.fits(device):
+        if check.fits(device):
             return device
-        if not _relieve(problem, judge.held_bytes, device, problem.memory_bytes - judge.peak_bytes(device)):
+        if not _relieve(problem, check.held_bytes, device, problem.memory_bytes - check.peak_bytes(device)):
             break
     return placement
 

@@ -12,7 +12,7 @@ from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.objectives import LATENCY
 
 if TYPE_CHECKING:
-    from hsdag.placing.final import FinalResult
+    from hsdag.placing.final import FinalComparison
 
 NO_SINGLE = "No single device runs the whole model"
 
@@ -102,14 +102,14 @@ def too_few_rounds(ratios: Mapping[str, Ratio]) -> dict[str, str]:
     return {name: f"in {rounds} round{'s' * (rounds > 1)} only, {why}" for name, rounds in few.items()}
 
 
-def turned_down(final: FinalResult, finalists: Sequence[str]) -> dict[str, str]:
+def turned_down(final: FinalComparison, finalists: Sequence[str]) -> dict[str, str]:
     """Why candidates that seem faster are not the answer, and what there is to object to the answer itself."""
     others = {name: final.ratios[name] for name in finalists if name in final.ratios}
     reasons = {name: verdict.reason for name, verdict in final.verdicts.items() if verdict.reason is not None}
     return {name: why for name, why in {**too_few_rounds(others), **reasons}.items() if name not in final.disallowed}
 
 
-def faster_but_disallowed(final: FinalResult) -> dict[str, str]:
+def faster_but_disallowed(final: FinalComparison) -> dict[str, str]:
     """Why candidates that were measured to be faster than the answer are none; the best single device in any case."""
     compared = final.comparison
     return {
@@ -119,7 +119,7 @@ def faster_but_disallowed(final: FinalResult) -> dict[str, str]:
     }
 
 
-def nearest_of(final: FinalResult, finalists: Sequence[str]) -> tuple[str, Ratio] | None:
+def nearest_of(final: FinalComparison, finalists: Sequence[str]) -> tuple[str, Ratio] | None:
     """The finalist with the best ratio to the best single device, which the answer is; None where none was compared."""
     others = [name for name in finalists if name in final.ratios and name not in turned_down(final, finalists)]
     best = max(others, key=lambda name: final.ratios[name].value, default=None)

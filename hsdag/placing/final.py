@@ -185,9 +185,9 @@ class Verifier:
             how = "in values that are not finite" if relative is None else f"by {relative:.2g}"
             reasons.append(f"its outputs differ {how} from {opinion}, and {tolerance:.2g} is allowed")
             first = verdict if first.difference is None else first
-            if self._is_unjudged and not is_split:
+            if self._is_inconclusive and not is_split:
                 break
-        if self._is_unjudged and first.difference is not None:
+        if self._is_inconclusive and first.difference is not None:
             reasons = [
                 "outputs cannot be judged on these inputs: "
                 f"this model's own differ by {self._own_difference:.2g} between {self.check.reduced}, which devices "
@@ -197,7 +197,7 @@ class Verifier:
         return replace(first, reason="; ".join(reasons))
 
     @property
-    def _is_unjudged(self) -> bool:
+    def _is_inconclusive(self) -> bool:
         """Whether the model's own outputs differ more between precisions than rounding may."""
         return self._own_difference > LARGEST_TOLERANCE
 
@@ -213,7 +213,7 @@ class Verifier:
         others += [self.REFERENCES["cpu"], _ONE_THREAD, self.REFERENCES["op-by-op"]]
         apart = [0.0]
         for other in others:
-            if self._is_unjudged or other == self.REFERENCES[self.check.reference]:
+            if self._is_inconclusive or other == self.REFERENCES[self.check.reference]:
                 continue
             try:
                 self._runner.open(_OTHERWISE, other)
@@ -245,7 +245,7 @@ TIED = 0.98
 
 
 @dataclass(frozen=True, eq=False)
-class FinalResult:
+class FinalComparison:
     """What the final comparison found, by candidate name; ``answer`` is the one to deploy.
 
     ``ratios`` say how many times faster than ``best_single`` a candidate is, or than the answer where there is none;
@@ -279,7 +279,7 @@ def final_comparison(
     should_stop: Callable[[], bool] = lambda: False,
     on_step: Callable[[str], None] = lambda _: None,
     clock: Clock = time.perf_counter,
-) -> FinalResult:
+) -> FinalComparison:
     """Measure all candidates side by side, in orders drawn from ``rng``, and pick the answer.
 
     A finalist is the answer only if its 95% interval, which holds for all finalists together, lies above the speed of
@@ -358,7 +358,7 @@ def final_comparison(
     ratios = {versus: Ratio(1.0, 1.0, 1.0)}
     for family in (finalists, begun, automatic, singles):
         ratios |= family_ratios(comparison, [name for name in family if name != versus], versus)
-    return FinalResult(opened, comparison, ratios, best_single, answer, verdicts, reasons)
+    return FinalComparison(opened, comparison, ratios, best_single, answer, verdicts, reasons)
 
 
 def _why_none(

@@ -31,7 +31,7 @@ from hsdag.placing.answer import (
     speed_sentence,
     turned_down,
 )
-from hsdag.placing.final import FinalResult, Pace, check_of, family_ratios, final_comparison
+from hsdag.placing.final import FinalComparison, Pace, check_of, family_ratios, final_comparison
 from hsdag.placing.limits import check_start, disallowed_devices, disallowed_start
 from hsdag.placing.result import CostsRecord, PlaceResult, PlanRecord, Row, Tally, TimelineRecord
 from hsdag.placing.run_folder import RESULT, RUN
@@ -225,7 +225,7 @@ class Outcome:
     def __init__(
         self,
         search: Search,
-        final: FinalResult,
+        final: FinalComparison,
         plans: Mapping[str, Plan],
         proposed: Sequence[str],
         others: float = 0.0,
@@ -370,8 +370,8 @@ class Outcome:
         if len(session.devices.placed) == 1:
             figure = f"{final.answer} takes {self.options.objective.text(comparison.median_s(final.answer))}"
             more = ", such as A=cpu[threads=1],B=cpu[threads=1]" if session.is_on_torch else ", or divide the CPU"
-            only, advice = session.devices.placed[0].name, f"name a second device with --devices{more}"
-            return f"{only} is the only device to place on, so nothing can be gained; {figure}; {advice}."
+            only, hint = session.devices.placed[0].name, f"name a second device with --devices{more}"
+            return f"{only} is the only device to place on, so nothing can be gained; {figure}; {hint}."
         twin, words = self._other_executor()
         return speed_sentence(
             final.answer,

@@ -104,8 +104,8 @@ class Driver:
         if recorder.is_cheap:
             recorder.evaluate_all(plans)
         else:
-            judge = None if problem.costs is None else MemoryCheck(problem.costs, problem.semantics)
-            fitting = [p for p in plans if judge is None or not judge.overfull(p.placement, p.order).any()]
+            check = None if problem.costs is None else MemoryCheck(problem.costs, problem.semantics)
+            fitting = [p for p in plans if check is None or not check.overfull(p.placement, p.order).any()]
             recorder.evaluate(fitting)
         for event in recorder.events:
             if event.plan in self.limits.known and event.score.failure is not None:

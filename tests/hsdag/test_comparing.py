@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hsdag.comparing import Comparison, Row, Run, compare, problem_called
+from hsdag.comparing import Comparison, Row, Trial, compare, problem_called
 from hsdag.ir.errors import FileFormatError, ModelError, OptionError, SearchError
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.methods.lists.baselines import RandomPlacer
@@ -57,7 +57,7 @@ def test_each_seed_is_a_search_of_its_own_within_the_budget() -> None:
 def test_a_row_has_the_mean_its_interval_and_the_gap_to_the_largest_bound() -> None:
     values = [3.0, 4.0, 8.0]
     runs = [
-        Run(method="a", seed=s, value_s=v, lower_bound_s=b, elapsed_s=1.0 + s, evaluations=10 * s)
+        Trial(method="a", seed=s, value_s=v, lower_bound_s=b, elapsed_s=1.0 + s, evaluations=10 * s)
         for s, (v, b) in enumerate(zip(values, [1.0, 2.0, 1.5], strict=True))
     ]
     row = Row.of("a", runs, 2.5)

@@ -113,9 +113,9 @@ def _converted(module: Any, example_input: Any) -> ov.Model:
         with quiet_conversion():
             return ov.convert_model(module, example_input=example_input)
     except (RuntimeError, ValueError, TypeError, ConversionError) as error:
-        advice = "; give example_input" if example_input is None else ""
+        hint = "; give example_input" if example_input is None else ""
         kind, reason = type(module).__name__, (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(f"OpenVINO cannot convert this {kind} ({reason}){advice}") from error
+        raise ModelError(f"OpenVINO cannot convert this {kind} ({reason}){hint}") from error
 
 
 @contextmanager
@@ -271,10 +271,10 @@ def fix_shapes(model: ov.Model, shapes: Shapes, spare: Shapes | None = None, *, 
     if left and not dynamic:
         listed = ", ".join(f"{name} {shape}" for name, shape in left.items())
         option, value = likely_sizes(model.inputs) or ("", "")
-        advice = f"fix them, such as {option} '{value}', or leave them and give typical shapes with --data-shape"
+        hint = f"fix them, such as {option} '{value}', or leave them and give typical shapes with --data-shape"
         if option == "--tokens":
-            advice = f"say how many tokens are typical, such as {option} {value}"
-        raise ModelError(f"the model has inputs of dynamic shapes ({listed}): {advice}")
+            hint = f"say how many tokens are typical, such as {option} {value}"
+        raise ModelError(f"the model has inputs of dynamic shapes ({listed}): {hint}")
 
 
 def likely_sizes(ports: Sequence[Any]) -> tuple[str, str] | None:

@@ -77,15 +77,15 @@ class MincutPlacer(Placer[NoOptions]):
     def _candidates(self, incumbent: Incumbent) -> Iterator[IntArray]:
         """Placements that fit into memory, the plainest first."""
         problem, costs = incumbent.problem, incumbent.costs
-        judge = MemoryCheck(costs, problem.semantics)
+        check = MemoryCheck(costs, problem.semantics)
         plain = simple(BoundaryCosts.of(costs))
         plain.sort(key=lambda placement: len(np.unique(placement)) > 1)  # single devices first
-        yield from itertools.islice((placement for placement in plain if judge.fits(placement)), 1)
+        yield from itertools.islice((placement for placement in plain if check.fits(placement)), 1)
         bound_s = proven_bound(problem, costs)
         if bound_s is not None:
             incumbent.prove(Bound(bound_s, "the minimum cut"))
         is_over = partial(incumbent.is_over, CUT_SHARE)
-        cuts = _within(judge, incumbent) if judge.has_limits else _cuts(costs, is_over)
+        cuts = _within(check, incumbent) if check.has_limits else _cuts(costs, is_over)
         if problem.objective.is_steady:
             yield from itertools.islice(cuts, 1)
             yield from stages(problem)
@@ -126,14 +126,14 @@ def _cuts(problem: ScheduleProblem, is_over: Callable[[], bool]) -> Iterator[Int
             yield best_cut(costs.scaled(scale), is_over)
 
 
-def _within(judge: MemoryCheck, incumbent: Incumbent) -> Iterator[IntArray]:
+def _within(check: MemoryCheck, incumbent: Incumbent) -> Iterator[IntArray]:
     """The same where memories are limited, as far as there is time."""
-    first, *others = _by_launches(judge.problem)
+    first, *others = _by_launches(check.problem)
     found = False
     for costs in [first, *others, *(first.scaled(scale) for scale in SCALES[1:])]:
         if incumbent.is_over():
             break
-        each = fitting(costs, judge, incumbent.is_over)
+        each = fitting(costs, check, incumbent.is_over)
         quick = next(each, None)
         if quick is not None:
             if not found:
@@ -141,7 +141,7 @@ def _within(judge: MemoryCheck, incumbent: Incumbent) -> Iterator[IntArray]:
             found = True
             yield min([quick, *each], key=costs.cost_s)
     if not found:
-        yield from _last_resorts(first, judge, incumbent.left_s)
+        yield from _last_resorts(first, check, incumbent.left_s)
 
 
 def _by_launches(problem: ScheduleProblem) -> list[BoundaryCosts]:
@@ -154,17 +154,17 @@ def _by_launches(problem: ScheduleProblem) -> list[BoundaryCosts]:
     return [BoundaryCosts.of(problem, kind) for kind in kinds]
 
 
-def _last_resorts(costs: BoundaryCosts, judge: MemoryCheck, left_s: float) -> Iterator[IntArray]:
+def _last_resorts(costs: BoundaryCosts, check: MemoryCheck, left_s: float) -> Iterator[IntArray]:
     """What holds the weights, where results fit beside them, and of few placements the best [U] that fits."""
-    problem = judge.problem
+    problem = check.problem
     units = problem_of(problem)
     packed = pack_weights(problem, units, left_s if np.isfinite(left_s) else TIME_LIMIT_S).placement
-    if packed is not None and judge.fits(units.expand(packed)):
+    if packed is not None and check.fits(units.expand(packed)):
         yield units.expand(packed)
     if problem.num_ops * np.log2(problem.num_devices) <= np.log2(MAX_ENUMERATED):
         able = [np.flatnonzero(row).tolist() for row in problem.supported]
         every = sorted((np.asarray(choice, dtype=np.int64) for choice in itertools.product(*able)), key=costs.cost_s)
-        yield from itertools.islice((placement for placement in every if judge.fits(placement)), 1)
+        yield from itertools.islice((placement for placement in every if check.fits(placement)), 1)
 
 
 def _is_improved(problem: Problem) -> bool:
@@ -186,42 +186,42 @@ NUM_RAISES, NUM_HALVINGS = 16, 10
 """Steps, each times four, from a low price of a byte to one that is high enough, and then back between the two."""
 
 
-def fitting(costs: BoundaryCosts, judge: MemoryCheck, is_over: Callable[[], bool]) -> Iterator[IntArray]:
+def fitting(costs: BoundaryCosts, check: MemoryCheck, is_over: Callable[[], bool]) -> Iterator[IntArray]:
     """Placements [N] that fit into memory, from the cheapest cut on.
 
     Where that does not fit, the fullest device charges for bytes, as little as makes it fit (the Lagrangian of its
     limit), then the next one. What is still too full is repaired. ``is_over`` is asked between any two steps.
     """
     placement = best_cut(costs, is_over)
-    if judge.fits(placement):
+    if check.fits(placement):
         yield placement
         return
-    for each in itertools.chain([placement], _priced(costs, judge, placement, is_over)):
+    for each in itertools.chain([placement], _priced(costs, check, placement, is_over)):
         if is_over():
             return
-        mended = repaired(judge.problem, each, judge.semantics)
-        if judge.fits(mended):
+        mended = repaired(check.problem, each, check.semantics)
+        if check.fits(mended):
             yield mended
 
 
 def _priced(
-    costs: BoundaryCosts, judge: MemoryCheck, placement: IntArray, is_over: Callable[[], bool]
+    costs: BoundaryCosts, check: MemoryCheck, placement: IntArray, is_over: Callable[[], bool]
 ) -> Iterator[IntArray]:
     """Placements under the least prices that relieve one device after another: just not, and just."""
     prices = np.zeros(costs.num_devices)
     for _ in range(costs.num_devices):
-        room = judge.problem.memory_bytes - judge.peak_bytes(placement)
+        room = check.problem.memory_bytes - check.peak_bytes(placement)
         device = int(np.argmin(room))
-        if is_over() or not judge.overfull(placement)[device]:
+        if is_over() or not check.overfull(placement)[device]:
             return
-        just_not, placement = _relieved(costs, judge, placement, prices, device, is_over)
+        just_not, placement = _relieved(costs, check, placement, prices, device, is_over)
         yield just_not
         yield placement
 
 
 def _relieved(
     costs: BoundaryCosts,
-    judge: MemoryCheck,
+    check: MemoryCheck,
     placement: IntArray,
     prices: FloatArray,
     device: int,
@@ -234,12 +234,12 @@ def _relieved(
 
     def at(price: float) -> tuple[IntArray, bool]:
         prices[device] = price
-        dear = costs.priced(judge.held_bytes, prices)
+        dear = costs.priced(check.held_bytes, prices)
         found = best_cut(dear) if costs.num_devices == 2 else expanded(dear, placement, is_over)
-        return found, bool(judge.overfull(found)[device])
+        return found, bool(check.overfull(found)[device])
 
     finite_s = costs.time_s[np.isfinite(costs.time_s)]
-    mean_price = max(float(finite_s.mean()), 1e-12) * costs.num_ops / max(float(judge.held_bytes.sum()), 1.0)
+    mean_price = max(float(finite_s.mean()), 1e-12) * costs.num_ops / max(float(check.held_bytes.sum()), 1.0)
     low, below, high = 0.0, placement, 0.01 * mean_price
     above, is_full = at(high)
     for _ in range(NUM_RAISES):

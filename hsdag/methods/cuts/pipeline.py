@@ -79,10 +79,10 @@ def stages(units: Problem) -> Iterator[IntArray]:
     """
     problem, semantics = units.costs, units.semantics
     assert problem is not None
-    judge = MemoryCheck(problem, semantics)
+    check = MemoryCheck(problem, semantics)
     by_load = np.argsort(problem.time_s.sum(axis=0), kind="stable")  # not a number where an op is not supported
     alone = (np.full(problem.num_ops, d) for d in by_load if problem.supported[:, d].all())
-    yield from itertools.islice((each for each in alone if judge.fits(each)), 1)
+    yield from itertools.islice((each for each in alone if check.fits(each)), 1)
     is_steady = units.objective.is_steady
     partition = balanced_stages if is_steady else quickest_stages
     factors: tuple[float, ...] = UNCERTAIN  # of what transfers and launches count
@@ -91,14 +91,14 @@ def stages(units: Problem) -> Iterator[IntArray]:
         factors = (0.0,) if semantics.links is Links.INDEPENDENT else (1.0, 0.0, 2.0, 0.5, 4.0)
     for boundary in factors:
         for slowest in (True, False) if boundary == 1.0 else (True,):
-            placement = fitting_stages(problem, judge, partition, boundary=boundary, slowest=slowest)
+            placement = fitting_stages(problem, check, partition, boundary=boundary, slowest=slowest)
             if placement is not None:
                 yield placement
 
 
 def fitting_stages(
     problem: ScheduleProblem,
-    judge: MemoryCheck,
+    check: MemoryCheck,
     partition: Callable[[Line, FloatArray], IntArray | None],
     *,
     boundary: float,
@@ -115,17 +115,17 @@ def fitting_stages(
         placement = partition(line, room)
         if placement is None:
             break
-        if judge.fits(placement):
+        if check.fits(placement):
             return placement
         weights = np.bincount(placement, problem.weight_bytes, problem.num_devices)
-        excess = judge.peak_bytes(placement) - problem.memory_bytes
-        full = judge.overfull(placement)
+        excess = check.peak_bytes(placement) - problem.memory_bytes
+        full = check.overfull(placement)
         room[full] = np.minimum(room, weights - excess)[full]
         if (room < 0).any():
             break
-    held_bytes = judge.held_bytes[problem.topological_order]
+    held_bytes = check.held_bytes[problem.topological_order]
     placement = partition(replace(line, weight_bytes=held_bytes), problem.memory_bytes)
-    return placement if placement is not None and judge.fits(placement) else None
+    return placement if placement is not None and check.fits(placement) else None
 
 
 def evaluate_each(candidates: Iterable[IntArray], incumbent: Incumbent, most: int, otherwise: str) -> list[IntArray]:

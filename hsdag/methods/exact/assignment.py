@@ -56,15 +56,15 @@ class PlacedModel(CpSatModel[T]):
         """(6), or what the memory rule asks for, where it can bind; ``beside`` is the most that a running op takes."""
         for d in range(self._p.num_devices):
             there = [i for i, on in enumerate(self.on) if d in on]
-            room = self._f.room(d, there)
-            if room is None:
+            capacity = self._f.capacity(d, there)
+            if capacity is None:
                 continue
-            beside = self.model.new_int_var(0, room.size, f"beside{d}")
+            beside = self.model.new_int_var(0, capacity.size, f"beside{d}")
             for i in there:
                 self._check()
-                if room.running[i]:
-                    self.model.add(beside >= int(room.running[i]) * self.on[i][d])
-            self.model.add(self._total(room.held, there, d) + beside <= room.size)
+                if capacity.running[i]:
+                    self.model.add(beside >= int(capacity.running[i]) * self.on[i][d])
+            self.model.add(self._total(capacity.resident, there, d) + beside <= capacity.size)
 
     def _order_identical_devices(self) -> None:
         """Of identical devices the first has no fewer ops: symmetries by tasks (section VI)."""

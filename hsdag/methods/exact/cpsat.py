@@ -134,11 +134,11 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
         """Every result's life as an interval, beside the weights."""
         for d in range(self._p.num_devices):
             there = [i for i, on in enumerate(self.on) if d in on]
-            room = self._f.room(d, there)
-            if room is not None:
-                intervals, sizes = self._lives(d, room.unit_bytes)
-                left = self.model.new_int_var(0, room.size, f"room{d}")
-                self.model.add(left + self._total(room.held, there, d) == room.size)
+            capacity = self._f.capacity(d, there)
+            if capacity is not None:
+                intervals, sizes = self._lives(d, capacity.unit_bytes)
+                left = self.model.new_int_var(0, capacity.size, f"room{d}")
+                self.model.add(left + self._total(capacity.resident, there, d) == capacity.size)
                 self.model.add_cumulative(intervals, sizes, left)
 
     def _lives(self, d: int, unit: float) -> tuple[list[cp_model.IntervalVar], list[int]]:

@@ -33,11 +33,11 @@ class MemoryRule(Enum):
 
 
 @dataclass(frozen=True, eq=False)
-class Room:
+class Capacity:
     """The memory of a device in whole units; all is rounded down, so that what fits still fits."""
 
     size: int
-    held: IntArray  # [N] weights of an op, and what it reads and writes where the rule reserves that
+    resident: IntArray  # [N] weights of an op, and what it reads and writes where the rule reserves that
     running: IntArray  # [N] and while it runs; 0 where the rule does not ask for that
     unit_bytes: float
 
@@ -94,7 +94,7 @@ class Formulation:
         p = self.problem.with_single_results
         return np.asarray(p.output_bytes + np.bincount(p.edge_dst, p.edge_bytes, p.num_ops), dtype=np.float64)
 
-    def room(self, d: int, there: list[int]) -> Room | None:
+    def capacity(self, d: int, there: list[int]) -> Capacity | None:
         """The memory of device d for the ops ``there`` under the memory rule; None where they cannot exceed it."""
         p, results_bytes, running_bytes = self.problem, np.zeros(self.problem.num_ops), self.running_bytes[:, d]
         if self.memory is MemoryRule.RESERVED:
@@ -110,7 +110,7 @@ class Formulation:
         unit = float(2.0 ** max(np.ceil(np.log2(most_bytes / MOST_HELD)), 0.0))
         in_units = [np.floor(size / unit).astype(np.int64) for size in (p.weight_bytes, results_bytes, running_bytes)]
         weights, results, running = in_units
-        return Room(int(room_bytes / unit), weights + results, running, unit)
+        return Capacity(int(room_bytes / unit), weights + results, running, unit)
 
     def transfer_s(self, size_bytes: float) -> FloatArray:
         """[D, D] seconds that a result takes from device to device; 0 on the diagonal."""

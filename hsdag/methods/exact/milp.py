@@ -226,16 +226,16 @@ class MilpModel:
         """(6) where it can bind, in shares of the memory; ``beside`` is the most that any op takes while it runs."""
         for d in range(self._p.num_devices):
             there = [i for i, choices in enumerate(self.on) if d in choices]
-            room = self._f.room(d, there)
-            if room is None:
+            capacity = self._f.capacity(d, there)
+            if capacity is None:
                 continue
-            unit = float(max(room.size, 1))
-            beside = self.linear.variable(0, float(room.running[there].max()) / unit)
+            unit = float(max(capacity.size, 1))
+            beside = self.linear.variable(0, float(capacity.running[there].max()) / unit)
             for i in there:
-                if room.running[i]:
-                    self.linear.row([(self.on[i][d], float(room.running[i]) / unit), (beside, -1.0)], high=0)
-            held = [(self.on[i][d], float(room.held[i]) / unit) for i in there]
-            self.linear.row([*held, (beside, 1.0)], high=room.size / unit)
+                if capacity.running[i]:
+                    self.linear.row([(self.on[i][d], float(capacity.running[i]) / unit), (beside, -1.0)], high=0)
+            held = [(self.on[i][d], float(capacity.resident[i]) / unit) for i in there]
+            self.linear.row([*held, (beside, 1.0)], high=capacity.size / unit)
 
     def read(self, values: FloatArray) -> tuple[IntArray, FloatArray]:
         """Devices [N] and starts [N] of a solution."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.ir.kernels import ZERO, bare, inlined, run
-from hsdag.methods.lists.schedule import Room, assign, first_ready, has_room, release
+from hsdag.methods.lists.schedule import ListState, assign, first_ready, has_room, release
 from hsdag.runtime.problem.semantics import Links
 from hsdag.runtime.problem.tables import Tables
 from hsdag.runtime.simulator.machine import BLOCKING, EGRESS, INDEPENDENT, pop
@@ -38,49 +38,49 @@ def balanced_placement(tables: Tables, priority: FloatArray, links: Links, *, by
     n, d = tables.time_s.shape
     size = d + d * d
     loads = Loads(np.zeros(size), np.zeros(size), np.zeros(1), np.full((n, d), -1.0), tuple(Links).index(links))
-    room = Room.of(tables)
-    run(_run, 2.0 * d * (n + len(tables.in_op)), tables, room, loads, priority, by_start)
-    return room.device
+    s = ListState.of(tables)
+    run(_run, 2.0 * d * (n + len(tables.in_op)), tables, s, loads, priority, by_start)
+    return s.device
 
 
 @bare
-def _run(t: Tables, room: Room, loads: Loads, priority: FloatArray, by_start: bool) -> None:
-    num_ready = first_ready(room, priority)
+def _run(t: Tables, s: ListState, loads: Loads, priority: FloatArray, by_start: bool) -> None:
+    num_ready = first_ready(s, priority)
     while num_ready > 0:
-        v = pop(room.ready, ZERO, num_ready)
+        v = pop(s.ready, ZERO, num_ready)
         num_ready -= 1
-        d = _least_loaded(t, room, loads, v, by_start, True)
+        d = _least_loaded(t, s, loads, v, by_start, True)
         if d < 0:
-            d = _least_loaded(t, room, loads, v, by_start, False)
+            d = _least_loaded(t, s, loads, v, by_start, False)
         loads.load_s[d] += t.time_s[v, d] + t.op_overhead_s
         for k in range(t.in_first[v], t.in_first[v + 1]):
-            _bring(t, room, loads, t.in_op[k], d, t.in_bytes[k], loads.load_s, True)
-            home = room.device[t.in_op[k]]
-            for r in (home, _bus(loads, len(room.free_s), home, d)):
+            _bring(t, s, loads, t.in_op[k], d, t.in_bytes[k], loads.load_s, True)
+            home = s.device[t.in_op[k]]
+            for r in (home, _bus(loads, len(s.free_s), home, d)):
                 loads.busiest_s[0] = max(loads.busiest_s[0], loads.load_s[r])
         loads.busiest_s[0] = max(loads.busiest_s[0], loads.load_s[d])
-        assign(t, room, v, d, 0.0)
-        num_ready = release(t, room, priority, v, num_ready)
+        assign(t, s, v, d, 0.0)
+        num_ready = release(t, s, priority, v, num_ready)
 
 
 @bare
-def _least_loaded(t: Tables, room: Room, loads: Loads, v: int, by_start: bool, limited: bool) -> int:
+def _least_loaded(t: Tables, s: ListState, loads: Loads, v: int, by_start: bool, limited: bool) -> int:
     best, best_s, best_time_s = -1, np.inf, np.inf
-    for d in range(len(room.free_s)):
+    for d in range(len(s.free_s)):
         time_s = t.time_s[v, d]
-        if time_s == np.inf or (limited and not has_room(t, room, v, d)):
+        if time_s == np.inf or (limited and not has_room(t, s, v, d)):
             continue
         if not by_start:
             loads.extra_s[d] += time_s + t.op_overhead_s
         for k in range(t.in_first[v], t.in_first[v + 1]):
-            _bring(t, room, loads, t.in_op[k], d, t.in_bytes[k], loads.extra_s, False)
+            _bring(t, s, loads, t.in_op[k], d, t.in_bytes[k], loads.extra_s, False)
         busiest_s = loads.load_s[d] + loads.extra_s[d]
         if not by_start:
             busiest_s = max(busiest_s, loads.busiest_s[0])
         loads.extra_s[d] = 0.0
         for k in range(t.in_first[v], t.in_first[v + 1]):
-            home = room.device[t.in_op[k]]
-            for r in (home, _bus(loads, len(room.free_s), home, d)):
+            home = s.device[t.in_op[k]]
+            for r in (home, _bus(loads, len(s.free_s), home, d)):
                 busiest_s = max(busiest_s, loads.load_s[r] + loads.extra_s[r]) if loads.extra_s[r] > 0.0 else busiest_s
                 loads.extra_s[r] = 0.0
         if best < 0 or busiest_s < best_s or (busiest_s == best_s and time_s < best_time_s):
@@ -96,10 +96,10 @@ def _bus(loads: Loads, num_devices: int, home: int, away: int) -> int:
 
 @inlined
 def _bring(
-    t: Tables, room: Room, loads: Loads, u: int, d: int, size_bytes: float, to_s: FloatArray, keep: bool
+    t: Tables, s: ListState, loads: Loads, u: int, d: int, size_bytes: float, to_s: FloatArray, keep: bool
 ) -> None:
     """Add to ``to_s`` what it takes to have the result of u on device d, beyond what was sent already."""
-    home = room.device[u]
+    home = s.device[u]
     if home == d or loads.links == INDEPENDENT:
         return
     column = home if loads.links == EGRESS else d
@@ -110,6 +110,6 @@ def _bring(
         to_s[home] += added_s
         to_s[d] += added_s
     else:
-        to_s[_bus(loads, len(room.free_s), home, d)] += added_s
+        to_s[_bus(loads, len(s.free_s), home, d)] += added_s
     if keep:
         loads.sent_s[u, column] = max(sent_s, cost_s)

@@ -24,8 +24,8 @@ from hsdag.methods.lists.base import ListPlacer
 from hsdag.methods.lists.schedule import (
     IdleTime,
     ListSchedule,
+    ListState,
     Outlook,
-    Room,
     assign_and_free,
     earliest,
     first_candidates,
@@ -174,7 +174,7 @@ class RuleScheduler:
         of_op, moment, device, by_path, by_way, memory = np.split(weights, np.cumsum(PARTS)[:-1])
         of_device = np.zeros((3, len(device)))
         of_device[0], of_device[1, : len(by_path)], of_device[2, : len(by_way)] = device, by_path, by_way
-        room, (n, d) = Room.of(self._tables), self._tables.time_s.shape
+        s, (n, d) = ListState.of(self._tables), self._tables.time_s.shape
         score, device_order = self._x @ of_op, np.arange(d)
         if luck is not None:
             score, device_order = score * luck.uniform(1 - LUCK, 1 + LUCK, n), luck.permutation(d)
@@ -191,8 +191,8 @@ class RuleScheduler:
         )
         starts = Starts(np.zeros(d), np.zeros(d, np.int64), np.zeros(d, np.bool_), np.zeros(d), np.zeros(len(device)))
         scratch = IdleTime.of(d, n), Outlook.of(self._tables), starts
-        run(schedule_by_rule, 4.0 * d * (n + len(self._tables.in_op)), self._tables, rule, room, *scratch)
-        return room.schedule()
+        run(schedule_by_rule, 4.0 * d * (n + len(self._tables.in_op)), self._tables, rule, s, *scratch)
+        return s.schedule()
 
 
 def changed(rules: FloatArray, spread: float, rng: np.random.Generator) -> FloatArray:
@@ -239,34 +239,34 @@ class Starts(NamedTuple):
 
 
 @bare
-def schedule_by_rule(t: Tables, rule: Rule, room: Room, idle: IdleTime, w: Outlook, at: Starts) -> None:
+def schedule_by_rule(t: Tables, rule: Rule, s: ListState, idle: IdleTime, w: Outlook, at: Starts) -> None:
     """Take the candidate of the largest score and place it on the device of the largest score, until all are placed.
 
     Near O(N (C + D) + E D) for C candidates at a time.
     """
-    count = first_candidates(room, w)
-    for turn in range(len(room.device)):
-        v = _select(t, rule, room, w, count)
-        look(t, room, w, v)
+    count = first_candidates(s, w)
+    for turn in range(len(s.device)):
+        v = _select(t, rule, s, w, count)
+        look(t, s, w, v)
         permit(t, w, v, rule.most_memory, at.able)
-        for d in range(len(room.free_s)):
+        for d in range(len(s.free_s)):
             if t.time_s[v, d] < np.inf:
                 at.start_s[d], at.gap[d] = earliest(idle, d, w.ready_s[v, d], t.time_s[v, d], t.op_overhead_s)
-                at.ahead_s[d] = _way_by_consumers(t, rule, room, w, v, d, at.start_s[d] + t.time_s[v, d])
-        d = _place(t, rule, room, w, at, v)
+                at.ahead_s[d] = _way_by_consumers(t, rule, s, w, v, d, at.start_s[d] + t.time_s[v, d])
+        d = _place(t, rule, s, w, at, v)
         occupy(idle, d, at.gap[d], at.start_s[d], at.start_s[d] + t.time_s[v, d] + t.op_overhead_s)
-        assign_and_free(t, room, w, v, d, at.start_s[d])
-        room.sequence[turn] = v
+        assign_and_free(t, s, w, v, d, at.start_s[d])
+        s.sequence[turn] = v
         for k in range(t.out_first[v], t.out_first[v + 1]):  # consumers get the result from there
             u = t.out_op[k]
-            for other in range(len(room.free_s)):
+            for other in range(len(s.free_s)):
                 sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
-                w.ready_s[u, other] = max(w.ready_s[u, other], room.end_s[v] + sent_s)
-        count = offer(t, room, w, v, count - 1)
+                w.ready_s[u, other] = max(w.ready_s[u, other], s.end_s[v] + sent_s)
+        count = offer(t, s, w, v, count - 1)
 
 
 @inlined
-def _way_by_consumers(t: Tables, rule: Rule, room: Room, w: Outlook, v: int, d: int, end_s: float) -> float:
+def _way_by_consumers(t: Tables, rule: Rule, s: ListState, w: Outlook, v: int, d: int, end_s: float) -> float:
     """The end of the schedule as far as v's consumers tell, each where it would be best, if v ends on d at ``end_s``.
 
     Their other inputs count where they are placed already.
@@ -274,24 +274,24 @@ def _way_by_consumers(t: Tables, rule: Rule, room: Room, w: Outlook, v: int, d: 
     longest_s = end_s
     for k in range(t.out_first[v], t.out_first[v + 1]):
         u, least_s = t.out_op[k], np.inf
-        for other in range(len(room.free_s)):
+        for other in range(len(s.free_s)):
             sent_s = t.latency_s[d, other] + t.out_bytes[k] / t.bandwidth_bytes_per_s[d, other]
-            start_s = max(max(w.ready_s[u, other], end_s + sent_s), room.free_s[other])
+            start_s = max(max(w.ready_s[u, other], end_s + sent_s), s.free_s[other])
             least_s = min(least_s, start_s + t.time_s[u, other] + rule.tail_s[u, other])
         longest_s = max(longest_s, least_s)
     return longest_s
 
 
 @inlined
-def _select(t: Tables, rule: Rule, room: Room, w: Outlook, count: int) -> int:
+def _select(t: Tables, rule: Rule, s: ListState, w: Outlook, count: int) -> int:
     """Take the candidate of the largest score off the list; ties by op index."""
     first_s, first_end_s, at, highest = np.inf, np.inf, 0, -np.inf
     for i in range(count):
-        start_s, end_s, _ = _soonest(t, room, w, w.candidate[i])
+        start_s, end_s, _ = _soonest(t, s, w, w.candidate[i])
         first_s, first_end_s = min(first_s, start_s), min(first_end_s, end_s)
     for i in range(count):
         v = w.candidate[i]
-        start_s, end_s, second_s = _soonest(t, room, w, v)
+        start_s, end_s, second_s = _soonest(t, s, w, v)
         score = rule.score[v]
         score += rule.moment[0] * min((start_s - first_s) / rule.op_s, MOST)
         score += rule.moment[1] * min((end_s - first_end_s) / rule.op_s, MOST)
@@ -304,12 +304,12 @@ def _select(t: Tables, rule: Rule, room: Room, w: Outlook, count: int) -> int:
 
 
 @inlined
-def _soonest(t: Tables, room: Room, w: Outlook, v: int) -> tuple[float, float, float]:
+def _soonest(t: Tables, s: ListState, w: Outlook, v: int) -> tuple[float, float, float]:
     """Earliest start of v behind all that devices have, its earliest end, and that on the second best device."""
     start_s, end_s, second_s = np.inf, np.inf, np.inf
-    for d in range(len(room.free_s)):
+    for d in range(len(s.free_s)):
         if t.time_s[v, d] < np.inf:
-            here_s = max(room.free_s[d], w.ready_s[v, d])
+            here_s = max(s.free_s[d], w.ready_s[v, d])
             start_s = min(start_s, here_s)
             second_s = min(second_s, max(end_s, here_s + t.time_s[v, d]))
             end_s = min(end_s, here_s + t.time_s[v, d])
@@ -317,11 +317,11 @@ def _soonest(t: Tables, room: Room, w: Outlook, v: int) -> tuple[float, float, f
 
 
 @inlined
-def _place(t: Tables, rule: Rule, room: Room, w: Outlook, at: Starts, v: int) -> int:
+def _place(t: Tables, rule: Rule, s: ListState, w: Outlook, at: Starts, v: int) -> int:
     """The device of the largest score; ties by ``device_order``."""
     first_s, end_s, way_s, least_s, free_s, ahead_s = np.inf, np.inf, np.inf, np.inf, np.inf, np.inf
     for d in range(len(at.able)):
-        free_s = min(free_s, room.free_s[d])
+        free_s = min(free_s, s.free_s[d])
         if at.able[d]:
             first_s, least_s = min(first_s, at.start_s[d]), min(least_s, t.time_s[v, d])
             end_s = min(end_s, at.start_s[d] + t.time_s[v, d])
@@ -338,10 +338,10 @@ def _place(t: Tables, rule: Rule, room: Room, w: Outlook, at: Starts, v: int) ->
         x[3] = min((t.time_s[v, d] - least_s) / unit_s, MOST)
         x[4] = min(w.sent_s[d] / unit_s, MOST)
         x[5] = w.input_share[d]
-        x[6] = min((room.free_s[d] - free_s) / unit_s, MOST)
+        x[6] = min((s.free_s[d] - free_s) / unit_s, MOST)
         x[7] = w.work_s[d] / rule.length_s
         x[8] = min(w.memory[d], MOST)
-        x[9] = max(min((w.ready_s[v, d] - room.free_s[d]) / unit_s, MOST), -MOST)
+        x[9] = max(min((w.ready_s[v, d] - s.free_s[d]) / unit_s, MOST), -MOST)
         x[10] = min((at.ahead_s[d] - ahead_s) / unit_s, MOST)
         score = 0.0
         for f in range(len(x)):

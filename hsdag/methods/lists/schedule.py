@@ -42,7 +42,7 @@ class ListSchedule:
         return inverse_of(np.lexsort((turn, self.end_s, self.start_s)))
 
 
-class Room(NamedTuple):
+class ListState(NamedTuple):
     """What a compiled list scheduler writes."""
 
     device: IntArray  # [N], -1 before an op is placed
@@ -56,10 +56,10 @@ class Room(NamedTuple):
     ready: Records  # [N + 1] ENTRY, a heap of ops whose inputs are placed
 
     @staticmethod
-    def of(tables: Tables) -> Room:
+    def of(tables: Tables) -> ListState:
         """Room for one schedule."""
         n, d = tables.time_s.shape
-        return Room(
+        return ListState(
             device=np.full(n, -1, dtype=np.int64),
             start_s=np.zeros(n),
             end_s=np.zeros(n),
@@ -144,18 +144,18 @@ def list_schedule(
     Near O((N + E) D log N); insertion also passes over the gaps behind an op's inputs that are too short.
     """
     n, d = tables.time_s.shape
-    room = Room.of(tables)
+    s = ListState.of(tables)
     pins = np.full(n, -1, dtype=np.int64) if pinned is None else pinned
     ties = np.arange(d) if device_order is None else device_order
     idle, steps = IdleTime.of(d, n if insertion else 0), d * (n + len(tables.in_op))
-    run(_run, steps, tables, room, idle, priority, pins, ties, insertion, by_start)
-    return room.schedule()
+    run(_run, steps, tables, s, idle, priority, pins, ties, insertion, by_start)
+    return s.schedule()
 
 
 @bare
 def _run(
     t: Tables,
-    room: Room,
+    s: ListState,
     idle: IdleTime,
     priority: FloatArray,
     pinned: IntArray,
@@ -163,36 +163,36 @@ def _run(
     insertion: bool,
     by_start: bool,
 ) -> None:
-    num_ready = first_ready(room, priority)
-    for turn in range(len(room.device)):
-        v = pop(room.ready, ZERO, num_ready)
+    num_ready = first_ready(s, priority)
+    for turn in range(len(s.device)):
+        v = pop(s.ready, ZERO, num_ready)
         num_ready -= 1
         pin, within = pinned[v], True
-        while not _place(t, room, idle, v, pin, device_order, insertion, by_start, within):
+        while not _place(t, s, idle, v, pin, device_order, insertion, by_start, within):
             pin, within = -1, pin >= 0
-        room.sequence[turn] = v
-        num_ready = release(t, room, priority, v, num_ready)
+        s.sequence[turn] = v
+        num_ready = release(t, s, priority, v, num_ready)
 
 
 @inlined
-def first_ready(room: Room, priority: FloatArray) -> int:
+def first_ready(s: ListState, priority: FloatArray) -> int:
     """Put the ops without inputs into the heap; how many there are."""
     count: int = ZERO
-    for v in range(len(room.device)):
-        if room.waiting[v] == 0:
-            push(room.ready, ZERO, count, -priority[v], v)
+    for v in range(len(s.device)):
+        if s.waiting[v] == 0:
+            push(s.ready, ZERO, count, -priority[v], v)
             count += 1
     return count
 
 
 @inlined
-def release(t: Tables, room: Room, priority: FloatArray, v: int, count: int) -> int:
+def release(t: Tables, s: ListState, priority: FloatArray, v: int, count: int) -> int:
     """v is placed: put the ops that waited for it alone into the heap of ``count`` ops; how many are there then."""
     for k in range(t.out_first[v], t.out_first[v + 1]):
         u = t.out_op[k]
-        room.waiting[u] -= 1
-        if room.waiting[u] == 0:
-            push(room.ready, ZERO, count, -priority[u], u)
+        s.waiting[u] -= 1
+        if s.waiting[u] == 0:
+            push(s.ready, ZERO, count, -priority[u], u)
             count += 1
     return count
 
@@ -200,7 +200,7 @@ def release(t: Tables, room: Room, priority: FloatArray, v: int, count: int) -> 
 @inner
 def _place(
     t: Tables,
-    room: Room,
+    s: ListState,
     idle: IdleTime,
     v: int,
     pin: int,
@@ -213,10 +213,10 @@ def _place(
     best, best_start_s, best_end_s, slot = -1, np.inf, np.inf, -1
     for i in range(len(device_order)):
         d = device_order[i]
-        if t.time_s[v, d] == np.inf or (pin >= 0 and d != pin) or (limited and not has_room(t, room, v, d)):
+        if t.time_s[v, d] == np.inf or (pin >= 0 and d != pin) or (limited and not has_room(t, s, v, d)):
             continue
-        ready_s, gap = arrival_s(t, v, d, room.device, room.end_s), -1
-        start_s = max(ready_s, room.free_s[d])
+        ready_s, gap = arrival_s(t, v, d, s.device, s.end_s), -1
+        start_s = max(ready_s, s.free_s[d])
         if insertion:
             start_s, gap = earliest(idle, d, ready_s, t.time_s[v, d], t.op_overhead_s)
         end_s = start_s + t.time_s[v, d]
@@ -229,29 +229,29 @@ def _place(
         return False
     if insertion:
         occupy(idle, best, slot, best_start_s, best_end_s + t.op_overhead_s)
-    assign(t, room, v, best, best_start_s)
+    assign(t, s, v, best, best_start_s)
     return True
 
 
 @inlined
-def has_room(t: Tables, room: Room, v: int, d: int) -> bool:
+def has_room(t: Tables, s: ListState, v: int, d: int) -> bool:
     """Whether device d can hold the weights of v beside those it has."""
-    fits: bool = room.held_bytes[d] + t.weight_bytes[v] <= room.limit_bytes[d]
+    fits: bool = s.held_bytes[d] + t.weight_bytes[v] <= s.limit_bytes[d]
     return fits
 
 
 @inlined
-def assign(t: Tables, room: Room, v: int, d: int, start_s: float) -> None:
+def assign(t: Tables, s: ListState, v: int, d: int, start_s: float) -> None:
     """Note that v starts on device d at ``start_s``."""
-    room.device[v] = d
-    room.start_s[v] = start_s
-    room.end_s[v] = start_s + t.time_s[v, d]
-    room.held_bytes[d] += t.weight_bytes[v]
-    room.free_s[d] = max(room.free_s[d], room.end_s[v] + t.op_overhead_s)
+    s.device[v] = d
+    s.start_s[v] = start_s
+    s.end_s[v] = start_s + t.time_s[v, d]
+    s.held_bytes[d] += t.weight_bytes[v]
+    s.free_s[d] = max(s.free_s[d], s.end_s[v] + t.op_overhead_s)
 
 
 class Outlook(NamedTuple):
-    """What a learned scheduler looks at before it places an op, beside the ``Room`` of every list scheduler.
+    """What a learned scheduler looks at before it places an op, beside the ``ListState`` of every list scheduler.
 
     There, ``held_bytes`` are weights, and results that ops wait for which are not placed yet.
     """
@@ -273,44 +273,44 @@ class Outlook(NamedTuple):
 
 
 @inlined
-def first_candidates(room: Room, w: Outlook) -> int:
+def first_candidates(s: ListState, w: Outlook) -> int:
     """Put the ops without inputs among the candidates; how many there are."""
     count = 0
-    for v in range(len(room.device)):
-        if room.waiting[v] == 0:
+    for v in range(len(s.device)):
+        if s.waiting[v] == 0:
             w.candidate[count] = v
             count += 1
     return count
 
 
 @inlined
-def offer(t: Tables, room: Room, w: Outlook, v: int, count: int) -> int:
+def offer(t: Tables, s: ListState, w: Outlook, v: int, count: int) -> int:
     """v is placed: add the ops that waited for it alone to the ``count`` candidates; how many there are then."""
     for k in range(t.out_first[v], t.out_first[v + 1]):
         u = t.out_op[k]
-        room.waiting[u] -= 1
-        if room.waiting[u] == 0:
-            for d in range(len(room.free_s)):
-                w.ready_s[u, d] = arrival_s(t, u, d, room.device, room.end_s)
+        s.waiting[u] -= 1
+        if s.waiting[u] == 0:
+            for d in range(len(s.free_s)):
+                w.ready_s[u, d] = arrival_s(t, u, d, s.device, s.end_s)
             w.candidate[count] = u
             count += 1
     return count
 
 
 @inlined
-def look(t: Tables, room: Room, w: Outlook, v: int) -> None:
+def look(t: Tables, s: ListState, w: Outlook, v: int) -> None:
     """Gather what devices hold of v's inputs and of their memory."""
     received = 0.0
-    for d in range(len(room.free_s)):
+    for d in range(len(s.free_s)):
         w.input_share[d] = w.sent_s[d] = 0.0
     for k in range(t.in_first[v], t.in_first[v + 1]):
-        home = room.device[t.in_op[k]]
+        home = s.device[t.in_op[k]]
         received += t.in_bytes[k]
         w.input_share[home] += t.in_bytes[k]
-        for d in range(len(room.free_s)):
+        for d in range(len(s.free_s)):
             w.sent_s[d] += t.latency_s[home, d] + t.in_bytes[k] / t.bandwidth_bytes_per_s[home, d]
-    for d in range(len(room.free_s)):
-        held = room.held_bytes[d] + received - w.input_share[d] + t.weight_bytes[v] + t.output_bytes[v]
+    for d in range(len(s.free_s)):
+        held = s.held_bytes[d] + received - w.input_share[d] + t.weight_bytes[v] + t.output_bytes[v]
         w.memory[d] = held / max(t.memory_bytes[d], 1.0)
         w.input_share[d] = w.input_share[d] / received if received > 0.0 else 0.0
 
@@ -329,14 +329,14 @@ def permit(t: Tables, w: Outlook, v: int, most_memory: float, able: BoolArray) -
 
 
 @inlined
-def assign_and_free(t: Tables, room: Room, w: Outlook, v: int, d: int, start_s: float) -> None:
+def assign_and_free(t: Tables, s: ListState, w: Outlook, v: int, d: int, start_s: float) -> None:
     """v starts on device d at ``start_s``; results that no op waits for any more leave room."""
-    assign(t, room, v, d, start_s)
+    assign(t, s, v, d, start_s)
     w.work_s[d] += t.time_s[v, d]
     if w.readers[v] > 0:
-        room.held_bytes[d] += t.output_bytes[v]
+        s.held_bytes[d] += t.output_bytes[v]
     for k in range(t.in_first[v], t.in_first[v + 1]):
         u = t.in_op[k]
         w.readers[u] -= 1
         if w.readers[u] == 0:
-            room.held_bytes[room.device[u]] -= t.output_bytes[u]
+            s.held_bytes[s.device[u]] -= t.output_bytes[u]

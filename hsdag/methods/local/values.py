@@ -18,7 +18,7 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order
 from hsdag.runtime.simulator.execution import run_sequential
 from hsdag.runtime.simulator.machine import ENTRY, Machine, Records, machine_for, pop, push, rewind
-from hsdag.runtime.simulator.memory import Room, find_peaks, room_for
+from hsdag.runtime.simulator.memory import MemoryPeaks, find_peaks, memory_peaks_of
 from hsdag.runtime.simulator.simulation import mode_and_ranks, run_loaded
 from hsdag.runtime.simulator.values import period_of_loaded
 from hsdag.scoring.memory import MEMORY_TOLERANCE, one_inference
@@ -161,7 +161,7 @@ class Scheduled(NamedTuple):
     member: IntArray  # [N]
     load_s: tuple[FloatArray, ...]  # [D + D * D] room for the loads of a period, where that is the value
     memory_bytes: FloatArray  # [D]
-    room: tuple[Room, ...]  # where any device could lack memory, with all that there is on it at once
+    peaks: tuple[MemoryPeaks, ...]  # where any device could lack memory, with all that there is on it at once
     sets_ranks: bool  # whether ops run by the chain's ranks
     links_of_one: int  # the links of one inference, whose memory counts
     links_of_many: int  # the links of a period
@@ -190,7 +190,7 @@ def scheduled(problem: Problem, *, takes_order: bool) -> Scheduled:
         member=place[by_unit],
         load_s=(np.zeros(d * (1 + d)),) if is_steady else (),
         memory_bytes=costs.memory_bytes * (1 + MEMORY_TOLERANCE),
-        room=(room_for(costs),) if has_memory else (),
+        peaks=(memory_peaks_of(costs),) if has_memory else (),
         sets_ranks=takes_order,
         links_of_one=int(machine.run["links"][0]),
         links_of_many=tuple(Links).index(semantics.links),
@@ -213,8 +213,10 @@ def _put_changed(g: Scheduled, c: Chain) -> None:
 
 
 @inner
-def _simulated(g: Scheduled, c: Chain, limit: float, load_s: tuple[FloatArray, ...], room: tuple[Room, ...]) -> float:
-    """The value of what is on the machine, with the penalty; ``load_s`` and ``room`` are those of ``g``."""
+def _simulated(
+    g: Scheduled, c: Chain, limit: float, load_s: tuple[FloatArray, ...], peaks: tuple[MemoryPeaks, ...]
+) -> float:
+    """The value of what is on the machine, with the penalty; ``load_s`` and ``peaks`` are those of ``g``."""
     m = g.machine
     rewind(m)
     m.run[0].limit_s = limit
@@ -225,35 +227,35 @@ def _simulated(g: Scheduled, c: Chain, limit: float, load_s: tuple[FloatArray, .
         m.run[0].links = g.links_of_many
         value = period_of_loaded(m, load_s[0])
         m.run[0].links = g.links_of_one
-    if len(room) == 0 or value > limit or value == np.inf or surely_fits(g, room[0]):
+    if len(peaks) == 0 or value > limit or value == np.inf or surely_fits(g, peaks[0]):
         return value
     if len(load_s) == 1:
         rewind(m)
         m.run[0].limit_s = np.inf
         run_loaded(m, m.way)
-    return value * (1.0 + penalty(g, c, room[0]))
+    return value * (1.0 + penalty(g, c, peaks[0]))
 
 
 @inner
-def penalty(g: Scheduled, c: Chain, room: Room) -> float:
+def penalty(g: Scheduled, c: Chain, peaks: MemoryPeaks) -> float:
     """The share that the value grows by where the run that the machine has recorded exceeds a memory."""
-    find_peaks(g.machine, room)
+    find_peaks(g.machine, peaks)
     for d in range(len(g.memory_bytes)):
-        if room.peak_bytes[d] > g.memory_bytes[d]:
-            c.state[0].excess += (room.peak_bytes[d] - g.memory_bytes[d]) / max(g.memory_bytes[d], 1.0)
+        if peaks.peak_bytes[d] > g.memory_bytes[d]:
+            c.state[0].excess += (peaks.peak_bytes[d] - g.memory_bytes[d]) / max(g.memory_bytes[d], 1.0)
     share: float = PRICE_OF_MEMORY * c.state[0].excess
     return share
 
 
 @inlined
-def surely_fits(g: Scheduled, room: Room) -> bool:
+def surely_fits(g: Scheduled, peaks: MemoryPeaks) -> bool:
     """Whether all that a device ever holds fits into its memory at once."""
-    m, held = g.machine, room.held_bytes
+    m, held = g.machine, peaks.held_bytes
     for d in range(len(held)):
         held[d] = 0.0
     for v in range(len(m.order)):
         home = m.ops[v].device
-        held[home] += room.weight_bytes[v] + room.output_bytes[v]
+        held[home] += peaks.weight_bytes[v] + peaks.output_bytes[v]
         for k in range(m.ops[v].first, m.ops[v + 1].first):
             away = m.ops[m.edges[k].consumer].device
             if away != home:
@@ -276,7 +278,7 @@ def _propose(g: Scheduled, c: Chain, num: int) -> None:
                     put(g, g.lists.device, g.lists.rank, u)
             else:
                 _put_changed(g, c)
-            value = _simulated(g, c, limit * (1.0 + ROUNDING), g.load_s, g.room)
+            value = _simulated(g, c, limit * (1.0 + ROUNDING), g.load_s, g.peaks)
             if not (is_kept(c, value, limit) or makes_lists):
                 _put_changed(g, c)
             end_proposal(c)
@@ -312,16 +314,16 @@ def _penalised(scheduled: tuple[Scheduled, ...], c: Chain, value: float) -> floa
     if len(scheduled) == 0:
         return value
     g = scheduled[0]
-    room = g.room[0]
+    peaks = g.peaks[0]
     c.state[0].excess = 0.0
     for u in range(len(c.device)):
         put(g, c.device, c.rank, u)
     rewind(g.machine)
-    if surely_fits(g, room):
+    if surely_fits(g, peaks):
         return value
     g.machine.run[0].limit_s = np.inf
     run_sequential(g.machine)
-    return value * (1.0 + penalty(g, c, room))
+    return value * (1.0 + penalty(g, c, peaks))
 
 
 def values_of(problem: Problem, *, takes_order: bool, has_pins: bool = False) -> Scheduled | UnderHetero:
@@ -336,4 +338,4 @@ def values_of(problem: Problem, *, takes_order: bool, has_pins: bool = False) ->
         return on_machine
     labels, is_period = problem.units.partition.labels, problem.objective.is_steady
     costs = unit_costs(problem.ops, labels, problem.num_units, is_period=is_period)
-    return UnderHetero(costs, (on_machine,) if on_machine.room else ())
+    return UnderHetero(costs, (on_machine,) if on_machine.peaks else ())

@@ -19,7 +19,7 @@ from hsdag.ir.processes import CandidateFailed
 Clock = Callable[[], float]
 """Seconds that pass, as ``time.perf_counter`` gives them."""
 
-Run = Callable[[str, int], Sequence[float]]
+RunCandidate = Callable[[str, int], Sequence[float]]
 """``run(candidate, n)`` gives the seconds of n inferences, or raises CandidateFailed."""
 
 MIN_ROUNDS_TO_CLAIM = 6
@@ -172,7 +172,7 @@ def paired_ratio(reference_s: NDArray[np.float64], candidate_s: NDArray[np.float
     return Ratio(value, low, high, n)
 
 
-def warm_up(run: Run, candidate: str, protocol: Protocol, clock: Clock = time.perf_counter) -> float:
+def warm_up(run: RunCandidate, candidate: str, protocol: Protocol, clock: Clock = time.perf_counter) -> float:
     """Run a candidate until two successive medians of three agree, or time is up; what a run took by the clock."""
     begin = last = clock()
     current, runs, each_s = median(run(candidate, 1)), 1, clock() - last
@@ -186,7 +186,7 @@ def warm_up(run: Run, candidate: str, protocol: Protocol, clock: Clock = time.pe
 
 
 def compare(
-    run: Run,
+    run: RunCandidate,
     candidates: Sequence[str],
     references: Sequence[str],
     protocol: Protocol,

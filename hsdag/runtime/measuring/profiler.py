@@ -24,7 +24,7 @@ from hsdag.runtime.measuring.caches import ProfileCache, identity
 from hsdag.runtime.measuring.messages import Call, Candidate, Probe, Probed, TimesBeside, ask
 from hsdag.runtime.measuring.probes import CROSSING_CHANNELS, LEAST_ROUNDS
 from hsdag.runtime.measuring.profile import KINDS, Contention, DeviceProfile, LinkProfile, ModelProfile, numbers
-from hsdag.runtime.measuring.runner import with_advice
+from hsdag.runtime.measuring.runner import with_hint
 from hsdag.runtime.measuring.worker import Worker
 
 A = TypeVar("A")
@@ -160,7 +160,7 @@ class Profiler:
         try:
             answer = self._client.call(request, effort.call_limit_s, COMPILING_LIMIT_S)
         except CandidateFailed as failure:
-            raise DeviceError(f"device {spec.name!r} cannot be profiled: {with_advice(failure, spec)}") from failure
+            raise DeviceError(f"device {spec.name!r} cannot be profiled: {with_hint(failure, spec)}") from failure
         return {**answer, "primitives": [[[names[v] for v in ops], s] for ops, s, *_ in answer["primitives"]]}
 
     def _device_profile(self, spec: DeviceSpec, stored: Mapping[str, Any], own: np.ndarray) -> DeviceProfile:

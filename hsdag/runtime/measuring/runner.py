@@ -46,7 +46,7 @@ class Limits:
         return 0.4 * self.run_s
 
 
-def with_advice(failure: CandidateFailed, spec: DeviceSpec) -> str:
+def with_hint(failure: CandidateFailed, spec: DeviceSpec) -> str:
     """Why a device failed on the whole model, and what may help where OpenVINO's CPU plugin crashed (2026.4.1).
 
     Its passes that look for attention, to generate one kernel, crash over some models whose matrices have two axes.
@@ -61,7 +61,7 @@ def unsupported_ops(client: WorkerClient, spec: DeviceSpec) -> IntArray:
         chosen = client.call(ask(Worker.choices, spec.openvino_name), ASKING_LIMIT_S, COMPILING_LIMIT_S)
     except CandidateFailed as failure:
         raise DeviceError(
-            f"device {spec.name!r} cannot tell which ops it supports: {with_advice(failure, spec)}"
+            f"device {spec.name!r} cannot tell which ops it supports: {with_hint(failure, spec)}"
         ) from failure
     return np.flatnonzero([not device for device in chosen])
 

@@ -15,7 +15,7 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.simulator.machine import ENTRY, Machine, Records, pop, push
 
 
-class Room(NamedTuple):
+class MemoryPeaks(NamedTuple):
     """What ops hold, by place in the topological order, and room to work out who holds how much when."""
 
     weight_bytes: FloatArray  # [N]
@@ -25,53 +25,53 @@ class Room(NamedTuple):
     changes: Records  # [2 N + 2 E] ENTRY, a heap of what is allocated and freed
 
 
-def room_for(problem: ScheduleProblem) -> Room:
+def memory_peaks_of(problem: ScheduleProblem) -> MemoryPeaks:
     """Room for the runs of one machine."""
     order, d = problem.topological_order, problem.num_devices
     changes = np.zeros(2 * (problem.num_ops + len(problem.edge_src)), ENTRY)
-    return Room(problem.weight_bytes[order], problem.output_bytes[order], np.zeros(d), np.zeros(d), changes)
+    return MemoryPeaks(problem.weight_bytes[order], problem.output_bytes[order], np.zeros(d), np.zeros(d), changes)
 
 
 @bare
-def find_peaks(m: Machine, room: Room) -> None:
+def find_peaks(m: Machine, peaks: MemoryPeaks) -> None:
     """Fill ``peak_bytes`` with the largest bytes held at any time of the run that a machine has recorded.
 
     Weights are held throughout, results from their op's start to their last use. A result lasts at home until its
     consumers there and its transfers have ended; its copy on another device, of the size that is sent, from the start
     of the transfer until the last consumer there has ended. A result that nobody reads is kept.
     """
-    size = _allocate_results(m, room, ZERO)
-    size = _allocate_copies(m, room, size)
+    size = _allocate_results(m, peaks, ZERO)
+    size = _allocate_copies(m, peaks, size)
     for d in range(len(m.devices)):
-        room.held_bytes[d] = 0.0
-        room.peak_bytes[d] = 0.0
+        peaks.held_bytes[d] = 0.0
+        peaks.peak_bytes[d] = 0.0
     while size > 0:
-        now_s = room.changes[0].value
-        while size > 0 and room.changes[0].value == now_s:
-            what = pop(room.changes, ZERO, size)
+        now_s = peaks.changes[0].value
+        while size > 0 and peaks.changes[0].value == now_s:
+            what = pop(peaks.changes, ZERO, size)
             size -= 1
             item = what >> 1
             home = m.ops[item].device if item < len(m.order) else m.records[item - len(m.order)].to
-            bytes_ = room.output_bytes[item] if item < len(m.order) else m.records[item - len(m.order)].size_bytes
-            room.held_bytes[home] += -bytes_ if what & 1 else bytes_
+            bytes_ = peaks.output_bytes[item] if item < len(m.order) else m.records[item - len(m.order)].size_bytes
+            peaks.held_bytes[home] += -bytes_ if what & 1 else bytes_
         for d in range(len(m.devices)):
-            room.peak_bytes[d] = max(room.peak_bytes[d], room.held_bytes[d])
+            peaks.peak_bytes[d] = max(peaks.peak_bytes[d], peaks.held_bytes[d])
     for v in range(len(m.order)):
-        room.peak_bytes[m.ops[v].device] += room.weight_bytes[v]
+        peaks.peak_bytes[m.ops[v].device] += peaks.weight_bytes[v]
 
 
 @inlined
-def _note(room: Room, size: int, item: int, from_s: float, until_s: float) -> int:
+def _note(peaks: MemoryPeaks, size: int, item: int, from_s: float, until_s: float) -> int:
     """Something is held for a while; for ever where nothing frees it."""
-    push(room.changes, ZERO, size, from_s, 2 * item)
+    push(peaks.changes, ZERO, size, from_s, 2 * item)
     if until_s == np.inf:
         return size + 1
-    push(room.changes, ZERO, size + 1, until_s, 2 * item + 1)
+    push(peaks.changes, ZERO, size + 1, until_s, 2 * item + 1)
     return size + 2
 
 
 @inlined
-def _allocate_results(m: Machine, room: Room, size: int) -> int:
+def _allocate_results(m: Machine, peaks: MemoryPeaks, size: int) -> int:
     """Results at home; transfers of theirs that end later are seen to where they are recorded."""
     for row in range(m.run[0].num_records):
         v = m.records[row].op
@@ -85,12 +85,12 @@ def _allocate_results(m: Machine, room: Room, size: int) -> int:
             u = m.edges[k].consumer
             if m.ops[u].device == m.ops[v].device:
                 until_s = max(until_s, m.spans[u].end_s)
-        size = _note(room, size, v, m.spans[v].start_s, until_s)
+        size = _note(peaks, size, v, m.spans[v].start_s, until_s)
     return size
 
 
 @inlined
-def _allocate_copies(m: Machine, room: Room, size: int) -> int:
+def _allocate_copies(m: Machine, peaks: MemoryPeaks, size: int) -> int:
     for row in range(m.run[0].num_records):
         record = m.records[row]
         until_s = record.end_s
@@ -98,5 +98,5 @@ def _allocate_copies(m: Machine, room: Room, size: int) -> int:
             u = m.edges[k].consumer
             if m.edges[k].result == record.port and m.ops[u].device == record.to:
                 until_s = max(until_s, m.spans[u].end_s)
-        size = _note(room, size, len(m.order) + row, record.start_s, until_s)
+        size = _note(peaks, size, len(m.order) + row, record.start_s, until_s)
     return size

@@ -32,7 +32,7 @@ from hsdag.runtime.simulator.machine import (
     load_placement,
     machine_for,
 )
-from hsdag.runtime.simulator.memory import find_peaks, room_for
+from hsdag.runtime.simulator.memory import find_peaks, memory_peaks_of
 from hsdag.runtime.timeline import TransferIntervals
 
 OPS_PER_THREAD = 20_000
@@ -69,9 +69,9 @@ class Simulation:
     @cached_property
     def peak_memory_bytes(self) -> FloatArray:
         """[D] the most that devices hold at any time; looked for when it is asked for."""
-        room = room_for(self.problem)
-        run(find_peaks, 2 * (self.problem.num_ops + len(self.machine.edges)), self.machine, room)
-        return room.peak_bytes
+        peaks = memory_peaks_of(self.problem)
+        run(find_peaks, 2 * (self.problem.num_ops + len(self.machine.edges)), self.machine, peaks)
+        return peaks.peak_bytes
 
 
 def simulate(

@@ -15,7 +15,7 @@ import pytest
 
 from hsdag import comparing
 from hsdag.cli.app import run
-from hsdag.comparing import Comparison, Run
+from hsdag.comparing import Comparison, Trial
 from hsdag.ir.placement.placement import Placement
 from hsdag.methods import method_names
 from hsdag.runtime.problem.problem_file import write_problem
@@ -194,7 +194,7 @@ def test_ctrl_c_prints_what_there_is_and_keeps_it(
 ) -> None:
     file, search = tmp_path / "comparison.json", comparing.run_once
 
-    def interrupted(*given: Any) -> Run:
+    def interrupted(*given: Any) -> Trial:
         if given[1].seed == 1:
             signal.raise_signal(signal.SIGINT)
         return search(*given)

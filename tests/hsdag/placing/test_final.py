@@ -15,7 +15,7 @@ from hsdag.ir.device import parse_devices
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.processes import WorkerClient
-from hsdag.placing.final import Check, FinalResult, Pace, Verifier, family_ratios, final_comparison
+from hsdag.placing.final import Check, FinalComparison, Pace, Verifier, family_ratios, final_comparison
 from hsdag.placing.result import Verdict
 from hsdag.runtime.measuring.latency import Comparison, Protocol, Samples
 from hsdag.runtime.measuring.messages import Candidate, WorkerSetup, worker_client
@@ -54,7 +54,7 @@ def test_the_more_finalists_ran_the_wider_their_intervals_are() -> None:
 
 def compared(
     client: WorkerClient, finalists: list[str], limit_s: float, compile_s: float, **slow: bool
-) -> tuple[FinalResult, float]:
+) -> tuple[FinalComparison, float]:
     """A comparison by a clock on which every compilation takes ``compile_s`` and nothing else takes time."""
     now_s = 0.0
 
@@ -147,7 +147,7 @@ def alone(
     singles: Mapping[str, Candidate] = BROKEN,
     check: Check = FULL,
     **more: Any,
-) -> FinalResult:
+) -> FinalComparison:
     """A comparison with a device that does not exist, or with other ones."""
     protocol, runner = Protocol(min_rounds=4, max_rounds=6, turn_s=0.001), CandidateRunner(client, LATENCY)
     return final_comparison(runner, finalists, singles, {}, protocol, check, rng=np.random.default_rng(0), **more)

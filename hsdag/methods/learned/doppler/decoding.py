@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.ir.kernels import bare, inlined
-from hsdag.methods.lists.schedule import Outlook, Room, assign_and_free, look, offer, permit
+from hsdag.methods.lists.schedule import ListState, Outlook, assign_and_free, look, offer, permit
 from hsdag.runtime.machine.usable import in_parts, usable_cpus
 from hsdag.runtime.problem.tables import Tables, lengths_of
 
@@ -94,7 +94,7 @@ class Decoder(NamedTuple):
     rules: Rules
     length_s: float  # of a balanced schedule
     mean_s: float  # of an op
-    room: Room
+    state: ListState
     w: Outlook
     chance: FloatArray  # [N] weight of a candidate in the draw
     num_placed: IntArray  # [D] ops on a device
@@ -125,11 +125,11 @@ def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes
             permit(t, c.w, v, 1.0, found.able[b, step])
             _describe(c, v, found.features[b, step])
             home = _place(c, v, found, b, step, -1.0 if is_forced else random[b, step, 1])
-            assign_and_free(t, c.room, c.w, v, home, max(c.room.free_s[home], c.w.ready_s[v, home]))
+            assign_and_free(t, c.state, c.w, v, home, max(c.state.free_s[home], c.w.ready_s[v, home]))
             c.num_placed[home] += 1
             for k in range(len(c.total)):
                 c.taken[home, k] += c.s.seen[v, k]
-            before, count = count, offer(t, c.room, c.w, v, count)
+            before, count = count, offer(t, c.state, c.w, v, count)
             for i in range(before, count):
                 found.ready[b, c.w.candidate[i]] = step + 1
                 _rate(c, unit, c.w.candidate[i])
@@ -139,12 +139,12 @@ def decode_many(c: Decoder, random: FloatArray, is_forced: bool, found: Episodes
 def _begin(c: Decoder) -> int:
     """Clear what an episode is decoded in; ops without inputs are the first candidates, which are counted."""
     c.taken[:] = 0.0
-    c.room.free_s[:] = c.room.held_bytes[:] = c.w.work_s[:] = 0.0
+    c.state.free_s[:] = c.state.held_bytes[:] = c.w.work_s[:] = 0.0
     c.num_placed[:] = count = 0
     for v in range(len(c.chance)):
-        c.room.waiting[v] = c.t.in_first[v + 1] - c.t.in_first[v]
+        c.state.waiting[v] = c.t.in_first[v + 1] - c.t.in_first[v]
         c.w.readers[v] = c.t.out_first[v + 1] - c.t.out_first[v]
-        if c.room.waiting[v] == 0:
+        if c.state.waiting[v] == 0:
             c.w.candidate[count] = v
             _rate(c, 0.0, v)
             count += 1
@@ -195,13 +195,13 @@ def _select(c: Decoder, found: Episodes, b: int, step: int, count: int, total: f
 @inlined
 def _look(c: Decoder, v: int) -> None:
     """Gather what devices hold of v's inputs and of their memory, and when the producers there ran."""
-    look(c.t, c.room, c.w, v)
+    look(c.t, c.state, c.w, v)
     for d in range(len(c.num_placed)):
         c.began_s[d] = np.inf
         c.ended_s[d] = c.made_s[d] = 0.0
     for k in range(c.t.in_first[v], c.t.in_first[v + 1]):
         u = c.t.in_op[k]
-        home, start_s, end_s = c.room.device[u], c.room.start_s[u], c.room.end_s[u]
+        home, start_s, end_s = c.state.device[u], c.state.start_s[u], c.state.end_s[u]
         c.began_s[home] = min(c.began_s[home], start_s)
         c.ended_s[home] = max(c.ended_s[home], end_s)
         c.made_s[home] += end_s - start_s
@@ -210,17 +210,17 @@ def _look(c: Decoder, v: int) -> None:
 @inlined
 def _describe(c: Decoder, v: int, x: Float32Array) -> None:
     """Fill the features ``x`` [D, F] of the devices for op v."""
-    length_s, mean_s, room, w = c.length_s, c.mean_s, c.room, c.w
+    length_s, mean_s, state, w = c.length_s, c.mean_s, c.state, c.w
     first_s, first_end_s, first_free_s, least_s = np.inf, np.inf, np.inf, np.inf
     for d in range(len(x)):
-        time_s, start_s = c.t.time_s[v, d], max(room.free_s[d], w.ready_s[v, d])
-        first_free_s = min(first_free_s, room.free_s[d])
+        time_s, start_s = c.t.time_s[v, d], max(state.free_s[d], w.ready_s[v, d])
+        first_free_s = min(first_free_s, state.free_s[d])
         if time_s < np.inf:
             first_s, first_end_s = min(first_s, start_s), min(first_end_s, start_s + time_s)
             least_s = min(least_s, time_s)
     for d in range(len(x)):
         time_s = min(c.t.time_s[v, d], MOST * (least_s + mean_s))
-        start_s = max(room.free_s[d], w.ready_s[v, d])
+        start_s = max(state.free_s[d], w.ready_s[v, d])
         x[d, 0] = w.work_s[d] / length_s
         x[d, 1] = c.made_s[d] / length_s
         x[d, 2] = c.began_s[d] / length_s if c.began_s[d] < np.inf else 0.0
@@ -231,9 +231,9 @@ def _describe(c: Decoder, v: int, x: Float32Array) -> None:
             x[d, 6] = min((start_s + time_s - first_end_s) / mean_s, MOST)
             x[d, 7] = min((time_s - least_s) / mean_s, MOST)
             x[d, 8] = w.input_share[d]
-            x[d, 9] = min((room.free_s[d] - first_free_s) / mean_s, MOST)
+            x[d, 9] = min((state.free_s[d] - first_free_s) / mean_s, MOST)
             x[d, 10] = min(w.memory[d], MOST)
-            x[d, 11] = max(min((w.ready_s[v, d] - room.free_s[d]) / mean_s, MOST), -MOST)
+            x[d, 11] = max(min((w.ready_s[v, d] - state.free_s[d]) / mean_s, MOST), -MOST)
             x[d, 12] = min(w.sent_s[d] / mean_s, MOST)
 
 
@@ -313,7 +313,7 @@ def decode(
             scores,
             rules,
             *lengths_of(tables),
-            room=Room.of(tables),
+            state=ListState.of(tables),
             w=Outlook.of(tables),
             chance=np.zeros(n),
             num_placed=np.zeros(d, np.int64),

@@ -147,8 +147,8 @@ def test_memory_binds_where_a_device_could_hold_a_byte_too_much(rule: MemoryRule
     }[rule]
     for less, binds in ((0.0, False), (1.0, True)):
         memory_bytes = np.full(2, problem.weight_bytes.sum() + beside_bytes - less)
-        room = Formulation(replace(problem, memory_bytes=memory_bytes), rule).room(0, list(range(7)))
-        assert (room is not None) == binds
+        capacity = Formulation(replace(problem, memory_bytes=memory_bytes), rule).capacity(0, list(range(7)))
+        assert (capacity is not None) == binds
 
 
 def test_a_duration_beyond_the_horizon_makes_no_tick_longer() -> None:

@@ -11,7 +11,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed, WorkerClient
 from hsdag.runtime.measuring.messages import Call, Candidate
-from hsdag.runtime.measuring.runner import CandidateRunner, Limits, unsupported_ops, with_advice
+from hsdag.runtime.measuring.runner import CandidateRunner, Limits, unsupported_ops, with_hint
 from hsdag.runtime.objectives import ENERGY, LATENCY, MEMORY, THROUGHPUT, Objective, find_objective
 
 PERIOD_S, LATENCY_S, PEAK_BYTES = 0.25, [0.5, 1.5], 6.0
@@ -150,6 +150,6 @@ def test_only_periods_have_a_hint_of_their_own() -> None:
 def test_where_the_cpu_plugin_crashes_over_a_model_it_is_said_how_to_have_it_generate_no_kernels() -> None:
     lost, late = (CandidateFailed("ended", lost_worker=True, is_late=is_late) for is_late in (False, True))
     cpu, gpu = DeviceSpec("A", "CPU"), DeviceSpec("GPU", "GPU")
-    assert with_advice(lost, cpu).endswith("give CPU devices SNIPPETS_MODE=DISABLE")
+    assert with_hint(lost, cpu).endswith("give CPU devices SNIPPETS_MODE=DISABLE")
     others = (late, cpu), (CandidateFailed("ended"), cpu), (lost, gpu)
-    assert [with_advice(failure, spec) for failure, spec in others] == ["ended"] * 3
+    assert [with_hint(failure, spec) for failure, spec in others] == ["ended"] * 3
