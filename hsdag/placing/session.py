@@ -103,9 +103,10 @@ class Session:
             pinned = pinned_devices(graph.op_names, pins, names, floating_ops(graph))
             self.scenarios = self.subject.scenarios
             in_half = not self.is_on_torch and bool(half_constants(graph).any())
-            widens = np.array([in_half and not reduced_precision((spec,)) for spec in devices.placed], dtype=np.bool_)
-            self.graph: ComputationGraph = widened(graph) if widens.all() else graph
-            self.widens = widens & (not widens.all())  # [D] devices that hold halves as singles, which graph has not
+            in_single = [in_half and not reduced_precision((spec,)) for spec in devices.placed]
+            self.in_single = np.array(in_single, dtype=np.bool_)  # [D] devices that hold halves as singles
+            self.graph: ComputationGraph = widened(graph) if self.in_single.all() else graph
+            self.widens = self.in_single & (not self.in_single.all())  # [D] the same, where graph has not counted it
             units, labels = self.subject.units, self.subject.labels
             self.model = PlacedModel(self.graph, devices.placed, objective, units, labels, pinned)
             self.model_record = ModelRecord.of(self.graph, self.subject.name)

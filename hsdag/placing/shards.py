@@ -23,7 +23,6 @@ from hsdag.methods.sharding import ShardChooser, ShardCosts, Sharding
 from hsdag.placing.session import Session
 from hsdag.runtime.costs.shard_costs import ShardFactors, fitted_factors, sharded_costs, simulated_s
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
-from hsdag.runtime.machine.devices import reduced_precision
 from hsdag.runtime.measuring.messages import Candidate
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.objectives import LATENCY
@@ -130,7 +129,8 @@ class ShardProposals:
         found = next((made for each, made in self._made if each == sharding), None)
         if found is None:
             names = [spec.name for spec in self.session.devices.placed]
-            made = shard(self.model, self.session.graph, sharding.regions, sharding.devices, names, fills=False)
+            how = sharding.regions, sharding.devices, names
+            made = shard(self.model, self.session.graph, *how, fills=False, known=self.shapes)
             found, scenarios = made.outline, self.session.scenarios
             if scenarios:
                 found = replace(found, graph=sized(found.graph, made.model, scenarios))
@@ -202,7 +202,5 @@ def ops_by_device(session: Session, sharding: Sharding) -> dict[str, int]:
 
 def weights_by_device(session: Session, found: ShardedGraph) -> Mapping[str, float]:
     """Bytes of weights on each device, those that several need counted on each."""
-    placed = session.devices.placed
-    widens = np.array([not reduced_precision((spec,)) for spec in placed])
-    held = held_bytes(found.graph, np.array(found.devices), widens).tolist()
-    return dict(zip([spec.name for spec in placed], held, strict=True))
+    held = held_bytes(found.graph, np.array(found.devices), session.in_single).tolist()
+    return dict(zip([spec.name for spec in session.devices.placed], held, strict=True))

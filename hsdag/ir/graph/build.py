@@ -68,9 +68,10 @@ def name_by_consumer(model: ov.Model) -> None:
 def ordered_ops(model: ov.Model) -> list[tuple[str, ov.Node]]:
     """All ops in topological order under names that are unique: a name's k-th repetition gets ``#k``."""
     seen: Counter[str] = Counter()
-    taken = {node.get_friendly_name() for node in model.get_ordered_ops()}
+    nodes = model.get_ordered_ops()
+    taken = {node.get_friendly_name() for node in nodes}
     result = []
-    for node in model.get_ordered_ops():
+    for node in nodes:
         base = node.get_friendly_name()
         name = base
         while seen[base] and (name == base or name in taken):
@@ -99,11 +100,9 @@ def graph_of(model: ov.Model) -> ComputationGraph:
 def _graph_of(model: ov.Model) -> ComputationGraph:
     named = ordered_ops(model)
     index = {node.get_name(): v for v, (_, node) in enumerate(named)}
-    output_shapes = [[sizes_of(port) for port in node.outputs()] for _, node in named]
-    output_bytes = [
-        [bytes_of(port, sizes) for port, sizes in zip(node.outputs(), shapes, strict=True)]
-        for (_, node), shapes in zip(named, output_shapes, strict=True)
-    ]
+    outputs = [node.outputs() for _, node in named]
+    output_shapes = [[sizes_of(port) for port in ports] for ports in outputs]
+    output_bytes = [list(map(bytes_of, *each)) for each in zip(outputs, output_shapes, strict=True)]
     edges: list[tuple[int, int, int, int, int]] = []
     flops = np.zeros(len(named))
     variables = []
@@ -143,7 +142,7 @@ def _graph_of(model: ov.Model) -> ComputationGraph:
         edge_bytes=edge_bytes,
         topological_order=np.arange(len(nodes), dtype=np.int64),
         variables=tuple(variables),
-        is_dynamic=np.asarray([any(p.get_partial_shape().is_dynamic for p in n.outputs()) for n in nodes]),
+        is_dynamic=np.asarray([any(port.get_partial_shape().is_dynamic for port in ports) for ports in outputs]),
         canonical_names=canonical_names(types, Csr.build(len(nodes), dst, src), roots),
     )
 
@@ -189,7 +188,8 @@ def sizes_of(port: Any) -> Shape:
     """The shape of a port; a dynamic dimension counts with its upper bound, or as 1 where it has none."""
     shape = port.get_partial_shape()
     if shape.is_static:
-        return tuple(shape.to_shape())
+        known = shape.to_shape()
+        return tuple([known[axis] for axis in range(len(known))])  # OpenVINO is ten times as slow to iterate over it
     if shape.rank.is_dynamic:
         return ()
     return tuple(d.get_max_length() if d.get_max_length() > 0 else 1 for d in shape)

@@ -6,6 +6,7 @@ Legend: N ops of the model's graph, R ops of a region.
 from __future__ import annotations
 
 from collections.abc import Container, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -43,18 +44,27 @@ class Region:
 class Shapes:
     """The ops of a model as rules see them, and who reads whom among those that run on data.
 
-    ``nodes`` [N] are those of a folded clone (``ir.graph.folding.folded_clone``), ``runs`` [N] whether an op is
-    computed by a device: neither known beforehand, nor an input or a result.
+    ``nodes`` [N] are those of a folded clone ``model`` (``ir.graph.folding.folded_clone``), ``runs`` [N] whether an op
+    is computed by a device: neither known beforehand, nor an input or a result.
     """
 
-    def __init__(self, graph: ComputationGraph, nodes: Sequence[ov.Node], runs: Sequence[bool]) -> None:
+    def __init__(
+        self, graph: ComputationGraph, model: ov.Model, nodes: Sequence[ov.Node], runs: Sequence[bool]
+    ) -> None:
         self.graph = graph
+        self.model = model
         self.nodes = nodes
         self.runs = runs
         self._ops: dict[int, Op] = {}
         self._producers: dict[tuple[int, int], int] = {}
         self._pieces: dict[tuple[object, ...], _Pieces | None] = {}
         self._reading = cache(self._part_read)
+
+    def of_clone(self, model: ov.Model, nodes: Sequence[ov.Node]) -> Shapes:
+        """The same of another folded clone, sharing what is found."""
+        other = copy(self)
+        other.model, other.nodes = model, nodes
+        return other
 
     def op(self, v: int) -> Op:
         """The op as rules see it."""

@@ -75,12 +75,16 @@ class _Made:
     node: ov.Node
 
 
-def shapes_of(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, Shapes]:
-    """A folded clone of a model, and its ops as rules see them."""
+def shapes_of(model: ov.Model, graph: ComputationGraph, known: Shapes | None = None) -> tuple[ov.Model, Shapes]:
+    """A folded clone of a model, and its ops as rules see them; what is ``known`` of an earlier one goes for this."""
+    if known is not None:
+        clone = known.model.clone()
+        named = {n.get_friendly_name(): n for n in clone.get_ordered_ops() if n.get_type_name() != "Constant"}
+        return clone, known.of_clone(clone, [named.get(str(v), node) for v, node in enumerate(known.nodes)])
     clone, nodes = folded_clone(model, graph)
-    known = known_ops(graph)
-    runs = [not known[v] and graph.op_types[v] not in NOT_COMPUTED for v in range(graph.num_ops)]
-    return clone, Shapes(graph, nodes, runs)
+    is_known = known_ops(graph)
+    runs = [not is_known[v] and graph.op_types[v] not in NOT_COMPUTED for v in range(graph.num_ops)]
+    return clone, Shapes(graph, clone, nodes, runs)
 
 
 def shard(
@@ -91,13 +95,15 @@ def shard(
     names: Sequence[str],
     *,
     fills: bool = True,
+    known: Shapes | None = None,
 ) -> ShardedModel:
     """Divide the regions of a model; ``devices`` [N] are those of all other ops, ``names`` those of the devices.
 
     ``model``, which the graph is of, is not changed. The result depends on nothing but the arguments. Raises
-    PlacementError where a region cannot be divided as it says. Without ``fills`` weights have sizes and no values.
+    PlacementError where a region cannot be divided as it says. Without ``fills`` weights have sizes and no values. What
+    is ``known`` of the model's ops is not found again.
     """
-    clone, shapes = shapes_of(model, graph)
+    clone, shapes = shapes_of(model, graph, known)
     writer = _Writer(shapes, names, fills=fills)
     region_of = {v: region for region in regions for v in region.ops}
     reads = {graph.variables[v]: v for v in range(graph.num_ops) if graph.op_types[v] == "ReadValue"}
@@ -377,7 +383,7 @@ def sliced_constant(node: ov.Node, span: Span, *, fills: bool = True) -> ov.Node
 
     Without ``fills`` large ones hold whatever is in the memory, which nothing touches then.
     """
-    element, shape = node.get_output_element_type(0), tuple(node.get_output_shape(0))
+    element, shape = node.get_output_element_type(0), shape_of(node.output(0))
     bits = element.bitwidth
     data = node.data
     if bits < 8 and 8 % bits == 0:

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from hsdag.ir.graph.build import sizes_of
+
 if TYPE_CHECKING:
     import openvino as ov
 
@@ -103,8 +105,8 @@ Rule: TypeAlias = Callable[[Op, Span], Piece | None]
 def shape_of(value: Any) -> Shape:
     """The sizes of a tensor, -1 where one is not known; no sizes for a tensor of unknown rank."""
     shape = value.get_partial_shape()
-    if shape.rank.is_dynamic:
-        return ()
+    if shape.is_static or shape.rank.is_dynamic:
+        return sizes_of(value)
     return tuple(-1 if size.is_dynamic else size.get_length() for size in shape)
 
 

@@ -127,7 +127,7 @@ def test_nothing_is_divided_where_the_options_leave_no_room(session: Session) ->
 
 def test_hetero_leaves_the_model_whole_and_says_what_dividing_it_is_predicted_to_take(tiny_bert: Path) -> None:
     with Session(tiny_bert, resolve_devices(DEVICES, None)) as session:
-        search = Search(session, PlaceOptions(devices=DEVICES))
+        search = Search(session, PlaceOptions(devices=DEVICES, executor="hetero"))
         search.prepare()
         told = told_under_hetero(proposals_of(session, executor="hetero"))
     assert search.shardings == {}
