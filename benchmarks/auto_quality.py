@@ -46,7 +46,7 @@ def solved(
     """The result of a search, and its value, infinite where it has none."""
     placer = make_placer(method, changes=changes, is_cheap=True)
     found = solve(problem, placer, SolveOptions(method, budget_s=seconds, semantics=semantics, seed=seed))
-    return found, np.inf if found.value_s is None else found.value_s
+    return found, np.inf if found.value is None else found.value
 
 
 def published(name: str) -> ScheduleProblem:

@@ -176,7 +176,7 @@ def large(given: Namespace) -> Iterator[bool]:
         own, own_s = solved(problem, "auto", 2 * given.seconds * given.slow, without=given.without)
         over, bar = own_s / lists[best], BARS_OF_SIZE.get((family, num_ops), 1.0)
         alone = [solved(each, "auto", given.alone) for each in parts] if given.alone else []
-        alone_s, proven_s = sum(value_s for _, value_s in alone), sum(each.bound.value_s for each, _ in alone)
+        alone_s, proven_s = sum(value_s for _, value_s in alone), sum(each.bound.value for each, _ in alone)
         print(
             f"{family}, {problem.num_ops} ops: {best} {lists[best]:.6g}, auto over it {over:.4f} (bar {bar}), gap "
             f"{100 * (own.gap or 0.0):.1f}%; one by one {alone_s / lists[best]:.4f}, at least "

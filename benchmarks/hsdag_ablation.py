@@ -100,7 +100,7 @@ def ratio(problem: ScheduleProblem, row: str, evaluations: int, seed: int) -> fl
     method, preset, changes = ROWS[row]
     how = {"preset": preset, "changes": changes, "seed": seed, "semantics": SEQUENTIAL}
     options = SolveOptions(method, budget_s=LIMIT_S, max_evaluations=evaluations, **how)
-    value_s = solve(problem, options.placer(), options).value_s
+    value_s = solve(problem, options.placer(), options).value
     assert value_s is not None
     return value_s / (SINGLE_S + float(problem.launch_s[0]))
 

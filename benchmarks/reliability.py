@@ -92,7 +92,7 @@ def value_kept(folder: Path, before_s: float | None, is_end: bool) -> float | No
         if is_end or before_s is not None:
             raise Lost("there is no plan")
         return None
-    found_s = hsdag.simulate(folder.parent.parent / "problem.json", folder / "out.json").value_s
+    found_s = hsdag.simulate(folder.parent.parent / "problem.json", folder / "out.json").value
     if before_s is not None and found_s > before_s * (1 + 1e-9):
         raise Lost(f"the plan takes {found_s:g} s, and one that was on disk {before_s:g} s")
     return found_s

@@ -156,7 +156,7 @@ def compared(path: Path, executor: str, placements: dict[str, Placement], for_s:
         found = compare(session.runner.run, names, names, protocol, np.random.default_rng(0))
     for name, reason in found.failures.items():
         print(f"  {name} does not run: {reason}")
-    print(f"  {AS_PLACED}: {1e3 * found.median_s(AS_PLACED):.2f} ms, {len(found.samples[AS_PLACED].rounds)} rounds")
+    print(f"  {AS_PLACED}: {1e3 * found.median(AS_PLACED):.2f} ms, {len(found.samples[AS_PLACED].rounds)} rounds")
     others = [name for name in found.samples if name != AS_PLACED]
     return {name: found.ratio(name, AS_PLACED, len(others)) for name in others}
 

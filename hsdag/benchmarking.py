@@ -333,7 +333,7 @@ def _measure(
             return runner.run_scenario(name, runs, scenario)
 
         each = compare(run, list(keys), list(keys), protocol, np.random.default_rng(seed))
-        medians_s = {key: each.median_s(key) if key in each.samples else None for key in keys}
+        medians_s = {key: each.median(key) if key in each.samples else None for key in keys}
         for name in comparison.samples:
             scenario_s[name] = tuple(s for key, s in medians_s.items() if keys[key][0] == name)
     for name in opened:
@@ -362,7 +362,7 @@ def _rows(
             max_s=float(latency.samples[name].all_s.max()),
             ratio=ratios[name].value,
             ci95=ratios[name].interval,
-            inferences_per_s=1.0 / throughput.median_s(name) if name in throughput.samples else None,
+            inferences_per_s=1.0 / throughput.median(name) if name in throughput.samples else None,
             **{field: getattr(opened[name], field) for field in LOADING},
             scenario_medians_s=scenario_s.get(name, ()),
         )

@@ -277,13 +277,13 @@ def run_once(problem: ScheduleProblem, options: SolveOptions, watcher: Watcher |
             raise
         reason, elapsed_s = str(error) if isinstance(error, HsdagError) else "out of memory", time.monotonic() - begin_s
         return Trial(method=options.method, seed=options.seed, elapsed_s=elapsed_s, failure=reason)
-    nothing = "" if found.value_s is not None else f"no placement found. {found.status.sentence}"
+    nothing = "" if found.value is not None else f"no placement found. {found.status.sentence}"
     failure = found.note or nothing or None  # a method that gave up has the best single device, which is not its own
     return Trial(
         method=options.method,
         seed=options.seed,
-        value_s=found.value_s if failure is None else None,
-        lower_bound_s=found.lower_bound_s,
+        value_s=found.value if failure is None else None,
+        lower_bound_s=found.lower_bound,
         evaluations=found.num_evaluations,
         elapsed_s=found.elapsed_s,
         best_after_s=found.best_after_s,

@@ -82,7 +82,7 @@ def megabytes(size_bytes: int | None) -> str:
 
 def show_semantics(name: str, semantics: Semantics) -> None:
     """The title of a simulated answer to the problem ``name``."""
-    how = semantics.document()
+    how = semantics.named()
     typer.echo(f"SIMULATED {name}: {how['execution']}, order {how['order']}, links {how['links']}")
 
 

@@ -46,7 +46,9 @@ def place(
     with SearchProgress(budget_s - final_s, final_s, objective.text) as progress:
         outcome = api.place(model, **given, run_folder=folder, output=written, watcher=progress.watcher)
     if as_json:
-        print_json(outcome.document())
+        from hsdag.placing.result import IN_FILE
+
+        print_json(outcome.model_dump(mode="json", exclude=IN_FILE))
     else:
         if verbose:
             _show_all(outcome)

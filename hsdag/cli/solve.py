@@ -38,7 +38,7 @@ def simulate(
     answer = api.simulate(problem, placement, **given)
     write_timeline(answer.timeline, trace, gantt)
     if as_json:
-        print_json(answer.document())
+        print_json(answer.model_dump(mode="json", by_alias=True))
         return
     show_semantics(answer.problem.name, answer.semantics)
     print_table(None, *answer.table())
@@ -73,7 +73,7 @@ def solve(
     write_timeline(solution.timeline, trace, gantt)
     if output is not None and solution.affinity is not None:
         solution.placement().save(output)
-    print_json(solution.document()) if as_json else _show(solution, output)
+    print_json(solution.model_dump(mode="json", by_alias=True)) if as_json else _show(solution, output)
 
 
 def _keep(output: Path, best: SolveResult) -> None:
@@ -88,13 +88,13 @@ def _show(solution: SolveResult, output: Path | None) -> None:
     if solution.run is not None:
         _show_schedule(solution, solution.run)
     text = solution.objective.text
-    bound = f"lower bound {text(solution.lower_bound_s)} by {solution.bound.argument}"
-    if solution.value_s is None or solution.gap is None:
+    bound = f"lower bound {text(solution.lower_bound)} by {solution.bound.argument}"
+    if solution.value is None or solution.gap is None:
         typer.echo(f"No placement; {bound}")
     else:
         label, gap = solution.objective.label, f"gap {100 * solution.gap:.4g}%"
-        typer.echo(f"Simulated {label} {text(solution.value_s)}; {bound}, {gap}")
-    for name, value in solution.single_s.items():
+        typer.echo(f"Simulated {label} {text(solution.value)}; {bound}, {gap}")
+    for name, value in solution.single_devices.items():
         note = ", which breaks a pin" if name in solution.breaking else ""
         typer.echo(f"All on {name}: {text(value)}{note}")
     if solution.members:

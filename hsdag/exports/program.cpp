@@ -177,8 +177,8 @@ void run(const std::vector<std::string>& arguments) {
     if (files.empty()) request.infer();
     const auto start = std::chrono::steady_clock::now();
     request.infer();
-    const std::chrono::duration<double, std::milli> elapsed = std::chrono::steady_clock::now() - start;
-    std::cout << "latency_ms: " << elapsed.count() << std::endl;
+    const std::chrono::duration<double> elapsed = std::chrono::steady_clock::now() - start;
+    std::cout << "latency_s: " << elapsed.count() << std::endl;
     for (const Port& port : compiled.outputs()) {
         const ov::Tensor tensor = request.get_tensor(port);
         std::cout << name_of(port) << ": " << tensor.get_element_type() << " " << tensor.get_shape() << std::endl;

@@ -394,7 +394,7 @@ def _pick(
 
     The verdicts on all that were judged, those that are ``known`` among them.
     """
-    ran = sorted((n for n in finalists if n in comparison.samples), key=comparison.median_s)
+    ran = sorted((n for n in finalists if n in comparison.samples), key=comparison.median)
     verdicts = dict(known)
     if start is not None and start in comparison.samples:
         verdicts[start] = verifier.in_own_process(start)

@@ -330,7 +330,7 @@ class Outcome:
             record, ratio = samples.record(), self.final.ratios[name]
             row = Row(
                 name=name,
-                median=self.final.comparison.median_s(name),
+                median=self.final.comparison.median(name),
                 p95=record.p95_s,
                 runs=record.runs,
                 ratio=ratio.value,
@@ -368,7 +368,7 @@ class Outcome:
         """The answer in one sentence."""
         final, session, comparison = self.final, self.session, self.final.comparison
         if len(session.devices.placed) == 1:
-            figure = f"{final.answer} takes {self.options.objective.text(comparison.median_s(final.answer))}"
+            figure = f"{final.answer} takes {self.options.objective.text(comparison.median(final.answer))}"
             more = ", such as A=cpu[threads=1],B=cpu[threads=1]" if session.is_on_torch else ", or divide the CPU"
             only, hint = session.devices.placed[0].name, f"name a second device with --devices{more}"
             return f"{only} is the only device to place on, so nothing can be gained; {figure}; {hint}."
@@ -420,7 +420,7 @@ class Outcome:
         profile, samples = self.search.profile, self.final.comparison.samples
         if profile is None or self.options.objective is not LATENCY:
             return ""
-        median_s = {name: self.final.comparison.median_s(name) for name in samples}
+        median_s = {name: self.final.comparison.median(name) for name in samples}
         in_turn = self.options.executor == "hetero"
         return left_to_gain(profile, median_s, median_s[self.final.answer], in_turn=in_turn)
 
@@ -471,7 +471,7 @@ class Outcome:
     def timeline(self, answer: Candidate) -> TimelineRecord | None:
         """A measured run of the answer; None where that takes too long, or fails."""
         taken_s = self.final.opened[self.final.answer].compile_s
-        run_s = self.final.comparison.median_s(self.final.answer)
+        run_s = self.final.comparison.median(self.final.answer)
         if not Pace(taken_s, run_s, taken_s).timeline_s(self.options.budget_s):
             return None
         with suppress(SearchError):

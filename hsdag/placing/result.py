@@ -270,10 +270,6 @@ class PlaceResult(Record):
         rounds = {name: tuple(map(tuple, each)) for name, each in self.samples.items()}
         return Comparison({name: Samples(each) for name, each in rounds.items()}, {})
 
-    def document(self) -> dict[str, Any]:
-        """The JSON answer of ``hsdag place``."""
-        return self.model_dump(mode="json", exclude=IN_FILE)
-
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Columns and cells of the comparison, the fastest candidate first."""
         objective = find_objective(self.objective)

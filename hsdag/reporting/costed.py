@@ -203,6 +203,6 @@ def bound_of(problem: Problem, costs: PlacementCosts, value: float) -> BoundSaid
             priced.costs, link_latency_s=np.zeros((num, num)), link_bandwidth_bytes_per_s=np.full((num, num), np.inf)
         )
         found = lower_bound(problem.objective, free, Execution.WORK_CONSERVING)
-    if found is None or not np.isfinite(found.value_s):
+    if found is None or not np.isfinite(found.value):
         return None
-    return BoundSaid(found.value_s, found.argument, max(0.0, 1.0 - found.value_s / value))
+    return BoundSaid(found.value, found.argument, max(0.0, 1.0 - found.value / value))

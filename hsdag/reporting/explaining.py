@@ -165,7 +165,7 @@ class Case:
             ratio = comparison.ratio(self.result.answer.name, best)
             ci95 = (ratio.low, ratio.high) if ratio.is_known else None
             differs = differences(self.problem, own, others[best], costed)
-            return Rival(best, True, ratio.value, ci95, comparison.median_s(best), *differs)
+            return Rival(best, True, ratio.value, ci95, comparison.median(best), *differs)
         if costed is None or not gains or (split and len(costed.devices) < 2):
             return None
         move = gains[-1]

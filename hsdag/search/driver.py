@@ -167,7 +167,7 @@ class Member(Record):
     def of(turn: Contribution) -> Member:
         """The record of a turn."""
         before, after = (value if np.isfinite(value) else None for value in (turn.before, turn.after))
-        bound, status = turn.bound and turn.bound.value_s, turn.status and turn.status.value
+        bound, status = turn.bound and turn.bound.value, turn.status and turn.status.value
         return Member(**vars(turn) | {"before": before, "after": after, "bound": bound, "status": status})
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from pydantic import Field
 
 from hsdag.drawing import html_summary
 from hsdag.ir.errors import FileFormatError, PlacementError, check_seed, chosen
@@ -34,7 +33,7 @@ class SimulateResult(Simulated):
     """
 
     run: InMemory[Simulation]
-    value_s: float = Field(serialization_alias="value")
+    value: float
     busy_s: dict[str, float]
     peak_memory_bytes: dict[str, float]
     over_memory: tuple[str, ...]
@@ -64,7 +63,7 @@ class SimulateResult(Simulated):
 
     def sentence(self) -> str:
         """The value, and what is sent."""
-        value = f"{self.objective.label} {self.objective.text(self.value_s)}"
+        value = f"{self.objective.label} {self.objective.text(self.value)}"
         return f"Simulated {value}; {self.run.num_transfers} transfers, {mebibytes(self.run.transfer_bytes)} MiB"
 
     def _repr_html_(self) -> str:
@@ -94,7 +93,7 @@ def simulate_placement(
     return SimulateResult(
         **Simulated.about(problem, objective, semantics),
         run=run,
-        value_s=float(value),
+        value=float(value),
         busy_s=dict(zip(names, run.busy_s.tolist(), strict=True)),
         peak_memory_bytes=dict(zip(names, run.peak_memory_bytes.tolist(), strict=True)),
         over_memory=tuple(names[d] for d in np.flatnonzero(over_memory(problem, run.peak_memory_bytes))),

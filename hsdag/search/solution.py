@@ -62,12 +62,8 @@ class Simulated(BaseModel):
     @staticmethod
     def about(problem: ScheduleProblem, objective: Objective, semantics: Semantics) -> dict[str, Any]:
         """What was simulated, as fields."""
-        names = {"objective_name": objective.name, "unit": objective.unit, **semantics.document()}
+        names = {"objective_name": objective.name, "unit": objective.unit, **semantics.named()}
         return {"problem": problem, "semantics": semantics, "objective": objective, **names}
-
-    def document(self) -> dict[str, Any]:
-        """The JSON answer of the command."""
-        return self.model_dump(mode="json", by_alias=True)
 
 
 class OpRun(TypedDict):
@@ -80,7 +76,7 @@ class OpRun(TypedDict):
 
 
 class SolveResult(Simulated):
-    """The end of a search; ``value_s`` is the makespan, the period for throughput, else in the objective's unit, None
+    """The end of a search; ``value`` is the makespan, the period for throughput, else in the objective's unit, None
     where nothing legal was found. All figures are simulated.
 
     ``note`` says why the method gave up, where it did; the answer is then one of those that every search begins with,
@@ -89,10 +85,10 @@ class SolveResult(Simulated):
     """
 
     status: Status
-    value_s: float | None = Field(serialization_alias="value")
+    value: float | None
     best_after_s: float
     bound: InMemory[Bound]
-    lower_bound_s: float = Field(serialization_alias="lower_bound")
+    lower_bound: float
     """What no plan is below."""
     bound_by: str
     """What proves that."""
@@ -106,7 +102,7 @@ class SolveResult(Simulated):
     device: InMemory[IntArray | None]  # [N]
     priority: InMemory[IntArray | None]  # [N]
     run: InMemory[Simulation | None]  # one inference
-    single_s: dict[str, float] = Field(serialization_alias="single_devices")
+    single_devices: dict[str, float]
     members: tuple[Member, ...]
     note: str
     breaking: tuple[str, ...] = Field((), serialization_alias="breaking_pins")
@@ -148,22 +144,22 @@ class SolveResult(Simulated):
 
     def _repr_html_(self) -> str:
         objective, value = self.objective, self.objective.label
-        found = "no placement" if self.value_s is None else f"{value} {objective.text(self.value_s)}"
-        bound = f"lower bound {objective.text(self.lower_bound_s)} by {self.bound.argument}"
-        cells = [[f"all on {name}", objective.figure(single)] for name, single in self.single_s.items()]
+        found = "no placement" if self.value is None else f"{value} {objective.text(self.value)}"
+        bound = f"lower bound {objective.text(self.lower_bound)} by {self.bound.argument}"
+        cells = [[f"all on {name}", objective.figure(single)] for name, single in self.single_devices.items()]
         sentence = f"SIMULATED {self.problem.name}: {found}; {bound}. {self.status.sentence}"
         return html_summary(sentence, ["placement", ", ".join(filter(None, [value, objective.shown_unit]))], cells)
 
     def placement(self) -> Placement:
         """The placement file of the answer. Raises SearchError where there is none."""
-        if self.affinity is None or self.value_s is None:
+        if self.affinity is None or self.value is None:
             raise SearchError("the search found no placement to write")
         problem, options = self.problem, self.options
         names, sequential = problem.canonical_names, options.semantics.execution is Execution.SEQUENTIAL
         in_seconds, simulated = self.objective.unit == "s", dict[str, LatencyRecord]()
         if in_seconds:
-            simulated = {name: record for name, s in self.single_s.items() if (record := _record(s)) is not None}
-        one_s = self.value_s if in_seconds or self.run is None else self.run.makespan_s
+            simulated = {name: record for name, s in self.single_devices.items() if (record := _record(s)) is not None}
+        one_s = self.value if in_seconds or self.run is None else self.run.makespan_s
         return Placement(
             model=problem.model or ModelRecord(name=problem.name, fingerprint=fingerprint(graph_of_problem(problem))),
             devices=list(problem.device_records),
@@ -180,9 +176,9 @@ class SolveResult(Simulated):
         )
 
 
-def relative_gap(value_s: float, bound_s: float) -> float:
+def relative_gap(value: float, bound: float) -> float:
     """(value - bound) / value, 0 where rounding may account for the difference."""
-    gap = (value_s - bound_s) / value_s if value_s > 0 else 0.0
+    gap = (value - bound) / value if value > 0 else 0.0
     return gap if gap > ROUNDING else 0.0
 
 

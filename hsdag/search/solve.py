@@ -171,7 +171,7 @@ class _Search:
         return self._answer(self.best, ended)
 
     def _is_proven(self, value: float) -> bool:
-        return relative_gap(value, self._proven.value_s) == 0.0
+        return relative_gap(value, self._proven.value) == 0.0
 
     @property
     def _proven(self) -> Bound:
@@ -199,30 +199,31 @@ class _Search:
     def _answer(self, found: Event | None, status: Status) -> SolveResult:
         """What a plan amounts to as the search's answer; None where there is no plan."""
         device = ranks = run = None
-        options, (single_s, breaking) = self._options, self._singles()
+        options = self._options
+        singles, breaking = self._singles()
         if found is not None:
             device, ranks = self._evaluator.devices(found.plan), self._evaluator.ranks(found.plan)
             order = options.semantics.order if ranks is None else Order.PRIORITY
             run = simulate(self._problem, device, one_inference(replace(options.semantics, order=order)), ranks)
         meant = options.semantics.order or (Order.FIFO if ranks is None else Order.PRIORITY)
-        bound, value_s = self._proven, None if found is None else found.score.value
+        value = None if found is None else found.score.value
         return SolveResult(
             **Simulated.about(self._problem, options.objective, replace(options.semantics, order=meant)),
             options=options,
             seed=options.seed,
             method=options.method,
             status=status,
-            bound=bound,
-            lower_bound_s=bound.value_s,
-            bound_by=bound.argument,
-            gap=None if value_s is None else relative_gap(value_s, bound.value_s),
+            bound=self._proven,
+            lower_bound=self._proven.value,
+            bound_by=self._proven.argument,
+            gap=None if value is None else relative_gap(value, self._proven.value),
             members=tuple(Member.of(each) for each in self._driver.contributions),
             note=self._note,
             device=device,
             priority=ranks,
-            value_s=value_s,
+            value=value,
             run=run,
-            single_s=single_s,
+            single_devices=singles,
             breaking=breaking,
             num_evaluations=self._driver.recorder.num_evaluations,
             elapsed_s=time.monotonic() - self._begin,

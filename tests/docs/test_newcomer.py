@@ -79,7 +79,7 @@ def expected(folder: Path) -> NDArray[np.float32]:
 
 def test_the_answer_is_deployed_in_python_explained_and_reported(folder: Path, expected: NDArray[np.float32]) -> None:
     done("hsdag export own.placement.json --format python --model own.onnx -o run.py", folder)
-    assert "latency_ms: " in done("python run.py", folder).stdout
+    assert "latency_s: " in done("python run.py", folder).stdout
     done("python run.py --input inputs.npz --output outputs.npz", folder)
     np.testing.assert_allclose(np.load(folder / "outputs.npz")["scores"], expected, rtol=0.05, atol=0.02)
     assert done("hsdag explain own.placement.json", folder).stdout.startswith("Run ")

@@ -36,12 +36,12 @@ def test_simulate_takes_a_file_or_a_problem_and_a_map_or_a_file(tmp_path: Path) 
     answer = hsdag.solve(tmp_path / "fork.json", "heft", budget=1)
     answer.placement().save(tmp_path / "p.json")
     values = [
-        hsdag.simulate(problem, placement).value_s
+        hsdag.simulate(problem, placement).value
         for problem in (FORK, tmp_path / "fork.json")
         for placement in (answer.affinity, answer.placement(), tmp_path / "p.json")
         if placement is not None
     ]
-    assert values == [answer.value_s] * 6
+    assert values == [answer.value] * 6
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_progress_is_told_in_lines(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(hsdag.compare(FORK, ["heft", "ea"], seeds=2, max_evaluations=20, progress=lines.append).runs) == 4
     assert any(line.startswith("heft, seed 0") for line in lines)
     lines.clear()
-    assert hsdag.solve(FORK, "heft", budget=1, progress=lines.append).value_s == pytest.approx(3.0)
+    assert hsdag.solve(FORK, "heft", budget=1, progress=lines.append).value == pytest.approx(3.0)
     assert any("placements, best 3000 ms" in line for line in lines)
 
 

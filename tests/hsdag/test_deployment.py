@@ -69,4 +69,4 @@ def test_placements_are_run_and_exported_and_exports_run_without_what_searches_n
     for line in (first, second):
         np.testing.assert_allclose(eval(line), expected, rtol=1e-4, atol=1e-5)
     assert number == "2"
-    assert any(line.startswith("latency_ms: ") for line in told)
+    assert any(line.startswith("latency_s: ") for line in told)

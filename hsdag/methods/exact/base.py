@@ -184,7 +184,7 @@ class ExactPlacer(Placer[O]):
         if search.is_proven_infeasible:
             return Status.INFEASIBLE
         bound, best_s = search.incumbent.lower_bound, search.incumbent.best_score
-        least_s = -np.inf if bound is None else bound.value_s
+        least_s = -np.inf if bound is None else bound.value
         if search.incumbent.best is not None and tolerance and best_s - least_s <= tolerance * best_s:
             return Status.OPTIMAL
         if search.is_cut_off:

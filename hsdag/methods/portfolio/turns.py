@@ -103,7 +103,7 @@ def note_turn(incumbent: Incumbent, turn: Turn, began_s: float, before: float, e
 def is_proven(findings: Findings) -> bool:
     """Whether the best plan meets the bound, but for rounding."""
     bound = findings.bound
-    return bound is not None and np.isfinite(findings.value) and findings.value <= bound.value_s * (1 + LEAST_GAIN)
+    return bound is not None and np.isfinite(findings.value) and findings.value <= bound.value * (1 + LEAST_GAIN)
 
 
 MOST_SHARE, LEAST_S = 0.25, 0.5

@@ -33,7 +33,7 @@ def chained_bound(problem: ScheduleProblem, blocks: Blocks, check: Callable[[], 
         key = b"".join(table.tobytes() for table in (part.time_s, part.edge_src, part.edge_dst, part.edge_bytes))
         if key not in known:
             check()
-            known[key] = makespan_bound(part).value_s
+            known[key] = makespan_bound(part).value
         return known[key]
 
     totals_s = [sum(map(least_s, _parts(problem, cuts))) for cuts in _chains(problem, blocks)]

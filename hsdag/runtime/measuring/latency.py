@@ -132,7 +132,7 @@ class Comparison:
     failures: Mapping[str, str]
     skipped: tuple[str, ...] = ()
 
-    def median_s(self, candidate: str) -> float:
+    def median(self, candidate: str) -> float:
         """Median of the candidate's round medians, seconds."""
         return float(np.median(self.samples[candidate].round_medians_s))
 

@@ -49,7 +49,7 @@ class Semantics:
         if self.links is Links.BLOCKING and objective.quantities != (Quantity.PERIOD,):
             raise OptionError("--links blocking is for --objective throughput only; choose other links")
 
-    def document(self) -> dict[str, str]:
-        """The semantics as options."""
+    def named(self) -> dict[str, str]:
+        """What was chosen, by the names of the options."""
         order = self.order or Order.FIFO
         return {"execution": self.execution.value, "order": order.value, "links": self.links.value}

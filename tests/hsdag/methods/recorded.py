@@ -112,7 +112,7 @@ def search(problem: Problem, method: str, *, measured: bool = False) -> list[obj
         result = placer.search(problem, recorder, Limits(num_workers=1))
     except OptionError as error:
         return [str(error)]
-    bound = result.lower_bound and f"{result.lower_bound.value_s:.6g}"
+    bound = result.lower_bound and f"{result.lower_bound.value:.6g}"
     found = recorder.num_evaluations, f"{result.score:.6g}", bound, result.note or result.status.value
     return [*found, _checksum(recorder)]
 

@@ -89,7 +89,7 @@ def check_search(method: str, seed: int, semantics: Semantics, objective: Object
     assert all(problem.supported[np.arange(problem.num_ops), placement].all() for placement in placements)
     assert [event.score.failure is None for event in events] == fits
     assert any(fits) or not (problem.num_devices > 1 and problem.supported.all())
-    bound_s = lower_bound(objective, problem, semantics.execution).value_s
+    bound_s = lower_bound(objective, problem, semantics.execution).value
     assert min(event.score.value for event in events) >= bound_s * (1 - 1e-12)
     assert returned is None or any(np.array_equal(placement, returned) for placement in placements)
     fastest = np.nanargmin(problem.time_s, axis=1)

@@ -57,10 +57,10 @@ def answer(
 def check(solution: SolveResult) -> None:
     """Legal, not above a single device, not below the bound."""
     assert solution.run is not None
-    assert solution.value_s is not None
-    assert solution.lower_bound_s <= solution.value_s * (1 + 1e-9)
-    singles = [s for s in solution.single_s.values() if s is not None]
-    assert solution.value_s <= min(singles, default=np.inf) * (1 + 1e-9)
+    assert solution.value is not None
+    assert solution.lower_bound <= solution.value * (1 + 1e-9)
+    singles = [s for s in solution.single_devices.values() if s is not None]
+    assert solution.value <= min(singles, default=np.inf) * (1 + 1e-9)
     assert (solution.run.peak_memory_bytes <= solution.problem.memory_bytes * (1 + 1e-9)).all()
 
 
@@ -68,9 +68,9 @@ def check(solution: SolveResult) -> None:
 def test_answers_are_legal_and_methods_for_parallel_work_use_the_devices(chain: ScheduleProblem, method: str) -> None:
     solution = answer(chain, method)
     check(solution)
-    assert solution.value_s is not None
+    assert solution.value is not None
     if method not in ("best-device", "hsdag", "mincut", "met", "repeated"):  # met knows no load; nothing repeats here
-        assert solution.value_s < 0.6 * min(s for s in solution.single_s.values() if s is not None)
+        assert solution.value < 0.6 * min(s for s in solution.single_devices.values() if s is not None)
 
 
 @pytest.mark.slow
@@ -94,8 +94,8 @@ def test_an_interrupt_at_any_moment_leaves_the_best_that_was_evaluated(
         known_s[:], asked = [np.inf], itertools.count()
         solution = answer(chain, method, lambda asked=asked, patience=patience: next(asked) >= patience)  # type: ignore[misc]
         check(solution)
-        assert solution.value_s is not None
-        assert solution.value_s <= min(known_s)
+        assert solution.value is not None
+        assert solution.value <= min(known_s)
 
 
 @pytest.mark.parametrize("method", [name for name in method_names() if find_method(name).needs_costs])
@@ -160,12 +160,12 @@ def test_no_bound_is_above_an_optimum_and_no_answer_illegal_or_below_its_bound(
         return
     if solution.status is Status.INFEASIBLE:
         assert np.isinf(best_s)
-    assert solution.lower_bound_s <= best_s * (1 + 1e-9)
+    assert solution.lower_bound <= best_s * (1 + 1e-9)
     if solution.device is None:
         return
     check(solution)
     assert problem.supported[np.arange(problem.num_ops), solution.device].all()
     assert len({d for d, s in zip(solution.device.tolist(), problem.labels.colocate, strict=True) if s}) <= 1
     if semantics.execution is Execution.SEQUENTIAL or objective is THROUGHPUT:  # else orders have a say
-        assert solution.value_s is not None
-        assert solution.value_s >= best_s * (1 - 1e-9)
+        assert solution.value is not None
+        assert solution.value >= best_s * (1 - 1e-9)

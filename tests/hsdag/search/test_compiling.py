@@ -72,7 +72,7 @@ problem = ScheduleProblem.from_arrays(rng.uniform(1, 2, (n, 2)), edges, link_lat
 with event.install_listener("numba:compile", Listener()):
     result = api.solve(problem, "heft", budget=600.0, watcher=Watcher(on_phase=seen.append))
 searched = seen.index("searching")
-print(result.value_s, seen[:searched].count("compiling"), seen.count("compiling"))
+print(result.value, seen[:searched].count("compiling"), seen.count("compiling"))
 """
 
 

@@ -98,7 +98,7 @@ def six_ops(seed: int, memory: float = np.inf) -> ScheduleProblem:
 def test_an_answer_that_meets_the_bound_is_optimal_and_ends_the_search() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, 2.0], [1.0, 2.0]], [(0, 1)])
     solution = solve(problem, EVERYTHING, OPTIONS)
-    assert (solution.status, solution.value_s, solution.gap) == (Status.OPTIMAL, 2.0, 0.0)
+    assert (solution.status, solution.value, solution.gap) == (Status.OPTIMAL, 2.0, 0.0)
     assert solution.num_evaluations == problem.num_devices
 
 
@@ -107,8 +107,8 @@ def test_a_bad_method_still_answers_the_best_single_device(seed: int, objective:
     options = replace(OPTIONS, objective=objective, semantics=Semantics(how))
     worst = Does(lambda incumbent: incumbent.evaluate([Plan(np.ones(6, dtype=np.int64))]))
     solution = solve(six_ops(seed), worst, options)
-    assert solution.value_s == min(solution.single_s.values())
-    assert set(solution.single_s) == {"d0", "d1"}
+    assert solution.value == min(solution.single_devices.values())
+    assert set(solution.single_devices) == {"d0", "d1"}
 
 
 @pytest.mark.usefixtures("both_ways")
@@ -120,12 +120,12 @@ def test_the_answer_simulates_to_what_it_promises(seed: int, links: Links, how: 
     solution = solve(problem, EVERYTHING, options)
     assert solution.device is not None
     again = simulate_placement(problem, Plan(solution.device), options.semantics, objective)
-    assert again.value_s == solution.value_s
+    assert again.value == solution.value
     if objective is LATENCY:
         semantics = options.semantics
         every = itertools.product(range(2), repeat=6)
-        assert again.value_s == min(simulate(problem, each, semantics).makespan_s for each in every)
-    assert solution.lower_bound_s <= again.value_s * (1 + 1e-12)
+        assert again.value == min(simulate(problem, each, semantics).makespan_s for each in every)
+    assert solution.lower_bound <= again.value * (1 + 1e-12)
 
 
 def test_the_end_of_the_budget_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +134,7 @@ def test_the_end_of_the_budget_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hsdag.search.solve.pack_weights", noted)
     solution = solve(problem, EVERYTHING, replace(OPTIONS, max_evaluations=5))
     assert (solution.status, solution.num_evaluations) == (Status.TIME_LIMIT, 5)
-    assert (solution.value_s or np.inf) <= min(solution.single_s.values())
+    assert (solution.value or np.inf) <= min(solution.single_devices.values())
     assert solve(problem, EVERYTHING, replace(OPTIONS, budget_s=1e-9)).status is Status.TIME_LIMIT
     assert limits_s == [2.0, 1e-9]
 
@@ -143,7 +143,7 @@ def test_an_interrupt_answers_the_best_so_far() -> None:
     solution = solve(six_ops(1), EVERYTHING, OPTIONS, Watcher(should_stop=lambda: True))
     assert solution.interrupted
     assert solution.status is Status.FEASIBLE
-    assert solution.value_s == min(solution.single_s.values())
+    assert solution.value == min(solution.single_devices.values())
 
 
 @given(st.integers(0, 2**32), st.floats(9.0, 24.0))
@@ -160,7 +160,7 @@ def test_no_answer_exceeds_a_memory_and_infeasible_is_said_only_where_it_is(seed
         assert solution.run is not None
         assert (solution.run.peak_memory_bytes <= memory).all()
         return
-    assert (solution.status, solution.document()["placement"]) == (Status.INFEASIBLE, None)
+    assert (solution.status, solution.model_dump(by_alias=True)["placement"]) == (Status.INFEASIBLE, None)
     assert pack_weights(problem, problem_of(problem)).status is Packing.IMPOSSIBLE
     with pytest.raises(SearchError, match="no placement to write"):
         solution.placement()
@@ -168,7 +168,7 @@ def test_no_answer_exceeds_a_memory_and_infeasible_is_said_only_where_it_is(seed
 
 def test_ranks_of_a_method_are_honoured_and_kept() -> None:
     solution = solve(urgent(), ranked({"near": 1, "late": 0, "far": 2}), OPTIONS)
-    assert solution.value_s == 1 + 5  # first come, first served would take 5 + 1 + 5
+    assert solution.value == 1 + 5  # first come, first served would take 5 + 1 + 5
     assert solution.semantics.order is Order.PRIORITY
     assert solution.ranks == {"near": 1, "late": 0, "far": 2}
     assert solution.placement().priority == solution.ranks
@@ -180,7 +180,7 @@ def test_ranks_that_harm_are_left_out() -> None:
     delaying = ranked({"near": 0, "late": 1, "far": 2})
 
     def value(order: Order | None) -> float | None:
-        return solve(problem, delaying, replace(OPTIONS, semantics=Semantics(order=order))).value_s
+        return solve(problem, delaying, replace(OPTIONS, semantics=Semantics(order=order))).value
 
     assert value(None) == 1 + 5
     assert value(Order.PRIORITY) == 1 + 5  # in topological order, which needs no ranks of the method
@@ -207,7 +207,7 @@ def test_what_can_be_refused_is_refused_before_anything_is_evaluated(
 
 def test_the_document_has_the_schedule_by_start_and_where_no_device_runs_all_no_singles() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, np.nan], [np.nan, 2.0], [1.0, np.nan]], [(0, 1)])
-    document = solve(problem, EVERYTHING, OPTIONS).document()
+    document = solve(problem, EVERYTHING, OPTIONS).model_dump(mode="json", by_alias=True)
     rows = [(0, 0.0, 1.0), (2, 1.0, 2.0), (1, 1.0, 3.0)]
     assert document["schedule"] == [
         {"op": f"op{v}", "device": f"d{v % 2}", "start_s": start_s, "end_s": end_s} for v, start_s, end_s in rows
@@ -229,7 +229,7 @@ def test_what_a_method_proves_counts_unless_ops_are_tied_or_one_has_several_resu
 
 
 def test_a_stopped_search_keeps_the_order_of_its_best() -> None:
-    assert solve(urgent(), DoesInOrder(stopped_with_ranks), OPTIONS).value_s == 1 + 5
+    assert solve(urgent(), DoesInOrder(stopped_with_ranks), OPTIONS).value == 1 + 5
 
 
 def test_the_best_so_far_is_told_every_second_and_less_often_where_telling_takes_long(
@@ -246,7 +246,7 @@ def test_the_best_so_far_is_told_every_second_and_less_often_where_telling_takes
             incumbent.evaluate([Plan(np.array(placement))])
 
     def tell(solution: SolveResult) -> None:
-        told.append((now[0], solution.value_s))
+        told.append((now[0], solution.value))
         now[0] += 0.25
 
     for on_better in (None, tell):

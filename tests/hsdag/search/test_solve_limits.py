@@ -32,17 +32,17 @@ def test_every_method_keeps_pins(method: str) -> None:
     found = hsdag.solve(CHAIN, method, pins=["op1=d1"], max_evaluations=50, budget="5s")
     assert found.affinity is not None
     assert found.affinity["op1"] == "d1"
-    assert found.value_s is not None
-    assert found.lower_bound_s <= found.value_s
-    assert found.value_s >= 4.0  # 1 + 2 + 1
+    assert found.value is not None
+    assert found.lower_bound <= found.value
+    assert found.value >= 4.0  # 1 + 2 + 1
 
 
 def test_single_devices_that_break_a_pin_are_simulated_and_named() -> None:
     found = hsdag.solve(CHAIN, "met", pins=["op1=d1"])
-    assert found.single_s == {"d0": 3.0, "d1": 6.0}
+    assert found.single_devices == {"d0": 3.0, "d1": 6.0}
     assert found.breaking == ("d0",)
-    assert found.document()["breaking_pins"] == ["d0"]
-    assert hsdag.solve(CHAIN, "met", pins=["op1=d1"], memory="d0=20").single_s == {"d1": 6.0}
+    assert found.model_dump(by_alias=True)["breaking_pins"] == ("d0",)
+    assert hsdag.solve(CHAIN, "met", pins=["op1=d1"], memory="d0=20").single_devices == {"d1": 6.0}
 
 
 def test_memory_takes_the_place_of_the_problems_own() -> None:
@@ -51,8 +51,8 @@ def test_memory_takes_the_place_of_the_problems_own() -> None:
     assert found.run is not None
     assert found.run.peak_memory_bytes[0] <= 20
     assert sorted(found.affinity.values()) == ["d0", "d0", "d1"]
-    assert found.single_s == {"d1": 6.0}
-    assert hsdag.solve(CHAIN, "met", memory="d0=20,d1=20").value_s is not None  # weights are packed first
+    assert found.single_devices == {"d1": 6.0}
+    assert hsdag.solve(CHAIN, "met", memory="d0=20,d1=20").value is not None  # weights are packed first
     assert hsdag.solve(CHAIN, "cpsat", memory="d0=9,d1=9", budget="60s").status.value == "infeasible"
 
 
@@ -76,20 +76,20 @@ def best() -> SolveResult:
 @pytest.mark.parametrize("method", ["sa", "doppler", "auto"])
 def test_a_search_begins_with_the_start_and_the_answer_is_not_worse(method: str, best: SolveResult) -> None:
     assert best.device is not None
-    assert best.value_s is not None
+    assert best.value is not None
     few = SolveOptions(method, budget_s=60.0, max_evaluations=PROBLEM.num_devices + 1)
     begun = replace(few, start=Plan(best.device, best.priority))
     placer = make_placer(method, is_cheap=True)
-    values = [solve(PROBLEM, placer, each).value_s for each in (few, begun, replace(begun, max_evaluations=1))]
-    assert values[1:] == [best.value_s, best.value_s]
-    assert (values[0] or 0.0) > best.value_s
+    values = [solve(PROBLEM, placer, each).value for each in (few, begun, replace(begun, max_evaluations=1))]
+    assert values[1:] == [best.value, best.value]
+    assert (values[0] or 0.0) > best.value
 
 
 def test_a_start_that_fails_is_told() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, 1.0]] * 2, [], weight_bytes=[9.0, 9.0], memory_bytes=10.0)
     told: list[str] = []
     options = SolveOptions("heft", start=Plan(np.array([0, 0])))
-    assert solve(problem, make_placer("heft"), options, Watcher(on_phase=told.append)).value_s == 1.0
+    assert solve(problem, make_placer("heft"), options, Watcher(on_phase=told.append)).value == 1.0
     assert any(line.startswith("the placement to start with fails: ") for line in told)
 
 

@@ -70,7 +70,7 @@ def test_jobs_see_what_others_have_found_while_they_run_and_the_next_search_begi
     two.begin()
     assert two.answers([Finds(5.0), Finds(2.0)]) == [2.0, 2.0]
     assert two.findings.bound is not None
-    assert (two.findings.value, two.findings.bound.value_s) == (2.0, 2.5)
+    assert (two.findings.value, two.findings.bound.value) == (2.0, 2.5)
     two.begin()
     assert two.findings == Findings()
 

@@ -39,7 +39,7 @@ def lower_bound(objective: Objective, problem: ScheduleProblem, execution: Execu
     problem.check(objective)
     found = [_bound(quantity, problem, execution) for quantity in objective.quantities]
     arguments = dict.fromkeys(bound.argument for bound in found)
-    value = objective.value(*(np.array(bound.value_s) for bound in found))
+    value = objective.value(*(np.array(bound.value) for bound in found))
     return Bound(float(value), ", and ".join(arguments))
 
 
@@ -76,11 +76,11 @@ def makespan_bound(problem: ScheduleProblem) -> Bound:
         between_s = between_all(relaxed, prices, with_loads=relaxed.num_ops**3 <= LOADS_EFFORT)
         head_s, tail_s = np.maximum(between_s[0], 0.0), np.maximum(between_s[:, -1], 0.0)
     found = _larger(found, float((head_s + relaxed.time_s.min(axis=1) + tail_s).max()), PATHS)
-    return _larger(found, largest_refuted_s(relaxed, head_s, tail_s, prices, found.value_s), WINDOWS)
+    return _larger(found, largest_refuted_s(relaxed, head_s, tail_s, prices, found.value), WINDOWS)
 
 
 def _larger(found: Bound, value_s: float, argument: str) -> Bound:
-    return Bound(value_s, argument) if value_s > found.value_s * (1 + ROUNDING) else found
+    return Bound(value_s, argument) if value_s > found.value * (1 + ROUNDING) else found
 
 
 EFFORT = 3e6

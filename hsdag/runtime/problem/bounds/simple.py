@@ -22,13 +22,13 @@ ROUNDING = 1e-9
 class Bound:
     """No plan has a smaller value; ``argument`` completes 'proven by ...'."""
 
-    value_s: float
+    value: float
     argument: str
 
 
 def largest(*bounds: Bound | None) -> Bound:
     """The largest of the bounds that there are, of equal ones the first. Raises ValueError where there is none."""
-    return max((bound for bound in bounds if bound is not None), key=lambda bound: bound.value_s)
+    return max((bound for bound in bounds if bound is not None), key=lambda bound: bound.value)
 
 
 def sequential_bound(problem: ScheduleProblem) -> Bound:

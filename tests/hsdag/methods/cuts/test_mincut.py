@@ -147,7 +147,7 @@ def test_the_bound_is_below_every_simulated_placement_also_where_co_located_ops_
     units = problem_of(problem)
     every = units.expand(np.array(list(itertools.product(range(2), repeat=units.num_units))))
     assert bound is not None
-    assert bound.value_s <= simulate_makespans(problem, every, SEQUENTIAL).min()
+    assert bound.value <= simulate_makespans(problem, every, SEQUENTIAL).min()
 
 
 @settings(max_examples=SOME)

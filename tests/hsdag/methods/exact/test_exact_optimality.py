@@ -87,9 +87,9 @@ def test_no_answer_is_below_the_optimum_and_no_bound_above_it(seed: int, method:
     best_s = least_makespan_s(problem)
     placer = make_placer(method)
     solution = solve(problem, placer, SolveOptions(method, budget_s=600.0))
-    assert solution.value_s is not None
-    assert solution.value_s >= best_s * (1 - 1e-9)
-    assert solution.lower_bound_s <= best_s * (1 + 1e-9)
+    assert solution.value is not None
+    assert solution.value >= best_s * (1 - 1e-9)
+    assert solution.lower_bound <= best_s * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -135,7 +135,7 @@ def test_without_an_order_the_placer_proves_the_best_placement(objective: Object
     every = every_placement(problem)
     every = every[problem.supported[np.arange(problem.num_ops), every].all(axis=1)]
     assert solution.status is Status.OPTIMAL
-    assert solution.value_s == pytest.approx(simulated_values(objective, problem, every, semantics).min())
+    assert solution.value == pytest.approx(simulated_values(objective, problem, every, semantics).min())
 
 
 def test_an_assignment_pays_once_for_a_result_at_the_largest_size_that_is_read() -> None:

@@ -88,7 +88,7 @@ def test_a_graph_that_would_not_fit_is_named_before_anything_is_trained(
     assert reasons == [line for line in reasons if line.startswith(f"method '{method}' is out of memory for 14 units")]
     assert len(reasons) == 1
     assert reasons[0].endswith("and 1e-06 GB are usable")
-    assert answer.value_s is not None
+    assert answer.value is not None
 
 
 @pytest.mark.parametrize(

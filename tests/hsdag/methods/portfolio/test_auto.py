@@ -55,7 +55,7 @@ def test_a_method_that_fails_is_reported_and_the_others_go_on(monkeypatch: pytes
     failed = [(each.method, each.failure, each.status) for each in solution.members if each.failure]
     assert failed[0] == ("cpsat", f"RuntimeError: {FAILURE}", None)
     assert "sa" in [each.method for each in solution.members]
-    assert solution.value_s is not None
+    assert solution.value is not None
 
 
 def test_known_plans_come_first_methods_can_be_left_out_and_evaluations_of_all_count() -> None:

@@ -208,8 +208,8 @@ def test_bounds_of_parts_add_up_and_no_schedule_is_below() -> None:
         problem = chain([1.0] * num)
         bound = chained_bound(problem, blocks_of(problem), lambda: None)
         value_s = searched(problem, most=1500)[0].score
-        assert num * 11.0 < bound.value_s <= value_s  # of a block's longest path: 1 + 4 + 3 + 2 + 1 + 1 less what joins
-        assert bound.value_s >= makespan_bound(problem).value_s * (1 - 1e-9)
+        assert num * 11.0 < bound.value <= value_s  # of a block's longest path: 1 + 4 + 3 + 2 + 1 + 1 less what joins
+        assert bound.value >= makespan_bound(problem).value * (1 - 1e-9)
 
 
 def test_a_deep_chain_is_as_good_as_its_block_however_deep_it_is() -> None:

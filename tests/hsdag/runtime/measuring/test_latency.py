@@ -36,7 +36,7 @@ def test_a_clear_winner_is_called_faster_and_a_clear_loser_slower() -> None:
     assert comparison.ratio("b", "a").is_slower
     assert comparison.ratio("a", "b").value == pytest.approx(2.0, rel=0.05)
     record, seconds = comparison.samples["a"].record(), comparison.samples["a"].all_s
-    assert (record.runs, record.median_s, record.measured) == (len(seconds), comparison.median_s("a"), True)
+    assert (record.runs, record.median_s, record.measured) == (len(seconds), comparison.median("a"), True)
     assert record.p95_s == np.percentile(seconds, 95)
 
 

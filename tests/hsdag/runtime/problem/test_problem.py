@@ -87,7 +87,7 @@ def test_objectives_ask_for_power_and_for_links_that_they_are_defined_under() ->
     Semantics(links=Links.CHANNEL).check(LATENCY)
     with pytest.raises(OptionError, match="--links blocking is for --objective throughput only"):
         Semantics(links=Links.BLOCKING).check(LATENCY)
-    assert [Semantics(order=order).document()["order"] for order in (None, Order.RANDOM)] == ["fifo", "random"]
+    assert [Semantics(order=order).named()["order"] for order in (None, Order.RANDOM)] == ["fifo", "random"]
 
 
 def test_plans_are_equal_where_placement_and_order_are_and_cannot_be_changed() -> None:
