@@ -24,7 +24,7 @@ from diviml_costs import SEED, Costs, network
 from gpt3 import LAYERS, cluster, gpt3
 from machine import options
 
-from hsdag.comparing import Run, run_once
+from hsdag.comparing import Trial, run_once
 from hsdag.ir.errors import ModelError
 from hsdag.ir.graph.build import read_graph
 from hsdag.ir.graph.coarsen import coarsen
@@ -105,7 +105,7 @@ class Search:
     shows: str = "value_s"
     semantics: Semantics | None = None
 
-    def ours(self, runs: Sequence[Run], unit: Callable[[float], float]) -> Ours:
+    def ours(self, runs: Sequence[Trial], unit: Callable[[float], float]) -> Ours:
         """Mean and deviation over the runs that found something."""
         failed, done = [r.failure for r in runs if r.failure is not None], [r for r in runs if r.value_s is not None]
         note = f"{len(failed)} of {len(runs)} runs failed: {failed[0]}" if failed else ""
@@ -166,7 +166,7 @@ class Searches:
                     bound_s = max([bound_s, *(run.lower_bound_s for run in runs)])
                 yield column, setting.ours(runs, unit)
 
-    def _runs(self, setting: Search, problem: ScheduleProblem, effort: Effort, semantics: Semantics) -> list[Run]:
+    def _runs(self, setting: Search, problem: ScheduleProblem, effort: Effort, semantics: Semantics) -> list[Trial]:
         how = {"objective": self.objective, "preset": setting.preset, "changes": setting.changes}
         seeds = range(effort.num_seeds) if setting.seed is None else [setting.seed]
         options = effort.options(setting.method, **how, semantics=semantics)
