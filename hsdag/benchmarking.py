@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import ConfigDict, Field
 from pydantic.json_schema import SkipJsonSchema
 
-from hsdag.drawing import html_summary
+from hsdag.drawing import Shown
 from hsdag.ir.device import DeviceSpec, split_devices
 from hsdag.ir.errors import OptionError, SearchError, checked, chosen
 from hsdag.ir.graph.reader import input_shapes
@@ -111,7 +111,7 @@ class BenchScenario(Record):
     weight: float
 
 
-class BenchResult(Record):
+class BenchResult(Shown, Record):
     """Candidates, fastest first, and why the others did not run; ratios are over ``versus``, the first one named.
 
     With several scenarios, latencies are their weighted means. ``in_flight_failures`` says why candidates of the rows
@@ -140,10 +140,12 @@ class BenchResult(Record):
         titles = ["candidate", "median ms", "mean ms", "p95 ms", "runs", f"x {self.versus}", "95% interval"]
         return [*titles, "inferences/s"], cells
 
-    def _repr_html_(self) -> str:
-        """Candidates, the fastest first, as notebooks show them."""
+    @property
+    def said(self) -> list[str]:
+        """The medians, the fastest first, and why others are missing."""
+        medians = ", ".join(f"{row.name} {1e3 * row.median_s:.4g} ms" for row in self.rows)
         failures = [f"{name} did not run: {reason}." for name, reason in self.failures.items()]
-        return html_summary(" ".join(["Measured in common rounds.", *failures]), *self.table())
+        return [f"Measured in common rounds: {medians}.", *failures]
 
 
 def split_targets(

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, computed_field
 
-from hsdag.drawing import html_summary
+from hsdag.drawing import Shown
 from hsdag.ir.errors import ExecutionError, HsdagError, ModelError, OptionError, SearchError
 from hsdag.ir.files import parse_record, read_text, write_atomically
 from hsdag.ir.placement.placement import Record
@@ -108,7 +108,7 @@ class Row(Record):
         )
 
 
-class Comparison(Record):
+class Comparison(Shown, Record):
     """A comparison as far as it came; its file, and the JSON answer of ``hsdag compare``."""
 
     format: Literal["hsdag-comparison"] = "hsdag-comparison"
@@ -190,8 +190,10 @@ class Comparison(Record):
         unfinished = [] if self.is_complete else ["The comparison is not complete; --resume goes on with its file."]
         return [bound, *lines, *unfinished]
 
-    def _repr_html_(self) -> str:
-        return html_summary(" ".join([self.title() + ".", *self.remarks()]), *self.table())
+    @property
+    def said(self) -> list[str]:
+        """What was compared, and the remarks."""
+        return [f"{self.title()}.", *self.remarks()]
 
     def _runs_of(self, method: str) -> list[Trial]:
         return [run for run in self.runs if run.method == method]

@@ -213,6 +213,28 @@ def html_summary(
     return "\n".join([f"<p>{escape(sentence)}</p>", *([html_table(columns, rows, chosen)] if rows else [])])
 
 
+class Shown:
+    """An answer that is printed, and shown in notebooks, as a few lines and perhaps a table; its JSON form has all."""
+
+    @property
+    def said(self) -> Sequence[str]:
+        """The answer in sentences."""
+        raise NotImplementedError
+
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """Titles and cells of what notebooks show below."""
+        return [], []
+
+    def __str__(self) -> str:
+        return "\n".join(self.said)
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({next(iter(self.said), '')!r})"
+
+    def _repr_html_(self) -> str:
+        return html_summary(str(self), *self.table())
+
+
 def _cell(tag: str, text: str, is_figure: bool) -> str:
     kind = ' class="figure"' if is_figure else ""
     scope = ' scope="col"' if tag == "th" else ""

@@ -18,7 +18,7 @@ import typer
 import hsdag
 import hsdag.cli
 from hsdag.cli.options import Command
-from hsdag.ir.errors import HsdagError
+from hsdag.ir.errors import SAYS_FLAGS, HsdagError
 from hsdag.ir.graph.model_guard import GUARD
 
 app = typer.Typer(
@@ -117,6 +117,7 @@ def _expect_model(arguments: list[str]) -> None:
 
 def run(arguments: list[str] | None = None) -> int:
     """Run the command line; the exit code."""
+    said = SAYS_FLAGS.set(True)
     try:
         code = app(args=arguments, prog_name="hsdag", standalone_mode=False)
     except HsdagError as error:
@@ -142,6 +143,8 @@ def run(arguments: list[str] | None = None) -> int:
         if isinstance(error, _USAGE_ERROR):
             return _complain(error.format_message(), USER_ERROR)  # type: ignore[attr-defined]
         return _complain(_defect(error), DEFECT)
+    finally:
+        SAYS_FLAGS.reset(said)
     return code if isinstance(code, int) else 0
 
 

@@ -85,13 +85,7 @@ def _show(found: Examination) -> None:
         print_table(None, ["pair", "compute at once", "memory at once"], rows)
     if found.model is not None:
         _show_model(found.model)
-    groups: dict[tuple[str, str], list[str]] = {}
-    for finding in found.findings:
-        groups.setdefault((finding.severity.value, finding.text), []).append(finding.about)
-    for (severity, text), about in groups.items():
-        typer.echo(f"{severity}: {', '.join(about)}: {text}")
-    for command in found.next:
-        typer.echo(f"next: {command}")
+    typer.echo(str(found))
 
 
 def _show_devices(found: Examination) -> None:

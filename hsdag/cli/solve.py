@@ -72,14 +72,14 @@ def solve(
         )
     write_timeline(solution.timeline, trace, gantt)
     if output is not None and solution.affinity is not None:
-        solution.placement().save(output)
+        solution.placement.save(output)
     print_json(solution.model_dump(mode="json", by_alias=True)) if as_json else _show(solution, output)
 
 
 def _keep(output: Path, best: SolveResult) -> None:
     """Have the best so far on disk, where there is room for it: a search that is killed can start with it."""
     with suppress(OutputError):
-        best.placement().save(output)
+        best.placement.save(output)
 
 
 def _show(solution: SolveResult, output: Path | None) -> None:

@@ -13,6 +13,7 @@ import psutil
 
 from hsdag.diagnosis.findings import Finding, Questions, Severity, of_overlap, of_precision
 from hsdag.diagnosis.model import ModelReport, examined_model
+from hsdag.drawing import Shown
 from hsdag.ir.device import ADDED_DEFAULTS, PLUGIN_LIBRARIES, DeviceSpec
 from hsdag.ir.errors import checked
 from hsdag.ir.graph.reader import Shapes, input_shapes, likely_sizes, load_model, model_file
@@ -59,7 +60,7 @@ class Pair(Record):
     gains: dict[str, float]
 
 
-class Examination(Record):
+class Examination(Shown, Record):
     """All that was found out; the gravest findings come first, and ``next`` are commands to run."""
 
     openvino: str
@@ -69,6 +70,15 @@ class Examination(Record):
     model: ModelReport | None
     findings: tuple[Finding, ...]
     next: tuple[str, ...]
+
+    @property
+    def said(self) -> list[str]:
+        """The findings, those that are alike together, and what to run next."""
+        groups: dict[tuple[str, str], list[str]] = {}
+        for each in self.findings:
+            groups.setdefault((each.severity.value, each.text), []).append(each.about)
+        found = [f"{severity}: {', '.join(about)}: {text}" for (severity, text), about in groups.items()]
+        return [*found, *(f"next: {command}" for command in self.next)]
 
 
 @checked

@@ -16,7 +16,9 @@ Defects of ours are ordinary Python exceptions and end with exit code 1.
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextvars import ContextVar
 from difflib import get_close_matches
 from functools import wraps
 from inspect import signature
@@ -95,11 +97,26 @@ def check_seed(seed: int) -> None:
         raise OptionError(f"the seed must be between 0 and 2^63 - 1, not {seed}")
 
 
+SAYS_FLAGS = ContextVar("SAYS_FLAGS", default=False)
+"""Whether errors of functions that are ``checked`` name options of the command line, and not parameters."""
+
+_PARAMETERS = {"set": "settings", "pin": "pins", "input": "inputs"}
+"""Of functions, where they are called otherwise than options."""
+
+
+def _in_parameters(message: str) -> str:
+    """A message on options of the command line as one on parameters: ``partition_cpu`` for ``--partition-cpu``."""
+    return re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda m: _PARAMETERS.get(m[1], m[1]).replace("-", "_"), message)
+
+
 _KINDS: Mapping[str, Any] = {"int": Integral, "float": Real, "Any": object}
 
 
 def checked(call: Callable[P, R]) -> Callable[P, R]:
-    """A function that raises OptionError for arguments that its annotations do not admit, before it does anything."""
+    """A function that raises OptionError for arguments that its annotations do not admit, before it does anything.
+
+    Its errors name parameters, unless a command calls it.
+    """
     accepts = signature(call)
 
     @wraps(call)
@@ -108,7 +125,12 @@ def checked(call: Callable[P, R]) -> Callable[P, R]:
             kind = accepts.parameters[name].annotation
             if not _fits(value, ast.parse(kind, mode="eval").body):
                 raise OptionError(f"{call.__name__}: {name} must be {kind}, not {value!r:.80}")
-        return call(*args, **kwargs)
+        try:
+            return call(*args, **kwargs)
+        except HsdagError as error:
+            if not SAYS_FLAGS.get():
+                error.args = (_in_parameters(str(error)),)
+            raise
 
     return checking
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
 
-from hsdag.drawing import html_summary, shortened
+from hsdag.drawing import Shown, html_summary, shortened
 from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.files import first_problem, parse_document, read_text
 from hsdag.ir.host import command_line
@@ -204,7 +204,7 @@ class Verdict:
     ran: bool = True  # whether the candidate ran at all
 
 
-class PlaceResult(Record):
+class PlaceResult(Shown, Record):
     """A finished search, which can be used like its placement; every value is in ``unit``, that of the objective.
 
     ``value`` is the answer's median; ``rows`` have every candidate of the final comparison, the fastest first;
@@ -319,11 +319,10 @@ class PlaceResult(Record):
             return command_line(["hsdag", "bench", self.model_path, "--placement", self.placement_file])
         return None if self.run_folder is None else command_line(["hsdag", "explain", str(self.run_folder)])
 
-    def __str__(self) -> str:
-        return "\n".join(self.lines) or self.sentence
-
-    def __repr__(self) -> str:
-        return f"PlaceResult({self.sentence!r})"
+    @property
+    def said(self) -> tuple[str, ...]:
+        """The answer in lines."""
+        return self.lines or (self.sentence,)
 
     def _repr_html_(self) -> str:
         chosen = next(i for i, row in enumerate(self.rows) if row.is_answer)

@@ -14,7 +14,7 @@ import numpy as np
 from pydantic import Field, computed_field
 from pydantic.dataclasses import dataclass
 
-from hsdag.drawing import shortened
+from hsdag.drawing import Shown, shortened
 from hsdag.ir.placement.placement import Record
 from hsdag.runtime.objectives import find_objective
 
@@ -145,7 +145,7 @@ class Shared:
     divided_s: float | None
 
 
-class Explanation(Record):
+class Explanation(Shown, Record):
     """Why a placement is as it is.
 
     ``answer`` is what the search said of it, and of that ``left`` what could be gained at most; ``ops`` counts the ops
@@ -184,6 +184,11 @@ class Explanation(Record):
         bound = [] if self.left else [self._bound_sentence()]
         found = [self._value_sentence(), *self._cause_sentences(), *self._rival_sentences(), *bound]
         return (*self.answer, *found, *self._gain_sentences(), *self.notes)
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """The sentences."""
+        return self.sentences
 
     def tables(self, most: int) -> list[tuple[str, list[str], list[list[str]]]]:
         """Title, columns, up to ``most`` rows: regions, what units gain, what takes time; all simulated."""

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 
-from hsdag.drawing import html_summary
 from hsdag.ir.errors import FileFormatError, PlacementError, check_seed, chosen
 from hsdag.ir.files import parse_json, read_text
 from hsdag.ir.graph.computation_graph import IntArray
@@ -66,8 +65,10 @@ class SimulateResult(Simulated):
         value = f"{self.objective.label} {self.objective.text(self.value)}"
         return f"Simulated {value}; {self.run.num_transfers} transfers, {mebibytes(self.run.transfer_bytes)} MiB"
 
-    def _repr_html_(self) -> str:
-        return html_summary(f"SIMULATED {self.problem.name}. {self.sentence()}", *self.table())
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What was simulated."""
+        return (f"SIMULATED {self.problem.name}. {self.sentence()}",)
 
 
 def mebibytes(size_bytes: float) -> str:

@@ -10,7 +10,7 @@ from pydantic_core import CoreSchema, core_schema
 from typing_extensions import TypedDict
 
 from hsdag import __version__
-from hsdag.drawing import html_summary
+from hsdag.drawing import Shown
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.build import fingerprint
 from hsdag.ir.graph.computation_graph import IntArray
@@ -42,7 +42,7 @@ InMemory: TypeAlias = Annotated[_T, _AsItIs(), Field(exclude=True, repr=False)]
 """The type of a field that JSON answers leave out."""
 
 
-class Simulated(BaseModel):
+class Simulated(Shown, BaseModel):
     """An answer in the simulator's figures: what they are, and what was simulated, in the keys of its JSON form."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -142,14 +142,21 @@ class SolveResult(Simulated):
             for v in np.lexsort((self.run.end_s, self.run.start_s)).tolist()
         ]
 
-    def _repr_html_(self) -> str:
-        objective, value = self.objective, self.objective.label
-        found = "no placement" if self.value is None else f"{value} {objective.text(self.value)}"
-        bound = f"lower bound {objective.text(self.lower_bound)} by {self.bound.argument}"
-        cells = [[f"all on {name}", objective.figure(single)] for name, single in self.single_devices.items()]
-        sentence = f"SIMULATED {self.problem.name}: {found}; {bound}. {self.status.sentence}"
-        return html_summary(sentence, ["placement", ", ".join(filter(None, [value, objective.shown_unit]))], cells)
+    @property
+    def said(self) -> tuple[str, ...]:
+        """What was found, and what is proven of it."""
+        text = self.objective.text
+        found = "no placement" if self.value is None else f"{self.objective.label} {text(self.value)}"
+        bound = f"lower bound {text(self.lower_bound)} by {self.bound.argument}"
+        return (f"SIMULATED {self.problem.name}: {found}; {bound}. {self.status.sentence}",)
 
+    def table(self) -> tuple[list[str], list[list[str]]]:
+        """What single devices take."""
+        value = ", ".join(filter(None, [self.objective.label, self.objective.shown_unit]))
+        cells = [[f"all on {name}", self.objective.figure(single)] for name, single in self.single_devices.items()]
+        return ["placement", value], cells
+
+    @property
     def placement(self) -> Placement:
         """The placement file of the answer. Raises SearchError where there is none."""
         if self.affinity is None or self.value is None:

@@ -89,7 +89,7 @@ def _read_problem(folder: Path) -> None:
     problem = read_problem(folder / "problem.json")
     assert problem_to_json(problem_from_json(problem_to_json(problem))) == problem_to_json(problem)
     solved = api.solve(problem, method="heft", budget="1s")
-    api.simulate(problem, solved.placement()).model_dump_json(by_alias=True)
+    api.simulate(problem, solved.placement).model_dump_json(by_alias=True)
 
 
 def _read_profile(folder: Path) -> None:

@@ -34,11 +34,11 @@ def model() -> ov.Model:
 def test_simulate_takes_a_file_or_a_problem_and_a_map_or_a_file(tmp_path: Path) -> None:
     write_problem(FORK, tmp_path / "fork.json")
     answer = hsdag.solve(tmp_path / "fork.json", "heft", budget=1)
-    answer.placement().save(tmp_path / "p.json")
+    answer.placement.save(tmp_path / "p.json")
     values = [
         hsdag.simulate(problem, placement).value
         for problem in (FORK, tmp_path / "fork.json")
-        for placement in (answer.affinity, answer.placement(), tmp_path / "p.json")
+        for placement in (answer.affinity, answer.placement, tmp_path / "p.json")
         if placement is not None
     ]
     assert values == [answer.value] * 6
@@ -121,7 +121,7 @@ def test_results_are_taken_where_files_are(model: ov.Model, tmp_path: Path) -> N
         (written,) = hsdag.export(source, "json", tmp_path / "again.json").files
         assert hsdag.Placement.load(written) == found.placement
     (tmp_path / "run" / "result.json").rename(tmp_path / "result.json")
-    with pytest.raises(hsdag.HsdagError, match="has not ended: finish it with --resume"):
+    with pytest.raises(hsdag.HsdagError, match="has not ended: finish it with resume"):
         hsdag.export(tmp_path / "run", "json", tmp_path / "again.json")
     (tmp_path / "result.json").rename(tmp_path / "run" / "result.json")
     assert hsdag.report(found, tmp_path / "page.html").files == (tmp_path / "page.html",)
@@ -132,6 +132,8 @@ def test_results_are_taken_where_files_are(model: ov.Model, tmp_path: Path) -> N
     placed = model.clone()
     found.placement.apply(placed)
     assert {"CPU" in node.get_rt_info()["affinity"].astype(str) for node in placed.get_ops()} == {True}
+    with pytest.raises(hsdag.HsdagError, match=r"^partition_cpu 4096"):
+        hsdag.place(model, partition_cpu=4096)
     with pytest.raises(hsdag.HsdagError, match="kept in no folder: place with run_folder"):
         hsdag.report(found.model_copy(update={"run_folder": None}))
 

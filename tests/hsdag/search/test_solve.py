@@ -163,7 +163,7 @@ def test_no_answer_exceeds_a_memory_and_infeasible_is_said_only_where_it_is(seed
     assert (solution.status, solution.model_dump(by_alias=True)["placement"]) == (Status.INFEASIBLE, None)
     assert pack_weights(problem, problem_of(problem)).status is Packing.IMPOSSIBLE
     with pytest.raises(SearchError, match="no placement to write"):
-        solution.placement()
+        _ = solution.placement
 
 
 def test_ranks_of_a_method_are_honoured_and_kept() -> None:
@@ -171,7 +171,7 @@ def test_ranks_of_a_method_are_honoured_and_kept() -> None:
     assert solution.value == 1 + 5  # first come, first served would take 5 + 1 + 5
     assert solution.semantics.order is Order.PRIORITY
     assert solution.ranks == {"near": 1, "late": 0, "far": 2}
-    assert solution.placement().priority == solution.ranks
+    assert solution.placement.priority == solution.ranks
 
 
 def test_ranks_that_harm_are_left_out() -> None:

@@ -57,11 +57,11 @@ def test_memory_takes_the_place_of_the_problems_own() -> None:
 
 
 def test_limits_that_do_not_fit_the_problem_are_refused() -> None:
-    with pytest.raises(OptionError, match="--memory names device 'gpu'; the devices are d0, d1"):
+    with pytest.raises(OptionError, match="memory names device 'gpu'; the devices are d0, d1"):
         hsdag.solve(CHAIN, "met", memory="gpu=1GB")
     with pytest.raises(OptionError, match="no op's name matches 'op9'"):
         hsdag.solve(CHAIN, "met", pins=["op9=d0"])
-    with pytest.raises(PlacementError, match="has op 'op1' on d0, which --pin forbids"):
+    with pytest.raises(PlacementError, match="has op 'op1' on d0, which pins forbids"):
         hsdag.solve(CHAIN, "met", pins=["op1=d1"], start=dict.fromkeys(CHAIN.op_names, "d0"))
 
 
