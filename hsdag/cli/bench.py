@@ -30,7 +30,9 @@ def bench(
     device: list[str] = typer.Option([], "--device", metavar="DEVICE", help="A device, or AUTO:CPU. Repeatable."),
     devices: Devices = None,
     executor: str | None = typer.Option(
-        None, "--executor", help="hetero, work-conserving or cuda (devices of torch's). Default: what placements name."
+        None,
+        "--executor",
+        help="For researchers: hetero, work-conserving or cuda (torch's devices). Default: that of placements.",
     ),
     time: str | None = typer.Option(
         None, "--time", "-t", help="Total time to measure: 20s, 2m. Default: 20s, or as long as --niter takes."

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from typer import Argument, Option
 from typer.core import TyperCommand
 
-from hsdag.ir.errors import OptionError
+from hsdag.ir.errors import NO_PARAMETER, OptionError
 
 Model: TypeAlias = Annotated[Path, Argument(help="A model file: OpenVINO IR, ONNX, or anything OpenVINO reads.")]
 ProblemFile: TypeAlias = Annotated[Path, Argument(help="A problem file: ops with times per device, edges, links.")]
@@ -76,21 +76,22 @@ Workers: TypeAlias = Annotated[
 ]
 
 
-def _option(kind: Any, text: str, flag: str | None = None, **more: Any) -> Callable[[str], Any]:
-    return lambda name: Annotated[kind, Option(flag or f"--{name.replace('_', '-')}", help=text, **more)]
+def _option(kind: Any, text: str, *flags: str, **more: Any) -> Callable[[str], Any]:
+    return lambda name: Annotated[kind, Option(*(flags or [f"--{name.replace('_', '-')}"]), help=text, **more)]
 
 
 _TAKEN: dict[str, Callable[[str], Any]] = {
-    "method": _option(str, "The search method; an unknown name lists the choices."),
-    "preset": _option(str, "A preset of the method's hyper-parameters, such as paper for hsdag."),
+    "method": _option(str, "For researchers: the search method; an unknown name lists the choices."),
+    "preset": _option(str, "For researchers: a preset of the method's hyper-parameters, such as paper for hsdag."),
     "init": _option(
         Path | None, "Begin with a policy of 'hsdag train'; for auto or the policy's own method.", metavar="POLICY"
     ),
     "start": _option(
-        Path | None, "Begin with a placement; the answer is never found to be slower.", metavar="PLACEMENT"
+        Path | None, "Start from this placement; it is replaced only by one that proves faster.", metavar="PLACEMENT"
     ),
     "executor": _option(
-        str, "What runs the placed model: hetero, work-conserving or cuda; auto compares the first two."
+        str,
+        "For researchers: what runs the placed model: hetero, work-conserving or cuda; auto compares the first two.",
     ),
     "objective": _option(str, "latency, throughput, memory, energy, or a weighted sum: latency=1,memory=0.5."),
     "execution": _option(str, "work-conserving, or sequential like HETERO."),
@@ -98,7 +99,7 @@ _TAKEN: dict[str, Callable[[str], Any]] = {
         str | None, "priority, fifo, critical-path, depth-first or random. Default: priority where given, else fifo."
     ),
     "links": _option(str, "independent, egress or channel; blocking for throughput."),
-    "reward": _option(str | None, "measured, simulated or hybrid (the default)."),
+    "reward": _option(str | None, "For researchers: measured, simulated or hybrid (the default)."),
     "fresh": _option(bool, "Profile again and ignore the cache."),
     "budget": _option(str, "Time for all of it: 10s, 5m, 1h."),
     "max_evaluations": _option(int | None, "End after N placements, those that are measured for 'hsdag place'."),
@@ -111,7 +112,7 @@ _TAKEN: dict[str, Callable[[str], Any]] = {
     ),
     "memory": _option(
         str | None,
-        "Memory for weights, state and results: GPU.0=8GB,GPU.1=512MiB. Default: what devices say.",
+        "Memory for weights, state and results: GPU.0=8GB,GPU.1=512MiB. Default: what devices, or problem files, say.",
         metavar="DEVICE=SIZE,...",
     ),
     "pins": _option(
@@ -123,6 +124,8 @@ _TAKEN: dict[str, Callable[[str], Any]] = {
     "infer_precision": _option(
         str | None,
         "Precision that devices compute in: f32, f16 or bf16.",
+        "--infer-precision",
+        "-infer_precision",
         metavar="PRECISION",
     ),
 }
@@ -143,6 +146,14 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "Limits": ("memory", "pins", "start"),
         "Output": ("output", "trace", "as_json"),
         "For researchers": ("settings",),
+    },
+    "bench": {
+        "What": ("model_option", "shape", "data_shapes", "tokens", "inputs"),
+        "Candidates": ("placement", "device", "devices"),
+        "How": ("hint", "requests", "seed"),
+        "How long": ("time", "iterations"),
+        "Output": ("trace", "gantt", "as_json"),
+        "For researchers": ("executor",),
     },
     "compare": {
         "What": ("methods", "seeds", "objective", "budget"),
@@ -174,8 +185,9 @@ class Command(TyperCommand):
         for title, names in {**arguments, **groups}.items():
             with formatter.section(title):
                 formatter.write_dl([records[name] for name in names])
-        formatter.write_paragraph()
-        formatter.write_text(MORE)
+        if len(self.params) > sum(map(len, [*arguments.values(), *groups.values()])):
+            formatter.write_paragraph()
+            formatter.write_text(MORE)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Parse words, after those of files, and the options of this command that ``--set`` gives."""
@@ -186,6 +198,7 @@ class Command(TyperCommand):
             if flag.startswith("--")
         }
         words: list[str] = []
+        self.names = sorted(flags)
         for word in _with_files(args):
             name, is_given, value = word.partition("=")
             if words[-1:] == ["--set"] and is_given and name in flags:
@@ -195,6 +208,15 @@ class Command(TyperCommand):
             else:
                 words.append(word)
         return super().parse_args(ctx, words)
+
+    def invoke(self, ctx: Any) -> Any:
+        """Run the command; where ``--set`` gives a name that is neither, options are listed beside hyper-parameters."""
+        try:
+            return super().invoke(ctx)
+        except OptionError as error:
+            if NO_PARAMETER in str(error):
+                raise OptionError(f"{error}; or one of the options {', '.join(self.names)}") from error
+            raise
 
 
 def _with_files(words: list[str]) -> list[str]:

@@ -21,8 +21,11 @@ if TYPE_CHECKING:
 LOG_EVERY_S = 5.0
 """Between two lines where stderr is not a terminal."""
 
-COMPARING, COMPILING = "comparing", "compiling the search"
-"""What the phases of the final comparison, and of compiling the search, begin with."""
+COMPARING, WAITING = "comparing", ("compiling the search", "loading the method")
+"""What the phases of the final comparison, and those that are no part of the budget, begin with."""
+
+NUM_FIRST = 64
+"""Events among which are those of devices alone."""
 
 _COUNTED = re.compile(r"(\d+) of (\d+)$")
 
@@ -148,7 +151,7 @@ class SearchProgress:
 
     def _on_phase(self, phase: str) -> None:
         self._phase, self._detail = phase, ""
-        self._estimate.wait(waits=phase.startswith(COMPILING))
+        self._estimate.wait(waits=phase.startswith(WAITING))
         if (counted := _COUNTED.search(phase)) is not None:
             self._estimate.begin(int(counted[1]), int(counted[2]))
         elif phase.startswith(COMPARING):
@@ -159,6 +162,9 @@ class SearchProgress:
     def _on_event(self, _event: Event, recorder: RecordingEvaluator) -> None:
         best = recorder.best()
         shown = f"best {self._text(best[0].score.value)}" if best else "nothing has run yet"
+        first = [e.score.value for e in recorder.events[:NUM_FIRST] if not (e.score.failure or e.plan.is_split)]
+        if best and best[0].score.value < min(first, default=0.0):
+            shown += f", {100 * (1 - best[0].score.value / min(first)):.0f}% less than the best device alone"
         self._tell(f"{recorder.num_evaluations} placements, {shown}")
 
     def _on_step(self, step: str) -> None:

@@ -109,6 +109,9 @@ def _in_parameters(message: str) -> str:
     return re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda m: _PARAMETERS.get(m[1], m[1]).replace("-", "_"), message)
 
 
+NO_PARAMETER = "has no hyper-parameter"
+"""What a message says of a method to which a wrong name is given."""
+
 _KINDS: Mapping[str, Any] = {"int": Integral, "float": Real, "Any": object}
 
 

@@ -66,7 +66,7 @@ def bare(function: F, **options: Any) -> F:
 
 
 def _index_of(function: Any) -> Any:
-    """What numba knows of the compiled code of a kernel on disk; None of what is no kernel, or is not kept.
+    """What numba knows of the compiled code of a kernel on disk; None where it is not a kernel, or not kept.
 
     Numba's stamp, by which it knows old code, is that of the function's own file: it does not see that a kernel of
     another file, which was compiled into it, or a constant of another file, has changed. So each stamp has those of

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, Ratio
+from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, Protocol, Ratio
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.objectives import LATENCY
 
 if TYPE_CHECKING:
     from hsdag.placing.final import FinalComparison
 
-NO_SINGLE = "No single device runs the whole model"
+WHOLE = "run the model on {} unless you need the parts for something else"
+"""What is said of a whole device that was faster than the placement over its parts."""
+
+NO_SINGLE = "No single device ran the whole model"
 
 WORTH_SAYING = 0.01
 """A share of the time: where less could be gained, nothing could."""
@@ -36,15 +39,16 @@ def speed_sentence(
     no_single: str = NO_SINGLE,
     twin: tuple[str, str] = ("HETERO", "with the same placement"),
     takes: str = LATENCY.takes,
+    budget_s: float = 60.0,
 ) -> str:
-    """One sentence on the answer: a plan ``takes`` so many times as long, or as much of what the objective counts.
+    """What the answer gains, in a sentence or two: a plan ``takes`` so many times as long, or as much of what counts.
 
     ``ratio`` is that of the best single device, where there is one, else ``no_single`` is said; ``rivals`` are those of
     OpenVINO's own choices, which are made without what is ``ignored``. ``over_twin`` is that of what another executor
     runs, whose name and placement ``twin`` says, and ``over_start`` that of the placement to start with. ``nearest`` is
     the best of the other placements, with how many times faster than the best single device it is. ``turned_down`` says
     why faster placements are not the answer; ``disallowed`` why other candidates, and the best single device, can be
-    none; ``uncompared`` why no split was compared.
+    none; ``uncompared`` why no split was compared. ``budget_s`` was to be spent.
     """
     word, others = "faster" if takes == LATENCY.takes else "better", dict(disallowed or {})
     no_answer = None if best_single is None else others.pop(best_single, None)
@@ -58,7 +62,7 @@ def speed_sentence(
             f"it takes {ratio.value:.2f} {takes} {than} the placement {_interval(ratio)}",
         ]
     elif answer == best_single:
-        reasons = "; ".join(down) or uncompared or _nearest_words(best_single, nearest, takes)
+        reasons = "; ".join(down) or uncompared or _nearest_words(best_single, nearest, takes, budget_s)
         clauses = [f"{reasons[:1].upper()}{reasons[1:]}; the placement is all on {best_single}"]
     elif takes != LATENCY.takes:
         times = f"takes {ratio.value:.2f} {takes} of the placement {_interval(ratio)}"
@@ -76,12 +80,14 @@ def speed_sentence(
     if faster := " and ".join(name for name, over in rivals.items() if over.is_faster):
         own = f"OpenVINO's own {faster} measured {word} than the placement"
         clauses.append(own if ignored is None else f"{own} {ignored}")
-    clauses += [f"{name} was {word}, but is ruled out: {reason}" for name, reason in others.items()]
-    return "; ".join(clauses) + "."
+    wholes = [name for name, reason in others.items() if reason == WHOLE.format(name)]
+    clauses += [f"{n} was {word}, but is ruled out: {reason}" for n, reason in others.items() if n not in wholes]
+    said = ["; ".join(clauses), *(f"The whole {name} was {word} than its parts: {others[name]}" for name in wholes)]
+    return " ".join(f"{each}." for each in said)
 
 
-def _nearest_words(best_single: str, nearest: tuple[str, Ratio] | None, takes: str) -> str:
-    """That no placement beat the best single device, and how far the nearest one is, or that nobody can tell."""
+def _nearest_words(best_single: str, nearest: tuple[str, Ratio] | None, takes: str, budget_s: float) -> str:
+    """That no placement beat the best single device, and how far the nearest one is, or that it is not known."""
     if nearest is None or not nearest[1].is_known:
         return f"no placement beat {best_single}"
     name, over = nearest
@@ -91,8 +97,16 @@ def _nearest_words(best_single: str, nearest: tuple[str, Ratio] | None, takes: s
         return f"no placement beat {best_single}: the nearest, {name}, {how}"
     return (
         f"{name} and {best_single} could not be told apart ({over.low:.2f} to {over.high:.2f} times as "
-        f"{'fast' if takes == LATENCY.takes else 'good'}, 95% interval; a longer --budget narrows it)"
+        f"{'fast' if takes == LATENCY.takes else 'good'}, 95% interval; {_telling(over, budget_s)})"
     )
+
+
+def _telling(tie: Ratio, budget_s: float) -> str:
+    """The budget that would tell which of two is faster: an interval is as wide as one over the root of its rounds."""
+    off = abs(np.log(tie.value)) / (0.5 * np.log(tie.high / tie.low))
+    if tie.num_rounds > Protocol().max_rounds * off**2:
+        return "too close to tell"
+    return f"about --budget {np.ceil(budget_s / off**2):.0f}s would tell"
 
 
 def too_few_rounds(ratios: Mapping[str, Ratio]) -> dict[str, str]:

@@ -14,6 +14,7 @@ import numpy as np
 from hsdag.ir.errors import SearchError
 from hsdag.ir.placement.placement import ReferenceName
 from hsdag.ir.processes import CandidateFailed
+from hsdag.placing.answer import WHOLE
 from hsdag.placing.result import Verdict
 from hsdag.runtime.machine.devices import reduced_precision
 from hsdag.runtime.measuring.latency import Clock, Comparison, Protocol, Ratio, compare
@@ -237,9 +238,6 @@ class Verifier:
         return self._runner.difference(name, key)
 
 
-WHOLE = "these devices are parts of it; run the model on it unless you need the parts separately"
-"""Why a whole device is no answer where one over its parts is."""
-
 TIED = 0.98
 """Of the speed of the fastest part: a whole device that has it is preferred."""
 
@@ -292,7 +290,7 @@ def final_comparison(
     Devices, but for those known to be ``slow``, the start and the first finalist are compared in any case. Of the
     others, baselines, finalists in their order and slow devices, the comparison skips the last for which
     ``protocol.limit_s`` is too short, after which outputs are checked. Of ``wholes``, devices of which others are
-    parts, none is the answer where a finalist beats every part: it is for those who keep the division. Where none does,
+    parts, none is chosen where a finalist beats every part: it is for those who keep the division. Where none does,
     one that is about as fast as the fastest part is. Raises SearchError when no answer is left.
     """
     begin_s, begun, reasons = clock(), dict(start or {}), dict(disallowed or {})
@@ -342,7 +340,7 @@ def final_comparison(
         rival = best_single if best_single in able else None
         answer, verdicts = _pick(verifier, comparison, list(finalists), rival, next(iter(kept), None), verdicts)
         if answer in finalists and rival is not None:
-            reasons |= {} if able is allowed else dict.fromkeys(wholes, WHOLE)
+            reasons |= {} if able is allowed else {name: WHOLE.format(name) for name in wholes}
             break
     tied = [n for n in wholes if n in alive and n in allowed and comparison.ratio(n, best_single or n).value >= TIED]
     if answer == best_single and tied and answer not in wholes:
@@ -370,7 +368,7 @@ def _why_none(
     if check.is_limit:
         return f"no candidate keeps --max-difference {check.max_difference:g}; {reasons}"
     if not reasons:
-        return "no device holds the whole model, and no placement was found in time; raise --budget"
+        return "no single device ran the whole model, and no placement was found in time; raise --budget"
     if others and len(others) == len(disallowed):
         return f"no placement that keeps the limits was found in time, raise --budget; {reasons}"
     return f"no candidate {'computed what the reference computes' if others else 'ran'}; {reasons}"

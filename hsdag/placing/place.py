@@ -56,6 +56,8 @@ from hsdag.workers.pool import pool_of
 UNDER_HETERO = "HETERO:"
 """What goes before the name of a placement that HETERO runs for comparison."""
 
+NO_MEMORY = "No device has the memory for the whole model"
+
 START = "start"
 """The name of the placement that the search started with."""
 
@@ -385,9 +387,10 @@ class Outcome:
             disallowed=faster_but_disallowed(final),
             nearest=nearest_of(final, self.proposed),
             ignored=ignored(self.options),
-            no_single="No device has the memory for the whole model" if self.too_large else NO_SINGLE,
+            no_single=NO_MEMORY if len(self.too_large) == len(session.devices.all) else NO_SINGLE,
             twin=words,
             takes=self.options.objective.takes,
+            budget_s=self.options.budget_s,
         )
 
     def _other_executor(self) -> tuple[str, tuple[str, str]]:

@@ -82,7 +82,7 @@ class _RunRecord(Record):
     """Of a workload, the columns of its ``OpLabels``."""
     model_path: str | None = None
     arguments: tuple[str, ...] | None = None
-    """Words of the command line that began the search, without the model and the budget; None where none could."""
+    """Words of the command line that began the search, without the model; None where none could."""
 
     @model_validator(mode="after")
     def _placed_devices_are_listed(self) -> _RunRecord:

@@ -97,8 +97,8 @@ class Session:
             held, room = float(graph.weight_bytes.sum()), sum(self._limits.get(name, np.inf) for name in names)
             if names and room < held:
                 raise OptionError(
-                    f"the model's weights and state take {in_bytes(held)}, and --memory gives {', '.join(names)} "
-                    f"{in_bytes(room)} together; {in_bytes(held)} is the least that could do"
+                    f"--memory allows {' and '.join(names)} {in_bytes(room)} together; they need at least "
+                    f"{in_bytes(held)}"
                 )
             pinned = pinned_devices(graph.op_names, pins, names, floating_ops(graph))
             self.scenarios = self.subject.scenarios

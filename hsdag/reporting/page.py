@@ -153,7 +153,7 @@ def _tally(run: RunFolder) -> Tally:
 def _gain(result: PlaceResult) -> Fact:
     answer, versus = result.answer, versus_of(result)
     if versus is None:
-        return Fact("Gain", "runs at all", "no device holds the whole model")
+        return Fact("Gain", "runs at all", result.sentence.partition(";")[0])
     if answer.name == versus:
         return Fact("Gain", "none", f"nothing that was tried beats {versus} for sure")
     low, high = answer.ci95

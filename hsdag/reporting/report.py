@@ -70,9 +70,13 @@ def next_steps_of(run: RunFolder) -> tuple[NextStep, ...]:
     model = run.record.model_path or (None if result is None else result.model_path)
 
     def command(*more: str) -> str | None:
-        return (
-            None if arguments is None or model is None else command_line(["hsdag", "place", model, *arguments, *more])
-        )
+        if arguments is None or model is None:
+            return None
+        words = list(arguments)
+        if more[0] in words:
+            begin = words.index(more[0])
+            del words[begin : begin + 2]
+        return command_line(["hsdag", "place", model, *words, *more])
 
     if placement is None or result is None or result.interrupted:
         text, words = "The search can go on where it stopped", command("--resume", "--run", str(run.path))

@@ -202,8 +202,8 @@ def budget_shortage(budget_s: float, each_s: float, left_s: float, enough: int =
         return None
     enough_s = math.ceil(budget_s + enough * each_s - left_s)
     return (
-        f"a placement takes {each_s:.2g} s to compile and measure, and {max(left_s, 0.0):.2g} s are left for others; "
-        f"--budget {enough_s}s is enough for {enough}"
+        f"only {max(left_s, 0.0):.2g} s are left, and each placement takes {each_s:.2g} s; --budget {enough_s}s would "
+        f"measure {enough}"
     )
 
 

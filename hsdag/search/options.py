@@ -189,7 +189,7 @@ class PlaceOptions(SearchOptions):
     """A placement, such as the one that serves at present, that the answer must not be slower than."""
     protocol: Protocol = field(default_factory=Protocol)
     arguments: tuple[str, ...] | None = None
-    """The words of a command line that asks for the same, without the model and the budget; None where none can."""
+    """The words of a command line that asks for the same, without the model; None where none can."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -278,7 +278,7 @@ class Profiler:
         def is_whole(found: dict[str, Any]) -> bool:
             nonlocal meanwhile
             if (share := others.share()) >= BUSY:
-                meanwhile = f" while other programs took {share:.0%} of the processors"
+                meanwhile = f"other programs used {share:.0%} of the processors, so "
             return all(found.values()) and not meanwhile
 
         key = {"what": "side by side", "model": self._digest, "devices": [identity(spec) for spec in devices]}
@@ -293,8 +293,7 @@ class Profiler:
         for a, b in itertools.combinations(range(len(devices)), 2):
             if np.isnan(found.slowdown[[a, b], [b, a]]).any():
                 pair = f"{devices[a].name} and {devices[b].name}"
-                what = f"how much {pair} slow each other down could not be measured{meanwhile}"
-                self._on_step(f"{what}; they are taken not to")
+                self._on_step(f"{meanwhile}the slow-down of {pair} could not be measured; none is assumed")
         return found
 
     def _side_by_side(self, devices: tuple[DeviceSpec, ...], kind: str, times: Sequence[DeviceProfile]) -> TimesBeside:

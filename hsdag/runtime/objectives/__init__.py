@@ -81,7 +81,7 @@ class Objective:
         return self.value_name.removesuffix(f"_{self.suffix}").replace("_", " ") if self.unit else "weighted sum"
 
     def figure(self, value: float) -> str:
-        """A value with four digits in ``shown_unit``, which goes without saying."""
+        """A value with four digits, in ``shown_unit``, which is left out."""
         return f"{self.shown_factor * value:.4g}"
 
     def text(self, value: float) -> str:

@@ -273,7 +273,7 @@ def note_transfer(m: Machine, k: int, away: int, start_s: float, end_s: float) -
 
 @inlined
 def _precedes(heap: Records, i: int, value: float, key: int) -> bool:
-    """Whether entry i comes before (value, key); without branches, as nobody could foretell them."""
+    """Whether entry i comes before (value, key); without branches, which processors would mispredict."""
     earlier: bool = (heap[i].value < value) | ((heap[i].value == value) & (heap[i].key < key))
     return earlier
 

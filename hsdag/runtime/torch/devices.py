@@ -98,7 +98,7 @@ def _parse(text: str) -> DeviceSpec:
     match = _NAMED.fullmatch(text.strip())
     if match is None or (match[3] is not None and match[1] is None):
         raise DeviceError(
-            f"device {text.strip()!r} is none that torch runs: write cuda:0, NAME=cuda:0 or NAME=cpu[threads=1]"
+            f"device {text.strip()!r} is not one that torch runs: write cuda:0, NAME=cuda:0 or NAME=cpu[threads=1]"
         )
     name = match[1] or match[2]
     return DeviceSpec(name, match[2], parse_properties(name, match[3] or ""))

@@ -82,7 +82,7 @@ def files(tiny_resnet: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
         ("place enas --executor cuda --devices A=cpu", "op 'stem' of 'enas[devices=2]' has no expression"),
         ("place chainmm", "no such file: chainmm"),
         ("place MODEL --executor cuda --devices A=cpu --data-shape [1,3,9,9]", "of fixed shapes"),
-        ("bench MODEL --executor cuda --devices A=gpu", "device 'A=gpu' is none that torch runs"),
+        ("bench MODEL --executor cuda --devices A=gpu", "device 'A=gpu' is not one that torch runs"),
         ("bench MODEL --placement TORCH --executor hetero", "for the CUDA engine"),
         ("export TORCH --format ir -o FOLDER/x.xml --model MODEL", "for the CUDA engine"),
         ("bench MODEL --executor hetero", "name one with --placement"),

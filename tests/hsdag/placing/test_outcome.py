@@ -74,7 +74,7 @@ WHY = {"B": "its outputs differ by 0.3"}
     ("given", "sentence"),
     [
         (("CPU", "CPU", EQUAL, {}), "No placement beat CPU; the placement is all on CPU."),
-        (("placement 1", None, EQUAL, {}), "No single device runs the whole model; the placement does."),
+        (("placement 1", None, EQUAL, {}), "No single device ran the whole model; the placement does."),
         (("placement 1", "CPU", FASTER, {"AUTO:CPU": BEATEN}), f"{GAIN}."),
         (
             ("CPU", "CPU", EQUAL, {"AUTO:CPU": FASTER}, {"ignored": "without --pin"}),
@@ -92,8 +92,8 @@ WHY = {"B": "its outputs differ by 0.3"}
         ),
         (
             ("CPU", "CPU", EQUAL, {}, {"nearest": ("shards 1", Ratio(1.2, 0.84, 1.85))}),
-            "Shards 1 and CPU could not be told apart (0.84 to 1.85 times as fast, 95% interval; a longer --budget "
-            "narrows it); the placement is all on CPU.",
+            "Shards 1 and CPU could not be told apart (0.84 to 1.85 times as fast, 95% interval; about "
+            "--budget 282s would tell); the placement is all on CPU.",
         ),
         (
             ("placement 1", "B", BEATEN, {}, {"disallowed": WHY}),
@@ -170,7 +170,7 @@ def test_a_lead_from_too_few_rounds_is_not_claimed() -> None:
     assert not too_few_rounds({"placement 1": Ratio(1.38, 1.29, 1.48, 6)})
 
 
-SHORT = "a placement takes 6 s to compile and measure, and 12 s are left for others; --budget 68s is enough for 10"
+SHORT = "only 12 s are left, and each placement takes 6 s; --budget 68s would measure 10"
 ONE, TWO = Plan(np.zeros(3, dtype=np.int64)), Plan(np.array([0, 1, 1]))
 
 

@@ -143,7 +143,7 @@ def test_a_placement_of_a_dynamic_model_holds_its_scenarios_and_fits_the_model_a
 
 
 def test_memory_that_cannot_be_met_is_refused_at_once_with_the_least_that_could_do(layers: Path) -> None:
-    with pytest.raises(OptionError, match=r"take 197 kB, and --memory gives A, B 160 kB together; 197 kB is the least"):
+    with pytest.raises(OptionError, match=r"allows A and B 160 kB together; they need at least 197 kB"):
         hsdag.place(layers, IN_F32, data_shape=SHAPES, memory="A=100KB,B=60KB")
 
 

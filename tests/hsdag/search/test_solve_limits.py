@@ -146,6 +146,6 @@ def test_a_method_is_listed_with_the_seconds_of_all_its_turns_its_last_gain_and_
 def test_a_budget_is_short_where_fewer_than_ten_placements_can_be_measured_and_a_sufficient_one_is_named() -> None:
     assert budget_shortage(20.0, 1.2, 12.0) is None
     assert budget_shortage(20.0, 6.0, 12.0) == (
-        "a placement takes 6 s to compile and measure, and 12 s are left for others; --budget 68s is enough for 10"
+        "only 12 s are left, and each placement takes 6 s; --budget 68s would measure 10"
     )
-    assert "and 0 s are left" in str(budget_shortage(20.0, 6.0, -1.0))
+    assert "only 0 s are left" in str(budget_shortage(20.0, 6.0, -1.0))

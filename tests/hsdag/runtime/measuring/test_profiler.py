@@ -145,7 +145,7 @@ def test_devices_side_by_side_are_kept_where_all_was_measured_and_unknown_pairs_
     assert np.isnan(profiler.contention(PARTS, [SLOW, replace(SLOW, latency_s=None)]).slowdown[1, 0])
     assert [kind for kind, _ in asked] == ["compute", "memory"]
     assert np.isnan(profiler_of(crashes, "Relu", on_step=steps.append).contention(PARTS, [SLOW] * 2).slowdown[0, 1])
-    assert steps[-1] == "how much P0 and P1 slow each other down could not be measured; they are taken not to"
+    assert steps[-1] == "the slow-down of P0 and P1 could not be measured; none is assumed"
 
 
 def test_devices_side_by_side_are_measured_again_where_other_programs_were_in_the_way(tmp_path: Path) -> None:
@@ -163,9 +163,9 @@ def test_devices_side_by_side_are_measured_again_where_other_programs_were_in_th
     )
     found = [profiler.contention(PARTS, [SLOW] * 2) for _ in range(3)]
     assert [np.nan_to_num(each.slowdown[0, 1]) for each in found] == [0.0, 2.0, 2.0]
-    busy = "could not be measured while other programs took 25% of the processors; they are taken not to"
+    busy = "other programs used 25% of the processors, so the slow-down of P0 and P1 could not be measured"
     measuring = "profiling devices side by side"
-    assert steps == [measuring, f"how much P0 and P1 slow each other down {busy}", measuring]
+    assert steps == [measuring, f"{busy}; none is assumed", measuring]
 
 
 def test_syncs_are_of_each_pair_and_size_and_unknown_where_the_executor_does_not_run_the_pair() -> None:

@@ -30,7 +30,7 @@ def test_without_cuda_the_error_says_what_to_write_instead() -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("CPU", "device 'CPU' is none that torch runs: write cuda:0"),
+        ("CPU", "device 'CPU' is not one that torch runs: write cuda:0"),
         ("A=cpu[threads=two]", "device 'A': a device over cpu takes threads=N, and a GPU nothing, not threads=two"),
         ("A=cpu[threads=0]", "device 'A' needs at least one thread, not 0"),
         ("A=cpu,A=cpu", "a device occurs twice"),
