@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 import openvino as ov
 
-from hsdag.diagnosis.findings import HALF, SHRUNK, WRONG, Finding, Questions, finding, of_outputs
+from hsdag.diagnosis.findings import HALF, SHRUNK, Finding, Questions, Severity, finding, of_outputs
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of, name_uniquely
 from hsdag.ir.graph.computation_graph import ComputationGraph
@@ -113,12 +113,15 @@ def examined_model(
     dynamic = [input_name(port) for port in model.inputs if port.get_partial_shape().is_dynamic]
     open_inputs = () if scenarios else tuple(dynamic)
     outputs: dict[str, dict[str, float | None] | None] = {}
+    imprecise: list[str] = []
     for spec, facts in () if open_inputs else devices:
         question = ask(Worker.compare_outputs, (spec, CPU_IN_SINGLE))
         gap = questions.ask(spec.name, "comparing the model's outputs", question)
         outputs[spec.name] = None if gap is None else dict(gap)
         if gap and gap["max_relative"] != 0:
             questions.findings.append(of_outputs(spec.name, gap["max_relative"], facts.precision))
+            is_far = facts.precision in HALF and questions.findings[-1].severity is not Severity.NOTE
+            imprecise += [spec.name] * is_far
     for spec in specs if dynamic and scenarios and not any(graph.variables) else ():
         shrunk = questions.ask(spec.name, "running smaller inputs after larger ones", ask(Worker.compare_shrunk, spec))
         if shrunk is not None and (shrunk["max_relative"] is None or shrunk["max_relative"] > SHRUNK):
@@ -131,15 +134,9 @@ def examined_model(
         unsupported={name: ops for name, ops in refused.items() if ops is not None},
         variables=tuple(sorted(set(filter(None, graph.variables)))),
         outputs=outputs,
-        imprecise=tuple(spec.name for spec, facts in devices if facts.precision in HALF and is_far(outputs, spec.name)),
+        imprecise=tuple(imprecise),
         hetero=tuple(hetero),
     )
-
-
-def is_far(outputs: Mapping[str, Mapping[str, float | None] | None], name: str) -> bool:
-    """Whether the outputs on a device are further from the CPU's than rounding is; not where they are not known."""
-    gap = (outputs.get(name) or {"max_relative": 0.0})["max_relative"]
-    return gap is None or gap > WRONG
 
 
 def _refused(questions: Questions, graph: ComputationGraph, spec: DeviceSpec) -> list[str] | None:

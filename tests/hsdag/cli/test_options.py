@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ from hsdag.cli.app import app
 from hsdag.cli.options import GROUPS
 from hsdag.ir.errors import OptionError
 from hsdag.placing.run_folder import OPTIONS, RunFolder
+from hsdag.runtime.problem.problem_file import write_problem
+from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from tests.hsdag.placing.test_run_folder import RECORD
 
 TOP: Any = typer.main.get_command(app)
@@ -49,6 +52,13 @@ def test_set_gives_any_option_and_leaves_hyper_parameters_to_the_method() -> Non
     assert parsed("--set", "fresh=false")["fresh"] is False
     with pytest.raises(Exception, match="should be a valid integer"):
         parsed("--set", "seed=many")
+    assert parsed("-infer_precision", "f32")["infer_precision"] == "f32"
+
+
+def test_a_wrong_name_lists_hyper_parameters_and_options(complains: Callable[..., str], tmp_path: Path) -> None:
+    write_problem(ScheduleProblem.from_arrays([[1.0, 2.0]], [], output_bytes=1.0), tmp_path / "p.json")
+    said = complains("solve", str(tmp_path / "p.json"), "--set", "foo=3")
+    assert "choose one of without, initial; or one of the options budget, " in said
 
 
 def test_a_run_writes_its_options_and_takes_them_again(tmp_path: Path) -> None:
