@@ -32,7 +32,7 @@ def bench(
     executor: str | None = typer.Option(
         None,
         "--executor",
-        help="For researchers: hetero, work-conserving or cuda (torch's devices). Default: that of placements.",
+        help="hetero, work-conserving or cuda (torch's devices). Default: that of the placements.",
     ),
     time: str | None = typer.Option(
         None, "--time", "-t", help="Total time to measure: 20s, 2m. Default: 20s, or as long as --niter takes."
