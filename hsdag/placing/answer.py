@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from hsdag.runtime.measuring.latency import MIN_ROUNDS_TO_CLAIM, Protocol, Ratio
+from hsdag.runtime.measuring.latency import MAX_ROUNDS, MIN_ROUNDS_TO_CLAIM, Ratio
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.objectives import LATENCY
 
@@ -104,7 +104,7 @@ def _nearest_words(best_single: str, nearest: tuple[str, Ratio] | None, takes: s
 def _telling(tie: Ratio, budget_s: float) -> str:
     """The budget that would tell which of two is faster: an interval is as wide as one over the root of its rounds."""
     off = abs(np.log(tie.value)) / (0.5 * np.log(tie.high / tie.low))
-    if tie.num_rounds > Protocol().max_rounds * off**2:
+    if tie.num_rounds > MAX_ROUNDS * off**2:
         return "too close to tell"
     return f"about --budget {np.ceil(budget_s / off**2):.0f}s would tell"
 

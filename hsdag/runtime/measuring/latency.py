@@ -25,6 +25,8 @@ RunCandidate = Callable[[str, int], Sequence[float]]
 MIN_ROUNDS_TO_CLAIM = 6
 """Rounds below which no difference is claimed."""
 
+MAX_ROUNDS = 60
+
 ERROR = 0.025
 """Chance, on either side, that an interval of a family of candidates misses the true ratio."""
 
@@ -49,7 +51,7 @@ class Protocol:
     """
 
     min_rounds: int = 6
-    max_rounds: int = 60
+    max_rounds: int = MAX_ROUNDS
     turn_s: float = 0.15
     limit_s: float = 25.0
     interval_width: float = 0.02

@@ -245,7 +245,7 @@ def test_nothing_is_measured_before_the_comparison_where_not_even_devices_alone_
     search.watcher = Watcher(on_note=notes.append)
     assert Search._is_short(cast(Search, search)) is is_short
     assert [
-        note.endswith("--budget 182s is enough for 10; nothing is measured before the comparison") for note in notes
+        note.endswith("--budget 182s would measure 10; nothing is measured before the comparison") for note in notes
     ] == [True] * is_short
 
 
