@@ -146,11 +146,9 @@ def solve(
 
     costs, semantics = _problem(problem), parse_semantics(execution, order, links, seed)
     begun = None if start is None else placed(start, costs, semantics.order)
-    heard = _watched(watcher, progress, find_objective(objective))
-    heard.on_phase(f"loading the method {method}")
     changes = _changes(method, settings, init)
     options = SolveOptions.of(given | {"changes": changes, "semantics": semantics, "start": begun})
-    return run_solve(costs, options.placer(), options, heard, on_better)
+    return run_solve(costs, options.placer(), options, _watched(watcher, progress, options.objective), on_better)
 
 
 @checked

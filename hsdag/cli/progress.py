@@ -114,7 +114,7 @@ class SearchProgress:
         """What to hand to the search."""
         from hsdag.search.driver import Watcher
 
-        heard = self._on_phase, self._on_event, self._on_step
+        heard = self.on_phase, self._on_event, self._on_step
         return Watcher(*heard, should_stop=lambda: self._stop, on_note=say)
 
     def __enter__(self) -> SearchProgress:
@@ -149,7 +149,8 @@ class SearchProgress:
         self._stop = True
         say("interrupted: ending with the best so far (Ctrl-C again to give up)")
 
-    def _on_phase(self, phase: str) -> None:
+    def on_phase(self, phase: str) -> None:
+        """What begins now; also before there is a watcher, which takes seconds to load."""
         self._phase, self._detail = phase, ""
         self._estimate.wait(waits=phase.startswith(WAITING))
         if (counted := _COUNTED.search(phase)) is not None:

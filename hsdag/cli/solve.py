@@ -64,6 +64,7 @@ def solve(
     check_files([output, trace, gantt], [problem], [gantt])
     text = find_objective(given["objective"]).text
     with SearchProgress(parse_duration(given["budget"]), text=text) as progress:
+        progress.on_phase(f"loading the method {given['method']}")
         solution = api.solve(
             problem,
             **given,
