@@ -192,9 +192,9 @@ class Incumbent(Evaluator):
                 self.best, self.best_score = plan, score.value
         return scores
 
-    def consider(self, placement: IntArray, order: IntArray | None = None) -> float:
+    def consider(self, placement: IntArray, priority: IntArray | None = None) -> float:
         """The value of a placement [U] with ranks [U]; of cheap evaluations, the smaller of that and without ranks."""
-        ordered = [Plan(placement, order)] if order is not None and self.takes_order else []
+        ordered = [Plan(placement, priority)] if priority is not None and self.takes_order else []
         plans = [*ordered, Plan(placement)] if self.is_cheap or not ordered else ordered
         return min(score.value for score in self.evaluate(plans))
 

@@ -55,7 +55,7 @@ class Expanded(Evaluator):
         return self.inner.report([self._plan(plan) for plan in plans])
 
     def _plan(self, plan: Plan) -> Plan:
-        order = None if plan.order is None else plan.order[self.group]
+        order = None if plan.priority is None else plan.priority[self.group]
         if order is not None:
             order = inverse_of(np.lexsort((inverse_of(self.inner.costs.topological_order), order)))
         return Plan(plan.placement[self.group], order)

@@ -278,13 +278,13 @@ class Outcome:
         """The answer, as a placement file holds it."""
         options, final, graph = self.options, self.final, self.session.graph
         ratio, versus, ops = final.ratios[final.answer], final.best_single, graph.canonical_names
-        ranks, method, seed = None, options.method, options.seed
+        priority, method, seed = None, options.method, options.seed
         is_own = final.answer in self.proposed and not final.answer.startswith(UNDER_HETERO)
         executor = options.search_executor if is_own or self.session.is_on_torch else "hetero"
-        if final.answer in self.plans and (order := self.plans[final.answer].order) is not None:
-            ranks = self.problem.expand(order).tolist()
+        if final.answer in self.plans and (order := self.plans[final.answer].priority) is not None:
+            priority = self.problem.expand(order).tolist()
         elif final.answer == START and options.start is not None:
-            ranks, executor = options.start.priority_of(graph), options.start.executor
+            priority, executor = options.start.priority_of(graph), options.start.executor
             method, seed = options.start.method, options.start.seed
         timed = final.comparison.samples if options.objective.unit == "s" else {}
         records = {name: samples.record() for name, samples in timed.items()}
@@ -307,7 +307,7 @@ class Outcome:
             latency=records.get(final.answer),
             baselines={name: record for name, record in records.items() if name not in self.proposed},
             speedup=SpeedupRecord(versus=versus, ratio=ratio.value, ci95=(ratio.low, ratio.high)) if versus else None,
-            priority=ranks and {op: rank for op, rank in zip(ops, ranks, strict=True) if rank is not None},
+            priority=priority and {op: rank for op, rank in zip(ops, priority, strict=True) if rank is not None},
             created_with={**_versions(), "preset": options.preset},
             data_shapes=tuple(scenario.text for scenario in self.session.scenarios) or None,
         )

@@ -62,7 +62,7 @@ class PlanRecord(Record):
         """The record of a plan; with few devices the placement is a text, one character per unit."""
         devices: list[int] = plan.placement.tolist()
         short = "".join(_ALPHABET[d] for d in devices) if num_devices <= len(_ALPHABET) else devices
-        return PlanRecord(placement=short, order=None if plan.order is None else plan.order.tolist())
+        return PlanRecord(placement=short, order=None if plan.priority is None else plan.priority.tolist())
 
     def plan(self, num_units: int, num_devices: int, where: str) -> Plan:
         """The plan. Raises FileFormatError, which says ``where`` the record is, for one that does not fit."""

@@ -39,7 +39,7 @@ from hsdag.runtime.measuring.messages import automatic_targets
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.profiler import Effort
 from hsdag.runtime.objectives import Quantity
-from hsdag.runtime.problem.plan import Plan, unit_ranks
+from hsdag.runtime.problem.plan import Plan, unit_priority
 from hsdag.runtime.problem.problem import Problem
 from hsdag.scoring.base import Checkpoint, SearchStopped
 from hsdag.scoring.hybrid import HybridEvaluator, HybridSchedule
@@ -363,10 +363,10 @@ class Search:
             note = "the placement to start with is no plan of this search, and takes part in the comparison alone"
             self.watcher.note(note)
             return []
-        ranks = start.priority_of(session.graph)
-        if ranks is None or None in ranks:
+        priority = start.priority_of(session.graph)
+        if priority is None or None in priority:
             return [Plan(placement)]
-        return [Plan(placement, unit_ranks(problem.units.partition.labels, np.asarray(ranks)))]
+        return [Plan(placement, unit_priority(problem.units.partition.labels, np.asarray(priority)))]
 
 
 def search_in_slices(

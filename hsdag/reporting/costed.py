@@ -44,7 +44,7 @@ class CostedPlacement:
     graph: ComputationGraph
     devices: tuple[str, ...]
     placement: IntArray
-    ranks: IntArray | None
+    priority: IntArray | None
     objective: Objective
     costs: PlacementCosts
 
@@ -61,8 +61,8 @@ class CostedPlacement:
 
     def values(self, placements: IntArray, costs: PlacementCosts | None = None) -> FloatArray:
         """[B] simulated values of placements [B, N] that run by the same ranks."""
-        ranks = None if self.ranks is None else [self.ranks] * len(placements)
-        return np.asarray((costs or self.costs).values(self.objective, placements, ranks), dtype=np.float64)
+        priority = None if self.priority is None else [self.priority] * len(placements)
+        return np.asarray((costs or self.costs).values(self.objective, placements, priority), dtype=np.float64)
 
     def limits(self) -> tuple[Limit, ...]:
         """What would be gained if each cost were free, the most first; the placement stays as it is."""
@@ -95,7 +95,7 @@ class CostedPlacement:
             yield self._limit(name, "transfers", replace(costs, costs=free))
 
     def _of_parts(self, costs: Any) -> Iterator[Limit]:
-        parts = costs.table.parts(self.placement, self.objective, self.ranks)
+        parts = costs.table.parts(self.placement, self.objective, self.priority)
         if parts is None:
             return
         per_device = costs.parameters.reshape(4, -1)  # [4, D] of work, a launch, a byte read and a byte written

@@ -134,8 +134,8 @@ class Case:
 
     def _costed(self, placement: IntArray) -> CostedPlacement:
         graph, objective = self.problem.units.fine, self.problem.objective
-        ranks = self.placement.priority_of(graph)
-        known = None if ranks is None else [np.iinfo(np.int64).max if rank is None else rank for rank in ranks]
+        priority = self.placement.priority_of(graph)
+        known = None if priority is None else [np.iinfo(np.int64).max if rank is None else rank for rank in priority]
         order = None if known is None else np.array(known, dtype=np.int64)
         in_seconds = objective if objective.unit == "s" else LATENCY
         assert self.costs is not None

@@ -18,7 +18,7 @@ from hsdag.runtime.problem.problem import Problem
 from hsdag.scoring.acquisition import Evidence, Terms, expected_improvement
 from hsdag.scoring.base import Evaluator, Score, SearchStopped
 from hsdag.scoring.recording import RecordingEvaluator
-from hsdag.scoring.schedule import ModelEvaluator, placements_of, ranks_of, score_of
+from hsdag.scoring.schedule import ModelEvaluator, placements_of, priorities_of, score_of
 
 KEPT = 16
 """Number of promising simulated plans: what is no worse than these is kept for a resumed search."""
@@ -221,9 +221,9 @@ class HybridEvaluator(Evaluator):
         done = [event for event in self._measured.events if event.score.failure is None]
         if done:
             ops = self._problem.expand(placements_of([event.plan for event in done], self._problem.num_units))
-            ranks = ranks_of(self._problem, [event.plan for event in done])
+            priority = priorities_of(self._problem, [event.plan for event in done])
             measured = np.array([event.score.value for event in done], dtype=np.float64)
-            costs, scale = self._prior.fitted(self._problem.objective, ops, measured, ranks)
+            costs, scale = self._prior.fitted(self._problem.objective, ops, measured, priority)
             self._model = replace(self._model, costs=costs, scale=scale)
         seen = list(self._seen)
         self._seen = dict(zip(seen, self.simulated(seen).tolist(), strict=True))

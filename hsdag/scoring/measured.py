@@ -30,8 +30,8 @@ def candidate_of(problem: Problem, devices: Sequence[DeviceSpec], plan: Plan, ex
     of_ops = [names[d] for d in problem.expand(plan.placement).tolist()]
     if executor == "hetero":
         return Candidate.placed(of_ops)
-    ranks = None if plan.order is None else problem.expand(plan.order).tolist()
-    return Candidate.side_by_side(of_ops, names, ranks, by_load=problem.objective.is_steady, executor=executor)
+    priority = None if plan.priority is None else problem.expand(plan.priority).tolist()
+    return Candidate.side_by_side(of_ops, names, priority, by_load=problem.objective.is_steady, executor=executor)
 
 
 class MeasuredEvaluator(Evaluator):

@@ -38,15 +38,15 @@ class MemoryCheck:
         """Whether a placement [N] overfills no device."""
         return not self.overfull(device).any()
 
-    def reason(self, device: IntArray, ranks: IntArray | None = None) -> str | None:
+    def reason(self, device: IntArray, priority: IntArray | None = None) -> str | None:
         """Why a placement [N] with ranks [N] does not fit; None where it does."""
-        full = self.overfull(device, ranks)
+        full = self.overfull(device, priority)
         if not full.any():
             return None
         names = ", ".join(self.problem.device_names[d] for d in np.flatnonzero(full))
         return f"the memory of {names} is exceeded"
 
-    def overfull(self, device: IntArray, ranks: IntArray | None = None) -> BoolArray:
+    def overfull(self, device: IntArray, priority: IntArray | None = None) -> BoolArray:
         """[D] which devices a placement [N] overfills; simulated only where sums do not tell."""
         problem = self.problem
         nothing = np.zeros(problem.num_devices, dtype=np.bool_)
@@ -60,13 +60,13 @@ class MemoryCheck:
         copies = np.bincount(device[dst][away], problem.edge_bytes[away], d)
         if not over_memory(problem, weights + np.bincount(device, problem.output_bytes, d) + copies).any():
             return nothing
-        return over_memory(problem, self.peak_bytes(device, ranks))
+        return over_memory(problem, self.peak_bytes(device, priority))
 
-    def peak_bytes(self, device: IntArray, ranks: IntArray | None = None) -> FloatArray:
+    def peak_bytes(self, device: IntArray, priority: IntArray | None = None) -> FloatArray:
         """[D] simulated peaks of one inference; without ranks, in the order that devices take ops by themselves."""
         order = None if self.semantics.order is Order.PRIORITY else self.semantics.order
         semantics = one_inference(replace(self.semantics, order=order))
-        return simulate(self.problem, device, semantics, ranks).peak_memory_bytes
+        return simulate(self.problem, device, semantics, priority).peak_memory_bytes
 
 
 def over_memory(problem: ScheduleProblem, held_bytes: ArrayLike) -> BoolArray:

@@ -14,7 +14,7 @@ import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.objectives import LATENCY, Objective
-from hsdag.runtime.problem.plan import Plan, op_ranks
+from hsdag.runtime.problem.plan import Plan, op_priority
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Order, Semantics
@@ -65,33 +65,35 @@ class ScheduleEvaluator(Evaluator):
         if not plans:
             return []
         ops = np.stack([self.devices(plan) for plan in plans])
-        ranks = [self.ranks(plan) for plan in plans]
+        priority = [self.priority(plan) for plan in plans]
         values = np.empty(len(plans))
-        alike = np.array([each is None for each in ranks], dtype=np.bool_)
+        alike = np.array([each is None for each in priority], dtype=np.bool_)
         if alike.any():
             values[alike] = simulated_values(self.objective, self.problem, ops[alike], self.semantics, None)
         for i in np.flatnonzero(~alike).tolist():
-            values[i] = simulated_values(self.objective, self.problem, ops[i][None], self.semantics, ranks[i])[0]
-        return [self._scored(float(v), *each) for v, *each in zip(values, ops, ranks, strict=True)]
+            values[i] = simulated_values(self.objective, self.problem, ops[i][None], self.semantics, priority[i])[0]
+        return [self._scored(float(v), *each) for v, *each in zip(values, ops, priority, strict=True)]
 
     def devices(self, plan: Plan) -> IntArray:
         """[N] the device of every op."""
         return plan.placement if self.unit_of_op is None else plan.placement[self.unit_of_op]
 
-    def ranks(self, plan: Plan) -> IntArray | None:
+    def priority(self, plan: Plan) -> IntArray | None:
         """[N] the ranks that ops run by, smallest first; None where they run by another order."""
-        if plan.order is not None and self.takes_order:
-            return plan.order if self.unit_of_op is None else op_ranks(self.problem, self.unit_of_op, plan.order)
+        if plan.priority is not None and self.takes_order:
+            return (
+                plan.priority if self.unit_of_op is None else op_priority(self.problem, self.unit_of_op, plan.priority)
+            )
         return np.argsort(self.problem.topological_order) if self.semantics.order is Order.PRIORITY else None
 
     def run(self, plan: Plan) -> Simulation:
         """One simulated inference."""
-        return simulate(self.problem, self.devices(plan), one_inference(self.semantics), self.ranks(plan))
+        return simulate(self.problem, self.devices(plan), one_inference(self.semantics), self.priority(plan))
 
-    def _scored(self, value: float, device: IntArray, ranks: IntArray | None) -> Score:
+    def _scored(self, value: float, device: IntArray, priority: IntArray | None) -> Score:
         if not np.isfinite(value):
             return Score.failed(UNSUPPORTED)
-        reason = self._memory.reason(device, ranks)
+        reason = self._memory.reason(device, priority)
         return Score(value) if reason is None else Score.failed(reason)
 
     @cached_property
@@ -128,7 +130,7 @@ class ModelEvaluator(Evaluator):
         values[~self.problem.supported[np.arange(self.problem.num_units), units].all(axis=1)] = np.inf
         if self._memory is not None and self._memory.has_limits:
             legal = np.flatnonzero(np.isfinite(values)).tolist()
-            values[[i for i in legal if self._memory.overfull(units[i], plans[i].order).any()]] = np.inf
+            values[[i for i in legal if self._memory.overfull(units[i], plans[i].priority).any()]] = np.inf
         return np.asarray(values, dtype=np.float64)
 
     @cached_property
@@ -153,21 +155,21 @@ def placements_of(plans: Sequence[Plan], num_units: int) -> IntArray:
     return np.array([plan.placement for plan in plans], dtype=np.int64).reshape(-1, num_units)
 
 
-def ranks_of(problem: Problem, plans: Sequence[Plan]) -> list[IntArray | None]:
+def priorities_of(problem: Problem, plans: Sequence[Plan]) -> list[IntArray | None]:
     """[B] of [N], None where a plan has no order."""
-    return [None if plan.order is None else problem.expand(plan.order) for plan in plans]
+    return [None if plan.priority is None else problem.expand(plan.priority) for plan in plans]
 
 
 def model_values(problem: Problem, costs: PlacementCosts, plans: Sequence[Plan]) -> FloatArray:
     """[B] simulated values of a model's plans for the problem's objective; infinite where one is illegal."""
     units = placements_of(plans, problem.num_units)
-    objective, on, ranks = problem.objective, problem.expand(units), ranks_of(problem, plans)
+    objective, on, priority = problem.objective, problem.expand(units), priorities_of(problem, plans)
     if objective.counts_memory:
         assert problem.costs is not None, "a profile has the sizes, too"
         check, legal = MemoryCheck(problem.costs, problem.semantics), [problem.is_legal(each) for each in units]
         peaks = [
-            check.peak_bytes(plan.placement, plan.order).max() if is_legal else np.inf
+            check.peak_bytes(plan.placement, plan.priority).max() if is_legal else np.inf
             for plan, is_legal in zip(plans, legal, strict=True)
         ]
-        return costs.values(objective, on, ranks, np.array(peaks, dtype=np.float64))
-    return costs.values(objective, on, ranks)
+        return costs.values(objective, on, priority, np.array(peaks, dtype=np.float64))
+    return costs.values(objective, on, priority)

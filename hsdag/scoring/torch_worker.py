@@ -251,8 +251,8 @@ class TorchWorker(CallHandler):
         placement = np.zeros(graph.num_nodes) if candidate.devices is None else map(names.index, candidate.devices)
         given = candidate.priority
         last = len(given) if given else 0  # what has no rank comes behind the others
-        ranks = None if given is None else np.array([last if r is None else r for r in given], dtype=np.float64)
-        executor = TorchExecutor(build_program(graph, list(placement), devices), ranks=ranks)
+        priority = None if given is None else np.array([last if r is None else r for r in given], dtype=np.float64)
+        executor = TorchExecutor(build_program(graph, list(placement), devices), priority=priority)
         try:
             executor.load(self._source.inputs if of_source else random_inputs(graph))
         except BaseException:

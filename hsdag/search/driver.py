@@ -105,7 +105,7 @@ class Driver:
             recorder.evaluate_all(plans)
         else:
             check = None if problem.costs is None else MemoryCheck(problem.costs, problem.semantics)
-            fitting = [p for p in plans if check is None or not check.overfull(p.placement, p.order).any()]
+            fitting = [p for p in plans if check is None or not check.overfull(p.placement, p.priority).any()]
             recorder.evaluate(fitting)
         for event in recorder.events:
             if event.plan in self.limits.known and event.score.failure is not None:

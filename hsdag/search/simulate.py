@@ -86,8 +86,8 @@ def simulate_placement(
     """
     semantics.check(objective)
     objective = scaled(objective, problem, semantics)
-    semantics = replace(semantics, order=semantics.order or (Order.FIFO if plan.order is None else Order.PRIORITY))
-    priority = plan.order if semantics.order is Order.PRIORITY else None
+    semantics = replace(semantics, order=semantics.order or (Order.FIFO if plan.priority is None else Order.PRIORITY))
+    priority = plan.priority if semantics.order is Order.PRIORITY else None
     run = simulate(problem, plan.placement, one_inference(semantics), priority)
     (value,) = simulated_values(objective, problem, plan.placement[None], semantics, priority)
     names = problem.device_names

@@ -13,11 +13,11 @@ from hsdag import __version__
 from hsdag.drawing import Shown
 from hsdag.ir.errors import SearchError
 from hsdag.ir.graph.build import fingerprint
-from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.ir.placement.placement import LatencyRecord, ModelRecord, Placement
 from hsdag.methods.incumbent import Status
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.bounds.simple import Bound
+from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import graph_of_problem
@@ -99,8 +99,7 @@ class SolveResult(Simulated):
     elapsed_s: float
     interrupted: bool
     options: InMemory[SolveOptions]
-    device: InMemory[IntArray | None]  # [N]
-    priority: InMemory[IntArray | None]  # [N]
+    plan: InMemory[Plan | None]  # of ops
     run: InMemory[Simulation | None]  # one inference
     single_devices: dict[str, float]
     members: tuple[Member, ...]
@@ -111,18 +110,18 @@ class SolveResult(Simulated):
     @property
     def affinity(self) -> dict[str, str] | None:
         """Device name by op name."""
-        if self.device is None:
+        if self.plan is None:
             return None
         names = self.problem.device_names
-        return {op: names[d] for op, d in zip(self.problem.op_names, self.device.tolist(), strict=True)}
+        return {op: names[d] for op, d in zip(self.problem.op_names, self.plan.placement.tolist(), strict=True)}
 
-    @computed_field(alias="priority", repr=False)  # type: ignore[prop-decorator]
+    @computed_field(repr=False)  # type: ignore[prop-decorator]
     @property
-    def ranks(self) -> dict[str, int] | None:
+    def priority(self) -> dict[str, int] | None:
         """Rank by op name, where the answer has priorities."""
-        if self.priority is None:
+        if self.plan is None or self.plan.priority is None:
             return None
-        return dict(zip(self.problem.op_names, self.priority.tolist(), strict=True))
+        return dict(zip(self.problem.op_names, self.plan.priority.tolist(), strict=True))
 
     @property
     def timeline(self) -> Timeline | None:
@@ -178,7 +177,7 @@ class SolveResult(Simulated):
             executor="hetero" if sequential else "work-conserving",
             latency=_record(one_s),
             baselines=simulated,
-            priority=None if self.priority is None else dict(zip(names, self.priority.tolist(), strict=True)),
+            priority=None if self.priority is None else dict(zip(names, self.priority.values(), strict=True)),
             created_with={"hsdag": __version__, "problem": problem.name},
         )
 

@@ -17,7 +17,7 @@ from hsdag.runtime.problem.bounds.makespan import lower_bound
 from hsdag.runtime.problem.bounds.simple import Bound, largest
 from hsdag.runtime.problem.packing import TIME_LIMIT_S, Packing, pack_weights
 from hsdag.runtime.problem.pins import with_pinned_ops
-from hsdag.runtime.problem.plan import Plan, unit_ranks
+from hsdag.runtime.problem.plan import Plan, unit_priority
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Order, Semantics
@@ -123,7 +123,7 @@ class _Search:
         """Evaluate and simulate some plan, as the search will."""
         some, semantics = Plan(self._units.supported.argmax(axis=1)), self._options.semantics
         self._evaluator.evaluate([some])
-        simulate(self._problem, self._evaluator.devices(some), one_inference(semantics), self._evaluator.ranks(some))
+        simulate(self._problem, self._evaluator.devices(some), one_inference(semantics), self._evaluator.priority(some))
 
     def _compute_bound(self) -> None:
         self._bound = lower_bound(self._options.objective, self._problem, self._options.semantics.execution)
@@ -198,14 +198,14 @@ class _Search:
 
     def _answer(self, found: Event | None, status: Status) -> SolveResult:
         """What a plan amounts to as the search's answer; None where there is no plan."""
-        device = ranks = run = None
+        device = priority = run = None
         options = self._options
         singles, breaking = self._singles()
         if found is not None:
-            device, ranks = self._evaluator.devices(found.plan), self._evaluator.ranks(found.plan)
-            order = options.semantics.order if ranks is None else Order.PRIORITY
-            run = simulate(self._problem, device, one_inference(replace(options.semantics, order=order)), ranks)
-        meant = options.semantics.order or (Order.FIFO if ranks is None else Order.PRIORITY)
+            device, priority = self._evaluator.devices(found.plan), self._evaluator.priority(found.plan)
+            order = options.semantics.order if priority is None else Order.PRIORITY
+            run = simulate(self._problem, device, one_inference(replace(options.semantics, order=order)), priority)
+        meant = options.semantics.order or (Order.FIFO if priority is None else Order.PRIORITY)
         value = None if found is None else found.score.value
         return SolveResult(
             **Simulated.about(self._problem, options.objective, replace(options.semantics, order=meant)),
@@ -219,8 +219,7 @@ class _Search:
             gap=None if value is None else relative_gap(value, self._proven.value),
             members=tuple(Member.of(each) for each in self._driver.contributions),
             note=self._note,
-            device=device,
-            priority=ranks,
+            plan=None if device is None else Plan(device, priority),
             value=value,
             run=run,
             single_devices=singles,
@@ -268,6 +267,6 @@ def _of_units(problem: Problem, plan: Plan) -> Plan:
     if len(apart):
         op = problem.units.fine.op_names[apart[0]]
         raise PlacementError(f"the placement to start with has op {op!r} on another device than the rest of its set")
-    if plan.order is None:
+    if plan.priority is None:
         return Plan(placement)
-    return Plan(placement, unit_ranks(labels, plan.order))
+    return Plan(placement, unit_priority(labels, plan.priority))

@@ -64,8 +64,7 @@ def training_problem(family: Family, number: int, expert: SolveOptions | None) -
     if expert is not None:
         options = replace(expert, seed=number)
         answer = solve(problem, options.placer(), options)
-        if answer.device is not None:
-            first = np.unique(units.units.partition.labels, return_index=True)[1]
-            order = None if answer.priority is None else answer.priority[first]
-            experts = (Plan(answer.device[first], order),)
+        if answer.plan is not None:
+            first, of_ops = np.unique(units.units.partition.labels, return_index=True)[1], answer.plan.priority
+            experts = (Plan(answer.plan.placement[first], None if of_ops is None else of_ops[first]),)
     return TrainingProblem(units.costs, evaluator, experts)

@@ -88,7 +88,7 @@ class RuleProblem:
         values = np.array([score.value for score in self._evaluator.evaluate(plans)])
         failed = np.flatnonzero(~np.isfinite(values))
         if len(failed):
-            mended = [Plan(repaired(self._costs, plans[i].placement, Semantics()), plans[i].order) for i in failed]
+            mended = [Plan(repaired(self._costs, plans[i].placement, Semantics()), plans[i].priority) for i in failed]
             values[failed] = [score.value for score in self._evaluator.evaluate(mended)]
         return np.asarray(np.log(np.fmin(values / self.unit_s, WORST)))
 

@@ -90,9 +90,9 @@ class ExactSearch:
 
     def starts_s(self, plan: Plan) -> FloatArray:
         """[U] simulated starts, in the plan's order where it has one."""
-        order = None if plan.order is None else Order.PRIORITY
+        order = None if plan.priority is None else Order.PRIORITY
         semantics = replace(one_inference(self.incumbent.problem.semantics), order=order)
-        return simulate(self.incumbent.costs, plan.placement, semantics, plan.order).start_s
+        return simulate(self.incumbent.costs, plan.placement, semantics, plan.priority).start_s
 
     def prove(self, bound_s: float, tolerance: float = 0.0) -> None:
         """Take note of a bound that the solver has proven but for ``tolerance``; none is said to be above the best.
@@ -129,7 +129,7 @@ def warm_start(incumbent: Incumbent) -> None:
         limits = replace(incumbent.limits, seconds=SHARE_OF_HEURISTIC * incumbent.left_s)
         found = make_placer(method).search(problem, incumbent, limits).plan
         if found is not None:
-            incumbent.consider(found.placement, found.order)
+            incumbent.consider(found.placement, found.priority)
 
 
 class ExactPlacer(Placer[O]):

@@ -86,7 +86,7 @@ class Buffer:
         """What ``restore`` takes over."""
         kept = [*self._marks.values(), *self._best]
         plans = [
-            [plan.placement.tolist(), None if plan.order is None else plan.order.tolist(), value]
+            [plan.placement.tolist(), None if plan.priority is None else plan.priority.tolist(), value]
             for plan, value in kept
         ]
         return {"seen": torch.tensor(list(self._seen), dtype=torch.int64)}, {"marks": list(self._marks), "plans": plans}

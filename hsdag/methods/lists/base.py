@@ -57,7 +57,7 @@ class ListPlacer(Placer[O]):
         problem, costs, semantics = incumbent.problem, incumbent.costs, incumbent.problem.semantics
         incumbent.evaluator.evaluate([Plan(repaired(costs, fastest_devices(costs), semantics))])
         for plan in self.proposals(problem, incumbent.limits.seed):
-            incumbent.consider(repaired(costs, plan.placement, semantics), plan.order)
+            incumbent.consider(repaired(costs, plan.placement, semantics), plan.priority)
         return Status.FEASIBLE
 
 
@@ -71,13 +71,13 @@ class SchedulePlacer(ListPlacer[NoOptions]):
     by_start: ClassVar[bool] = False
 
     @abstractmethod
-    def priority(self, tables: Tables) -> FloatArray:
+    def urgency(self, tables: Tables) -> FloatArray:
         """[U] what ops are taken by, largest first; ties go by op index, then device index."""
 
     def schedule(self, costs: ScheduleProblem) -> ListSchedule:
-        """Ops by priority, each on the device where it ends first."""
+        """Ops by urgency, each on the device where it ends first."""
         tables = tables_of(costs)
-        return list_schedule(tables, self.priority(tables), insertion=self.insertion)
+        return list_schedule(tables, self.urgency(tables), insertion=self.insertion)
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:  # noqa: ARG002
         """One plan."""
@@ -85,7 +85,7 @@ class SchedulePlacer(ListPlacer[NoOptions]):
         assert costs is not None
         if problem.objective.is_steady:
             tables = tables_of(costs)
-            yield Plan(balanced_placement(tables, self.priority(tables), links, by_start=self.by_start))
+            yield Plan(balanced_placement(tables, self.urgency(tables), links, by_start=self.by_start))
         else:
             schedule = self.schedule(costs)
-            yield Plan(schedule.device, schedule.ranks)
+            yield Plan(schedule.device, schedule.priority)

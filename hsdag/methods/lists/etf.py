@@ -29,12 +29,12 @@ class EtfPlacer(SchedulePlacer):
     with_results: ClassVar[bool] = False
     """Whether results count in memories beside weights."""
 
-    def priority(self, tables: Tables) -> FloatArray:
+    def urgency(self, tables: Tables) -> FloatArray:
         return levels_of(tables).static_s
 
     def schedule(self, costs: ScheduleProblem) -> ListSchedule:
         tables = tables_of(costs)
-        return earliest_task_first(tables, self.priority(tables), with_results=self.with_results)
+        return earliest_task_first(tables, self.urgency(tables), with_results=self.with_results)
 
 
 class MEtfPlacer(EtfPlacer):

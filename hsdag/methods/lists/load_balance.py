@@ -27,8 +27,8 @@ class Loads(NamedTuple):
     links: int
 
 
-def balanced_placement(tables: Tables, priority: FloatArray, links: Links, *, by_start: bool = False) -> IntArray:
-    """The placement [N] of ops by ``priority`` [N], each where the busiest resource of all is least loaded.
+def balanced_placement(tables: Tables, urgency: FloatArray, links: Links, *, by_start: bool = False) -> IntArray:
+    """The placement [N] of ops by ``urgency`` [N], each where the busiest resource of all is least loaded.
 
     Loads are counted as by ``period_s``, those of an op being its time on a device and the transfers of its inputs.
     Ties, as where no resource becomes the busiest, go to the shorter time of the op, then by device index.
@@ -39,13 +39,13 @@ def balanced_placement(tables: Tables, priority: FloatArray, links: Links, *, by
     size = d + d * d
     loads = Loads(np.zeros(size), np.zeros(size), np.zeros(1), np.full((n, d), -1.0), tuple(Links).index(links))
     s = ListState.of(tables)
-    run(_run, 2.0 * d * (n + len(tables.in_op)), tables, s, loads, priority, by_start)
+    run(_run, 2.0 * d * (n + len(tables.in_op)), tables, s, loads, urgency, by_start)
     return s.device
 
 
 @bare
-def _run(t: Tables, s: ListState, loads: Loads, priority: FloatArray, by_start: bool) -> None:
-    num_ready = first_ready(s, priority)
+def _run(t: Tables, s: ListState, loads: Loads, urgency: FloatArray, by_start: bool) -> None:
+    num_ready = first_ready(s, urgency)
     while num_ready > 0:
         v = pop(s.ready, ZERO, num_ready)
         num_ready -= 1
@@ -60,7 +60,7 @@ def _run(t: Tables, s: ListState, loads: Loads, priority: FloatArray, by_start: 
                 loads.busiest_s[0] = max(loads.busiest_s[0], loads.load_s[r])
         loads.busiest_s[0] = max(loads.busiest_s[0], loads.load_s[d])
         assign(t, s, v, d, 0.0)
-        num_ready = release(t, s, priority, v, num_ready)
+        num_ready = release(t, s, urgency, v, num_ready)
 
 
 @bare

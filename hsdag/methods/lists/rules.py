@@ -164,7 +164,7 @@ class RuleScheduler:
     def plan(self, weights: FloatArray, luck: np.random.Generator | None = None) -> Plan:
         """The plan by a rule's weights [W]; ops by start, as ``list_schedule`` ranks them."""
         schedule = self.schedule(weights, luck)
-        return Plan(schedule.device, schedule.ranks)
+        return Plan(schedule.device, schedule.priority)
 
     def schedule(self, weights: FloatArray, luck: np.random.Generator | None = None) -> ListSchedule:
         """The schedule by a rule's weights [W].

@@ -1,4 +1,4 @@
-"""List scheduling: ops by priority, each on the device where it ends or starts first.
+"""List scheduling: ops by urgency, each on the device where it ends or starts first.
 
 Legend: N ops, D devices.
 """
@@ -36,7 +36,7 @@ class ListSchedule:
         return float(self.end_s.max())
 
     @property
-    def ranks(self) -> IntArray:
+    def priority(self) -> IntArray:
         """[N] the place of each op by start, then end, then sequence."""
         turn = inverse_of(self.sequence)
         return inverse_of(np.lexsort((turn, self.end_s, self.start_s)))
@@ -128,14 +128,14 @@ def occupy(idle: IdleTime, d: int, i: int, start_s: float, until_s: float) -> No
 
 def list_schedule(
     tables: Tables,
-    priority: FloatArray,
+    urgency: FloatArray,
     *,
     insertion: bool = False,
     by_start: bool = False,
     pinned: IntArray | None = None,
     device_order: IntArray | None = None,
 ) -> ListSchedule:
-    """The schedule of ops by ``priority`` [N], largest first, among those whose inputs are placed; ties by op index.
+    """The schedule of ops by ``urgency`` [N], largest first, among those whose inputs are placed; ties by op index.
 
     An op goes to the device where it ends first or, ``by_start``, starts first (then ends first); remaining ties
     go by ``device_order`` [D], by default by index. ``insertion`` lets it use the first idle time that is long
@@ -148,7 +148,7 @@ def list_schedule(
     pins = np.full(n, -1, dtype=np.int64) if pinned is None else pinned
     ties = np.arange(d) if device_order is None else device_order
     idle, steps = IdleTime.of(d, n if insertion else 0), d * (n + len(tables.in_op))
-    run(_run, steps, tables, s, idle, priority, pins, ties, insertion, by_start)
+    run(_run, steps, tables, s, idle, urgency, pins, ties, insertion, by_start)
     return s.schedule()
 
 
@@ -157,13 +157,13 @@ def _run(
     t: Tables,
     s: ListState,
     idle: IdleTime,
-    priority: FloatArray,
+    urgency: FloatArray,
     pinned: IntArray,
     device_order: IntArray,
     insertion: bool,
     by_start: bool,
 ) -> None:
-    num_ready = first_ready(s, priority)
+    num_ready = first_ready(s, urgency)
     for turn in range(len(s.device)):
         v = pop(s.ready, ZERO, num_ready)
         num_ready -= 1
@@ -171,28 +171,28 @@ def _run(
         while not _place(t, s, idle, v, pin, device_order, insertion, by_start, within):
             pin, within = -1, pin >= 0
         s.sequence[turn] = v
-        num_ready = release(t, s, priority, v, num_ready)
+        num_ready = release(t, s, urgency, v, num_ready)
 
 
 @inlined
-def first_ready(s: ListState, priority: FloatArray) -> int:
+def first_ready(s: ListState, urgency: FloatArray) -> int:
     """Put the ops without inputs into the heap; how many there are."""
     count: int = ZERO
     for v in range(len(s.device)):
         if s.waiting[v] == 0:
-            push(s.ready, ZERO, count, -priority[v], v)
+            push(s.ready, ZERO, count, -urgency[v], v)
             count += 1
     return count
 
 
 @inlined
-def release(t: Tables, s: ListState, priority: FloatArray, v: int, count: int) -> int:
+def release(t: Tables, s: ListState, urgency: FloatArray, v: int, count: int) -> int:
     """v is placed: put the ops that waited for it alone into the heap of ``count`` ops; how many are there then."""
     for k in range(t.out_first[v], t.out_first[v + 1]):
         u = t.out_op[k]
         s.waiting[u] -= 1
         if s.waiting[u] == 0:
-            push(s.ready, ZERO, count, -priority[u], u)
+            push(s.ready, ZERO, count, -urgency[u], u)
             count += 1
     return count
 

@@ -30,7 +30,7 @@ class HeftPlacer(SchedulePlacer):
     name = "heft"
     insertion = True
 
-    def priority(self, tables: Tables) -> FloatArray:
+    def urgency(self, tables: Tables) -> FloatArray:
         return levels_of(tables).upward_s
 
 
@@ -44,7 +44,7 @@ class CpopPlacer(SchedulePlacer):
 
     name = "cpop"
 
-    def priority(self, tables: Tables) -> FloatArray:
+    def urgency(self, tables: Tables) -> FloatArray:
         levels = levels_of(tables)
         return on_grid(levels.upward_s + levels.downward_s)
 
@@ -55,7 +55,7 @@ class CpopPlacer(SchedulePlacer):
         pinned = np.full(costs.num_ops, -1, dtype=np.int64)
         if np.isfinite(path_s.min()):
             pinned[path] = int(np.argmin(path_s))
-        return list_schedule(tables, self.priority(tables), insertion=True, pinned=pinned)
+        return list_schedule(tables, self.urgency(tables), insertion=True, pinned=pinned)
 
 
 def critical_path(levels: Levels, is_entry: BoolArray) -> IntArray:
@@ -75,7 +75,7 @@ class GreedyPlacer(SchedulePlacer):
 
     name = "greedy"
 
-    def priority(self, tables: Tables) -> FloatArray:
+    def urgency(self, tables: Tables) -> FloatArray:
         num = len(tables.order)
         breadth_first = topological_order(num, np.repeat(np.arange(num), np.diff(tables.out_first)), tables.out_op)
         return -inverse_of(breadth_first).astype(np.float64)
@@ -123,7 +123,7 @@ class CriticalPathPlacer(ListPlacer[CriticalPathOptions]):
                 yield Plan(balanced_placement(tables, level_s * factor, problem.semantics.links, by_start=True))
             else:
                 schedule = list_schedule(tables, level_s * factor, by_start=True, device_order=devices)
-                yield Plan(schedule.device, schedule.ranks)
+                yield Plan(schedule.device, schedule.priority)
 
 
 class EnumerativePlacer(ListPlacer[NoOptions]):

@@ -249,7 +249,7 @@ class LocalPlacer(Placer[O]):
 
 def placed_and_ranked(incumbent: Incumbent, plan: Plan) -> tuple[IntArray, FloatArray]:
     """[U] the placement and the ranks of a plan; without an order, by the times when units start, where known."""
-    order = incumbent.problem.units.graph.position if plan.order is None else plan.order
-    if plan.order is None and incumbent.takes_order and incumbent.problem.costs is not None:
-        order = simulate(incumbent.costs, plan.placement).ranks
+    order = incumbent.problem.units.graph.position if plan.priority is None else plan.priority
+    if plan.priority is None and incumbent.takes_order and incumbent.problem.costs is not None:
+        order = simulate(incumbent.costs, plan.placement).priority
     return plan.placement, order.astype(np.float64)

@@ -134,7 +134,7 @@ class SaPlacer(LocalPlacer[SaOptions]):
         spread = [Plan(fastest_devices(costs))]
         if problem.objective.name in HeftPlacer.objectives:
             spread += HeftPlacer().proposals(problem, incumbent.limits.seed)
-        return [*(Plan(repaired(costs, p.placement, problem.semantics), p.order) for p in spread), *alone]
+        return [*(Plan(repaired(costs, p.placement, problem.semantics), p.priority) for p in spread), *alone]
 
 
 def _ladder(options: SaOptions, count: int) -> FloatArray:

@@ -19,7 +19,7 @@ from hsdag.runtime.problem.semantics import Execution, Links, Order
 from hsdag.runtime.simulator.execution import run_sequential
 from hsdag.runtime.simulator.machine import ENTRY, Machine, Records, machine_for, pop, push, rewind
 from hsdag.runtime.simulator.memory import MemoryPeaks, find_peaks, memory_peaks_of
-from hsdag.runtime.simulator.simulation import mode_and_ranks, run_loaded
+from hsdag.runtime.simulator.simulation import mode_and_priority, run_loaded
 from hsdag.runtime.simulator.values import period_of_loaded
 from hsdag.scoring.memory import MEMORY_TOLERANCE, one_inference
 
@@ -162,7 +162,7 @@ class Scheduled(NamedTuple):
     load_s: tuple[FloatArray, ...]  # [D + D * D] room for the loads of a period, where that is the value
     memory_bytes: FloatArray  # [D]
     peaks: tuple[MemoryPeaks, ...]  # where any device could lack memory, with all that there is on it at once
-    sets_ranks: bool  # whether ops run by the chain's ranks
+    sets_priority: bool  # whether ops run by the chain's ranks
     links_of_one: int  # the links of one inference, whose memory counts
     links_of_many: int  # the links of a period
     lists: Lists  # of units, where devices are pins of list schedules, which make the plan; else of none
@@ -179,8 +179,8 @@ def scheduled(problem: Problem, *, takes_order: bool) -> Scheduled:
     most_bytes = sum(float(column.sum()) for column in (costs.weight_bytes, costs.output_bytes, costs.edge_bytes))
     has_memory, place = bool((most_bytes > costs.memory_bytes).any()), inverse_of(costs.topological_order)
     by_rank = takes_order or semantics.order is Order.PRIORITY
-    mode, ranks = mode_and_ranks(semantics, place.astype(np.float64) if by_rank else None, costs.num_ops)
-    machine = machine_for(costs, one_inference(semantics), mode, ranks, keep=has_memory)
+    mode, priority = mode_and_priority(semantics, place.astype(np.float64) if by_rank else None, costs.num_ops)
+    machine = machine_for(costs, one_inference(semantics), mode, priority, keep=has_memory)
     if takes_order:  # ops of one unit go by their topological order
         machine.ops["key"][:-1] = np.arange(costs.num_ops) * ((1 << 32) + 1)
     by_unit = np.lexsort((place, unit_of_op))
@@ -191,7 +191,7 @@ def scheduled(problem: Problem, *, takes_order: bool) -> Scheduled:
         load_s=(np.zeros(d * (1 + d)),) if is_steady else (),
         memory_bytes=costs.memory_bytes * (1 + MEMORY_TOLERANCE),
         peaks=(memory_peaks_of(costs),) if has_memory else (),
-        sets_ranks=takes_order,
+        sets_priority=takes_order,
         links_of_one=int(machine.run["links"][0]),
         links_of_many=tuple(Links).index(semantics.links),
         lists=no_lists(d),
@@ -202,7 +202,7 @@ def scheduled(problem: Problem, *, takes_order: bool) -> Scheduled:
 def put(g: Scheduled, device: IntArray, rank: FloatArray, u: int) -> None:
     for i in range(g.first[u], g.first[u + 1]):
         g.machine.ops[g.member[i]].device = device[u]
-        if g.sets_ranks:
+        if g.sets_priority:
             g.machine.ops[g.member[i]].value = rank[u]
 
 

@@ -23,7 +23,7 @@ from hsdag.methods.local.chain import Chain, chain_of, draw, end_proposal, is_ke
 from hsdag.methods.local.sa import MOVES_OF_LISTS
 from hsdag.methods.local.values import Lists, lists_for, lists_of, schedule
 from hsdag.runtime.objectives import LATENCY
-from hsdag.runtime.problem.plan import Plan, ranks_by_end
+from hsdag.runtime.problem.plan import Plan, priority_by_end
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution
@@ -350,4 +350,4 @@ def joined(line: Timeline, pieces: Sequence[Piece]) -> tuple[IntArray, IntArray]
     for piece in pieces:
         device[piece.units] = piece.device
         end_s[piece.units] = piece.end_s - gained_s[line.place[piece.units]]
-    return device, ranks_by_end(end_s, line.place)
+    return device, priority_by_end(end_s, line.place)

@@ -23,7 +23,7 @@ from hsdag.methods.repeated.blocks import Blocks, between_barriers, find_blocks,
 from hsdag.methods.repeated.bound import chained_bound
 from hsdag.methods.repeated.tiling import Layer, Library
 from hsdag.methods.tied import Expanded, tied
-from hsdag.runtime.problem.plan import Plan, unit_ranks
+from hsdag.runtime.problem.plan import Plan, unit_priority
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.runtime.simulator.simulation import Simulation
@@ -124,7 +124,7 @@ def _searched_blocks(incumbent: Incumbent, blocks: Blocks, share: float) -> list
         found.append([])
         for run in _searched_apart(incumbent, block, "auto", left_s, part * evaluations):
             library = Library.empty(blocks, problem.num_devices)
-            library.learn(blocks, units, run.device[len(inputs) :], run.ranks[len(inputs) :])
+            library.learn(blocks, units, run.device[len(inputs) :], run.priority[len(inputs) :])
             found[-1].append(library)
     return found
 
@@ -184,10 +184,10 @@ def searched_row(incumbent: Incumbent, blocks: Blocks, library: Library) -> Libr
     unit, (device, order) = problem.units.partition.labels, Layer(costs, blocks).lay(library)
     placement = np.empty(problem.num_units, dtype=np.int64)
     placement[unit] = device
-    known = Plan(problem.nearest(placement).placement, unit_ranks(unit, order))
+    known = Plan(problem.nearest(placement).placement, unit_priority(unit, order))
     seconds, evaluations = ROW * incumbent.left_s, ROW * incumbent.evaluations_left
     for run in itertools.islice(_searched_apart(incumbent, problem, "sa", seconds, evaluations, (known,)), 1):
-        library.learn(blocks, np.arange(costs.num_ops), run.device, run.ranks)
+        library.learn(blocks, np.arange(costs.num_ops), run.device, run.priority)
     return library
 
 

@@ -17,7 +17,7 @@ from hsdag.methods.exact.formulation import twins_of
 from hsdag.methods.local.values import Lists, schedule
 from hsdag.methods.local.windows import Timeline, WindowCutter, starts_of
 from hsdag.methods.repeated.blocks import Blocks
-from hsdag.runtime.problem.plan import ranks_by_end
+from hsdag.runtime.problem.plan import priority_by_end
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 MOST_EXCHANGES = 24
@@ -88,7 +88,7 @@ class Layer:
             ended(exchange)
             line.device[units], line.end_s[units], line.start_s[units] = lists.device, lists.end_s, starts_of(lists)
             line.place[units], begun_s = -1, lists.free_s.copy()
-        return line.device, ranks_by_end(line.end_s, line.start_s)
+        return line.device, priority_by_end(line.end_s, line.start_s)
 
 
 def best_exchange(ended: Callable[[IntArray], float], first: IntArray, twins: Sequence[IntArray]) -> IntArray:

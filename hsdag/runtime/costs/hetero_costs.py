@@ -19,7 +19,7 @@ from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatA
 from hsdag.ir.kernels import bare, inner, run
 from hsdag.ir.placement.hetero_rules import Workspace, cut_returns, join, open_rings
 from hsdag.ir.placement.submodels import Nodes, SubmodelCollector, count_crossings
-from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks, Trust, fit_by_kind
+from hsdag.runtime.costs.placement_costs import PlacementCosts, Priorities, Trust, fit_by_kind
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 from hsdag.runtime.simulator.execution import drained_s
 
@@ -45,7 +45,7 @@ class HeteroCosts(PlacementCosts):
             raise ValueError(f"costs are for {len(costs.time_s)} ops, but the graph has {graph.num_ops}")
         return HeteroCosts(SubmodelCollector(graph), costs)
 
-    def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
+    def latency_s(self, placements: IntArray, priority: Priorities | None = None) -> FloatArray:
         """[B] simulated seconds of one inference under placements [B, N] of ops; infinite where one is illegal."""
         return self._values_s(placements, is_period=False)
 
@@ -59,7 +59,9 @@ class HeteroCosts(PlacementCosts):
         table, steps = np.ascontiguousarray(placements, dtype=np.int64), num_ops + len(units.nodes.net.src)
         return np.array([run(placement_s, steps, units, each, np.inf) for each in table], dtype=np.float64)
 
-    def calibrated(self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None) -> HeteroCosts:
+    def calibrated(
+        self, placements: IntArray, measured_s: FloatArray, priority: Priorities | None = None
+    ) -> HeteroCosts:
         """Costs refitted to measured latencies [B] of placements [B, N].
 
         Non-negative least squares on relative errors, pulled towards the present figures as far as ``Trust`` goes;

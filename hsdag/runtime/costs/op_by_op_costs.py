@@ -15,7 +15,7 @@ import numpy as np
 
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
-from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks, Trust, fit_by_kind, fit_factors
+from hsdag.runtime.costs.placement_costs import PlacementCosts, Priorities, Trust, fit_by_kind, fit_factors
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 from hsdag.runtime.simulator.simulation import simulate_makespans
 from hsdag.runtime.simulator.values import period_s
@@ -41,26 +41,28 @@ class OpByOpCosts(PlacementCosts):
         kept = {name: getattr(problem, name)[sent] for name in ("edge_src", "edge_dst", "edge_bytes", "edge_port")}
         return OpByOpCosts(replace(problem, **kept))
 
-    def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
+    def latency_s(self, placements: IntArray, priority: Priorities | None = None) -> FloatArray:
         """[B] simulated makespans of placements [B, N]; infinite where one is illegal."""
-        if not ranks or all(order is None for order in ranks):
+        if not priority or all(order is None for order in priority):
             return simulate_makespans(self.costs, placements)
-        pairs = zip(placements[:, None], ranks, strict=True)
-        return np.concatenate([simulate_makespans(self.costs, one, ranks=order) for one, order in pairs])
+        pairs = zip(placements[:, None], priority, strict=True)
+        return np.concatenate([simulate_makespans(self.costs, one, priority=order) for one, order in pairs])
 
     def period_s(self, placements: IntArray) -> FloatArray:
         """[B] simulated seconds per inference with many in flight: the load of the busiest device or link."""
         return period_s(self.costs, placements)
 
-    def calibrated(self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None) -> OpByOpCosts:
+    def calibrated(
+        self, placements: IntArray, measured_s: FloatArray, priority: Priorities | None = None
+    ) -> OpByOpCosts:
         """Costs refitted to measured latencies [B] of placements [B, N].
 
         Non-negative least squares on relative errors, pulled towards the present figures: first one factor for all
         times, then one for the work of each device and one for all transfers. Without observations nothing changes.
         """
-        usable = np.isfinite(measured_s) & (measured_s > 0) & np.isfinite(self.latency_s(placements, ranks))
+        usable = np.isfinite(measured_s) & (measured_s > 0) & np.isfinite(self.latency_s(placements, priority))
         seen, wanted_s = placements[usable], measured_s[usable]
-        orders = None if ranks is None else [ranks[b] for b in np.flatnonzero(usable).tolist()]
+        orders = None if priority is None else [priority[b] for b in np.flatnonzero(usable).tolist()]
         if not len(seen):
             return self
         factors = np.ones(self.costs.num_devices + 1)
@@ -71,13 +73,13 @@ class OpByOpCosts(PlacementCosts):
             factors = level * fit_by_kind(rows * level, self.costs.num_devices, [1], TRUST)
         return self._scaled(factors)
 
-    def _contributions_s(self, placements: IntArray, ranks: Ranks | None) -> FloatArray:
+    def _contributions_s(self, placements: IntArray, priority: Priorities | None) -> FloatArray:
         """[B, P] what the work of each device and all transfers contribute to makespans, which is their sum."""
-        now_s, found = self.latency_s(placements, ranks), []
+        now_s, found = self.latency_s(placements, priority), []
         for p in range(self.costs.num_devices + 1):
             factors = np.ones(self.costs.num_devices + 1)
             factors[p] += STEP
-            found.append((self._scaled(factors).latency_s(placements, ranks) - now_s) / STEP)
+            found.append((self._scaled(factors).latency_s(placements, priority) - now_s) / STEP)
         return np.maximum(np.stack(found, axis=1), 0.0)
 
     def _scaled(self, factors: FloatArray) -> OpByOpCosts:

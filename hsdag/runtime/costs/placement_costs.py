@@ -17,14 +17,14 @@ from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.runtime.objectives import Objective, Quantity
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
-Ranks: TypeAlias = Sequence[IntArray | None]
+Priorities: TypeAlias = Sequence[IntArray | None]
 """Of placements, the ranks [N] of their ops, the smallest first; None where the order is left to the executor."""
 
 
 class PlacementCosts(ABC):
     """Simulated seconds of placements, which measured ones refine.
 
-    ``ranks`` are those of each placement; without them the order is the executor's, as it always is under HETERO.
+    ``priority`` are those of each placement; without them the order is the executor's, as it always is under HETERO.
     """
 
     costs: ScheduleProblem
@@ -36,7 +36,7 @@ class PlacementCosts(ABC):
         return float(self.costs.num_ops + len(self.costs.edge_src))
 
     @abstractmethod
-    def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
+    def latency_s(self, placements: IntArray, priority: Priorities | None = None) -> FloatArray:
         """[B] simulated seconds of one inference under placements [B, N]; infinite where one is illegal."""
 
     @abstractmethod
@@ -48,14 +48,14 @@ class PlacementCosts(ABC):
         """
 
     @abstractmethod
-    def calibrated(self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None) -> Self:
+    def calibrated(self, placements: IntArray, measured_s: FloatArray, priority: Priorities | None = None) -> Self:
         """Costs refitted to measured latencies [B] of placements [B, N]; without observations nothing changes."""
 
     def values(
         self,
         objective: Objective,
         placements: IntArray,
-        ranks: Ranks | None = None,
+        priority: Priorities | None = None,
         peak_bytes: FloatArray | None = None,
     ) -> FloatArray:
         """[B] simulated values of an objective; infinite where a placement is illegal.
@@ -68,12 +68,12 @@ class PlacementCosts(ABC):
             if quantity is Quantity.PEAK:
                 assert peak_bytes is not None, "the objective counts memory"
                 return peak_bytes
-            return self.period_s(placements) if quantity is Quantity.PERIOD else self.latency_s(placements, ranks)
+            return self.period_s(placements) if quantity is Quantity.PERIOD else self.latency_s(placements, priority)
 
         return objective.value(*map(figures, objective.quantities))
 
     def fitted(
-        self, objective: Objective, placements: IntArray, measured: FloatArray, ranks: Ranks | None = None
+        self, objective: Objective, placements: IntArray, measured: FloatArray, priority: Priorities | None = None
     ) -> tuple[Self, float]:
         """Costs, and a factor on their values, refitted to measured values [B] of an objective.
 
@@ -81,10 +81,10 @@ class PlacementCosts(ABC):
         count, which nothing measures, none.
         """
         if objective.quantities == (Quantity.LATENCY,):
-            return self.calibrated(placements, measured, ranks), 1.0
+            return self.calibrated(placements, measured, priority), 1.0
         if objective.counts_memory:
             return self, 1.0
-        ratios = measured / self.values(objective, placements, ranks)
+        ratios = measured / self.values(objective, placements, priority)
         usable = np.isfinite(ratios) & (ratios > 0)
         return self, float(np.median(ratios[usable])) if usable.any() else 1.0
 

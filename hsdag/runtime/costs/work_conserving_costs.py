@@ -22,7 +22,7 @@ from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.graph.partition import Partition
 from hsdag.ir.kernels import run
-from hsdag.runtime.costs.placement_costs import PlacementCosts, Ranks, Trust, fit_by_kind, fit_factors
+from hsdag.runtime.costs.placement_costs import PlacementCosts, Priorities, Trust, fit_by_kind, fit_factors
 from hsdag.runtime.executor.cut import Instances
 from hsdag.runtime.executor.merging import ASSUMED_LAUNCH_S, CutCosts, PartSchedule, list_schedule, plan_cut, tensors_of
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
@@ -61,32 +61,34 @@ class PartTable:
         self._found: OrderedDict[tuple[Objective, bytes, bytes], Parts | None] = OrderedDict()
         self._size = 0
 
-    def parts(self, placement: IntArray, objective: Objective = LATENCY, ranks: IntArray | None = None) -> Parts | None:
+    def parts(
+        self, placement: IntArray, objective: Objective = LATENCY, priority: IntArray | None = None
+    ) -> Parts | None:
         """The parts of a placement [N] with ranks [N], merged for an objective; None where it cannot run."""
         placement = np.ascontiguousarray(placement, dtype=np.int64)
-        key = (objective, placement.tobytes(), b"" if ranks is None else ranks.tobytes())
+        key = (objective, placement.tobytes(), b"" if priority is None else priority.tobytes())
         if key in self._found:
             return self._found[key]
-        found = self._cut(placement, objective, ranks)
+        found = self._cut(placement, objective, priority)
         self._found[key] = found
         self._size += _size_of(found)
         while self._size > MOST_REMEMBERED and len(self._found) > 1:
             self._size -= _size_of(self._found.popitem(last=False)[1])
         return found
 
-    def _cut(self, placement: IntArray, objective: Objective, ranks: IntArray | None) -> Parts | None:
+    def _cut(self, placement: IntArray, objective: Objective, priority: IntArray | None) -> Parts | None:
         if np.isnan(self.op_s[np.arange(len(placement)), placement]).any():
             return None
         try:
-            priority = None if ranks is None else ranks.astype(np.float64)
             num_devices, by_load = self.op_s.shape[1], objective.is_steady
-            plan = plan_cut(self.graph, placement, num_devices, priority, by_load=by_load)
+            ranks = None if priority is None else priority.astype(np.float64)
+            plan = plan_cut(self.graph, placement, num_devices, ranks, by_load=by_load)
         except PlacementError:  # too many subgraphs
             return None
         work_s = self.op_s[plan.instances.op, plan.instances.device]
         if np.isnan(work_s).any():  # a join was copied to a device that lacks it
             return None
-        return _measured(self.graph, plan.instances, plan.parts, plan.ranks, work_s)
+        return _measured(self.graph, plan.instances, plan.parts, plan.priority, work_s)
 
 
 def _measured(
@@ -209,12 +211,12 @@ class WorkConservingCosts(PlacementCosts):
             slowdown=self.slowdown,
         )
 
-    def latency_s(self, placements: IntArray, ranks: Ranks | None = None) -> FloatArray:
+    def latency_s(self, placements: IntArray, priority: Priorities | None = None) -> FloatArray:
         """[B] simulated makespans of placements [B, N] of ops; infinite where one is illegal.
 
-        A part has the smallest of the ``ranks`` of its ops, or runs by b-level where there are none.
+        A part has the smallest of the ``priority`` of its ops, or runs by b-level where there are none.
         """
-        found = self._parts(placements, ranks)
+        found = self._parts(placements, priority)
         return np.array([np.inf if parts is None else self._schedule(parts)[0] for parts in found], dtype=np.float64)
 
     def period_s(self, placements: IntArray) -> FloatArray:
@@ -239,7 +241,7 @@ class WorkConservingCosts(PlacementCosts):
         return self._chain_row(parts)[:-1] * self.parameters
 
     def calibrated(
-        self, placements: IntArray, measured_s: FloatArray, ranks: Ranks | None = None
+        self, placements: IntArray, measured_s: FloatArray, priority: Priorities | None = None
     ) -> WorkConservingCosts:
         """Costs refitted to measured latencies [B] of placements [B, N].
 
@@ -248,7 +250,7 @@ class WorkConservingCosts(PlacementCosts):
         all launches, all bytes and what slow-downs exceed 1 by, then device by device. The chains are then found
         again. Without observations nothing changes.
         """
-        found = self._parts(placements, ranks)
+        found = self._parts(placements, priority)
         seen = [
             (parts, float(s)) for parts, s in zip(found, measured_s, strict=True) if parts and np.isfinite(s) and s > 0
         ]
@@ -275,9 +277,9 @@ class WorkConservingCosts(PlacementCosts):
         level = np.append(np.full(len(self.parameters), fit_factors(both, LEVEL, TRUST.observed)[0]), 1.0)
         return level * fit_by_kind(rows * level, d, [d, 2 * d, 1], TRUST)
 
-    def _parts(self, placements: IntArray, ranks: Ranks | None) -> list[Parts | None]:
-        ranks = ranks or [None] * len(placements)
-        return [self.table.parts(p, ranks=r) for p, r in zip(placements, ranks, strict=True)]
+    def _parts(self, placements: IntArray, priority: Priorities | None) -> list[Parts | None]:
+        priority = priority or [None] * len(placements)
+        return [self.table.parts(p, priority=r) for p, r in zip(placements, priority, strict=True)]
 
     def _duration_s(self, parts: Parts) -> FloatArray:
         """[S]"""

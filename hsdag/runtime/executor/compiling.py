@@ -32,13 +32,13 @@ def compile_on(
     graph: ComputationGraph,
     specs: Sequence[DeviceSpec],
     devices: Sequence[str],
-    ranks: Sequence[int | None] | None = None,
+    priority: Sequence[int | None] | None = None,
     properties: Mapping[str, Any] | None = None,
     *,
     by_load: bool = False,
     limit_s: float | None = None,
 ) -> WorkConservingModel:
-    """Cut and compile a placement: ``devices`` [N], OpenVINO's names of ``specs``, and where given ``ranks`` [N].
+    """Cut and compile a placement: ``devices`` [N], OpenVINO's names of ``specs``, and where given ``priority`` [N].
 
     ``model``, which the graph is of, is not changed. ``by_load`` is as for ``plan_cut``; an inference may take
     ``limit_s``. Raises PlacementError as ``plan_cut`` does, DeviceError when a device does not compile its part,
@@ -48,8 +48,9 @@ def compile_on(
         raise OptionError(f"an inference may take a positive number of seconds, not {limit_s}")
     index = {spec.openvino_name: d for d, spec in enumerate(specs)}
     device = np.asarray([index[name] for name in devices], dtype=np.int64)
-    priority = None if ranks is None else np.asarray([np.inf if r is None else r for r in ranks], dtype=np.float64)
-    plan = plan_cut(graph, device, len(specs), priority, by_load=by_load)
+    given = None if priority is None else [np.inf if rank is None else rank for rank in priority]
+    of_ops = None if given is None else np.asarray(given, dtype=np.float64)
+    plan = plan_cut(graph, device, len(specs), of_ops, by_load=by_load)
     for spec in specs:
         spec.register(core)
 
@@ -64,7 +65,7 @@ def compile_on(
     pairs = zip(plan.cut.subgraphs, build_submodels(model, plan.cut), strict=True)
     parts = [CompiledPart(submodel, partial(compile_part, part)) for part, submodel in pairs]
     backend = OpenVinoBackend(plan.cut, parts, SharedMemory(core, specs))
-    engine = Engine(task_graph(plan.cut, specs), backend, ranks=plan.ranks)
+    engine = Engine(task_graph(plan.cut, specs), backend, priority=plan.priority)
     return WorkConservingModel(model, plan.cut, backend, engine, limit_s)
 
 
@@ -81,8 +82,8 @@ def compile_placed(
     model, placement = divided(placement.fixed(model), placement)
     graph = graph_of(model)
     specs = {record.name: record for record in placement.devices if record.name in placement.used_devices}
-    devices, ranks = [specs[name].openvino_name for name in placement.devices_of(graph)], placement.priority_of(graph)
-    given = core or ov.Core(), model, graph, list(specs.values()), devices, ranks, properties
+    devices = [specs[name].openvino_name for name in placement.devices_of(graph)]
+    given = core or ov.Core(), model, graph, list(specs.values()), devices, placement.priority_of(graph), properties
     return compile_on(*given, by_load=by_load, limit_s=limit_s)
 
 

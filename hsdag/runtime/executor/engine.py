@@ -84,7 +84,7 @@ class Loop:
     ``main`` begins runs and watches time limits.
     """
 
-    def __init__(self, graph: TaskGraph, backend: Backend, ranks: FloatArray | None, grace_s: float) -> None:
+    def __init__(self, graph: TaskGraph, backend: Backend, priority: FloatArray | None, grace_s: float) -> None:
         self.graph, self.backend, self.grace_s = graph, backend, grace_s
         self.alarm: SimpleQueue[None] = SimpleQueue()  # wakes the watching thread, also from finalizers
         self.inbox = Inbox(self.help if backend.poll_s is None else partial(self.alarm.put, None))
@@ -95,7 +95,7 @@ class Loop:
         self.lock = threading.Lock()
         self.is_closed = False  # nothing more may be submitted
         self.is_over = False  # nobody reads the inbox any more
-        self.ranks: list[float] | None = None if ranks is None else ranks.tolist()
+        self.priority: list[float] | None = None if priority is None else priority.tolist()
         self.resource: list[int] = graph.resource.tolist()
         self.successors: list[list[int]] = [graph.successors.of(t).tolist() for t in range(graph.num_tasks)]
         self.num_predecessors: list[int] = np.bincount(graph.edges[:, 1], minlength=graph.num_tasks).tolist()
@@ -216,7 +216,7 @@ class Loop:
 
     def _make_ready(self, run: Run, task: int, at_s: float) -> None:
         resource = self.resource[task]
-        rank = at_s if self.ranks is None else self.ranks[task]
+        rank = at_s if self.priority is None else self.priority[task]
         heapq.heappush(self.ready[resource], (run.number, rank, task, run))
         self.touched.append(resource)
 
@@ -345,7 +345,7 @@ EXIT_S = 5.0
 class Engine(Closing):
     """Runs a task graph, several times at once if asked.
 
-    ``ranks`` [T] order ready tasks, smallest first; None takes them as they became ready. Close it, or use it as a
+    ``priority`` [T] order ready tasks, smallest first; None takes them as they became ready. Close it, or use it as a
     context manager; what is still in flight then is cancelled. An engine that is forgotten closes itself.
     """
 
@@ -354,11 +354,11 @@ class Engine(Closing):
         graph: TaskGraph,
         backend: Backend,
         *,
-        ranks: FloatArray | None = None,
+        priority: FloatArray | None = None,
         grace_s: float = GRACE_S,
     ) -> None:
         self.graph = graph
-        self._loop = Loop(graph, backend, ranks, grace_s)
+        self._loop = Loop(graph, backend, priority, grace_s)
         self._number = 0
         self._forget = weakref.finalize(self, _forgotten, self._loop)
         self._forget.atexit = False

@@ -395,12 +395,12 @@ MOST_SUBGRAPHS = 4000
 
 @dataclass(frozen=True, eq=False)
 class CutPlan:
-    """A grouping of instances, parts in running order, and the ``ranks`` [S] of the parts, smallest first."""
+    """A grouping of instances, parts in running order, and the ``priority`` [S] of the parts, smallest first."""
 
     graph: ComputationGraph
     instances: Instances
     parts: Partition
-    ranks: FloatArray
+    priority: FloatArray
 
     @cached_property
     def cut(self) -> Cut:
@@ -437,8 +437,8 @@ def plan_cut(
     src, dst = parts.quotient_edges(instances.edge_src, instances.edge_dst)
     parts = Partition(inverse_of(ranked_order(parts.num_groups, src, dst, first))[parts.labels], parts.num_groups)
     if priority is None:
-        ranks = -part_schedule(graph, instances, parts, costs).b_level_s
+        of_parts = -part_schedule(graph, instances, parts, costs).b_level_s
     else:
-        ranks = np.full(parts.num_groups, np.inf)
-        np.minimum.at(ranks, parts.labels, priority[instances.op])
-    return CutPlan(graph, instances, parts, ranks)
+        of_parts = np.full(parts.num_groups, np.inf)
+        np.minimum.at(of_parts, parts.labels, priority[instances.op])
+    return CutPlan(graph, instances, parts, of_parts)

@@ -79,8 +79,8 @@ class Candidate:
         used = [name for name in order if name in set(devices)]
         if len(used) == 1:
             return Candidate(used[0])
-        ranks = tuple(priority) if priority is not None else None
-        return Candidate(",".join(used), tuple(devices), executor=executor, priority=ranks, by_load=by_load)
+        priority = tuple(priority) if priority is not None else None
+        return Candidate(",".join(used), tuple(devices), executor=executor, priority=priority, by_load=by_load)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Plan: a placement and, optionally, an order. Legend: N ops, U placement units."""
+"""Plan: a placement and, optionally, priorities. Legend: N ops, U placement units."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 class Plan:
     """The device of every unit and, where a method chooses it, the order in which devices take ready units.
 
-    ``placement`` [U] holds device indices, ``order`` [U] ranks, the smallest first. Arrays are copied and cannot be
+    ``placement`` [U] holds device indices, ``priority`` [U] ranks, the smallest first. Arrays are copied and cannot be
     written to; plans are equal where both are, and can be keys. Raises ValueError for shapes other than [U].
     """
 
     placement: IntArray  # [U]
-    order: IntArray | None = None  # [U]
+    priority: IntArray | None = None  # [U]
 
     def __post_init__(self) -> None:
-        for name in ("placement", "order") if self.order is not None else ("placement",):
+        for name in ("placement", "priority") if self.priority is not None else ("placement",):
             array = np.array(getattr(self, name), dtype=np.int64)
             array.flags.writeable = False
             object.__setattr__(self, name, array)
-        if self.placement.ndim != 1 or (self.order is not None and self.order.shape != self.placement.shape):
+        if self.placement.ndim != 1 or (self.priority is not None and self.priority.shape != self.placement.shape):
             raise ValueError("a plan is one device per unit, and one rank per unit or none")
 
     @cached_property
     def key(self) -> bytes:
         """Equal for equal plans."""
-        return self.placement.tobytes() + (b"" if self.order is None else self.order.tobytes())
+        return self.placement.tobytes() + (b"" if self.priority is None else self.priority.tobytes())
 
     @cached_property
     def unordered(self) -> Plan:
         """The same placement, whose order is left to the executor."""
-        return self if self.order is None else Plan(self.placement)
+        return self if self.priority is None else Plan(self.placement)
 
     @cached_property
     def is_split(self) -> bool:
@@ -52,11 +52,11 @@ class Plan:
         return hash(self.key)
 
     def __repr__(self) -> str:
-        order = "" if self.order is None else f", {self.order.tolist()}"
-        return f"Plan({self.placement.tolist()}{order})"
+        priority = "" if self.priority is None else f", {self.priority.tolist()}"
+        return f"Plan({self.placement.tolist()}{priority})"
 
 
-def ranks_by_end(end_s: FloatArray, ties: FloatArray | IntArray) -> IntArray:
+def priority_by_end(end_s: FloatArray, ties: FloatArray | IntArray) -> IntArray:
     """[N] ranks that keep a schedule: by ends, then by ``ties`` [N], such as starts.
 
     By starts, an op that takes no time could come behind one that starts as it ends, and would wait for its end.
@@ -64,14 +64,14 @@ def ranks_by_end(end_s: FloatArray, ties: FloatArray | IntArray) -> IntArray:
     return inverse_of(np.lexsort((ties, end_s)))
 
 
-def op_ranks(problem: ScheduleProblem, unit_of_op: IntArray, unit_ranks: IntArray) -> IntArray:
+def op_priority(problem: ScheduleProblem, unit_of_op: IntArray, unit_priority: IntArray) -> IntArray:
     """[N] distinct ranks of ops from ranks [U] of units; ops of one unit are in topological order."""
     position = inverse_of(problem.topological_order)
-    return inverse_of(np.lexsort((position, unit_ranks[unit_of_op])))
+    return inverse_of(np.lexsort((position, unit_priority[unit_of_op])))
 
 
-def unit_ranks(unit_of_op: IntArray, ranks: IntArray) -> IntArray:
+def unit_priority(unit_of_op: IntArray, priority: IntArray) -> IntArray:
     """[U] distinct ranks of units from ranks [N] of ops: that of a unit's first op counts."""
     first = np.full(int(unit_of_op.max()) + 1, np.iinfo(np.int64).max)
-    np.minimum.at(first, unit_of_op, ranks)
+    np.minimum.at(first, unit_of_op, priority)
     return inverse_of(np.argsort(first, kind="stable"))

@@ -120,11 +120,15 @@ class Machine(NamedTuple):
 
 
 def machine_for(
-    problem: ScheduleProblem, semantics: Semantics, mode: int = 0, ranks: FloatArray | None = None, keep: bool = False
+    problem: ScheduleProblem,
+    semantics: Semantics,
+    mode: int = 0,
+    priority: FloatArray | None = None,
+    keep: bool = False,
 ) -> Machine:
     """A machine, in O(N D + E log E); ``keep`` has it record intervals.
 
-    ``ranks`` [N] are the values of the ops, by index.
+    ``priority`` [N] are the values of the ops, by index.
     """
     n, d = problem.time_s.shape
     order, num_edges = problem.topological_order, len(problem.edge_src)
@@ -135,8 +139,8 @@ def machine_for(
     if problem not in _GRAPHS:
         _GRAPHS[problem] = _graph(problem)
     ops, edges, ports = _GRAPHS[problem][0].copy(), *_GRAPHS[problem][1:]
-    if ranks is not None:
-        ops["value"][:n] = ranks[order]
+    if priority is not None:
+        ops["value"][:n] = priority[order]
     run, link_table, devices = np.zeros(1, RUN), np.zeros((d, d), LINK), np.zeros(d, DEVICE)
     own = np.eye(d, dtype=np.bool_)
     link_table["latency_s"] = np.where(own, 0.0, problem.link_latency_s)

@@ -15,7 +15,7 @@ from hsdag.ir.errors import OptionError, PlacementError
 from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
 from hsdag.ir.kernels import bare, inner, run
 from hsdag.runtime.machine.usable import in_parts, usable_cpus
-from hsdag.runtime.problem.plan import ranks_by_end
+from hsdag.runtime.problem.plan import priority_by_end
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Links, Order, Semantics
 from hsdag.runtime.simulator.buses import run_by_events
@@ -62,9 +62,9 @@ class Simulation:
     machine: Machine  # that has recorded the run
 
     @property
-    def ranks(self) -> IntArray:
+    def priority(self) -> IntArray:
         """[N] ranks by which the run repeats itself."""
-        return ranks_by_end(self.end_s, self.start_s)
+        return priority_by_end(self.end_s, self.start_s)
 
     @cached_property
     def peak_memory_bytes(self) -> FloatArray:
@@ -78,11 +78,11 @@ def simulate(
     problem: ScheduleProblem,
     placement: ArrayLike,
     semantics: Semantics | None = None,
-    ranks: ArrayLike | None = None,
+    priority: ArrayLike | None = None,
 ) -> Simulation:
     """The simulated run of ``placement`` [N], the device of each op.
 
-    ``ranks`` [N] of ops are for Order.PRIORITY, the smallest first. Raises PlacementError when the
+    ``priority`` [N] of ops are for Order.PRIORITY, the smallest first. Raises PlacementError when the
     placement has another length, a device that is not there, or one that does not support its op, and
     OptionError for an order without the ranks it needs, or links that no latency is simulated with.
     """
@@ -93,7 +93,7 @@ def simulate(
         op = int(np.isnan(problem.time_s[np.arange(problem.num_ops), device]).argmax())
         name = problem.device_names[device[op]]
         raise PlacementError(f"op {problem.op_names[op]!r} is on device {name!r}, which does not support it")
-    mode, values = mode_and_ranks(semantics, ranks, problem.num_ops)
+    mode, values = mode_and_priority(semantics, priority, problem.num_ops)
     machine = machine_for(problem, semantics, mode, values, keep=True)
     makespan_s = np.empty(1)
     run_many(machine, placements, makespan_s)
@@ -104,7 +104,7 @@ def simulate_makespans(
     problem: ScheduleProblem,
     placements: ArrayLike,
     semantics: Semantics | None = None,
-    ranks: ArrayLike | None = None,
+    priority: ArrayLike | None = None,
     num_threads: int | None = None,
 ) -> FloatArray:
     """[B] simulated makespans in seconds of ``placements`` [B, N], infinite where an op is not supported.
@@ -114,7 +114,7 @@ def simulate_makespans(
     """
     semantics = simulated(semantics)
     table = checked_placements(problem, np.asarray(placements))
-    mode, values = mode_and_ranks(semantics, ranks, problem.num_ops)
+    mode, values = mode_and_priority(semantics, priority, problem.num_ops)
     makespans_s, supported = np.full(len(table), np.inf), all_supported(problem, table)
     table = table[supported]
     found_s = np.empty(len(table))
@@ -157,16 +157,16 @@ def simulated(semantics: Semantics | None) -> Semantics:
     return semantics or Semantics()
 
 
-def mode_and_ranks(semantics: Semantics, ranks: ArrayLike | None, num_ops: int) -> tuple[int, FloatArray | None]:
+def mode_and_priority(semantics: Semantics, priority: ArrayLike | None, num_ops: int) -> tuple[int, FloatArray | None]:
     """The mode of a simulation, and the ranks [N] of the ops, smallest first, where the mode needs any.
 
     Raises OptionError for PRIORITY without ranks, or where they are not [N] or not numbers.
     """
-    given = None if ranks is None else np.asarray(ranks, dtype=np.float64)
+    given = None if priority is None else np.asarray(priority, dtype=np.float64)
     if given is not None and (given.shape != (num_ops,) or np.isnan(given).any()):
         raise OptionError(f"priorities must be {num_ops} numbers, one for each op")
-    order = semantics.order or (Order.FIFO if ranks is None else Order.PRIORITY)
-    if order is Order.PRIORITY and ranks is None:
+    order = semantics.order or (Order.FIFO if priority is None else Order.PRIORITY)
+    if order is Order.PRIORITY and priority is None:
         raise OptionError("order 'priority' needs priorities; the placement has none")
     if semantics.execution is Execution.SEQUENTIAL:
         return SEQUENTIAL, None

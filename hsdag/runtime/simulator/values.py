@@ -34,14 +34,14 @@ def simulated_values(
     problem: ScheduleProblem,
     placements: IntArray,
     semantics: Semantics,
-    ranks: ArrayLike | None = None,
+    priority: ArrayLike | None = None,
 ) -> FloatArray:
     """[B] values of ``placements`` [B, N] with ranks [N]; infinite where an op is not supported.
 
     Raises OptionError for semantics that the objective is not defined under, and for power that is not known.
     """
     problem.check(objective)
-    given = problem, placements, semantics, ranks
+    given = problem, placements, semantics, priority
     return objective.value(*(_figures(quantity, *given) for quantity in objective.quantities))
 
 
@@ -50,11 +50,11 @@ def _figures(
     problem: ScheduleProblem,
     placements: IntArray,
     semantics: Semantics,
-    ranks: ArrayLike | None,
+    priority: ArrayLike | None,
 ) -> FloatArray:
     """[B]"""
     if quantity is Quantity.LATENCY:
-        return simulate_makespans(problem, placements, semantics, ranks)
+        return simulate_makespans(problem, placements, semantics, priority)
     if quantity is Quantity.PERIOD:
         return period_s(problem, placements, semantics)
     figures, legal = np.full(len(placements), np.inf), all_supported(problem, placements)
@@ -63,7 +63,7 @@ def _figures(
         figures[legal] = joules[np.arange(problem.num_ops), placements[legal]].sum(axis=1)
         return figures
     for b in np.flatnonzero(legal).tolist():
-        run = simulate(problem, placements[b], semantics, ranks)
+        run = simulate(problem, placements[b], semantics, priority)
         is_energy = quantity is Quantity.ENERGY
         figures[b] = run.busy_s @ problem.known_power_w if is_energy else run.peak_memory_bytes.max()
     return figures

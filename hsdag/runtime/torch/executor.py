@@ -196,19 +196,19 @@ class TorchBackend(Backend):
 
 
 class TorchExecutor(Closing):
-    """Runs a program. ``ranks`` [N ops] order ready tasks, smallest first; None takes it as it became ready.
+    """Runs a program. ``priority`` [N ops] order ready tasks, smallest first; None takes it as it became ready.
 
     Close it, or use it as a context manager.
 
     Raises ExecutionError where a device has no room for the constants of the ops on it.
     """
 
-    def __init__(self, program: Program, *, ranks: FloatArray | None = None, grace_s: float = GRACE_S) -> None:
+    def __init__(self, program: Program, *, priority: FloatArray | None = None, grace_s: float = GRACE_S) -> None:
         self.program = program
-        task_ranks = None if ranks is None else program.task_ranks(ranks)
+        task_priority = None if priority is None else program.task_priority(priority)
         self.residents = Residents(program)
         self._backend = TorchBackend(program)
-        self.engine = Engine(program.tasks, self._backend, ranks=task_ranks, grace_s=grace_s)
+        self.engine = Engine(program.tasks, self._backend, priority=task_priority, grace_s=grace_s)
         self._slots = itertools.count()
 
     def load(self, inputs: Inputs) -> None:

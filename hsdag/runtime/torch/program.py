@@ -63,13 +63,13 @@ class Program:
         """[T] the op that runs, or whose result is sent."""
         return np.array([work.node for work in self.works], dtype=np.int64)
 
-    def task_ranks(self, op_ranks: FloatArray) -> FloatArray:
+    def task_priority(self, op_priority: FloatArray) -> FloatArray:
         """[T] ranks from those of the ops [N], smallest first; a transfer has the rank of the first that waits."""
-        ranks = np.array(op_ranks, dtype=np.float64)[self.node_of]
+        priority = np.array(op_priority, dtype=np.float64)[self.node_of]
         for task, resource in enumerate(self.tasks.resource.tolist()):
             if self.tasks.resources[resource].destination is not None:
-                ranks[task] = ranks[self.tasks.successors.of(task)].min()
-        return ranks
+                priority[task] = priority[self.tasks.successors.of(task)].min()
+        return priority
 
 
 def build_program(graph: TorchGraph, device_of: ArrayLike, devices: Sequence[LogicalDevice]) -> Program:

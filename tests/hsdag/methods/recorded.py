@@ -119,8 +119,8 @@ def search(problem: Problem, method: str, *, measured: bool = False) -> list[obj
 
 def _checksum(recorder: RecordingEvaluator) -> str:
     plans = [
-        (e.plan.placement.tolist(), None if e.plan.order is None else e.plan.order.tolist(), f"{e.score.value:.6g}")
-        for e in recorder.events
+        (plan.placement.tolist(), None if plan.priority is None else plan.priority.tolist(), f"{score.value:.6g}")
+        for plan, score in ((event.plan, event.score) for event in recorder.events)
     ]
     return f"{len(plans)} plans {zlib.crc32(repr(plans).encode()):08x}"
 

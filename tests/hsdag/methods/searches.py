@@ -75,7 +75,7 @@ def recorded(
     returned = None
     if result.plan is not None and result.status is not Status.TIME_LIMIT:
         returned = units.expand(result.plan.placement)
-    plans = [Plan(units.expand(e.plan.placement), inner.ranks(e.plan)) for e in evaluator.events]
+    plans = [Plan(units.expand(e.plan.placement), inner.priority(e.plan)) for e in evaluator.events]
     return [replace(event, plan=plan) for event, plan in zip(evaluator.events, plans, strict=True)], returned
 
 
@@ -84,7 +84,7 @@ def check_search(method: str, seed: int, semantics: Semantics, objective: Object
     problem = random_problem(seed, memory=memory)
     events, returned = recorded(problem, method, semantics, objective)
     placements = [event.plan.placement for event in events]
-    runs = [simulate(problem, e.plan.placement, semantics, e.plan.order) for e in events]
+    runs = [simulate(problem, e.plan.placement, semantics, e.plan.priority) for e in events]
     fits = [bool((run.peak_memory_bytes <= problem.memory_bytes).all()) for run in runs]
     assert all(problem.supported[np.arange(problem.num_ops), placement].all() for placement in placements)
     assert [event.score.failure is None for event in events] == fits

@@ -161,11 +161,12 @@ def test_no_bound_is_above_an_optimum_and_no_answer_illegal_or_below_its_bound(
     if solution.status is Status.INFEASIBLE:
         assert np.isinf(best_s)
     assert solution.lower_bound <= best_s * (1 + 1e-9)
-    if solution.device is None:
+    if solution.plan is None:
         return
     check(solution)
-    assert problem.supported[np.arange(problem.num_ops), solution.device].all()
-    assert len({d for d, s in zip(solution.device.tolist(), problem.labels.colocate, strict=True) if s}) <= 1
+    device = solution.plan.placement
+    assert problem.supported[np.arange(problem.num_ops), device].all()
+    assert len({d for d, s in zip(device.tolist(), problem.labels.colocate, strict=True) if s}) <= 1
     if semantics.execution is Execution.SEQUENTIAL or objective is THROUGHPUT:  # else orders have a say
         assert solution.value is not None
         assert solution.value >= best_s * (1 - 1e-9)

@@ -174,8 +174,10 @@ def test_a_placement_is_explained_by_the_order_that_it_gives() -> None:
     graph = graph_from_edges(FORK.op_types, edges, output_bytes=[0, 10, 20, 30, 0, 0], flops=FORK.flops.tolist())
     case = case_of(graph, "AAABAA", np.array([[0.0, 9], [4, 9], [1, 9], [9, 4], [1, 9], [0, 9]]), "cuda")
     took_s = []
-    for ranks in ((0, 1, 2, 3, 4, 5), (0, 2, 1, 3, 4, 5)):
-        ordered = case.placement.model_copy(update={"priority": dict(zip(graph.canonical_names, ranks, strict=True))})
+    for priority in ((0, 1, 2, 3, 4, 5), (0, 2, 1, 3, 4, 5)):
+        ordered = case.placement.model_copy(
+            update={"priority": dict(zip(graph.canonical_names, priority, strict=True))}
+        )
         found = replace(case, placement=ordered).explained()
         assert found.value.simulated is not None
         assert found.gains

@@ -83,7 +83,7 @@ def test_an_order_does_not_matter_where_another_is_prescribed_or_none_is_defined
     evaluator = ScheduleEvaluator(urgent(), semantics, objective)
     plan = Plan(np.array([0, 0, 1]), np.array([1, 0, 2]))
     assert not evaluator.takes_order
-    assert evaluator.ranks(plan) is None
+    assert evaluator.priority(plan) is None
     assert evaluator.evaluate([plan]) == evaluator.evaluate([plan.unordered])
 
 
@@ -101,8 +101,8 @@ def test_the_memory_of_a_plan_is_that_of_its_order() -> None:
 def test_by_priority_a_plan_without_an_order_runs_in_topological_order() -> None:
     problem, plan = urgent(), Plan(np.array([0, 0, 1]))
     evaluator = ScheduleEvaluator(problem, Semantics(order=Order.PRIORITY))
-    assert problem.topological_order[evaluator.ranks(plan)].tolist() == [0, 1, 2]
-    by_rank = simulate(problem, plan.placement, Semantics(order=Order.PRIORITY), evaluator.ranks(plan))
+    assert problem.topological_order[evaluator.priority(plan)].tolist() == [0, 1, 2]
+    by_rank = simulate(problem, plan.placement, Semantics(order=Order.PRIORITY), evaluator.priority(plan))
     assert evaluator.evaluate([plan])[0].value == by_rank.makespan_s
 
 
@@ -151,5 +151,5 @@ def test_plans_of_units_are_scored_as_those_of_their_ops() -> None:
     by_unit = ScheduleEvaluator.of(tied)
     near_first, far_first = (Plan(np.array([0, 1]), np.array(order)) for order in ([0, 1], [1, 0]))
     assert by_unit.devices(near_first).tolist() == [0, 0, 1]
-    assert np.argmin(np.asarray(by_unit.ranks(far_first))) == 2
+    assert np.argmin(np.asarray(by_unit.priority(far_first))) == 2
     assert by_unit.run(near_first).makespan_s == by_unit.evaluate([near_first])[0].value

@@ -100,8 +100,8 @@ def test_a_probe_sends_as_many_tensors_as_it_is_asked_for(worker: TorchWorker) -
 def test_the_order_of_a_candidate_is_the_one_that_ops_run_in(worker: TorchWorker) -> None:
     names = [node.name for node in worker._source.graph.nodes]
     count, firsts = len(names), []
-    for ranks in (range(count), range(count, 0, -1)):
-        candidate = Candidate(NAMES[0], (NAMES[0],) * count, priority=tuple(ranks))
+    for priority in (range(count), range(count, 0, -1)):
+        candidate = Candidate(NAMES[0], (NAMES[0],) * count, priority=tuple(priority))
         found = worker.timeline(candidate, 3)
         firsts.append(names.index(found.op_names[found.ops.op[np.argmin(found.ops.end_s)]]))
     assert firsts[0] < firsts[1]

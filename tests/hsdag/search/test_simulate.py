@@ -67,15 +67,15 @@ def test_a_placement_of_other_ops_or_devices_is_refused(tmp_path: Path, text: st
 
 def test_a_placement_is_for_its_model_and_its_ranks_are_read_where_the_order_is_theirs() -> None:
     whole = whole_placement(priority={"a": 0, "b": 2, "c": 1})
-    for order, ranks in ((None, [0, 2, 1]), (Order.PRIORITY, [0, 2, 1]), (Order.FIFO, None)):
+    for order, priority in ((None, [0, 2, 1]), (Order.PRIORITY, [0, 2, 1]), (Order.FIFO, None)):
         plan = placed(whole, PROBLEM, order)
         assert plan.placement.tolist() == [0, 1, 0]
-        assert (None if plan.order is None else plan.order.tolist()) == ranks
+        assert (None if plan.priority is None else plan.priority.tolist()) == priority
         found = simulate_placement(PROBLEM, replace(plan, placement=np.zeros(3, dtype=np.int64)), Semantics())
         assert (found.order, found.run.start_s.tolist()) == (
-            ("fifo", [0, 1, 2]) if ranks is None else ("priority", [0, 2, 1])
+            ("fifo", [0, 1, 2]) if priority is None else ("priority", [0, 2, 1])
         )
-    assert placed(whole_placement(), replace(PROBLEM, model=whole.model)).order is None
+    assert placed(whole_placement(), replace(PROBLEM, model=whole.model)).priority is None
     with pytest.raises(PlacementError, match="the placement is for model 'm', but the problem is of model 'other'"):
         placed(whole, replace(PROBLEM, model=ModelRecord(name="other", fingerprint="sha256:" + 64 * "1")))
 

@@ -69,13 +69,13 @@ def all_plans(incumbent: Incumbent) -> None:
 EVERYTHING = Does(all_plans)
 
 
-def ranked(unit_ranks: dict[str, int]) -> Does:
+def ranked(unit_priority: dict[str, int]) -> Does:
     """Puts 'far' on the second device and the rest on the first, with ranks."""
 
     def consider(incumbent: Incumbent) -> None:
         names = incumbent.problem.units.graph.op_names
         placement = np.array([int(name == "far") for name in names])
-        incumbent.consider(placement, np.array([unit_ranks[name] for name in names]))
+        incumbent.consider(placement, np.array([unit_priority[name] for name in names]))
 
     return DoesInOrder(consider)
 
@@ -118,8 +118,8 @@ def test_the_answer_simulates_to_what_it_promises(seed: int, links: Links, how: 
     options = replace(OPTIONS, objective=objective, semantics=Semantics(how, links=links))
     problem = six_ops(seed)
     solution = solve(problem, EVERYTHING, options)
-    assert solution.device is not None
-    again = simulate_placement(problem, Plan(solution.device), options.semantics, objective)
+    assert solution.plan is not None
+    again = simulate_placement(problem, solution.plan.unordered, options.semantics, objective)
     assert again.value == solution.value
     if objective is LATENCY:
         semantics = options.semantics
@@ -170,8 +170,8 @@ def test_ranks_of_a_method_are_honoured_and_kept() -> None:
     solution = solve(urgent(), ranked({"near": 1, "late": 0, "far": 2}), OPTIONS)
     assert solution.value == 1 + 5  # first come, first served would take 5 + 1 + 5
     assert solution.semantics.order is Order.PRIORITY
-    assert solution.ranks == {"near": 1, "late": 0, "far": 2}
-    assert solution.placement.priority == solution.ranks
+    assert solution.priority == {"near": 1, "late": 0, "far": 2}
+    assert solution.placement.priority == solution.priority
 
 
 def test_ranks_that_harm_are_left_out() -> None:

@@ -65,10 +65,8 @@ def test_ranks_of_an_answer_without_order_fit_into_memory_as_the_answer_does() -
         np.ones((6, 2)), [(0, 3), (1, 4), (2, 5)], output_bytes=[4, 4, 4, 1, 1, 1], memory_bytes=14, link_latency_s=0.5
     )
     solution = solved(problem, "cpsat", BY_PRIORITY, THROUGHPUT)
-    assert solution.device is not None
-    assert solution.priority is not None
-    placed = Plan(solution.device, solution.priority)
-    assert simulate_placement(problem, placed, BY_PRIORITY, THROUGHPUT).over_memory == ()
+    assert solution.plan is not None
+    assert simulate_placement(problem, solution.plan, BY_PRIORITY, THROUGHPUT).over_memory == ()
 
 
 ALL_RESULTS, INPUTS = chain(7, 6.5), chain(13, 4.5, 0.0)
@@ -101,10 +99,10 @@ def test_what_fits_in_any_order_is_never_proven_infeasible(method: str, semantic
         if make_placer(method).search(units, evaluator, Limits(seconds=10.0)).status is Status.INFEASIBLE:
             claims += 1
             ordered = replace(semantics, order=Order.PRIORITY)
-            for device, ranks in itertools.product(
+            for device, priority in itertools.product(
                 itertools.product(range(2), repeat=4), itertools.permutations(range(4))
             ):
-                peak = simulate(problem, device, ordered, ranks).peak_memory_bytes
+                peak = simulate(problem, device, ordered, priority).peak_memory_bytes
                 assert (peak > problem.memory_bytes).any()
     assert 0 < claims < 8
 

@@ -75,10 +75,10 @@ def best() -> SolveResult:
 
 @pytest.mark.parametrize("method", ["sa", "doppler", "auto"])
 def test_a_search_begins_with_the_start_and_the_answer_is_not_worse(method: str, best: SolveResult) -> None:
-    assert best.device is not None
+    assert best.plan is not None
     assert best.value is not None
     few = SolveOptions(method, budget_s=60.0, max_evaluations=PROBLEM.num_devices + 1)
-    begun = replace(few, start=Plan(best.device, best.priority))
+    begun = replace(few, start=best.plan)
     placer = make_placer(method, is_cheap=True)
     values = [solve(PROBLEM, placer, each).value for each in (few, begun, replace(begun, max_evaluations=1))]
     assert values[1:] == [best.value, best.value]

@@ -169,7 +169,7 @@ def test_an_expert_limited_by_evaluations_finds_the_same_plan_on_any_number_of_t
     expert = TrainOptions("chain", expert_evaluations=500).expert
     found = [training_problem(find_family("chain"), 1, replace(expert, num_threads=n)).experts for n in (1, 2)]
     assert found[0] == found[1]
-    assert found[0][0].order is not None
+    assert found[0][0].priority is not None
     assert expert.budget_s == np.inf
 
 

@@ -116,7 +116,7 @@ class DualPolicy(Policy):
         """The decisions that lead to plans: ops in the order in which they start, which any executor would take."""
         costs = self._inputs.costs
         place = inverse_of(costs.topological_order)
-        runs = [simulate(costs, plan.placement, ranks=plan.order) for plan in plans]
+        runs = [simulate(costs, plan.placement, priority=plan.priority) for plan in plans]
         order = np.stack([np.lexsort((place, run.start_s)) for run in runs])
         return self._follow(order, np.stack([plan.placement[by] for plan, by in zip(plans, order, strict=True)]))
 

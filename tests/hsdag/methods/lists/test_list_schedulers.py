@@ -58,17 +58,17 @@ def drawn(seed: int, num_ops: int, *, whole: bool, own_sizes: bool = False) -> S
     return random_problem(seed, num_ops, num_devices, density, real=not whole, shuffled=True, **tables)
 
 
-def by_priority(problem: ScheduleProblem, priority: FloatArray, *, by_start: bool = False) -> Key:
+def by_urgency(problem: ScheduleProblem, urgency: FloatArray, *, by_start: bool = False) -> Key:
     """Ops by priority; on the device where they end first, or start first."""
-    return lambda v, d, start_s, end_s: (-priority[v], v, start_s if by_start else end_s, end_s, d)
+    return lambda v, d, start_s, end_s: (-urgency[v], v, start_s if by_start else end_s, end_s, d)
 
 
 def heft_key(problem: ScheduleProblem) -> Key:
-    return by_priority(problem, levels_of(tables_of(problem)).upward_s)
+    return by_urgency(problem, levels_of(tables_of(problem)).upward_s)
 
 
 def critical_path_key(problem: ScheduleProblem) -> Key:
-    return by_priority(problem, levels_of(tables_of(problem)).upward_s, by_start=True)
+    return by_urgency(problem, levels_of(tables_of(problem)).upward_s, by_start=True)
 
 
 def greedy_key(problem: ScheduleProblem) -> Key:
@@ -78,7 +78,7 @@ def greedy_key(problem: ScheduleProblem) -> Key:
         for w in problem.edge_dst[problem.edge_src == v].tolist():
             if w not in queue and np.isin(problem.edge_src[problem.edge_dst == w], queue[: turn + 1]).all():
                 queue.append(w)
-    return by_priority(problem, -np.argsort(queue).astype(np.float64))
+    return by_urgency(problem, -np.argsort(queue).astype(np.float64))
 
 
 def etf_key(problem: ScheduleProblem) -> Key:
@@ -92,11 +92,11 @@ def cpop_key(problem: ScheduleProblem) -> Key:
     path, total_s = critical_path(levels, np.diff(tables.in_first) == 0), (levels.upward_s + levels.downward_s).round(9)
     path_s = tables.time_s[path].sum(axis=0)
     pin = int(path_s.argmin()) if np.isfinite(path_s.min()) else -1
-    of_op = by_priority(problem, total_s)
+    of_op = by_urgency(problem, total_s)
 
     def key(v: int, d: int, start_s: float, end_s: float) -> tuple[float, ...]:
-        priority, op, *others = of_op(v, d, start_s, end_s)
-        return priority, op, float(pin >= 0 and v in path and d != pin), *others
+        urgency, op, *others = of_op(v, d, start_s, end_s)
+        return urgency, op, float(pin >= 0 and v in path and d != pin), *others
 
     return key
 
@@ -159,13 +159,13 @@ def first_start_s(
 
 
 def test_ranks_are_those_published_and_heft_takes_80_and_cpop_86_with_the_path_on_p2() -> None:
-    ranks = levels_of(tables_of(published())).upward_s
+    priority = levels_of(tables_of(published())).upward_s
     table = [108.000, 77.000, 80.000, 80.000, 69.000, 63.333, 42.667, 35.667, 44.333, 14.667]
-    assert np.allclose(ranks, table, atol=5e-4)
+    assert np.allclose(priority, table, atol=5e-4)
     heft, cpop = heft_schedule(published()), cpop_schedule(published())
     assert (heft.makespan_s, cpop.makespan_s) == (80, 86)
     assert heft.sequence.tolist() == [0, 2, 3, 1, 4, 5, 8, 6, 7, 9]  # n1 n3 n4 n2 n5 n6 n9 n7 n8 n10
-    assert (np.diff(heft.start_s[np.argsort(heft.ranks)]) >= 0).all()
+    assert (np.diff(heft.start_s[np.argsort(heft.priority)]) >= 0).all()
     assert cpop.device[[0, 1, 8, 9]].tolist() == [1, 1, 1, 1]
 
 

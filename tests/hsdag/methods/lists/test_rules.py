@@ -150,7 +150,9 @@ def test_what_was_learned_of_the_order_and_in_all_pays_on_problems_not_seen() ->
         costs = not_none(problem_of(family.problem(number)).costs)
         scheduler = RuleScheduler(tables_of(costs))
         plans = [[scheduler.plan(each) for each in weights] for weights in (rules, without_order, first[:1])]
-        values.append([min(simulate(costs, p.placement, ranks=p.order).makespan_s for p in each) for each in plans])
+        values.append(
+            [min(simulate(costs, p.placement, priority=p.priority).makespan_s for p in each) for each in plans]
+        )
     learned, unordered, begun = np.exp(np.log(values).mean(axis=0))
     assert unordered > 1.003 * learned
     assert begun > 1.015 * learned

@@ -75,7 +75,7 @@ def test_an_order_that_harms_takes_longer_and_a_calibration_knows_its_chain() ->
     placement, orders = np.array([[0, 0, 1]] * 2), [np.array([0, 1, 2]), np.array([1, 0, 2])]
     assert costs.latency_s(placement, orders).tolist() == [10 + 30, 20 + 10 + 30]
     assert costs.latency_s(placement).tolist() == [10 + 30] * 2
-    found_s = costs.calibrated(placement, np.array([40.0, 60.0]), ranks=orders).latency_s(placement, orders)
+    found_s = costs.calibrated(placement, np.array([40.0, 60.0]), priority=orders).latency_s(placement, orders)
     assert found_s == pytest.approx([40.0, 60.0])
 
 

@@ -42,9 +42,9 @@ def placed(
     for v in np.flatnonzero(~colocation.floating).tolist():
         first.setdefault(sets[v], graph.op_names[v])
     device = {s: chosen[device_of(name, s) % len(chosen)].name for s, name in first.items()}
-    ranks = {graph.canonical_names[graph.index_of[name]]: rank for name, rank in (priority or {}).items()} or None
+    priority = {graph.canonical_names[graph.index_of[name]]: rank for name, rank in (priority or {}).items()} or None
     names = [device.get(s, chosen[0].name) for s in sets]
-    return by_hand(graph, chosen, names, executor="work-conserving", priority=ranks)
+    return by_hand(graph, chosen, names, executor="work-conserving", priority=priority)
 
 
 def alternating(model: ov.Model) -> Placement:

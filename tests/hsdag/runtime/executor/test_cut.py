@@ -94,4 +94,4 @@ def test_a_placement_of_too_many_subgraphs_is_refused(monkeypatch: pytest.Monkey
 def test_the_order_of_ranks_is_that_of_the_smallest_priority_of_each_subgraph(placed: Placed, seed: int) -> None:
     priority = np.random.default_rng(seed).permutation(placed.graph.num_ops).astype(np.float64)
     plan = plan_cut(placed.graph, placed.device, placed.num_devices, priority=priority)
-    assert plan.ranks.tolist() == [min(priority[v] for v in part.ops) for part in plan.cut.subgraphs]
+    assert plan.priority.tolist() == [min(priority[v] for v in part.ops) for part in plan.cut.subgraphs]

@@ -53,21 +53,21 @@ def failure(run: Run) -> str:
 
 
 @pytest.mark.parametrize(
-    ("ranks", "starts"),
+    ("priority", "starts"),
     [
         (None, "0a0 0b0 1c0 1e0 2a1 2b1 2d0 3c1 5e1 5f0 6d1 9f1"),  # as they become ready
         ([0, 2, 1, 1, 0, 0], "0a0 0c0 1b0 2a1 2c1 2e0 3b1 3d0 6e1 6f0 7d1 10f1"),
     ],
 )
 def test_of_what_is_ready_a_free_device_takes_the_oldest_run_then_the_smallest_rank_then_the_first_task(
-    ranks: list[int] | None, starts: str
+    priority: list[int] | None, starts: str
 ) -> None:
     """The time, task and run of each start, by hand: two of a, b, c and f run at a time, and one of d and e."""
     devices, edges = (Resource("two", 0, capacity=2), Resource("one", 1)), [(0, 3), (1, 3), (1, 4), (3, 5), (4, 5)]
     backend = VirtualBackend(np.array([2.0, 1.0, 1.0, 3.0, 1.0, 1.0]))
     backend.gate.clear()
     graph = TaskGraph(tuple("abcdef"), [0, 0, 0, 1, 1, 0], devices, edges)
-    with Engine(graph, backend, ranks=None if ranks is None else np.array(ranks, dtype=float)) as engine:
+    with Engine(graph, backend, priority=None if priority is None else np.array(priority, dtype=float)) as engine:
         runs = [engine.submit(slot) for slot in (0, 1)]
         backend.gate.set()
         assert all(run.wait(FOREVER_S) for run in runs)
@@ -266,11 +266,11 @@ def test_a_task_that_ends_the_thread_fails_all_runs_and_closes_the_engine(report
 @told_or_polled
 def test_a_run_that_is_cancelled_says_so_and_leaves_the_order_of_the_others_as_it_is() -> None:
     """However the tasks of both are queued: those of the other run start by rank, those of this one never."""
-    ranks = np.random.default_rng(0).permutation(41).astype(float)
-    ranks[0] = -1.0
+    priority = np.random.default_rng(0).permutation(41).astype(float)
+    priority[0] = -1.0
     graph = TaskGraph(tuple(f"t{t}" for t in range(41)), [0] * 41, (Resource("d0", 0),), [])
     backend = HandBackend(frozenset({0}))
-    with Engine(graph, backend, ranks=ranks) as engine:
+    with Engine(graph, backend, priority=priority) as engine:
         first, second = engine.submit(0), engine.submit(1)
         backend.await_calls("start")
         engine.cancel(first)
@@ -278,7 +278,7 @@ def test_a_run_that_is_cancelled_says_so_and_leaves_the_order_of_the_others_as_i
         assert failure(first) == "the inference of 'tasks' was cancelled"
         backend.end(2)
         assert second.wait(FOREVER_S)
-    assert backend.calls_of("start") == [0, *np.argsort(ranks).tolist()]
+    assert backend.calls_of("start") == [0, *np.argsort(priority).tolist()]
 
 
 @told_or_polled

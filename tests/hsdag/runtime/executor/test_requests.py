@@ -105,8 +105,8 @@ def test_the_priority_of_the_placement_decides_who_goes_first(core: ov.Core, mon
     x = op.parameter([2], np.float32, name="x")
     model = ov.Model([op.result(op.tanh(op.relu(x, name=f"{name}1"), name=name)) for name in "pq"], [x], "m")
     for first, second in ("pq", "qp"):
-        ranks = {first: 0, f"{first}1": 0, second: 1, f"{second}1": 1}
-        with compile_placed(model, placed(model, lambda *_: 0, 1, priority=ranks), core=core) as compiled:
+        priority = {first: 0, f"{first}1": 0, second: 1, f"{second}1": 1}
+        with compile_placed(model, placed(model, lambda *_: 0, 1, priority=priority), core=core) as compiled:
             request = compiled.create_infer_request()
             request.infer(np.ones(2, np.float32))
             order = [request.timeline.op_names[s][-1] for s in np.argsort(request.times[0])]

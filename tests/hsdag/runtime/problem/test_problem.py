@@ -11,7 +11,7 @@ import pytest
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OptionError
 from hsdag.runtime.objectives import ENERGY, LATENCY, THROUGHPUT
-from hsdag.runtime.problem.plan import Plan, op_ranks, unit_ranks
+from hsdag.runtime.problem.plan import Plan, op_priority, unit_priority
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 from hsdag.runtime.problem.semantics import Links, Order, Semantics
 from hsdag.runtime.problem.tables import lengths_of, levels_of, mean_transfers, op_features, paper_features, tables_of
@@ -107,9 +107,9 @@ def test_plans_are_equal_where_placement_and_order_are_and_cannot_be_changed() -
 
 def test_ranks_of_units_become_ranks_of_ops_in_topological_order_and_back() -> None:
     problem = ScheduleProblem.from_arrays(np.ones((4, 1)), [(3, 0), (0, 1)])
-    ranks, unit_of_op = op_ranks(problem, np.array([1, 0, 0, 1]), np.array([7, 2])), np.array([1, 0, 0, 1])
-    assert np.argsort(ranks).tolist() == [3, 0, 2, 1]
-    assert unit_ranks(unit_of_op, ranks).tolist() == [1, 0]
+    priority, unit_of_op = op_priority(problem, np.array([1, 0, 0, 1]), np.array([7, 2])), np.array([1, 0, 0, 1])
+    assert np.argsort(priority).tolist() == [3, 0, 2, 1]
+    assert unit_priority(unit_of_op, priority).tolist() == [1, 0]
 
 
 def test_a_problem_is_simulated_by_its_ops_where_they_are_known_else_by_its_units() -> None:

@@ -131,12 +131,12 @@ class Reference:
         return self.ways[v]
 
     def rank(self, v: int, ready: float) -> tuple[float, int]:
-        ranks = {"fifo": ready, "depth-first": -ready, "random": float(self.random[v])}
+        priority = {"fifo": ready, "depth-first": -ready, "random": float(self.random[v])}
         if self.order == "critical-path":
-            ranks[self.order] = -self.way_to_end(v)
+            priority[self.order] = -self.way_to_end(v)
         if self.priority is not None:
-            ranks["priority"] = self.priority[v]
-        return ranks[self.order], v
+            priority["priority"] = self.priority[v]
+        return priority[self.order], v
 
     def transfers(self, v: int) -> list[tuple[object, list[int]]]:
         """(resource, destinations) of the transfers that v's result needs."""
@@ -172,8 +172,8 @@ class Reference:
             for d, mine in enumerate(unbegun):
                 if free.get(d, 0.0) <= t:
                     now = [v for v in mine if all((u, d) in ready for u in self.inputs[v])]
-                    ranks = [self.rank(v, max((there[u, d] for u in self.inputs[v]), default=0.0)) for v in now]
-                    chosen += [min(ranks)[1]] if ranks else []
+                    priority = [self.rank(v, max((there[u, d] for u in self.inputs[v]), default=0.0)) for v in now]
+                    chosen += [min(priority)[1]] if priority else []
             for v in chosen:
                 unbegun[self.A[v]].remove(v)
                 left[v] = self.exec_s(v)

@@ -93,11 +93,11 @@ def limited(machine: Machine, placement: IntArray, limit_s: float) -> tuple[floa
 def test_a_limit_is_exceeded_exactly_where_the_makespan_is_longer(
     how: Execution, links: Links, contended: bool, seed: int, num_ops: int, num_devices: int, overhead_s: float
 ) -> None:
-    problem, placement, ranks = random_case(seed, num_ops, num_devices, overhead_s, overhead_s, contended)
+    problem, placement, priority = random_case(seed, num_ops, num_devices, overhead_s, overhead_s, contended)
     mode = SEQUENTIAL if how is Execution.SEQUENTIAL else BY_RANK
-    expected = simulate(problem, placement, Semantics(how, links=links), ranks).makespan_s
+    expected = simulate(problem, placement, Semantics(how, links=links), priority).makespan_s
     for limit_s in (expected * (1 + ROUNDING), np.inf, *([expected * (1 - ROUNDING)] if expected else [])):
-        machine = machine_for(problem, Semantics(how, links=links), mode, ranks)
+        machine = machine_for(problem, Semantics(how, links=links), mode, priority)
         assert limited(machine, placement, limit_s)[0] == (expected if limit_s > expected else np.inf)
 
 
@@ -108,13 +108,13 @@ def test_a_run_by_its_own_ranks_is_the_same_also_where_ops_take_no_time(case: An
     problem = replace(problem, time_s=problem.time_s * some)
     by_rank = Semantics(order=Order.PRIORITY)
     first = simulate(problem, placement, by_rank, priority)
-    assert simulate(problem, placement, by_rank, first.ranks).start_s.tolist() == first.start_s.tolist()
+    assert simulate(problem, placement, by_rank, first.priority).start_s.tolist() == first.start_s.tolist()
 
 
 def test_a_run_ends_at_the_first_op_that_is_too_late() -> None:
-    problem, placement, ranks = random_case(1, 60, 2)
-    limit_s = simulate(problem, placement, Semantics(), ranks).makespan_s / 2
-    assert limited(machine_for(problem, Semantics(), BY_RANK, ranks), placement, limit_s)[1] > 0
+    problem, placement, priority = random_case(1, 60, 2)
+    limit_s = simulate(problem, placement, Semantics(), priority).makespan_s / 2
+    assert limited(machine_for(problem, Semantics(), BY_RANK, priority), placement, limit_s)[1] > 0
 
 
 FORK = ScheduleProblem.from_arrays(np.ones((3, 3)), [(0, 1), (0, 2)], output_bytes=4.0, op_overhead_s=0.5,
@@ -138,7 +138,7 @@ def test_a_bus_takes_results_that_became_available_together_by_op_index(links: L
     p = ScheduleProblem.from_arrays(
         times, [(0, 3), (1, 4), (2, 5)], link_latency_s=5.0, order=np.array([0, 2, 1, 3, 5, 4])
     )
-    run = simulate(p, [0, 0, 0, 1, 1, 1], Semantics(links=links), ranks=[0, 2, 1, 3, 4, 5])  # op 2 runs before op 1
+    run = simulate(p, [0, 0, 0, 1, 1, 1], Semantics(links=links), priority=[0, 2, 1, 3, 4, 5])  # op 2 runs before op 1
     assert run.start_s[3:].tolist() == [6.0, 11.0, 16.0]
 
 
@@ -190,7 +190,7 @@ def test_energy_of_devices_that_slow_each_other_down_is_of_the_time_they_take_th
 
 
 @pytest.mark.parametrize(
-    ("placement", "how", "ranks", "message"),
+    ("placement", "how", "priority", "message"),
     [
         ([0, 0], Semantics(order=Order.PRIORITY), None, "order 'priority' needs priorities"),
         ([0, 0], None, [1.0], "priorities must be 2 numbers, one for each op"),
@@ -204,12 +204,12 @@ def test_energy_of_devices_that_slow_each_other_down_is_of_the_time_they_take_th
     ],
 )
 def test_misuse_is_answered(
-    placement: list[Any], how: Semantics | None, ranks: list[float] | None, message: str
+    placement: list[Any], how: Semantics | None, priority: list[float] | None, message: str
 ) -> None:
     with pytest.raises((OptionError, PlacementError), match=message):
-        simulate(LINE, placement, how, ranks)
+        simulate(LINE, placement, how, priority)
     with pytest.raises((OptionError, PlacementError), match=message):
-        simulate_makespans(LINE, [placement], how, ranks)
+        simulate_makespans(LINE, [placement], how, priority)
 
 
 def test_an_op_on_a_device_that_lacks_it_is_named() -> None:

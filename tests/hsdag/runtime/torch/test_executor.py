@@ -87,8 +87,8 @@ def test_constants_lie_with_their_readers_and_are_never_sent() -> None:
 def test_a_result_is_sent_once_to_a_device_by_the_rank_of_the_first_that_waits_for_it() -> None:
     nodes = (fed(), TorchNode("a", "Add", ((0, 0),), plus_one), op("b", 1), op("c", 1))
     program = build_program(TorchGraph("g", nodes, {"y": (3, 0), "z": (2, 0)}), [0, 0, 1, 1], logical_devices(2))
-    ranks = dict(zip(program.tasks.task_names, program.task_ranks(np.array([0.0, 9.0, 7.0, 3.0])), strict=True))
-    assert ranks == {"a": 9.0, "a to d1": 3.0, "b": 7.0, "c": 3.0}
+    priority = dict(zip(program.tasks.task_names, program.task_priority(np.array([0.0, 9.0, 7.0, 3.0])), strict=True))
+    assert priority == {"a": 9.0, "a to d1": 3.0, "b": 7.0, "c": 3.0}
     assert not program.tasks.size_bytes.any()  # of a nothing is known
 
 

@@ -57,7 +57,7 @@ def whole(problem: ScheduleProblem) -> ScheduleProblem:
 def test_a_selected_op_has_all_its_producers_placed(exploring: Exploring) -> None:
     problem = random_problem(3, 14, 3)
     for rollout in policy_of(problem).draw(8, exploring, generator()):
-        step = not_none(rollout.plan.order)
+        step = not_none(rollout.plan.priority)
         assert (step[problem.edge_src] < step[problem.edge_dst]).all()
 
 
@@ -82,7 +82,7 @@ def test_a_replayed_plan_is_decided_again_as_it_runs() -> None:
     plan = Plan(rng.integers(0, 3, 14), rng.permutation(14))
     again = policy.replay([plan], generator())[0].plan
     assert np.array_equal(again.placement, plan.placement)
-    runs = [simulate(problem, each.placement, ranks=each.order) for each in (plan, again)]
+    runs = [simulate(problem, each.placement, priority=each.priority) for each in (plan, again)]
     np.testing.assert_allclose(runs[0].start_s, runs[1].start_s)
 
 
@@ -131,7 +131,7 @@ def test_a_network_that_begins_as_a_list_schedule_makes_its_plan() -> None:
     config = replace(SMALL, begins_as=Beginning.CRITICAL_PATH, logit_range=12.0)
     policy = policy_of(problem, config, trained=False)
     plans = [policy.teacher(generator())[0].plan, *(policy.best(generator(seed)).plan for seed in range(10))]
-    taught_s, *found_s = (simulate(problem, plan.placement, ranks=plan.order).makespan_s for plan in plans)
+    taught_s, *found_s = (simulate(problem, plan.placement, priority=plan.priority).makespan_s for plan in plans)
     assert min(found_s) == pytest.approx(taught_s)
 
 
