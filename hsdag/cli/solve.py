@@ -88,16 +88,10 @@ def _show(solution: SolveResult, output: Path | None) -> None:
 
     if solution.run is not None:
         _show_schedule(solution, solution.run)
-    text = solution.objective.text
-    bound = f"lower bound {text(solution.lower_bound)} by {solution.bound.argument}"
-    if solution.value is None or solution.gap is None:
-        typer.echo(f"No placement; {bound}")
-    else:
-        label, gap = solution.objective.label, f"gap {100 * solution.gap:.4g}%"
-        typer.echo(f"Simulated {label} {text(solution.value)}; {bound}, {gap}")
+    typer.echo(solution.sentence)
     for name, value in solution.single_devices.items():
         note = ", which breaks a pin" if name in solution.breaking else ""
-        typer.echo(f"All on {name}: {text(value)}{note}")
+        typer.echo(f"All on {name}: {solution.objective.text(value)}{note}")
     if solution.members:
         print_table(None, *members_table(solution.members, solution.objective))
     spent = f"{solution.num_evaluations} placements evaluated in {solution.elapsed_s:.1f} s"

@@ -25,7 +25,7 @@ from hsdag.reporting.explaining import explain_run
 from hsdag.reporting.explanation import Explanation
 from hsdag.reporting.figures import progress_figures, timeline_figures
 from hsdag.reporting.graph import LARGE, LAYERS_SHOWN, PlacedGraph, graph_figure, op_source
-from hsdag.reporting.report import answer_of, environment_of, next_steps_of
+from hsdag.reporting.report import environment_of, next_steps_of, sentence_of
 from hsdag.runtime.objectives import Objective
 from hsdag.search.driver import members_table
 
@@ -99,7 +99,7 @@ def report_html(run: RunFolder) -> str:
         "macros": MACROS,
         "name": name,
         "subtitle": " · ".join([run.record.objective, f"{run.record.executor} executor", devices, *day]),
-        "answer": answer_of(run),
+        "answer": [sentence_of(run)] if run.result is None else run.result.summary,
         "facts": facts_of(run),
         "next_steps": next_steps_of(run),
         "sections": sections,

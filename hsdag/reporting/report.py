@@ -52,11 +52,6 @@ def sentence_of(run: RunFolder) -> str:
     return f"{UNFINISHED} {placements} measured, the best at {best}; none is proven to be faster yet."
 
 
-def answer_of(run: RunFolder) -> list[str]:
-    """What the page begins with: the answer's summary, or what a search that has not ended has come to."""
-    return [sentence_of(run)] if run.result is None else list(run.result.summary)
-
-
 class NextStep(NamedTuple):
     """What to do next, in a sentence, with the command or code that does it."""
 

@@ -142,12 +142,18 @@ class SolveResult(Simulated):
         ]
 
     @property
-    def said(self) -> tuple[str, ...]:
+    def sentence(self) -> str:
         """What was found, and what is proven of it."""
         text = self.objective.text
-        found = "no placement" if self.value is None else f"{self.objective.label} {text(self.value)}"
         bound = f"lower bound {text(self.lower_bound)} by {self.bound.argument}"
-        return (f"SIMULATED {self.problem.name}: {found}; {bound}. {self.status.sentence}",)
+        if self.value is None or self.gap is None:
+            return f"No placement; {bound}"
+        return f"Simulated {self.objective.label} {text(self.value)}; {bound}, gap {100 * self.gap:.4g}%"
+
+    @property
+    def said(self) -> tuple[str, ...]:
+        """The same of the problem by its name, and how the search ended."""
+        return (f"{self.problem.name}: {self.sentence}. {self.status.sentence}",)
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """What single devices take."""

@@ -116,6 +116,7 @@ def test_results_are_taken_where_files_are(model: ov.Model, tmp_path: Path) -> N
     assert {row.name for row in found.rows} >= {"CPU", "CPU_0", "CPU_1"}
     assert (str(found)[:20], len(repr(found)) < 400, found.model_path) == ("Run the model on CPU", True, None)
     assert f"The search is in {tmp_path / 'run'}." in found.lines
+    assert "--budget 8" in (tmp_path / "run" / "options").read_text()
     assert hsdag.explain(found).model == "small"
     for source in (found, tmp_path / "run"):
         (written,) = hsdag.export(source, "json", tmp_path / "again.json").files

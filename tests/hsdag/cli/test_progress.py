@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import cast
+
+import numpy as np
 import pytest
 
 from hsdag.cli.progress import Estimate, SearchProgress, in_words
+from hsdag.runtime.problem.plan import Plan
+from hsdag.scoring.base import Score
+from hsdag.scoring.recording import Event, RecordingEvaluator
 from hsdag.search.driver import ONCE
 
 
@@ -65,6 +72,18 @@ def test_a_phase_that_counts_begins_one_of_several_searches(capsys: pytest.Captu
         shown.watcher.on_step("update 9 of 10")
         assert shown.line.endswith(", update 9 of 10")
         assert shown._estimate.share >= 0.9
+
+
+def test_the_best_so_far_is_told_with_what_it_gains_over_the_best_device(capsys: pytest.CaptureFixture[str]) -> None:
+    alone, split = (Plan(np.array(devices)) for devices in ([0, 0], [0, 1]))
+    events = [Event(alone, Score.failed("it hung"), 1.0), Event(Plan(np.array([1, 1])), Score(0.004), 1.0)]
+    for value, said in ((0.005, "best 4 ms"), (0.003, "best 3 ms, 25% less than the best device alone")):
+        events.append(Event(split, Score(value), 2.0))
+        best = min(events[1:], key=lambda event: event.score.value)
+        shown = SearchProgress(10.0)
+        heard = SimpleNamespace(events=events, num_evaluations=len(events), best=lambda best=best: [best])
+        shown.watcher.on_event(best, cast(RecordingEvaluator, heard))
+        assert shown.line.endswith(f"{len(events)} placements, {said}")
 
 
 def test_a_note_is_said_and_does_not_take_the_place_of_the_phase(capsys: pytest.CaptureFixture[str]) -> None:

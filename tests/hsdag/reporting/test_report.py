@@ -12,7 +12,7 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.placing.result import PlaceResult
 from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.graph import PlacedGraph
-from hsdag.reporting.report import UNFINISHED, answer_of, environment_of, next_steps_of, sentence_of
+from hsdag.reporting.report import UNFINISHED, environment_of, next_steps_of, sentence_of
 from hsdag.scoring.base import Score
 from tests.hsdag.reporting.examples import BEGUN, EVENTS, FAST, PROFILE, RESULT, RUN, Example, event
 
@@ -29,13 +29,15 @@ def test_ops_are_where_the_placement_has_them(folder: Path, kept_search: PlaceRe
     assert found == kept_search.placement.affinity
 
 
-def test_the_placement_file_stands_for_the_run_beside_it(folder: Path, tmp_path: Path) -> None:
+def test_the_placement_file_stands_for_the_run_beside_it(
+    folder: Path, kept_search: PlaceResult, tmp_path: Path
+) -> None:
     result = hsdag.report(folder.with_suffix(".json"), tmp_path / "report.html")
     assert result.files == (tmp_path / "report.html",)
     page = result.files[0].read_text().replace("&#39;", "'")
-    assert all(f">{each}</p>" in page for each in answer_of(RunFolder.load(folder)))
+    assert all(f">{each}</p>" in page for each in kept_search.summary)
     warned = RESULT.model_copy(update={"sentence": "a.", "warnings": ("b", "c"), "lines": ("run",), "bound": "most"})
-    assert answer_of(Example([], None, warned)) == ["run", "a.", "Warning: b.", "Warning: c.", "most"]
+    assert warned.summary == ("run", "a.", "Warning: b.", "Warning: c.", "most")
 
 
 def test_the_best_of_a_search_that_has_not_ended_is_told() -> None:
