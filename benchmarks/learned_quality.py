@@ -5,8 +5,8 @@ The problems were named before anything was trained: of the families trained on 
 finds in --seconds without the policy, as geometric means with 95% intervals (bootstrap over problems and seeds):
 
 - at_once: the policy's answer (bars: 1.12 on families trained on, 1.25 on others, 1 CPU second), the best list, random
-  draws in a second, and the same decoder with --seeds sets of weights drawn at random (bar: 10% worse than the policy)
-  and drawn around those that training begins with;
+  draws in a second, and the same decoder with --seeds sets of weights drawn at random (bar: 10% worse than the policy),
+  of zeros and around those that training begins with; after one round of schedules, four, and as many as take a second;
 - tuned: DOPPLER and HSDAG after --tuned seconds (bar: 1.05); auto: 3 s with the policy over 10 s without (bar: 1);
 - units: Placeto, GDP and RNN without annealing over random draws on DOPPLER's workloads, with what the policy answers
   and without (bar, with it: below 1 with every seed);
@@ -56,8 +56,10 @@ TRAINED, OTHERS = ("random-wired", "transformer", "chain", "nmt", "llama"), ("en
 BLOCKS = (2, 4, 8)
 DECODING_S, BAR_UNTRAINED, BAR_TUNED, BAR_AUTO = 1.0, 1.10, 1.05, 1.0
 BARS = {"families trained on": 1.12, "others": 1.25}
-DRAWN = {"drawn weights": 0.0, "weights around the first rule": 1.0}
-"""Untrained policies, and how many times the first rule they are drawn around."""
+DRAWN = {"drawn weights": (0.0, 1.0), "zero weights": (0.0, 0.0), "weights around the first rule": (1.0, 1.0)}
+"""Untrained policies: how many times the first rule they are drawn around, and how many steps they are from it."""
+ROUNDS = {", a round": {"rounds": "1"}, ", four rounds": {"rounds": "4"}, "": dict[str, str]()}
+"""Of schedules, one by every rule, whose weights all but the first change; last as many as take a second."""
 PARTS = ("at_once", "tuned", "auto", "units", "coarsener")
 SAMPLES = 10_000
 Row = dict[str, Any]
@@ -74,9 +76,9 @@ def problems(each: int) -> dict[str, Callable[[], ScheduleProblem]]:
     return found | {f"blocks of Llama, {num}": partial(chain, "p100x4", [LlamaSizes()] * num) for num in BLOCKS}
 
 
-def drawn_policy(path: Path, seed: int, begin: float) -> str:
+def drawn_policy(path: Path, seed: int, begin: float, spread: float) -> str:
     """A policy file with rules drawn at random, around ``begin`` times the first rule."""
-    rules = changed(np.tile(begin * first_rule(), (len(shipped_rules()), 1)), 1.0, np.random.default_rng(seed))
+    rules = changed(np.tile(begin * first_rule(), (len(shipped_rules()), 1)), spread, np.random.default_rng(seed))
     rules[:, -1] = 1.0
     write_policy(path, {WEIGHTS: rules}, {"method": RULES})
     return str(path)
@@ -94,11 +96,13 @@ def measured(name: str, problem: ScheduleProblem, given: Namespace, policies: di
     """The row of a problem."""
     found, seconds, seeds = dict[str, list[float]](), given.seconds, range(given.seeds)
     if "at_once" in given.parts:
-        for kind, paths in policies.items():
-            found[kind] = [value(problem, "rules", seconds, initial=path) for path in paths]
-        begin_s = time.process_time()
-        found["at once"] = [value(problem, "rules", seconds)]
-        answer_s = time.process_time() - begin_s
+        for how, rounds in ROUNDS.items():
+            for kind, paths in policies.items():
+                of_seeds = [value(problem, "rules", seconds, k, initial=path, **rounds) for k, path in enumerate(paths)]
+                found[kind + how] = of_seeds
+            begin_s = time.process_time()
+            found["at once" + how] = [value(problem, "rules", seconds, **rounds)]
+            answer_s = time.process_time() - begin_s
         found["lists"] = [min(value(problem, method, seconds) for method in LISTS)]
         found["random draws"] = [value(problem, "random", DECODING_S)]
     if "tuned" in given.parts:
@@ -176,12 +180,13 @@ def judge(rows: list[Row]) -> bool:
             kept.append(judged(column, ratios, BAR_AUTO if column.startswith("auto") else BAR_TUNED))
         else:
             for kind, which in (("families trained on", is_trained), ("others", ~is_trained)):
-                bar = BARS.get(kind, np.inf) if column == "at once" else np.inf
+                bar = BARS[kind] if column.startswith("at once") else np.inf
                 is_kept = not which.any() or judged(f"{column}, {kind}", ratios[which], bar)
                 kept += [is_kept] if np.isfinite(bar) else []
-            if column in DRAWN:
-                at_once = np.array([row["found"]["at once"] for row in rows])
-                least = BAR_UNTRAINED if column == "drawn weights" else None
+            kind, comma, how = column.partition(",")
+            if kind in DRAWN:
+                at_once = np.array([row["found"]["at once" + comma + how] for row in rows])
+                least = BAR_UNTRAINED if kind == "drawn weights" else None
                 is_worse = judged(f"{column} over the policy", ratios / at_once, least=least)
                 kept += [] if least is None else [is_worse]
     print(f"{sum(kept)} of {len(kept)} bars are kept")
@@ -208,8 +213,8 @@ def main() -> int:
     chosen = {name: make for name, make in found.items() if given.only in name}
     with tempfile.TemporaryDirectory() as folder:
         policies = {
-            kind: [drawn_policy(Path(folder, f"{begin}-{seed}"), seed, begin) for seed in range(given.seeds)]
-            for kind, begin in DRAWN.items()
+            kind: [drawn_policy(Path(folder, f"{kind}-{seed}"), seed, *drawn) for seed in range(given.seeds)]
+            for kind, drawn in DRAWN.items()
         }
         for name, make in list(chosen.items())[number - 1 :: count]:
             rows.append(measured(name, make(), given, policies))
