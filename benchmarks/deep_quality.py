@@ -38,7 +38,6 @@ from hsdag.models.sharded_workloads import LlamaSizes, TransformerSizes, llama_b
 from hsdag.runtime.platforms.analytic import analytic_costs
 from hsdag.runtime.platforms.platform import Platform, load_platform
 from hsdag.runtime.problem.bounds import makespan
-from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.runtime.problem.units import graph_of_problem, problem_of
@@ -154,19 +153,13 @@ def in_a_row(problems: list[ScheduleProblem]) -> ScheduleProblem:
     )
 
 
-def least_s(parts: list[ScheduleProblem], alone: list[Bound]) -> float:
-    """Seconds of parts in a row at least: all of one runs behind all of the one before, unless they join tile by tile.
-
-    Those that do are bounded together, by all that has to run between any two of their ops.
-    """
+def least_s(parts: list[ScheduleProblem]) -> float:
+    """Seconds of parts in a row at least: one runs behind all of the one before, unless they join tile by tile."""
     makespan.PAIRS_EFFORT = makespan.LOADS_EFFORT = np.inf
     pairs = [joints(before, after) for before, after in itertools.pairwise(parts)]
     num_tiles = [min(len(np.unique(ends)) for ends in each.T) for each in pairs]
-    first = [0, *(k for k, num in enumerate(num_tiles, 1) if num < max(len(pairs[k - 1]), 2))]
-    return sum(
-        alone[a].value if b == a + 1 else makespan.makespan_bound(in_a_row(parts[a:b])).value
-        for a, b in itertools.pairwise([*first, len(parts)])
-    )
+    first = [0, *(k for k, num in enumerate(num_tiles, 1) if num < max(len(pairs[k - 1]), 2)), len(parts)]
+    return sum(makespan.makespan_bound(in_a_row(parts[a:b])).value for a, b in itertools.pairwise(first))
 
 
 def unlike(family: str, num_ops: int, first: int = 0) -> list[ScheduleProblem]:
@@ -196,8 +189,7 @@ def large(given: Namespace) -> Iterator[bool]:
         own, own_s = solved(problem, "auto", 2 * given.seconds * given.slow, without=given.without)
         over, bar = own_s / lists[best], BARS_OF_SIZE.get((family, num_ops), 1.0)
         alone = [solved(each, "auto", given.alone) for each in parts] if given.alone else []
-        alone_s = sum(value_s for _, value_s in alone)
-        proven_s = least_s(parts, [each.bound for each, _ in alone]) if alone else 0.0
+        alone_s, proven_s = sum(value_s for _, value_s in alone), least_s(parts) if alone else 0.0
         print(
             f"{family}, {problem.num_ops} ops: {best} {lists[best]:.6g}, auto over it {over:.4f} (bar {bar}), gap "
             f"{100 * (own.gap or 0.0):.1f}%; one by one {alone_s / lists[best]:.4f}, at least "
