@@ -387,13 +387,11 @@ def pad(op: Op, span: Span) -> Piece | None:
 def strided_slice(op: Op, span: Span) -> Piece | None:
     """Along the axes of which it takes all, where none is added or dropped."""
     masks = ("new_axis_mask", "shrink_axis_mask", "ellipsis_mask")
-    begins = op.constant(1)
-    if begins is None or any(any(op.attributes.get(mask, ())) for mask in masks):
+    if op.constant(1) is None or any(any(op.attributes.get(mask, ())) for mask in masks):
         return None
-    ignored = [*op.attributes["begin_mask"], *[1] * op.rank]
-    starts, steps = [*begins, *[0] * op.rank], [*(op.constant(3) or []), *[1] * op.rank]
-    is_all = op.inputs[0][span.axis] == op.outputs[0][span.axis] and (ignored[span.axis] or starts[span.axis] == 0)
-    return op.only(span) if is_all and steps[span.axis] == 1 else None
+    steps = [*(op.constant(3) or []), *[1] * op.rank]
+    is_all = op.inputs[0][span.axis] == op.outputs[0][span.axis] and steps[span.axis] == 1
+    return op.only(span) if is_all else None
 
 
 def slice_(op: Op, span: Span) -> Piece | None:
