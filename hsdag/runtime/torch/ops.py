@@ -107,23 +107,6 @@ def _divide(op: Op) -> TensorFunction:
     return lambda xs: (torch.div(xs[0], xs[1], rounding_mode=rounding),)
 
 
-def _fake_quantize(op: Op) -> TensorFunction:
-    """Data, the limits of the input and those of the output, which broadcast to the data.
-
-    The input's limits may be equal, which leaves the output's limits alone, or come in reverse.
-    """
-    steps = int(op.attribute("levels")) - 1
-
-    def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
-        x, in_low, in_high, out_low, out_high = xs
-        low, high = torch.minimum(in_low, in_high), torch.maximum(in_low, in_high)
-        level = torch.round((x - in_low) / (in_high - in_low) * steps)
-        inner = level / steps * (out_high - out_low) + out_low
-        return (torch.where(x <= low, out_low, torch.where(x > high, out_high, inner)),)
-
-    return run
-
-
 def _matmul(op: Op) -> TensorFunction:
     turn_a, turn_b = (
         bool(op.attribute(name)) and len(op.shape(port)) > 1  # a vector has nothing to transpose
@@ -176,12 +159,6 @@ def _mvn(op: Op) -> TensorFunction:
     tail, eps = shape[len(shape) - len(axes) :], float(op.attribute("eps"))
     op.require(sorted(axes) == list(range(len(shape) - len(axes), len(shape))))
     return lambda xs: (functional.layer_norm(xs[0], tail, eps=eps),)
-
-
-def _group_norm(op: Op) -> TensorFunction:
-    """Data [N, C, ...]; scale and shift [C]."""
-    groups, eps = int(op.attribute("num_groups")), float(op.attribute("epsilon"))
-    return lambda xs: (functional.group_norm(xs[0], groups, xs[1], xs[2], eps),)
 
 
 def _constant(op: Op) -> TensorFunction:
@@ -369,7 +346,6 @@ BUILDERS: dict[str, Builder] = {
 BUILDERS_OF_REALS: dict[str, Builder] = {
     **{name: _each(function) for name, function in ELEMENTWISE_REALS.items()},
     "Clamp": _with(torch.clamp, min=lambda op: float(op.attribute("min")), max=lambda op: float(op.attribute("max"))),
-    "FakeQuantize": _fake_quantize,
     "Gelu": _with(functional.gelu, approximate=_gelu),
     "Softmax": _with(torch.softmax, dim=_axis),
     "LogSoftmax": _with(torch.log_softmax, dim=_axis),
@@ -379,7 +355,6 @@ BUILDERS_OF_REALS: dict[str, Builder] = {
     "ReduceL1": _reduction(lambda x, axes, keep: torch.sum(torch.abs(x), axes, keep)),
     "ReduceL2": _reduction(lambda x, axes, keep: torch.sqrt(torch.sum(x * x, axes, keep))),
     "MVN": _mvn,
-    "GroupNormalization": _group_norm,
     "Convolution": _convolution,
     "GroupConvolution": _convolution,
     "MaxPool": _max_pool,

@@ -121,10 +121,6 @@ def test_ops_of_several_element_types_agree() -> None:
         (ops.select, (np.array([[True], [False]]), numbers(3, 1, 4), numbers(2, 4, seed=1))),
         (ops.power, (np.abs(numbers(2, 3, 4)), numbers(3, 1, seed=1))),
         (lambda x: ops.power(x, np.float32(3)), (numbers(4, 5),)),
-        (
-            lambda x: ops.fake_quantize(x, *(np.float32(v) for v in (2, -2, -3, 5)), 16),
-            (np.array([-5, -2, -1, 0, 1, 2, 5], np.float32),),
-        ),
         (ops.convert_like, (np.array([-1.5, 2.7], np.float32), np.array([1], np.int32))),
         *((build, (np.arange(-5, 6, dtype=np.int32),)) for build in (ops.relu, ops.abs, ops.negative)),
         *(
@@ -144,15 +140,12 @@ def test_ops_with_attributes_agree() -> None:
         lambda x: ops.gelu(x, "tanh"),
         lambda x: ops.clamp(x, -0.5, 0.8),
         lambda x: ops.swish(x, np.float32(1.7)),
-        lambda x: ops.fake_quantize(x, *(np.float32(v) for v in (-1, 1.5, -3, 5)), 16),
-        lambda x: ops.fake_quantize(x, *(np.float32(v) for v in (-2, 2, 5, -3)), 256),
         lambda x: ops.softmax(x, -2),
         lambda x: opset1.softmax(x, 1),
         lambda x: ops.log_softmax(x, 2),
         lambda x: ops.mvn(x, [2, 3], True, 1e-5, "inside_sqrt"),
         lambda x: opset2.mvn(x, True, True, 1e-3),
         lambda x: opset2.mvn(x, False, True, 1e-3),
-        lambda x: ops.group_normalization(x, numbers(6, seed=1), numbers(6, seed=2), 3, 1e-3),
         lambda x: ops.reshape(x, [0, -1], special_zero=True),
         lambda x: ops.reshape(x, [4, 1, 60], special_zero=False),
         lambda x: ops.unsqueeze(x, [0, -1]),
@@ -313,6 +306,7 @@ def test_what_the_table_lacks_is_evaluated_by_openvino() -> None:
             (lambda x: ops.max_pool(x, [1, 1], [1, 1], [0, 0], [0, 0], [2, 2]), (numbers(1, 2, 4, 4),)),
             (lambda x, n: ops.tile(x, n), (numbers(2, 3), np.array([2, 1], np.int64))),
             (lambda x: ops.non_zero(x), (np.array([[0, 3], [2, 0]], np.float32),)),
+            (lambda x: ops.fake_quantize(x, *map(np.float32, (-1, 1.5, -3, 5)), 16), (numbers(4, 5),)),
         ],
         in_torch=False,
     )
@@ -326,18 +320,13 @@ def test_what_depends_on_constants_alone_is_computed_once() -> None:
     ("build", "given", "wanted"),
     [
         (ops.divide, (np.array([7, -9, -7, 9], np.int32), np.array([2, 4, -2, -4], np.int32)), [3, -3, 3, -3]),
-        (
-            lambda x: ops.fake_quantize(x, *map(np.float32, (1, 1, -3, 5)), 256),
-            (np.array([0, 1, 2], np.float32),),
-            [-3, -3, 5],
-        ),
         (lambda x: ops.reduce_sum(x, np.array([], np.int64), False), (np.array([2.0, 3.0], np.float32),), [2, 3]),
     ],
 )
 def test_ops_are_as_they_are_defined_where_openvinos_cpu_device_is_not(
     build: Build, given: tuple[Array, ...], wanted: list[float]
 ) -> None:
-    """It divides negative integers towards zero, gives NaN for equal limits, and refuses to reduce no axes."""
+    """It divides negative integers towards zero, and refuses to reduce no axes."""
     model = model_of(build, given)
     inputs = {input_name(port): torch.from_numpy(x) for port, x in zip(model.inputs, given, strict=True)}
     assert results_of(openvino_graph(model), inputs)[0].tolist() == wanted
