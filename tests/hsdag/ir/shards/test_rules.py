@@ -55,6 +55,7 @@ RARE: dict[str, Build] = {
         "Squeeze", [value_of(op.reduce_sum(x, ints(1), keep_dims=True))], {}
     ),
     "StridedSlice backwards": lambda _, x: op.strided_slice(x, ints(0, 0), ints(0, 0), ints(1, -1), [1, 1], [1, 1]),
+    "Tile of fewer axes": lambda _, x: op.tile(x, ints(2, 1)),
     "Transpose of all axes": lambda _, x: op.transpose(x, ints()),
     "Unsqueeze counted from behind": lambda _, x: op.unsqueeze(x, ints(-6, 2)),
 }
@@ -64,7 +65,7 @@ AXES: dict[str, Sequence[str]] = {
     **dict.fromkeys("attention batch_norm elementwise group_convolution of_first pool prelu".split(), "0123"),
     **dict.fromkeys(("convolution", "matmul"), ("0", "1", "2", "3", "sum")),
     **dict.fromkeys(("LRN", "NormalizeL2", "StridedSlice backwards"), "023"),
-    **dict.fromkeys(("Interpolate", "Interpolate of version 4"), "013"),
+    **dict.fromkeys(("Interpolate", "Interpolate of version 4", "Tile of fewer axes"), "013"),
     "MaxPool with a ceiling": "0123",
     "ScaledDotProductAttention to fewer axes": "0123",
     "Transpose of all axes": "0123",
