@@ -7,10 +7,9 @@ the lower bound, and how much more that is than one block's gap (bar 1%). Then d
 same in --long (bar 1.01). Then large graphs in which nothing repeats, transformers and wired networks in a row:
 ``auto`` in twice --seconds over the best list (bar 0.85; 0.95 for 100,000 ops of the latter), with --alone 8 the parts
 one by one and what all take at least, and features (bar 10 CPU s). Last, proposals a second of ``windows`` at 10,000
-ops and at 250 (bar: a factor of 5). --slow multiplies seconds; ``--without repeated`` leaves blocks out. Exit status 1
-for a missed bar.
+ops and at 250 (bar: a factor of 5). ``--without repeated`` leaves blocks out. Exit status 1 for a missed bar.
 
-    python benchmarks/deep_quality.py [chains models large steps] [--blocks 4,16,64,256] [--seconds 30] [--slow 1]
+    python benchmarks/deep_quality.py [chains models large steps] [--blocks 4,16,64,256] [--seconds 30]
 """
 
 from __future__ import annotations
@@ -72,13 +71,12 @@ def chain(platform: str, sizes: list[LlamaSizes]) -> ScheduleProblem:
 def chains(given: Namespace) -> Iterator[bool]:
     """Whether each chain keeps its bars."""
     for platform in given.platforms.split(","):
-        seconds = given.seconds * given.slow
-        alone = {each: solved(chain(platform, [each]), "auto", seconds) for each in (LlamaSizes(), WIDE)}
+        alone = {each: solved(chain(platform, [each]), "auto", given.seconds) for each in (LlamaSizes(), WIDE)}
         gap = alone[LlamaSizes()][0].gap or 0.0
         for num in map(int, given.blocks.split(",")):
             for widths in (1, 4):
                 sizes = [WIDE if widths > 1 and n % widths == widths - 1 else LlamaSizes() for n in range(num)]
-                own, own_s = solved(chain(platform, sizes), "auto", seconds, without=given.without)
+                own, own_s = solved(chain(platform, sizes), "auto", given.seconds, without=given.without)
                 over, more = own_s / sum(alone[each][1] for each in sizes), (own.gap or 0.0) - gap
                 bar = BAR if widths == 1 else BAR_OF_WIDTHS
                 kept = over <= bar and (widths > 1 or more <= MORE_GAP)
@@ -113,8 +111,7 @@ def models(given: Namespace) -> Iterator[bool]:
         for execution in Execution:
             how = Semantics(execution)
             values = [
-                solved(problem, "auto", seconds * given.slow, how, without=given.without)[1]
-                for seconds in (given.short, given.long)
+                solved(problem, "auto", seconds, how, without=given.without)[1] for seconds in (given.short, given.long)
             ]
             print(
                 f"{name}, {problem.num_ops} ops, {execution.value}: {1e3 * values[0]:.4f} ms, {given.short:g} s over "
@@ -184,9 +181,9 @@ def large(given: Namespace) -> Iterator[bool]:
         begin_s = time.process_time()
         feature_matrix(graph_of_problem(problem))
         features_s = time.process_time() - begin_s
-        lists = {method: solved(problem, method, given.seconds * given.slow)[1] for method in LISTS}
+        lists = {method: solved(problem, method, given.seconds)[1] for method in LISTS}
         best = min(lists, key=lists.__getitem__)
-        own, own_s = solved(problem, "auto", 2 * given.seconds * given.slow, without=given.without)
+        own, own_s = solved(problem, "auto", 2 * given.seconds, without=given.without)
         over, bar = own_s / lists[best], BARS_OF_SIZE.get((family, num_ops), 1.0)
         alone = [solved(each, "auto", given.alone) for each in parts] if given.alone else []
         alone_s, proven_s = sum(value_s for _, value_s in alone), least_s(parts) if alone else 0.0
@@ -232,7 +229,6 @@ def main() -> int:
         layers=48,
         short=10.0,
         long=600.0,
-        slow=1.0,
         families="transformers,wired",
         ops="10000,100000",
         alone=(0.0, "seconds for each part of a large graph by itself"),
