@@ -105,18 +105,11 @@ def folder_of(module: str) -> str:
     return module if MODULES[module].name == "__init__.py" else module.rpartition(".")[0]
 
 
-def imports_for_types(tree: ast.AST) -> set[ast.AST]:
-    """Imports that only type checkers read."""
-    blocks = (node for node in ast.walk(tree) if isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test))
-    return {child for block in blocks for child in ast.walk(block)}
-
-
 def folder_imports() -> dict[tuple[str, str], str]:
-    """Each pair of folders of which the first imports the second, with a file that does."""
+    """Each pair of folders of which the first imports the second, also for types alone, with a file that does."""
     found = {}
     for module, path in MODULES.items():
-        tree = tree_of(path)
-        for node in set(ast.walk(tree)) - imports_for_types(tree):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 names = [f"{node.module}.{alias.name}" for alias in node.names]
                 for name in (name if name in MODULES else node.module for name in names):
@@ -130,6 +123,27 @@ def test_folders_form_no_cycle() -> None:
     assert len(edges) > 50
     graph = nx.DiGraph(edges.keys())
     assert nx.is_directed_acyclic_graph(graph), nx.find_cycle(graph)
+
+
+RUNTIME = {
+    "objectives": set[str](),
+    "machine": set[str](),
+    "problem": {"objectives"},
+    "platforms": {"problem"},
+    "simulator": {"problem", "objectives", "machine"},
+    "executor": {"machine"},
+    "costs": {"executor", "simulator", "problem", "objectives"},
+    "measuring": {"executor", "problem", "objectives", "machine"},
+    "torch": {"executor", "measuring", "machine"},
+}
+"""What each folder of runtime/ may import beside timeline.py, which imports none of them."""
+
+
+def test_imports_inside_runtime_point_one_way() -> None:
+    for (folder, used), path in folder_imports().items():
+        own, other = (name.partition("hsdag.runtime.")[2].partition(".")[0] for name in (folder, used))
+        if folder.startswith("hsdag.runtime") and other not in ("", own):
+            assert other in RUNTIME.get(own, ()), path
 
 
 def test_modules_import_each_other_in_no_circle() -> None:

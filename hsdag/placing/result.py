@@ -17,11 +17,11 @@ from hsdag.ir.files import first_problem, parse_document, read_text
 from hsdag.ir.host import command_line
 from hsdag.ir.placement.placement import Placement, Record, ReferenceName
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
-from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.latency import Comparison, Ratio, Samples
 from hsdag.runtime.measuring.profile import LARGEST, Figure, Table, figures, numbers
 from hsdag.runtime.objectives import find_objective
+from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import CostSource
 from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals

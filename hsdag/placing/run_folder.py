@@ -30,10 +30,10 @@ from hsdag.placing.given import refuse_model
 from hsdag.placing.result import PlaceResult, PlanRecord, read_result
 from hsdag.placing.subject import PlacedModel
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
-from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.measuring.profile import ModelProfile, read_profile, write_profile
 from hsdag.runtime.objectives import find_objective
 from hsdag.runtime.problem.pins import parse_pins, pinned_devices
+from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import OpLabels

@@ -32,13 +32,13 @@ from hsdag.placing.shards import (
 )
 from hsdag.placing.subject import with_costs
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
-from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.inferences import REQUESTS_IN_FLIGHT
 from hsdag.runtime.measuring.messages import automatic_targets
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.profiler import Effort
 from hsdag.runtime.objectives import Quantity
+from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.plan import Plan, unit_priority
 from hsdag.runtime.problem.problem import Problem
 from hsdag.scoring.base import Checkpoint, SearchStopped

@@ -23,7 +23,6 @@ from hsdag.ir.placement.divided import regions_of
 from hsdag.ir.placement.placement import ExecutorName, ModelRecord, Placement
 from hsdag.ir.processes import COMPILING_LIMIT_S, CandidateFailed
 from hsdag.placing.subject import PlacedModel, read_for_torch, read_model
-from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.machine.devices import DeviceSet, canonical, reduced_precision
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.measuring.messages import WORKER_COMMAND, Candidate, WorkerSetup, ask, worker_client
@@ -33,6 +32,7 @@ from hsdag.runtime.measuring.runner import ASKING_LIMIT_S, CandidateRunner, Limi
 from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.objectives import LATENCY, Objective, find_objective
 from hsdag.runtime.problem.pins import Pin, pinned_devices
+from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals

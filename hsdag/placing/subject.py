@@ -27,11 +27,11 @@ from hsdag.models import Workload
 from hsdag.models.registry import names_workload, workload_called
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
-from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.objectives import LATENCY, Objective
 from hsdag.runtime.problem.pins import with_pins
+from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.problem_file import read_problem, write_problem
 from hsdag.runtime.problem.schedule_problem import CostSource, OpLabels, ScheduleProblem

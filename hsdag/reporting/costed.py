@@ -24,11 +24,11 @@ from hsdag.placing.subject import with_costs
 from hsdag.reporting.explanation import BoundSaid, Gain, Limit
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
-from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.bounds.makespan import lower_bound
 from hsdag.runtime.problem.bounds.simple import Bound
+from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution, Semantics
 from hsdag.scoring.memory import MemoryCheck

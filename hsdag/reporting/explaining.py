@@ -25,10 +25,10 @@ from hsdag.placing.session import Session
 from hsdag.reporting.costed import CostedPlacement, bound_of, last_of_units, pieces, simulated_gains
 from hsdag.reporting.explanation import Difference, Explanation, Gain, Prediction, Rival, Shared
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
-from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.machine.devices import DeviceSet
 from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.objectives import LATENCY, find_objective
+from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import CostSource
 

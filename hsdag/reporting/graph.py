@@ -14,7 +14,7 @@ import numpy as np
 
 from hsdag.ir.graph.colocation import known_ops
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
-from hsdag.ir.kernels import longest_before
+from hsdag.ir.graph.paths import longest_before
 from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.figures import BARE, colour_of, hatch_of, new_figure
 

@@ -12,16 +12,12 @@ import heapq
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from hsdag.ir.files import write_atomically
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-
-if TYPE_CHECKING:
-    from hsdag.runtime.problem.schedule_problem import ScheduleProblem
-    from hsdag.runtime.simulator.simulation import Simulation
 
 
 @dataclass(frozen=True, eq=False)
@@ -75,20 +71,6 @@ class Timeline:
                 np.isfinite(stretch_s).all() and (stretch_s >= 0).all() and (np.diff(stretch_s, axis=0) >= 0).all()
             ):
                 raise ValueError(f"an interval of timeline {self.name!r} begins before 0 or ends before it begins")
-
-    @staticmethod
-    def of(simulation: Simulation, problem: ScheduleProblem) -> Timeline:
-        """The timeline of a simulated run of ``problem``."""
-        return Timeline(
-            name=problem.name,
-            op_names=problem.op_names,
-            op_types=problem.labels.types,
-            device_names=problem.device_names,
-            ops=OpIntervals(np.arange(problem.num_ops), simulation.device, simulation.start_s, simulation.end_s),
-            transfers=simulation.transfers,
-            edges=np.stack([problem.edge_src, problem.edge_dst], axis=1),
-            simulated=True,
-        )
 
     @property
     def end_s(self) -> float:

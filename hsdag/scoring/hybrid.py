@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray
-from hsdag.runtime.costs.placement_costs import PlacementCosts
+from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.scoring.acquisition import Evidence, Terms, expected_improvement

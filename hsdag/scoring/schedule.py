@@ -24,7 +24,7 @@ from hsdag.scoring.base import Evaluator, Score
 from hsdag.scoring.memory import MemoryCheck, one_inference
 
 if TYPE_CHECKING:
-    from hsdag.runtime.costs.placement_costs import PlacementCosts
+    from hsdag.runtime.problem.placement_costs import PlacementCosts
 
 UNSUPPORTED = "an op is on a device that does not support it"
 

@@ -42,7 +42,7 @@ class SimulateResult(Simulated):
     @property
     def timeline(self) -> Timeline:
         """The timeline of ``run``."""
-        return Timeline.of(self.run, self.problem)
+        return self.run.timeline
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Columns and cells: what each device does and holds."""

@@ -126,7 +126,7 @@ class SolveResult(Simulated):
     @property
     def timeline(self) -> Timeline | None:
         """That of ``run``."""
-        return Timeline.of(self.run, self.problem) if self.run is not None else None
+        return self.run.timeline if self.run is not None else None
 
     @computed_field  # type: ignore[prop-decorator]
     @property

@@ -42,7 +42,7 @@ def timeline_of(num_ops: int, types: list[str], num_devices: int = 3) -> Timelin
         labels=OpLabels.empty(num_ops, [types[v % len(types)] for v in range(num_ops)]),
         name="cost is $5 & <free>",
     )
-    return Timeline.of(simulate(problem, rng.integers(0, num_devices, num_ops)), problem)
+    return simulate(problem, rng.integers(0, num_devices, num_ops)).timeline
 
 
 def test_the_same_timeline_gives_the_same_bytes(tmp_path: Path) -> None:
@@ -100,7 +100,7 @@ def test_cells_and_headings_are_escaped_figures_aligned_and_the_chosen_row_is_ma
 def test_names_stand_in_the_bars_that_have_room_for_them(tmp_path: Path) -> None:
     for length in (158, 159):  # and a letter of padding, 0.0062 of the width each
         problem = ScheduleProblem.from_arrays([[0.99], [0.01]], [(0, 1)], op_names=("w" * length, "narrow"))
-        write_gantt(Timeline.of(simulate(problem, [0, 0]), problem), tmp_path / "g.svg")
+        write_gantt(simulate(problem, [0, 0]).timeline, tmp_path / "g.svg")
         drawn = (tmp_path / "g.svg").read_text()  # which has texts as comments beside their outlines
         assert (f"<!-- {'w' * length} -->" in drawn) == (length == 158)
         assert "<!-- narrow -->" not in drawn

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hsdag.ir.graph.computation_graph import BoolArray, Csr, FloatArray, IntArray, inverse_of
-from hsdag.ir.kernels import longest_before
+from hsdag.ir.graph.paths import longest_before
 from hsdag.runtime.problem.schedule_problem import OpLabels, ScheduleProblem
 
 MOST_HELD = 2.0**56

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsdag.ir.graph.computation_graph import Csr, IntArray, inverse_of
-from hsdag.ir.kernels import longest_before
+from hsdag.ir.graph.paths import longest_before
 from hsdag.methods.exact.formulation import induced
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 

@@ -19,7 +19,8 @@ from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatA
 from hsdag.ir.kernels import bare, inner, run
 from hsdag.ir.placement.hetero_rules import Workspace, cut_returns, join, open_rings
 from hsdag.ir.placement.submodels import Nodes, SubmodelCollector, count_crossings
-from hsdag.runtime.costs.placement_costs import PlacementCosts, Priorities, Trust, fit_by_kind
+from hsdag.runtime.costs.fitting import Trust, fit_by_kind
+from hsdag.runtime.problem.placement_costs import PlacementCosts, Priorities
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 from hsdag.runtime.simulator.execution import drained_s
 

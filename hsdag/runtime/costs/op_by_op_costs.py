@@ -15,7 +15,8 @@ import numpy as np
 
 from hsdag.ir.graph.colocation import floating_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, FloatArray, IntArray
-from hsdag.runtime.costs.placement_costs import PlacementCosts, Priorities, Trust, fit_by_kind, fit_factors
+from hsdag.runtime.costs.fitting import Trust, fit_by_kind, fit_factors
+from hsdag.runtime.problem.placement_costs import PlacementCosts, Priorities
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 from hsdag.runtime.simulator.simulation import simulate_makespans
 from hsdag.runtime.simulator.values import period_s

@@ -12,7 +12,7 @@ import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.ir.shards.rewrite import ShardedGraph
-from hsdag.runtime.costs.placement_costs import fit_factors
+from hsdag.runtime.costs.fitting import fit_factors
 from hsdag.runtime.costs.work_conserving_costs import PartTable, WorkConservingCosts
 from hsdag.runtime.executor.merging import ASSUMED_BYTES_PER_S
 

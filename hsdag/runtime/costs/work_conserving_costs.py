@@ -22,10 +22,11 @@ from hsdag.ir.errors import PlacementError
 from hsdag.ir.graph.computation_graph import BoolArray, ComputationGraph, FloatArray, IntArray
 from hsdag.ir.graph.partition import Partition
 from hsdag.ir.kernels import run
-from hsdag.runtime.costs.placement_costs import PlacementCosts, Priorities, Trust, fit_by_kind, fit_factors
+from hsdag.runtime.costs.fitting import Trust, fit_by_kind, fit_factors
 from hsdag.runtime.executor.cut import Instances
 from hsdag.runtime.executor.merging import ASSUMED_LAUNCH_S, CutCosts, PartSchedule, list_schedule, plan_cut, tensors_of
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, Objective
+from hsdag.runtime.problem.placement_costs import PlacementCosts, Priorities
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem, excess_of
 from hsdag.runtime.simulator.execution import busiest_s
 

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hsdag.ir.graph.coarsen import CoarseGraph
 from hsdag.ir.graph.computation_graph import BoolArray, IntArray
 from hsdag.runtime.objectives import LATENCY, Objective
+from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.semantics import Semantics
-
-if TYPE_CHECKING:
-    from hsdag.runtime.costs.placement_costs import PlacementCosts
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import Csr, FloatArray, IntArray
-from hsdag.ir.kernels import inlined, longest_before
+from hsdag.ir.graph.paths import longest_before
+from hsdag.ir.kernels import inlined
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 NOISE = 2.0**-40

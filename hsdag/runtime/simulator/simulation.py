@@ -33,7 +33,7 @@ from hsdag.runtime.simulator.machine import (
     machine_for,
 )
 from hsdag.runtime.simulator.memory import find_peaks, memory_peaks_of
-from hsdag.runtime.timeline import TransferIntervals
+from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
 
 OPS_PER_THREAD = 20_000
 """Ops that a thread has to simulate to be worth its start."""
@@ -72,6 +72,21 @@ class Simulation:
         peaks = memory_peaks_of(self.problem)
         run(find_peaks, 2 * (self.problem.num_ops + len(self.machine.edges)), self.machine, peaks)
         return peaks.peak_bytes
+
+    @property
+    def timeline(self) -> Timeline:
+        """When ops and transfers ran."""
+        problem = self.problem
+        return Timeline(
+            name=problem.name,
+            op_names=problem.op_names,
+            op_types=problem.labels.types,
+            device_names=problem.device_names,
+            ops=OpIntervals(np.arange(problem.num_ops), self.device, self.start_s, self.end_s),
+            transfers=self.transfers,
+            edges=np.stack([problem.edge_src, problem.edge_dst], axis=1),
+            simulated=True,
+        )
 
 
 def simulate(

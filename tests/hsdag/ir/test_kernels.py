@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 from numba.core.caching import CacheImpl
 
 from hsdag.ir.graph.computation_graph import Csr
-from hsdag.ir.kernels import INTERPRETED_VARIABLE, bare, compiling, kernel, longest_before, run, run_few
+from hsdag.ir.graph.paths import longest_before
+from hsdag.ir.kernels import INTERPRETED_VARIABLE, bare, compiling, kernel, run, run_few
 
 ROOT = Path(__file__).parents[3]
 

@@ -33,7 +33,7 @@ def two_ops() -> Timeline:
         op_names=["a", "b"],
         labels=OpLabels.empty(2, ["MatMul", ""]),
     )
-    return Timeline.of(simulate(problem, [0, 1]), problem)
+    return simulate(problem, [0, 1]).timeline
 
 
 @pytest.mark.parametrize("simulated", [True, False])
@@ -58,7 +58,7 @@ def test_transfers_that_overlap_have_threads_of_their_own() -> None:
     """Two results leave d0 at 2 s and 3 s for d1, where they arrive 5 s later, and one for d2."""
     times, edges = np.tile([[2.0], [1.0], [1.0], [0.0], [0.0], [0.0]], 3), [(0, 3), (1, 4), (2, 5)]
     problem = ScheduleProblem.from_arrays(times, edges, link_latency_s=5.0)
-    timeline = Timeline.of(simulate(problem, [0, 0, 0, 1, 1, 2]), problem)
+    timeline = simulate(problem, [0, 0, 0, 1, 1, 2]).timeline
     names = {e["tid"]: e["args"]["name"] for e in events(timeline, "M") if e["pid"] == 2 and e["name"] == "thread_name"}
     assert names == {0: "d0 -> d1", 1: "d0 -> d1 (2)", 2: "d0 -> d2"}
     sent = [(e["tid"], e["name"], e["ts"], e["dur"]) for e in events(timeline, "X") if e["cat"] == "transfer"]

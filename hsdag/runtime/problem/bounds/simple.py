@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import Csr, FloatArray
-from hsdag.ir.kernels import longest_before
+from hsdag.ir.graph.paths import longest_before
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
 LOAD, LONGEST_OP, CRITICAL_PATH = "the load shared by all devices", "the longest op", "the critical path"

@@ -11,8 +11,8 @@ from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.models.sharded_workloads import chainmm
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
-from hsdag.runtime.costs.placement_costs import PlacementCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
+from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 
 LINKS: dict[str, Any] = {"link_latency_s": 1e-5, "link_bandwidth_bytes_per_s": 1e9}

@@ -1,14 +1,9 @@
-"""PlacementCosts: simulated costs as searches and evaluators use them, for any executor; and how they are refitted.
-
-Factors near 1 make linear rows agree with observations. Legend: N ops, D devices, B placements or observations, P
-parameters.
-"""
+"""PlacementCosts: simulated costs as searches use them, for any executor. Legend: N ops, B placements."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Self, TypeAlias
 
 import numpy as np
@@ -87,62 +82,3 @@ class PlacementCosts(ABC):
         ratios = measured / self.values(objective, placements, priority)
         usable = np.isfinite(ratios) & (ratios > 0)
         return self, float(np.median(ratios[usable])) if usable.any() else 1.0
-
-
-@dataclass(frozen=True)
-class Trust:
-    """How far figures may be off, as shares of themselves: what weighs observations against what was known before.
-
-    Probes of small models meet warm caches and so see too little of launches and links: hence the wide ``scale``.
-    """
-
-    observed: float = 0.01
-    """Scatter of measured latencies around the model."""
-    work: float = 0.02
-    """Of what all op times of a device share; profiling ties them to the whole model."""
-    scale: float = 20.0
-    """Of all launches, all latencies or all bandwidths together."""
-    launch_s: float = 1e-2
-    """Seconds of all launches together, where that is more: what a split costs whatever crosses, of which probes see
-    next to nothing."""
-    single: float = 0.2
-    """Of one device's launches, or one pair's link, beside the others."""
-
-
-LEAST_FACTOR = 0.2
-"""Calibration makes nothing cheaper than this share of what it was: probes see too little, not too much."""
-
-
-def fit_factors(rows: FloatArray, spread: FloatArray, scatter: float) -> FloatArray:
-    """[P] factors f >= LEAST_FACTOR that make ``rows`` [B, P] @ f near 1 within ``scatter``, and f within ``spread``.
-
-    Where the observations scatter more than that around the first fit, a second one trusts them accordingly less.
-    """
-    from scipy.optimize import nnls  # only here: it loads slowly
-
-    factors = np.ones(rows.shape[1])
-    for _ in range(2):
-        matrix = np.concatenate([rows / scatter, np.diag(1.0 / spread)])
-        wanted = np.concatenate([np.full(len(rows), 1.0 / scatter), 1.0 / spread])
-        factors = LEAST_FACTOR + nnls(matrix, wanted - LEAST_FACTOR * matrix.sum(axis=1))[0]
-        found = float(np.sqrt(np.mean((rows @ factors - 1.0) ** 2)))
-        if found <= scatter:
-            break
-        scatter = found
-    return np.asarray(factors, dtype=np.float64)
-
-
-def fit_by_kind(
-    rows: FloatArray, num_devices: int, sizes: Sequence[int], trust: Trust, scales: Sequence[float] | None = None
-) -> FloatArray:
-    """[P] factors for rows [B, P]: first one for each device's work and one for each kind, then all by themselves.
-
-    The parameters are the work of each device, and then ``sizes`` of each kind; ``scales`` say how far each kind may
-    be off in place of the trust's one for all.
-    """
-    kind = np.repeat(np.arange(num_devices + len(sizes)), [1] * num_devices + list(sizes))
-    shared = (kind[:, None] == np.arange(kind[-1] + 1)).astype(np.float64)
-    spread = np.array([trust.work] * num_devices + list(scales or [trust.scale] * len(sizes)))
-    factors = fit_factors(rows @ shared, spread, trust.observed)[kind]
-    spread = np.array([trust.work] * num_devices + [trust.single] * sum(sizes))
-    return np.asarray(factors * fit_factors(rows * factors, spread, trust.observed), dtype=np.float64)
