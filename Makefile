@@ -100,7 +100,7 @@ check: lint types test test-slow
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(INSTALL) torch
-	$(INSTALL) -e ".[onnx,pictures,report]"
+	$(INSTALL) -e ".[onnx,report]"
 	touch $@
 
 $(VENV)/.development: $(VENV)/.installed

@@ -213,7 +213,7 @@ def bench(
     on_torch = runs_on_torch(ran_by, placed)
     named, targets = (_on_torch(devices, placed), ()) if on_torch else split_targets(devices, or_cpu=not placed)
     if with_timeline and len([*named, *targets, *placed]) > 1:
-        raise OptionError("--trace and --gantt show one run: name one --placement or one --device, and no target")
+        raise OptionError("--trace shows one run: name one --placement or one --device, and no target")
     alone, specs = _with_placed(named, placed)
     if not on_torch:
         make_core(specs)

@@ -1,4 +1,4 @@
-"""Pictures of timelines and of learning as PNG or SVG files, by matplotlib, which is an extra; and tables in HTML.
+"""What figures of timelines are made of, and tables in HTML.
 
 Whatever is in a cell of a table stays text. Legend: I bars.
 """
@@ -6,76 +6,31 @@ Whatever is in a cell of a table stays text. Legend: I bars.
 from __future__ import annotations
 
 import importlib.util
-import io
-import warnings
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from html import escape
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
-from hsdag.ir.errors import OptionError
-from hsdag.ir.files import write_atomically
 from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.runtime.timeline import Timeline, lanes
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
-
-SUFFIXES = (".png", ".svg")
-DPI = 130
 COLOURS = ("#4477aa", "#ee8866", "#228833", "#ccbb44", "#aa3377", "#66ccee", "#997700", "#ee6677", "#44bb99", "#aaaa00")
 """That colour-blind readers tell apart."""
 OTHER_COLOUR, LINK_COLOUR = "#bbbbbb", "#7a7a7a"
 MAX_TYPES = 10
 """Entries of the legend; where there are more types, the last entry is all the others."""
 
-GANTT_IN, ROW_IN, EDGE_IN, MAX_HEIGHT_IN = 12.0, 0.5, 1.3, 40.0
 BAR, LINK_ROW, LANES_SHOWN = 0.8, 0.5, 8
 """Height of a bar in its row; of a link's row beside a device's, which is 1; transfers that may share a row."""
 MAX_OUTLINED = 600
 """Bars up to which they have an outline: most of more would be narrower than it."""
-LABEL_SHARE = 0.0062
-"""Share of the chart's width that one character of a label takes."""
-UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 
 
 def is_installed(module: str) -> bool:
     """Whether a module can be imported, without importing it."""
     return importlib.util.find_spec(module) is not None
-
-
-def check_picture(path: Path) -> None:
-    """Raise OptionError unless a picture of this name can be drawn here, before any work is done for it."""
-    if path.suffix.lower() not in SUFFIXES:
-        raise OptionError(f"{path} is not a picture format; name a file that ends in .png or .svg")
-    if not is_installed("matplotlib"):
-        raise OptionError("pictures need matplotlib, which is not installed; run: pip install 'hsdag[pictures]'")
-
-
-def _write_picture(path: Path, size_in: tuple[float, float], draw: Callable[[Figure], None]) -> None:
-    """Have a figure of so many inches drawn, and write it atomically; the same drawing gives the same bytes.
-
-    Raises OptionError as ``check_picture`` does, OutputError when the file cannot be written.
-    """
-    check_picture(path)
-    import matplotlib as mpl
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    kind = path.suffix.lower().removeprefix(".")
-    settings = {**mpl.rcParamsDefault, "svg.hashsalt": "hsdag", "path.simplify": False}
-    with warnings.catch_warnings(), mpl.rc_context(settings):
-        warnings.filterwarnings("ignore", "Glyph .* missing from font", UserWarning)  # is drawn as a box
-        figure = Figure(figsize=size_in, dpi=DPI, layout="constrained")
-        FigureCanvasAgg(figure)
-        draw(figure)
-        content = io.BytesIO()
-        figure.savefig(content, format=kind, metadata={"Date": None} if kind == "svg" else None)
-    write_atomically(path, content.getvalue())
 
 
 class Bars(NamedTuple):
@@ -129,67 +84,9 @@ def type_colours(timeline: Timeline) -> dict[str, str]:
     return {name: COLOURS[i] if i < own else OTHER_COLOUR for i, name in enumerate(types)}
 
 
-def write_gantt(timeline: Timeline, path: str | Path) -> None:
-    """Draw a timeline, devices and used links as rows, ops coloured by type; equal timelines give equal bytes.
-
-    Raises OptionError as ``check_picture`` does, OutputError when the file cannot be written.
-    """
-    height_in = min(EDGE_IN + ROW_IN * max(height_of(timeline), 2), MAX_HEIGHT_IN)
-    _write_picture(Path(path), (GANTT_IN, height_in), lambda figure: _draw_gantt(figure.add_subplot(), timeline))
-
-
-def _draw_gantt(axes: Axes, timeline: Timeline) -> None:
-    from matplotlib.patches import Patch
-
-    # the largest unit in which the end is at least 1
-    scale_s, unit = next((each for each in UNITS if timeline.end_s >= each[0]), UNITS[-1 if timeline.end_s else 0])
-    ops, colours, end = timeline.ops, type_colours(timeline), timeline.end_s / scale_s or 1.0
-    faces = [colours[timeline.op_types[op]] for op in ops.op.tolist()]
-    _add_bars(axes, op_bars(timeline), scale_s, faces, "white", 0.4 if len(faces) <= MAX_OUTLINED else 0.0)
-    _add_bars(axes, link_bars(timeline), scale_s, [LINK_COLOUR], LINK_COLOUR, 0.3)
-    for op, device, start_s, end_s in zip(ops.op.tolist(), ops.device.tolist(), ops.start_s, ops.end_s, strict=True):
-        name = timeline.op_names[op]
-        if (len(name) + 1) * LABEL_SHARE * end < (end_s - start_s) / scale_s:
-            middle = (start_s + end_s) / 2 / scale_s
-            axes.text(middle, device, _plain(name), ha="center", va="center", fontsize=8, clip_on=True)
-    rows = rows_of(timeline)
-    axes.set_yticks([*rows.values()], [_plain(shortened(name)) for name in rows], fontsize=9)
-    axes.set_ylim(height_of(timeline) - 0.5, -0.5)
-    axes.set_xlim(0.0, end)
-    axes.set_xlabel(f"time in {unit}")
-    axes.grid(axis="x", linewidth=0.4, alpha=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-    kind = "simulated" if timeline.simulated else "measured"
-    axes.set_title(f"{_plain(timeline.name)} ({kind}), {timeline.end_s / scale_s:.4g} {unit}", loc="left")
-    own = [(_plain(shortened(name or "op")), colour) for name, colour in colours.items() if colour != OTHER_COLOUR]
-    others = len(colours) - len(own)
-    own += [(f"{others} other types", OTHER_COLOUR)] if others else []
-    own += [("transfer", LINK_COLOUR)] if timeline.used_links else []
-    handles = [Patch(facecolor=colour, label=label) for label, colour in own]
-    axes.legend(handles=handles, loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=8, frameon=False)
-
-
-def _add_bars(axes: Axes, bars: Bars, scale_s: float, faces: Sequence[str], edge: str, outline: float) -> None:
-    """Without an outline nothing is snapped to pixels: bars narrower than one add up to the shade that says how busy
-    a device is."""
-    from matplotlib.collections import PolyCollection
-
-    left, right = bars.start_s / scale_s, bars.end_s / scale_s
-    corners = [(left, bars.top), (right, bars.top), (right, bars.bottom), (left, bars.bottom)]
-    vertices = list(np.stack([np.stack(corner, axis=1) for corner in corners], axis=1))
-    look: dict[str, Any] = {"edgecolors": edge, "linewidths": outline, "snap": bool(outline)}
-    axes.add_collection(PolyCollection(vertices, facecolors=faces, **look))
-
-
 def shortened(name: str, length: int = 32) -> str:
     """A name as a label, without its middle where it is long: names tell most at their ends."""
     return name if len(name) <= length else f"{name[: length // 2]}…{name[-((length - 1) // 2) :]}"
-
-
-def _plain(text: str) -> str:
-    """Text that matplotlib does not take for mathematics."""
-    return text.replace("$", r"\$")
 
 
 def html_table(columns: Sequence[str], rows: Sequence[Sequence[str]], chosen: int | None = None) -> str:

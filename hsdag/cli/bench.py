@@ -53,7 +53,6 @@ def bench(
     tokens: Tokens = None,
     inputs: Inputs = None,
     trace: Path | None = typer.Option(None, "--trace", help="Write a Chrome/Perfetto trace of a single candidate."),
-    gantt: Path | None = typer.Option(None, "--gantt", help="Draw a single candidate's run: FILE.png or FILE.svg."),
     as_json: Json = False,
 ) -> None:
     """Measure latency and throughput of candidates in common rounds. Options go by benchmark_app's names."""
@@ -65,7 +64,7 @@ def bench(
         raise OptionError("name the model once: hsdag bench MODEL, or hsdag bench -m MODEL")
     model = model or model_option
     assert model is not None
-    check_files([trace, gantt], [*model_files(model, inputs), *placement], [gantt])
+    check_files([trace], [*model_files(model, inputs), *placement])
     result = run_bench(
         model,
         placement,
@@ -78,10 +77,10 @@ def bench(
         inputs=inputs,
         data_shape=data_shapes or (),
         tokens=tokens,
-        with_timeline=bool(trace or gantt),
+        with_timeline=trace is not None,
         on_step=say,
     )
-    write_timeline(result.timeline, trace, gantt)
+    write_timeline(result.timeline, trace)
     print_json(result.model_dump(mode="json")) if as_json else _show(result)
 
 

@@ -64,7 +64,6 @@ Settings: TypeAlias = Annotated[
 Trace: TypeAlias = Annotated[
     Path | None, Option("--trace", help="Write the timeline as a trace for Perfetto: FILE.json.")
 ]
-Gantt: TypeAlias = Annotated[Path | None, Option("--gantt", help="Draw the timeline: FILE.png or FILE.svg.")]
 Workers: TypeAlias = Annotated[
     str | None,
     Option(
@@ -152,7 +151,7 @@ GROUPS: dict[str, dict[str, tuple[str, ...]]] = {
         "Candidates": ("placement", "device", "devices"),
         "How": ("hint", "requests", "seed"),
         "How long": ("time", "iterations"),
-        "Output": ("trace", "gantt", "as_json"),
+        "Output": ("trace", "as_json"),
         "For researchers": ("executor",),
     },
     "compare": {

@@ -86,7 +86,7 @@ def show_semantics(name: str, semantics: Semantics) -> None:
     typer.echo(f"SIMULATED {name}: {how['execution']}, order {how['order']}, links {how['links']}")
 
 
-def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path], pictures: Iterable[Path | None] = ()) -> None:
+def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path]) -> None:
     """Raise a HsdagError for a file that could not be written in the end, or that is read or written twice."""
     from hsdag.ir.files import check_writable  # only here: it loads pydantic
 
@@ -98,11 +98,6 @@ def check_files(outputs: Iterable[Path | None], inputs: Iterable[Path], pictures
     for path in named:
         if resolved.count(path.resolve()) > 1:
             raise OutputError(f"{path} would be written twice; name two files")
-    for picture in pictures:
-        if picture is not None:
-            from hsdag.drawing import check_picture
-
-            check_picture(picture)
 
 
 def check_not_read(outputs: Iterable[Path], inputs: Iterable[Path]) -> None:
@@ -128,13 +123,9 @@ def workload_path(source: Path) -> Path | None:
     return source if source.suffix == ".json" else None
 
 
-def write_timeline(timeline: Timeline | None, trace: Path | None, gantt: Path | None) -> None:
-    """Write the requested files."""
+def write_timeline(timeline: Timeline | None, trace: Path | None) -> None:
+    """Write the requested file."""
     if timeline is not None and trace is not None:
         from hsdag.runtime.timeline import write_trace
 
         write_trace(timeline, trace)
-    if timeline is not None and gantt is not None:
-        from hsdag.drawing import write_gantt
-
-        write_gantt(timeline, gantt)

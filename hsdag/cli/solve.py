@@ -29,14 +29,13 @@ def simulate(
     problem: options.ProblemFile,
     placement: Path = typer.Argument(help="A placement: {op name: device name}, or a file of hsdag place or solve."),
     trace: options.Trace = None,
-    gantt: options.Gantt = None,
     as_json: options.Json = False,
     **given: Any,
 ) -> None:
     """Simulate a placement: makespan, load, peak memory, transfers."""
-    check_files([trace, gantt], [problem, placement], [gantt])
+    check_files([trace], [problem, placement])
     answer = api.simulate(problem, placement, **given)
-    write_timeline(answer.timeline, trace, gantt)
+    write_timeline(answer.timeline, trace)
     if as_json:
         print_json(answer.model_dump(mode="json", by_alias=True))
         return
@@ -52,7 +51,6 @@ def solve(
     problem: options.ProblemFile,
     output: Path | None = typer.Option(None, "--output", "-o", help="Write the placement: FILE.json."),
     trace: options.Trace = None,
-    gantt: options.Gantt = None,
     as_json: options.Json = False,
     **given: Any,
 ) -> None:
@@ -61,7 +59,7 @@ def solve(
     from hsdag.runtime.objectives import find_objective
     from hsdag.search.options import parse_duration
 
-    check_files([output, trace, gantt], [problem], [gantt])
+    check_files([output, trace], [problem])
     text = find_objective(given["objective"]).text
     with SearchProgress(parse_duration(given["budget"]), text=text) as progress:
         progress.on_phase(f"loading the method {given['method']}")
@@ -71,7 +69,7 @@ def solve(
             watcher=progress.watcher,
             on_better=None if output is None else partial(_keep, output),
         )
-    write_timeline(solution.timeline, trace, gantt)
+    write_timeline(solution.timeline, trace)
     if output is not None and solution.affinity is not None:
         solution.placement.save(output)
     print_json(solution.model_dump(mode="json", by_alias=True)) if as_json else _show(solution, output)

@@ -61,7 +61,7 @@ def files(tiny_resnet: Path, tiny_bert: Path, tmp_path_factory: pytest.TempPathF
         ("place .", "is a folder"),
         ("bench MODEL --device AUTO:XPU --time 0.3s", "no candidate ran the model"),
         ("bench MODEL --device AUTO:CPU --trace FOLDER/trace.json --time 0.3s", "AUTO:CPU is no device"),
-        ("bench MODEL --device CPU --device AUTO:CPU --trace FOLDER/t.json", "show one run"),
+        ("bench MODEL --device CPU --device AUTO:CPU --trace FOLDER/t.json", "shows one run"),
         ("bench MODEL --placement OTHER", "is for model 'tiny_bert'"),
         ("bench MODEL --placement ABSENT", "unknown device 'GPU.1'"),
         ("place MODEL --partition-cpu 4096", "threads to share"),

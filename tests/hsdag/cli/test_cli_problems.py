@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import itertools
 import json
 import signal
 from collections.abc import Callable
@@ -90,8 +89,7 @@ def test_solve_answers_in_full_and_its_placement_simulates_alike(
     capsys: pytest.CaptureFixture[str], problem: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.json"
-    files = ("--trace", tmp_path / "t.json", "--gantt", tmp_path / "g.svg")
-    document = answer(capsys, "solve", problem, "--method", "heft", "-o", out, *files)
+    document = answer(capsys, "solve", problem, "--method", "heft", "-o", out, "--trace", tmp_path / "t.json")
     assert document["value"] <= 7
     assert (document["lower_bound"], document["bound_by"]) == (1 + 2 + 1 + 1, "paths that pay for transfers")
     assert document["gap"] == pytest.approx(1 - 5 / document["value"])
@@ -99,7 +97,7 @@ def test_solve_answers_in_full_and_its_placement_simulates_alike(
     assert document["schedule"][0] == {"op": "a", "device": "gpu", "start_s": 0, "end_s": 1}
     assert Placement.load(out).affinity == document["placement"]
     assert answer(capsys, "simulate", problem, out)["value"] == document["value"]
-    assert {path.name for path in tmp_path.iterdir()} == {"problem.json", "out.json", "t.json", "g.svg"}
+    assert {path.name for path in tmp_path.iterdir()} == {"problem.json", "out.json", "t.json"}
 
 
 def test_solve_says_that_nothing_fits(capsys: pytest.CaptureFixture[str], problem: Path, tmp_path: Path) -> None:
@@ -124,7 +122,6 @@ OPTIONS: list[tuple[tuple[str, ...], str]] = [
     (("--links", "blocking"), "throughput"),
     (("--objective", "heat"), "choose one of energy, latency, memory, throughput"),
     (("--seed", "-1"), "the seed must be"),
-    (("--gantt", "g.pdf"), "ends in .png or .svg"),
 ]
 SOLVE_ONLY = [
     (("--method", "magic"), f"choose one of {', '.join(method_names())}"),
@@ -145,14 +142,12 @@ def test_an_option_out_of_range_is_one_line(
     assert line in complains(command, problem, *more, *options)
 
 
-@pytest.mark.parametrize(
-    ("command", "option"), [*itertools.product(["simulate", "solve"], ["--trace", "--gantt"]), ("solve", "-o")]
-)
+@pytest.mark.parametrize(("command", "option"), [("simulate", "--trace"), ("solve", "--trace"), ("solve", "-o")])
 def test_a_file_that_cannot_be_written_is_told_before_any_work(
     complains: Complains, problem: Path, placement: Path, command: str, option: str
 ) -> None:
     files = (problem, placement) if command == "simulate" else (problem,)
-    target = problem.parent / "none" / "out.svg"
+    target = problem.parent / "none" / "out.json"
     assert "there is no folder" in complains(command, *files, option, target)
     assert "is a folder" in complains(command, *files, option, problem.parent)
     before = problem.read_bytes()
@@ -160,11 +155,9 @@ def test_a_file_that_cannot_be_written_is_told_before_any_work(
     assert problem.read_bytes() == before
 
 
-def test_one_file_is_not_written_twice(complains: Complains, problem: Path, placement: Path) -> None:
-    twice = problem.with_name("out.svg")
-    assert "written twice" in complains("simulate", problem, placement, "--trace", twice, "--gantt", twice)
-    files = ("--output", twice, "--trace", twice, "--gantt", problem.with_name("other.svg"))
-    assert f"{twice} would be written twice" in complains("solve", problem, *files)
+def test_one_file_is_not_written_twice(complains: Complains, problem: Path) -> None:
+    twice = problem.with_name("out.json")
+    assert f"{twice} would be written twice" in complains("solve", problem, "--output", twice, "--trace", twice)
 
 
 FEW = ("--methods", "heft,random", "--seeds", "2", "--max-evaluations", "20")
