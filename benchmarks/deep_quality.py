@@ -79,14 +79,13 @@ def chains(given: Namespace) -> Iterator[bool]:
                 own, own_s = solved(chain(platform, sizes), "auto", given.seconds, without=given.without)
                 over, more = own_s / sum(alone[each][1] for each in sizes), (own.gap or 0.0) - gap
                 bar = BAR if widths == 1 else BAR_OF_WIDTHS
-                kept = over <= bar and (widths > 1 or more <= MORE_GAP)
                 print(
                     f"{platform}, {num} blocks{', every fourth wider' * (widths > 1)}, {own.problem.num_ops} ops: over "
                     f"its blocks {over:.4f} (bar {bar}), gap {100 * (own.gap or 0.0):.2f}%, {100 * more:+.2f}% over a "
                     f"block's ({own.bound.argument})",
                     flush=True,
                 )
-                yield kept
+                yield over <= bar and (widths > 1 or more <= MORE_GAP)
 
 
 def deep_models(layers: int) -> dict[str, ModelSpec]:
@@ -110,9 +109,7 @@ def models(given: Namespace) -> Iterator[bool]:
         problem = analytic_costs(graph_of(spec.build(0)), platform)
         for execution in Execution:
             how = Semantics(execution)
-            values = [
-                solved(problem, "auto", seconds, how, without=given.without)[1] for seconds in (given.short, given.long)
-            ]
+            values = [solved(problem, "auto", s, how, without=given.without)[1] for s in (given.short, given.long)]
             print(
                 f"{name}, {problem.num_ops} ops, {execution.value}: {1e3 * values[0]:.4f} ms, {given.short:g} s over "
                 f"{given.long:g} s {values[0] / values[1]:.4f} (bar {BAR_OF_TIME})",
@@ -125,8 +122,8 @@ def joints(before: ScheduleProblem, after: ScheduleProblem) -> IntArray:
     """[E, 2] what is not read, and the inputs that read it in a row: tile by tile, or else all of it."""
     ends = np.setdiff1d(np.arange(before.num_ops), before.edge_src).tolist()
     begins = [v for v, name in enumerate(after.op_names) if name.startswith(("x[", "stem"))]
-    is_tiled = len(ends) == len(begins)
-    return np.array(list(zip(ends, begins, strict=True) if is_tiled else itertools.product(ends, begins)))
+    join = zip if len(ends) == len(begins) else itertools.product
+    return np.array(list(join(ends, begins)))
 
 
 def in_a_row(problems: list[ScheduleProblem]) -> ScheduleProblem:
@@ -200,11 +197,9 @@ def steps(_: Namespace) -> Iterator[bool]:
     """Whether a step of windows costs about as much in a large graph."""
     rate = {}
     for num_ops in (250, 10_000):
-        problem = layered(num_ops)
-        units, placer = problem_of(problem), make_placer("windows", is_cheap=True)
+        units, placer = problem_of(layered(num_ops)), make_placer("windows", is_cheap=True)
         placer.prepare(units, takes_order=True)
-        inner = ScheduleEvaluator.of(units)
-        recorder = RecordingEvaluator(inner, Budget(evaluations=400_000))
+        recorder = RecordingEvaluator(ScheduleEvaluator.of(units), Budget(evaluations=400_000))
         begin_s = time.process_time()
         placer.search(units, recorder, Limits(num_workers=1))
         rate[num_ops] = recorder.num_evaluations / (time.process_time() - begin_s)

@@ -36,12 +36,8 @@ def gpt3(layers: int = LAYERS) -> Workload:
         mixed = stack.add(f"{at}.mix", "MatMul", [weights, value], (t, d), 2.0 * t * t * d)
         x = stack.add(f"{at}.add1", "Add", [x, product(f"{at}.project", mixed, d, d)], (t, d))
         up = product(f"{at}.up", norm(f"{at}.norm2", x), d, 4 * d)
-        x = stack.add(
-            f"{at}.add2",
-            "Add",
-            [x, product(f"{at}.down", stack.add(f"{at}.gelu", "Gelu", [up], (t, 4 * d)), 4 * d, d)],
-            (t, d),
-        )
+        down = product(f"{at}.down", stack.add(f"{at}.gelu", "Gelu", [up], (t, 4 * d)), 4 * d, d)
+        x = stack.add(f"{at}.add2", "Add", [x, down], (t, d))
     stack.add("logits", "MatMul", [norm("norm", x)], (1, VOCABULARY), 2.0 * d * VOCABULARY, d * VOCABULARY)
     return stack.build()
 

@@ -185,9 +185,8 @@ def judge(rows: list[Row]) -> bool:
             kind, comma, how = column.partition(",")
             if kind in DRAWN:
                 at_once = np.array([row["found"]["at once" + comma + how] for row in rows])
-                least = BAR_UNTRAINED if kind == "drawn weights" else None
-                is_worse = judged(f"{column} over the policy", ratios / at_once, least=least)
-                kept += [] if least is None else [is_worse]
+                is_worse = judged(f"{column} over the policy", ratios / at_once, least=BAR_UNTRAINED)
+                kept += [is_worse] if kind == "drawn weights" else []
     print(f"{sum(kept)} of {len(kept)} bars are kept")
     return all(kept)
 
