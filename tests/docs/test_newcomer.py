@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from torch import nn
 from tests.docs.snippets import ROOT
 
 SAID = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/quickstart.md"))
+OPENVINO = Path(ov.__file__).parent
 ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 IMAGES = np.random.default_rng(0).standard_normal((1, 3, 64, 64)).astype(np.float32)
 
@@ -85,6 +88,34 @@ def test_the_answer_is_deployed_in_python_explained_and_reported(folder: Path, e
     assert done("hsdag explain own.placement.json", folder).stdout.startswith("Run ")
     done("hsdag report own.placement.run -o report.html", folder)
     assert "own" in (folder / "report.html").read_text(encoding="utf-8")
+
+
+def test_an_answer_on_one_device_is_deployed_in_cpp(folder: Path, expected: NDArray[np.float32]) -> None:
+    if shutil.which("g++") is None or not (OPENVINO / "include").exists():
+        pytest.skip("no C++ compiler, or an OpenVINO without headers")
+    done("hsdag place own.onnx --devices CPU -o whole.json", folder)
+    done("hsdag export whole.json --format cpp --model own.onnx -o run.cpp", folder)
+    library, include = next((OPENVINO / "libs").glob("libopenvino.so.*")), OPENVINO / "include"
+    flags = f"-std=c++17 run.cpp -I{include} {library} -Wl,-rpath,{library.parent} -o run"
+    subprocess.run(["g++", *flags.split()], cwd=folder, check=True, timeout=200)
+    subprocess.run(["./run", "run.xml", "images=images.npy", "--output", "."], cwd=folder, check=True)
+    np.testing.assert_allclose(np.load(folder / "scores.npy"), expected, rtol=0.05, atol=0.02)
+
+
+def test_a_search_that_was_killed_goes_on(folder: Path) -> None:
+    command, run = "hsdag place own.onnx --partition-cpu 2 -o killed.json --budget", folder / "killed.run"
+    events = run / "events.jsonl"
+    with subprocess.Popen(words_of(f"{command} 120s"), cwd=folder, env=ENVIRONMENT) as process:
+        until_s = time.monotonic() + 120
+        while time.monotonic() < until_s and (not events.is_file() or events.read_bytes().count(b"\n") < 2):
+            time.sleep(0.05)
+        process.kill()
+    before = events.read_text().splitlines()
+    assert len(before) >= 2
+    assert "nothing more is searched" in done(f"{command} 1s --resume", folder).stderr
+    done(f"{command} 15s --resume", folder)
+    assert events.read_text().splitlines()[: len(before) - 1] == before[:-1]
+    assert (folder / "killed.json").is_file()
 
 
 @pytest.mark.parametrize(
