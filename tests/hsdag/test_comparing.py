@@ -152,7 +152,6 @@ def test_a_workload_and_a_model_are_problems_by_name(tiny_resnet: Path) -> None:
     [
         ("chainmn", {}, "'chainmn' is no file, and no workload; workloads are chainmm"),
         ("chainmm", {"devices": "CPU"}, "--devices does not go with a workload"),
-        ("chainmm[modules=2]", {}, "chainmm does not take 'modules'"),
         ("pyproject.toml", {"platform": "p100x4", "devices": "CPU"}, "--devices does not go with --platform"),
     ],
 )

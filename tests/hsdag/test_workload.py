@@ -50,7 +50,6 @@ def test_rwnns_run_on_the_platform_of_diviml_about_as_much_slower_as_in_its_tabl
         ("chainmm --platform p100 -o x.json", "no platform is called 'p100', perhaps 'p100x4'; choose one of"),
         ("chainmm[devices=3] -o x.json", "chainmm over 3 devices: axis 0 of A has 10000 elements"),
         ("chainmm[devices=5] -o x.json", "devices must lie in 1..4, those of platform p100x4, not 5"),
-        ("chainmm[seed=1] -o x.json", "chainmm does not take 'seed'; it takes devices"),
         ("chain[seed=1;devices=2] --devices 4 -o x.json", "devices is given twice"),
         ("chainmm -o x.xml", "must end in .json"),
         ("chainmm -o absent/x.json", "there is no folder absent"),

@@ -13,7 +13,8 @@ from hsdag.ir.device import parse_devices
 from hsdag.models import save_model_files
 from hsdag.runtime.executor.compiling import compile_placed
 from hsdag.runtime.executor.openvino_backend import SharedMemory
-from tests.hsdag.runtime.executor.placing import Arrays, placed, random_inputs
+from tests.hsdag.ir.shards.random_shards import inputs_of, outputs_of
+from tests.hsdag.runtime.executor.placing import placed
 from tests.software_gpu.conftest import CPU, GPU_0, GPU_1
 
 LISTS = {"gpu-gpu": f"{GPU_0},{GPU_1}", "all": f"{CPU},A={GPU_0},{GPU_1}"}
@@ -25,18 +26,17 @@ def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
 
 
 @pytest.fixture(scope="module")
-def expected(model: ov.Model) -> Arrays:
-    found = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(random_inputs(model))
-    return [np.array(found[k]) for k in range(len(model.outputs))]
+def expected(model: ov.Model) -> list[Any]:
+    return outputs_of(model, inputs_of(model, np.random.default_rng(0)))
 
 
-def relative_error(found: Arrays, expected: Arrays) -> float:
+def relative_error(found: list[Any], expected: list[Any]) -> float:
     return max(float(np.abs(a - b).max() / np.abs(b).max()) for a, b in zip(found, expected, strict=True))
 
 
 @pytest.mark.parametrize("devices", LISTS)
-def test_random_placements_compute_what_the_cpu_does(model: ov.Model, expected: Arrays, devices: str) -> None:
-    core, inputs, rng = ov.Core(), random_inputs(model), np.random.default_rng(len(devices))
+def test_random_placements_compute_what_the_cpu_does(model: ov.Model, expected: list[Any], devices: str) -> None:
+    core, rng, inputs = ov.Core(), np.random.default_rng(len(devices)), inputs_of(model, np.random.default_rng(0))
     drawn = np.where(rng.random(1000) < 0.1, rng.integers(3, size=1000), rng.integers(3))
     placement = placed(model, lambda _, s: int(drawn[s]), devices=parse_devices(LISTS[devices]))
     hetero = placement.compile(core, model)(inputs)

@@ -26,6 +26,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.placement import CopyRecord, Placement
 from tests.exported import random_inputs
+from tests.hsdag.ir.shards.random_shards import outputs_of
 from tests.placements import by_hand
 
 Place = Callable[[ov.Model, Callable[[int], str]], Placement]
@@ -53,12 +54,6 @@ def imported(path: Path) -> Any:
     return module
 
 
-def outputs_of(model: ov.Model, inputs: dict[str, np.ndarray]) -> list[np.ndarray]:
-    """What OpenVINO computes of the model as it is."""
-    compiled = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-    return [np.array(array) for array in compiled(inputs).to_tuple()]
-
-
 @pytest.mark.parametrize("executor", ["hetero", "work-conserving"])
 def test_the_script_takes_inputs_and_gives_outputs_from_files_and_in_python(
     tmp_path: Path, core: ov.Core, model: ov.Model, alternating: Alternating, executor: str
@@ -66,7 +61,7 @@ def test_the_script_takes_inputs_and_gives_outputs_from_files_and_in_python(
     placement = alternating(model).model_copy(update={"executor": executor})
     script, *_ = export_placement(placement, "python", tmp_path / "run.py", model)
     inputs = random_inputs(model)
-    expected = outputs_of(model, inputs)
+    expected = outputs_of(model, [*inputs.values()])
     np.savez(tmp_path / "x.npz", **inputs)  # type: ignore[arg-type]
     is_isolated = executor == "hetero"
     done = run_script(script, "--input", tmp_path / "x.npz", "--output", tmp_path / "y.npz", is_isolated=is_isolated)
@@ -104,7 +99,7 @@ def test_side_by_side_a_program_is_for_one_device_alone_and_has_no_table_of_ops(
     assert "kAffinity = {\n};\n" in source.read_text()
     inputs = random_inputs(model)
     (found,) = imported(script).run(inputs).values()
-    np.testing.assert_allclose(found, outputs_of(model, inputs)[0], rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(found, outputs_of(model, [*inputs.values()])[0], rtol=1e-3, atol=1e-4)
 
 
 def test_a_script_keeps_state_until_it_is_told_to_begin_anew_and_makes_up_inputs_of_open_sizes(tmp_path: Path) -> None:
@@ -166,7 +161,7 @@ def test_the_program_compiles_and_runs_the_placed_model(
             np.save(tmp_path / f"{k}.npy", array)
         files.append(f"{name}={tmp_path / (f'{k}.raw' if k % 2 else f'{k}.npy')}")
     assert ran(program, xml, *files, "--output", tmp_path).stderr == ""
-    for port, right in zip(model.outputs, outputs_of(model, inputs), strict=True):
+    for port, right in zip(model.outputs, outputs_of(model, [*inputs.values()]), strict=True):
         name = port.get_any_name() if port.get_names() else port.get_node().get_friendly_name()
         np.testing.assert_allclose(np.load(tmp_path / f"{name}.npy"), right, rtol=1e-3, atol=1e-4)
     wrong = tmp_path / "wrong.npy"

@@ -8,10 +8,9 @@ import numpy as np
 import openvino as ov
 import pytest
 import torch
-from numpy.typing import NDArray
 from torch import nn
 
-from hsdag.models import MODELS, ModelSpec, build_model
+from hsdag.models import MODELS, build_model
 from hsdag.models.networks import BertSizes
 from hsdag.models.torch_networks import (
     BERT_EPS,
@@ -20,8 +19,8 @@ from hsdag.models.torch_networks import (
     random_network,
     transform_input,
 )
+from tests.hsdag.ir.shards.random_shards import inputs_of, outputs_of
 
-Arrays = list[NDArray[np.generic]]
 SPECS = {spec.name: spec for spec in MODELS}
 TINY = [name for name in SPECS if name.startswith("tiny")]
 NETWORKS = {name: spec.network for name, spec in SPECS.items() if name in TINY and callable(spec.network)}
@@ -83,22 +82,6 @@ def test_weights_have_the_variance_that_their_inputs_ask_for(make: Callable[[], 
     assert float(random_network(make, 0).weight.detach().var()) == pytest.approx(variance, rel=0.05)
 
 
-def random_inputs(spec: ModelSpec, seed: int) -> Arrays:
-    rng = np.random.default_rng(seed)
-    high = {"input_ids": 100}
-    return [
-        rng.standard_normal(x.shape, dtype=np.float32)
-        if x.element_type == "f32"
-        else rng.integers(0, high.get(x.name, 2), x.shape)
-        for x in spec.inputs
-    ]
-
-
-def run(model: ov.Model, arrays: Arrays) -> list[NDArray[np.float32]]:
-    request = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"}).create_infer_request()
-    return [np.array(value) for value in request.infer(arrays).values()]
-
-
 @pytest.mark.parametrize("name", TINY)
 def test_a_model_has_the_declared_ends_and_weights_and_outputs_of_sane_scale_that_depend_on_the_input(
     built: dict[str, ov.Model], name: str
@@ -109,7 +92,8 @@ def test_a_model_has_the_declared_ends_and_weights_and_outputs_of_sane_scale_tha
     assert tuple(port.get_any_name() for port in model.outputs) == spec.outputs
     if name in NETWORKS:
         assert sum(p.numel() for p in NETWORKS[name](0).parameters()) == spec.num_parameters
-    for a, b in zip(*(run(model, random_inputs(spec, seed)) for seed in (0, 1)), strict=True):
+    given = (inputs_of(model, np.random.default_rng(seed)) for seed in (0, 1))
+    for a, b in zip(*(outputs_of(model, inputs) for inputs in given), strict=True):
         assert np.isfinite(a).all()
         assert 0.05 < a.std() < 10
         assert np.abs(a - b).max() > 0.01 * a.std()
@@ -119,7 +103,7 @@ def test_hidden_token_changes_nothing_for_the_others(built: dict[str, ov.Model])
     ids, mask, types = np.arange(8)[None], np.ones((1, 8), np.int64), np.zeros((1, 8), np.int64)
     mask[0, 5], other_ids = 0, ids.copy()
     other_ids[0, 5] = 77
-    a, b = (run(built["tiny_bert"], [each, mask, types])[0] for each in (ids, other_ids))
+    a, b = (outputs_of(built["tiny_bert"], [each, mask, types])[0] for each in (ids, other_ids))
     np.testing.assert_allclose(a[0, mask[0] == 1], b[0, mask[0] == 1], atol=1e-6)
     assert np.abs(a[0, 5] - b[0, 5]).max() > 0.1
 

@@ -18,7 +18,6 @@ import hsdag
 from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import read_graph
-from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.placement.placement import Placement
 from hsdag.ir.processes import CandidateFailed, WorkerClient
 from hsdag.placing import place
@@ -57,9 +56,8 @@ def test_a_start_that_is_the_answer_is_written_as_its_file_says(
     tiny_resnet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     graph = read_graph(tiny_resnet)
-    units = placement_units(graph).partition.labels
-    device = np.where(units < units.max() // 2, "A", "B").tolist()
-    start = by_hand(graph, parse_devices(DEVICES), device, seed=7)
+    start = halves(graph, parse_devices(DEVICES), seed=7)
+    device = list(start.affinity.values())
     monkeypatch.setattr(place, "final_comparison", lambda *a, **b: replace(final_comparison(*a, **b), answer="start"))
     options = PlaceOptions(devices=DEVICES, method="best-device", reward="measured", start=start)
     found = run_place(tiny_resnet, options)

@@ -11,10 +11,10 @@ from hsdag import explain
 from hsdag.cli.app import run
 from hsdag.ir.errors import OptionError, SearchError
 from hsdag.ir.graph.build import read_graph
-from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.placement.placement import CopyRecord, Placement
 from hsdag.placing.by_hand import divide
 from hsdag.placing.result import PlaceResult
+from tests.placements import halves
 
 
 @pytest.fixture(scope="module")
@@ -27,12 +27,7 @@ def kept(kept_search: PlaceResult) -> Path:
 @pytest.fixture(scope="module")
 def split(kept: Path, tiny_resnet: Path) -> Placement:
     """The same model in two halves."""
-    graph, answer = read_graph(tiny_resnet), Placement.load(kept)
-    units = placement_units(graph).partition.labels
-    devices = [f"CPU_{int(unit > units.max() // 2)}" for unit in units]
-    return answer.model_copy(
-        update={"affinity": dict(zip(graph.canonical_names, devices, strict=True)), "executor": "hetero"}
-    )
+    return halves(read_graph(tiny_resnet), Placement.load(kept).devices)
 
 
 def test_the_run_beside_a_placement_explains_it_in_the_words_of_the_search(

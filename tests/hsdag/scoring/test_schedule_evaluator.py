@@ -62,13 +62,6 @@ def urgent() -> ScheduleProblem:
     )
 
 
-def test_a_plan_is_scored_in_its_order() -> None:
-    evaluator = ScheduleEvaluator(urgent(), Semantics())
-    placement, order = np.array([0, 0, 1]), np.array([1, 0, 2])
-    scores = evaluator.evaluate([Plan(placement), Plan(placement, order)])
-    assert [score.value for score in scores] == [5.0 + 1 + 5, 1.0 + 5]
-
-
 @pytest.mark.parametrize(
     ("semantics", "objective"),
     [

@@ -14,8 +14,6 @@ from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.graph.state import read_by_repeated, repeated_ops
 from hsdag.models import build_model
 
-AFTER_LAYER_1 = "model.layers.1/output"
-
 
 @pytest.fixture(scope="module")
 def model() -> ov.Model:

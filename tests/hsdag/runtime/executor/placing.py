@@ -1,21 +1,17 @@
-"""Placements over CPU devices of one thread, and the inputs, outputs and compilations that tests compare."""
+"""Placements over CPU devices of one thread."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import numpy as np
 import openvino as ov
-from numpy.typing import NDArray
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.placement.placement import Placement
 from tests.placements import by_hand
-
-Arrays = list[NDArray[Any]]
 
 
 def specs(num_devices: int) -> list[DeviceSpec]:
@@ -56,20 +52,3 @@ def drawn(model: ov.Model, seed: int, num_devices: int = 2) -> Placement:
     """Every co-location set on a device drawn for it."""
     rng = np.random.default_rng(seed)
     return placed(model, lambda *_: int(rng.integers(num_devices)), num_devices)
-
-
-def random_inputs(model: ov.Model, seed: int = 0) -> Arrays:
-    """Normal numbers, and 0 or 1 where whole numbers are wanted."""
-    rng = np.random.default_rng(seed)
-    inputs: Arrays = []
-    for port in model.inputs:
-        dtype, shape = port.get_element_type().to_dtype(), tuple(port.get_shape())
-        is_whole = np.issubdtype(dtype, np.integer)
-        inputs.append((rng.integers(0, 2, shape) if is_whole else rng.standard_normal(shape)).astype(dtype))
-    return inputs
-
-
-def plain(core: ov.Core, model: ov.Model, inputs: Arrays) -> Arrays:
-    """What the plain CPU makes of them."""
-    found = core.compile_model(model.clone(), "CPU")(inputs)
-    return [np.array(found[k]) for k in range(len(model.outputs))]

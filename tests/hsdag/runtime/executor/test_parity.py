@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from openvino import opset13 as op
 
 import hsdag
-from tests.hsdag.runtime.executor.placing import drawn, plain, random_inputs
+from tests.hsdag.ir.shards.random_shards import inputs_of, outputs_of
+from tests.hsdag.runtime.executor.placing import drawn
 
 RELATIVE = 1e-4
 """Of the largest value of each output, what it may be off."""
@@ -36,8 +37,8 @@ def hard_to_cut() -> ov.Model:
 
 def assert_parity(core: ov.Core, model: ov.Model, seed: int, num_devices: int) -> None:
     """Of a drawn placement, which is inferred twice."""
-    inputs = random_inputs(model, seed)
-    expected = plain(core, model, inputs)
+    inputs = inputs_of(model, np.random.default_rng(seed))
+    expected = outputs_of(model, inputs)
     with hsdag.compile_work_conserving(model, drawn(model, seed, num_devices), core) as compiled:
         for _ in range(2):
             for one, other in zip(compiled(inputs).to_tuple(), expected, strict=True):

@@ -18,13 +18,13 @@ from openvino import opset13
 from hsdag.ir.device import DeviceSpec, parse_devices
 from hsdag.ir.errors import DeviceError, ExecutionError, ModelError
 from hsdag.ir.graph.build import read_graph
-from hsdag.ir.graph.coarsen import placement_units
 from hsdag.ir.graph.scenario import Scenario
 from hsdag.runtime.machine.devices import make_core
 from hsdag.runtime.measuring import probes
 from hsdag.runtime.measuring.differences import CPU_IN_SINGLE
 from hsdag.runtime.measuring.messages import Candidate, Probe, WorkerSetup, automatic_targets
 from hsdag.runtime.measuring.worker import Worker
+from tests import placements
 from tests.hsdag.runtime.executor.hand_backend import await_until
 
 ONE = "INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32"
@@ -42,8 +42,7 @@ def worker(tiny_resnet: Path) -> Worker:
 @pytest.fixture(scope="module")
 def halves(tiny_resnet: Path) -> list[str]:
     """The first half of tiny_resnet on one device, the second on the other."""
-    units = placement_units(read_graph(tiny_resnet))
-    return [ORDER[int(late)] for late in units.partition.labels >= units.graph.num_ops // 2]
+    return [f"CPU_{name}" for name in placements.halves(read_graph(tiny_resnet), SPECS).affinity.values()]
 
 
 def differ(worker: Worker, *keys: str) -> float:
