@@ -13,22 +13,15 @@ from hsdag.cli.app import run
 from hsdag.ir.device import parse_devices
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import read_graph
-from hsdag.ir.placement.placement import Placement
 from tests.placements import by_hand
 
 PARTS = "A=CPU[INFERENCE_NUM_THREADS=1],B=CPU[INFERENCE_NUM_THREADS=1],C=CPU[INFERENCE_NUM_THREADS=2]"
 
 
-@pytest.fixture(scope="module")
-def on_a(tiny_resnet: Path) -> Placement:
-    """All of tiny_resnet on A, with B and C described but not used."""
+def test_another_device_of_the_same_name_and_a_device_named_twice_are_refused(tiny_resnet: Path) -> None:
+    """All of the model is on A, with B and C described but not used."""
     graph = read_graph(tiny_resnet)
-    return by_hand(graph, parse_devices(PARTS), ["A"] * graph.num_ops)
-
-
-def test_another_device_of_the_same_name_and_a_device_named_twice_are_refused(
-    tiny_resnet: Path, on_a: Placement
-) -> None:
+    on_a = by_hand(graph, parse_devices(PARTS), ["A"] * graph.num_ops)
     with pytest.raises(OptionError, match="p has another device named 'A'"):
         hsdag.bench(tiny_resnet, {"p": on_a}, ["A=CPU[INFERENCE_NUM_THREADS=2]"], time="0.2s")
     with pytest.raises(OptionError, match="named twice"):

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import openvino as ov
-import pytest
 
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.build import graph_of
@@ -34,21 +33,16 @@ def run_without(blocked: set[str], code: str, *arguments: object) -> str:
     return done.stdout
 
 
-@pytest.fixture
-def placed(tiny_resnet: Path, tmp_path: Path) -> Path:
-    """A placement of tiny_resnet over two devices, the second one from the middle on."""
+def test_placements_are_run_and_exported_and_exports_run_without_what_searches_need(
+    tiny_resnet: Path, tmp_path: Path
+) -> None:
+    """Of tiny_resnet over two devices, the second one from the middle on."""
     graph = graph_of(load_model(tiny_resnet))
     properties = {"INFERENCE_NUM_THREADS": "1", "INFERENCE_PRECISION_HINT": "f32"}
     names = dict(zip(graph.canonical_names, graph.op_names, strict=True))
     devices = [DeviceSpec(name, "CPU", properties) for name in ("ONE", "TWO")]
-    placement = halves(graph, devices, executor="work-conserving", names=names)
-    placement.save(tmp_path / "placement.json")
-    return tmp_path / "placement.json"
-
-
-def test_placements_are_run_and_exported_and_exports_run_without_what_searches_need(
-    placed: Path, tiny_resnet: Path, tmp_path: Path
-) -> None:
+    placed = tmp_path / "placement.json"
+    halves(graph, devices, executor="work-conserving", names=names).save(placed)
     code = (
         "import hsdag, numpy as np, openvino as ov, runpy\n"
         "file, model, folder = sys.argv[1:]\n"

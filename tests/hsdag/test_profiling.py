@@ -23,18 +23,11 @@ from tests.hsdag.commands import answer
 from tests.placements import halves
 
 
-@pytest.fixture(scope="module")
-def costs(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The costs that a profile wrote."""
-    written = tmp_path_factory.mktemp("costs") / "costs.json"
-    assert run(["profile", str(tiny_resnet), "--partition-cpu", "2", "-o", str(written)]) == 0
-    return written
-
-
 def test_the_costs_are_a_problem_file_of_the_models_own_ops_that_says_how_much_devices_slow_each_other_down(
-    costs: Path, tiny_resnet: Path
+    tiny_resnet: Path, tmp_path: Path
 ) -> None:
-    problem = read_problem(costs)
+    assert run(["profile", str(tiny_resnet), "--partition-cpu", "2", "-o", str(tmp_path / "costs.json")]) == 0
+    problem = read_problem(tmp_path / "costs.json")
     assert problem.device_names == ("CPU_0", "CPU_1")
     assert problem.source is CostSource.MEASURED
     assert set(problem.op_names) == set(read_graph(tiny_resnet).op_names)

@@ -32,13 +32,6 @@ def problem(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture
-def small(tmp_path: Path) -> Path:
-    """A problem of which the interpreter simulates a placement."""
-    write_problem(ScheduleProblem.from_arrays(np.ones((40, 2)), []), tmp_path / "problem.json")
-    return tmp_path / "problem.json"
-
-
 def started(*arguments: object, **options: object) -> subprocess.Popen[str]:
     command = [*HSDAG, *map(str, arguments)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **options)  # type: ignore[call-overload, no-any-return]
@@ -46,7 +39,9 @@ def started(*arguments: object, **options: object) -> subprocess.Popen[str]:
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="Linux has /dev/full")
-def test_a_full_disk_under_the_answer_is_one_line(small: Path) -> None:
+def test_a_full_disk_under_the_answer_is_one_line(tmp_path: Path) -> None:
+    small = tmp_path / "problem.json"  # of which the interpreter simulates a placement
+    write_problem(ScheduleProblem.from_arrays(np.ones((40, 2)), []), small)
     with Path("/dev/full").open("w") as full:
         command = [*HSDAG, "solve", str(small), "--method", "best-device", "--json"]
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=300)

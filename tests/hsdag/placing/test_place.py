@@ -66,32 +66,19 @@ def test_a_start_that_is_the_answer_is_written_as_its_file_says(
     assert (found.placement.affinity, found.placement.method, found.placement.seed) == (start.affinity, "by hand", 7)
 
 
-@pytest.fixture(scope="module")
-def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return saved(chain_model(6, 64), tmp_path_factory.mktemp("chain"))
-
-
-@pytest.fixture(scope="module")
-def ends(chain: Path) -> tuple[str, str]:
-    """The names of the first and the last product."""
-    ops = [op for op in ov.Core().read_model(chain).get_ordered_ops() if op.get_type_name() == "MatMul"]
-    return ops[0].get_friendly_name(), ops[-1].get_friendly_name()
-
-
-@pytest.fixture(scope="module")
-def pinned(chain: Path, ends: tuple[str, str], tmp_path_factory: pytest.TempPathFactory) -> PlaceResult:
-    """The first product is pinned to the second device, the last one to the first."""
-    pins = [f"{ends[0]}=B", f"{ends[1]}=A"]
-    folder = tmp_path_factory.mktemp("run") / "kept.run"
-    options = {"data_shape": "1,64", "infer_precision": "f32", "run_folder": folder}
-    return hsdag.place(chain, DEVICES, method="heft", reward="simulated", budget="15s", pins=pins, **options)  # type: ignore[arg-type]
-
-
 def test_pinned_ops_are_where_they_were_pinned_and_devices_that_break_a_pin_are_measured_and_no_answer(
-    pinned: PlaceResult, ends: tuple[str, str]
+    tmp_path: Path,
 ) -> None:
+    """The first product is pinned to the second device, the last one to the first."""
+    chain = saved(chain_model(6, 64), tmp_path)
+    products = [op for op in ov.Core().read_model(chain).get_ordered_ops() if op.get_type_name() == "MatMul"]
+    first, last = products[0].get_friendly_name(), products[-1].get_friendly_name()
+    pinned = hsdag.place(
+        chain, DEVICES, method="heft", reward="simulated", budget="15s", pins=[f"{first}=B", f"{last}=A"],
+        data_shape="1,64", infer_precision="f32",
+    )  # fmt: skip
     by_name = {name: pinned.placement.affinity[op] for op, name in pinned.placement.names.items()}
-    assert (by_name[ends[0]], by_name[ends[1]]) == ("B", "A")
+    assert (by_name[first], by_name[last]) == ("B", "A")
     assert {"A", "B", "CPU"} <= {row.name for row in pinned.rows}
     assert "placement" in pinned.answer.name
     assert "is ruled out: it breaks --pin" in pinned.sentence
@@ -182,9 +169,9 @@ def split(tiny_resnet: Path) -> Placement:
     return halves(graph, devices, executor="work-conserving")
 
 
-@pytest.fixture(scope="module")
-def placed(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> PlaceResult:
-    """A short search for the work-conserving executor, kept in a folder."""
+def test_a_split_is_compared_with_hetero_and_the_answer_names_the_executor_that_ran_it_and_has_every_op(
+    tiny_resnet: Path,
+) -> None:
     options = PlaceOptions(
         partition_cpu=2,
         method="sa",
@@ -195,12 +182,7 @@ def placed(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> Place
         finalists=3,  # the best one may turn out to have all parts on one device
         protocol=QUICK,
     )
-    return run_place(tiny_resnet, options, run_folder=tmp_path_factory.mktemp("place") / "run")
-
-
-def test_a_split_is_compared_with_hetero_and_the_answer_names_the_executor_that_ran_it_and_has_every_op(
-    placed: PlaceResult, tiny_resnet: Path
-) -> None:
+    placed = run_place(tiny_resnet, options)
     rows = {row.name: row for row in placed.rows}
     assert {"placement 1", "HETERO:placement 1", "CPU_0", "CPU"} <= set(rows) | set(placed.failures)
     compared = [name for name in placed.finalists if name in rows]

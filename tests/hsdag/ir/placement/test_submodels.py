@@ -17,14 +17,6 @@ from tests.hsdag.ir.placement.random_models import random_devices, random_model
 SPECS = tuple(DeviceSpec.parse(f"P{i}=CPU[INFERENCE_NUM_THREADS=1]") for i in range(3))
 
 
-@pytest.fixture(scope="module")
-def core() -> ov.Core:
-    core = ov.Core()
-    for spec in SPECS:
-        spec.register(core)
-    return core
-
-
 @pytest.mark.parametrize(
     ("edges", "sizes", "devices", "launches", "sent"),
     [
@@ -73,6 +65,8 @@ def test_a_ring_of_submodels_that_no_node_sees_whole_is_opened_at_one_node() -> 
 
 @pytest.mark.parametrize("seed", [*range(4), *(pytest.param(seed, marks=pytest.mark.slow) for seed in range(4, 40))])
 def test_members_of_random_models_are_those_that_hetero_makes(seed: int, core: ov.Core) -> None:
+    for spec in SPECS:
+        spec.register(core)
     rng = np.random.default_rng(seed)
     model = random_model(rng, int(rng.integers(20, 60)))
     graph, prepared = graph_of(model), prepare(model)

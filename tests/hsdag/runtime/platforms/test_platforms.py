@@ -127,8 +127,3 @@ def test_op_types_fall_into_the_classes_that_files_name() -> None:
     assert [op_class(t).value for t in types] == [
         "convolution", "product", "elementwise", "movement", "other", "other",
     ]  # fmt: skip
-
-
-def test_a_calibration_replaces_the_launches_of_the_devices_that_it_names(tmp_path: Path) -> None:
-    fitted = CALIBRATION_OF_X.replace("devices.x", "devices.b").replace("launch_s = 0", "launch_s = 2")
-    assert load_platform(write(tmp_path, MINIMAL + fitted)).launch_s.tolist() == [0.0, 2.0]
