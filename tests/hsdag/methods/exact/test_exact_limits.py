@@ -91,6 +91,13 @@ def test_sizes_beyond_64_bits_bind_as_small_ones_do(rule: MemoryRule, scale: flo
     assert answer.bound == answer.value == 10
 
 
+def test_memory_binds_in_the_linear_program() -> None:
+    problem = ScheduleProblem.from_arrays([[1.0, 5.0]] * 3, [], weight_bytes=2.0, memory_bytes=[5.0, 9.0])
+    model = MilpModel(Formulation(problem), 20.0)
+    values = not_none(model.linear.solved(Limits(600.0, 1)).values)
+    assert values[model.makespan] * model.unit_s == pytest.approx(5.0)
+
+
 def test_a_result_that_waits_for_its_last_reader_counts_in_peaks_alone() -> None:
     """On the fast device the first result is still there when the third is made; the last op goes elsewhere."""
     problem = ScheduleProblem.from_arrays(
