@@ -5,13 +5,15 @@ Legend: N ops of the model's graph, R ops of a region.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Container, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.ir.graph.state import SHAPE_OF_TYPES
 from hsdag.ir.shards.rules import Op, Piece, Span, contraction, partial_piece, piece_of
 
 if TYPE_CHECKING:
@@ -102,6 +104,8 @@ class Shapes:
         if not 0 <= first < last <= self.extent(region):
             return None
         axis_of, end = dict(zip(region.ops, region.axes, strict=True)), region.axes[-1]
+        if not self._has_attention_of_states(axis_of):
+            return None
         wanted = {} if end is None else {region.ops[-1]: Span(end, first, last)}
         found: _Pieces = {}
         for v in reversed(region.ops):
@@ -120,6 +124,34 @@ class Shapes:
                 whole = Span(along, 0, self.op(u).outputs[0][along])
                 wanted[u] = (need or whole) | wanted.get(u, need or whole)
         return found
+
+    @cached_property
+    def _begun(self) -> dict[int, int]:
+        """What computes the first value of each variable that begins with a computed one, by its ReadValue."""
+        reads = [v for v, kind in enumerate(self.graph.op_types) if kind == "ReadValue"]
+        return {v: self.producer(v, 0) for v in reads if self.producer(v, 0) >= 0}
+
+    def _has_attention_of_states(self, ops: Container[int]) -> bool:
+        """Whether ops hold the attention of each variable that they divide, with its keys and values.
+
+        OpenVINO's CPU plugin moves what computes a first value, and that alone, into the variable, and then fails where
+        a Concat reads this or it grows. It leaves first values where attention takes keys and values from variables.
+        """
+        states = defaultdict[int, set[int]](set)
+        for v, first in self._begun.items():
+            if v not in ops and first in ops:
+                return False
+            pending = [v] if v in ops else []
+            while pending:
+                for u in self.graph.successors.of(pending.pop()).tolist():
+                    if u not in ops:
+                        if self.graph.op_types[u] not in ("Assign", *SHAPE_OF_TYPES):
+                            return False
+                    elif self.graph.op_types[u] == "ScaledDotProductAttention":
+                        states[u].add(v)
+                    else:
+                        pending.append(u)
+        return all(len(read) > 1 for read in states.values())
 
     def work_of(self, v: int, span: Span | None, piece: Piece, share: float) -> float:
         """How much of the time of an op its piece takes: by its range, but for what its weights take to be read.

@@ -100,6 +100,21 @@ def test_a_divided_variable_is_one_for_each_device_and_remembers_what_the_whole_
         np.testing.assert_allclose(parts, whole, atol=1e-6)
 
 
+def test_a_variable_with_a_computed_first_value_is_divided_with_the_attention_of_it_alone() -> None:
+    """What OpenVINO's CPU plugin fails to compile otherwise: one of keys and values alone, or their first values."""
+    model = build_model("tiny_stateful_moe_fp16")
+    graph = graph_of(model)
+    _, shapes = shapes_of(model, graph)
+    last = graph.op_types.index("ScaledDotProductAttention")
+    whole = shapes.region("heads", last, 1)
+    assert whole is not None
+    assert shapes.grain(whole) == 2  # heads of queries that share one of keys
+    keys, values = (v for v in whole.ops if graph.op_types[v] == "ReadValue")
+    alone = [shapes.region("heads", v, 1) for v in (keys, shapes.producer(keys, 0))]
+    regions = [*alone, *(shapes.region("heads", last, 1, {v}) for v in (keys, values))]
+    assert [each and shapes.grain(each) for each in regions] == [None] * len(regions)
+
+
 def test_rows_of_a_convolution_that_leaves_rows_out_are_looked_up_for_openvino_fails_to_slice_them() -> None:
     x = op.parameter([1, 4, 6, 5], np.float32)
     points = op.convolution(
