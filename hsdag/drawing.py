@@ -6,6 +6,7 @@ Whatever is in a cell of a table stays text. Legend: I bars.
 from __future__ import annotations
 
 import importlib.util
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from html import escape
@@ -110,13 +111,13 @@ def html_summary(
     return "\n".join([f"<p>{escape(sentence)}</p>", *([html_table(columns, rows, chosen)] if rows else [])])
 
 
-class Shown:
+class Shown(ABC):
     """An answer that is printed, and shown in notebooks, as a few lines and perhaps a table; its JSON form has all."""
 
     @property
+    @abstractmethod
     def said(self) -> Sequence[str]:
         """The answer in sentences."""
-        raise NotImplementedError
 
     def table(self) -> tuple[list[str], list[list[str]]]:
         """Titles and cells of what notebooks show below."""

@@ -11,7 +11,7 @@ from typing import Annotated, Any, TypeAlias, TypeVar
 from typer import Argument, Option
 from typer.core import TyperCommand
 
-from hsdag.ir.errors import NO_PARAMETER, OptionError
+from hsdag.ir.errors import HyperParameterError, OptionError
 
 Model: TypeAlias = Annotated[Path, Argument(help="A model file: OpenVINO IR, ONNX, or anything OpenVINO reads.")]
 ProblemFile: TypeAlias = Annotated[Path, Argument(help="A problem file: ops with times per device, edges, links.")]
@@ -212,10 +212,8 @@ class Command(TyperCommand):
         """Run the command; where ``--set`` gives a name that is neither, options are listed beside hyper-parameters."""
         try:
             return super().invoke(ctx)
-        except OptionError as error:
-            if NO_PARAMETER in str(error):
-                raise OptionError(f"{error}; or one of the options {', '.join(self.names)}") from error
-            raise
+        except HyperParameterError as error:
+            raise OptionError(f"{error}; or one of the options {', '.join(self.names)}") from error
 
 
 def _with_files(words: list[str]) -> list[str]:

@@ -57,6 +57,10 @@ class OptionError(HsdagError):
     """An option whose value is outside its range."""
 
 
+class HyperParameterError(OptionError):
+    """A name that no hyper-parameter of a method has."""
+
+
 class OutputError(HsdagError):
     """A file or folder that cannot be written."""
 
@@ -108,9 +112,6 @@ def _in_parameters(message: str) -> str:
     """A message on options of the command line as one on parameters: ``partition_cpu`` for ``--partition-cpu``."""
     return re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda m: _PARAMETERS.get(m[1], m[1]).replace("-", "_"), message)
 
-
-NO_PARAMETER = "has no hyper-parameter"
-"""What a message says of a method to which a wrong name is given."""
 
 _KINDS: Mapping[str, Any] = {"int": Integral, "float": Real, "Any": object}
 

@@ -14,7 +14,7 @@ from typing import Any, get_args, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
-from hsdag.ir.errors import NO_PARAMETER, OptionError, choices_for
+from hsdag.ir.errors import HyperParameterError, OptionError, choices_for
 from hsdag.methods import method_modules, method_names
 from hsdag.methods.base import O, Placer, Preset
 
@@ -92,7 +92,7 @@ def changed_options(method: str, options: O, changes: Mapping[str, str]) -> O:
     for name, text in changes.items():
         if name not in names:
             choices = choices_for(name, names) if names else "; it has none"
-            raise OptionError(f"method {method!r} {NO_PARAMETER} {name!r}{choices}")
+            raise HyperParameterError(f"method {method!r} has no hyper-parameter {name!r}{choices}")
         values[name] = _parsed(name, text, hints[name])
     return replace(options, **values)  # type: ignore[type-var]
 

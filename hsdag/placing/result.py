@@ -290,7 +290,7 @@ class PlaceResult(Shown, Record):
         return [*columns, "ops per device"], cells
 
     def with_lines(self, following: str | None = None) -> PlaceResult:
-        """With the answer in lines: its summary, where it is, and the command to run next, its own or the given one"""
+        """With the answer in lines: its summary, where it is, and the command to run next, its own or the given one."""
         used = [f"{count} ops on {device}" for device, count in self.answer.ops.items() if count]
         run = f"Run the model on {self.answer.name} as it is."
         if self.placement.shards:

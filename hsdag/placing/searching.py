@@ -172,7 +172,7 @@ class Search:
     def pace(self) -> Pace:
         """What candidates take, by the profile and by those that were opened and measured so far."""
         runner, is_steady = self.session.runner, Quantity.PERIOD in self.options.objective.quantities
-        runs = (REQUESTS_IN_FLIGHT, runner.value / RUNS_EACH_ROUND) if is_steady else (1, runner.value)
+        runs = (REQUESTS_IN_FLIGHT, runner.value_s / RUNS_EACH_ROUND) if is_steady else (1, runner.value_s)
         return Pace.of(self.profile, runner.slowest_open_s, *runs)
 
     @property

@@ -61,7 +61,7 @@ class ShardProposals:
     @cached_property
     def shapes(self) -> Shapes:
         """Its ops as rules see them."""
-        return shapes_of(self.model, self.session.graph)[1]
+        return shapes_of(self.model, self.session.graph)
 
     def proposed(self, prices: Sequence[float] = PRICES, trials: int = 0) -> list[Sharding]:
         """What is simulated to be fastest of what is cheapest at some prices of syncs; the rest as ``propose``."""

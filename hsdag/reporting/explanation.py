@@ -149,11 +149,10 @@ class Explanation(Shown, Record):
     """Why a placement is as it is.
 
     ``answer`` is what the search said of it, and of that ``left`` what could be gained at most; ``ops`` counts the ops
-    on each device. ``gains`` are of all units, the
-    largest first; ``num_unmoved`` more could not be simulated in time. ``best_split`` is there where the placement is
-    on a single device, and is the split that came nearest. ``regions`` are divided over devices, and ``copies`` counts
-    the requests of devices that have a copy of the whole model each, or a pipeline of it. ``notes`` say what is missing
-    and why. Without costs there are no gains, limits and bound.
+    on each device. ``gains`` are of all units, the largest first; ``num_unmoved`` more could not be simulated in time.
+    ``best_split`` is there where the placement is on a single device, and is the split that came nearest. ``regions``
+    are divided over devices, and ``copies`` counts the requests of devices that have a copy of the whole model each, or
+    a pipeline of it. ``notes`` say what is missing and why. Without costs there are no gains, limits and bound.
     """
 
     model: str

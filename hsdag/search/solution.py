@@ -164,7 +164,8 @@ class SolveResult(Simulated):
     @property
     def placement(self) -> Placement:
         """The placement file of the answer. Raises SearchError where there is none."""
-        if self.affinity is None or self.value is None:
+        affinity, priority = self.affinity, self.priority
+        if affinity is None or self.value is None:
             raise SearchError("the search found no placement to write")
         problem, options = self.problem, self.options
         names, sequential = problem.canonical_names, options.semantics.execution is Execution.SEQUENTIAL
@@ -175,7 +176,7 @@ class SolveResult(Simulated):
         return Placement(
             model=problem.model or ModelRecord(name=problem.name, fingerprint=fingerprint(graph_of_problem(problem))),
             devices=list(problem.device_records),
-            affinity=dict(zip(names, self.affinity.values(), strict=True)),
+            affinity=dict(zip(names, affinity.values(), strict=True)),
             names=dict(zip(names, problem.op_names, strict=True)),
             method=options.method,
             seed=options.seed,
@@ -183,7 +184,7 @@ class SolveResult(Simulated):
             executor="hetero" if sequential else "work-conserving",
             latency=_record(one_s),
             baselines=simulated,
-            priority=None if self.priority is None else dict(zip(names, self.priority.values(), strict=True)),
+            priority=None if priority is None else dict(zip(names, priority.values(), strict=True)),
             created_with={"hsdag": __version__, "problem": problem.name},
         )
 

@@ -206,17 +206,17 @@ class _Search:
             order = options.semantics.order if priority is None else Order.PRIORITY
             run = simulate(self._problem, device, one_inference(replace(options.semantics, order=order)), priority)
         meant = options.semantics.order or (Order.FIFO if priority is None else Order.PRIORITY)
-        value = None if found is None else found.score.value
+        bound, value = self._proven, None if found is None else found.score.value
         return SolveResult(
             **Simulated.about(self._problem, options.objective, replace(options.semantics, order=meant)),
             options=options,
             seed=options.seed,
             method=options.method,
             status=status,
-            bound=self._proven,
-            lower_bound=self._proven.value,
-            bound_by=self._proven.argument,
-            gap=None if value is None else relative_gap(value, self._proven.value),
+            bound=bound,
+            lower_bound=bound.value,
+            bound_by=bound.argument,
+            gap=None if value is None else relative_gap(value, bound.value),
             members=tuple(Member.of(each) for each in self._driver.contributions),
             note=self._note,
             plan=None if device is None else Plan(device, priority),

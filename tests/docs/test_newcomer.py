@@ -107,11 +107,12 @@ def test_a_search_that_was_killed_goes_on(folder: Path) -> None:
     events = run / "events.jsonl"
     with subprocess.Popen(words_of(f"{command} 120s"), cwd=folder, env=ENVIRONMENT) as process:
         until_s = time.monotonic() + 120
-        while time.monotonic() < until_s and (not events.is_file() or events.read_bytes().count(b"\n") < 2):
+        while time.monotonic() < until_s and (not events.is_file() or events.read_bytes().count(b"\n") < 3):
             time.sleep(0.05)
         process.kill()
     before = events.read_text().splitlines()
     assert len(before) >= 2
+    assert "raise --budget to go on" in done(f"{command} 1s --resume", folder).stderr
     done(f"{command} 15s --resume", folder)
     assert events.read_text().splitlines()[: len(before) - 1] == before[:-1]
     assert (folder / "killed.json").is_file()

@@ -53,7 +53,7 @@ def is_by_rows(model: ov.Model) -> bool:
     clone = model.clone()
     clone.reshape({port: ov.PartialShape([2, *list(port.get_partial_shape())[1:]]) for port in clone.inputs})
     graph = graph_of(clone)
-    shapes = shapes_of(clone, graph)[1]
+    shapes = shapes_of(clone, graph)
     ends = [shapes.producer(v, 0) for v, kind in enumerate(graph.op_types) if kind == "Result"]
     return all(_is_row(shapes, v, row) for v in ends for row in range(2))
 

@@ -62,10 +62,12 @@ class Shapes:
         self._pieces: dict[tuple[object, ...], _Pieces | None] = {}
         self._reading = cache(self._part_read)
 
-    def of_clone(self, model: ov.Model, nodes: Sequence[ov.Node]) -> Shapes:
-        """The same of another folded clone, sharing what is found."""
+    def cloned(self) -> Shapes:
+        """The same of a clone of the folded clone, sharing what is found."""
         other = copy(self)
-        other.model, other.nodes = model, nodes
+        other.model = self.model.clone()
+        named = {n.get_friendly_name(): n for n in other.model.get_ordered_ops() if n.get_type_name() != "Constant"}
+        other.nodes = [named.get(str(v), node) for v, node in enumerate(self.nodes)]
         return other
 
     def op(self, v: int) -> Op:

@@ -75,16 +75,12 @@ class _Made:
     node: ov.Node
 
 
-def shapes_of(model: ov.Model, graph: ComputationGraph, known: Shapes | None = None) -> tuple[ov.Model, Shapes]:
-    """A folded clone of a model, and its ops as rules see them; what is ``known`` of an earlier one goes for this."""
-    if known is not None:
-        clone = known.model.clone()
-        named = {n.get_friendly_name(): n for n in clone.get_ordered_ops() if n.get_type_name() != "Constant"}
-        return clone, known.of_clone(clone, [named.get(str(v), node) for v, node in enumerate(known.nodes)])
+def shapes_of(model: ov.Model, graph: ComputationGraph) -> Shapes:
+    """The ops of a folded clone of a model as rules see them."""
     clone, nodes = folded_clone(model, graph)
-    is_known = known_ops(graph)
-    runs = [not is_known[v] and graph.op_types[v] not in NOT_COMPUTED for v in range(graph.num_ops)]
-    return clone, Shapes(graph, clone, nodes, runs)
+    known = known_ops(graph)
+    runs = [not known[v] and graph.op_types[v] not in NOT_COMPUTED for v in range(graph.num_ops)]
+    return Shapes(graph, clone, nodes, runs)
 
 
 def shard(
@@ -103,7 +99,7 @@ def shard(
     PlacementError where a region cannot be divided as it says. Without ``fills`` weights have sizes and no values. What
     is ``known`` of the model's ops is not found again.
     """
-    clone, shapes = shapes_of(model, graph, known)
+    shapes = shapes_of(model, graph) if known is None else known.cloned()
     writer = _Writer(shapes, names, fills=fills)
     region_of = {v: region for region in regions for v in region.ops}
     reads = {graph.variables[v]: v for v in range(graph.num_ops) if graph.op_types[v] == "ReadValue"}
@@ -130,7 +126,7 @@ def shard(
             for d in region_of[v].shares:
                 writer.shard(v, d, *pieces[v, d])
     writer.gather_before_strides()
-    return _finished(clone, graph, writer)
+    return _finished(shapes.model, graph, writer)
 
 
 class _Writer:

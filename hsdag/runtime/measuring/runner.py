@@ -76,7 +76,7 @@ class CandidateRunner:
     ``peak_of`` simulates the bytes of a candidate's fullest device, where the objective counts memory.
     ``scenarios`` are what the worker measures, where it does not measure a single inference; ``requests`` how many are
     in flight where it measures several at a time, if not as many as the device asks for, until all runs or ``period_s``
-    are over. ``slowest_open_s`` is the longest that a candidate took to open so far, and ``value`` the median
+    are over. ``slowest_open_s`` is the longest that a candidate took to open so far, and ``value_s`` the median
     of what a value took to measure: an inference, or all that a period is measured by.
     """
 
@@ -130,7 +130,7 @@ class CandidateRunner:
         return values
 
     @property
-    def value(self) -> float:
+    def value_s(self) -> float:
         """Seconds; 0 before anything was measured."""
         return median(self._values_s) if self._values_s else 0.0
 

@@ -58,7 +58,7 @@ def convolutions(count: int, size: int = 32, channels: int = 8, batch: int = 1) 
 
 
 def shapes_in(model: ov.Model) -> Shapes:
-    return shapes_of(model, graph_of(model))[1]
+    return shapes_of(model, graph_of(model))
 
 
 def costs_of(shapes: Shapes, launch_s: float = 1e-5, speeds: tuple[float, ...] = (1.0, 1.0)) -> ShardCosts:

@@ -429,7 +429,7 @@ def random_sharding(
 ) -> tuple[list[Region], ShardedModel] | None:
     """A legal way to divide a model over two to four devices; None where so many tries find none."""
     graph, num_devices = graph_of(model), int(rng.integers(2, 5))
-    _, shapes = shapes_of(model, graph)
+    shapes = shapes_of(model, graph)
     for _ in range(tries):
         regions = random_regions(graph, shapes, rng, count, num_devices)
         if not any(len(region.shares) > 1 and region.scheme != "replicated" for region in regions):

@@ -46,7 +46,7 @@ def mlp() -> tuple[ov.Model, Region]:
     for number, node in enumerate(model.get_ordered_ops()):
         node.set_friendly_name(f"op{number}")
     graph = graph_of(model)
-    _, shapes = shapes_of(model, graph)
+    shapes = shapes_of(model, graph)
     end = max(v for v in range(graph.num_ops) if graph.op_types[v] == "MatMul")
     region = shapes.region("hidden", end, None)
     assert region is not None
@@ -104,7 +104,7 @@ def test_a_variable_with_a_computed_first_value_is_divided_with_the_attention_of
     """What OpenVINO's CPU plugin fails to compile otherwise: one of keys and values alone, or their first values."""
     model = build_model("tiny_stateful_moe_fp16")
     graph = graph_of(model)
-    _, shapes = shapes_of(model, graph)
+    shapes = shapes_of(model, graph)
     last = graph.op_types.index("ScaledDotProductAttention")
     whole = shapes.region("heads", last, 1)
     assert whole is not None
@@ -137,7 +137,7 @@ def test_a_piece_takes_its_part_of_an_op_but_for_what_its_weights_take_to_be_rea
     model = ov.Model([op.result(op.relu(op.matmul(op.sin(x), weight, False, False)))], [x], "m")
     graph = graph_of(model)
     graph = replace(graph, weight_bytes=graph.weight_bytes * 2 * (graph.weight_bytes > 2))
-    _, shapes = shapes_of(model, graph)
+    shapes = shapes_of(model, graph)
     product, relu = (graph.op_types.index(name) for name in ("MatMul", "Relu"))
     by_rows, by_columns, a_row = Span(0, 1, 1 + rows // 2), Span(1, 0, 3), Span(0, 0, 1)
 

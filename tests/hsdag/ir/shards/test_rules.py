@@ -103,7 +103,7 @@ def divided(build: Build, shape: tuple[int, ...], rng: np.random.Generator) -> d
 def every_division(model: ov.Model, rng: np.random.Generator) -> dict[str, ov.Model]:
     """The model with its last op in two shards along each axis, or as a sum of two."""
     graph = graph_of(model)
-    _, shapes = shapes_of(model, graph)
+    shapes = shapes_of(model, graph)
     last = max(v for v in range(graph.num_ops) if shapes.runs[v])
     stop, found = {v for v in range(last) if graph.op_types[graph.predecessors.of(v)[:1].sum()] == "Parameter"}, {}
     for axis in (None, *range(shapes.op(last).rank)):
@@ -176,7 +176,7 @@ def test_what_a_rule_cannot_tell_stays_whole(build: Callable[[Any], Any]) -> Non
     parameter = op.parameter(list(IMAGE), np.float32)
     model = ov.Model([op.result(build(op.relu(parameter)))], [parameter], "whole")
     graph = graph_of(model)
-    _, shapes = shapes_of(model, graph)
+    shapes = shapes_of(model, graph)
     last = max(v for v in range(graph.num_ops) if shapes.runs[v])
     assert piece_of(shapes.op(last), Span(2, 0, 2)) is None
 
@@ -196,7 +196,7 @@ def span_of(op_type: str, result: Any, parameter: Any, rows: tuple[int, int]) ->
     """What a device computes of an op in the largest region that gives it these rows of the result."""
     model = ov.Model([op.result(result)], [parameter], "rows")
     graph = graph_of(model)
-    _, shapes = shapes_of(model, graph)
+    shapes = shapes_of(model, graph)
     region = shapes.region("rows", max(v for v in range(graph.num_ops) if shapes.runs[v]), 2)
     assert region is not None
     pieces = shapes.pieces(replace(region, shares={0: rows}), 0)

@@ -28,7 +28,7 @@ def convolutions(bounds: int) -> tuple[WorkConservingCosts, ShardedModel]:
     graph = graph_of(model)
     op_s = np.where(np.isin(graph.op_types, "Convolution")[:, None], 1.0, np.zeros((1, 2)))
     costs = WorkConservingCosts(PartTable(graph, op_s), np.repeat([1.0, 0.1, 1e-5], [2, 2, 4]), CostSource.MEASURED)
-    _, shapes = shapes_of(model, graph)
+    shapes = shapes_of(model, graph)
     region = shapes.region("rows", max(v for v in range(graph.num_ops) if shapes.runs[v]), 2)
     assert region is not None
     divided = replace(region, shares={0: (0, bounds), 1: (bounds, 16)})

@@ -59,7 +59,7 @@ def test_a_latency_is_a_figure_for_each_run_within_half_the_limit_or_a_second_wh
     assert client.asked[-1].args == ("a", 2, stop_s, None)
     assert client.asked[0].args[2] == 0.4 * run_s
     plain = CandidateRunner(cast("WorkerClient", client), LATENCY, scenarios=STEPS[1:])
-    assert (plain.limits, plain.value) == (Limits(), 0.0)
+    assert (plain.limits, plain.value_s) == (Limits(), 0.0)
 
 
 def test_a_value_takes_the_median_of_what_those_of_a_call_took(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -68,7 +68,7 @@ def test_a_value_takes_the_median_of_what_those_of_a_call_took(monkeypatch: pyte
     monkeypatch.setattr("hsdag.runtime.measuring.runner.time.monotonic", lambda: next(readings))
     for _ in range(3):
         runner.run("a", 2)
-    assert runner.value == 3.0  # of 1, 3 and 40
+    assert runner.value_s == 3.0  # of 1, 3 and 40
 
 
 def test_energy_is_counted_over_whole_turns_and_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
