@@ -204,6 +204,11 @@ def make_core(specs: tuple[DeviceSpec, ...]) -> Any:
     return core
 
 
+def type_name(precision: str | ov.Type) -> str:
+    """The name of a precision; a GPU says it in the text that it was given."""
+    return precision if isinstance(precision, str) else str(precision.get_type_name())
+
+
 def reduced_precision(specs: tuple[DeviceSpec, ...]) -> str:
     """The precisions below single that devices compute in by default, or as INFERENCE_PRECISION_HINT says; "" for none.
 
@@ -211,7 +216,7 @@ def reduced_precision(specs: tuple[DeviceSpec, ...]) -> str:
     """
     core = make_core(specs)
     try:
-        found = {core.get_property(spec.openvino_name, PRECISION).get_type_name() for spec in specs}
+        found = {type_name(core.get_property(spec.openvino_name, PRECISION)) for spec in specs}
     except RuntimeError:
         return "a lower precision"
     return " or ".join(sorted(found - {"f32"}))

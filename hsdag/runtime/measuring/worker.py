@@ -29,7 +29,7 @@ from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.copies import CopiedModel, compile_copies
 from hsdag.ir.placement.prepared import COPY_MARK, PreparedModel, prepare
 from hsdag.ir.processes import Compiling, main
-from hsdag.runtime.machine.devices import device_calls, execution_devices, make_core
+from hsdag.runtime.machine.devices import device_calls, execution_devices, make_core, type_name
 from hsdag.runtime.measuring.caches import CompiledModels
 from hsdag.runtime.measuring.differences import (
     CPU_IN_SINGLE,
@@ -374,7 +374,7 @@ class Worker(CallHandler):
             plugin_version=", ".join(str(version.build_number) for version in core.get_versions(name).values()),
             memory_bytes=device_memory_bytes(core, name),
             capabilities=tuple(str(each) for each in said("OPTIMIZATION_CAPABILITIES") or ()),
-            precision=None if hint is None else hint.get_type_name(),
+            precision=None if hint is None else type_name(hint),
         )
 
     @device_calls()
