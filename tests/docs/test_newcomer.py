@@ -1,4 +1,4 @@
-"""What a newcomer does with a model of their own, in a folder of their own: no more than README and quickstart say."""
+"""What a newcomer does in a clean clone, with a model of their own: no more than README and quickstart say."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ import re
 import shutil
 import subprocess
 import sys
+import sysconfig
 import time
+import venv
 import warnings
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,11 +22,12 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from tests.conftest import made_once
 from tests.docs.snippets import ROOT
 
 SAID = "\n".join((ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/quickstart.md"))
 OPENVINO = Path(ov.__file__).parent
-ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+OFFLINE = {"PIP_NO_INDEX": "1", "PIP_NO_BUILD_ISOLATION": "off", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 IMAGES = np.random.default_rng(0).standard_normal((1, 3, 64, 64)).astype(np.float32)
 
 pytestmark = pytest.mark.slow
@@ -39,83 +43,119 @@ def own_model(path: Path) -> None:
         torch.onnx.export(model, (torch.from_numpy(IMAGES),), path, dynamo=False, **names)
 
 
-def words_of(command: str) -> list[str]:
-    """The words of a command whose options the two documents name."""
-    words = command.split()
-    for word in words:
-        if word.startswith("-") and word != "--bugdet":
-            assert re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", SAID), f"{word} is in neither document"
-    assert words[0] == "python" or f"hsdag {words[1]}" in SAID
-    return [sys.executable, *(words[1:] if words[0] == "python" else ["-m", *words])]
+@dataclass(frozen=True)
+class Newcomer:
+    """Who works in a clean clone, whose environment is activated, with the model in it."""
+
+    folder: Path
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Without what the tests' own environment knows of hsdag."""
+        ours = ("PYTHONPATH", "VIRTUAL_ENV", "HSDAG_CACHE_DIR")
+        path = os.pathsep.join([str(self.folder / ".venv" / "bin"), os.environ["PATH"]])
+        return {**{k: v for k, v in os.environ.items() if k not in ours}, **OFFLINE, "PATH": path,
+                "HSDAG_CACHE_DIR": str(self.folder / ".cache")}  # fmt: skip
+
+    def starts(self, command: str) -> subprocess.Popen[str]:
+        """A command whose options the two documents name."""
+        words = command.split()
+        for word in words:
+            if word.startswith("-") and word != "--bugdet":
+                assert re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", SAID), f"{word} is in neither document"
+        assert words[0] == "python" or " ".join(words[:2]) in SAID
+        given: dict[str, Any] = {"cwd": self.folder, "env": self.environment, "text": True}
+        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **given)
+
+    def done(self, command: str, code: int = 0) -> tuple[str, str]:
+        """What a command printed, as answer and as news."""
+        with self.starts(command) as process:
+            answer, news = process.communicate(timeout=300)
+        assert process.returncode == code, f"{command}: {news}"
+        assert "Traceback" not in news
+        assert code == 0 or (answer, news.count("hsdag: ")) == ("", 1)
+        return answer, news
 
 
-def done(command: str, folder: Path, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """A command in the newcomer's folder, and what it printed."""
-    given: dict[str, Any] = {"cwd": folder, "env": ENVIRONMENT, "capture_output": True, "text": True}
-    found = subprocess.run(words_of(command), check=False, timeout=300, **given)
-    assert found.returncode == code, f"{command}: {found.stderr}"
-    assert "Traceback" not in found.stderr
-    assert code == 0 or (found.stdout, found.stderr.count("hsdag: ")) == ("", 1)
-    return found
+def clone(folder: Path) -> None:
+    """The files that git knows, as they are, and an environment in which pip finds what hsdag needs, but not hsdag."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True, check=True)
+    for name in listed.stdout.splitlines():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    venv.create(folder / ".venv")
+    (here,) = (folder / ".venv").glob("lib/python*/site-packages")
+    (here / "needs.pth").write_text(f"import sys; sys.path.insert(1, {sysconfig.get_path('purelib')!r})")
+
+
+def first_steps(folder: Path) -> None:
+    """``make place``, a model, inputs, and ``hsdag place``."""
+    clone(folder)
+    newcomer = Newcomer(folder)
+    answer, _ = newcomer.done(f"make place PYTHON={sys.executable} BUDGET=15s")
+    assert "\nRun " in answer
+    assert "\nThe placement is in artifacts/resnet50.placement.json" in answer
+    assert (folder / "hsdag" / "__pycache__").is_dir(), "it was not the clone that ran"
+    own_model(folder / "own.onnx")
+    np.savez(folder / "inputs.npz", images=IMAGES)
+    np.save(folder / "images.npy", IMAGES)
+    answer, _ = newcomer.done("hsdag place own.onnx --partition-cpu 2 --budget 15s")
+    assert answer.startswith("Run ")
+    assert "\nNext: hsdag " in answer
+    assert (folder / "own.placement.json").is_file()
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With the model, inputs, and what ``hsdag place`` wrote."""
-    made = tmp_path_factory.mktemp("own")
-    own_model(made / "own.onnx")
-    np.savez(made / "inputs.npz", images=IMAGES)
-    np.save(made / "images.npy", IMAGES)
-    answer = done("hsdag place own.onnx --partition-cpu 2 --budget 15s", made).stdout.splitlines()
-    assert answer[0].startswith("Run ")
-    assert any(line.startswith("Next: hsdag ") for line in answer)
-    assert (made / "own.placement.json").is_file()
-    return made
+def newcomer(tmp_path_factory: pytest.TempPathFactory) -> Newcomer:
+    """After the first steps."""
+    return Newcomer(made_once(tmp_path_factory, "clone", first_steps))
 
 
 @pytest.fixture(scope="module")
-def expected(folder: Path) -> NDArray[np.float32]:
+def expected(newcomer: Newcomer) -> NDArray[np.float32]:
     """What OpenVINO computes by itself."""
-    compiled = ov.Core().compile_model(folder / "own.onnx", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    compiled = ov.Core().compile_model(newcomer.folder / "own.onnx", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
     return np.array(compiled([IMAGES])[0])
 
 
-def test_the_answer_is_deployed_in_python_explained_and_reported(folder: Path, expected: NDArray[np.float32]) -> None:
-    done("hsdag export own.placement.json --format python --model own.onnx -o run.py", folder)
-    assert "latency_s: " in done("python run.py", folder).stdout
-    done("python run.py --input inputs.npz --output outputs.npz", folder)
-    np.testing.assert_allclose(np.load(folder / "outputs.npz")["scores"], expected, rtol=0.05, atol=0.02)
-    assert done("hsdag explain own.placement.json", folder).stdout.startswith("Run ")
-    done("hsdag report own.placement.run -o report.html", folder)
-    assert "own" in (folder / "report.html").read_text(encoding="utf-8")
+def test_the_answer_is_deployed_in_python_explained_and_reported(
+    newcomer: Newcomer, expected: NDArray[np.float32]
+) -> None:
+    newcomer.done("hsdag export own.placement.json --format python --model own.onnx -o run.py")
+    assert "latency_s: " in newcomer.done("python run.py")[0]
+    newcomer.done("python run.py --input inputs.npz --output outputs.npz")
+    np.testing.assert_allclose(np.load(newcomer.folder / "outputs.npz")["scores"], expected, rtol=0.05, atol=0.02)
+    assert newcomer.done("hsdag explain own.placement.json")[0].startswith("Run ")
+    newcomer.done("hsdag report own.placement.run -o report.html")
+    assert "own" in (newcomer.folder / "report.html").read_text(encoding="utf-8")
 
 
-def test_an_answer_on_one_device_is_deployed_in_cpp(folder: Path, expected: NDArray[np.float32]) -> None:
+def test_an_answer_on_one_device_is_deployed_in_cpp(newcomer: Newcomer, expected: NDArray[np.float32]) -> None:
     if shutil.which("g++") is None or not (OPENVINO / "include").exists():
         pytest.skip("no C++ compiler, or an OpenVINO without headers")
-    done("hsdag place own.onnx --devices CPU -o whole.json", folder)
-    done("hsdag export whole.json --format cpp --model own.onnx -o run.cpp", folder)
+    newcomer.done("hsdag place own.onnx --devices CPU -o whole.json")
+    newcomer.done("hsdag export whole.json --format cpp --model own.onnx -o run.cpp")
     library, include = next((OPENVINO / "libs").glob("libopenvino.so.*")), OPENVINO / "include"
     flags = f"-std=c++17 run.cpp -I{include} {library} -Wl,-rpath,{library.parent} -o run"
-    subprocess.run(["g++", *flags.split()], cwd=folder, check=True, timeout=200)
-    subprocess.run(["./run", "run.xml", "images=images.npy", "--output", "."], cwd=folder, check=True)
-    np.testing.assert_allclose(np.load(folder / "scores.npy"), expected, rtol=0.05, atol=0.02)
+    subprocess.run(["g++", *flags.split()], cwd=newcomer.folder, check=True, timeout=200)
+    subprocess.run(["./run", "run.xml", "images=images.npy", "--output", "."], cwd=newcomer.folder, check=True)
+    np.testing.assert_allclose(np.load(newcomer.folder / "scores.npy"), expected, rtol=0.05, atol=0.02)
 
 
-def test_a_search_that_was_killed_goes_on(folder: Path) -> None:
-    command, run = "hsdag place own.onnx --partition-cpu 2 -o killed.json --budget", folder / "killed.run"
+def test_a_search_that_was_killed_goes_on(newcomer: Newcomer) -> None:
+    command, run = "hsdag place own.onnx --partition-cpu 2 -o killed.json --budget", newcomer.folder / "killed.run"
     events = run / "events.jsonl"
-    with subprocess.Popen(words_of(f"{command} 120s"), cwd=folder, env=ENVIRONMENT) as process:
+    with newcomer.starts(f"{command} 120s") as process:
         until_s = time.monotonic() + 120
         while time.monotonic() < until_s and (not events.is_file() or events.read_bytes().count(b"\n") < 3):
             time.sleep(0.05)
         process.kill()
     before = events.read_text().splitlines()
     assert len(before) >= 2
-    assert "raise --budget to go on" in done(f"{command} 1s --resume", folder).stderr
-    done(f"{command} 15s --resume", folder)
+    assert "raise --budget to go on" in newcomer.done(f"{command} 1s --resume")[1]
+    newcomer.done(f"{command} 15s --resume")
     assert events.read_text().splitlines()[: len(before) - 1] == before[:-1]
-    assert (folder / "killed.json").is_file()
+    assert (newcomer.folder / "killed.json").is_file()
 
 
 @pytest.mark.parametrize(
@@ -126,6 +166,6 @@ def test_a_search_that_was_killed_goes_on(folder: Path) -> None:
         ("hsdag place own.onnx --devices CPU,GPU.7", r"GPU\.7.*(CPU|devices)"),
     ],
 )
-def test_a_mistake_is_one_line_that_helps(command: str, said: str, folder: Path) -> None:
-    *_, last = done(command, folder, 2).stderr.splitlines()
+def test_a_mistake_is_one_line_that_helps(command: str, said: str, newcomer: Newcomer) -> None:
+    *_, last = newcomer.done(command, 2)[1].splitlines()
     assert re.search(f"hsdag: .*{said}", last)
