@@ -6,13 +6,13 @@ Linux is what tests run on. A test takes all of it away, as on Windows, and has 
 from __future__ import annotations
 
 import ctypes
+import faulthandler
 import multiprocessing.connection
 import os
 import shlex
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
@@ -66,20 +66,11 @@ def limit_memory(size_bytes: int) -> int:
 @contextmanager
 def deadline(seconds: int) -> Iterator[None]:
     """End this process, even where it hangs in a library, unless what is inside ends within so many seconds."""
-    if hasattr(signal, "alarm"):
-        signal.alarm(seconds)
-        try:
-            yield
-        finally:
-            signal.alarm(0)
-    else:
-        timer = threading.Timer(seconds, os._exit, [1])
-        timer.daemon = True
-        timer.start()
-        try:
-            yield
-        finally:
-            timer.cancel()
+    faulthandler.dump_traceback_later(seconds, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def die_with_parent() -> None:

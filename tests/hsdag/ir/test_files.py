@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from hsdag.ir.errors import FileFormatError, OutputError, SearchError
-from hsdag.ir.files import DEEPEST_NESTING, FileLock, new_files, new_folder, parse_json, read_text, write_atomically
+from hsdag.ir.files import FileLock, new_files, new_folder, parse_json, read_text, write_atomically
 
 
 @pytest.mark.parametrize(("first", "last"), [("[", "]"), ('{"a":', "}")])
 def test_a_document_may_nest_to_the_limit_and_no_deeper(first: str, last: str) -> None:
-    assert parse_json(first * DEEPEST_NESTING + "1" + last * DEEPEST_NESTING, "it")
-    with pytest.raises(FileFormatError, match=f"it: objects and lists are nested more than {DEEPEST_NESTING} deep"):
-        parse_json(first * (DEEPEST_NESTING + 1) + "1" + last * (DEEPEST_NESTING + 1), "it")
+    assert parse_json(first * 200 + "1" + last * 200, "it")
+    with pytest.raises(FileFormatError, match="it: not JSON .recursion limit exceeded"):
+        parse_json(first * 201 + "1" + last * 201, "it")
 
 
 def test_a_file_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -33,7 +33,7 @@ def test_a_file_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.
 
 def test_half_of_a_character_is_refused_and_a_whole_one_read() -> None:
     assert parse_json(r'["\ud83d\ude00"]', "it") == ["😀"]
-    with pytest.raises(FileFormatError, match=r"it: \\ud83d is half of a character"):
+    with pytest.raises(FileFormatError, match="it: not JSON .*hex escape"):
         parse_json(r'{"a": ["\ud83d"]}', "it")
 
 
