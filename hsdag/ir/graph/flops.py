@@ -18,6 +18,14 @@ MOVES_DATA = frozenset(
 )
 """Op types that compute nothing."""
 
+ELEMENTWISE = frozenset(
+    "Abs Acos Acosh Add Asin Asinh Atan Atanh Ceiling Clamp Cos Cosh Divide Elu Equal Erf Exp FakeQuantize Floor "
+    "FloorMod Gelu Greater GreaterEqual HSigmoid HSwish HardSigmoid IsFinite IsInf IsNaN Less LessEqual Log LogicalAnd "
+    "LogicalNot LogicalOr LogicalXor Maximum Minimum Mish Mod Multiply Negative NotEqual PRelu Power Relu Round Select "
+    "Selu Sigmoid Sign Sin Sinh SoftPlus SoftSign Sqrt SquaredDifference Subtract Swish Tan Tanh".split()
+)
+"""Op types with one result per element."""
+
 TRANSCENDENTAL_COST = {
     "Softmax": 5,
     "LogSoftmax": 6,

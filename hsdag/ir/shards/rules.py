@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hsdag.ir.graph.build import sizes_of
+from hsdag.ir.graph.flops import ELEMENTWISE
 
 if TYPE_CHECKING:
     import openvino as ov
@@ -429,14 +430,8 @@ def tile(op: Op, span: Span) -> Piece | None:
     return op.only(span) if repeats[span.axis] == 1 else None
 
 
-_ELEMENTWISE = (
-    "Abs Acos Acosh Add Asin Asinh Atan Atanh Ceiling Clamp Convert Cos Cosh Divide Elu Equal Erf Exp FakeQuantize "
-    "Floor FloorMod Gelu Greater GreaterEqual HSigmoid HSwish IsFinite IsInf IsNaN Less LessEqual Log LogicalAnd "
-    "LogicalNot LogicalOr LogicalXor Maximum Minimum Mish Mod Multiply Negative NotEqual Power Relu Round Select "
-    "Sigmoid Sign Sin Sinh SoftPlus SoftSign Sqrt SquaredDifference Subtract Tan Tanh"
-)
 RULES: dict[str, Rule] = {
-    **dict.fromkeys(_ELEMENTWISE.split(), elementwise),
+    **dict.fromkeys(ELEMENTWISE | {"Convert"}, elementwise),
     **dict.fromkeys("ConvertLike HardSigmoid Selu Swish".split(), of_first),
     **dict.fromkeys("ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum".split(), reduction),
     **dict.fromkeys("CumSum LRN MVN NormalizeL2 Split VariadicSplit".split(), over_other_axes),

@@ -21,7 +21,7 @@ from pydantic_core import PydanticCustomError
 from hsdag.ir.errors import FileFormatError, choices_for
 from hsdag.ir.files import first_problem, read_text
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
-from hsdag.ir.graph.flops import COMPUTES_PRODUCTS, MOVES_DATA
+from hsdag.ir.graph.flops import COMPUTES_PRODUCTS, ELEMENTWISE, MOVES_DATA
 
 
 class OpClass(Enum):
@@ -37,15 +37,6 @@ class OpClass(Enum):
 OP_CLASSES = tuple(OpClass)
 """[C] the op classes in the order of every table's last axis."""
 
-ELEMENTWISE_TYPES = frozenset(
-    "Abs Acos Acosh Add And Asin Asinh Atan Atanh Ceiling Clamp Cos Cosh Divide Elu Equal Erf Exp FakeQuantize "
-    "Floor FloorMod Gelu Greater GreaterEqual HSigmoid HSwish HardSigmoid IsFinite IsInf IsNaN Less LessEqual Log "
-    "LogicalAnd LogicalNot LogicalOr LogicalXor Maximum Minimum Mish Mod Multiply Negative Not NotEqual Or PRelu "
-    "PReLU Power Relu ReLU Round Select Selu Sigmoid Sign Sin Sinh SoftPlus SoftSign Sqrt SquaredDifference "
-    "Subtract Swish Tan Tanh Xor".split()
-)
-"""Op types with one result per element."""
-
 
 def op_class(op_type: str) -> OpClass:
     """The class of an op type; a type nobody knows is OTHER."""
@@ -53,7 +44,7 @@ def op_class(op_type: str) -> OpClass:
         return OpClass.CONVOLUTION if "Convolution" in op_type else OpClass.PRODUCT
     if op_type in MOVES_DATA:
         return OpClass.MOVEMENT
-    return OpClass.ELEMENTWISE if op_type in ELEMENTWISE_TYPES else OpClass.OTHER
+    return OpClass.ELEMENTWISE if op_type in ELEMENTWISE | {"ReLU"} else OpClass.OTHER
 
 
 class Table(BaseModel):
@@ -124,21 +115,12 @@ class DeviceCalibration(Table):
     launch_s: Amount
 
 
-class CalibratedRow(Table):
-    """One measured latency that a calibration was fitted to, beside what the calibrated model gives for it."""
-
-    model: Name
-    device: Name
-    measured_s: Positive
-    calibrated_s: Positive
-
-
 class Calibration(Table):
-    """Fitted figures of some of a platform's devices, and the measurements they rest on."""
+    """Fitted figures of some of a platform's devices; ``rows`` are the measurements they rest on, for people."""
 
     provenance: Name
     devices: Mapping[str, DeviceCalibration]
-    rows: Annotated[tuple[CalibratedRow, ...], Field(strict=False)] = ()
+    rows: Annotated[tuple[dict[str, str | float], ...], Field(strict=False)] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -263,7 +245,6 @@ def _platform(document: PlatformDocument) -> Platform:
     fitted = document.calibration
     if fitted is not None:
         _indices(list(fitted.devices), index, "calibration.devices")
-        _indices([row.device for row in fitted.rows], index, "calibration.rows")
     devices = [
         PlatformDevice(name=name, **entry.model_dump(exclude={"names"}))
         for entry in document.devices

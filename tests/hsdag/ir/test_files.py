@@ -17,7 +17,7 @@ from hsdag.ir.files import FileLock, new_files, new_folder, parse_json, read_tex
 @pytest.mark.parametrize(("first", "last"), [("[", "]"), ('{"a":', "}")])
 def test_a_document_may_nest_to_the_limit_and_no_deeper(first: str, last: str) -> None:
     assert parse_json(first * 200 + "1" + last * 200, "it")
-    with pytest.raises(FileFormatError, match="it: not JSON .recursion limit exceeded"):
+    with pytest.raises(FileFormatError, match=r"it: not JSON .recursion limit exceeded"):
         parse_json(first * 201 + "1" + last * 201, "it")
 
 
@@ -33,7 +33,7 @@ def test_a_file_beyond_the_limit_is_refused(tmp_path: Path, monkeypatch: pytest.
 
 def test_half_of_a_character_is_refused_and_a_whole_one_read() -> None:
     assert parse_json(r'["\ud83d\ude00"]', "it") == ["😀"]
-    with pytest.raises(FileFormatError, match="it: not JSON .*hex escape"):
+    with pytest.raises(FileFormatError, match=r"it: not JSON .*hex escape"):
         parse_json(r'{"a": ["\ud83d"]}', "it")
 
 

@@ -78,9 +78,7 @@ def test_where_there_are_no_groups_of_processes_a_process_and_its_children_are_k
 
 def test_a_deadline_ends_a_process_that_hangs() -> None:
     program = (
-        "from hsdag.ir.host import deadline\nimport time\n"
-        "with deadline(60): pass\n"
-        "with deadline(1): time.sleep(60)\n"
+        "from hsdag.ir.host import deadline\nimport time\nwith deadline(60): pass\nwith deadline(1): time.sleep(60)\n"
     )
     begin_s = time.monotonic()
     done = subprocess.run(

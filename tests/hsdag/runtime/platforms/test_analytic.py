@@ -124,7 +124,7 @@ def test_the_shipped_calibration_gives_the_latencies_written_beside_it() -> None
     fine = read_graph(build_model("resnet50"))
     everything = np.stack([np.full(fine.num_ops, d) for d in range(spec.num_devices)])
     latency_s = HeteroCosts.of(fine, analytic_costs(fine, spec)).latency_s(everything)
-    rows = {row.device: row for row in spec.calibration.rows if row.model == "resnet50"}
+    rows = {row["device"]: row for row in spec.calibration.rows if row["model"] == "resnet50"}
     assert set(rows) == {"CPU", "GPU.1"}
     for name, row in rows.items():
-        assert latency_s[spec.device_names.index(name)] == pytest.approx(row.calibrated_s, rel=1e-3)
+        assert latency_s[spec.device_names.index(name)] == pytest.approx(row["calibrated_s"], rel=1e-3)
