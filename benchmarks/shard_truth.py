@@ -190,7 +190,7 @@ def boxed(name: str, least: float) -> bool:
     fixed_s = np.where(costs.time_s > 0, platform.op_overhead_s, 0.0) * scale
     launch_s = float(latency_s + 2 * platform.op_overhead_s.max())  # what is sent is cut and joined
     own = ShardCosts(costs.time_s * scale, np.ones(2), launch_s, float(per_byte), fixed_s)
-    found = propose(shapes_of(model, graph), own, prices=BOX_PRICES, judge=simulated_s, trials=BOX_TRIALS)
+    found = propose(shapes_of(model, graph), own, prices=BOX_PRICES, predict=simulated_s, trials=BOX_TRIALS)
     best_s = min([each.predicted_s for each in found[:1]], default=alone_s.min())
     saved, bound = 1.0 - best_s / alone_s[0], 1.0 - 1.0 / (alone_s[0] / alone_s).sum()
     counts = Counter(each.scheme for way in found[:1] for each in way.regions)

@@ -242,11 +242,10 @@ def bench(
         flight = CandidateRunner(session.client, THROUGHPUT, session.runner.limits, (), tuning.requests, for_s)
         throughput, _, _ = _measure(flight, candidates, tuning.protocol(half_s), seed)
         timeline = measured_timeline(session, next(iter(candidates.values()))) if with_timeline else None
-        scenarios = session.scenarios
         rows = _rows(candidates, latency, throughput, opened, scenario_s)
         return BenchResult(
             versus=next(name for name in candidates if name in latency.samples),
-            scenarios=[BenchScenario(data_shape=s.text, tokens=s.tokens, weight=s.weight) for s in scenarios],
+            scenarios=[BenchScenario(data_shape=s.text, tokens=s.tokens, weight=s.weight) for s in session.scenarios],
             rows=sorted(rows, key=lambda row: -row.ratio),
             failures=dict(latency.failures),
             in_flight_failures={n: reason for n, reason in throughput.failures.items() if n in latency.samples},

@@ -160,7 +160,7 @@ class Comparison(Shown, Record):
         return reasons
 
     def title(self) -> str:
-        """One line: the problem, how plans are judged, what each run may spend."""
+        """One line: the problem, how plans are evaluated, what each run may spend."""
         setup = self.setup
         most = "" if setup.max_evaluations is None else f", at most {setup.max_evaluations} evaluations"
         return (

@@ -5,7 +5,6 @@ Whatever is in a cell of a table stays text. Legend: I bars.
 
 from __future__ import annotations
 
-import importlib.util
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
@@ -27,11 +26,6 @@ BAR, LINK_ROW, LANES_SHOWN = 0.8, 0.5, 8
 """Height of a bar in its row; of a link's row beside a device's, which is 1; transfers that may share a row."""
 MAX_OUTLINED = 600
 """Bars up to which they have an outline: most of more would be narrower than it."""
-
-
-def is_installed(module: str) -> bool:
-    """Whether a module can be imported, without importing it."""
-    return importlib.util.find_spec(module) is not None
 
 
 class Bars(NamedTuple):
@@ -68,11 +62,6 @@ def rows_of(timeline: Timeline) -> dict[str, float]:
     for row, (src, dst) in enumerate(timeline.used_links):
         found[f"{names[src]} → {names[dst]}"] = len(names) - 0.5 + LINK_ROW * (row + 0.5)
     return found
-
-
-def height_of(timeline: Timeline) -> float:
-    """The height of all rows, that of a device's being 1."""
-    return len(timeline.device_names) + LINK_ROW * len(timeline.used_links)
 
 
 def type_colours(timeline: Timeline) -> dict[str, str]:

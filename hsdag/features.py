@@ -40,16 +40,14 @@ def degrees(graph: ComputationGraph) -> tuple[IntArray, IntArray]:
 
 def one_hot(values: NDArray[np.generic]) -> FloatArray:
     """[N, V] one-hot of ``values`` [N] over the distinct ones, ascending (HSDAG Eq. 3 and after)."""
-    found: FloatArray = np.equal.outer(values, np.unique(values)).astype(np.float64)
-    return found
+    return np.asarray(np.equal.outer(values, np.unique(values)), dtype=np.float64)
 
 
 def op_type_mean(coarse: CoarseGraph) -> FloatArray:
     """[N, T] mean of the one-hots of each group's members (HSDAG App. G)."""
     total = np.zeros((coarse.partition.num_groups, len(set(coarse.fine.op_types))))
     np.add.at(total, coarse.partition.labels, one_hot(np.array(coarse.fine.op_types)))
-    mean: FloatArray = total / total.sum(axis=1, keepdims=True)
-    return mean
+    return np.asarray(total / total.sum(axis=1, keepdims=True))
 
 
 def positional_encoding(graph: ComputationGraph, d_pos: int = 16) -> FloatArray:

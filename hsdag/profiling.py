@@ -162,8 +162,6 @@ def profile(
     with Session(model, found, **given, inputs=None if inputs is None else Path(inputs)) as session:
         profile = session.profile(ProfileCache(None) if fresh else None, on_step=on_step, side_by_side=True)
         problem, costs = session.problem(profile=profile), profile.costs(session.graph)
-    own = {record.name: record for record in list(session.devices.all)}
-    records = tuple(own[name] for name in problem.devices)
     heaviest, wins, saved_s = heaviest_ops(session.graph, profile)
     whole = ("latency_s", "spread", "runs", "compile_s", "first_s", "resident_bytes", "device_bytes", "memory_bytes")
     profiled = [
@@ -189,7 +187,7 @@ def profile(
         ops=session.graph.num_ops,
         units=problem.num_units,
         heaviest=heaviest,
-        schedule=replace(tied(costs, problem.units), model=session.model_record, devices=records),
+        schedule=replace(tied(costs, problem.units), model=session.model_record, devices=session.devices.placed),
     )
 
 

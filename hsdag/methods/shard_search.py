@@ -31,10 +31,10 @@ def propose(
     costs: ShardCosts,
     pins: Mapping[int, int] | None = None,
     prices: Sequence[float] = PRICES,
-    judge: Callable[[Sharding], float] = lambda way: way.predicted_s,
+    predict: Callable[[Sharding], float] = lambda way: way.predicted_s,
     trials: int = 0,
 ) -> list[Sharding]:
-    """Ways to divide a model that ``judge`` predicts to be faster than the best device alone, the fastest first.
+    """Ways to divide a model that are faster than the best device alone, as ``predict`` has it, the fastest first.
 
     All devices divide it, or the fastest two, three and so on; the fastest way is ``refined`` in so many ``trials``.
     """
@@ -49,11 +49,11 @@ def propose(
     for price, has_home in itertools.product(prices, (False, True)):
         ways = [(chooser.best(price, has_home=has_home), group) for group, chooser in choosers]
         made = sorted((w.over(group) for w, group in ways if w is not None), key=lambda each: each.predicted_s)
-        found += [replace(way, predicted_s=judge(way)) for way in made[:1] if way not in found]
+        found += [replace(way, predicted_s=predict(way)) for way in made[:1] if way not in found]
     found.sort(key=lambda each: each.predicted_s)
     if variable_of(shapes.graph) is None:  # ops have to be where the variable is that they read
         shared = partial(choosers[0][1].shared, names=fastest)
-        found[:1] = [refined(shapes, each, judge, pins, trials, shared) for each in found[:1]]
+        found[:1] = [refined(shapes, each, predict, pins, trials, shared) for each in found[:1]]
     return [each for each in found if each.predicted_s < whole_s.min()][:NUM_PROPOSED]
 
 
@@ -67,7 +67,7 @@ KERNELS = ("Convolution", "GroupConvolution", "MatMul")
 def refined(
     shapes: Shapes,
     way: Sharding,
-    judge: Callable[[Sharding], float],
+    predict: Callable[[Sharding], float],
     pinned: Container[int],
     trials: int,
     shared: Callable[[Region], Region | None] = lambda _: None,
@@ -84,7 +84,7 @@ def refined(
             changed = moves[changes.rng.integers(len(moves))](way)
             if changed not in seen and len(seen) <= trials:
                 seen.append(changed)
-                if (taken_s := judge(changed)) <= way.predicted_s:
+                if (taken_s := predict(changed)) <= way.predicted_s:
                     way = replace(changed, predicted_s=taken_s)
     return way
 

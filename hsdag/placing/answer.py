@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
 
 import numpy as np
 
+from hsdag.placing.final import FinalComparison
 from hsdag.runtime.measuring.latency import MAX_ROUNDS, MIN_ROUNDS_TO_CLAIM, Ratio
 from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.objectives import LATENCY
-
-if TYPE_CHECKING:
-    from hsdag.placing.final import FinalComparison
 
 WHOLE = "run the model on {} unless you need the parts for something else"
 """What is said of a whole device that was faster than the placement over its parts."""
 
 NO_SINGLE = "No single device ran the whole model"
+NO_MEMORY = "No device has the memory for the whole model"
+"""Why there is no best single device."""
 
 WORTH_SAYING = 0.01
 """A share of the time: where less could be gained, nothing could."""
@@ -34,6 +33,7 @@ def speed_sentence(
     *,
     over_start: Ratio | None = None,
     disallowed: Mapping[str, str] | None = None,
+    wholes: Mapping[str, str] | None = None,
     nearest: tuple[str, Ratio] | None = None,
     ignored: str | None = None,
     no_single: str = NO_SINGLE,
@@ -48,7 +48,8 @@ def speed_sentence(
     runs, whose name and placement ``twin`` says, and ``over_start`` that of the placement to start with. ``nearest`` is
     the best of the other placements, with how many times faster than the best single device it is. ``turned_down`` says
     why faster placements are not the answer; ``disallowed`` why other candidates, and the best single device, can be
-    none; ``uncompared`` why no split was compared. ``budget_s`` was to be spent.
+    none; ``wholes`` what to do with whole devices that were faster; ``uncompared`` why no split was compared.
+    ``budget_s`` was to be spent.
     """
     word, others = "faster" if takes == LATENCY.takes else "better", dict(disallowed or {})
     no_answer = None if best_single is None else others.pop(best_single, None)
@@ -80,9 +81,11 @@ def speed_sentence(
     if faster := " and ".join(name for name, over in rivals.items() if over.is_faster):
         own = f"OpenVINO's own {faster} measured {word} than the placement"
         clauses.append(own if ignored is None else f"{own} {ignored}")
-    wholes = [name for name, reason in others.items() if reason == WHOLE.format(name)]
-    clauses += [f"{n} was {word}, but is ruled out: {reason}" for n, reason in others.items() if n not in wholes]
-    said = ["; ".join(clauses), *(f"The whole {name} was {word} than its parts: {others[name]}" for name in wholes)]
+    clauses += [f"{name} was {word}, but is ruled out: {reason}" for name, reason in others.items()]
+    said = [
+        "; ".join(clauses),
+        *(f"The whole {name} was {word} than its parts: {do}" for name, do in (wholes or {}).items()),
+    ]
     return " ".join(f"{each}." for each in said)
 
 
@@ -116,26 +119,31 @@ def too_few_rounds(ratios: Mapping[str, Ratio]) -> dict[str, str]:
     return {name: f"in {rounds} round{'s' * (rounds > 1)} only, {why}" for name, rounds in few.items()}
 
 
-def turned_down(final: FinalComparison, finalists: Sequence[str]) -> dict[str, str]:
+def turned_down(final: FinalComparison) -> dict[str, str]:
     """Why candidates that seem faster are not the answer, and what there is to object to the answer itself."""
-    others = {name: final.ratios[name] for name in finalists if name in final.ratios}
+    others = {name: final.ratios[name] for name in final.finalists if name in final.ratios}
     reasons = {name: verdict.reason for name, verdict in final.verdicts.items() if verdict.reason is not None}
     return {name: why for name, why in {**too_few_rounds(others), **reasons}.items() if name not in final.disallowed}
 
 
 def faster_but_disallowed(final: FinalComparison) -> dict[str, str]:
     """Why candidates that were measured to be faster than the answer are none; the best single device in any case."""
-    compared = final.comparison
-    return {
-        name: why
-        for name, why in final.disallowed.items()
-        if name == final.best_single or (name in compared.samples and compared.ratio(name, final.answer).value > 1.0)
-    }
+    faster = [name for name in final.disallowed if name == final.best_single or _is_faster(final, name)]
+    return {name: final.disallowed[name] for name in faster}
 
 
-def nearest_of(final: FinalComparison, finalists: Sequence[str]) -> tuple[str, Ratio] | None:
+def faster_wholes(final: FinalComparison) -> dict[str, str]:
+    """What is said of whole devices that were measured to be faster than the answer over their parts."""
+    return {name: WHOLE.format(name) for name in final.wholes if _is_faster(final, name)}
+
+
+def _is_faster(final: FinalComparison, name: str) -> bool:
+    return name in final.comparison.samples and final.comparison.ratio(name, final.answer).value > 1.0
+
+
+def nearest_of(final: FinalComparison) -> tuple[str, Ratio] | None:
     """The finalist with the best ratio to the best single device, which the answer is; None where none was compared."""
-    others = [name for name in finalists if name in final.ratios and name not in turned_down(final, finalists)]
+    others = [name for name in final.finalists if name in final.ratios and name not in turned_down(final)]
     best = max(others, key=lambda name: final.ratios[name].value, default=None)
     return None if best is None else (best, final.ratios[best])
 

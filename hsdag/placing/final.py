@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
@@ -14,9 +14,9 @@ import numpy as np
 from hsdag.ir.errors import SearchError
 from hsdag.ir.placement.placement import ReferenceName
 from hsdag.ir.processes import CandidateFailed
-from hsdag.placing.answer import WHOLE
 from hsdag.placing.result import Verdict
 from hsdag.runtime.machine.devices import reduced_precision
+from hsdag.runtime.machine.usable import OtherPrograms
 from hsdag.runtime.measuring.latency import Clock, Comparison, Protocol, Ratio, compare
 from hsdag.runtime.measuring.messages import Candidate, Opened
 from hsdag.runtime.measuring.profile import ModelProfile
@@ -134,7 +134,7 @@ def check_of(session: Session, options: PlaceOptions) -> Check:
 
 
 class Verifier:
-    """Judges candidates that a runner has opened."""
+    """Compares the outputs of candidates that a runner has opened."""
 
     REFERENCES: ClassVar[dict[ReferenceName, Candidate]] = {
         "cpu": Candidate("CPU", properties=_SINGLE),
@@ -249,7 +249,8 @@ class FinalComparison:
     ``ratios`` say how many times faster than ``best_single`` a candidate is, or than the answer where there is none;
     finalists, baselines and devices are a family each, and so is the placement that the search started with.
     ``best_single`` is the fastest device that may be the answer, and where none may the fastest of all;
-    ``disallowed`` says why others may not.
+    ``disallowed`` says why others may not, and ``wholes`` are devices that are none because a finalist beats every part
+    of theirs. ``finalists`` come in the order of the search.
     """
 
     opened: Mapping[str, Opened]
@@ -258,7 +259,10 @@ class FinalComparison:
     best_single: str | None  # the fastest device alone, where one runs the model
     answer: str
     verdicts: Mapping[str, Verdict]  # on the answer and every candidate that was rejected
-    disallowed: Mapping[str, str] = field(default_factory=dict)
+    disallowed: Mapping[str, str]
+    wholes: tuple[str, ...]
+    finalists: tuple[str, ...]
+    others: float  # the share of the processors that other programs took
 
 
 def final_comparison(
@@ -293,7 +297,8 @@ def final_comparison(
     parts, none is chosen where a finalist beats every part: it is for those who keep the division. Where none does,
     one that is about as fast as the fastest part is. Raises SearchError when no answer is left.
     """
-    begin_s, begun, reasons = clock(), dict(start or {}), dict(disallowed or {})
+    begin_s, others = clock(), OtherPrograms()
+    begun, reasons = dict(start or {}), dict(disallowed or {})
     candidates = {**singles, **finalists, **begun, **automatic}
     sure = [*(name for name in singles if name not in slow), *begun, *list(finalists)[:1]]
     twins = [name for name in automatic if name.partition(":")[2] in finalists]
@@ -333,14 +338,16 @@ def final_comparison(
         on_step=on_step,
         clock=clock,
     )
-    alive, kept = [n for n in singles if n in comparison.samples], [name for name in begun if name not in reasons]
+    alive = [name for name in singles if name in comparison.samples]
+    kept = [name for name in begun if name not in reasons]
+    beaten: tuple[str, ...] = ()
     on_step("checking outputs")
     for able in [parts, allowed] if wholes else [allowed]:
         best_single = comparison.fastest([name for name in alive if name in able] or alive) if alive else None
         rival = best_single if best_single in able else None
         answer, verdicts = _pick(verifier, comparison, list(finalists), rival, next(iter(kept), None), verdicts)
         if answer in finalists and rival is not None:
-            reasons |= {} if able is allowed else {name: WHOLE.format(name) for name in wholes}
+            beaten = tuple(name for name in allowed if name not in able)
             break
     tied = [n for n in wholes if n in alive and n in allowed and comparison.ratio(n, best_single or n).value >= TIED]
     if answer == best_single and tied and answer not in wholes:
@@ -356,7 +363,18 @@ def final_comparison(
     ratios = {versus: Ratio(1.0, 1.0, 1.0)}
     for family in (finalists, begun, automatic, singles):
         ratios |= family_ratios(comparison, [name for name in family if name != versus], versus)
-    return FinalComparison(opened, comparison, ratios, best_single, answer, verdicts, reasons)
+    return FinalComparison(
+        opened=opened,
+        comparison=comparison,
+        ratios=ratios,
+        best_single=best_single,
+        answer=answer,
+        verdicts=verdicts,
+        disallowed=reasons,
+        wholes=beaten,
+        finalists=tuple(finalists),
+        others=others.share(),
+    )
 
 
 def _why_none(

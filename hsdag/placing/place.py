@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -24,8 +24,10 @@ from hsdag.ir.placement.divided import sharded_fields
 from hsdag.ir.placement.placement import SPREAD_VERSION, Placement, SpeedupRecord
 from hsdag.methods.sharding import Sharding
 from hsdag.placing.answer import (
+    NO_MEMORY,
     NO_SINGLE,
     faster_but_disallowed,
+    faster_wholes,
     left_to_gain,
     nearest_of,
     speed_sentence,
@@ -33,7 +35,7 @@ from hsdag.placing.answer import (
 )
 from hsdag.placing.final import FinalComparison, Pace, check_of, family_ratios, final_comparison
 from hsdag.placing.limits import check_start, disallowed_devices, disallowed_start
-from hsdag.placing.result import CostsRecord, PlaceResult, PlanRecord, Row, Tally, TimelineRecord
+from hsdag.placing.result import CostsRecord, PlaceResult, PlanRecord, Row, Tally
 from hsdag.placing.run_folder import RESULT, RUN
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, measured_timeline, placed_candidate
@@ -44,19 +46,17 @@ from hsdag.runtime.machine.devices import (
     resolve_devices,
     with_precision,
 )
-from hsdag.runtime.machine.usable import BUSY, OtherPrograms, usable_cpus
+from hsdag.runtime.machine.usable import BUSY, usable_cpus
 from hsdag.runtime.measuring.caches import identity
 from hsdag.runtime.measuring.messages import Call, Candidate, automatic_targets
 from hsdag.runtime.objectives import LATENCY
-from hsdag.runtime.problem.plan import Plan
+from hsdag.runtime.timeline import Timeline
 from hsdag.search.driver import Member, Watcher, budget_shortage
 from hsdag.search.options import LIMITS, PlaceOptions, flag
 from hsdag.workers.pool import pool_of
 
 UNDER_HETERO = "HETERO:"
 """What goes before the name of a placement that HETERO runs for comparison."""
-
-NO_MEMORY = "No device has the memory for the whole model"
 
 START = "start"
 """The name of the placement that the search started with."""
@@ -174,11 +174,12 @@ def _start(session: Session, options: PlaceOptions) -> dict[str, Candidate]:
 def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | None) -> PlaceResult:
     session, options, watcher, profile = search.session, search.options, search.watcher, search.profile
     watcher.on_phase("comparing the best with every baseline")
-    interrupted, plans = watcher.should_stop(), plans_of(search)
-    placed = proposed_candidates(search, plans)
+    interrupted, placed = watcher.should_stop(), proposed_candidates(search)
     baselines: dict[str, Candidate] = {}
     if options.executor == "work-conserving":  # shows what the executor gains
-        baselines = {f"{UNDER_HETERO}{name}": session.placed(search.problem, plan) for name, plan in plans.items()}
+        baselines = {
+            f"{UNDER_HETERO}{name}": session.placed(search.problem, plan) for name, plan in search.plans.items()
+        }
     if len(session.devices.placed) > 1:
         own = automatic_candidates(session)
         baselines = {n: each for n, each in own.items() if not is_one_device(session, each.target)} | baselines
@@ -190,7 +191,6 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         disallowed |= {} if why is None else dict.fromkeys(start, why)
     left_s = options.budget_s + search.compiling_s - (time.monotonic() - search.begin_s)
     _, limit_s = search.pace.comparison_s(options.budget_s, options.protocol, left_s)
-    others = OtherPrograms()
     final = final_comparison(
         session.runner,
         placed,
@@ -207,9 +207,8 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
         rng=np.random.default_rng(options.seed),
     )
     answer = {**placed, **singles, **start, **baselines}[final.answer]
-    outcome = Outcome(search, final, plans, list(placed), others.share())
-    result = outcome.result(output, answer, interrupted=interrupted)
-    result = result.with_lines(outcome.dividing(result.model_path))
+    result = result_of(search, final, answer, output, interrupted=interrupted)
+    result = result.with_lines(_dividing(search, result.model_path))
     if output is not None:
         result.placement.save(output)
     if search.folder is not None:
@@ -217,269 +216,276 @@ def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | Non
     return result
 
 
-class Outcome:
+def result_of(
+    search: Search, final: FinalComparison, answer: Candidate, placement_file: Path | None, *, interrupted: bool
+) -> PlaceResult:
     """What a search and its final comparison amount to; with one device nothing was searched.
 
-    ``plans`` are those of the search by name, and ``proposed`` are the names of all that the search has proposed.
-    ``others`` is the share of the processors that other programs took during the comparison.
+    Where the search is kept on disk, with a measured run of the answer if there is time for one.
     """
+    session, options, folder = search.session, search.options, search.folder
+    subject, devices, rows = session.subject, session.devices.all, rows_of(search, final)
+    too_large = {name: f"it was left out: {why}" for name, why in session.too_large(search.profile).items()}
+    hardware = {f"device {spec.name}": str(identity(spec).get("hardware", "")) for spec in devices}
+    return PlaceResult(
+        sentence=_sentence(search, final, interrupted=interrupted),
+        objective=options.objective.name,
+        unit=options.objective.unit,
+        value=next(row.median for row in rows if row.is_answer),
+        placement=answer_placement(search, final),
+        placement_file=None if placement_file is None else str(placement_file),
+        rows=rows,
+        no_single=_no_single(search, final),
+        failures={**too_large, **final.comparison.failures},
+        turned_down=turned_down(final) | faster_but_disallowed(final) | faster_wholes(final),
+        verdict=final.verdicts[final.answer],
+        finalists={name: PlanRecord.of(plan, len(devices)) for name, plan in search.plans.items()},
+        tally=Tally.of(search.events, search.num_simulated),
+        members=tuple(Member.of(each) for each in search.contributions),
+        search_s=search.search_s,
+        budget_s=options.budget_s,
+        interrupted=interrupted,
+        warnings=warnings_of(search, final),
+        bound=_bound(search, final),
+        weight_bytes=weight_bytes_of(search, final),
+        run_folder=None if folder is None else folder.path,
+        model_path=None if subject.name is None or subject.is_workload else str(subject.path.resolve()),
+        environment={**_versions(), "system": platform.platform(), "processors": str(usable_cpus()), **hardware},
+        finished=datetime.now(UTC).isoformat(timespec="seconds"),
+        samples={name: [list(each) for each in own.rounds] for name, own in final.comparison.samples.items()},
+        costs=CostsRecord.of(search.calibrated),
+        timeline=None if folder is None or interrupted else _timeline(search, final, answer),
+    )
 
-    def __init__(
-        self,
-        search: Search,
-        final: FinalComparison,
-        plans: Mapping[str, Plan],
-        proposed: Sequence[str],
-        others: float = 0.0,
-    ) -> None:
-        self.search, self.final, self.plans, self.proposed, self.others = search, final, plans, proposed, others
-        self.session, self.options, self.problem = search.session, search.options, search.problem
-        self.too_large = self.session.too_large(search.profile)
 
-    def result(self, placement_file: Path | None, answer: Candidate, *, interrupted: bool) -> PlaceResult:
-        """The result; where the search is kept on disk, with a measured run of the answer if there is time for one."""
-        search, final, objective = self.search, self.final, self.options.objective
-        subject, folder = self.session.subject, search.folder
-        sentence, rows = self.sentence(), self.rows()
-        if interrupted and not self.proposed:
-            sentence = f"The search was interrupted before it measured a split; the placement is all on {final.answer}."
-        too_large = {name: f"it was left out: {why}" for name, why in self.too_large.items()}
-        hardware = {f"device {spec.name}": str(identity(spec).get("hardware", "")) for spec in self.session.devices.all}
-        return PlaceResult(
-            sentence=sentence,
-            objective=objective.name,
-            unit=objective.unit,
-            value=next(row.median for row in rows if row.is_answer),
-            placement=self.placement(),
-            placement_file=None if placement_file is None else str(placement_file),
-            rows=rows,
-            failures={**too_large, **final.comparison.failures},
-            turned_down=turned_down(final, self.proposed) | faster_but_disallowed(final),
-            verdict=final.verdicts[final.answer],
-            finalists={name: PlanRecord.of(plan, len(self.session.devices.all)) for name, plan in self.plans.items()},
-            tally=Tally.of(search.events, search.num_simulated),
-            members=tuple(Member.of(each) for each in search.contributions),
-            search_s=search.search_s,
-            budget_s=self.options.budget_s,
-            interrupted=interrupted,
-            warnings=self.warnings(),
-            bound=self.bound(),
-            weight_bytes=self.weight_bytes(),
-            run_folder=None if folder is None else folder.path,
-            model_path=None if subject.name is None or subject.is_workload else str(subject.path.resolve()),
-            environment={**_versions(), "system": platform.platform(), "processors": str(usable_cpus()), **hardware},
-            finished=datetime.now(UTC).isoformat(timespec="seconds"),
-            samples={name: [list(each) for each in own.rounds] for name, own in final.comparison.samples.items()},
-            costs=CostsRecord.of(search.calibrated),
-            timeline=None if folder is None or interrupted else self.timeline(answer),
+def answer_placement(search: Search, final: FinalComparison) -> Placement:
+    """The answer, as a placement file holds it."""
+    session, options, graph, problem = search.session, search.options, search.session.graph, search.problem
+    ratio, versus, ops = final.ratios[final.answer], final.best_single, graph.canonical_names
+    priority, method, seed = None, options.method, options.seed
+    is_own = final.answer in final.finalists and not final.answer.startswith(UNDER_HETERO)
+    executor = options.search_executor if is_own or session.is_on_torch else "hetero"
+    if final.answer in search.plans and (order := search.plans[final.answer].priority) is not None:
+        priority = problem.expand(order).tolist()
+    elif final.answer == START and options.start is not None:
+        priority, executor = options.start.priority_of(graph), options.start.executor
+        method, seed = options.start.method, options.start.seed
+    timed = final.comparison.samples if options.objective.unit == "s" else {}
+    records = {name: samples.record() for name, samples in timed.items()}
+    fields: dict[str, Any] = {"affinity": dict(zip(ops, _answer_devices(search, final), strict=True))}
+    if (sharding := search.shardings.get(final.answer)) is not None:
+        fields = sharded_fields(sharding.regions, sharding.devices, graph, problem.devices)
+        method = "shards"
+    elif (copies := search.copies.get(final.answer)) is not None:
+        copied = copies.records(problem, final.opened[final.answer].requests)
+        fields = {"version": SPREAD_VERSION, "affinity": {}, "copies": copied}
+        method = "copies"
+    return Placement(
+        **fields,
+        model=session.model_record,
+        devices=list(session.devices.all),
+        names=dict(zip(ops, graph.op_names, strict=True)),
+        method=method,
+        seed=seed,
+        objective=options.objective.name,
+        executor=executor,
+        latency=records.get(final.answer),
+        baselines={name: record for name, record in records.items() if name not in final.finalists},
+        speedup=SpeedupRecord(versus=versus, ratio=ratio.value, ci95=(ratio.low, ratio.high)) if versus else None,
+        priority=priority and {op: rank for op, rank in zip(ops, priority, strict=True) if rank is not None},
+        created_with={**_versions(), "preset": options.preset},
+        data_shapes=tuple(scenario.text for scenario in session.scenarios) or None,
+    )
+
+
+def _devices_of(search: Search, name: str) -> list[str] | None:
+    """[N] the device of every op of a placement; None for what is none."""
+    name, problem = name.removeprefix(UNDER_HETERO), search.problem
+    if name in search.plans:
+        return [problem.devices[d] for d in problem.expand(search.plans[name].placement).tolist()]
+    if name == START and search.options.start is not None:
+        return search.options.start.devices_of(search.session.graph)
+    return None
+
+
+def _answer_devices(search: Search, final: FinalComparison) -> list[str]:
+    return _devices_of(search, final.answer) or [final.answer] * search.session.graph.num_ops
+
+
+def rows_of(search: Search, final: FinalComparison) -> tuple[Row, ...]:
+    """Every candidate that was measured, fastest first."""
+    rows = []
+    for name, samples in final.comparison.samples.items():
+        record, ratio = samples.record(), final.ratios[name]
+        row = Row(
+            name=name,
+            median=final.comparison.median(name),
+            p95=record.p95_s,
+            runs=record.runs,
+            ratio=ratio.value,
+            ci95=(ratio.low, ratio.high) if ratio.is_known else (None, None),
+            rounds=ratio.num_rounds,
+            submodels=final.opened[name].submodels,
+            ops=_ops_of(search, final, name),
+            is_answer=name == final.answer,
         )
+        rows.append(row)
+    return tuple(sorted(rows, key=lambda row: -row.ratio))
 
-    def placement(self) -> Placement:
-        """The answer, as a placement file holds it."""
-        options, final, graph = self.options, self.final, self.session.graph
-        ratio, versus, ops = final.ratios[final.answer], final.best_single, graph.canonical_names
-        priority, method, seed = None, options.method, options.seed
-        is_own = final.answer in self.proposed and not final.answer.startswith(UNDER_HETERO)
-        executor = options.search_executor if is_own or self.session.is_on_torch else "hetero"
-        if final.answer in self.plans and (order := self.plans[final.answer].priority) is not None:
-            priority = self.problem.expand(order).tolist()
-        elif final.answer == START and options.start is not None:
-            priority, executor = options.start.priority_of(graph), options.start.executor
-            method, seed = options.start.method, options.start.seed
-        timed = final.comparison.samples if options.objective.unit == "s" else {}
-        records = {name: samples.record() for name, samples in timed.items()}
-        fields: dict[str, Any] = {"affinity": dict(zip(ops, self._answer_devices, strict=True))}
-        if (sharding := self.search.shardings.get(final.answer)) is not None:
-            fields = sharded_fields(sharding.regions, sharding.devices, graph, self.problem.devices)
-            method = "shards"
-        elif (copies := self.search.copies.get(final.answer)) is not None:
-            copied = copies.records(self.problem, final.opened[final.answer].requests)
-            fields, method = {"version": SPREAD_VERSION, "affinity": {}, "copies": copied}, "copies"
-        return Placement(
-            **fields,
-            model=self.session.model_record,
-            devices=list(self.session.devices.all),
-            names=dict(zip(ops, graph.op_names, strict=True)),
-            method=method,
-            seed=seed,
-            objective=options.objective.name,
-            executor=executor,
-            latency=records.get(final.answer),
-            baselines={name: record for name, record in records.items() if name not in self.proposed},
-            speedup=SpeedupRecord(versus=versus, ratio=ratio.value, ci95=(ratio.low, ratio.high)) if versus else None,
-            priority=priority and {op: rank for op, rank in zip(ops, priority, strict=True) if rank is not None},
-            created_with={**_versions(), "preset": options.preset},
-            data_shapes=tuple(scenario.text for scenario in self.session.scenarios) or None,
-        )
 
-    def _devices_of(self, name: str) -> list[str] | None:
-        """[N] the device of every op of a placement; None for what is none."""
-        name = name.removeprefix(UNDER_HETERO)
-        if name in self.plans:
-            return [self.problem.devices[d] for d in self.problem.expand(self.plans[name].placement).tolist()]
-        if name == START and self.options.start is not None:
-            return self.options.start.devices_of(self.session.graph)
+def _ops_of(search: Search, final: FinalComparison, name: str) -> dict[str, int]:
+    """Ops per device of a candidate; empty where OpenVINO does not tell."""
+    session, problem = search.session, search.problem
+    if name in search.shardings:
+        return ops_by_device(session, search.shardings[name])
+    if name in search.copies:
+        copies = search.copies[name]
+        held = np.bincount(np.concatenate(copies.homes(problem)), minlength=len(problem.devices))
+        found = dict(zip(problem.devices, held.tolist(), strict=True))
+        shards = ops_by_device(session, copies.pipeline) if isinstance(copies.pipeline, Sharding) else {}
+        return {device: count + shards.get(device, 0) for device, count in found.items()}
+    placed = _devices_of(search, name)
+    if placed is not None:
+        return {device: placed.count(device) for device in problem.devices}
+    shown = {device.openvino_name: device.name for device in session.devices.all}
+    if name.startswith("HETERO:"):
+        target = automatic_candidates(session)[name].target
+        chosen = Counter(shown.get(device, device) for device in session.automatic_ops(target))
+        return {device: count for device, count in chosen.items() if device}
+    devices = final.opened[name].devices
+    return {shown.get(devices[0], devices[0]): session.graph.num_ops} if len(devices) == 1 else {}
+
+
+def _sentence(search: Search, final: FinalComparison, *, interrupted: bool) -> str:
+    """The answer in one sentence."""
+    session, options, comparison = search.session, search.options, final.comparison
+    if interrupted and not final.finalists:
+        return f"The search was interrupted before it measured a split; the placement is all on {final.answer}."
+    if len(session.devices.placed) == 1:
+        figure = f"{final.answer} takes {options.objective.text(comparison.median(final.answer))}"
+        more = ", such as A=cpu[threads=1],B=cpu[threads=1]" if session.is_on_torch else ", or divide the CPU"
+        only = session.devices.placed[0].name
+        hint = f"name a second device with --devices{more}"
+        return f"{only} is the only device to place on, so nothing can be gained; {figure}; {hint}."
+    twin, words = _other_executor(search, final)
+    return speed_sentence(
+        final.answer,
+        final.best_single,
+        final.ratios[final.answer],
+        family_ratios(comparison, list(automatic_candidates(session)), final.answer),
+        turned_down(final),
+        comparison.ratio(final.answer, twin) if twin in comparison.samples else None,
+        why_uncompared(search, final),
+        over_start=comparison.ratio(final.answer, START) if START in comparison.samples else None,
+        disallowed=faster_but_disallowed(final),
+        wholes=faster_wholes(final),
+        nearest=nearest_of(final),
+        ignored=ignored(options),
+        no_single=_no_single(search, final),
+        twin=words,
+        takes=options.objective.takes,
+        budget_s=options.budget_s,
+    )
+
+
+def _no_single(search: Search, final: FinalComparison) -> str:
+    """Why there is no best single device; empty where there is one."""
+    session = search.session
+    if final.best_single is not None:
+        return ""
+    return NO_MEMORY if len(session.too_large(search.profile)) == len(session.devices.all) else NO_SINGLE
+
+
+def _other_executor(search: Search, final: FinalComparison) -> tuple[str, tuple[str, str]]:
+    """The candidate that another executor runs, which the answer is compared with, and the words for it."""
+    answer, compared, proposed = final.answer, final.comparison, final.finalists
+    if answer.startswith(UNDER_HETERO) and answer in proposed:
+        others = [n for n in proposed if n in compared.samples and not n.startswith(UNDER_HETERO)]
+        return compared.fastest(others) if others else answer, ("hsdag's own executor", "with its best placement")
+    if search.under_hetero is None or search.plans.get(answer) == search.under_hetero:
+        return f"{UNDER_HETERO}{answer}", ("HETERO", "with the same placement")
+    best = next(n for n in proposed if n.startswith(UNDER_HETERO))
+    return best if answer in proposed else "", ("HETERO", "with the placement that suits it best")
+
+
+def warnings_of(search: Search, final: FinalComparison) -> tuple[str, ...]:
+    """What the answer leaves open: sentences without a full stop."""
+    peaks = "peaks of memory are simulated, with the sizes of the profile"
+    counted = peaks if search.options.objective.counts_memory else None
+    objection = final.verdicts[final.answer].reason
+    objected = None if objection is None else f"{final.answer}: {objection}"
+    failed = Tally.of(search.events).num_failed if search.session.scenarios else 0
+    sizes = f"{failed} placements failed with inputs that stay dynamic; where all data have one size, --shape fixes it"
+    busy = f"other programs took {final.others:.0%} of the processors during the comparison: repeat it without them"
+    said = counted, objected, sizes if failed else None, busy if final.others >= BUSY else None
+    return tuple(filter(None, [search.unprofiled, *said]))
+
+
+def _bound(search: Search, final: FinalComparison) -> str:
+    """What could be gained at most, where latency counts and the model was profiled."""
+    if search.profile is None or search.options.objective is not LATENCY:
+        return ""
+    median_s = {name: final.comparison.median(name) for name in final.comparison.samples}
+    in_turn = search.options.executor == "hetero"
+    return left_to_gain(search.profile, median_s, median_s[final.answer], in_turn=in_turn)
+
+
+def _dividing(search: Search, model_path: str | None) -> str | None:
+    """The command that divides the CPU, where it is the only device."""
+    words, names = search.options.arguments, [spec.openvino_name for spec in search.session.devices.placed]
+    if names != ["CPU"] or words is None or model_path is None or search.session.is_on_torch:
         return None
+    return command_line(["hsdag", "place", model_path, *words, "--partition-cpu", "2"])
 
-    @property
-    def _answer_devices(self) -> list[str]:
-        return self._devices_of(self.final.answer) or [self.final.answer] * self.session.graph.num_ops
 
-    def rows(self) -> tuple[Row, ...]:
-        """Every candidate that was measured, fastest first."""
-        rows = []
-        for name, samples in self.final.comparison.samples.items():
-            record, ratio = samples.record(), self.final.ratios[name]
-            row = Row(
-                name=name,
-                median=self.final.comparison.median(name),
-                p95=record.p95_s,
-                runs=record.runs,
-                ratio=ratio.value,
-                ci95=(ratio.low, ratio.high) if ratio.is_known else (None, None),
-                rounds=ratio.num_rounds,
-                submodels=self.final.opened[name].submodels,
-                ops=self._ops_of(name),
-                is_answer=name == self.final.answer,
-            )
-            rows.append(row)
-        return tuple(sorted(rows, key=lambda row: -row.ratio))
+def weight_bytes_of(search: Search, final: FinalComparison) -> dict[str, float]:
+    """Weights and state by device, of the answer; empty where it is on a device that is not placed on."""
+    session, names = search.session, search.problem.devices
+    if final.answer in search.shardings and search.proposals is not None:
+        divided = search.proposals.sharded(search.shardings[final.answer])
+        return dict(weights_by_device(session, divided))
+    if final.answer in search.copies:
+        copies = search.copies[final.answer]
+        each = [held_bytes(session.graph, homes, session.widens) for homes in copies.homes(search.problem)]
+        if isinstance(copies.pipeline, Sharding) and search.proposals is not None:
+            shards = search.proposals.sharded(copies.pipeline)
+            each.append(np.array([*weights_by_device(session, shards).values()]))
+        return dict(zip(names, np.sum(each, axis=0).tolist(), strict=True))
+    devices = _answer_devices(search, final)
+    if not set(devices) <= set(names):
+        return {}
+    held = held_bytes(session.graph, np.array([names.index(name) for name in devices]), session.widens)
+    return dict(zip(names, held.tolist(), strict=True))
 
-    def _ops_of(self, name: str) -> dict[str, int]:
-        """Ops per device of a candidate; empty where OpenVINO does not tell."""
-        if name in self.search.shardings:
-            return ops_by_device(self.session, self.search.shardings[name])
-        if name in self.search.copies:
-            copies = self.search.copies[name]
-            held = np.bincount(np.concatenate(copies.homes(self.problem)), minlength=len(self.problem.devices))
-            found = dict(zip(self.problem.devices, held.tolist(), strict=True))
-            shards = ops_by_device(self.session, copies.pipeline) if isinstance(copies.pipeline, Sharding) else {}
-            return {device: count + shards.get(device, 0) for device, count in found.items()}
-        placed = self._devices_of(name)
-        if placed is not None:
-            return {device: placed.count(device) for device in self.problem.devices}
-        shown = {device.openvino_name: device.name for device in self.session.devices.all}
-        if name.startswith("HETERO:"):
-            target = automatic_candidates(self.session)[name].target
-            chosen = Counter(shown.get(device, device) for device in self.session.automatic_ops(target))
-            return {device: count for device, count in chosen.items() if device}
-        devices = self.final.opened[name].devices
-        return {shown.get(devices[0], devices[0]): self.session.graph.num_ops} if len(devices) == 1 else {}
 
-    def sentence(self) -> str:
-        """The answer in one sentence."""
-        final, session, comparison = self.final, self.session, self.final.comparison
-        if len(session.devices.placed) == 1:
-            figure = f"{final.answer} takes {self.options.objective.text(comparison.median(final.answer))}"
-            more = ", such as A=cpu[threads=1],B=cpu[threads=1]" if session.is_on_torch else ", or divide the CPU"
-            only, hint = session.devices.placed[0].name, f"name a second device with --devices{more}"
-            return f"{only} is the only device to place on, so nothing can be gained; {figure}; {hint}."
-        twin, words = self._other_executor()
-        return speed_sentence(
-            final.answer,
-            final.best_single,
-            final.ratios[final.answer],
-            family_ratios(comparison, list(automatic_candidates(session)), final.answer),
-            turned_down(final, self.proposed),
-            comparison.ratio(final.answer, twin) if twin in comparison.samples else None,
-            self._why_uncompared(),
-            over_start=comparison.ratio(final.answer, START) if START in comparison.samples else None,
-            disallowed=faster_but_disallowed(final),
-            nearest=nearest_of(final, self.proposed),
-            ignored=ignored(self.options),
-            no_single=NO_MEMORY if len(self.too_large) == len(session.devices.all) else NO_SINGLE,
-            twin=words,
-            takes=self.options.objective.takes,
-            budget_s=self.options.budget_s,
-        )
-
-    def _other_executor(self) -> tuple[str, tuple[str, str]]:
-        """The candidate that another executor runs, which the answer is compared with, and the words for it."""
-        answer, compared = self.final.answer, self.final.comparison
-        if answer.startswith(UNDER_HETERO) and answer in self.proposed:
-            others = [n for n in self.proposed if n in compared.samples and not n.startswith(UNDER_HETERO)]
-            return compared.fastest(others) if others else answer, ("hsdag's own executor", "with its best placement")
-        if self.search.under_hetero is None or self.plans.get(answer) == self.search.under_hetero:
-            return f"{UNDER_HETERO}{answer}", ("HETERO", "with the same placement")
-        best = next(n for n in self.proposed if n.startswith(UNDER_HETERO))
-        return best if answer in self.proposed else "", ("HETERO", "with the placement that suits it best")
-
-    def warnings(self) -> tuple[str, ...]:
-        """What the answer leaves open: sentences without a full stop."""
-        peaks = "peaks of memory are simulated, with the sizes of the profile"
-        counted = peaks if self.options.objective.counts_memory else None
-        objection, name = self.final.verdicts[self.final.answer].reason, self.final.answer
-        judged = None if objection is None else f"{name}: {objection}"
-        failed = Tally.of(self.search.events).num_failed if self.session.scenarios else 0
-        sizes = (
-            f"{failed} placements failed with inputs that stay dynamic; where all data have one size, --shape fixes it"
-        )
-        busy = f"other programs took {self.others:.0%} of the processors during the comparison: repeat it without them"
-        said = counted, judged, sizes if failed else None, busy if self.others >= BUSY else None
-        return tuple(filter(None, [self.search.unprofiled, *said]))
-
-    def bound(self) -> str:
-        """What could be gained at most, where latency counts and the model was profiled."""
-        profile, samples = self.search.profile, self.final.comparison.samples
-        if profile is None or self.options.objective is not LATENCY:
-            return ""
-        median_s = {name: self.final.comparison.median(name) for name in samples}
-        in_turn = self.options.executor == "hetero"
-        return left_to_gain(profile, median_s, median_s[self.final.answer], in_turn=in_turn)
-
-    def dividing(self, model_path: str | None) -> str | None:
-        """The command that divides the CPU, where it is the only device."""
-        words, names = self.options.arguments, [spec.openvino_name for spec in self.session.devices.placed]
-        if names != ["CPU"] or words is None or model_path is None or self.session.is_on_torch:
-            return None
-        return command_line(["hsdag", "place", model_path, *words, "--partition-cpu", "2"])
-
-    def weight_bytes(self) -> dict[str, float]:
-        """Weights and state by device, of the answer; empty where it is on a device that is not placed on."""
-        if self.final.answer in self.search.shardings and self.search.proposals is not None:
-            divided = self.search.proposals.sharded(self.search.shardings[self.final.answer])
-            return dict(weights_by_device(self.session, divided))
-        if self.final.answer in self.search.copies:
-            copies = self.search.copies[self.final.answer]
-            each = [held_bytes(self.session.graph, homes, self.session.widens) for homes in copies.homes(self.problem)]
-            if isinstance(copies.pipeline, Sharding) and self.search.proposals is not None:
-                shards = self.search.proposals.sharded(copies.pipeline)
-                each.append(np.array([*weights_by_device(self.session, shards).values()]))
-            return dict(zip(self.problem.devices, np.sum(each, axis=0).tolist(), strict=True))
-        index, devices = {name: d for d, name in enumerate(self.problem.devices)}, self._answer_devices
-        if not set(devices) <= set(index):
-            return {}
-        held = held_bytes(self.session.graph, np.array([index[name] for name in devices]), self.session.widens)
-        return dict(zip(self.problem.devices, held.tolist(), strict=True))
-
-    def _why_uncompared(self) -> str | None:
-        """Why no split placement has a figure in the comparison; None where one has."""
-        comparison, search = self.final.comparison, self.search
-        if any(name in comparison.samples for name in self.proposed):
-            return None
-        failed = [comparison.failures[name] for name in self.proposed if name in comparison.failures]
-        if failed:
-            reasons = "; ".join(dict.fromkeys(failed))
-            return f"no split placement was compared ({reasons})"
-        split = Tally.of([event for event in search.events if event.plan.is_split])
-        if split.tried:
-            return split.words
-        compile_s = max(opened.compile_s for opened in self.final.opened.values())
-        shortage = budget_shortage(self.options.budget_s, compile_s, search.left_s)
-        tied = self.problem.num_units < 2
-        why = "all ops have to stay together" if tied else f"the method {self.options.method} proposed none"
-        reason = f", since {why}" if shortage is None or tied else f": {shortage}"
-        return f"no split placement was tried{reason}"
-
-    def timeline(self, answer: Candidate) -> TimelineRecord | None:
-        """A measured run of the answer; None where that takes too long, or fails."""
-        taken_s = self.final.opened[self.final.answer].compile_s
-        run_s = self.final.comparison.median(self.final.answer)
-        if not Pace(taken_s, run_s, taken_s).timeline_s(self.options.budget_s):
-            return None
-        with suppress(SearchError):
-            return TimelineRecord.of(measured_timeline(self.session, answer, TIMELINE_RUNS))
+def why_uncompared(search: Search, final: FinalComparison) -> str | None:
+    """Why no split placement has a figure in the comparison; None where one has."""
+    comparison, budget_s = final.comparison, search.options.budget_s
+    if any(name in comparison.samples for name in final.finalists):
         return None
+    failed = [comparison.failures[name] for name in final.finalists if name in comparison.failures]
+    if failed:
+        reasons = "; ".join(dict.fromkeys(failed))
+        return f"no split placement was compared ({reasons})"
+    split = Tally.of([event for event in search.events if event.plan.is_split])
+    if split.tried:
+        return split.words
+    compile_s = max(opened.compile_s for opened in final.opened.values())
+    shortage = budget_shortage(budget_s, compile_s, search.left_s)
+    tied = search.problem.num_units < 2
+    why = "all ops have to stay together" if tied else f"the method {search.options.method} proposed none"
+    reason = f", since {why}" if shortage is None or tied else f": {shortage}"
+    return f"no split placement was tried{reason}"
+
+
+def _timeline(search: Search, final: FinalComparison, answer: Candidate) -> Timeline | None:
+    """A measured run of the answer; None where that takes too long, or fails."""
+    taken_s, run_s = final.opened[final.answer].compile_s, final.comparison.median(final.answer)
+    if not Pace(taken_s, run_s, taken_s).timeline_s(search.options.budget_s):
+        return None
+    with suppress(SearchError):
+        return measured_timeline(search.session, answer, TIMELINE_RUNS)
+    return None
 
 
 def slow_devices(search: Search, times: float) -> set[str]:
@@ -489,15 +495,9 @@ def slow_devices(search: Search, times: float) -> set[str]:
     return {search.problem.devices[each.plan.placement[0]] for each in alone if each.score.value > most_s}
 
 
-def plans_of(search: Search) -> dict[str, Plan]:
-    """The finalists of a search by the names that they have in the comparison."""
-    others = [] if search.under_hetero is None or search.under_hetero in search.finalists else [search.under_hetero]
-    return {f"placement {rank}": plan for rank, plan in enumerate([*search.finalists, *others], start=1)}
-
-
-def proposed_candidates(search: Search, plans: Mapping[str, Plan]) -> dict[str, Candidate]:
+def proposed_candidates(search: Search) -> dict[str, Candidate]:
     """What a search proposes by the names in the comparison, the most promising first."""
-    session, executor = search.session, search.options.search_executor
+    session, executor, plans = search.session, search.options.search_executor, search.plans
     own = {n: session.placed(search.problem, plan, executor) for n, plan in plans.items() if plan in search.finalists}
     under_hetero = {
         f"{UNDER_HETERO}{name}": session.placed(search.problem, plan)

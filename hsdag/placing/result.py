@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from pydantic import Field, ValidationError, model_validator
@@ -19,12 +19,12 @@ from hsdag.ir.placement.placement import Placement, Record, ReferenceName
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.measuring.latency import Comparison, Ratio, Samples
-from hsdag.runtime.measuring.profile import LARGEST, Figure, Table, figures, numbers
+from hsdag.runtime.measuring.profile import Figure, Table, figures, numbers
 from hsdag.runtime.objectives import find_objective
 from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.schedule_problem import CostSource
-from hsdag.runtime.timeline import OpIntervals, Timeline, TransferIntervals
+from hsdag.runtime.timeline import Timeline
 from hsdag.scoring.recording import Event
 from hsdag.search.driver import Member
 
@@ -40,9 +40,6 @@ IN_FILE = {"samples", "costs", "timeline"}
 """Fields that the run folder alone keeps: a JSON answer of thousands of figures helps nobody."""
 
 RUNNERS = {"hetero": "by HETERO", "work-conserving": "by hsdag's executor", "cuda": "by the torch engine"}
-
-_Index = Annotated[int, Field(ge=-1, lt=2**31)]
-_Entry = Annotated[float, Field(ge=-LARGEST, le=LARGEST)]
 
 OF_HETERO = {"time_s": (), "launch_s": (), "link_latency_s": (), "link_bandwidth_bytes_per_s": (np.inf,)}
 """Figures of HETERO's costs, and what stands for one that is missing."""
@@ -102,37 +99,6 @@ class CostsRecord(Record):
                 raise ValueError("the costs are for other devices")
             return WorkConservingCosts(costs.table, np.array(self.parameters), CostSource.CALIBRATED, costs.slowdown)
         raise ValueError("the costs are for another executor")
-
-
-class TimelineRecord(Record):
-    """A ``Timeline``; of ``ops`` the columns op, device, start_s and end_s, of ``transfers`` those of its intervals."""
-
-    name: str
-    op_names: list[str]
-    op_types: list[str]
-    device_names: list[str]
-    ops: dict[str, list[_Entry]]
-    transfers: dict[str, list[_Entry]]
-    edges: list[tuple[_Index, _Index]]
-    simulated: bool
-
-    @staticmethod
-    def of(timeline: Timeline) -> TimelineRecord:
-        """The record of a timeline."""
-        ops, transfers = (
-            {name: column.tolist() for name, column in vars(table).items()}
-            for table in (timeline.ops, timeline.transfers)
-        )
-        shown = {"ops": ops, "transfers": transfers, "edges": timeline.edges.tolist()}
-        return TimelineRecord(**vars(timeline) | shown)
-
-    def timeline(self) -> Timeline:
-        """The timeline. Raises ValueError where its columns do not fit together."""
-        names = {name: tuple(getattr(self, name)) for name in ("op_names", "op_types", "device_names")}
-        ops = OpIntervals(**_columns(self.ops, OpIntervals))
-        transfers = TransferIntervals(**_columns(self.transfers, TransferIntervals))
-        edges = np.array(self.edges, dtype=np.int64).reshape(-1, 2)
-        return Timeline(**vars(self) | names | {"ops": ops, "transfers": transfers, "edges": edges})
 
 
 class Row(Record):
@@ -208,13 +174,13 @@ class PlaceResult(Shown, Record):
     """A finished search, which can be used like its placement; every value is in ``unit``, that of the objective.
 
     ``value`` is the answer's median; ``rows`` have every candidate of the final comparison, the fastest first;
-    ``failures`` say why others are missing, and ``turned_down`` why faster ones are not the answer. ``verdict`` is on
-    the answer's outputs, ``weight_bytes`` its weights and state by device, and ``placement_file`` where it was written.
-    ``finalists`` are the plans of the search that were compared, by name. ``samples`` are the values of every inference
-    of the comparison, by candidate and round; ``costs`` what the measurements made of the profile, ``timeline`` a
-    measured run of the answer, where there was time for one; ``bound`` says what could be gained at most,
-    ``lines`` are the answer for people; ``environment`` the versions and the hardware by their
-    names, and ``finished`` the time in UTC (ISO 8601).
+    ``failures`` say why others are missing, ``no_single`` why all single devices are, and ``turned_down`` why faster
+    ones are not the answer. ``verdict`` is on the answer's outputs, ``weight_bytes`` its weights and state by device,
+    and ``placement_file`` where it was written. ``finalists`` are the plans of the search that were compared, by name.
+    ``samples`` are the values of every inference of the comparison, by candidate and round; ``costs`` what the
+    measurements made of the profile, ``timeline`` a measured run of the answer, where there was time for one;
+    ``bound`` says what could be gained at most, ``lines`` are the answer for people; ``environment`` the versions and
+    the hardware by their names, and ``finished`` the time in UTC (ISO 8601).
     """
 
     format: Literal["hsdag-result"] = FORMAT_NAME
@@ -227,6 +193,7 @@ class PlaceResult(Shown, Record):
     placement_file: str | None = None
     rows: tuple[Row, ...]
     failures: dict[str, str] = Field(default_factory=dict)
+    no_single: str = ""
     turned_down: dict[str, str] = Field(default_factory=dict)
     verdict: Verdict
     finalists: dict[str, PlanRecord] = Field(default_factory=dict)
@@ -245,7 +212,7 @@ class PlaceResult(Shown, Record):
     finished: str
     samples: dict[str, list[list[float]]] = Field(default_factory=dict)
     costs: CostsRecord | None = None
-    timeline: TimelineRecord | None = None
+    timeline: Timeline | None = None
 
     @model_validator(mode="after")
     def _has_one_answer(self) -> PlaceResult:
@@ -375,15 +342,3 @@ def _of_version_1(document: Mapping[str, Any]) -> dict[str, Any]:
 
 def _placements(count: int) -> str:
     return "1 placement was" if count == 1 else f"{count} placements were"
-
-
-def _columns(written: Mapping[str, list[float]], kind: type[OpIntervals | TransferIntervals]) -> dict[str, Any]:
-    """The columns of intervals by name: seconds and bytes are floats, all others indices. Raises ValueError."""
-    names = {each.name for each in fields(kind)}
-    if set(written) != names:
-        raise ValueError(f"intervals need the columns {', '.join(sorted(names))}")
-    kinds = {name: np.float64 if name.endswith(("_s", "_bytes")) else np.int64 for name in names}
-    try:
-        return {name: np.array(column, dtype=kinds[name]) for name, column in written.items()}
-    except OverflowError as error:
-        raise ValueError("an index of the intervals is beyond 64 bits") from error

@@ -16,7 +16,7 @@ from hsdag.ir.errors import DeviceError, SearchError
 from hsdag.ir.graph.computation_graph import inverse_of
 from hsdag.ir.processes import CandidateFailed
 from hsdag.methods.base import Placer
-from hsdag.methods.incumbent import Contribution, Result
+from hsdag.methods.incumbent import Contribution
 from hsdag.methods.sharding import Sharding
 from hsdag.placing.copies import Copies, proposed_copies
 from hsdag.placing.final import RUNS_EACH_ROUND, Pace, Verifier, check_of
@@ -106,8 +106,8 @@ class Search:
         session.client.should_abandon, session.client.on_wait = watcher.should_stop, watcher.on_phase
         self.prepare()
         verifier = Verifier(session.runner, check_of(session, options))
-        if options.max_difference is not None:
-            self._keep_difference(verifier, options.max_difference)
+        if verifier.check.is_limit:
+            self._keep_difference(verifier)
         problem, placer = self.problem, options.placer(is_cheap=self.costs is not None)
         placer.check(problem)
         if run_folder is not None:
@@ -167,6 +167,12 @@ class Search:
     def copies(self) -> dict[str, Copies]:
         """Devices that get the whole model each, and perhaps a pipeline beside them."""
         return proposed_copies(self.session, self.options, self.profile, self.problem)
+
+    @property
+    def plans(self) -> dict[str, Plan]:
+        """The finalists, and the plan that suits HETERO best, by the names that they have in the comparison."""
+        others = [] if self.under_hetero is None or self.under_hetero in self.finalists else [self.under_hetero]
+        return {f"placement {rank}": plan for rank, plan in enumerate([*self.finalists, *others], start=1)}
 
     @property
     def pace(self) -> Pace:
@@ -233,7 +239,7 @@ class Search:
         problem = self.session.problem(max_share=self.options.chosen_preset.max_share, profile=profile)
         return replace(problem, semantics=self.options.semantics)
 
-    def _keep_difference(self, verifier: Verifier, limit: float) -> None:
+    def _keep_difference(self, verifier: Verifier) -> None:
         """Leave those choices alone to the problem that were measured to keep the largest difference of outputs."""
         session, watcher, problem = self.session, self.watcher, self.problem
         watcher.on_phase("measuring how far the outputs of devices differ")
@@ -252,7 +258,7 @@ class Search:
         def is_over() -> bool:
             return watcher.should_stop() or time.monotonic() >= end_s
 
-        self.problem, sentences = within_difference(problem, limit, difference, is_over)
+        self.problem, sentences = within_difference(problem, verifier.check.least, difference, is_over)
         for sentence in sentences:
             watcher.note(sentence)
 
@@ -295,7 +301,8 @@ class Search:
             if is_short and hybrid is not None:
                 hybrid.evaluate(_contiguous(self.problem))
             if hybrid is None or is_short or self.options.resolved_reward != "hybrid" or placer.learns:
-                _report(driver, driver.search(hybrid, checkpoint), self.watcher)
+                driver.search(hybrid, checkpoint)
+                _report(driver, self.watcher)
             else:
                 search_in_slices(driver, self.problem, hybrid, self.watcher, checkpoint)
         count = self.options.finalists
@@ -392,23 +399,23 @@ def search_in_slices(
         within = replace(
             limits, seconds=slice_s, seed=limits.seed + number, known=known or limits.known, is_again=bool(known)
         )
-        result = driver.search(hybrid, checkpoint, problem, within)
+        driver.search(hybrid, checkpoint, problem, within)
         searched_s += time.monotonic() - begin_s
         hybrid.measure_promising()
         if hybrid.has_converged:
-            _report(driver, result, watcher)
+            _report(driver, watcher)
             return
         if problem.costs is not None:
             ops = None if problem.ops is None else hybrid.costs
             problem = replace(with_costs(problem, hybrid.costs.costs, problem.costs.memory_bytes), ops=ops)
 
 
-def _report(driver: Driver, result: Result | None, watcher: Watcher) -> None:
+def _report(driver: Driver, watcher: Watcher) -> None:
     """Say why the placer gave up. Raises SearchError where it did and nothing was ever measured."""
-    if result is not None and result.note:
+    if driver.note:
         if not driver.recorder.best():
-            raise SearchError(result.note)
-        watcher.note(result.note)
+            raise SearchError(driver.note)
+        watcher.note(driver.note)
 
 
 def _contiguous(problem: Problem) -> list[Plan]:

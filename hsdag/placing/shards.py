@@ -73,8 +73,8 @@ class ShardProposals:
         """The way to divide the model over some devices that gives most inferences, and seconds of each, simulated."""
         if len(devices) < 2:
             return None
-        costs, judge = shard_costs(self.costs).of(devices), lambda way: self._value_of(way.over(devices))
-        found = propose(self.shapes, costs, judge=judge)
+        costs = shard_costs(self.costs).of(devices)
+        found = propose(self.shapes, costs, predict=lambda way: self._value_of(way.over(devices)))
         return (found[0].over(devices), found[0].predicted_s) if found else None
 
     def _value_of(self, sharding: Sharding) -> float:

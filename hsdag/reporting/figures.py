@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from hsdag.drawing import (
     COLOURS,
     LINK_COLOUR,
+    LINK_ROW,
     MAX_OUTLINED,
     OTHER_COLOUR,
     Bars,
-    height_of,
     link_bars,
     op_bars,
     rows_of,
@@ -132,7 +132,7 @@ def timeline_figures(timeline: Timeline) -> list[UIElement]:
 def _timeline(timeline: Timeline, colours: Mapping[str, str]) -> Any:
     from bokeh.models import HoverTool
 
-    height = height_of(timeline)
+    height = len(timeline.device_names) + LINK_ROW * len(timeline.used_links)
     made = new_figure(
         "timeline",
         min(round(TIMELINE_EDGE_PX + TIMELINE_PX * height), MAX_TIMELINE_PX),

@@ -11,15 +11,16 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from html import escape
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from hsdag import __version__
-from hsdag.drawing import html_table, is_installed
+from hsdag.drawing import html_table
 from hsdag.ir.errors import HsdagError, OptionError
-from hsdag.placing.result import PlaceResult, Tally, TimelineRecord
+from hsdag.placing.result import PlaceResult, Tally
 from hsdag.placing.run_folder import RunFolder
 from hsdag.reporting.explaining import explain_run
 from hsdag.reporting.explanation import Explanation
@@ -27,6 +28,7 @@ from hsdag.reporting.figures import progress_figures, timeline_figures
 from hsdag.reporting.graph import LARGE, LAYERS_SHOWN, PlacedGraph, graph_figure, op_source
 from hsdag.reporting.report import environment_of, next_steps_of, sentence_of
 from hsdag.runtime.objectives import Objective
+from hsdag.runtime.timeline import Timeline
 from hsdag.search.driver import members_table
 
 if TYPE_CHECKING:
@@ -83,7 +85,7 @@ class Section:
 
 def report_html(run: RunFolder) -> str:
     """The page. Raises OptionError where it cannot be drawn here, FileFormatError as reading a run does."""
-    missing = [module for module in ("bokeh", "igraph") if not is_installed(module)]
+    missing = [module for module in ("bokeh", "igraph") if find_spec(module) is None]
     if missing:
         raise OptionError(f"reports need {missing[0]}, which is not installed; run: pip install 'hsdag[report]'")
     from bokeh.core.templates import MACROS
@@ -153,7 +155,7 @@ def _tally(run: RunFolder) -> Tally:
 def _gain(result: PlaceResult) -> Fact:
     answer, versus = result.answer, versus_of(result)
     if versus is None:
-        return Fact("Gain", "runs at all", result.sentence.partition(";")[0])
+        return Fact("Gain", "runs at all", result.no_single)
     if answer.name == versus:
         return Fact("Gain", "none", f"nothing that was tried beats {versus} for sure")
     low, high = answer.ci95
@@ -200,11 +202,11 @@ def sections_of(run: RunFolder) -> list[Section]:
     return [*found, Section("environment", "Environment", html=html)]
 
 
-def _timeline(run: RunFolder, record: TimelineRecord) -> Section:
+def _timeline(run: RunFolder, timeline: Timeline) -> Section:
     lead = "One inference, measured by itself: a row for each device, and below for each link. Colours are op types."
     if scenarios := run.record.data_shapes:
         lead += f" It is of the first of {len(scenarios)} scenarios, {scenarios[0]}."
-    return Section("timelines", "Timeline", lead, figures=timeline_figures(record.timeline()))
+    return Section("timelines", "Timeline", lead, figures=timeline_figures(timeline))
 
 
 def layers_by_name(names: Sequence[str]) -> list[str]:

@@ -12,34 +12,57 @@ import heapq
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
+from pydantic import ConfigDict, Field, GetPydanticSchema
+from pydantic_core import core_schema
 
 from hsdag.ir.files import write_atomically
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+
+
+def _array(entry: Any, kind: type[np.generic], *width: int) -> GetPydanticSchema:
+    """How an array is read from a file's list of entries, and written to it."""
+
+    def schema(_: Any, handler: Any) -> core_schema.CoreSchema:
+        listed = handler(list[entry])
+        written = core_schema.plain_serializer_function_ser_schema(np.ndarray.tolist, return_schema=listed)
+        return core_schema.no_info_after_validator_function(
+            lambda found: np.array(found, dtype=kind).reshape(-1, *width), listed, serialization=written
+        )
+
+    return GetPydanticSchema(schema)
+
+
+_Index = Annotated[int, Field(ge=-1, lt=2**31)]
+Indices = Annotated[IntArray, _array(_Index, np.int64)]
+Figures = Annotated[FloatArray, _array(Annotated[float, Field(allow_inf_nan=False)], np.float64)]
+Edges = Annotated[IntArray, _array(Annotated[list[_Index], Field(min_length=2, max_length=2)], np.int64, 2)]
 
 
 @dataclass(frozen=True, eq=False)
 class OpIntervals:
     """Runs of ops, in any order; an op may run in several parts."""
 
-    op: IntArray  # [I]
-    device: IntArray  # [I]
-    start_s: FloatArray  # [I]
-    end_s: FloatArray  # [I]
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    op: Indices  # [I]
+    device: Indices  # [I]
+    start_s: Figures  # [I]
+    end_s: Figures  # [I]
 
 
 @dataclass(frozen=True, eq=False)
 class TransferIntervals:
     """Results of ops on their way between two devices, in any order."""
 
-    op: IntArray  # [R]
-    src_device: IntArray  # [R]
-    dst_device: IntArray  # [R]
-    start_s: FloatArray  # [R]
-    end_s: FloatArray  # [R]
-    size_bytes: FloatArray  # [R]
+    __pydantic_config__ = ConfigDict(extra="forbid")
+    op: Indices  # [R]
+    src_device: Indices  # [R]
+    dst_device: Indices  # [R]
+    start_s: Figures  # [R]
+    end_s: Figures  # [R]
+    size_bytes: Figures  # [R]
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,7 +79,7 @@ class Timeline:
     device_names: tuple[str, ...]  # [D]
     ops: OpIntervals
     transfers: TransferIntervals
-    edges: IntArray  # [E, 2] producer and consumer
+    edges: Edges  # [E, 2] producer and consumer
     simulated: bool
 
     def __post_init__(self) -> None:

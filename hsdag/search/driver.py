@@ -59,8 +59,8 @@ class Driver:
     """One placer on one problem: nothing is evaluated twice, all that was is in ``recorder``.
 
     The placer begins with plans that are ``known``. ``past`` are the events of an earlier part of the search;
-    ``is_done`` says of the best value whether it needs no further search. Raises OptionError for what the placer cannot
-    search.
+    ``is_done`` says of the best value whether it needs no further search. ``contributions`` are those of all searches,
+    ``note`` says why the last one gave up, if it did. Raises OptionError for what the placer cannot search.
     """
 
     def __init__(
@@ -83,6 +83,7 @@ class Driver:
         self._placer, self._problem, self._watcher, self._is_done = placer, problem, watcher, is_done
         self.limits, self._told_s = Limits(budget.seconds, num_threads, seed, tuple(known), pool=pool), 0.0
         self.contributions: list[Contribution] = []
+        self.note = ""
         self._journal = journal
         self.recorder = RecordingEvaluator(inner, budget, past, should_stop=self._should_stop, on_event=self._heard)
 
@@ -133,6 +134,7 @@ class Driver:
         except SearchStopped:
             return None
         self.contributions += [each.later(begin_s) for each in result.contributions]
+        self.note = result.note
         return result
 
     def _should_stop(self) -> bool:

@@ -101,7 +101,6 @@ class _Search:
             num_threads=options.num_threads,
         )
         self._alone: list[Event] = []
-        self._note = ""
         # of units of several ops nothing is proven, and exact methods send all results of an op as one
         self._is_proof = self._units.num_units == problem.num_ops and not problem.edge_port.any()
 
@@ -151,9 +150,8 @@ class _Search:
             recorder.evaluate_all([Plan(packing.placement)])
         watcher.on_phase("searching")
         result = self._driver.search()
-        self._note = result.note if result is not None else ""
-        if self._note:
-            watcher.note(self._note)
+        if self._driver.note:
+            watcher.note(self._driver.note)
         is_cut_off = result is None or result.status is Status.TIME_LIMIT
         ended = Status.TIME_LIMIT if is_cut_off and not watcher.should_stop() else Status.FEASIBLE
         proven = result.status if result is not None and self._is_proof else None
@@ -161,7 +159,7 @@ class _Search:
             return self._answer(None, Status.INFEASIBLE if proven is Status.INFEASIBLE else ended)
         if self.best is None:
             raise SearchError(
-                self._note
+                self._driver.note
                 or f"method {options.method!r} found no placement that fits into memory, in "
                 f"{recorder.num_evaluations} evaluations; try a larger budget, or --method cpsat, which also looks for "
                 "orders that fit"
@@ -218,7 +216,7 @@ class _Search:
             bound_by=bound.argument,
             gap=None if value is None else relative_gap(value, bound.value),
             members=tuple(Member.of(each) for each in self._driver.contributions),
-            note=self._note,
+            note=self._driver.note,
             plan=None if device is None else Plan(device, priority),
             value=value,
             run=run,

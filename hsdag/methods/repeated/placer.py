@@ -136,13 +136,14 @@ def _searched_apart(
 
     Each plan that is simulated counts as much as the part's share of all units.
     """
-    share, judge = part.num_units / incumbent.problem.num_units, ScheduleEvaluator.of(part)
+    share = part.num_units / incumbent.problem.num_units
+    evaluator = ScheduleEvaluator.of(part)
 
     def is_over() -> bool:
         incumbent.check()
         return False
 
-    recorder = RecordingEvaluator(judge, Budget(evaluations=evaluations / share), should_stop=is_over)
+    recorder = RecordingEvaluator(evaluator, Budget(evaluations=evaluations / share), should_stop=is_over)
     limits = replace(incumbent.limits, seconds=seconds, known=known, is_again=False, pool=None)
     try:
         searcher = make_placer(method, changes=WITHOUT if method == "auto" else {}, is_cheap=True)
@@ -150,7 +151,7 @@ def _searched_apart(
     finally:
         incumbent.spend(int(recorder.num_evaluations * share))
     for event in recorder.best(CANDIDATES):
-        yield judge.run(event.plan)
+        yield evaluator.run(event.plan)
 
 
 def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequence[Library]]) -> Library:
@@ -158,11 +159,12 @@ def _best_together(incumbent: Incumbent, blocks: Blocks, found: Sequence[Sequenc
     problem, until_s = incumbent.problem, incumbent.elapsed_s + TRYING * incumbent.left_s
     library = Library.empty(blocks, problem.num_devices)
     costs, blocks = first_blocks(incumbent.costs, blocks, MOST_TRIED)
-    layer, judge = Layer(costs, blocks), ScheduleEvaluator(costs, problem.semantics, problem.objective)
+    layer = Layer(costs, blocks)
+    evaluator = ScheduleEvaluator(costs, problem.semantics, problem.objective)
 
     def value(each: Library) -> float:
         incumbent.check()
-        return judge.evaluate([Plan(*layer.lay(each))])[0].value
+        return evaluator.evaluate([Plan(*layer.lay(each))])[0].value
 
     for plans in found:
         library = library.joined(plans[0]) if plans else library

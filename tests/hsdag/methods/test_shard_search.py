@@ -47,14 +47,14 @@ def test_all_ways_that_are_tried_compute_what_the_model_computes() -> None:
     inputs, graph = inputs_of(model, rng), graph_of(model)
     wanted = outputs_of(model, inputs)
 
-    def judge(way: Sharding) -> float:
+    def predict(way: Sharding) -> float:
         found = shard(model, graph, way.regions, way.devices, "AB")
         assert difference(outputs_of(found.model, inputs), wanted) <= LARGEST_DIFFERENCE
         assert way not in tried
         tried.append(way)
         return -len(tried)
 
-    best = refined(shapes_in(model), by_rows(model), judge, (), 30)
+    best = refined(shapes_in(model), by_rows(model), predict, (), 30)
     assert len(tried) == 30
     assert best == tried[-1]  # every one was faster than the one before
 
@@ -74,7 +74,7 @@ def apart(model: ov.Model) -> Sharding:
 
 @pytest.mark.usefixtures("weights_take_no_time")
 @pytest.mark.parametrize(
-    ("start", "judge", "least", "trials"),
+    ("start", "predict", "least", "trials"),
     [
         (by_rows, work_of, 7.0, 60),
         (by_rows, lambda _, way: abs(way.regions[-1].shares[0][1] - 8), 0.0, 600),
@@ -82,15 +82,15 @@ def apart(model: ov.Model) -> Sharding:
     ],
 )
 def test_changes_lead_to_the_fastest_way(
-    start: Callable[[ov.Model], Sharding], judge: Callable[[ov.Model, Sharding], float], least: float, trials: int
+    start: Callable[[ov.Model], Sharding], predict: Callable[[ov.Model, Sharding], float], least: float, trials: int
 ) -> None:
     """One without rows that both devices compute, with a bound at a quarter, and with all ops in one region."""
     model = convolutions(3, channels=32)
     begin = start(model)
-    assert judge(model, begin) > least
+    assert predict(model, begin) > least
     halves = partial(replace, shares={0: (0, 16), 1: (16, 32)})
-    found = refined(shapes_in(model), begin, lambda way: judge(model, way), (), trials, halves)
-    assert found.predicted_s == judge(model, found) == pytest.approx(least)
+    found = refined(shapes_in(model), begin, lambda way: predict(model, way), (), trials, halves)
+    assert found.predicted_s == predict(model, found) == pytest.approx(least)
 
 
 def repeated(way: Sharding) -> list[int]:

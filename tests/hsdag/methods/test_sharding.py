@@ -230,7 +230,7 @@ def test_devices_come_near_to_their_harmonic_bound_equal_or_not(
     model = make()
     shapes = shapes_in(model)
     costs = costs_of(shapes, 3e-6, speeds)
-    (best, *_) = propose(shapes, costs, prices=NEAR_PRICES, judge=simulation(model, costs), trials=20)
+    (best, *_) = propose(shapes, costs, prices=NEAR_PRICES, predict=simulation(model, costs), trials=20)
     alone_s = costs.time_s[np.array(shapes.runs)].sum(axis=0)
     assert 1.0 <= best.predicted_s * float((1.0 / alone_s).sum()) <= 1.15
 
@@ -239,7 +239,7 @@ def test_what_lies_between_sums_is_computed_everywhere_where_that_saves_a_sync()
     model = mlps(3, hidden=1024, rows=32, is_post=True)
     shapes = shapes_in(model)
     costs = costs_of(shapes, speeds=(1.0, 1.0, 1.0))
-    (best, *_) = propose(shapes, costs, judge=simulation(model, costs))
+    (best, *_) = propose(shapes, costs, predict=simulation(model, costs))
     everywhere = {v for region in best.regions if region.scheme == "replicated" for v in region.ops}
     assert "MVN" in {shapes.op(v).type for v in everywhere}
     assert {region.scheme for region in best.regions} >= {"hidden", "replicated"}
@@ -305,7 +305,7 @@ def test_branches_are_parted_where_a_few_rows_of_their_results_read_nearly_all()
     model = ov.Model([op.result(x)], [parameter], "branches")
     shapes = shapes_in(model)
     costs = costs_of(shapes, 1e-6)
-    (best, *_) = propose(shapes, costs, judge=simulation(model, costs))
+    (best, *_) = propose(shapes, costs, predict=simulation(model, costs))
     large = [v for v in range(len(best.devices)) if shapes.op(v).type == "Convolution" and shapes.graph.flops[v] > 1e7]
     assert len(large) == 12
     assert not {v for region in best.regions for v in region.ops} & set(large)
@@ -370,7 +370,7 @@ def test_cards_without_a_direct_link_are_left_whole_models_and_with_one_they_div
     work = np.where(shapes.runs, shapes.graph.flops, 0.0)
     seconds = np.tile((layers * layer_s[phase] * work / work.sum())[:, None], 2)
     pcie = ShardCosts(seconds, np.ones(2), sync_s["decoding"], larger * per_byte)
-    assert propose(shapes, pcie, judge=simulation(model, pcie)) == []
+    assert propose(shapes, pcie, predict=simulation(model, pcie)) == []
     linked = ShardCosts(seconds, np.ones(2), 1e-5, larger / 300e9)
     assert propose(shapes, replace(linked, slowdown=np.full(2, 2.1))) == []  # which eats the gain
     (best, *_) = propose(shapes, linked)

@@ -18,7 +18,7 @@ from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.methods.sharding import Sharding
 from hsdag.placing.copies import Copies, best_pipeline, best_sets, devices_of, proposed_copies
 from hsdag.placing.final import check_of, final_comparison
-from hsdag.placing.place import Outcome, automatic_candidates, plans_of
+from hsdag.placing.place import answer_placement, automatic_candidates, rows_of, warnings_of, weight_bytes_of
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session, measured_timeline, placed_candidate
 from hsdag.placing.shards import ShardProposals
@@ -138,10 +138,11 @@ def test_copies_win_where_nothing_else_runs_and_are_written(tiny_bert: Path) -> 
         rng = np.random.default_rng(0)
         final = final_comparison(session.runner, {name: candidate}, {}, {}, protocol, check, rng=rng)
         assert final.answer == name
-        outcome = Outcome(search, final, {}, [name], 0.25)
-        assert outcome.warnings()[-1].startswith("other programs took 25% of the processors during the comparison")
-        assert Outcome(search, final, {}, [name], 0.2499).warnings() == ()
-        placement, ops, held = outcome.placement(), outcome.rows()[0].ops, outcome.weight_bytes()
+        busy = warnings_of(search, replace(final, others=0.25))[-1]
+        assert busy.startswith("other programs took 25% of the processors during the comparison")
+        assert warnings_of(search, replace(final, others=0.2499)) == ()
+        placement, held = answer_placement(search, final), weight_bytes_of(search, final)
+        ops = rows_of(search, final)[0].ops
         size, num = float(session.graph.weight_bytes.sum()), session.graph.num_ops
         assert (held["C"], ops["C"], ops["A"] + ops["B"]) == (size, num, num)
         assert size <= held["A"] + held["B"] < 1.5 * size
@@ -172,8 +173,8 @@ def test_shards_beside_a_copy_are_proposed_where_stages_do_not_fit_and_are_run_a
         candidate, check = copies.candidate(session, search.problem), check_of(session, options)
         protocol, rng = Protocol(limit_s=2.0, min_rounds=2), np.random.default_rng(0)
         final = final_comparison(session.runner, {name: candidate}, {}, {}, protocol, check, rng=rng)
-        outcome = Outcome(search, final, {}, [name], 0.0)
-        placement, ops, held = outcome.placement(), outcome.rows()[0].ops, outcome.weight_bytes()
+        placement, held = answer_placement(search, final), weight_bytes_of(search, final)
+        ops = rows_of(search, final)[0].ops
         assert placed_candidate(session, "again", placement, "work-conserving").copies[1] == candidate.copies[1]
     assert [held["C"], held["A"] + held["B"]] == pytest.approx([5.2e5, 5.2e5], rel=0.02)
     assert ops["C"] >= max(ops["A"], ops["B"]) >= 3
@@ -193,4 +194,4 @@ def test_auto_looks_for_the_placement_that_suits_hetero_best_among_all_that_were
         costs = session.model.costs(search.profile, "hetero")
         values = model_values(search.problem, costs, [search.under_hetero, *tried])
         assert values[0] == values[1:].min()
-        assert plans_of(search)[f"placement {len(plans_of(search))}"] in (search.under_hetero, search.finalists[-1])
+        assert search.plans[f"placement {len(search.plans)}"] in (search.under_hetero, search.finalists[-1])

@@ -13,6 +13,7 @@ import pytest
 from hsdag.ir.processes import Request, WorkerClient
 from hsdag.placing.answer import (
     faster_but_disallowed,
+    faster_wholes,
     left_to_gain,
     nearest_of,
     speed_sentence,
@@ -20,7 +21,7 @@ from hsdag.placing.answer import (
     turned_down,
 )
 from hsdag.placing.copies import Copies
-from hsdag.placing.place import Outcome, ignored, proposed_candidates, slow_devices
+from hsdag.placing.place import ignored, proposed_candidates, slow_devices, why_uncompared
 from hsdag.placing.result import Tally, Verdict
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session
@@ -153,14 +154,17 @@ def test_faster_candidates_that_are_no_answer_are_named_and_the_nearest_is_the_b
     medians = {"CPU": 3.0, "B": 2.0, "C": 4.0, "start": 3.0}
     found = Comparison({name: Samples(((value,),)) for name, value in medians.items()}, {})
     ratios = {"CPU": EQUAL, "placement 1": Ratio(0.9, 0.8, 1.0), "placement 2": Ratio(0.95, 0.8, 1.1), "lost": FASTER}
-    final = SimpleNamespace(comparison=found, ratios=ratios, answer="CPU", best_single="CPU")
+    final: Any = SimpleNamespace(comparison=found, ratios=ratios, answer="CPU", best_single="CPU")
     final.verdicts = {"lost": Verdict("cpu", 0.1, reason="it hung"), "CPU": Verdict("cpu", 0.1)}
     final.disallowed = dict.fromkeys(("B", "C", "CPU", "start", "unknown"), "a pin")
-    assert faster_but_disallowed(final) == {"B": "a pin", "CPU": "a pin"}  # type: ignore[arg-type]
-    proposed = ["placement 1", "lost", "placement 2", "never ran"]
-    assert turned_down(final, proposed) == {"lost": "it hung"}  # type: ignore[arg-type]
-    assert nearest_of(final, proposed) == ("placement 2", ratios["placement 2"])  # type: ignore[arg-type]
-    assert nearest_of(final, ["lost"]) is None  # type: ignore[arg-type]
+    assert faster_but_disallowed(final) == {"B": "a pin", "CPU": "a pin"}
+    final.wholes = ("B", "C", "unknown")
+    assert faster_wholes(final) == {"B": "run the model on B unless you need the parts for something else"}
+    final.finalists = ("placement 1", "lost", "placement 2", "never ran")
+    assert turned_down(final) == {"lost": "it hung"}
+    assert nearest_of(final) == ("placement 2", ratios["placement 2"])
+    final.finalists = ("lost",)
+    assert nearest_of(final) is None
 
 
 def test_a_lead_from_too_few_rounds_is_not_claimed() -> None:
@@ -193,17 +197,16 @@ def test_why_no_split_was_compared_is_said_unless_one_was(
 ) -> None:
     found = Comparison({"CPU": Samples(((1.0,),))}, failures)
     scores = [(plan, Score(1.0) if failure is None else Score.failed(failure)) for plan, failure in events]
-    search = SimpleNamespace(events=[Event(plan, score, 1.0) for plan, score in scores], left_s=left_s)
+    search: Any = SimpleNamespace(events=[Event(plan, score, 1.0) for plan, score in scores], left_s=left_s)
     opened = {name: SimpleNamespace(compile_s=seconds) for name, seconds in (("CPU", 6.0), ("placement 1", 2.0))}
-    options, problem = PlaceOptions(method="sa", budget_s=20.0), SimpleNamespace(num_units=2)
-    outcome = SimpleNamespace(search=search, options=options, problem=problem)
-    outcome.final, outcome.proposed = SimpleNamespace(comparison=found, opened=opened), ["placement 1", "shards 1"]
-    assert Outcome._why_uncompared(cast(Outcome, outcome)) == why
-    outcome.problem.num_units = 1
+    search.options, search.problem = PlaceOptions(method="sa", budget_s=20.0), SimpleNamespace(num_units=2)
+    final: Any = SimpleNamespace(comparison=found, opened=opened, finalists=("placement 1", "shards 1"))
+    assert why_uncompared(search, final) == why
+    search.problem.num_units = 1
     tied = "no split placement was tried, since all ops have to stay together"
-    assert Outcome._why_uncompared(cast(Outcome, outcome)) == (why if failures or DIED in why else tied)
-    outcome.proposed = ["CPU"]
-    assert Outcome._why_uncompared(cast(Outcome, outcome)) is None
+    assert why_uncompared(search, final) == (why if failures or DIED in why else tied)
+    final.finalists = ("CPU",)
+    assert why_uncompared(search, final) is None
 
 
 def test_openvinos_own_choices_are_said_to_be_made_without_the_limits_that_were_given() -> None:
@@ -254,7 +257,14 @@ def searched(events: Sequence[tuple[list[int], float]], **found: Any) -> Search:
     devices = SimpleNamespace(placed=[SimpleNamespace(openvino_name=f"CPU_{name}") for name in "ABC"])
     session = SimpleNamespace(devices=devices, placed=lambda *_: Candidate("a split"))
     measured = [Event(Plan(np.array(placement)), Score(value), 1.0) for placement, value in events]
-    given = {"finalists": [], "shardings": {}, "copies": {}, "under_hetero": None, "proposals": None} | found
+    given = {
+        "plans": {},
+        "finalists": [],
+        "shardings": {},
+        "copies": {},
+        "under_hetero": None,
+        "proposals": None,
+    } | found
     problem = SimpleNamespace(devices=tuple("ABC"))
     return cast(
         Search, SimpleNamespace(session=session, problem=problem, events=measured, options=PlaceOptions(), **given)
@@ -270,6 +280,6 @@ def test_devices_that_take_more_times_as_long_as_another_one_are_slow() -> None:
 @pytest.mark.parametrize(("period_s", "first"), [(0.9, "copies 1"), (1.1, "placement 1")])
 def test_what_is_expected_to_be_faster_than_every_measured_split_is_compared_first(period_s: float, first: str) -> None:
     split = Plan(np.array([0, 1]))
-    search = searched([([0, 1], 1.0), ([0, 0], 2.0)], finalists=[split], copies={"copies 1": Copies((0, 1), period_s)})
-    found = proposed_candidates(search, {"placement 1": split})
+    known = {"finalists": [split], "plans": {"placement 1": split}, "copies": {"copies 1": Copies((0, 1), period_s)}}
+    found = proposed_candidates(searched([([0, 1], 1.0), ([0, 0], 2.0)], **known))
     assert (next(iter(found)), set(found)) == (first, {"placement 1", "copies 1"})

@@ -207,7 +207,7 @@ def run(kept_search: PlaceResult) -> RunFolder:
 def test_the_answer_and_its_samples_are_kept(run: RunFolder, kept_search: PlaceResult) -> None:
     assert run.result is not None
     assert run.placement == kept_search.placement
-    assert run.result == kept_search
+    assert run.result.model_dump_json() == kept_search.model_dump_json()
     for row in kept_search.rows:
         assert sum(len(r) for r in run.result.samples[row.name]) == row.runs
     assert run.result.costs is not None
@@ -274,7 +274,8 @@ def test_a_result_of_version_1_is_read_as_one_of_today(run: RunFolder, tmp_path:
         path.write_text(json.dumps(document))
         return read_result(path)
 
-    assert read(old) == now.model_copy(update={"finalists": {}, "placement_file": None, "bound": "", "lines": ()})
+    lacking = now.model_copy(update={"finalists": {}, "placement_file": None, "bound": "", "lines": ()})
+    assert read(old).model_dump_json() == lacking.model_dump_json()
     with pytest.raises(FileFormatError, match="value: Input should be a valid number"):
         read({**old, "rows": [{**old["rows"][0], "median_s": None}]})
     with pytest.raises(FileFormatError, match="answer: not that of a search"):

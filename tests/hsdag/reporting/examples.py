@@ -10,7 +10,7 @@ import numpy as np
 from hsdag.ir.device import DeviceSpec
 from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.placement.placement import ModelRecord, Placement, SpeedupRecord
-from hsdag.placing.result import PlaceResult, Row, Tally, TimelineRecord
+from hsdag.placing.result import PlaceResult, Row, Tally
 from hsdag.placing.run_folder import RunFolder, RunRecord
 from hsdag.runtime.measuring.profile import DeviceProfile, LinkProfile, ModelProfile
 from hsdag.runtime.problem.plan import Plan
@@ -74,7 +74,7 @@ RESULT = PlaceResult.model_construct(
     budget_s=5.0,
     finished="2026-01-01T00:00:00Z",
     environment={f"device {FAST}": EVIL},
-    timeline=TimelineRecord.of(measured_timeline()),
+    timeline=measured_timeline(),
 )
 PROFILE = ModelProfile(
     devices=tuple(

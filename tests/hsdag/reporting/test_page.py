@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from hsdag.ir.graph.computation_graph import graph_from_edges
+from hsdag.placing.answer import NO_MEMORY
 from hsdag.reporting.graph import PlacedGraph
 from hsdag.reporting.page import MOST, facts_of, layers_by_name, layers_html, sections_of
 from tests.hsdag.reporting.examples import BEGUN, EVENTS, EVIL, FAST, NAMES, PROFILE, RESULT, RUN, Example
@@ -34,6 +35,12 @@ def test_the_facts_are_the_speed_up_over_the_best_device_and_counts_by_how_place
     assert (tried.value, tried.note) == ("2", "1 failed, 1,234 simulated")
     unfinished = facts_of(Example(EVENTS, PROFILE, None))[-1]
     assert (unfinished.value, unfinished.note) == ("2", "1 failed")
+
+
+def test_where_no_device_runs_the_model_alone_the_gain_is_that_it_runs_and_the_reason_is_told() -> None:
+    placement = RESULT.placement.model_copy(update={"speedup": None})
+    result = RESULT.model_copy(update={"placement": placement, "no_single": NO_MEMORY})
+    assert facts_of(Example(EVENTS, PROFILE, result))[0] == ("Gain", "runs at all", NO_MEMORY)
 
 
 def test_an_answer_that_a_ruled_out_device_beats_is_no_speed_up_and_the_best_device_gains_none() -> None:
