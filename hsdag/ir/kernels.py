@@ -15,8 +15,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
+from hashlib import sha256
 from importlib import import_module
 from operator import itemgetter
+from pathlib import Path
 from types import FunctionType
 from typing import Any, ClassVar, TypeVar
 
@@ -46,45 +48,47 @@ def bare(function: F, **options: Any) -> F:
     if njit is None:
         return function
     options = {"nogil": True, "error_model": "numpy", "_nrt": False, "no_cfunc_wrapper": True, **options}
-    compiled: Any
+    config = import_module("numba").config
+    before, config.CACHE_LOCATOR_CLASSES = config.CACHE_LOCATOR_CLASSES, f"{__name__}.{Locator.__name__}"
     try:
-        compiled = njit(cache=True, **options)(function)
+        result: F = njit(cache=True, **options)(function)
     except RuntimeError:  # neither the code's folder nor the user's cache can be written to
-        compiled = njit(**options)(function)
-    file = _index_of(compiled)
-    if file is not None:
-        file._load_index = _tolerant(file._load_index)
-        named = [function.__globals__.get(name) for name in function.__code__.co_names]
-        stamps = {each._source_stamp for each in map(_index_of, named) if each is not None} - {file._source_stamp}
-        values = [repr(each) for each in named if isinstance(each, FROZEN)]
-        file._source_stamp = (file._source_stamp, *sorted(stamps, key=repr), *values)
-    result: F = compiled
+        result = njit(**options)(function)
+    finally:
+        config.CACHE_LOCATOR_CLASSES = before
     return result
 
 
-def _index_of(function: Any) -> Any:
-    """What numba knows of the compiled code of a kernel on disk; None where it is not a kernel, or not kept.
+class Locator:
+    """Says to numba where the compiled code of a kernel is kept, and by what old code is known.
 
-    Numba's stamp, by which it knows old code, is that of the function's own file: it does not see that a kernel of
-    another file, which was compiled into it, or a constant of another file, has changed. So each stamp has those of
-    the kernels that are called, and the constants.
-    """
-    return getattr(getattr(function, "_cache", None), "_cache_file", None)
-
-
-def _tolerant(load_index: Callable[[], dict[Any, str]]) -> Callable[[], dict[Any, str]]:
-    """Numba reads the whole index of what was compiled before it sees that it is of an older file.
-
-    One of another release may name a type that has moved since: then nothing was compiled before.
+    That is by default the function's own file, which does not show that a kernel of another file, which was compiled
+    into it, or a constant of another file, has changed. Files have the stamp in their names: those of an older release
+    may name a type that has moved since, and are not read at all.
     """
 
-    def load() -> dict[Any, str]:
-        try:
-            return load_index()
-        except (ImportError, AttributeError):
-            return {}
+    @staticmethod
+    def from_function(function: Callable[..., Any], file: str) -> Any:
+        """A locator of numba's with the stamp; None where no folder can be written to."""
+        caching, stamp = import_module("numba.core.caching"), _stamp(function)
+        kinds = caching.UserProvidedCacheLocator, caching.InTreeCacheLocator, caching.UserWideCacheLocator
+        found = next(
+            (each for each in (kind.from_function(function, file) for kind in kinds) if each is not None), None
+        )
+        if found is not None:
+            found.get_source_stamp = found.get_disambiguator = lambda: stamp
+        return found
 
-    return load
+
+@cache
+def _stamp(function: Any) -> str:
+    """A digest of the files of a kernel and of those that it calls, its place, and the constants that they use."""
+    code = getattr(function, "py_func", function).__code__
+    named = [getattr(function, "py_func", function).__globals__.get(name) for name in code.co_names]
+    calls = sorted(_stamp(each) for each in named if hasattr(each, "py_func"))
+    values = [repr(each) for each in named if isinstance(each, FROZEN)]
+    parts = (Path(code.co_filename).read_bytes(), code.co_firstlineno, calls, values)
+    return sha256(repr(parts).encode()).hexdigest()[:16]
 
 
 def kernel(function: F) -> F:

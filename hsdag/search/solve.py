@@ -13,7 +13,7 @@ from hsdag.ir.errors import OptionError, PlacementError, SearchError
 from hsdag.methods.base import Placer
 from hsdag.methods.incumbent import Status
 from hsdag.runtime.objectives import Objective
-from hsdag.runtime.problem.bounds.makespan import lower_bound
+from hsdag.runtime.problem.bounds.makespan import LITTLE_PAIRS_EFFORT, PAIRS_EFFORT, lower_bound
 from hsdag.runtime.problem.bounds.simple import Bound, largest
 from hsdag.runtime.problem.packing import TIME_LIMIT_S, Packing, pack_weights
 from hsdag.runtime.problem.pins import with_pinned_ops
@@ -27,7 +27,7 @@ from hsdag.runtime.simulator.values import simulated_values
 from hsdag.scoring.memory import one_inference
 from hsdag.scoring.recording import Event
 from hsdag.scoring.schedule import ScheduleEvaluator
-from hsdag.search.driver import Driver, Member, Watcher, compile_search
+from hsdag.search.driver import FEW_PLANS, Driver, Member, Watcher, compile_search
 from hsdag.search.options import SolveOptions
 from hsdag.search.solution import Simulated, SolveResult, relative_gap
 from hsdag.workers.pool import Pool, pool_of
@@ -71,6 +71,7 @@ class _Search:
     ) -> None:
         self._free = with_memory(problem, options.memory_bytes)  # of pins
         self._problem = problem = with_pinned_ops(self._free, options.pins)
+        self._placer = placer
         options.semantics.check(options.objective)
         objective, semantics = scaled(options.objective, self._free, options.semantics), options.semantics
         self._options, self._watcher, self._on_better = replace(options, objective=objective), watcher, on_better
@@ -125,7 +126,8 @@ class _Search:
         simulate(self._problem, self._evaluator.devices(some), one_inference(semantics), self._evaluator.priority(some))
 
     def _compute_bound(self) -> None:
-        self._bound = lower_bound(self._options.objective, self._problem, self._options.semantics.execution)
+        effort = LITTLE_PAIRS_EFFORT if self._placer.num_tried <= FEW_PLANS else PAIRS_EFFORT
+        self._bound = lower_bound(self._options.objective, self._problem, self._options.semantics.execution, effort)
 
     def _start(self) -> list[Plan]:
         if self._options.start is None:

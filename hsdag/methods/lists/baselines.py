@@ -27,6 +27,7 @@ class BestDevicePlacer(Placer[NoOptions]):
     name = "best-device"
     needs_costs = False
     learns = True
+    num_tried = 0.0
 
     @classmethod
     def presets(cls, *, is_cheap: bool) -> dict[str, Preset[NoOptions]]:  # noqa: ARG003

@@ -7,12 +7,16 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
+import numpy as np
 import pytest
 from numba.core import event
 
+from hsdag import api
 from hsdag.ir.kernels import bare, run
 from hsdag.methods.registry import make_placer
+from hsdag.runtime.problem.bounds import makespan
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 from hsdag.runtime.problem.units import problem_of
 from hsdag.search.driver import ONCE, compile_search
@@ -46,6 +50,17 @@ def test_what_few_plans_are_simulated_with_is_compiled_where_they_take_many_step
     monkeypatch.setattr(type(placer), "prepare", lambda *_, **__: None)
     compile_search(placer, problem, lambda: run(kernel, steps, 1), steps=steps, takes_order=False, say=lambda _: None)
     assert bool(kernel.signatures) is is_compiled
+
+
+@pytest.mark.parametrize(("method", "are_bounded"), [("heft", False), ("best-device", False), ("sa", True)])
+def test_every_two_of_many_ops_are_bounded_for_methods_of_many_plans_alone(
+    method: str, are_bounded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    problem = ScheduleProblem.from_arrays(np.ones((200, 2)), [(v, v + 1) for v in range(199)])
+    between = Mock(return_value=np.zeros((202, 202)))
+    monkeypatch.setattr(makespan, "between_all", between)
+    api.solve(problem, method, max_evaluations=2)
+    assert between.called is are_bounded
 
 
 COLD = """

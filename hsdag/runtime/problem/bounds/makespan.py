@@ -32,18 +32,25 @@ from hsdag.runtime.problem.semantics import Execution
 PATHS, WINDOWS = "paths that pay for transfers", "work that windows of time must hold"
 PAIRS_EFFORT, LOADS_EFFORT = 3e6, 1.5e8
 """Ops times edges times kinds of devices up to which every two ops are bounded; ops cubed, for the load between."""
+LITTLE_PAIRS_EFFORT = 3e4
+"""So much of the former is interpreted in a second: what is more is compiled first, which takes five."""
 
 
-def lower_bound(objective: Objective, problem: ScheduleProblem, execution: Execution) -> Bound:
-    """A value of an objective that no plan is below, for any order and links, and what proves it."""
+def lower_bound(
+    objective: Objective, problem: ScheduleProblem, execution: Execution, pairs_effort: float = PAIRS_EFFORT
+) -> Bound:
+    """A value of an objective that no plan is below, for any order and links, and what proves it.
+
+    ``pairs_effort`` is as in ``makespan_bound``.
+    """
     problem.check(objective)
-    found = [_bound(quantity, problem, execution) for quantity in objective.quantities]
+    found = [_bound(quantity, problem, execution, pairs_effort) for quantity in objective.quantities]
     arguments = dict.fromkeys(bound.argument for bound in found)
     value = objective.value(*(np.array(bound.value) for bound in found))
     return Bound(float(value), ", and ".join(arguments))
 
 
-def _bound(quantity: Quantity, problem: ScheduleProblem, execution: Execution) -> Bound:
+def _bound(quantity: Quantity, problem: ScheduleProblem, execution: Execution, pairs_effort: float) -> Bound:
     if quantity is Quantity.ENERGY:
         least_j = np.nanmin(problem.time_s * problem.known_power_w, axis=1)
         return Bound(float(least_j.sum()), "every op where it takes least energy")
@@ -52,14 +59,15 @@ def _bound(quantity: Quantity, problem: ScheduleProblem, execution: Execution) -
         return Bound(float(max(weights.sum() / problem.num_devices, weights.max())), "weights in equal shares")
     if execution is Execution.SEQUENTIAL:
         return sequential_bound(problem)
-    return makespan_bound(problem) if quantity is Quantity.LATENCY else period_bound(problem)
+    return makespan_bound(problem, pairs_effort) if quantity is Quantity.LATENCY else period_bound(problem)
 
 
-def makespan_bound(problem: ScheduleProblem) -> Bound:
+def makespan_bound(problem: ScheduleProblem, pairs_effort: float = PAIRS_EFFORT) -> Bound:
     """Seconds of a work-conserving makespan at least, whatever the order of ops and the links.
 
     Links that make transfers wait make no schedule shorter, so all of it is argued for independent ones. An argument
-    that is larger by rounding alone does not count.
+    that is larger by rounding alone does not count. Every two ops are bounded up to ``pairs_effort``, else heads and
+    tails alone.
     """
     load_s, prices = shared_load(problem)
     found = largest(
@@ -70,7 +78,7 @@ def makespan_bound(problem: ScheduleProblem) -> Bound:
         return found
     relaxed = Relaxation.of(problem)
     prices = relaxed.cheapest(prices)
-    if relaxed.num_ops * relaxed.inputs.sent_s.size > PAIRS_EFFORT:
+    if relaxed.num_ops * relaxed.inputs.sent_s.size > pairs_effort:
         head_s, tail_s = heads_and_tails(relaxed)
     else:
         between_s = between_all(relaxed, prices, with_loads=relaxed.num_ops**3 <= LOADS_EFFORT)

@@ -10,8 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from hsdag.runtime.objectives import LATENCY, THROUGHPUT, find_objective
-from hsdag.runtime.problem.bounds import makespan
-from hsdag.runtime.problem.bounds.makespan import PATHS, WINDOWS, lower_bound, makespan_bound
+from hsdag.runtime.problem.bounds.makespan import PAIRS_EFFORT, PATHS, WINDOWS, lower_bound, makespan_bound
 from hsdag.runtime.problem.bounds.relaxation import Relaxation
 from hsdag.runtime.problem.bounds.simple import (
     CRITICAL_PATH,
@@ -47,16 +46,14 @@ def equal_devices(
     return ScheduleProblem.from_arrays(time_s, edges, link_latency_s=latency_s, op_overhead_s=op_overhead_s)
 
 
-@pytest.mark.parametrize("pairs_effort", [0.0, makespan.PAIRS_EFFORT])
+@pytest.mark.parametrize("pairs_effort", [0.0, PAIRS_EFFORT])
 @settings(max_examples=12)
 @given(st.integers(0, 2**32), st.integers(1, 7), st.integers(1, 3))
 @example(1636303251, 5, 2)  # with overheads
 @example(3617008963, 5, 2)  # more time makes room for more windows
 def test_no_schedule_beats_the_bound(pairs_effort: float, seed: int, num_ops: int, num_devices: int) -> None:
     problem = drawn(seed, num_ops, num_devices)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(makespan, "PAIRS_EFFORT", pairs_effort)
-        assert makespan_bound(problem).value <= least_makespan_s(problem) * ROUNDING
+    assert makespan_bound(problem, pairs_effort).value <= least_makespan_s(problem) * ROUNDING
 
 
 def test_the_bound_is_the_optimum_of_many_small_problems_and_near_it_for_the_rest() -> None:
@@ -70,10 +67,9 @@ def test_the_bound_is_the_optimum_of_many_small_problems_and_near_it_for_the_res
     assert of_three == pytest.approx([10.0, 21.0, 25.0, 13.5, 20.5, 11.0, 22.0])
 
 
-def test_large_problems_are_bounded_without_looking_between_all_ops(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_large_problems_are_bounded_without_looking_between_all_ops() -> None:
     problem, value_s, _ = CASES["all that lies between two ops has to run between them"]
-    monkeypatch.setattr(makespan, "PAIRS_EFFORT", 100.0)
-    assert makespan_bound(problem).value == 10.5 < value_s
+    assert makespan_bound(problem, pairs_effort=100.0).value == 10.5 < value_s
 
 
 LAYERS = [(0, v) for v in (1, 2, 3, 4)] + [(v, 5) for v in (1, 2, 3, 4)]
