@@ -159,10 +159,6 @@ class Incumbent(Evaluator):
         """Of the evaluator."""
         return self.evaluator.evaluations_left
 
-    def spend(self, count: int) -> None:
-        """Count plans that the method has simulated by itself."""
-        self.evaluator.spend(count)
-
     def check(self) -> None:
         """Raise SearchStopped when the evaluator does, or when the limit of seconds is over and a plan was found."""
         self.evaluator.check()
@@ -179,12 +175,14 @@ class Incumbent(Evaluator):
         self.check()
         return self._noted(plans, self.evaluator.evaluate(plans))
 
-    def report(self, plans: Sequence[Plan]) -> list[Score]:
-        """The same whatever the budget, and without counting again."""
-        return self._noted(plans, self.evaluator.report(plans))
+    def report(self, plans: Sequence[Plan] = (), *, count: int = 0, bound: Bound | None = None) -> list[Score]:
+        """See ``Evaluator``."""
+        if bound is not None:
+            self.lower_bound = largest(self.lower_bound, bound)
+        return self._noted(plans, self.evaluator.report(plans, count=count, bound=bound))
 
     def _noted(self, plans: Sequence[Plan], scores: list[Score]) -> list[Score]:
-        if self.version != self._scored_in and self.best is not None:
+        if scores and self.version != self._scored_in and self.best is not None:
             self._scored_in = self.version
             self.best_score = self.evaluator.evaluate([self.best])[0].value
         for plan, score in zip(plans, scores, strict=True):
@@ -197,11 +195,6 @@ class Incumbent(Evaluator):
         ordered = [Plan(placement, priority)] if priority is not None and self.takes_order else []
         plans = [*ordered, Plan(placement)] if self.is_cheap or not ordered else ordered
         return min(score.value for score in self.evaluate(plans))
-
-    def prove(self, bound: Bound) -> None:
-        """Take note that no plan of the units costs less."""
-        self.lower_bound = largest(self.lower_bound, bound)
-        self.evaluator.prove(bound)
 
     def concluded(self, search: Callable[[Incumbent], Status]) -> Result:
         """Search through this incumbent until the method ends or the evaluator stops it."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from hsdag.ir.graph.computation_graph import IntArray, inverse_of
 from hsdag.methods.incumbent import Incumbent
+from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
@@ -38,10 +39,6 @@ class Expanded(Evaluator):
         """Of the units' evaluator, those that are left to others apart."""
         return self.inner.evaluations_left - self.kept
 
-    def spend(self, count: int) -> None:
-        """See ``Evaluator``."""
-        self.inner.spend(count)
-
     def check(self) -> None:
         """See ``Evaluator``."""
         self.inner.check()
@@ -50,9 +47,9 @@ class Expanded(Evaluator):
         """One score per plan."""
         return self.inner.evaluate([self._plan(plan) for plan in plans])
 
-    def report(self, plans: Sequence[Plan]) -> list[Score]:
+    def report(self, plans: Sequence[Plan] = (), *, count: int = 0, bound: Bound | None = None) -> list[Score]:  # noqa: ARG002
         """See ``Evaluator``."""
-        return self.inner.report([self._plan(plan) for plan in plans])
+        return self.inner.report([self._plan(plan) for plan in plans], count=count)
 
     def _plan(self, plan: Plan) -> Plan:
         order = None if plan.priority is None else plan.priority[self.group]

@@ -67,14 +67,12 @@ class Evaluator(ABC):
         """What gives the same simulated scores in another process, without a budget; None where plans are measured."""
         return None
 
-    def spend(self, count: int) -> None:  # noqa: B027 - most evaluators count nothing
-        """Take note of ``count`` plans that a method has simulated by itself."""
+    def report(self, plans: Sequence[Plan] = (), *, count: int = 0, bound: Bound | None = None) -> list[Score]:  # noqa: ARG002
+        """Take note, whatever the budget, of what a method has found by itself: the scores of its best ``plans``.
 
-    def prove(self, bound: Bound) -> None:  # noqa: B027 - most evaluators end when they are told to
-        """Take note that no plan of the units costs less."""
-
-    def report(self, plans: Sequence[Plan]) -> list[Score]:
-        """``evaluate`` whatever the budget: plans that were counted by ``spend`` already, and would be lost."""
+        They are counted with the ``count`` of all that it has simulated, here or before; no plan of the units is below
+        ``bound``.
+        """
         return self.evaluate(plans)
 
     def check(self) -> None:  # noqa: B027 - most evaluators have no end of their own

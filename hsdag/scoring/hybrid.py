@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray
+from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.plan import Plan
 from hsdag.runtime.problem.problem import Problem
@@ -122,18 +123,15 @@ class HybridEvaluator(Evaluator):
             raise SearchStopped
         return scores
 
-    def report(self, plans: Sequence[Plan]) -> list[Score]:
+    def report(self, plans: Sequence[Plan] = (), *, count: int = 0, bound: Bound | None = None) -> list[Score]:  # noqa: ARG002
         """One score per plan, whatever the schedule and the budget; nothing is measured."""
+        self._num_spent += count
         plans = plans if self.takes_order else [plan.unordered for plan in plans]
         fresh = [plan for plan in dict.fromkeys(plans) if plan not in self._seen]
         self._seen |= dict(zip(fresh, self.simulated(fresh).tolist(), strict=True))
         self._num_asked += len(fresh)
         self._keep_promising(fresh)
         return [self._known.get(plan) or score_of(self._seen[plan]) for plan in plans]
-
-    def spend(self, count: int) -> None:
-        """Count plans that a method has simulated by itself."""
-        self._num_spent += count
 
     def check(self) -> None:
         """Raise SearchStopped when the budget is spent."""

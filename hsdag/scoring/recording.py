@@ -81,14 +81,6 @@ class RecordingEvaluator(Evaluator):
         """Of the inner evaluator."""
         return self._inner.for_workers
 
-    def prove(self, bound: Bound) -> None:
-        """Keep the largest bound."""
-        self.bound = largest(self.bound, bound)
-
-    def spend(self, count: int) -> None:
-        """Count plans that a method has simulated by itself."""
-        self._num_spent += count
-
     @property
     def progress(self) -> float:
         """The share of the evaluations that is spent; where each takes long, that of the seconds if it is more."""
@@ -115,11 +107,13 @@ class RecordingEvaluator(Evaluator):
         """The same whatever the budget."""
         return self._evaluate(plans, lambda: None, np.inf)
 
-    def report(self, plans: Sequence[Plan]) -> list[Score]:
-        """The same whatever the budget, and without counting again."""
-        before = len(self.events)
+    def report(self, plans: Sequence[Plan] = (), *, count: int = 0, bound: Bound | None = None) -> list[Score]:
+        """The same whatever the budget, and without counting again; the largest bound is kept."""
+        if bound is not None:
+            self.bound = largest(self.bound, bound)
+        before = self.num_evaluations
         scores = self.evaluate_all(plans)
-        self._num_spent -= len(self.events) - before
+        self._num_spent = before + count - len(self.events)
         return scores
 
     def _evaluate(self, plans: Sequence[Plan], check: Callable[[], None], most: float) -> list[Score]:

@@ -83,7 +83,7 @@ class MincutPlacer(Placer[NoOptions]):
         yield from itertools.islice((placement for placement in plain if check.fits(placement)), 1)
         bound_s = proven_bound(problem, costs)
         if bound_s is not None:
-            incumbent.prove(Bound(bound_s, "the minimum cut"))
+            incumbent.report(bound=Bound(bound_s, "the minimum cut"))
         is_over = partial(incumbent.is_over, CUT_SHARE)
         cuts = _within(check, incumbent) if check.has_limits else _cuts(costs, is_over)
         if problem.objective.is_steady:

@@ -108,7 +108,7 @@ class ExactSearch:
         if incumbent.best is None and bound_s > self.horizon_s:
             self.is_proven_infeasible |= self.are_units_ops and bool(np.isposinf(bound_s))
             return
-        incumbent.prove(Bound(min(bound_s, incumbent.best_score) * (1 - tolerance), self._argument))
+        incumbent.report(bound=Bound(min(bound_s, incumbent.best_score) * (1 - tolerance), self._argument))
 
 
 def warm_start(incumbent: Incumbent) -> None:

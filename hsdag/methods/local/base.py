@@ -131,8 +131,7 @@ class Annealing:
             self._stop.set()
             wait(tasks)
             self._stop.clear()
-            self._incumbent.spend(self._num_proposals - before)
-            self._report()
+            self._report(self._num_proposals - before)
         for task in tasks:
             task.result()
 
@@ -152,11 +151,11 @@ class Annealing:
             is_quick = time.monotonic() - begin_s < SLICE_S / 2
             size = min(2 * size, LONGEST_SLICE) if is_quick else max(size // 2, 1)
 
-    def _report(self) -> None:
-        """Have the plans evaluated, whatever the budget, that chains have found since."""
+    def _report(self, count: int = 0) -> None:
+        """Have the plans evaluated, whatever the budget, that chains have found since, among ``count``."""
         new = [plan for plan, old in zip(self._found, self._reported, strict=True) if plan is not old]
         self._reported = list(self._found)
-        self._incumbent.report([plan for plan in new if plan is not None])
+        self._incumbent.report([plan for plan in new if plan is not None], count=count)
 
     def _best_plan(self, i: int) -> Plan:
         """The best plan of a chain, its ranks counted from 0."""

@@ -269,7 +269,7 @@ class Sweeps:
         try:
             for task in tasks:
                 piece = task.result()
-                incumbent.spend(num)
+                incumbent.report(count=num)
                 incumbent.check()
                 if piece.gain_s > LEAST_GAIN * line.total_s:
                     found.append(piece)

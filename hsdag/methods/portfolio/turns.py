@@ -183,8 +183,7 @@ class SideBySide:
         found = self._pool.findings
         if found.plan is not None and found.value < self._incumbent.best_score:
             self._incumbent.report([found.plan])
-        if found.bound is not None and found.bound != self._incumbent.lower_bound:
-            self._incumbent.prove(found.bound)
+        self._incumbent.report(bound=found.bound)
 
     def _ended(self, future: Future[TurnEnd | None], turn: Turn, began_s: float, before: float) -> Status | None:
         """Take note of the end of a turn; its status, None where it has none."""
@@ -195,13 +194,8 @@ class SideBySide:
             end = TurnEnd(failure=str(error))
         if end is None:  # not for this problem
             return None
-        incumbent.spend(end.num_plans)
-        if end.plan is not None:
-            incumbent.report([end.plan])
-        if end.bound is not None:
-            incumbent.prove(end.bound)
-            self._pool.exchange(Findings(bound=end.bound))
-        self._pool.exchange(Findings(incumbent.best, incumbent.best_score))
+        incumbent.report([] if end.plan is None else [end.plan], count=end.num_plans, bound=end.bound)
+        self._pool.exchange(Findings(incumbent.best, incumbent.best_score, end.bound))
         if turn.round:
             self._idle = 0 if incumbent.best_score < before * (1 - LEAST_GAIN) else self._idle + 1
         note_turn(incumbent, turn, began_s, before, end)

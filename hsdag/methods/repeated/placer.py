@@ -87,7 +87,7 @@ class RepeatedPlacer(Placer[RepeatedOptions]):
         """Search blocks, lay them side by side, and search across the seams."""
         costs, limits = incumbent.costs, incumbent.limits
         if incumbent.problem.units.fine.num_ops == costs.num_ops:  # of units of several ops nothing is proven
-            incumbent.prove(chained_bound(costs, blocks, incumbent.check))
+            incumbent.report(bound=chained_bound(costs, blocks, incumbent.check))
         are_alike = any(len(kind) == costs.num_devices for kind in twins_of(costs))
         parts = between_barriers(costs, blocks) if are_alike else blocks
         share = self.options.blocks * (ALONE if not are_alike else 1.0 if parts is blocks else APART)
@@ -149,7 +149,7 @@ def _searched_apart(
         searcher = make_placer(method, changes=WITHOUT if method == "auto" else {}, is_cheap=True)
         searcher.search(part, recorder, limits)
     finally:
-        incumbent.spend(int(recorder.num_evaluations * share))
+        incumbent.report(count=int(recorder.num_evaluations * share))
     for event in recorder.best(CANDIDATES):
         yield evaluator.run(event.plan)
 

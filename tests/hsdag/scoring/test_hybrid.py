@@ -97,7 +97,7 @@ def test_what_a_method_simulates_by_itself_is_counted_but_ends_nothing() -> None
     evaluator = hybrid(Device())
     evaluator.evaluate(drawn(3))
     assert evaluator.progress == 3 / PLAN.most
-    evaluator.spend(10 * PLAN.most)
+    evaluator.report(count=10 * PLAN.most)
     assert evaluator.num_simulated == 3 + 10 * PLAN.most
     evaluator.evaluate(drawn(3, 1))
 

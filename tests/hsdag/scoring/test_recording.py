@@ -60,7 +60,7 @@ def test_seconds_and_evaluations_are_counted_over_resumed_parts(monkeypatch: pyt
     past = [Event(plan(0, 0), Score(1.0), 59.0), Event(plan(1, 0), Score(2.0), 3.0)]
     recorder = RecordingEvaluator(CountingEvaluator(), Budget(seconds=120.0, evaluations=8), past)
     now_s = 8.0
-    recorder.spend(1)
+    recorder.report(count=1)
     assert (recorder.elapsed_s, recorder.num_evaluations, recorder.evaluations_left) == (60.0, 3, 5)
     assert recorder.progress == 60 / 120
     recorder.is_cheap = True
@@ -83,8 +83,7 @@ def test_the_order_of_plans_is_left_out_where_it_does_not_matter() -> None:
 def test_plans_that_a_method_has_counted_are_not_counted_again_when_it_reports_them() -> None:
     recorder = RecordingEvaluator(CountingEvaluator(), Budget(evaluations=3))
     recorder.evaluate([plan(0, 0)])
-    recorder.spend(2)
-    assert recorder.report([plan(0, 1), plan(1, 1)]) == [Score(2.0), Score(3.0)]
+    assert recorder.report([plan(0, 1), plan(1, 1)], count=2) == [Score(2.0), Score(3.0)]
     assert (recorder.num_evaluations, recorder.evaluations_left) == (3, 0)
 
 
