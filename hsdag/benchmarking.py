@@ -222,9 +222,8 @@ def bench(
     spare = next((placement.model.input_shapes for placement in placed.values()), {})
     known = next((placement.data_shapes or () for placement in placed.values()), ())
     scenarios = parse_scenarios(data_shape, tokens) or parse_scenarios(known, None)
-    shapes, inputs = input_shapes(shape), Path(inputs) if inputs is not None else None
-    given: dict[str, Any] = {"shapes": shapes, "spare": spare, "inputs": inputs, "scenarios": scenarios, "seed": seed}
-    given["executor"] = "cuda" if on_torch else "hetero"
+    given: dict[str, Any] = {"shapes": input_shapes(shape), "spare": spare, "scenarios": scenarios, "seed": seed}
+    given |= {"inputs": None if inputs is None else Path(inputs), "executor": "cuda" if on_torch else "hetero"}
     if on_torch:  # a workload that is named without options is the one that a placement is for
         known_as = [each.model.name for each in placed.values() if names_workload(each.model.name)]
         model = next((name for name in known_as if name.partition("[")[0] == str(model)), model)

@@ -135,14 +135,14 @@ class Bisector:
 
     def first(self, suspects: Sequence[int]) -> int | None:
         """An op that differs, while all that it reads agrees or fails to run; None where no suspect differs."""
-        accused, suspected = None, suspects
+        accused: int | None = None
         while True:
-            ordered = sorted(suspected, key=self._graph.position.__getitem__)
+            ordered = sorted(suspects, key=self._graph.position.__getitem__)
             wrong = next((v for v in ordered if self._at(v).differs), None)
             if wrong is None:
                 return accused
             accused = self._bisected(wrong)
-            suspected = self.reads(accused)
+            suspects = self.reads(accused)
 
     def reads(self, v: int) -> list[int]:
         """The ops that op v reads, ops that do not depend on data left out."""
@@ -215,7 +215,8 @@ def bisect(
             apart = found["max_relative"]
             return Probe(name, kind, apart, apart is None or apart > tolerance)
 
-        whole, names = look(None), (pair[0].name, pair[1].name)
+        names = pair[0].name, pair[1].name
+        whole = look(None)
         if whole.failure is not None:
             raise SearchError(f"{' and '.join(names)} do not both run the model: {whole.failure}")
         bisector = Bisector(graph, look)

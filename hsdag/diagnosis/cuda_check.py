@@ -95,13 +95,13 @@ def check_cuda(
     ):
         for name, check in CHECKS.items():
             on_step(f"checking {name}")
-            passed = True
             try:
                 detail = check(lambda method, *args: client.call(Call(method, args), limit_s), specs)
             except (CandidateFailed, HsdagError, WorkerDefect) as failure:
                 client.restart()  # what the check left behind must not spoil the next one
-                passed, detail = False, " ".join(str(failure).split())
-            items.append(Item(name, passed, detail))
+                items.append(Item(name, False, " ".join(str(failure).split())))
+            else:
+                items.append(Item(name, True, detail))
     names = tuple(spec.name for spec in specs)
     return CudaReport(devices=names, machine=machine | gpus, is_on_gpu=bool(gpus), items=tuple(items))
 

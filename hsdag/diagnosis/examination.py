@@ -117,12 +117,14 @@ def examine(
         specs = [spec for spec, _ in loaded]
         pairs = tuple(_examined_pair(questions, *two) for two in itertools.combinations(specs, 2))
         report = None if model is None else examined_model(questions, model, typical, loaded)
-    threads, memory = cpu_topology().threads, float(psutil.virtual_memory().total)
-    given, inputs = shape_options(shapes, scenarios), () if model is None or scenarios else model.inputs
+    threads = cpu_topology().threads
+    inputs = () if model is None or scenarios else model.inputs
     file = path if isinstance(source, str | Path) or source is None else Path("MODEL")
+    memory_bytes = float(psutil.virtual_memory().total)
+    given = shape_options(shapes, scenarios)
     return Examination(
         openvino=ov.get_version(),
-        host=Host(threads=threads, memory_bytes=memory, usable_memory_bytes=usable_memory_bytes()),
+        host=Host(threads=threads, memory_bytes=memory_bytes, usable_memory_bytes=usable_memory_bytes()),
         devices=asked,
         pairs=pairs,
         model=report,
@@ -149,7 +151,8 @@ def _examined_device(questions: Questions, spec: DeviceSpec) -> Device:
 
 
 def _examined_pair(questions: Questions, one: DeviceSpec, other: DeviceSpec) -> Pair:
-    about, gains = f"{one.name} and {other.name}", {}
+    about = f"{one.name} and {other.name}"
+    gains: dict[str, float] = {}
     for kind in ("compute", "memory"):
         question = ask(Worker.contention, (one, other), kind, PAIR_S)
         rounds = questions.ask(about, f"side by side, bound by {kind}", question)

@@ -245,7 +245,7 @@ def shard_bound(session: Session, profile: ModelProfile) -> ShardBound | None:
     proposals = ShardProposals(session, PlaceOptions(executor="work-conserving"), profile)
     if not proposals.is_possible:
         return None
-    (chooser, alone), graph = proposals.choosers(), session.graph
+    chooser, alone = proposals.choosers()
     free = alone.best(NO_PRICE)
     shown = alone.best() or free  # where syncs count, regions are fewer and larger
     regions = () if shown is None else tuple(each for each in shown.regions if each.scheme != "replicated")
@@ -255,7 +255,7 @@ def shard_bound(session: Session, profile: ModelProfile) -> ShardBound | None:
     left: Counter[str] = Counter()
     for v in np.argsort(-work_s, kind="stable").tolist():
         if v not in inside and work_s[v] > 0:
-            kind = graph.op_types[v]
+            kind = session.graph.op_types[v]
             left[f"{kind}, between regions" if kind in RULES else f"{kind}, which has no rule"] += (
                 work_s[v] / work_s.sum()
             )
@@ -269,7 +269,7 @@ def shard_bound(session: Session, profile: ModelProfile) -> ShardBound | None:
             RegionBound(
                 scheme=region.scheme,
                 ops=len(region.ops),
-                last=graph.op_names[region.ops[-1]],
+                last=session.graph.op_names[region.ops[-1]],
                 **{name: getattr(each, name) for name in ("whole_s", "bound_s", "sync_s", "pays")},
             )
             for region, each in zip(regions, figures, strict=True)

@@ -211,7 +211,8 @@ class _Names:
                     port.get_tensor().set_names(set())
         handed: dict[tuple[str, int], TensorSource] = {}
         for result, tensor in zip(model.get_results(), submodel.outputs, strict=True):
-            source, passed = result.input_value(0), _passed_on(result.input_value(0))
+            source = result.input_value(0)
+            passed = _passed_on(source)
             key = (source.get_node().get_name(), source.get_index())
             if passed.get_node().get_type_name() == "Parameter":
                 fed[tensor] = sources[passed.get_any_name()]

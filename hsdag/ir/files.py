@@ -40,8 +40,8 @@ def parse_document(text: str, origin: str, format_name: str, versions: Collectio
     if not isinstance(document, Mapping) or document.get("format") != format_name:
         raise FileFormatError(f"{origin}: 'format' is not {format_name!r}; this is not a {kind} file")
     if document.get("version") not in versions:
-        found, known = document.get("version"), " and ".join(map(str, versions))
-        raise FileFormatError(f"{origin}: 'version' is {found!r}, but this hsdag reads {known}")
+        known = " and ".join(map(str, versions))
+        raise FileFormatError(f"{origin}: 'version' is {document.get('version')!r}, but this hsdag reads {known}")
     return document
 
 

@@ -330,11 +330,14 @@ class _Watchdog(threading.Thread):
 
     def run(self) -> None:
         """Wait until a limit is passed or the watchdog is cancelled."""
-        now_s, (used_s, size_bytes) = time.monotonic(), self._used()
+        now_s = time.monotonic()
+        used_s, size_bytes = self._used()
         while self._left_s > 0 and size_bytes <= self._most_bytes:
             if self._is_cancelled.wait(min(self._left_s, WATCH_S)):
                 return
-            begin_s, before_s, now_s, (used_s, size_bytes) = now_s, used_s, time.monotonic(), self._used()
+            begin_s, before_s = now_s, used_s
+            now_s = time.monotonic()
+            used_s, size_bytes = self._used()
             passed_s = now_s - begin_s
             if self.compiling and self._compiling_s > 0 and used_s - before_s > BUSY * passed_s:
                 self._compiling_s -= passed_s

@@ -199,14 +199,14 @@ def held_bytes(graph: ComputationGraph, device: IntArray, widens: BoolArray) -> 
 
     ``widens`` [D] says which devices hold twice the bytes of constants in half precision.
     """
-    floating, successors = floating_ops(graph), graph.successors
+    floating = floating_ops(graph)
     factor = np.where(half_constants(graph)[:, None] & widens, 2.0, 1.0)
     readers = [1 << d for d in device.tolist()]  # of each op, the bits of the devices that it is on
     held = np.zeros(len(widens))
     for v in graph.topological_order[::-1].tolist():
         if floating[v]:
             readers[v] = 0
-            for u in successors.of(v).tolist():
+            for u in graph.successors.of(v).tolist():
                 readers[v] |= readers[u]
         if graph.weight_bytes[v]:
             on = [d for d in range(len(widens)) if readers[v] >> d & 1]

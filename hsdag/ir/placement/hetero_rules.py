@@ -481,7 +481,8 @@ def _isolate(net: Net, work: Workspace, v: int) -> int:
     s = parts.label[v]
     for e in range(net.first[v], net.first[v + 1]):
         parts.boundary[e] = True
-    start, size, num_on_ring, num = parts.start[s], parts.size[s], 0, 0
+    start, size = parts.start[s], parts.size[s]
+    num_on_ring = num = 0
     other = rings.ring[s]
     while other >= 0:
         if other != s:
@@ -507,10 +508,12 @@ def _isolate(net: Net, work: Workspace, v: int) -> int:
 @inner
 def _rerank(net: Net, parts: Split, ring: IntArray, v: int, ranks: IntArray) -> None:
     """Put v where it belongs now: ``ranks[i]`` is the least of ``ranks[2 * i]`` and ``ranks[2 * i + 1]``."""
-    i, rank = v + len(ranks) // 2, _rank(net, parts, ring, v)
+    i = v + len(ranks) // 2
+    rank = _rank(net, parts, ring, v)
     while i and ranks[i] != rank:
         ranks[i] = rank
-        rank, i = min(rank, ranks[i ^ 1]) if i > 1 else rank, i // 2
+        rank = min(rank, ranks[i ^ 1]) if i > 1 else rank
+        i //= 2
 
 
 @inner
@@ -522,7 +525,8 @@ def _rank(net: Net, parts: Split, ring: IntArray, v: int) -> int:
     """
     if ring[parts.label[v]] < 0:
         return NO_RANK
-    on_ring, shared, leaf, count = False, False, False, 0
+    on_ring = shared = leaf = False
+    count = 0
     for e in range(net.first[v], net.first[v + 1]):
         u = net.src[e]
         if not parts.boundary[e]:

@@ -334,10 +334,14 @@ class Placement(Record):
             return self._compile_copies(core, model, properties, beside or under_hetero)
         fixed, devices = self._openvino_devices(model)
         specs = [device for device in self.devices if device.name in self.used_devices]
-        placed, target, given = fixed, specs[0].openvino_name, dict(properties or {})
-        if len(specs) > 1:
-            placed, given = prepare(fixed).place(devices), hetero_properties(specs, properties)
+        if len(specs) == 1:
+            placed = fixed
+            target = specs[0].openvino_name
+            given = dict(properties or {})
+        else:
+            placed = prepare(fixed).place(devices)
             target = "HETERO:" + ",".join(spec.openvino_name for spec in specs)
+            given = hetero_properties(specs, properties)
         for spec in specs:
             spec.register(core)
         try:
@@ -349,7 +353,9 @@ class Placement(Record):
         from hsdag.ir.graph.build import graph_of
         from hsdag.ir.placement.copies import compile_copies
 
-        fixed, specs, copies = self.fixed(model), {device.name: device for device in self.devices}, []
+        fixed = self.fixed(model)
+        specs = {device.name: device for device in self.devices}
+        copies = []
         self.check_model(graph_of(fixed))
         for copy in self.copies or ():
             over = specs[copy.device] if copy.device else beside(fixed, self.pipeline(copy), core, properties)

@@ -81,9 +81,8 @@ class PartTable:
         if np.isnan(self.op_s[np.arange(len(placement)), placement]).any():
             return None
         try:
-            num_devices, by_load = self.op_s.shape[1], objective.is_steady
             ranks = None if priority is None else priority.astype(np.float64)
-            plan = plan_cut(self.graph, placement, num_devices, ranks, by_load=by_load)
+            plan = plan_cut(self.graph, placement, self.op_s.shape[1], ranks, by_load=objective.is_steady)
         except PlacementError:  # too many subgraphs
             return None
         work_s = self.op_s[plan.instances.op, plan.instances.device]
@@ -257,7 +256,8 @@ class WorkConservingCosts(PlacementCosts):
         ]
         if not seen:
             return self
-        fitted, scale = self, 1.0
+        fitted = self
+        scale = 1.0
         share = PROBED / self.excess.max(initial=PROBED)  # of what slow-downs add, what is uncertain
         for _ in range(CALIBRATION_ROUNDS):
             rows = np.stack([fitted._chain_row(parts) for parts, _ in seen])
@@ -274,7 +274,8 @@ class WorkConservingCosts(PlacementCosts):
 
     def _fitted_factors(self, rows: FloatArray) -> FloatArray:
         """[P + 1] factors of the parameters, and of what slow-downs exceed 1 by, for rows [B, P + 1] of chains."""
-        d, both = self.num_devices, np.stack([rows[:, :-1].sum(axis=1), rows[:, -1]], axis=1)
+        d = self.num_devices
+        both = np.stack([rows[:, :-1].sum(axis=1), rows[:, -1]], axis=1)
         level = np.append(np.full(len(self.parameters), fit_factors(both, LEVEL, TRUST.observed)[0]), 1.0)
         return level * fit_by_kind(rows * level, d, [d, 2 * d, 1], TRUST)
 
@@ -288,7 +289,8 @@ class WorkConservingCosts(PlacementCosts):
 
     def _schedule(self, parts: Parts) -> tuple[float, PartSchedule]:
         """The makespan, and the schedule, whose durations are those of parts that run alone."""
-        count, schedule = len(parts.device), PartSchedule.empty(len(parts.device), self.num_devices, self.excess)
+        count = len(parts.device)
+        schedule = PartSchedule.empty(count, self.num_devices, self.excess)
         schedule.duration_s[:] = self._duration_s(parts)
         schedule.device[:] = parts.device
         schedule.b_level_s[:] = -parts.rank

@@ -81,10 +81,13 @@ def compile_placed(
     """``hsdag.compile_work_conserving`` for a model in memory; ``by_load`` is as for ``plan_cut``."""
     model, placement = divided(placement.fixed(model), placement)
     graph = graph_of(model)
-    specs = {record.name: record for record in placement.devices if record.name in placement.used_devices}
-    devices = [specs[name].openvino_name for name in placement.devices_of(graph)]
-    given = core or ov.Core(), model, graph, list(specs.values()), devices, placement.priority_of(graph), properties
-    return compile_on(*given, by_load=by_load, limit_s=limit_s)
+    specs = [record for record in placement.devices if record.name in placement.used_devices]
+    names = {spec.name: spec.openvino_name for spec in specs}
+    devices = [names[name] for name in placement.devices_of(graph)]
+    ranks = placement.priority_of(graph)
+    return compile_on(
+        core or ov.Core(), model, graph, specs, devices, ranks, properties, by_load=by_load, limit_s=limit_s
+    )
 
 
 def task_graph(cut: Cut, specs: Sequence[DeviceSpec]) -> TaskGraph:

@@ -90,7 +90,8 @@ def _merged(
     per_device = costs.launch_s, costs.read_s_per_byte, costs.write_s_per_byte
     found = InstanceGraph(instances.device, op_s, *tensors_of(graph, instances), *per_device)
     count, num_devices = parts.num_groups, len(costs.launch_s)
-    labels, near = (parts.labels.copy(), parts.labels.copy()), np.zeros((count, count), dtype=np.bool_)
+    labels = parts.labels.copy(), parts.labels.copy()
+    near = np.zeros((count, count), dtype=np.bool_)
     schedules = PartSchedule.empty(count, num_devices), PartSchedule.empty(count, num_devices)
     steps = 0.03 * (len(found.device) + len(found.read_by) + near.size) * (count if most_trials else 1)
     cost_s = run(_merge_all, steps, found, *labels, count, near, *schedules, most_trials, by_load)
@@ -158,11 +159,21 @@ class PartSchedule(NamedTuple):
     @staticmethod
     def empty(count: int, num_devices: int, excess: FloatArray | None = None) -> PartSchedule:
         """A schedule to be written."""
-        (device, num_inputs, waiting, order), running = np.zeros((4, count), np.int64), np.zeros(num_devices, np.int64)
-        (duration_s, b_level_s, start_s, end_s), (until_s, slow) = np.zeros((4, count)), np.zeros((2, num_devices))
-        follows, excess = np.zeros((count, count), dtype=np.bool_), np.zeros((0, 0)) if excess is None else excess
-        times = device, duration_s, follows, num_inputs, b_level_s, start_s, end_s
-        return PartSchedule(*times, excess, waiting, order, running, until_s, slow)
+        return PartSchedule(
+            device=np.zeros(count, np.int64),
+            duration_s=np.zeros(count),
+            follows=np.zeros((count, count), dtype=np.bool_),
+            num_inputs=np.zeros(count, np.int64),
+            b_level_s=np.zeros(count),
+            start_s=np.zeros(count),
+            end_s=np.zeros(count),
+            excess=np.zeros((0, 0)) if excess is None else excess,
+            waiting=np.zeros(count, np.int64),
+            order=np.zeros(count, np.int64),
+            running=np.zeros(num_devices, np.int64),
+            until_s=np.zeros(num_devices),
+            slow=np.zeros(num_devices),
+        )
 
 
 @bare

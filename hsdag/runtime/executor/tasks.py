@@ -78,14 +78,21 @@ class TaskGraph:
         destination = [-1 if r.destination is None else r.destination for r in self.resources]
         to = np.array(destination, dtype=np.int64)[self.resource]
         runs, moves = ran[to[ran] < 0], ran[to[ran] >= 0]
-        sent = (moves, device[moves], to[moves], start_s[moves], end_s[moves], self.size_bytes[moves])
+        sent = TransferIntervals(
+            op=moves,
+            src_device=device[moves],
+            dst_device=to[moves],
+            start_s=start_s[moves],
+            end_s=end_s[moves],
+            size_bytes=self.size_bytes[moves],
+        )
         return Timeline(
             name=self.name,
             op_names=self.task_names,
             op_types=self.task_types,
             device_names=tuple(r.name for r in self.resources if r.destination is None),
             ops=OpIntervals(runs, device[runs], start_s[runs], end_s[runs]),
-            transfers=TransferIntervals(*sent),
+            transfers=sent,
             edges=self.edges,
             simulated=False,
         )

@@ -61,11 +61,12 @@ class Seconds(NamedTuple):
     @staticmethod
     def now() -> Seconds:
         """Since some time in the past; processes that this one has started, and theirs, are ours."""
-        cpus, every = own_cpus(), psutil.cpu_times(percpu=True)
-        times = [each for cpu, each in enumerate(every) if cpu in cpus]
+        cpus = own_cpus()
+        times = [each for cpu, each in enumerate(psutil.cpu_times(percpu=True)) if cpu in cpus]
         not_worked = "idle", "iowait", "guest", "guest_nice"  # guests' times are in others, too
         idle = sum(getattr(each, name, 0.0) for each in times for name in not_worked)
-        me, own = psutil.Process(), 0.0
+        me = psutil.Process()
+        own = 0.0
         for process in (me, *me.children(recursive=True)):
             with suppress(psutil.Error):  # it has ended
                 own += sum(process.cpu_times()[:4])  # of those that it waited for, too

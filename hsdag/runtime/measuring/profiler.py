@@ -127,7 +127,9 @@ class Profiler:
 
     def _device(self, devices: Sequence[DeviceSpec], carrier: IntArray, d: int) -> DeviceProfile:
         """From the cache, else measured; ``carrier`` [N] is what runs each op meanwhile."""
-        spec, own, begin_s = devices[d], np.asarray(carrier == d), self._clock()
+        spec = devices[d]
+        begin_s = self._clock()
+        own = np.asarray(carrier == d)
         on = [devices[c].openvino_name for c in carrier.tolist()]
         # what times depend on; the machine is not in it: the cache is this machine's own
         key: dict[str, Any] = {"what": "ops", "model": self._digest, "device": identity(spec)}
@@ -154,7 +156,8 @@ class Profiler:
 
     def _measure(self, spec: DeviceSpec, on: list[str]) -> dict[str, Any]:
         """The worker's answer with ops by name: another file of the same model may number them otherwise."""
-        effort, names = self._effort, self._graph.canonical_names
+        names = self._graph.canonical_names
+        effort = self._effort
         measured = effort.runs, effort.limit_s, effort.total_s / AGAIN
         request = ask(Worker.op_times, Candidate.placed(on), spec.openvino_name, *measured)
         try:
@@ -165,7 +168,9 @@ class Profiler:
 
     def _device_profile(self, spec: DeviceSpec, stored: Mapping[str, Any], own: np.ndarray) -> DeviceProfile:
         """Primitives spread over ops: the figure of each to its heaviest op, what has no op to all in proportion."""
-        time_s, floating, fused = np.zeros(len(own)), floating_ops(self._graph), []
+        time_s = np.zeros(len(own))
+        floating = floating_ops(self._graph)
+        fused = []
         named = [[self._index[name] for name in op_names] for op_names, _ in stored["primitives"]]
         inside = {v for ops in named for v in ops} | set(np.flatnonzero(floating | ~own).tolist())
         for ops, (_, seconds) in zip(named, stored["primitives"], strict=True):
@@ -216,8 +221,8 @@ class Profiler:
 
     def _links(self, devices: Sequence[DeviceSpec]) -> LinkProfile:
         key = {"what": "links", "kind": self._tensors, "devices": [identity(spec) for spec in devices]}
-        names, effort_s = [spec.openvino_name for spec in devices], self._effort.probe_limit_s
-        stored = self._kept(key, effort_s, "profiling transfers", lambda: self._measured_links(names))
+        names = [spec.openvino_name for spec in devices]
+        stored = self._kept(key, self._effort.probe_limit_s, "profiling transfers", lambda: self._measured_links(names))
         launch_s, latency_s, bandwidth = (np.array(table) for table in stored.values())
         return LinkProfile(launch_s, latency_s, bandwidth)
 
@@ -298,14 +303,13 @@ class Profiler:
 
     def _side_by_side(self, devices: tuple[DeviceSpec, ...], kind: str, times: Sequence[DeviceProfile]) -> TimesBeside:
         """Seconds [D, D, R] alone and side by side; nothing where devices do not run it, or the model is too slow."""
-        num_pairs, share = math.comb(len(devices), 2), SHARE_OF_MODEL
+        share = SHARE_OF_MODEL if kind == "model" else (1.0 - SHARE_OF_MODEL) / 2
         if kind == "model":
+            num_rounds = LEAST_ROUNDS * math.comb(len(devices), 2)
             slowest_s = max(math.inf if t.latency_s is None else t.latency_s for t in times)
-            takes_s = sum(t.compile_s for t in times) + num_pairs * LEAST_ROUNDS * RUNS_OF_ROUND * slowest_s
+            takes_s = sum(t.compile_s for t in times) + num_rounds * RUNS_OF_ROUND * slowest_s
             if takes_s > self._left_s:
                 return []
-        else:
-            share = (1.0 - SHARE_OF_MODEL) / 2
         try:
             request = ask(Worker.contention, devices, kind, share * self._effort.pair_limit_s)
             return self._client.call(request, self._effort.call_limit_s, COMPILING_LIMIT_S)

@@ -125,7 +125,8 @@ class Worker(CallHandler):
         The work-conserving executor gives an inference up after a limit. Raises ExecutionError when one fails.
         """
         self.close(key)
-        before, begin_s = memory_use(self.core, self.specs), time.perf_counter()
+        before = memory_use(self.core, self.specs)
+        begin_s = time.perf_counter()
         if candidate.target == "op-by-op":
             limit_s = inference_limit_s or math.inf
             with device_calls():
@@ -142,9 +143,9 @@ class Worker(CallHandler):
             raise ExecutionError(str(error)) from error
         pairs = zip(memory_use(self.core, self.specs), before, strict=True)
         resident_bytes, device_bytes = (None if now is None or old is None else max(now - old, 0) for now, old in pairs)
-        memory = self.requests[key].first_s, resident_bytes or 0, device_bytes
+        first_s = self.requests[key].first_s
         requests = tuple(copy.num_requests for copy in getattr(self.compiled[key], "copies", ()))
-        return Opened(self.compile_s, num_parts, devices, *memory, requests)
+        return Opened(self.compile_s, num_parts, devices, first_s, resident_bytes or 0, device_bytes, requests)
 
     def _compiled(self, candidate: Candidate, limit_s: float | None) -> tuple[Any, int, tuple[str, ...]]:
         """What is compiled, how many parts it has, and the devices that it runs on.
@@ -256,9 +257,8 @@ class Worker(CallHandler):
         ``devices`` are loaded for the question where the process has not loaded them yet; HETERO keeps their
         properties, gets its own ``properties``, and runs the same code when it compiles a model.
         """
-        core, given = self._core_of(devices), dict(properties or {})
-        if target.startswith("HETERO:"):
-            given = hetero_properties(devices, given)
+        core = self._core_of(devices)
+        given = hetero_properties(devices, properties) if target.startswith("HETERO:") else dict(properties or {})
         with self._compiling(target), device_calls():  # a plugin may have to compile to know
             chosen = core.query_model(self.model, target, given)
         return [str(chosen.get(name, "")) for name in self.graph.op_names]

@@ -101,21 +101,21 @@ def build_program(graph: TorchGraph, device_of: ArrayLike, devices: Sequence[Log
             size = node.output_bytes[port] if port < len(node.output_bytes) else 0.0
             label = f"{node.name} to {devices[d].name}" + (f" (port {port})" if port else "")
             copy = copy_between(devices[here], devices[d])
-            ends = (buffers[v, port, here],), (buffers[v, port, d],)
-            works.append(Work(v, label, resource, copy, *ends, size))
+            reads, writes = (buffers[v, port, here],), (buffers[v, port, d],)
+            works.append(Work(v, label, resource, copy, reads, writes, size))
     outputs = {name: buffers[u, port, home[u]] for name, (u, port) in graph.outputs.items()}
     uses = Counter([b for work in works for b in work.reads] + list(outputs.values()))
     return Program(
-        graph,
-        tuple(devices),
-        placed,
-        _task_graph(graph, devices, channels, works),
-        tuple(works),
-        tuple(d for _, _, d in buffers),
-        tuple(uses[b] for b in range(len(buffers))),
-        {buffers[v, 0, home[v]]: node.feed for v, node in enumerate(graph.nodes) if node.feed is not None},
-        tuple((v, port, b) for (v, port, _), b in buffers.items() if graph.nodes[v].constants),
-        outputs,
+        graph=graph,
+        devices=tuple(devices),
+        device_of=placed,
+        tasks=_task_graph(graph, devices, channels, works),
+        works=tuple(works),
+        buffer_device=tuple(d for _, _, d in buffers),
+        uses=tuple(uses[b] for b in range(len(buffers))),
+        feeds={buffers[v, 0, home[v]]: node.feed for v, node in enumerate(graph.nodes) if node.feed is not None},
+        constants=tuple((v, port, b) for (v, port, _), b in buffers.items() if graph.nodes[v].constants),
+        outputs=outputs,
     )
 
 
