@@ -290,7 +290,8 @@ class Loop:
 
     def _look(self) -> None:
         """Poll, and look at the runs whose time has come."""
-        poll_s, now_s = self.backend.poll_s, time.perf_counter()
+        poll_s = self.backend.poll_s
+        now_s = time.perf_counter()
         if poll_s is not None:
             try:
                 self.backend.poll(self.inbox)

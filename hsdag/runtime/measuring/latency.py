@@ -128,11 +128,10 @@ class Ratio:
 
 @dataclass(frozen=True, eq=False)
 class Comparison:
-    """Samples of every candidate that ran, taken in common rounds, why others failed, and which were ``skipped``."""
+    """Samples of every candidate that ran, taken in common rounds, and why others failed; some may be skipped."""
 
     samples: Mapping[str, Samples]
     failures: Mapping[str, str]
-    skipped: tuple[str, ...] = ()
 
     def median(self, candidate: str) -> float:
         """Median of the candidate's round medians, seconds."""
@@ -165,7 +164,8 @@ def paired_ratio(reference_s: NDArray[np.float64], candidate_s: NDArray[np.float
     of the error (Dunn, Multiple comparisons among means, JASA 56, 1961). A single round has none: 0 to infinity.
     """
     logs = np.log(reference_s) - np.log(candidate_s)
-    mean, n = float(logs.mean()), len(logs)
+    mean = float(logs.mean())
+    n = len(logs)
     if n < 2:
         return Ratio(float(np.exp(mean)), 0.0, float("inf"), n)
     half = half_width(float(logs.std(ddof=1)), n, family)
@@ -177,7 +177,9 @@ def paired_ratio(reference_s: NDArray[np.float64], candidate_s: NDArray[np.float
 def warm_up(run: RunCandidate, candidate: str, protocol: Protocol, clock: Clock = time.perf_counter) -> float:
     """Run a candidate until two successive medians of three agree, or time is up; what a run took by the clock."""
     begin = last = clock()
-    current, runs, each_s = median(run(candidate, 1)), 1, clock() - last
+    current = median(run(candidate, 1))
+    each_s = clock() - last
+    runs = 1
     while runs < protocol.warm_up_runs and clock() - begin <= protocol.warm_up_s:
         last = clock()
         previous, current = current, median(run(candidate, 3))
@@ -214,7 +216,7 @@ def compare(
     failures: dict[str, str] = {}
     typical_s: dict[str, float] = {}
     turns_s: dict[str, float] = {}
-    longest_s, skipped = 0.0, tuple[str, ...]()
+    longest_s = 0.0
     each_s = WARM_UP_SHARE * protocol.limit_s / (len(candidates) or 1)
     warming = replace(protocol, warm_up_s=min(protocol.warm_up_s, each_s))
     for number, candidate in enumerate(candidates):
@@ -223,7 +225,6 @@ def compare(
         is_late = began_s - begin_s + longest_s + rounds_s > protocol.limit_s
         is_over = is_late or should_stop()
         if is_over and num_sure is not None and number >= num_sure and len(typical_s) >= min(num_sure, 2):
-            skipped = tuple(candidates[number:])
             break
         on_step(f"preparing {candidate}")
         try:
@@ -257,7 +258,7 @@ def compare(
         enough = round_idx + 1 >= protocol.min_rounds or clock() - rounds_begin_s > most_s
         if not running or (enough and (should_stop() or clock() - begin_s > protocol.limit_s)):
             break
-    return Comparison({c: Samples(tuple(rounds)) for c, rounds in taken.items()}, failures, skipped)
+    return Comparison({c: Samples(tuple(rounds)) for c, rounds in taken.items()}, failures)
 
 
 def half_width(spread: float, num: int, family: int = 1) -> float:

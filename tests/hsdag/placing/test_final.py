@@ -94,7 +94,6 @@ def test_rivals_for_which_there_is_no_time_are_dropped_before_they_are_compiled(
     result, took_s = compared(client, finalists, limit_s, compile_s)
     comparison = result.comparison
     assert set(comparison.samples) == {"CPU", *ran}
-    assert set(comparison.skipped) == {*finalists, "AUTO:CPU", "HETERO:placement 1"} - ran
     assert not comparison.failures
     assert took_s == compile_s * len(comparison.samples)
     assert {len(each.rounds) for each in comparison.samples.values()} == {2}
@@ -103,7 +102,6 @@ def test_rivals_for_which_there_is_no_time_are_dropped_before_they_are_compiled(
 @pytest.mark.parametrize("is_known", [False, True])
 def test_a_device_is_always_compared_unless_it_is_known_to_be_slow(client: WorkerClient, is_known: bool) -> None:
     comparison = compared(client, ["placement 1"], 6.0, 3.0, SLOW=is_known)[0].comparison
-    assert ("SLOW" in comparison.skipped) is is_known
     assert ("SLOW" in comparison.samples) is not is_known
 
 

@@ -161,7 +161,7 @@ def test_rounds_and_turns_are_as_many_as_there_is_time_for(
     how = {"num_sure": num_sure, "on_step": steps.append, "clock": lambda: clock.now_s}
     found = compare(clock.run, list(names), ["gone"], protocol, np.random.default_rng(0), **how)  # type: ignore[arg-type]
     assert {name: [len(turn) for turn in each.rounds] for name, each in found.samples.items()} == turns
-    assert found.skipped == tuple(skipped)
+    assert {*names} - {*found.samples, *found.failures} == {*skipped}
     assert steps[-1] == f"round {max(map(len, turns.values()))} of up to 60"
     assert found.failures == {name: "it broke" for name in names if name in "xe"}
 
@@ -172,7 +172,6 @@ def test_an_interrupt_leaves_the_least_rounds_to_what_must_be_compared(limit_s: 
     how: dict[str, Any] = {"num_sure": 2, "should_stop": lambda: True, "clock": lambda: clock.now_s}
     found = compare(clock.run, list("abc"), ["gone"], protocol, np.random.default_rng(0), **how)
     assert {name: len(each.rounds) for name, each in found.samples.items()} == dict.fromkeys("ab", rounds)
-    assert found.skipped == ("c",)
 
 
 @pytest.mark.parametrize(
