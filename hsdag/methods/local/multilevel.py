@@ -31,7 +31,7 @@ COARSE = 0.6
 """Share of the time and of the evaluations for groups; units have the rest."""
 BEAM = 0.5
 """Share of the time of groups in which beam search makes the plans that their windows begin with."""
-WORTH = 1.01
+WORTH = 1.5
 """The best of these, over the best known, up to which searching groups is worth its time."""
 
 

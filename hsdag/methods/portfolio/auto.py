@@ -114,9 +114,8 @@ class AutoPlacer(Placer[AutoOptions]):
         others = ("mincut",) if is_sequential or problem.objective.is_steady else ("rules",)
         for method in [m for m in (*_lists(problem), *others) if m not in self.options.left_out]:
             search_two_ops(make_placer(method, is_cheap=True), problem)
-        is_unlike = problem.costs is not None and find_blocks(problem.costs) is None
         is_deep = has_schedule(problem) and problem.num_units > MOST_UNITS_AT_ONCE
-        windows = ["multilevel" if is_unlike else "windows"] * is_deep
+        windows = ["multilevel"] if _is_contracted(problem) else ["windows"] * is_deep
         for method in ("sa", "repeated", *windows):
             if method not in self.options.left_out:
                 make_placer(method, is_cheap=True).prepare(problem, takes_order=takes_order)
@@ -142,12 +141,14 @@ class AutoPlacer(Placer[AutoOptions]):
             yield Turn("cpsat", 0.8, 1)
         elif size <= MOST_CHOICES_TO_SPLIT:
             yield Turn("milp-split", 0.4 if problem.objective.is_steady else 0.15)
-        if is_deep and blocks is None:
+        is_contracted = _is_contracted(problem)
+        if is_contracted and is_deep:
             yield Turn("multilevel", 1.0 if is_large else 0.5)
+        other = "windows" if is_deep else "multilevel"
         for number in range(1, 1000):
-            if is_deep:
-                yield Turn("windows", 1.0 if is_large else 0.5, number)
-            yield Turn("sa", 0.5 if is_deep else 1.0, number)
+            if is_deep or is_contracted:
+                yield Turn(other, 1.0 if is_large else 0.5, number)
+            yield Turn("sa", 0.5 if is_deep or is_contracted else 1.0, number)
 
     def _first_turns(self, incumbent: Incumbent) -> Iterator[Turn]:
         """Lists and cuts; in a search that goes on, only the quick lists come again."""
@@ -171,6 +172,12 @@ class AutoPlacer(Placer[AutoOptions]):
             return None
         note_turn(incumbent, turn, began_s, before, end)
         return end.status
+
+
+def _is_contracted(problem: Problem) -> bool:
+    """Whether multilevel search has a turn: a schedule without repeated blocks, too large to be proven optimal."""
+    is_large = problem.num_units * problem.num_devices > MOST_CHOICES_TO_PROVE
+    return is_large and has_schedule(problem) and problem.costs is not None and find_blocks(problem.costs) is None
 
 
 def _lists(problem: Problem) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ import pytest
 from hsdag.ir.errors import OptionError
 from hsdag.methods.exact.cpsat import CpSatPlacer
 from hsdag.methods.incumbent import Incumbent, Limits, Status
-from hsdag.methods.portfolio.auto import LEAST_S, MOST_UNITS_FOR_ALL, QUICK_LISTS, AutoPlacer
+from hsdag.methods.portfolio.auto import LEAST_S, MOST_CHOICES_TO_PROVE, MOST_UNITS_FOR_ALL, QUICK_LISTS, AutoPlacer
 from hsdag.methods.portfolio.turns import Turn
 from hsdag.methods.registry import make_placer
 from hsdag.runtime.problem.plan import Plan
@@ -71,12 +71,14 @@ def test_known_plans_come_first_methods_can_be_left_out_and_evaluations_of_all_c
         make_placer("auto", changes={"without": "gurobi"})
 
 
-def test_only_quick_lists_come_again_and_a_large_schedule_is_searched_by_windows_before_all_of_it_is() -> None:
+def test_only_quick_lists_come_again_and_a_schedule_is_searched_in_windows_or_groups_by_its_size() -> None:
     assert turns(problem_of(dense()), 4, Limits(is_again=True)) == [*QUICK_LISTS, "cpsat"]
     rng, num = np.random.default_rng(0), MOST_UNITS_FOR_ALL + 1
     large = ScheduleProblem.from_arrays(rng.random((num, 5)), [(v, v + 1) for v in range(num - 1)])
     expected = ["met", "heft", "cpop", "etf", "m-etf", "greedy", "multilevel", "windows", "sa"]
     assert turns(problem_of(large), 9) == expected
+    found = turns(problem_of(dense(MOST_CHOICES_TO_PROVE // 2 + 1)), 15)
+    assert found[-6:] == ["sa", "milp-split", "multilevel", "sa", "multilevel", "sa"]
 
 
 def test_turns_begin_with_the_best_plan_and_seeds_in_a_row_until_three_in_a_row_gain_nothing(
