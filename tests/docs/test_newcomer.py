@@ -39,8 +39,8 @@ def own_model(path: Path) -> None:
     convolutions = [layer for k in (3, 32, 32, 32) for layer in (nn.Conv2d(k, 32, 3, padding=1), nn.ReLU())]
     model = nn.Sequential(*convolutions, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(32, 10)).eval()
     with warnings.catch_warnings(action="ignore"):
-        names: dict[str, Any] = {"input_names": ["images"], "output_names": ["scores"]}
-        torch.onnx.export(model, (torch.from_numpy(IMAGES),), path, dynamo=False, **names)
+        example = (torch.from_numpy(IMAGES),)
+        torch.onnx.export(model, example, path, dynamo=False, input_names=["images"], output_names=["scores"])
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,8 @@ class Newcomer:
     @property
     def environment(self) -> dict[str, str]:
         """Without what the tests' own environment knows of hsdag."""
-        ours = ("PYTHONPATH", "VIRTUAL_ENV", "HSDAG_CACHE_DIR")
-        path = os.pathsep.join([str(self.folder / ".venv" / "bin"), os.environ["PATH"]])
-        return {**{k: v for k, v in os.environ.items() if k not in ours}, **OFFLINE, "PATH": path,
-                "HSDAG_CACHE_DIR": str(self.folder / ".cache")}  # fmt: skip
+        own = {"PATH": f"{self.folder}/.venv/bin:{os.environ['PATH']}", "HSDAG_CACHE_DIR": f"{self.folder}/.cache"}
+        return {**os.environ, "PYTHONPATH": "", **OFFLINE, **own}
 
     def starts(self, command: str) -> subprocess.Popen[str]:
         """A command whose options the two documents name."""
@@ -64,8 +62,8 @@ class Newcomer:
             if word.startswith("-") and word != "--bugdet":
                 assert re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", SAID), f"{word} is in neither document"
         assert words[0] == "python" or " ".join(words[:2]) in SAID
-        given: dict[str, Any] = {"cwd": self.folder, "env": self.environment, "text": True}
-        return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **given)
+        pipes: dict[str, Any] = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        return subprocess.Popen(words, cwd=self.folder, env=self.environment, **pipes)
 
     def done(self, command: str, code: int = 0) -> tuple[str, str]:
         """What a command printed, as answer and as news."""
@@ -102,7 +100,6 @@ def first_steps(folder: Path) -> None:
     answer, _ = newcomer.done("hsdag place own.onnx --partition-cpu 2 --budget 15s")
     assert answer.startswith("Run ")
     assert "\nNext: hsdag " in answer
-    assert (folder / "own.placement.json").is_file()
 
 
 @pytest.fixture(scope="module")
@@ -118,9 +115,7 @@ def expected(newcomer: Newcomer) -> NDArray[np.float32]:
     return np.array(compiled([IMAGES])[0])
 
 
-def test_the_answer_is_deployed_in_python_explained_and_reported(
-    newcomer: Newcomer, expected: NDArray[np.float32]
-) -> None:
+def test_the_answer_runs_in_python_is_explained_and_reported(newcomer: Newcomer, expected: NDArray[np.float32]) -> None:
     newcomer.done("hsdag export own.placement.json --format python --model own.onnx -o run.py")
     assert "latency_s: " in newcomer.done("python run.py")[0]
     newcomer.done("python run.py --input inputs.npz --output outputs.npz")
@@ -158,14 +153,11 @@ def test_a_search_that_was_killed_goes_on(newcomer: Newcomer) -> None:
     assert (newcomer.folder / "killed.json").is_file()
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("hsdag place own.onnx --partition-cpu 2 --bugdet 5s", r"No such option.*--budget"),
-        ("hsdag place own.onx --partition-cpu 2", r"no such file: own\.onx"),
-        ("hsdag place own.onnx --devices CPU,GPU.7", r"GPU\.7.*(CPU|devices)"),
-    ],
-)
-def test_a_mistake_is_one_line_that_helps(command: str, said: str, newcomer: Newcomer) -> None:
-    *_, last = newcomer.done(command, 2)[1].splitlines()
-    assert re.search(f"hsdag: .*{said}", last)
+def test_a_mistake_is_one_line_that_helps(newcomer: Newcomer) -> None:
+    for command, said in {
+        "hsdag place own.onnx --partition-cpu 2 --bugdet 5s": r"No such option.*--budget",
+        "hsdag place own.onx --partition-cpu 2": r"no such file: own\.onx",
+        "hsdag place own.onnx --devices CPU,GPU.7": r"GPU\.7.*(CPU|devices)",
+    }.items():
+        *_, last = newcomer.done(command, 2)[1].splitlines()
+        assert re.search(f"hsdag: .*{said}", last)

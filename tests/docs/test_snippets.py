@@ -20,13 +20,16 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openvino as ov
 import pytest
+from openvino import opset13
 
 import hsdag
 from hsdag.cli.app import run
 from hsdag.models import save_model_files
 from tests.docs.dry import check_command
 from tests.docs.snippets import PAGES, ROOT, Snippet, snippets_of
+from tests.docs.test_newcomer import own_model
 
 READERS = {"json": json.loads, "toml": tomllib.loads}
 
@@ -60,12 +63,23 @@ def test_every_page_is_in_the_navigation() -> None:
 STANDS_IN = {
     r"(?<=models build )(?:resnet50|inception_v3)\b": "tiny_resnet",
     r"(?<=models build )stateful-llama\S*": "tiny_stateful_llama_int4",
-    r"\bCPU,GPU\.0\b": "FAST=CPU[INFERENCE_NUM_THREADS=1],SLOW=CPU[INFERENCE_NUM_THREADS=1]",
+    r"\b(?:CPU,GPU\.0|GPU,CPU|GPU\.0,GPU\.1)\b": "FAST=CPU[INFERENCE_NUM_THREADS=1],SLOW=CPU[INFERENCE_NUM_THREADS=1]",
+    r"\bGPU\.0=(?=\d)": "FAST=",
+    r"\bGPU\.1=(?=\d)": "SLOW=",
+    r"model\.xml(?=.*'ids)": "ids.xml",
+    r"=bf16\b": "=f32",
+    r"head/\.\*=CPU": ".*classifier.*=FAST",
+    r"backbone/\.\*=GPU\.0": ".*stages.*=SLOW",
+    r"\bcuda:0,[cuda:\d,]*": '"A=cpu[threads=1],B=cpu[threads=1]"',
+    r'(?<=place )(?:chainmm|"chainmm\[size=1024\]")': "'chainmm[size=64]'",
     r"(?<=--budget )\w+": "1s",
     r"(?<=budget=)\"\w+\"": '"1s"',
     r"(?<=budget_s=)[\d.]+": "1",
     r"(?<=_model\()\"resnet50\"|(?<=_model_files\()\"resnet50\"": '"tiny_resnet"',
     r"^hsdag place(?!.* --method )": "hsdag place --method met",
+    r"^hsdag place(?!.* --budget )": "hsdag place --budget 1s",
+    r"^hsdag compare(?!.* --methods )": "hsdag compare --methods met,heft",
+    r"^hsdag compare(?!.* --budget )": "hsdag compare --budget 1s",
     r"^hsdag bench(?!.* -t )": "hsdag bench -t 1s",
     r"(?<=--seeds )\d+": "1",
 }
@@ -132,10 +146,18 @@ def stock(tmp_path_factory: pytest.TempPathFactory, short_comparisons: None) -> 
     diamond, split = re.findall(r"```json\n(.*?)```", problems, re.DOTALL)
     for name, document in {"problem.json": diamond, "diamond.json": diamond, "split.json": split}.items():
         (folder / name).write_text(document)
-    hsdag.place(
-        folder / "model.xml", partition_cpu=2, method="best-device", budget="1s", run_folder=folder / "model.run"
-    ).save(folder / "model.placement.json")
-    shutil.copy(folder / "model.placement.json", folder / "placement.json")
+    short: dict[str, Any] = {"partition_cpu": 2, "method": "best-device", "budget": "1s", "executor": "hetero"}
+    found = hsdag.place(folder / "model.xml", run_folder=folder / "model.placement.run", **short)
+    for name in ("model.placement.json", "placement.json"):
+        found.save(folder / name)
+    copies = [{"device": f"CPU_{k}", "requests": 1} for k in range(2)]
+    of_copies = {"version": 3, "affinity": {}, "names": {}, "executor": "work-conserving", "copies": copies}
+    (folder / "copies.json").write_text(json.dumps(json.loads((folder / "placement.json").read_text()) | of_copies))
+    save_model_files("tiny_stateful_llama_int4", folder / "llama.xml")
+    own_model(folder / "model.onnx")
+    ids = opset13.parameter([1, -1], np.int64, name="ids")
+    ids.get_output_tensor(0).set_names({"ids"})
+    ov.save_model(ov.Model([opset13.tanh(opset13.convert(ids, "f32"))], [ids]), folder / "ids.xml")
     (folder / "artifacts").mkdir()
     np.save(folder / "image.npy", np.zeros((1, 3, 32, 32), np.float32))
     np.savez(folder / "inputs.npz", images=np.zeros((1, 3, 32, 32), np.float32))
@@ -145,9 +167,9 @@ def stock(tmp_path_factory: pytest.TempPathFactory, short_comparisons: None) -> 
 @pytest.fixture
 def scene(stock: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder for one page, in which the test works."""
-    for file in stock.iterdir():
-        (tmp_path / file.name).symlink_to(file)
+    shutil.copytree(stock, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setenv("COLUMNS", "160")
     return tmp_path
 
@@ -176,9 +198,7 @@ def checked_output(printed: str, claimed: list[str], snippet: Snippet) -> None:
 )
 def test_what_can_be_run_runs_and_prints_what_is_shown(page: Path, scene: Path) -> None:
     left: dict[str, Any] = {"__name__": "__main__"}  # by the Python blocks so far, for later ones
-    for snippet in snippets_of(page):
-        if snippet.kind != "run":
-            continue
+    for snippet in (s for s in snippets_of(page) if s.kind == "run"):
         if snippet.language == "python":
             exec(compile(adapted(snippet.text), snippet.where, "exec"), left)
         for command, claimed in snippet.commands():
