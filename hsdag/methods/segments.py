@@ -62,10 +62,11 @@ class Segments:
 
     def _cut_ops(self) -> list[int]:
         """Ops through whose results every path of the main ops goes, in order, and the last main op."""
-        graph, furthest, found = self._shapes.graph, -1, []
+        found: list[int] = []
+        furthest = -1
         main = np.flatnonzero(self._is_main)
         for v in main.tolist():
-            readers = [u for u in graph.successors.of(v).tolist() if self._is_main[u]]
+            readers = [u for u in self._shapes.graph.successors.of(v).tolist() if self._is_main[u]]
             if furthest <= v and readers:
                 found.append(v)
             furthest = max([furthest, *readers])
@@ -89,7 +90,8 @@ class Segments:
 
     def _is_by_rows(self, before: int, cut: int, last: int) -> bool:
         """Whether what follows an op up to ``last``, by way of a cut of the same size, is divided as a whole."""
-        sizes, inside = self._shapes.op(last).outputs[0], {cut, *self._heavy(before, cut)}
+        inside = {cut, *self._heavy(before, cut)}
+        sizes = self._shapes.op(last).outputs[0]
         axes = [axis for axis, size in enumerate(sizes) if size >= self.time_s.shape[1]]
         regions = (self._shapes.region("rows", last, axis, range(before + 1)) for axis in axes)
         is_same = sizes == self._shapes.op(cut).outputs[0]
@@ -117,8 +119,8 @@ class Segments:
 
     def _looks(self, v: int, place: Mapping[int, int], cut: int) -> tuple[object, ...]:
         """All that says how an op of a segment may be divided, beside its time; ``place`` is that of its ops."""
-        op, graph, shapes = self._shapes.op(v), self._shapes.graph, self._shapes
-        reads = [shapes.producer(v, port) for port in range(len(op.inputs))]
+        op, graph = self._shapes.op(v), self._shapes.graph
+        reads = [self._shapes.producer(v, port) for port in range(len(op.inputs))]
         sources = [-1 if u < 0 else place.get(u, "cut" if u == cut else f"op {u}") for u in reads]
         types = {u: "shape" if graph.op_types[u] in SHAPE_OF_TYPES else "op" for u in graph.successors.of(v).tolist()}
         readers = frozenset(place.get(u, kind) for u, kind in types.items())

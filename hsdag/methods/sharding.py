@@ -198,8 +198,8 @@ class ShardChooser:
                         if total_s < found.get(way.end, (np.inf,))[0]:
                             found[way.end] = total_s, layout, i, self._moved(way, solved[key][0], i, j)
             cost.append(found)
-        count, ends = len(self.segments.main), cost[-1]
-        joined = {layout: found[0] + self._sync_s(count, layout, EVERYWHERE) for layout, found in ends.items()}
+        count = len(self.segments.main)
+        joined = {layout: found[0] + self._sync_s(count, layout, EVERYWHERE) for layout, found in cost[-1].items()}
         if not joined:  # pins part ops that no way parts
             return None
         end = min(joined, key=joined.__getitem__)

@@ -70,8 +70,8 @@ def enas(sizes: EnasSizes) -> Workload:
         halves = c in (sizes.cells // 3, 2 * sizes.cells // 3)
         if halves:
             filters, rows = 2 * filters, rows // 2
-        inputs, shape = (before, last), (batch, filters, rows, rows)
-        before, last = last, _add_cell(network, f"cell{c}", shape, wirings[halves], inputs)
+        shape = (batch, filters, rows, rows)
+        before, last = last, _add_cell(network, f"cell{c}", shape, wirings[halves], (before, last))
     channels = network.type_of(last).shape[1]
     flops = float(batch * channels * (rows**2 + 2 * CLASSES))
     network.add("head", "MatMul", [last], (batch, CLASSES), flops, channels * CLASSES)

@@ -130,8 +130,8 @@ class Sharder:
 
         ``bias``, if given, is added by the formations.
         """
-        terms, kept = spec.split("->")[0].split(","), spec.split("->")[1]
-        factors = list(zip(terms, (left, right), strict=True))
+        read, kept = spec.split("->")
+        factors = list(zip(read.split(","), (left, right), strict=True))
         sizes = {letter: size for term, x in factors for letter, size in zip(term, x.shape, strict=True)}
         summed = "".join(letter for letter in sizes if letter not in kept)
         inner = list(np.ndindex(*(cuts.get(c, 1) for c in summed)))
@@ -141,8 +141,8 @@ class Sharder:
             for at in inner:
                 place = dict(zip(kept + summed, (*index, *at), strict=True))
                 tiles = [([cuts.get(c, 1) for c in term], [place[c] for c in term], x) for term, x in factors]
-                read = [x.region(_tile(name, x.shape, parts, tile)) for parts, tile, x in tiles]
-                ops.append(self._add(name, (*index, *at), f"einsum:{spec}", read, meta_op))
+                operands = [x.region(_tile(name, x.shape, parts, tile)) for parts, tile, x in tiles]
+                ops.append(self._add(name, (*index, *at), f"einsum:{spec}", operands, meta_op))
             ops += [bias.aligned(ranges)] if bias else []
             return self._form(name, index, "add", ops, meta_op)
 
@@ -171,7 +171,8 @@ class Sharder:
         self, name: str, shape: Shape, parts: Shape, add: Callable[[Index, Ranges, str], int], shards_per_tile: int = 1
     ) -> Sharded:
         """A tensor in tiles; ``add`` adds the op of one, from its index, its ranges and its meta-op."""
-        tiles, name = np.empty(parts, dtype=np.int64), self.prefix + name
+        name = self.prefix + name
+        tiles = np.empty(parts, dtype=np.int64)
         tiles_per_wave = max(1, self._num_devices // shards_per_tile)
         for i, index in enumerate(np.ndindex(parts)):
             meta_op = name if prod(parts) <= tiles_per_wave else f"{name}/{i // tiles_per_wave}"

@@ -88,8 +88,7 @@ class WorkloadBuilder:
         sources = expression.leaves
         x = expression.relabelled({op: port for port, op in enumerate(sources)})
         kinds = [self.type_of(op) for op in sources]
-        result, flops = x.result(kinds), x.flops(kinds)
-        return self._add(_Op(name, x.op_type, sources, result, flops, 0, meta_op, role, str(x)))
+        return self._add(_Op(name, x.op_type, sources, x.result(kinds), x.flops(kinds), 0, meta_op, role, str(x)))
 
     def build(self, outputs: Mapping[str, Expression | int] | None = None) -> Workload:
         """The workload of all ops so far."""

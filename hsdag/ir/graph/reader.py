@@ -114,8 +114,8 @@ def _converted(module: Any, example_input: Any) -> ov.Model:
             return ov.convert_model(module, example_input=example_input)
     except (RuntimeError, ValueError, TypeError, ConversionError) as error:
         hint = "; give example_input" if example_input is None else ""
-        kind, reason = type(module).__name__, (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(f"OpenVINO cannot convert this {kind} ({reason}){hint}") from error
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        raise ModelError(f"OpenVINO cannot convert this {type(module).__name__} ({reason}){hint}") from error
 
 
 @contextmanager

@@ -40,11 +40,11 @@ def repeated_ops(graph: ComputationGraph, known: BoolArray) -> BoolArray:
     repeated = np.zeros(graph.num_ops, dtype=np.bool_)
     if variable_of(graph) is None:
         return repeated
-    types, sources = graph.op_types, graph.predecessors
+    types = graph.op_types
     has_reader = np.diff(graph.successors.indptr) > 0
     is_table = (graph.shapes > 1).sum(axis=1) > 1
     for v in graph.topological_order.tolist():
-        read = sources.of(v)
+        read = graph.predecessors.of(v)
         if known[v] or not has_reader[v] or not len(read):
             continue
         is_there = known[read] | repeated[read] | np.isin([types[u] for u in read.tolist()], ["Parameter"])

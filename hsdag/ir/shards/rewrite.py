@@ -174,14 +174,14 @@ class _Writer:
 
         What was added is handed on with that, and the other devices need not keep it.
         """
-        node, graph = self.shapes.nodes[v], self.shapes.graph
+        node = self.shapes.nodes[v]
         if v in self._made or node.get_type_name() != "Add":
             return v in self._made and self._made[v][0].is_partial
         for port in (0, 1):
             u, w = (self.shapes.producer(v, each) for each in (port, 1 - port))
             parts = [each for each in self._made.get(u, []) if each.is_partial]
             there = [each.device for each in self._made.get(w, parts) if each.span is None]
-            if parts and parts[0].device in there and graph.successors.of(u).tolist() == [v]:
+            if parts and parts[0].device in there and self.shapes.graph.successors.of(u).tolist() == [v]:
                 own = parts[0].device
                 inputs = parts[0].node.output(0), self._read(v, 1 - port, own, None)
                 self._add(v, own, None, _created(node, inputs, {}), 1.0, is_partial=True)
@@ -202,9 +202,9 @@ class _Writer:
 
     def _with_number(self, value: Any, place: int, number: int, v: int, device: int) -> ov.Node:
         """A list of numbers with another one in a place; OpenVINO goes on to know the others as far as it does."""
-        count, kind = shape_of(value)[0], value.get_element_type().to_dtype()
+        kind = value.get_element_type().to_dtype()
         own = self._named(opset13.constant(np.array([number], kind)), v, device, "/size").output(0)
-        ends = (Span(0, 0, place), Span(0, place + 1, count))
+        ends = (Span(0, 0, place), Span(0, place + 1, shape_of(value)[0]))
         before, behind = ([] if end.first == end.last else [self._sliced(value, v, device, end)] for end in ends)
         return opset13.concat([*before, own, *behind], 0)
 
@@ -217,9 +217,9 @@ class _Writer:
             made = opset13.read_value(inputs[0], self._variable(v, device, span))
             self._add(v, device, span, made, (span.last - span.first) / self.shapes.op(v).outputs[0][span.axis])
             return
-        share, op = span or piece.inputs[0], self.shapes.op(v)
+        share = span or piece.inputs[0]
         assert share is not None  # a partial result is of a range of the first input
-        part = (share.last - share.first) / op.inputs[0][share.axis] if span is None else 1.0
+        part = (share.last - share.first) / self.shapes.op(v).inputs[0][share.axis] if span is None else 1.0
         work = self.shapes.work_of(v, span, piece, part)
         self._add(v, device, span, _created(node, inputs, piece.attributes), work, is_partial=span is None)
 

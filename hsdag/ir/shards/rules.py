@@ -289,13 +289,13 @@ def reshape(op: Op, span: Span) -> Piece | None:
     source = through_reshape(op.inputs[0], op.outputs[0], span)
     if source is None:
         return None
-    pattern, size, keeps_zeros = op.constant(1), span.last - span.first, bool(op.attributes.get("special_zero"))
+    pattern, keeps_zeros = op.constant(1), bool(op.attributes.get("special_zero"))
     if pattern is None:
         if op.outputs[0].count(-1) > 1:
             return None
         pattern, keeps_zeros = list(op.outputs[0]), False
     if pattern[span.axis] > 0 or (pattern[span.axis] == 0 and source.axis != span.axis):
-        pattern = [size if axis == span.axis else each for axis, each in enumerate(pattern)]
+        pattern = [span.last - span.first if axis == span.axis else each for axis, each in enumerate(pattern)]
     return Piece((source, None), {"special_zero": keeps_zeros}, {1: np.array(pattern)})
 
 

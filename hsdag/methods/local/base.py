@@ -67,7 +67,8 @@ class Annealing:
     """
 
     def __init__(self, incumbent: Incumbent, sources: Sequence[Source]) -> None:
-        problem, seeds = incumbent.problem, np.random.SeedSequence(incumbent.limits.seed).generate_state
+        problem = incumbent.problem
+        seeds = np.random.SeedSequence(incumbent.limits.seed).generate_state
         self._incumbent, self._sources = incumbent, tuple(sources)
         each = zip(sources, seeds(len(sources), np.uint64).tolist(), strict=True)
         self.chains = [chain_for(problem, source.share, seed, has_pins=source.has_pins) for source, seed in each]
@@ -141,11 +142,12 @@ class Annealing:
 
     def _run_chain(self, i: int, num: int) -> None:
         """Make proposals in slices that are neither long nor many; keep the best plan where the caller sees it."""
-        chain, values, size = self.chains[i], self._values[i], 1
+        chain = self.chains[i]
+        size = 1
         end = int(chain.state["num_proposals"][0]) + num
         while (left := end - int(chain.state["num_proposals"][0])) > 0 and not self._stop.is_set():
             best, begin_s = float(chain.state["best"][0]), time.monotonic()
-            values.propose(chain, min(size, left))
+            self._values[i].propose(chain, min(size, left))
             if chain.state["best"][0] < best:
                 self._found[i] = self._best_plan(i)
             is_quick = time.monotonic() - begin_s < SLICE_S / 2

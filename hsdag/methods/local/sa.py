@@ -100,7 +100,9 @@ class SaPlacer(LocalPlacer[SaOptions]):
         upward_s, num_new = levels_of(tables_of(incumbent.costs)).upward_s, min(num_lists, o.restarted)
         unpinned = np.full(len(upward_s), incumbent.problem.num_devices), places_of(-upward_s).astype(np.float64)
         chains.begin([unpinned] * num_lists + [None] * (num - num_lists))
-        length, idle, kept = float(o.first_round), 0, 0.0
+        length = float(o.first_round)
+        idle = 0
+        kept = 0.0
         while idle < o.most_idle_rounds:
             best = placed_and_ranked(incumbent, incumbent.best or start)
             first = num_lists + int(kept * (num - num_lists))
@@ -127,8 +129,8 @@ class SaPlacer(LocalPlacer[SaOptions]):
 
     def starts(self, incumbent: Incumbent) -> list[Plan]:
         problem = incumbent.problem
-        costs, able = problem.costs, np.flatnonzero(problem.supported.all(axis=0))
-        alone = [Plan(np.full(problem.num_units, d)) for d in able]
+        costs = problem.costs
+        alone = [Plan(np.full(problem.num_units, d)) for d in np.flatnonzero(problem.supported.all(axis=0))]
         if costs is None:
             return alone or [Plan(np.argmax(problem.supported, axis=1))]
         spread = [Plan(fastest_devices(costs))]

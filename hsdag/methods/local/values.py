@@ -96,9 +96,9 @@ def lists_for(
 
 def no_lists(num_devices: int) -> Lists:
     """Lists of no units."""
-    times_s, links_s, edges = np.zeros((2, 0, num_devices)), np.zeros((2, num_devices, num_devices)), np.zeros((2, 0))
-    size_bytes, begun_s = np.zeros(0), np.zeros(num_devices)
-    return lists_for(times_s[0], edges.astype(np.int64), size_bytes, links_s[0], links_s[1], times_s[1], begun_s)
+    times_s, links_s = np.zeros((2, 0, num_devices)), np.zeros((2, num_devices, num_devices))
+    edges = np.zeros((2, 0), dtype=np.int64)
+    return lists_for(times_s[0], edges, np.zeros(0), links_s[0], links_s[1], times_s[1], np.zeros(num_devices))
 
 
 @bare
@@ -336,6 +336,6 @@ def values_of(problem: Problem, *, takes_order: bool, has_pins: bool = False) ->
         return on_machine._replace(lists=lists_of(problem.costs))
     if not isinstance(problem.ops, HeteroCosts):
         return on_machine
-    labels, is_period = problem.units.partition.labels, problem.objective.is_steady
-    costs = unit_costs(problem.ops, labels, problem.num_units, is_period=is_period)
+    labels = problem.units.partition.labels
+    costs = unit_costs(problem.ops, labels, problem.num_units, is_period=problem.objective.is_steady)
     return UnderHetero(costs, (on_machine,) if on_machine.peaks else ())

@@ -35,11 +35,11 @@ def sharded_costs(
     costs: WorkConservingCosts, found: ShardedGraph, factors: ShardFactors = ShardFactors()
 ) -> WorkConservingCosts:
     """Costs of a divided model's ops from those of the model's; what brings tensors together writes its result."""
-    op_s, origin = costs.table.op_s, np.array(found.origin)
+    origin = np.array(found.origin)
     time_s = np.where(
         origin[:, None] < 0,
         found.graph.output_bytes[:, None] / ASSUMED_BYTES_PER_S,
-        op_s[np.maximum(origin, 0)] * np.array(found.work)[:, None],
+        costs.table.op_s[np.maximum(origin, 0)] * np.array(found.work)[:, None],
     )
     scale = np.repeat([factors.work, factors.boundary], [costs.num_devices, 3 * costs.num_devices])
     return replace(costs, table=PartTable(found.graph, time_s), parameters=costs.parameters * scale)

@@ -100,8 +100,7 @@ def _measured(
     crosses = np.flatnonzero(label[source[tensor]] != label[reader])
     written = is_result.copy()
     written[tensor[crosses]] = True
-    reads = np.unique(tensor[crosses] * np.int64(count) + label[reader[crosses]])
-    read, by = reads // count, reads % count
+    read, by = np.divmod(np.unique(tensor[crosses] * np.int64(count) + label[reader[crosses]]), count)
     device = np.zeros(count, dtype=np.int64)
     device[label] = instances.device
     return Parts(
@@ -323,7 +322,8 @@ def _longest_chain(s: PartSchedule) -> BoolArray:
     A part begins when the last one it reads ends, or the one before it on its device; from the end back, the chain
     takes the first of those, one that is read before one that merely comes before.
     """
-    chosen, found = np.zeros(len(s.device), dtype=np.bool_), np.array([np.argmax(s.end_s)])
+    chosen = np.zeros(len(s.device), dtype=np.bool_)
+    found = np.array([np.argmax(s.end_s)])
     while len(found):
         p = found[0]
         chosen[p] = True

@@ -92,8 +92,8 @@ def compile_placed(
 
 def task_graph(cut: Cut, specs: Sequence[DeviceSpec]) -> TaskGraph:
     """The parts of a cut as tasks."""
-    names, types = cut.graph.op_names, cut.graph.op_types
+    names = cut.graph.op_names
     labels = [names[p.ops[0]] + (f" .. {names[p.ops[-1]]}" if len(p.ops) > 1 else "") for p in cut.subgraphs]
-    kinds = [types[p.ops[0]] if len(p.ops) == 1 else "subgraph" for p in cut.subgraphs]
+    kinds = [cut.graph.op_types[p.ops[0]] if len(p.ops) == 1 else "subgraph" for p in cut.subgraphs]
     resources = tuple(Resource(spec.name, d) for d, spec in enumerate(specs))
     return TaskGraph(tuple(labels), cut.device, resources, cut.edges, task_types=tuple(kinds), name=cut.graph.name)

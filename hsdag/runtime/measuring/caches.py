@@ -80,8 +80,8 @@ def identity(spec: DeviceSpec) -> dict[str, Any]:
     Torch's devices are "cpu" and "cuda:0"; OpenVINO writes its own in capitals.
     """
     own: dict[str, Any] = {"plugin": spec.plugin, "properties": dict(sorted(spec.properties.items()))}
-    is_cuda, is_torch = spec.plugin.startswith("cuda"), spec.plugin.islower()
-    if is_torch:
+    is_cuda = spec.plugin.startswith("cuda")
+    if spec.plugin.islower():
         import torch
 
         own |= {"torch": torch.__version__, "plugin": spec.plugin if is_cuda else "CPU"}

@@ -184,11 +184,11 @@ def sync_s(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> float:
     devices = [str(node.get_rt_info()["affinity"].value) for _, node in ordered_ops(model)]
     steps_s, alone_s, end_s = list[Any](), list[list[float]](), time.perf_counter() + what.for_s
     with compile_on(core, model, graph_of(model), specs, devices) as both:
-        request, lanes = both.create_infer_request(), both.cut.device
+        request = both.create_infer_request()
         requests = [core.compile_model(model, name).create_infer_request() for name in what.devices]
         while len(steps_s) < what.runs and (len(steps_s) < LEAST_RUNS or time.perf_counter() < end_s):
             request.infer()
-            steps_s.append(np.diff(np.max([np.sort(request.times[1][lanes == d]) for d in (0, 1)], axis=0)))
+            steps_s.append(np.diff(np.max([np.sort(request.times[1][both.cut.device == d]) for d in (0, 1)], axis=0)))
             begins_s = [time.perf_counter()]
             for each in requests:
                 each.infer()

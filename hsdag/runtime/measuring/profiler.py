@@ -62,10 +62,9 @@ class Effort:
     def within(budget_s: float, num_devices: int) -> Effort:
         """Less than the default where that would take more than a sixth of a budget, with compilation half of it."""
         pairs = num_devices * max(num_devices - 1, 1)
-        run_s, probe_s = budget_s / (12 * num_devices), budget_s / (12 * 2 * len(PROBES) * pairs)
         return Effort(
-            limit_s=min(Effort.limit_s, run_s),
-            probe_limit_s=min(Effort.probe_limit_s, probe_s),
+            limit_s=min(Effort.limit_s, budget_s / (12 * num_devices)),
+            probe_limit_s=min(Effort.probe_limit_s, budget_s / (12 * 2 * len(PROBES) * pairs)),
             call_limit_s=min(Effort.call_limit_s, max(budget_s, LEAST_CALL_LIMIT_S)),
             total_s=min(Effort.total_s, budget_s / 2),
             pair_limit_s=min(Effort.pair_limit_s, budget_s / (8 * pairs)),

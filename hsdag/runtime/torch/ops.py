@@ -210,7 +210,8 @@ def _pad(op: Op) -> TensorFunction:
     """By a constant; negative widths cut."""
     op.choice("pad_mode", "constant")
     begin, end = (op.value(port) for port in (1, 2))
-    value, widths = np.asarray(op.value(3)).item() if op.num_inputs > 3 else 0, _sides(begin, end)
+    value = np.asarray(op.value(3)).item() if op.num_inputs > 3 else 0
+    widths = _sides(begin, end)
     return lambda xs: (functional.pad(xs[0], widths, value=value),)
 
 
@@ -224,11 +225,12 @@ def _gather(op: Op) -> TensorFunction:
 
     An index out of range gives zeros, as in OpenVINO, and never reaches a kernel: on CUDA that would end the process.
     """
-    shape, indices_shape, result = op.shape(), op.shape(1), op.out_shape()
+    shape, result = op.shape(), op.out_shape()
     op.require(not op.node.get_attributes().get("batch_dims", 0))
-    (axis,), from_end = op.axes(2), op.opset not in ("opset1", "opset7")
+    (axis,) = op.axes(2)
+    from_end = op.opset not in ("opset1", "opset7")
     size, last = shape[axis], shape[axis] - 1
-    along = (1,) * axis + (prod(indices_shape),) + (1,) * (len(shape) - axis - 1)
+    along = (1,) * axis + (prod(op.shape(1)),) + (1,) * (len(shape) - axis - 1)
 
     def run(xs: Sequence[Tensor]) -> tuple[Tensor]:
         where = xs[1].reshape(-1).to(torch.int64)
@@ -279,8 +281,8 @@ def _along(name: str, axes: Shape) -> Callable[..., Tensor]:
 
 def _convolution(op: Op) -> TensorFunction:
     """Data [N, C, S...] and weights [O, C, S...], or [G, O / G, C / G, S...] of a GroupConvolution."""
-    shape, grouped = op.shape(1), op.type.startswith("Group")
-    groups, weight_shape = (shape[0], (shape[0] * shape[1], *shape[2:])) if grouped else (1, shape)
+    shape = op.shape(1)
+    groups, weight_shape = (shape[0], (shape[0] * shape[1], *shape[2:])) if op.type.startswith("Group") else (1, shape)
     windows = Windows.of(op, weight_shape[2:])
     convolve: Callable[..., Tensor] = partial(
         _along("conv", windows.kernel),
