@@ -60,6 +60,7 @@ class MincutPlacer(Placer[NoOptions]):
 
     name = "mincut"
     objectives = ("latency", "throughput")
+    num_tried = float(MAX_CANDIDATES)
 
     def prepare(self, problem: Problem, *, takes_order: bool) -> None:  # noqa: ARG002
         if _is_improved(problem):

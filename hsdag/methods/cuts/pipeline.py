@@ -27,7 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
-from hsdag.ir.kernels import bare, inlined
+from hsdag.ir.kernels import bare, inlined, run
 from hsdag.methods.base import NoOptions, Placer
 from hsdag.methods.cuts.cut_graph import readers
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
@@ -65,6 +65,7 @@ class PipelinePlacer(Placer[NoOptions]):
 
     name = "pipeline"
     objectives = ("latency", "throughput")
+    num_tried = float(MAX_CANDIDATES)
 
     def _search(self, incumbent: Incumbent) -> Status:
         nothing = "method pipeline found no stages that fit into memory; try --method mincut"
@@ -269,8 +270,8 @@ class _Plan:
                 better = rest < least  # the device stays empty
                 least[better], begins[better], of[better] = rest[better], np.arange(num + 1)[better], d
                 before, reached = least.copy(), begins.copy()
-                load = int(line.launch[d])
-                _behind(self._window(d), line.first, weights, load, float(self._memory_bytes[d]), rest, least, reached)
+                given = line.first, weights, int(line.launch[d]), float(self._memory_bytes[d])
+                run(_behind, num * (num + len(line.slot)), self._window(d), *given, rest, least, reached)
                 improved = least < before
                 begins[improved], of[improved] = reached[improved], d
             ticks[bits], last[bits] = least, (begins, of)
@@ -289,8 +290,8 @@ class _Plan:
         line, weights = self._line, self._weights
         far = np.empty((self._num, len(weights)), dtype=np.int64)
         for d in range(self._num):
-            left = period - int(line.launch[d])
-            _furthest(self._window(d), weights, left, float(self._memory_bytes[d]), far[d])
+            given = weights, period - int(line.launch[d]), float(self._memory_bytes[d])
+            run(_furthest, len(weights) + len(line.slot), self._window(d), *given, far[d])
         return far
 
     def _window(self, d: int) -> _Window:
