@@ -80,7 +80,8 @@ def place(
 
     Raises a ``hsdag.HsdagError`` for what the caller can put right.
     """
-    given, begin_s = dict(locals()), time.monotonic()  # loading libraries is part of the budget
+    given = dict(locals())
+    begin_s = time.monotonic()  # loading libraries is part of the budget
     from hsdag.ir.graph.reader import load_model
     from hsdag.ir.graph.scenario import parse_scenarios
     from hsdag.models import Workload
@@ -88,7 +89,6 @@ def place(
     from hsdag.placing.place import run_place
     from hsdag.search.options import PlaceOptions, command_words
 
-    is_file = isinstance(model, str | Path)
     defaults = {name: each.default for name, each in signature(place).parameters.items() if name not in _UNSAID}
     options = PlaceOptions.of(
         given
@@ -99,12 +99,12 @@ def place(
             "start": None if start is None else placement_of(start),
         }
     )
-    is_read, dynamic = is_file or isinstance(model, Workload), bool(options.scenarios)
-    source = model if is_read else load_model(model, options.shapes, example_input=example_input, dynamic=dynamic)
+    if not isinstance(model, str | Path | Workload):
+        model = load_model(model, options.shapes, example_input=example_input, dynamic=bool(options.scenarios))
     folder = Path(run_folder) if run_folder is not None else None
     written = Path(output) if output is not None else None
     heard = _watched(watcher, progress, options.objective)
-    return run_place(source, options, run_folder=folder, resume=resume, output=written, watcher=heard, begin_s=begin_s)
+    return run_place(model, options, run_folder=folder, resume=resume, output=written, watcher=heard, begin_s=begin_s)
 
 
 @checked
@@ -144,7 +144,8 @@ def solve(
     from hsdag.search.simulate import parse_semantics, placed
     from hsdag.search.solve import solve as run_solve
 
-    costs, semantics = _problem(problem), parse_semantics(execution, order, links, seed)
+    costs = _problem(problem)
+    semantics = parse_semantics(execution, order, links, seed)
     begun = None if start is None else placed(start, costs, semantics.order)
     changes = _changes(method, settings, init)
     options = SolveOptions.of(given | {"changes": changes, "semantics": semantics, "start": begun})
@@ -169,7 +170,8 @@ def simulate(
     """
     from hsdag.search.simulate import parse_semantics, placed, simulate_placement
 
-    semantics, costs = parse_semantics(execution, order, links, seed), _problem(problem)
+    semantics = parse_semantics(execution, order, links, seed)
+    costs = _problem(problem)
     plan = placed(placement, costs, semantics.order)
     return simulate_placement(costs, plan, semantics, find_objective(objective))
 
@@ -267,11 +269,12 @@ def compare(
     given = {"objective": objective, "budget": budget, "max_evaluations": max_evaluations, "workers": workers}
     search = SolveOptions.of({**given, "semantics": parse_semantics(execution, order, links)})
     named = tuple(name.strip() for name in (methods.split(",") if isinstance(methods, str) else methods))
-    past, written = None if resume is None else Comparison.load(Path(resume)), output or resume
-    heard, problem = _watched(watcher, progress, search.objective), source
-    if isinstance(problem, str | Path):
-        problem = problem_called(
-            str(problem),
+    past = None if resume is None else Comparison.load(Path(resume))
+    written = output or resume
+    heard = _watched(watcher, progress, search.objective)
+    if isinstance(source, str | Path):
+        source = problem_called(
+            str(source),
             platform,
             devices=devices,
             partition_cpu=partition_cpu,
@@ -281,7 +284,7 @@ def compare(
             on_step=heard.on_step,
         )
     return run_compare(
-        problem, search, named, seeds, watcher=heard, past=past, output=None if written is None else Path(written)
+        source, search, named, seeds, watcher=heard, past=past, output=None if written is None else Path(written)
     )
 
 
@@ -304,7 +307,8 @@ def export(
     from hsdag.placing.given import placement_of
 
     written_files(format, Path(output))  # which refuses what could not be written, before the model is read
-    loaded, notes = placement_of(placement), list[str]()
+    loaded = placement_of(placement)
+    notes: list[str] = []
     network = None if model is None else _loaded(model, loaded, shape)
     path = Path(model) if isinstance(model, str | Path) else None
     files = export_placement(loaded, format, output, network, path=path, tell=notes.append)
@@ -319,8 +323,8 @@ def _loaded(model: Any, placement: Placement, shape: str | Mapping[str, Sequence
 
     if isinstance(model, ov.Model) and not shape:
         return model
-    spare, dynamic = placement.model.input_shapes, placement.data_shapes is not None
-    return load_model(model, input_shapes(shape), spare=spare, dynamic=dynamic)
+    dynamic = placement.data_shapes is not None
+    return load_model(model, input_shapes(shape), spare=placement.model.input_shapes, dynamic=dynamic)
 
 
 def _watched(watcher: Watcher | None, progress: Callable[[str], None] | None, objective: Objective) -> Watcher:

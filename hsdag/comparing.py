@@ -271,14 +271,15 @@ def compare(
 
 def run_once(problem: ScheduleProblem, options: SolveOptions, watcher: Watcher | None = None) -> Trial:
     """One search, whose failure is an answer too; phases of the search are told as steps."""
-    watcher, begin_s = watcher or Watcher(), time.monotonic()
+    watcher = watcher or Watcher()
+    begin_s = time.monotonic()
     try:
         found = solve(problem, options.placer(), options, replace(watcher, on_phase=watcher.on_step, on_note=None))
     except (HsdagError, MemoryError, RuntimeError) as error:
         if isinstance(error, RuntimeError) and "memory" not in str(error):  # torch has no class for it on a CPU
             raise
-        reason, elapsed_s = str(error) if isinstance(error, HsdagError) else "out of memory", time.monotonic() - begin_s
-        return Trial(method=options.method, seed=options.seed, elapsed_s=elapsed_s, failure=reason)
+        reason = str(error) if isinstance(error, HsdagError) else "out of memory"
+        return Trial(method=options.method, seed=options.seed, elapsed_s=time.monotonic() - begin_s, failure=reason)
     nothing = "" if found.value is not None else f"no placement found. {found.status.sentence}"
     failure = found.note or nothing or None  # a method that gave up has the best single device, which is not its own
     return Trial(
@@ -308,7 +309,8 @@ class SearchJob(Job[Trial]):
         def should_stop() -> bool:
             nonlocal asked_s, is_over
             if time.monotonic() - asked_s > LOOK_EVERY_S:
-                asked_s, is_over = time.monotonic(), exchange(Findings()).is_over
+                asked_s = time.monotonic()
+                is_over = exchange(Findings()).is_over
             return is_over
 
         found = run_once(self.problem, self.options, Watcher(should_stop=should_stop))

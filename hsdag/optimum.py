@@ -44,9 +44,9 @@ def use_placement(model: OVModelForCausalLM, placement: Placement, core: ov.Core
     Under HETERO its ``ov_config`` holds beside the properties of the devices. Raises PlacementError where the placement
     is for another model, DeviceError where a device is absent, and ModelError for a model without a network in memory.
     """
-    network, core = _network(model), core or ov.Core()
+    network = _network(model)
     properties = dict(model.ov_config) if placement.executor == "hetero" else None
-    model.request = compile_model(network, placement, core, properties).create_infer_request()
+    model.request = compile_model(network, placement, core or ov.Core(), properties).create_infer_request()
 
 
 def _network(model: OVModelForCausalLM) -> ov.Model:

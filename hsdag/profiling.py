@@ -157,7 +157,8 @@ def profile(
     What was measured before is taken from the cache, unless all is to be ``fresh``. ``on_step`` hears what is measured.
     Raises a ``hsdag.HsdagError`` for what the caller can put right.
     """
-    found, scenarios = resolve_devices(devices, partition_cpu), parse_scenarios(data_shape, tokens)
+    found = resolve_devices(devices, partition_cpu)
+    scenarios = parse_scenarios(data_shape, tokens)
     given: dict[str, Any] = {"shapes": input_shapes(shape), "scenarios": scenarios, "seed": seed}
     with Session(model, found, **given, inputs=None if inputs is None else Path(inputs)) as session:
         profile = session.profile(ProfileCache(None) if fresh else None, on_step=on_step, side_by_side=True)

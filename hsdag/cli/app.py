@@ -103,16 +103,12 @@ def main(arguments: list[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
     termination = _Termination()
-    _expect_model(sys.argv[1:] if arguments is None else arguments)
+    named = sys.argv[1:] if arguments is None else arguments
+    if any(each.endswith(MODEL_SUFFIXES) and Path(each).is_file() for each in named):
+        with contextlib.suppress(OSError):  # whoever reads the model is told
+            GUARD.begin()  # the process that reads it first starts while this one loads its libraries
     code = run(arguments)
     sys.exit(TERMINATED if termination.has_come and code in (0, INTERRUPTED) else code)
-
-
-def _expect_model(arguments: list[str]) -> None:
-    """Where a model file is named, the process that reads it first starts while this one loads its libraries."""
-    if any(each.endswith(MODEL_SUFFIXES) and Path(each).is_file() for each in arguments):
-        with contextlib.suppress(OSError):  # whoever reads the model is told
-            GUARD.begin()
 
 
 def run(arguments: list[str] | None = None) -> int:

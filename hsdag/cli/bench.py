@@ -95,13 +95,13 @@ def _show(result: BenchResult) -> None:
     for name, reason in result.in_flight_failures.items():
         typer.echo(f"{name} did not run with several requests in flight: {reason}")
     if len(result.scenarios) > 1:  # a row for each, and a column for each candidate
-        rows, total = result.rows, sum(each.weight for each in result.scenarios)
+        total = sum(each.weight for each in result.scenarios)
         cells = [
             [
                 each.tokens or each.data_shape,
                 f"{100 * each.weight / total:.3g}%",
-                *("-" if (s := row.scenario_medians_s[k]) is None else milliseconds(s) for row in rows),
+                *("-" if (s := row.scenario_medians_s[k]) is None else milliseconds(s) for row in result.rows),
             ]
             for k, each in enumerate(result.scenarios)
         ]
-        print_table("medians by scenario, ms", ["scenario", "weight", *(row.name for row in rows)], cells)
+        print_table("medians by scenario, ms", ["scenario", "weight", *(row.name for row in result.rows)], cells)

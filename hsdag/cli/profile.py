@@ -53,8 +53,8 @@ def profile(
     else:
         scenarios = parse_scenarios(data_shapes or (), tokens)
         problem = assumed_costs(model, load_platform(platform), input_shapes(shape), scenarios)
-        names, source = list(problem.device_names), problem.source.value
-        answer = AssumedCosts(costs=str(written), source=source, devices=names, ops=problem.num_ops)
+        names = list(problem.device_names)
+        answer = AssumedCosts(costs=str(written), source=problem.source.value, devices=names, ops=problem.num_ops)
     write_problem(problem, written)
     if as_json:
         print_json(answer.model_dump(mode="json"))

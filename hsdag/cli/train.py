@@ -41,10 +41,9 @@ def train(
         try:
             found = run_train(wanted, output, resume=resume, watcher=progress.watcher)
         except SearchStopped as stop:
-            state, saved = output.with_suffix(".state"), "; nothing was saved"
-            if state.exists():
-                saved = f"; --resume continues it with {state}"
-            say(f"the training was interrupted{saved}")
+            state = output.with_suffix(".state")
+            saved = f"--resume continues it with {state}" if state.exists() else "nothing was saved"
+            say(f"the training was interrupted; {saved}")
             raise typer.Exit(130) from stop
     if as_json:
         print_json(found.model_dump(mode="json"))

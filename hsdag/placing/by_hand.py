@@ -82,7 +82,8 @@ def sharded_problem(path: Path, model: ov.Model, placement: Placement, shapes: S
     found = shard(model, graph, *regions_of(placement, graph), names)
     costs = sharded_costs(WorkConservingCosts.of(graph, profile.costs(graph), profile.links.syncs), found).costs
     problem = replace(costs, device_names=tuple(names), memory_bytes=profile.memory_bytes)
-    known, meta_ops, roles = known_ops(found.graph), [], []
+    known = known_ops(found.graph)
+    meta_ops, roles = list[str](), list[str]()
     for v, name in enumerate(found.graph.op_names):
         is_part = MARK in name and not known[v]
         meta_ops.append(name.rpartition(MARK)[0] if is_part else "")

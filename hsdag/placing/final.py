@@ -297,7 +297,8 @@ def final_comparison(
     parts, none is chosen where a finalist beats every part: it is for those who keep the division. Where none does,
     one that is about as fast as the fastest part is. Raises SearchError when no answer is left.
     """
-    begin_s, others = clock(), OtherPrograms()
+    begin_s = clock()
+    others = OtherPrograms()
     begun, reasons = dict(start or {}), dict(disallowed or {})
     candidates = {**singles, **finalists, **begun, **automatic}
     sure = [*(name for name in singles if name not in slow), *begun, *list(finalists)[:1]]

@@ -88,7 +88,8 @@ def run_place(
 
     The placement is written to ``output``. The budget runs from ``begin_s``, by default from now.
     """
-    watcher, begin_s = watcher or Watcher(), time.monotonic() if begin_s is None else begin_s
+    watcher = watcher or Watcher()
+    begin_s = time.monotonic() if begin_s is None else begin_s
     options.check()
     if output is not None:
         check_writable(output)
@@ -116,7 +117,8 @@ def run_place(
         types = session.client.call(left, options.candidate_limit_s) if session.is_on_torch else ()
         if types:
             watcher.note(f"torch does not run {', '.join(types)}: OpenVINO evaluates these on the CPU, which is slow")
-        start, search = _start(session, options), Search(session, options, watcher, begin_s)
+        start = _start(session, options)
+        search = Search(session, options, watcher, begin_s)
         if len(devices.placed) == 1:
             if resume:
                 raise SearchError("on one device there is no search to resume; leave out --resume")
@@ -174,7 +176,8 @@ def _start(session: Session, options: PlaceOptions) -> dict[str, Candidate]:
 def _conclude(search: Search, start: Mapping[str, Candidate], output: Path | None) -> PlaceResult:
     session, options, watcher, profile = search.session, search.options, search.watcher, search.profile
     watcher.on_phase("comparing the best with every baseline")
-    interrupted, placed = watcher.should_stop(), proposed_candidates(search)
+    interrupted = watcher.should_stop()
+    placed = proposed_candidates(search)
     baselines: dict[str, Candidate] = {}
     if options.executor == "work-conserving":  # shows what the executor gains
         baselines = {
@@ -300,9 +303,9 @@ def answer_placement(search: Search, final: FinalComparison) -> Placement:
 
 def _devices_of(search: Search, name: str) -> list[str] | None:
     """[N] the device of every op of a placement; None for what is none."""
-    name, problem = name.removeprefix(UNDER_HETERO), search.problem
+    name = name.removeprefix(UNDER_HETERO)
     if name in search.plans:
-        return [problem.devices[d] for d in problem.expand(search.plans[name].placement).tolist()]
+        return [search.problem.devices[d] for d in search.problem.expand(search.plans[name].placement).tolist()]
     if name == START and search.options.start is not None:
         return search.options.start.devices_of(search.session.graph)
     return None
@@ -460,7 +463,7 @@ def weight_bytes_of(search: Search, final: FinalComparison) -> dict[str, float]:
 
 def why_uncompared(search: Search, final: FinalComparison) -> str | None:
     """Why no split placement has a figure in the comparison; None where one has."""
-    comparison, budget_s = final.comparison, search.options.budget_s
+    comparison = final.comparison
     if any(name in comparison.samples for name in final.finalists):
         return None
     failed = [comparison.failures[name] for name in final.finalists if name in comparison.failures]
@@ -471,7 +474,7 @@ def why_uncompared(search: Search, final: FinalComparison) -> str | None:
     if split.tried:
         return split.words
     compile_s = max(opened.compile_s for opened in final.opened.values())
-    shortage = budget_shortage(budget_s, compile_s, search.left_s)
+    shortage = budget_shortage(search.options.budget_s, compile_s, search.left_s)
     tied = search.problem.num_units < 2
     why = "all ops have to stay together" if tied else f"the method {search.options.method} proposed none"
     reason = f", since {why}" if shortage is None or tied else f": {shortage}"

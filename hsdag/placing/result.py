@@ -28,9 +28,6 @@ from hsdag.runtime.timeline import Timeline
 from hsdag.scoring.recording import Event
 from hsdag.search.driver import Member
 
-FORMAT_NAME: Literal["hsdag-result"] = "hsdag-result"
-FORMAT_VERSION: Literal[2] = 2
-
 SHOWN_REASONS = 3
 """Number of reasons that a count of failures names; the run folder has all."""
 
@@ -183,8 +180,8 @@ class PlaceResult(Shown, Record):
     the hardware by their names, and ``finished`` the time in UTC (ISO 8601).
     """
 
-    format: Literal["hsdag-result"] = FORMAT_NAME
-    version: Literal[2] = FORMAT_VERSION
+    format: Literal["hsdag-result"] = "hsdag-result"
+    version: Literal[2] = 2
     sentence: str
     objective: str
     unit: str
@@ -298,7 +295,7 @@ class PlaceResult(Shown, Record):
 
 def read_result(path: Path) -> PlaceResult:
     """Read the document, also of version 1. Raises FileFormatError when it is missing, or is none."""
-    document = parse_document(read_text(path), str(path), FORMAT_NAME, (1, FORMAT_VERSION))
+    document = parse_document(read_text(path), str(path), "hsdag-result", (1, 2))
     try:
         return PlaceResult.model_validate(_of_version_1(document) if document["version"] == 1 else document)
     except (KeyError, TypeError, AttributeError, OptionError) as error:

@@ -289,7 +289,8 @@ class RunFolder:
 
         Raises FileFormatError where it has other units than the record says.
         """
-        model, profile, limits = self._model, self.profile, None
+        model, profile = self._model, self.profile
+        limits = None
         refused = [np.zeros(0, dtype=np.int64)] * len(model.devices)
         if profile is not None:
             refused = [np.flatnonzero(np.isnan(times.time_s)) for times in profile.times]
@@ -323,7 +324,8 @@ class RunFolder:
 
     @cached_property
     def _model(self) -> PlacedModel:
-        record, labels, units = self.record, None, None
+        record = self.record
+        labels = units = None
         placed = [device for device in record.devices if device.name in record.placed]
         names = [spec.name for spec in placed]
         if record.labels is not None:

@@ -102,7 +102,8 @@ class Search:
         The search is kept in ``run_folder``, or goes on with what is there. Raises DeviceError where the model cannot
         be profiled, OptionError for what the method cannot search, SearchError where it gave up with nothing.
         """
-        session, options, watcher, begin_s = self.session, self.options, self.watcher, time.monotonic()
+        session, options, watcher = self.session, self.options, self.watcher
+        begin_s = time.monotonic()
         session.client.should_abandon, session.client.on_wait = watcher.should_stop, watcher.on_phase
         self.prepare()
         verifier = Verifier(session.runner, check_of(session, options))
@@ -161,7 +162,8 @@ class Search:
         self._search(driver, placer, is_short=is_short)
         session.client.should_abandon = lambda: False
         verifier.close()
-        self.contributions, self.search_s = driver.contributions, time.monotonic() - begin_s
+        self.contributions = driver.contributions
+        self.search_s = time.monotonic() - begin_s
 
     @cached_property
     def copies(self) -> dict[str, Copies]:
@@ -395,7 +397,8 @@ def search_in_slices(
         slice_s = min(max(searched_s, FIRST_SLICE * limits.seconds), 0.5 * left_s)
         if slice_s < LEAST_SLICE * limits.seconds:
             raise SearchStopped
-        begin_s, known = time.monotonic(), tuple(hybrid.best(NUM_STARTS)) if hybrid.promising(1) else ()
+        begin_s = time.monotonic()
+        known = tuple(hybrid.best(NUM_STARTS)) if hybrid.promising(1) else ()
         within = replace(
             limits, seconds=slice_s, seed=limits.seed + number, known=known or limits.known, is_again=bool(known)
         )

@@ -152,12 +152,11 @@ class Session:
         first = problem.supported.argmax(axis=1)
         each = np.arange(problem.num_devices)
         carriers = np.where(problem.supported, each[None, :], first[:, None])[problem.units.partition.labels]
-        stored = cache if cache is not None else ProfileCache.default()
         profiler = Profiler(
             self.client,
             self.graph,
             self._digest,
-            stored,
+            cache or ProfileCache.default(),
             effort=effort,
             on_step=on_step,
             should_stop=should_stop,

@@ -96,7 +96,9 @@ class ShardProposals:
 
         Measured side by side with the fastest device alone, as long as ``limit_s`` allows.
         """
-        runner, end_s, opened = self.session.runner, time.monotonic() + limit_s, dict[str, Sharding | None]()
+        runner = self.session.runner
+        end_s = time.monotonic() + limit_s
+        opened: dict[str, Sharding | None] = {}
         whole = self.session.devices.placed[int(np.nansum(self.costs.table.op_s, axis=0).argmin())]
         with contextlib.suppress(CandidateFailed):
             for number, each in enumerate([None, *proposals]):

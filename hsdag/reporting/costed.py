@@ -81,11 +81,11 @@ class CostedPlacement:
             yield d, np.where(np.arange(time_s.shape[1]) == d, 0.0 * time_s, time_s)
 
     def _of_submodels(self, costs: Any) -> Iterator[Limit]:
-        own, num = costs.costs, len(self.devices)
+        own = costs.costs
         for d, time_s in self._idle_devices(own.time_s):
             yield self._limit(self.devices[d], "work", replace(costs, costs=replace(own, time_s=time_s)))
         yield self._limit("", "launches", replace(costs, costs=replace(own, launch_s=np.zeros_like(own.launch_s))))
-        pairs = np.argwhere(costs.collector.crossings(self.placement[None], num).num[0] > 0).tolist()
+        pairs = np.argwhere(costs.collector.crossings(self.placement[None], len(self.devices)).num[0] > 0).tolist()
         for among in [pairs, *([pair] for pair in pairs if len(pairs) > 1)]:
             latency_s, bandwidth = own.link_latency_s.copy(), own.link_bandwidth_bytes_per_s.copy()
             for a, b in among:
@@ -130,7 +130,8 @@ def simulated_gains(costed: CostedPlacement, problem: Problem, limit_s: float) -
     Every unit is moved to every other device by itself; those that take longest come first. A unit has no gain that no
     other device runs, or has the memory for.
     """
-    begin_s, graph = time.monotonic(), costed.graph
+    begin_s = time.monotonic()
+    graph = costed.graph
     unit = pieces(problem, costed.placement)
     heaviest = last_of_units(np.lexsort((graph.flops, costed.time_s)), unit)
     home = costed.placement[heaviest]

@@ -26,7 +26,6 @@ from hsdag.reporting.costed import CostedPlacement, bound_of, last_of_units, pie
 from hsdag.reporting.explanation import Difference, Explanation, Gain, Prediction, Rival, Shared
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.machine.devices import DeviceSet
-from hsdag.runtime.measuring.caches import ProfileCache
 from hsdag.runtime.objectives import LATENCY, find_objective
 from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.problem import Problem
@@ -50,11 +49,13 @@ class Case:
 
     def explained(self, limit_s: float = LIMIT_S) -> Explanation:
         """The explanation, of which simulating all moves may take ``limit_s``."""
-        begin_s, problem = time.monotonic(), self.problem
+        begin_s = time.monotonic()
+        problem = self.problem
         if self.placement.shards or self.placement.copies:
             return self._spread()
         named, objective = self.placement.devices_of(problem.units.fine), problem.objective
-        index, notes, own = {name: d for d, name in enumerate(problem.devices)}, list[str](), None
+        index = {name: d for d, name in enumerate(problem.devices)}
+        notes, own = list[str](), None
         if set(named) <= set(index):
             own = np.array([index[name] for name in named], dtype=np.int64)
         if own is None:
@@ -266,7 +267,7 @@ def explain(
     ) as session:
         chosen.homes_of(session.graph)
         overlaps = chosen.executor != "hetero" or objective.is_steady
-        profile = session.profile(ProfileCache.default(), on_step=on_step, side_by_side=overlaps)
+        profile = session.profile(on_step=on_step, side_by_side=overlaps)
         problem, costs = session.problem(profile=profile), session.model.costs(profile, chosen.executor)
     if isinstance(costs, HeteroCosts):
         problem = replace(problem, ops=costs)

@@ -93,8 +93,8 @@ def progress_figures(events: Sequence[Event], objective: Objective) -> list[UIEl
     """Measured values over seconds of the search, of which there is at least one."""
     from bokeh.models import HoverTool
 
-    what, seconds = f"{objective.name}, {objective.shown_unit}", "seconds of the search"
-    made = new_figure("progress", HEIGHT_PX, x_axis_label=seconds, y_axis_label=what)
+    what = f"{objective.name}, {objective.shown_unit}"
+    made = new_figure("progress", HEIGHT_PX, x_axis_label="seconds of the search", y_axis_label=what)
     done = [event for event in events if event.score.failure is None]
     values = [objective.shown_factor * event.score.value for event in done]
     low, high = min(values), max(value for value in values if value <= MOST_SHOWN * median(values))

@@ -109,8 +109,8 @@ def report_html(run: RunFolder) -> str:
         "footer": f"Written by hsdag {__version__}. Figures are measured unless they are called simulated.",
     }
     document = _document([figure for section in sections for figure in section.figures])
-    title, resources = f"{name}, placed by hsdag", Resources(mode="inline")
-    return str(file_html(document, resources, title, template=template, template_variables=known))
+    title = f"{name}, placed by hsdag"
+    return str(file_html(document, Resources(mode="inline"), title, template=template, template_variables=known))
 
 
 def _document(roots: Sequence[UIElement]) -> Document:
