@@ -145,12 +145,12 @@ class Tally(Record):
         """The count in words; failed placements are not called measured."""
         simulated = f", {self.simulated:,} simulated" if self.simulated else ""
         if not self.failures:
-            return f"{_placements(self.tried)} measured{simulated}"
+            return f"{placements_were(self.tried)} measured{simulated}"
         known = list(dict.fromkeys(shortened(reason, LONGEST_REASON) for reason in self.failures))
         reasons = "; ".join([*known[:SHOWN_REASONS], *["..."] * (len(known) > SHOWN_REASONS)])
         measured = self.tried - self.num_failed
         left = f"{measured} measured" if measured else "none was measured"
-        return f"{_placements(self.tried)} tried; {self.num_failed} failed ({reasons}), {left}{simulated}"
+        return f"{placements_were(self.tried)} tried; {self.num_failed} failed ({reasons}), {left}{simulated}"
 
 
 @dataclass(frozen=True)
@@ -337,5 +337,6 @@ def _of_version_1(document: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _placements(count: int) -> str:
+def placements_were(count: int) -> str:
+    """So many placements as the subject of a sentence."""
     return "1 placement was" if count == 1 else f"{count} placements were"

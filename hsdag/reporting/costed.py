@@ -56,8 +56,7 @@ class CostedPlacement:
     @cached_property
     def time_s(self) -> FloatArray:
         """[N] seconds of every op where it is."""
-        time_s = self.costs.costs.time_s
-        return np.asarray(np.nan_to_num(time_s[np.arange(len(self.placement)), self.placement]))
+        return np.nan_to_num(self.costs.costs.time_s[np.arange(len(self.placement)), self.placement])
 
     def values(self, placements: IntArray, costs: PlacementCosts | None = None) -> FloatArray:
         """[B] simulated values of placements [B, N] that run by the same ranks."""

@@ -9,7 +9,7 @@ from hsdag.ir.errors import checked
 from hsdag.ir.files import check_writable, write_atomically
 from hsdag.ir.host import command_line
 from hsdag.ir.placement.placement import Record
-from hsdag.placing.result import PlaceResult
+from hsdag.placing.result import PlaceResult, placements_were
 from hsdag.placing.run_folder import RunFolder
 
 UNFINISHED = "The search has not come to its end: this is what it kept."
@@ -47,9 +47,8 @@ def sentence_of(run: RunFolder) -> str:
     done = [event.score.value for event in run.events if event.score.failure is None]
     if not done:
         return f"{UNFINISHED} Nothing has been measured yet."
-    placements = "1 placement was" if len(done) == 1 else f"{len(done)} placements were"
     best = run.problem.objective.text(min(done))
-    return f"{UNFINISHED} {placements} measured, the best at {best}; none is proven to be faster yet."
+    return f"{UNFINISHED} {placements_were(len(done))} measured, the best at {best}; none is proven to be faster yet."
 
 
 class NextStep(NamedTuple):

@@ -149,8 +149,7 @@ class SequenceNetwork(StepwiseNetwork):
     def _logits(self, state: torch.Tensor, given: torch.Tensor, keys: torch.Tensor, read: torch.Tensor) -> torch.Tensor:
         """[..., D] from states [..., H] and the context: what was given, else what the state finds."""
         width = state.shape[-1]
-        fed = self._config.feeds_context
-        context = given[..., width : 3 * width] if fed else self._attended(state, keys, read)
+        context = given[..., width : 3 * width] if self._config.feeds_context else self._attended(state, keys, read)
         return torch.as_tensor(self.out(torch.cat([state, context], dim=-1)))
 
     def _attended(self, state: torch.Tensor, keys: torch.Tensor, read: torch.Tensor) -> torch.Tensor:

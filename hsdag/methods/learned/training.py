@@ -167,7 +167,8 @@ class Trainer:
         The evaluator keeps what is found. Goes on from ``checkpoint`` where it holds a state. Raises SearchStopped when
         the evaluator does.
         """
-        options, saved_s = self._options, -np.inf
+        options = self._options
+        saved_s = -np.inf
         if not self._resume(checkpoint):
             self.begin()
             self._save(checkpoint)
@@ -200,7 +201,8 @@ class Trainer:
 
     def _learn_from_draws(self) -> None:
         """Draw plans, have them evaluated, and learn from them and from elites."""
-        before, options = len(self.buffer), self._options
+        before = len(self.buffer)
+        options = self._options
         rollouts = self._drawn()
         values = self._evaluate([rollout.plan for rollout in rollouts])
         advantages = torch.tensor(self.advantages(values, rollouts), dtype=torch.float32)

@@ -169,7 +169,8 @@ class DualPolicy(Policy):
             scores = scores._replace(direct=direct, **alike)
         order, device = ((exploring.heat, exploring.share) if learns else (GREEDY, 0.0) for learns in self._learns)
         rules = Rules((order[0], device[0]), (order[1], device[1]), self._options.mean_of_embeddings)
-        found, rollouts = decode(self._inputs.tables, scores, rules, random, forced), []
+        found = decode(self._inputs.tables, scores, rules, random, forced)
+        rollouts = []
         for b, (order, home) in enumerate(zip(found.order, found.home, strict=True)):
             rank = inverse_of(order)
             rollouts.append(Rollout(Plan(home[rank], rank), Episodes(*(column[b] for column in found))))

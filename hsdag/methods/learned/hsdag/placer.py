@@ -138,7 +138,8 @@ class HsdagPlacer(LearnedPlacer[HsdagConfig]):
     def policy(self, problem: Problem, generator: torch.Generator) -> GroupPolicy:
         """Features of units, and of their costs where these are known and asked for."""
         options, graph = self.options, problem.units.graph
-        values, time_s = feature_matrix(problem.units, feature_groups(options)).values, None
+        values = feature_matrix(problem.units, feature_groups(options)).values
+        time_s = None
         if options.costs and problem.costs is not None:
             values = np.concatenate([values, cost_features(problem.costs)], axis=1)
             time_s = torch.tensor(finite_times(problem.costs), dtype=torch.float32)
