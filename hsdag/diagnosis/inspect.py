@@ -256,9 +256,7 @@ def shard_bound(session: Session, profile: ModelProfile) -> ShardBound | None:
     for v in np.argsort(-work_s, kind="stable").tolist():
         if v not in inside and work_s[v] > 0:
             kind = session.graph.op_types[v]
-            left[f"{kind}, between regions" if kind in RULES else f"{kind}, which has no rule"] += (
-                work_s[v] / work_s.sum()
-            )
+            left[f"{kind}, {'between regions' if kind in RULES else 'which has no rule'}"] += work_s[v] / work_s.sum()
     best = next(iter(proposals.proposed()), None)
     return ShardBound(
         whole_s=proposals.whole_s,

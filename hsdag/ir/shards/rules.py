@@ -125,8 +125,8 @@ def elementwise(op: Op, span: Span) -> Piece | None:
 
 
 def of_first(op: Op, span: Span) -> Piece | None:
-    """The first input is read at the same place, the others as they are."""
-    return op.only(span)
+    """The first input is read at the same place, the others as they are; a variable begins with the same range."""
+    return op.only(span) if op.inputs else None
 
 
 def prelu(op: Op, span: Span) -> Piece | None:
@@ -416,11 +416,6 @@ def broadcast_op(op: Op, span: Span) -> Piece | None:
     return Piece((source, None), {}, {1: np.array(target)})
 
 
-def read_value(op: Op, span: Span) -> Piece | None:
-    """A range of a variable is a variable of its own, which begins with that range."""
-    return op.only(span) if op.inputs else None
-
-
 def tile(op: Op, span: Span) -> Piece | None:
     """Axes along which it repeats nothing."""
     repeats = op.constant(1)
@@ -432,7 +427,7 @@ def tile(op: Op, span: Span) -> Piece | None:
 
 RULES: dict[str, Rule] = {
     **dict.fromkeys(ELEMENTWISE | {"Convert"}, elementwise),
-    **dict.fromkeys("ConvertLike HardSigmoid Selu Swish".split(), of_first),
+    **dict.fromkeys("ConvertLike HardSigmoid ReadValue Selu Swish".split(), of_first),
     **dict.fromkeys("ReduceL1 ReduceL2 ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum".split(), reduction),
     **dict.fromkeys("CumSum LRN MVN NormalizeL2 Split VariadicSplit".split(), over_other_axes),
     **dict.fromkeys("LogSoftmax Softmax TopK".split(), softmax),
@@ -447,7 +442,6 @@ RULES: dict[str, Rule] = {
     "MatMul": matmul,
     "PRelu": prelu,
     "Pad": pad,
-    "ReadValue": read_value,
     "Reshape": reshape,
     "ScaledDotProductAttention": attention,
     "Slice": slice_,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -108,13 +109,23 @@ class Growth(NamedTuple):
         )
 
 
+class Count(IntEnum):
+    """What a beam counts."""
+
+    STATES = 0
+    SOURCES = 1  # that are open or placed
+    CANDIDATES = 2
+    CHOSEN = 3
+    SPARE = 4  # places without a state
+
+
 class Beam(NamedTuple):
     """The states, and room for those that follow."""
 
     state: IntArray  # [B] where the states are
     next_state: IntArray  # [B]
     spare: IntArray  # [S] places without a state
-    number: IntArray  # [5] states, sources that are open or placed, candidates, chosen ones, spare places
+    number: IntArray  # by Count
     num_children: IntArray  # [B]
     candidates: Records  # [B * O * D] ENTRY, a heap
     chosen: Records  # [B] ENTRY
@@ -165,9 +176,9 @@ def grown(growth: Growth, width: int, check: Callable[[], object]) -> Plan:
         check()
         end = min(begin + step, turns)
         run(grow, float(width * (end - begin) * len(growth.price)), growth, beam, begin, end)
-        if beam.number[0] == 0:
+        if beam.number[Count.STATES] == 0:
             raise GaveUp(f"more than {MOST_OPEN} ops would wait for inputs at once")
-    k = int(np.argmin(beam.free_s[beam.state[: beam.number[0]]].max(axis=1)))
+    k = int(np.argmin(beam.free_s[beam.state[: beam.number[Count.STATES]]].max(axis=1)))
     device, turn = np.zeros(num, dtype=np.int64), np.full(num, -1)
     for i in range(turns - 1, -1, -1):
         where, v = divmod(int(beam.choice[i, k]), num)
@@ -189,16 +200,18 @@ def grow(g: Growth, b: Beam, begin: int, end: int) -> None:
 def _open_sources(g: Growth, b: Beam, turn: int) -> None:
     """Have all states open the ops without inputs whose turns come soon."""
     most: int = ZERO
-    for k in range(b.number[0]):
+    for k in range(b.number[Count.STATES]):
         most = max(most, b.num_open[b.state[k]])
-    while b.number[1] < len(g.source) and g.due[b.number[1]] < turn + HORIZON and most < MOST_OPEN:
+    opened = b.number[Count.SOURCES]
+    while opened < len(g.source) and g.due[opened] < turn + HORIZON and most < MOST_OPEN:
         most += 1
-        for k in range(b.number[0]):
+        for k in range(b.number[Count.STATES]):
             s = b.state[k]
-            _open(g, b, s, g.source[b.number[1]])
+            _open(g, b, s, g.source[opened])
             _exchange(b, s, b.num_open[s] - 1, b.num_ready[s])
             b.num_ready[s] += 1
-        b.number[1] += 1
+        opened += 1
+    b.number[Count.SOURCES] = opened
 
 
 @inner
@@ -224,7 +237,7 @@ def _exchange(b: Beam, s: int, i: int, j: int) -> None:
 def _offer(g: Growth, b: Beam) -> None:
     """Make the heap of all that states can do next, by the value of what that leads to."""
     num_devices, size = len(g.price), ZERO
-    for k in range(b.number[0]):
+    for k in range(b.number[Count.STATES]):
         s, first_s, starts_s = b.state[k], np.inf, 0.0
         for i in range(b.num_ready[s]):
             start_s = np.inf
@@ -242,14 +255,15 @@ def _offer(g: Growth, b: Beam) -> None:
                     value = until_s + g.price[d] * g.lists.time_s[u, d] - b.worth[s] - g.worth[u]
                     push(b.candidates, ZERO, size, value, (k * MOST_OPEN + i) * num_devices + d)
                     size += 1
-    b.number[2] = size
+    b.number[Count.CANDIDATES] = size
 
 
 @inlined
 def _choose(g: Growth, b: Beam) -> None:
     """Take the best candidates off the heap, as many as there may be states, and none twice."""
-    num_devices, size, num = len(g.price), b.number[2], 0
-    for k in range(b.number[0]):
+    num_devices, size = len(g.price), b.number[Count.CANDIDATES]
+    num = 0
+    for k in range(b.number[Count.STATES]):
         b.num_children[k] = 0
     while size > 0 and num < len(b.state):
         value = b.candidates[0].value
@@ -269,14 +283,15 @@ def _choose(g: Growth, b: Beam) -> None:
             b.chosen[num].value, b.chosen[num].key, b.chosen_mark[num] = value, key, mark
             b.num_children[k] += 1
             num += 1
-    b.number[3] = num
+    b.number[Count.CHOSEN] = num
 
 
 @inlined
 def _follow(g: Growth, b: Beam, turn: int) -> None:
     """Have the chosen states take the place of those that they come from, or of none."""
-    num_devices, num, num_spare = len(g.price), b.number[3], b.number[4]
-    for k in range(b.number[0]):
+    num_devices = len(g.price)
+    num, num_spare = b.number[Count.CHOSEN], b.number[Count.SPARE]
+    for k in range(b.number[Count.STATES]):
         if b.num_children[k] == 0:
             b.spare[num_spare] = b.state[k]
             num_spare += 1
@@ -296,7 +311,7 @@ def _follow(g: Growth, b: Beam, turn: int) -> None:
         _place(g, b, s, i, d)
     for c in range(num):
         b.state[c] = b.next_state[c]
-    b.number[0], b.number[4] = num, num_spare
+    b.number[Count.STATES], b.number[Count.SPARE] = num, num_spare
 
 
 @inner

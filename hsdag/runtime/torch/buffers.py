@@ -100,11 +100,6 @@ class RunState:
         values = self._values
         return [values[b] for b in self.works[task].reads]  # type: ignore[misc]
 
-    def perform(self, task: int) -> None:
-        """Run a task from reading to dropping, where its results are there when it returns."""
-        self.store(task, self.works[task].run(self.inputs(task)))
-        self.release(task)
-
     def store(self, task: int, results: Sequence[Tensor]) -> None:
         """Keep those results of a task that are read later."""
         with self._lock:

@@ -58,7 +58,8 @@ def _perform(attempt: Attempt, state: RunState, inbox: Inbox) -> None:
     failure: BaseException | None = None
     try:
         if not state.is_cancelled:
-            state.perform(attempt.task)
+            state.store(attempt.task, state.works[attempt.task].run(state.inputs(attempt.task)))
+            state.release(attempt.task)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the engine must hear of the end
         failure = task_error(error)
     inbox.put(attempt, time.perf_counter(), failure)
