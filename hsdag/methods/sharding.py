@@ -14,7 +14,7 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -40,8 +40,15 @@ Layout: TypeAlias = tuple[int, ...]
 
 EVERYWHERE: Layout = ()
 
-_End: TypeAlias = tuple[Scheme, int, int | None, int, frozenset[int]]
-"""Of a region: its last op, and the axis of that; and of what it leaves out, all before a first op, and some more."""
+
+class _End(NamedTuple):
+    """Where a region ends, and what it leaves out: all before a first op, and those that are taken."""
+
+    scheme: Scheme
+    last: int
+    axis: int | None  # of the last op
+    first: int
+    taken: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -272,7 +279,7 @@ class ShardChooser:
             schemes: list[tuple[Scheme, int | None]] = [("channels", None), ("channels", 1)]
             if (op := self.shapes.op(v)).type == "MatMul":
                 schemes = [("hidden", None), ("columns", op.rank - 1)]
-            made = [self._divided((scheme, v, axis, ops[0], frozenset(taken)), home) for scheme, axis in schemes]
+            made = [self._divided(_End(scheme, v, axis, ops[0], frozenset(taken)), home) for scheme, axis in schemes]
             found = [each for each in made if each is not None and self._gain(each, home) > 0]
             if found:
                 chosen.append(max(found, key=lambda each: self._gain(each, home)))
@@ -322,7 +329,7 @@ class ShardChooser:
 
         Where what it reads and gives is at a ``home``, the other devices begin later, and end earlier.
         """
-        (_, last, axis, *_), wait_s = key, np.zeros(self.num_devices)
+        wait_s = np.zeros(self.num_devices)
         if home is not None and (found := self._divided(key)) is not None:
             wait_s += sum(found.sync_s)
             wait_s[home] = 0.0
@@ -334,9 +341,9 @@ class ShardChooser:
         if made is None:
             return None
         region, ends_s, read_bytes = made
-        size = float(self.shapes.graph.output_bytes[last])
+        size = float(self.shapes.graph.output_bytes[key.last])
         shares = [(b - a) / self.shapes.extent(region) for a, b in region.shares.values()]
-        written, read = (1.0, len(shares)) if axis is None else (max(shares), 1.0)  # each reads its own part, too
+        written, read = (1.0, len(shares)) if key.axis is None else (max(shares), 1.0)  # each reads its own part, too
         end_s = self._price * self.costs.sync_s(size * (written + read) / 2)
         read_s = self._price * self.costs.sync_s(read_bytes) if read_bytes else 0.0
         return _Division(region, np.maximum(ends_s - wait_s, 0.0), float(ends_s.max()), (end_s, read_s))
@@ -418,7 +425,7 @@ class ShardChooser:
         for axis in range(op.rank):
             if op.outputs[0][axis] < self.num_devices:
                 continue
-            key: _End = "rows", last, axis, ops[0], frozenset()
+            key = _End("rows", last, axis, ops[0])
             undivided = self._undivided(*key)
             inside = frozenset(undivided[0].ops if undivided else ())
             rest = [v for v in ops if v not in inside]

@@ -56,21 +56,15 @@ class Partition:
         """Every item its own group."""
         return Partition(np.arange(num_items, dtype=np.int64), num_items)
 
-    @property
-    def num_items(self) -> int:
-        """Number of items that are grouped."""
-        return len(self.labels)
-
     @cached_property
     def members(self) -> Csr:
         """Items of every group, ascending: ``partition.members.of(g)``."""
-        items = np.arange(self.num_items, dtype=np.int64)
-        return Csr.build(self.num_groups, self.labels, items)
+        return Csr.build(self.num_groups, self.labels, np.arange(len(self.labels), dtype=np.int64))
 
     def refine(self, fine: Partition) -> Partition:
         """The map item -> group of this partition, where this one groups the groups of ``fine``."""
-        if fine.num_groups != self.num_items:
-            raise ValueError(f"cannot compose: {fine.num_groups} fine groups, but {self.num_items} items here")
+        if fine.num_groups != len(self.labels):
+            raise ValueError(f"cannot compose: {fine.num_groups} fine groups, but {len(self.labels)} items here")
         return Partition(self.labels[fine.labels], self.num_groups)
 
     def cycles(self, src: IntArray, dst: IntArray) -> IntArray:

@@ -192,9 +192,9 @@ def _core_with(libraries: tuple[str, ...]) -> ov.Core:
 
 def input_shapes(shape: str | Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
     """Shapes by input name, also from a text as ``--shape`` takes it. Raises OptionError for one of another form."""
-    return (
-        parse_shapes(shape) if isinstance(shape, str) else {name: tuple(sizes) for name, sizes in (shape or {}).items()}
-    )
+    if isinstance(shape, str):
+        return parse_shapes(shape)
+    return {name: tuple(sizes) for name, sizes in (shape or {}).items()}
 
 
 def parse_shapes(text: str, option: str = "--shape", least: int = 1) -> dict[str, tuple[int, ...]]:

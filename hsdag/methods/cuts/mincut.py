@@ -104,7 +104,7 @@ def proven_bound(units: Problem, problem: ScheduleProblem) -> float | None:
     is_sequential, is_model = units.semantics.execution is Execution.SEQUENTIAL, isinstance(units.ops, HeteroCosts)
     if problem.num_devices > 2 or not is_sequential or (is_model and units.objective.is_steady):
         return None
-    counts_runs = not is_model and units.num_units == units.units.partition.num_items
+    counts_runs = not is_model and units.num_units == len(units.units.partition.labels)
     costs = BoundaryCosts.of(problem, Launches.RUNS if counts_runs else Launches.NOTHING)
     cut = pair_cut(costs, 0, problem.num_devices - 1)
     bound_s = cut.bound_s if cut is not None else np.inf

@@ -110,11 +110,6 @@ class Worker(CallHandler):
         """The model for HETERO; made for the first placement."""
         return prepare(self.model, self.graph)
 
-    @property
-    def stateful(self) -> bool:
-        """Whether the model keeps state between inferences."""
-        return bool(self.model.get_variables())
-
     def _core_of(self, specs: Sequence[DeviceSpec]) -> Any:
         """The core of this process where it has loaded these devices, else a new one."""
         return self.core if all(spec in self.specs for spec in specs) else make_core(tuple(specs))
@@ -181,7 +176,8 @@ class Worker(CallHandler):
         from hsdag.ir.shards.rewrite import shard
         from hsdag.runtime.executor.compiling import compile_on
 
-        model, graph, devices = self.model, self.graph, candidate.devices or ()
+        model, graph = self.model, self.graph
+        devices = candidate.devices or ()
         if candidate.regions:
             found = shard(model, graph, candidate.regions, [names.index(each) for each in devices], names)
             model, graph, devices = found.model, found.graph, tuple(names[d] for d in found.devices)
@@ -299,7 +295,7 @@ class Worker(CallHandler):
         ``kind`` is "compute" or "memory", small models bound by either, or "model"; nothing for a model that keeps
         state, which may take longer every time.
         """
-        if kind == "model" and self.stateful:
+        if kind == "model" and self.model.get_variables():
             return []
         model = self.model if kind == "model" else probe_model(kind)
         names, core = [spec.openvino_name for spec in devices], self._core_of(devices)
@@ -397,7 +393,8 @@ class Worker(CallHandler):
         self._tell(Compiling(None))
 
     def _infer_request(self, compiled: Any) -> CourseRunner:
-        return CourseRunner(compiled.create_infer_request(), self.model.inputs, self.courses, stateful=self.stateful)
+        stateful = bool(self.model.get_variables())
+        return CourseRunner(compiled.create_infer_request(), self.model.inputs, self.courses, stateful=stateful)
 
     def outputs(self, key: str) -> list[NDArray[Any]]:
         """What a candidate computes in all inferences, in the order of the model's outputs.
