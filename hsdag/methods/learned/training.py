@@ -154,6 +154,8 @@ class Trainer:
         self._recent: list[FloatArray] = []
         self._update, self._idle_updates, self._scored_in = 0, 0, evaluator.version
         self._num_rewards, self._mean_reward = 0, 0.0
+        self._until = np.inf
+        self._step_share = 0.0
 
     def _rate(self, first: float, last: float) -> float:
         """A rate that changes linearly over the updates where their number is given, else over the budget."""
@@ -167,7 +169,7 @@ class Trainer:
         The evaluator keeps what is found. Goes on from ``checkpoint`` where it holds a state. Raises SearchStopped when
         the evaluator does.
         """
-        options = self._options
+        options, self._until = self._options, until
         saved_s = -np.inf
         if not self._resume(checkpoint):
             self.begin()
@@ -216,7 +218,10 @@ class Trainer:
         self._idle_updates = 0 if len(self.buffer) > before else self._idle_updates + 1
         for _ in range(options.epochs):
             self._evaluator.check()
-            self._step(groups)
+            begin = self._evaluator.progress
+            if begin + self._step_share < self._until:  # else no draw is left that would gain from it
+                self._step(groups)
+                self._step_share = self._evaluator.progress - begin
 
     def _extremes(self, advantages: torch.Tensor) -> list[int]:
         """The plans to learn from, by advantages [B] or [B, T]: the best and the worst, or all."""

@@ -144,6 +144,15 @@ def test_a_search_over_few_placements_ends_by_itself() -> None:
     assert {tuple(p) for p in evaluator.placements} == {(0, 0), (0, 1), (1, 0), (1, 1)}
 
 
+def test_no_step_begins_that_would_not_end_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    trainer, _, evaluator = trainer_for(replace(SMALL, updates=1, epochs=5))
+    spent = [0.0]
+    monkeypatch.setattr(Additive, "progress", property(lambda _: sum(spent)))
+    monkeypatch.setattr(trainer, "_step", lambda _: spent.append(0.2))
+    trainer.run(until=0.7)
+    assert evaluator.progress == pytest.approx(0.6)
+
+
 def test_recalibrated_costs_have_elites_worst_and_reference_scored_anew() -> None:
     trainer, _, evaluator = trainer_for(replace(SMALL, updates=2))
     trainer.run()
