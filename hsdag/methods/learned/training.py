@@ -175,9 +175,9 @@ class Trainer:
             self.begin()
             self._save(checkpoint)
         most = np.inf if options.updates is None else options.updates
-        while self._update < most and not 0 < options.patience <= self._idle_updates:
-            if self._evaluator.progress >= until:
-                break
+        while (
+            self._update < most and self._evaluator.progress < until and not 0 < options.patience <= self._idle_updates
+        ):
             self.update()
             if not self._evaluator.is_cheap or time.monotonic() - saved_s > SAVE_EVERY_S:
                 self._save(checkpoint)
