@@ -109,7 +109,9 @@ def run_train(
     SearchError where the state is of another training, or missing with ``resume``, or there without, or where another
     process is at this training.
     """
-    begin_s, family, watcher = time.monotonic(), find_family(options.family), watcher or Watcher()
+    begin_s = time.monotonic()
+    watcher = watcher or Watcher()
+    family = find_family(options.family)
     file = StateFile(path.with_suffix(".state"))
     if not resume and file.path.exists():
         raise SearchError(f"{file.path} holds an interrupted training; --resume goes on with it, or delete the file")

@@ -105,7 +105,8 @@ class RayHost(Host):
 def connect(address: str) -> list[Host]:
     """A host for each processor of a cluster, until ``disconnect``. Raises DeviceError where there is none."""
     os.environ.update(ENVIRONMENT | os.environ)
-    handler, reason = signal.getsignal(signal.SIGTERM), "it has no processors"
+    handler = signal.getsignal(signal.SIGTERM)
+    reason = "it has no processors"
     for _ in range(3):
         try:
             ray.init(address=address, namespace="hsdag", log_to_driver=False, logging_level=logging.ERROR)

@@ -228,7 +228,7 @@ class WorkConservingCosts(PlacementCosts):
         for load_s, placement in zip(loads_s, placements, strict=True):
             parts = self.table.parts(placement, THROUGHPUT)
             if parts is not None:
-                load_s[:] = np.bincount(parts.device, self._duration_s(parts), self.num_devices)
+                load_s[:] = np.bincount(parts.device, parts.rows(self.num_devices) @ self.parameters, self.num_devices)
         legal, periods_s = np.isfinite(loads_s[:, 0]), np.full(len(placements), np.inf)
         periods_s[legal] = busiest_s(loads_s[legal], self.excess)
         return periods_s
@@ -282,15 +282,11 @@ class WorkConservingCosts(PlacementCosts):
         priority = priority or [None] * len(placements)
         return [self.table.parts(p, priority=r) for p, r in zip(placements, priority, strict=True)]
 
-    def _duration_s(self, parts: Parts) -> FloatArray:
-        """[S]"""
-        return parts.rows(self.num_devices) @ self.parameters
-
     def _schedule(self, parts: Parts) -> tuple[float, PartSchedule]:
         """The makespan, and the schedule, whose durations are those of parts that run alone."""
         count = len(parts.device)
         schedule = PartSchedule.empty(count, self.num_devices, self.excess)
-        schedule.duration_s[:] = self._duration_s(parts)
+        schedule.duration_s[:] = parts.rows(self.num_devices) @ self.parameters
         schedule.device[:] = parts.device
         schedule.b_level_s[:] = -parts.rank
         schedule.follows[parts.edges[:, 0], parts.edges[:, 1]] = True

@@ -156,7 +156,8 @@ def make_inputs(
     for port in model.inputs:
         name, element_type = input_name(port), port.get_element_type()
         shape = tuple(port.get_shape()) if shapes is None else shapes[name]
-        tensor, is_text = ov.Tensor(element_type, ov.Shape(list(shape))), element_type == ov.Type.string
+        tensor = ov.Tensor(element_type, ov.Shape(list(shape)))
+        is_text = element_type == ov.Type.string
         if arrays is not None:
             name = next((n for n in sorted(port.get_names()) if n in arrays.names), name)
             values = arrays.read(name, shape)
