@@ -169,15 +169,13 @@ class Trainer:
         The evaluator keeps what is found. Goes on from ``checkpoint`` where it holds a state. Raises SearchStopped when
         the evaluator does.
         """
-        options, self._until = self._options, until
+        self._until, patience = until, self._options.patience
         saved_s = -np.inf
         if not self._resume(checkpoint):
             self.begin()
             self._save(checkpoint)
-        most = np.inf if options.updates is None else options.updates
-        while (
-            self._update < most and self._evaluator.progress < until and not 0 < options.patience <= self._idle_updates
-        ):
+        most = np.inf if self._options.updates is None else self._options.updates
+        while self._update < most and self._evaluator.progress < until and not 0 < patience <= self._idle_updates:
             self.update()
             if not self._evaluator.is_cheap or time.monotonic() - saved_s > SAVE_EVERY_S:
                 self._save(checkpoint)
