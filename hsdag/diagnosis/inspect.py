@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 ASK_DEVICES_UP_TO = 20_000
 """Ops up to which devices are queried unasked: OpenVINO takes a minute for a model of 100,000."""
 
-
 NO_PRICE = 1e-6
 """Of syncs, where what could be divided is wanted, whatever they take."""
 

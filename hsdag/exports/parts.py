@@ -35,7 +35,6 @@ MANIFEST, CONFIG = "manifest.json", "config.json"
 REQUEST = "request"
 """The node of a pipeline whose data items are the pipeline's inputs."""
 
-
 _FileName = Annotated[str, Field(pattern=r"^[^/\\\x00]*[^/\\\x00.][^/\\\x00]*$")]
 """Of a file in the same folder."""
 

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 Scheme: TypeAlias = Literal["rows", "hidden", "heads", "channels", "columns", "replicated"]
 """How a region is divided (SHARDING section 4); ``replicated`` ops are computed by every device."""
 
-
 FLOPS_PER_BYTE = 10.0
 """Of a core of a CPU: what it computes in the time that it takes to read one byte of weights."""
 

@@ -66,10 +66,6 @@ def unsupported_ops(client: WorkerClient, spec: DeviceSpec) -> IntArray:
     return np.flatnonzero([not device for device in chosen])
 
 
-def _unknown_peak(_: Candidate) -> float:
-    raise CandidateFailed("its peak of memory is not known")
-
-
 class CandidateRunner:
     """Compiles and runs candidates in a worker process, opening them again after the worker was lost.
 
@@ -90,7 +86,7 @@ class CandidateRunner:
         period_s: float = PERIOD_S,
     ) -> None:
         self.client, self.objective, self.requests, self.period_s = client, objective, requests, period_s
-        self.peak_of: Callable[[Candidate], float] = _unknown_peak
+        self.peak_of: Callable[[Candidate], float] | None = None
         self.limits = limits or Limits()
         self.candidates: dict[str, Candidate] = {}
         self._opened_in: dict[str, int] = {}
@@ -142,6 +138,8 @@ class CandidateRunner:
             request = ask(Worker.throughput, key, self.requests, runs, self.period_s)
             return [self.client.call(request, self.limits.run_s)]
         if quantity is Quantity.PEAK:
+            if self.peak_of is None:
+                raise CandidateFailed("its peak of memory is not known")
             return [self.peak_of(self.candidates[key])]
         counters, num_runs = EnergyCounters.find(), 0
         before, begin_s = counters.counts(), time.perf_counter()
