@@ -134,11 +134,6 @@ class Incumbent(Evaluator):
         return max(self.evaluator.progress, self.elapsed_s / self.limits.seconds)
 
     @property
-    def for_workers(self) -> Evaluator | None:
-        """Of the evaluator."""
-        return self.evaluator.for_workers
-
-    @property
     def costs(self) -> ScheduleProblem:
         """The costs of the units, of methods that need them."""
         assert self.problem.costs is not None

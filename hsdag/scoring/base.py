@@ -44,13 +44,15 @@ class Evaluator(ABC):
     ``is_cheap`` says that plans are simulated, so that thousands can be had and are best evaluated many at a time;
     else each takes long and is worth keeping by itself. ``takes_order`` says that the order of a plan matters.
     ``measures`` says that some of the plans that are asked about are measured, ``version`` changes when costs are
-    recalibrated: holders of scores request them again.
+    recalibrated: holders of scores request them again. ``for_workers`` gives the same simulated scores in another
+    process, without a budget; None where plans are measured.
     """
 
     is_cheap: bool = False
     measures: bool = False
     takes_order: bool = False
     version: int = 0
+    for_workers: Evaluator | None = None
 
     @property
     def progress(self) -> float:
@@ -61,11 +63,6 @@ class Evaluator(ABC):
     def evaluations_left(self) -> float:
         """Evaluations that the budget leaves, infinite where it does not count them."""
         return math.inf
-
-    @property
-    def for_workers(self) -> Evaluator | None:
-        """What gives the same simulated scores in another process, without a budget; None where plans are measured."""
-        return None
 
     def report(self, plans: Sequence[Plan] = (), *, count: int = 0, bound: Bound | None = None) -> list[Score]:  # noqa: ARG002
         """Take note, whatever the budget, of what a method has found by itself: the scores of its best ``plans``.

@@ -80,16 +80,19 @@ class HybridEvaluator(Evaluator):
         keep: Callable[[Sequence[Plan]], None] = lambda _: None,
         on_round: Callable[[str], None] = lambda _: None,
     ) -> None:
-        self._prior, self._problem, self._measured, self.takes_order = costs, problem, measured, measured.takes_order
+        self._prior, self._problem, self._measured = costs, problem, measured
+        self.takes_order = measured.takes_order
         self._model = ModelEvaluator(problem, costs, measured.takes_order)
-        self._schedule, self._on_round = schedule or HybridSchedule(), on_round
+        self._schedule = schedule or HybridSchedule()
+        self._on_round = on_round
         self.measures = self._schedule.measured_each > 0
         self._keep, self._kept = keep, set(kept)
         self._seen = dict.fromkeys(kept, np.inf)  # the value under the present costs
         self._known: dict[Plan, Score] = {}
         self._leaders: list[Plan] = []
         self._num_asked, self._num_spent, self._idle_rounds = 0, 0, 0
-        self._next_round, self._round_s = self._schedule.first, measured.elapsed_s
+        self._next_round = self._schedule.first
+        self._round_s = measured.elapsed_s
         graph, labels = problem.units.graph, problem.units.partition.labels
         columns = [np.bincount(labels, column, problem.num_units) for column in np.nan_to_num(costs.costs.time_s).T]
         self._terms = Terms(graph.edge_src, graph.edge_dst, np.stack(columns, axis=1).astype(np.float64))
@@ -146,11 +149,6 @@ class HybridEvaluator(Evaluator):
         """As the measurements so far have it."""
         return self._model.costs
 
-    @property
-    def for_workers(self) -> Evaluator:
-        """The present costs, without anything that was measured."""
-        return self._model
-
     def promising(self, count: int) -> list[Plan]:
         """The plans over several devices with the least simulated value that were not measured, best first."""
         return self._least(count, [plan for plan in self._seen if plan not in self._known])
@@ -184,7 +182,8 @@ class HybridEvaluator(Evaluator):
         if not candidates:
             return []
         done = [e for e in self._measured.events if e.score.failure is None and e.plan.is_split]
-        simulated, num_units = self.simulated([event.plan for event in done]), self._problem.num_units
+        num_units = self._problem.num_units
+        simulated = self.simulated([event.plan for event in done])
         usable = np.isfinite(simulated)
         measured = np.array([event.score.value for event in done], dtype=np.float64)[usable]
         known = placements_of([event.plan for event in done], num_units)[usable]
@@ -223,6 +222,7 @@ class HybridEvaluator(Evaluator):
             measured = np.array([event.score.value for event in done], dtype=np.float64)
             costs, scale = self._prior.fitted(self._problem.objective, ops, measured, priority)
             self._model = replace(self._model, costs=costs, scale=scale)
+        self.for_workers = self._model
         seen = list(self._seen)
         self._seen = dict(zip(seen, self.simulated(seen).tolist(), strict=True))
         self._leaders = []

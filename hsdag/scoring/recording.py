@@ -51,6 +51,7 @@ class RecordingEvaluator(Evaluator):
         self.budget = budget or Budget()
         self.events: list[Event] = []
         self.is_cheap, self.takes_order = inner.is_cheap, inner.takes_order
+        self.for_workers = inner.for_workers
         self._inner, self._should_stop, self._on_event = inner, should_stop, on_event
         self._best: Event | None = None
         self._num_spent = 0
@@ -75,11 +76,6 @@ class RecordingEvaluator(Evaluator):
     def evaluations_left(self) -> float:
         """Evaluations that the budget leaves."""
         return max(self.budget.evaluations - self.num_evaluations, 0)
-
-    @property
-    def for_workers(self) -> Evaluator | None:
-        """Of the inner evaluator."""
-        return self._inner.for_workers
 
     @property
     def progress(self) -> float:

@@ -56,7 +56,7 @@ class ScheduleEvaluator(Evaluator):
         return of_plan and self.objective.depends_on_order and self.semantics.execution is Execution.WORK_CONSERVING
 
     @property
-    def for_workers(self) -> Evaluator:
+    def for_workers(self) -> Evaluator:  # type: ignore[override]
         """Itself."""
         return self
 
@@ -112,7 +112,7 @@ class ModelEvaluator(Evaluator):
     is_cheap = True
 
     @property
-    def for_workers(self) -> Evaluator:
+    def for_workers(self) -> Evaluator:  # type: ignore[override]
         """Itself."""
         return self
 

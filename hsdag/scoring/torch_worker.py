@@ -141,8 +141,8 @@ class TorchWorker(CallHandler):
 
     def throughput(self, key: str, requests: int | None, runs: int, most_s: float = math.inf) -> float:
         """Several inferences of one executor in flight."""
-        executor, count = self._requests[key].executor, requests or REQUESTS_IN_FLIGHT
-        return steady_period_s([TorchRequest(executor) for _ in range(count)], runs, most_s)
+        executor = self._requests[key].executor
+        return steady_period_s([TorchRequest(executor) for _ in range(requests or REQUESTS_IN_FLIGHT)], runs, most_s)
 
     def close(self, key: str) -> None:
         """Forget a candidate; nothing where there is none."""
@@ -189,26 +189,28 @@ class TorchWorker(CallHandler):
         again_s: float = math.inf,  # noqa: ARG002
     ) -> dict[str, Any]:
         """Medians of ops in an executor that has one device; what constants and inputs take is what is resident."""
-        graph, begin_s = self._source.graph, time.perf_counter()
+        begin_s = time.perf_counter()
         request = self._request(Candidate(of))
         with request.executor as executor:
-            compile_s, program = time.perf_counter() - begin_s, executor.program
-            found, resident_bytes = timed(request, runs, for_s), executor.residents.size_bytes
+            compile_s = time.perf_counter() - begin_s
+            found = timed(request, runs, for_s)
+        graph = self._source.graph
         taken_s = np.zeros((len(found), graph.num_nodes))
         for k, (_, timeline) in enumerate(found):
-            taken_s[k, program.node_of[timeline.ops.op]] = timeline.ops.end_s - timeline.ops.start_s
+            taken_s[k, executor.program.node_of[timeline.ops.op]] = timeline.ops.end_s - timeline.ops.start_s
         low, middle, high = np.quantile([latency_s for latency_s, _ in found], [0.25, 0.5, 0.75])
-        types, median_s = [node.op_type for node in graph.nodes], np.median(taken_s, axis=0).tolist()
-        device, memory_bytes = self._devices[of], None
+        median_s = np.median(taken_s, axis=0).tolist()
+        device = self._devices[of]
+        memory_bytes = None
         if device.is_cuda:  # its share of the GPU's
             sharing = sum(other.torch_device == device.torch_device for other in self._devices.values())
             memory_bytes = float(torch.cuda.get_device_properties(device.physical).total_memory) / sharing
         return {
-            "primitives": [[[v], s, 0, types[v]] for v, s in enumerate(median_s) if s > 0],
+            "primitives": [[[v], s, 0, graph.nodes[v].op_type] for v, s in enumerate(median_s) if s > 0],
             "latency_s": float(middle),
             "spread": float((high - low) / middle),
             "runs": len(found),
-            "resident_bytes": resident_bytes,
+            "resident_bytes": executor.residents.size_bytes,
             "memory_bytes": memory_bytes,
             "compile_s": compile_s,
         }
@@ -220,7 +222,8 @@ class TorchWorker(CallHandler):
         """
         devices = [self._devices[name] for name in what.devices]
         with TorchExecutor(probe_program(devices, what.tensors, what.size_bytes)) as executor:
-            sent, asked = np.arange(what.size_bytes).astype(np.uint8), TorchRequest(executor)
+            sent = np.arange(what.size_bytes).astype(np.uint8)
+            asked = TorchRequest(executor)
             executor.load({"sent": sent})
             found = timed(asked, what.runs, what.for_s)
             if not np.array_equal(_array_of(asked.wait()["y"]), sent):
@@ -245,7 +248,8 @@ class TorchWorker(CallHandler):
         limit_s: float | None = None,
     ) -> TorchRequest:
         """A graph, else that of the source, on the devices of a candidate, in its order, with its inputs."""
-        names, of_source = candidate.target.split(","), graph is None
+        names = candidate.target.split(",")
+        inputs = self._source.inputs if graph is None else random_inputs(graph)
         graph = graph or self._source.graph
         devices = [self._devices[name] for name in names]
         placement = np.zeros(graph.num_nodes) if candidate.devices is None else map(names.index, candidate.devices)
@@ -254,7 +258,7 @@ class TorchWorker(CallHandler):
         priority = None if given is None else np.array([last if r is None else r for r in given], dtype=np.float64)
         executor = TorchExecutor(build_program(graph, list(placement), devices), priority=priority)
         try:
-            executor.load(self._source.inputs if of_source else random_inputs(graph))
+            executor.load(inputs)
         except BaseException:
             executor.close()
             raise

@@ -26,12 +26,8 @@ from hsdag.workers.pool import Pool
 
 TELL_EVERY_S = 0.1
 """Between two events that a watcher hears of where evaluations are cheap: ten thousand a second may come."""
-
-
 ENOUGH_PLACEMENTS = 10
 """A budget that is too short to measure this many placements is reported as too short."""
-
-
 ONCE = "compiling the search for this machine, once; this takes about a minute"
 FEW_PLANS = 12
 """Plans, beside every single device, that a method of few plans has simulated at most."""
@@ -81,7 +77,8 @@ class Driver:
     ) -> None:
         placer.check(problem)
         self._placer, self._problem, self._watcher, self._is_done = placer, problem, watcher, is_done
-        self.limits, self._told_s = Limits(budget.seconds, num_threads, seed, tuple(known), pool=pool), 0.0
+        self.limits = Limits(budget.seconds, num_threads, seed, tuple(known), pool=pool)
+        self._told_s = 0.0
         self.contributions: list[Contribution] = []
         self.note = ""
         self._journal = journal

@@ -168,10 +168,10 @@ class SolveResult(Simulated):
         if affinity is None or self.value is None:
             raise SearchError("the search found no placement to write")
         problem, options = self.problem, self.options
-        names, sequential = problem.canonical_names, options.semantics.execution is Execution.SEQUENTIAL
-        in_seconds, simulated = self.objective.unit == "s", dict[str, LatencyRecord]()
-        if in_seconds:
-            simulated = {name: record for name, s in self.single_devices.items() if (record := _record(s)) is not None}
+        names = problem.canonical_names
+        is_sequential = options.semantics.execution is Execution.SEQUENTIAL
+        in_seconds = self.objective.unit == "s"
+        singles = self.single_devices if in_seconds else {}
         one_s = self.value if in_seconds or self.run is None else self.run.makespan_s
         return Placement(
             model=problem.model or ModelRecord(name=problem.name, fingerprint=fingerprint(graph_of_problem(problem))),
@@ -181,9 +181,9 @@ class SolveResult(Simulated):
             method=options.method,
             seed=options.seed,
             objective=options.objective.name,
-            executor="hetero" if sequential else "work-conserving",
+            executor="hetero" if is_sequential else "work-conserving",
             latency=_record(one_s),
-            baselines=simulated,
+            baselines={name: record for name, s in singles.items() if (record := _record(s)) is not None},
             priority=None if priority is None else dict(zip(names, priority.values(), strict=True)),
             created_with={"hsdag": __version__, "problem": problem.name},
         )

@@ -73,12 +73,13 @@ class _Search:
         self._problem = problem = with_pinned_ops(self._free, options.pins)
         self._placer = placer
         options.semantics.check(options.objective)
-        objective, semantics = scaled(options.objective, self._free, options.semantics), options.semantics
-        self._options, self._watcher, self._on_better = replace(options, objective=objective), watcher, on_better
+        objective = scaled(options.objective, self._free, options.semantics)
+        self._options = replace(options, objective=objective)
+        self._watcher, self._on_better = watcher, on_better
         self._told: Event | None = None
         self._begin = time.monotonic()
         self._tell_next_s = self._begin + TELL_EVERY_S
-        self._units = problem_of(problem, objective, semantics)
+        self._units = problem_of(problem, objective, options.semantics)
         self._evaluator = ScheduleEvaluator.of(self._units)
         self._begin += compile_search(
             placer,
@@ -121,7 +122,8 @@ class _Search:
 
     def _evaluate_first(self) -> None:
         """Evaluate and simulate some plan, as the search will."""
-        some, semantics = Plan(self._units.supported.argmax(axis=1)), self._options.semantics
+        some = Plan(self._units.supported.argmax(axis=1))
+        semantics = self._options.semantics
         self._evaluator.evaluate([some])
         simulate(self._problem, self._evaluator.devices(some), one_inference(semantics), self._evaluator.priority(some))
 
@@ -261,7 +263,8 @@ def scaled(objective: Objective, problem: ScheduleProblem, semantics: Semantics)
 
 def _of_units(problem: Problem, plan: Plan) -> Plan:
     """A plan over ops as one over co-location sets, each at the rank of its first op."""
-    labels, placement = problem.units.partition.labels, np.empty(problem.num_units, dtype=np.int64)
+    labels = problem.units.partition.labels
+    placement = np.empty(problem.num_units, dtype=np.int64)
     placement[labels] = plan.placement
     apart = np.flatnonzero(placement[labels] != plan.placement)
     if len(apart):

@@ -121,8 +121,9 @@ class AssignmentModel(PlacedModel[IntArray]):
         self.model.minimize(_sum(terms) + int(self._ticks.down(p.op_overhead_s * (p.num_ops - 1))))
 
     def _launches(self) -> list[Term]:
-        launch, order, terms = self._ticks.down(self._p.launch_s), self._p.topological_order.tolist(), list[Term]()
-        for before, i in itertools.pairwise([-1, *order]):
+        launch = self._ticks.down(self._p.launch_s)
+        terms: list[Term] = []
+        for before, i in itertools.pairwise([-1, *self._p.topological_order.tolist()]):
             for d, x in self.on[i].items():
                 if launch[d]:
                     starts = self.model.new_bool_var(f"l{i},{d}")
@@ -172,7 +173,8 @@ class AssignmentModel(PlacedModel[IntArray]):
 
     def _layers(self, u: int, pairs: dict[int, list[Pair]]) -> list[Term]:
         """Variables and costs that add up to the dearest pair that is chosen, for u on any of the devices of pairs."""
-        terms, below = list[Term](), 0
+        terms: list[Term] = []
+        below = 0
         for cost in sorted({cost for of_home in pairs.values() for _, _, cost in of_home}):
             y = self.model.new_bool_var(f"y{u},{cost}")
             chosen: dict[tuple[int, int], set[int]] = {}

@@ -63,7 +63,8 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
 
     def _let_no_ops_overlap_on_a_device(self) -> None:
         """(7), for ops that are not ordered by precedence with all others; with overheads for all."""
-        reach, hold = self._f.reach, self.ticks.down(self._p.time_s + self._p.op_overhead_s)
+        reach = self._f.reach
+        hold = self.ticks.down(self._p.time_s + self._p.op_overhead_s)
         ordered = (reach | reach.T | np.eye(self._p.num_ops, dtype=np.bool_)).all(axis=1)
         free = np.flatnonzero(~ordered | (self._p.op_overhead_s > 0)).tolist()
         for d in range(self._p.num_devices):
@@ -160,7 +161,8 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
         return intervals, sizes
 
     def _life_at_home(self, u: int, d: int) -> cp_model.IntervalVar:
-        here, consumers = self.on[u][d], self._f.consumers[u]
+        here = self.on[u][d]
+        consumers = self._f.consumers[u]
         until = self.model.new_int_var(0, self._horizon + 1, f"h{u},{d}")
         length = self.model.new_int_var(0, self._horizon + 1, f"l{u},{d}")
         self.model.add(until >= self.end[u]).only_enforce_if(here)

@@ -104,7 +104,8 @@ class Formulation:
         if self.memory is MemoryRule.PEAK:
             copies = sum(max(consumers.values(), default=0.0) for consumers in self.consumers)
             beside_bytes = max(float(p.output_bytes.sum()) + copies, beside_bytes)
-        most_bytes, room_bytes = most_bytes + beside_bytes, float(p.memory_bytes[d]) * (1 + 1e-9)
+        most_bytes += beside_bytes
+        room_bytes = float(p.memory_bytes[d]) * (1 + 1e-9)
         if most_bytes <= room_bytes:
             return None
         unit = float(2.0 ** max(np.ceil(np.log2(most_bytes / MOST_HELD)), 0.0))
@@ -114,7 +115,8 @@ class Formulation:
 
     def transfer_s(self, size_bytes: float) -> FloatArray:
         """[D, D] seconds that a result takes from device to device; 0 on the diagonal."""
-        p, own = self.problem, np.eye(self.problem.num_devices, dtype=np.bool_)
+        p = self.problem
+        own = np.eye(p.num_devices, dtype=np.bool_)
         return np.where(own, 0.0, p.link_latency_s + size_bytes / p.link_bandwidth_bytes_per_s)
 
     @property

@@ -101,7 +101,8 @@ class ModuleSolver(AbstractContextManager["ModuleSolver"]):
             return ModuleAnswer(critical_path_s(module))
         model = IntervalModel(Formulation(module), generous_horizon_s(module), pinned=pinned)
         limits = replace(self._limits, seconds=min(self._limits.seconds, left_s))
-        answer, tick_s = solve_model(model, limits), model.ticks.length_s
+        answer = solve_model(model, limits)
+        tick_s = model.ticks.length_s
         if answer.solution is None or answer.value is None:
             return ModuleAnswer(answer.bound * tick_s)
         return ModuleAnswer(answer.bound * tick_s, answer.value * tick_s, *answer.solution)
@@ -182,7 +183,8 @@ def _tasks(f: Formulation, part: Segment, solver: ModuleSolver) -> list[list[Cal
     entries, exits = (np.flatnonzero(p.supported[v]).tolist() if v >= 0 else [-1] for v in (part.entry, part.exit))
     if len(part.ops) == 1 and part.exit >= 0:
         return [[partial(_bridge, f, part, u, v) for v in exits] for u in entries]
-    module, at_entry = _with_entry(p, part), int(part.entry >= 0)
+    module = _with_entry(p, part)
+    at_entry = int(part.entry >= 0)
     at_exit = at_entry + int(np.flatnonzero(part.ops == part.exit).sum())
     pins = [[{i: d for i, d in ((0, u), (at_exit, v)) if d >= 0} for v in exits] for u in entries]
     return [[solver.submit(module, pinned) for pinned in row] for row in pins]

@@ -71,7 +71,8 @@ def earliest_task_first(tables: Tables, static_s: FloatArray, *, with_results: b
         ending=np.zeros(m * d + 1, ENTRY),
         num_ending=np.zeros(1, dtype=np.int64),
     )
-    s, able = ListState.of(tables), np.isfinite(tables.time_s)
+    s = ListState.of(tables)
+    able = np.isfinite(tables.time_s)
     place = inverse_of(np.lexsort((np.arange(n), -static_s)))
     steps = FEW_RUNS * d * (n + len(tables.in_op))
     run_few(_run, steps, tables, s, Outlook.of(tables), able, place, buffers, with_results)

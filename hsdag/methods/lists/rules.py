@@ -138,7 +138,8 @@ class RulesPlacer(ListPlacer[RulesOptions]):
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:
         """Rounds times rules plans; the same seed gives the same ones."""
         assert problem.costs is not None
-        scheduler, rng = RuleScheduler(tables_of(problem.costs)), np.random.default_rng(seed)
+        scheduler = RuleScheduler(tables_of(problem.costs))
+        rng = np.random.default_rng(seed)
         rules = shipped_rules() if self._given is None else self._given
         yield from (scheduler.plan(rule) for rule in rules)
         steps = len(rules) * problem.num_units * problem.num_devices
@@ -174,8 +175,10 @@ class RuleScheduler:
         of_op, moment, device, by_path, by_way, memory = np.split(weights, np.cumsum(PARTS)[:-1])
         of_device = np.zeros((3, len(device)))
         of_device[0], of_device[1, : len(by_path)], of_device[2, : len(by_way)] = device, by_path, by_way
-        s, (n, d) = ListState.of(self._tables), self._tables.time_s.shape
-        score, device_order = self._x @ of_op, np.arange(d)
+        s = ListState.of(self._tables)
+        n, d = self._tables.time_s.shape
+        score = self._x @ of_op
+        device_order = np.arange(d)
         if luck is not None:
             score, device_order = score * luck.uniform(1 - LUCK, 1 + LUCK, n), luck.permutation(d)
         rule = Rule(
@@ -331,7 +334,9 @@ def _place(t: Tables, rule: Rule, s: ListState, w: Outlook, at: Starts, v: int) 
     for d in rule.device_order:
         if not at.able[d]:
             continue
-        here_s, unit_s, x = at.start_s[d] + t.time_s[v, d], rule.op_s, at.features
+        here_s = at.start_s[d] + t.time_s[v, d]
+        unit_s = rule.op_s
+        x = at.features
         x[0] = min((at.start_s[d] - first_s) / unit_s, MOST)
         x[1] = min((here_s - end_s) / unit_s, MOST)
         x[2] = min((here_s + rule.tail_s[v, d] - way_s) / unit_s, MOST)

@@ -147,8 +147,8 @@ def list_schedule(
     s = ListState.of(tables)
     pins = np.full(n, -1, dtype=np.int64) if pinned is None else pinned
     ties = np.arange(d) if device_order is None else device_order
-    idle, steps = IdleTime.of(d, n if insertion else 0), d * (n + len(tables.in_op))
-    run(_run, steps, tables, s, idle, urgency, pins, ties, insertion, by_start)
+    idle = IdleTime.of(d, n if insertion else 0)
+    run(_run, d * (n + len(tables.in_op)), tables, s, idle, urgency, pins, ties, insertion, by_start)
     return s.schedule()
 
 
@@ -268,8 +268,8 @@ class Outlook(NamedTuple):
     def of(tables: Tables) -> Outlook:
         """Room for one schedule."""
         n, d = tables.time_s.shape
-        candidate, each = np.zeros(n, np.int64), [np.zeros(d) for _ in range(4)]
-        return Outlook(candidate, np.diff(tables.out_first), np.zeros((n, d)), *each)
+        of_devices = (np.zeros(d) for _ in range(4))
+        return Outlook(np.zeros(n, np.int64), np.diff(tables.out_first), np.zeros((n, d)), *of_devices)
 
 
 @inlined

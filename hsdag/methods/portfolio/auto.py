@@ -87,7 +87,7 @@ class AutoPlacer(Placer[AutoOptions]):
         idle, known = 0, incumbent.limits.known
         if known:
             incumbent.evaluate(known)
-        pool, copy = incumbent.limits.pool, incumbent.for_workers
+        pool, copy = incumbent.limits.pool, incumbent.evaluator.for_workers
         turns = (turn for turn in self._turns(incumbent) if turn.method not in self.options.left_out)
         if pool is not None and copy is not None:
             if incumbent.best is None and incumbent.problem.costs is not None:

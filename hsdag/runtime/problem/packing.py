@@ -46,7 +46,8 @@ def pack_weights(problem: ScheduleProblem, units: Problem, limit_s: float = TIME
     """
     costs = units.costs
     assert costs is not None
-    unit, largest = units.units.partition.labels, np.zeros((units.num_units, units.num_devices))
+    unit = units.units.partition.labels
+    largest = np.zeros((units.num_units, units.num_devices))
     np.maximum.at(largest, unit, np.where(problem.time_s > 0, problem.output_bytes[:, None], 0.0))
     needed = largest + np.bincount(unit, problem.weight_bytes, units.num_units)[:, None]
     able = units.supported & (needed <= problem.memory_bytes)

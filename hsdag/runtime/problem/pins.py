@@ -100,7 +100,8 @@ def with_pins(problem: Problem, pinned: IntArray) -> Problem:
     Raises OptionError where a unit holds ops that are pinned to two devices, or its device does not support it.
     """
     labels, names = problem.units.partition.labels, problem.units.fine.op_names
-    supported, by = problem.supported.copy(), dict[int, int]()
+    supported = problem.supported.copy()
+    by = dict[int, int]()
     for v in np.flatnonzero(pinned != NOT_PINNED).tolist():
         unit, device = int(labels[v]), int(pinned[v])
         first = by.setdefault(unit, v)

@@ -229,7 +229,8 @@ class ScheduleProblem:
         0, bandwidths and memory to FREE. An edge carries the first result of its producer unless ``edge_port`` says
         otherwise. Raises ValueError as the class does, and when the edges form a cycle.
         """
-        times, name = np.array(time_s, dtype=np.float64), others.setdefault("name", "problem")
+        times = np.array(time_s, dtype=np.float64)
+        name = others.setdefault("name", "problem")
         if times.ndim != 2:
             raise ValueError(f"time_s of problem {name!r} must be a table of ops by devices, not {times.shape}")
         n, d = times.shape

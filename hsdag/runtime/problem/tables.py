@@ -118,8 +118,10 @@ def lengths_of(tables: Tables) -> tuple[float, float]:
 
 def levels_of(tables: Tables) -> Levels:
     """The levels of all ops, in O(N D + E)."""
-    n, mean_s = len(tables.time_s), mean_seconds(tables)
-    reverse, every = tables.order[::-1], np.arange(len(tables.out_op))
+    n = len(tables.time_s)
+    mean_s = mean_seconds(tables)
+    reverse = tables.order[::-1]
+    every = np.arange(len(tables.out_op))
     outputs, inputs = Csr(tables.out_first, tables.out_op, every), Csr(tables.in_first, tables.in_op, every)
     sent_s = mean_transfers(tables, tables.out_bytes)
     behind_s = longest_before(reverse, outputs, mean_s, sent_s)
@@ -154,7 +156,8 @@ def arrival_s(t: Tables, v: int, d: int, device: IntArray, end_s: FloatArray) ->
 
 def op_features(tables: Tables, levels: Levels) -> FloatArray:
     """[N, F] the features of all ops."""
-    raw, able = paper_features(tables, levels), np.isfinite(tables.time_s)
+    raw = paper_features(tables, levels)
+    able = np.isfinite(tables.time_s)
     time_s = np.where(able, tables.time_s, np.nan)
     unit_s = max(float(raw[:, 0].mean()), np.finfo(float).tiny)
     longest_s = max(float((levels.upward_s + levels.downward_s).max()), unit_s)
@@ -177,8 +180,9 @@ def op_features(tables: Tables, levels: Levels) -> FloatArray:
 
 def paper_features(tables: Tables, levels: Levels) -> FloatArray:
     """[N, 5] DOPPLER's features (App. E.1) in seconds."""
-    num, mean_s, edge_s = len(tables.time_s), mean_seconds(tables), mean_transfers(tables, tables.out_bytes)
-    source, target = np.repeat(np.arange(num), np.diff(tables.out_first)), tables.out_op
-    received_s, sent_s = np.bincount(target, edge_s, num), np.bincount(source, edge_s, num)
+    num = len(tables.time_s)
+    mean_s, edge_s = mean_seconds(tables), mean_transfers(tables, tables.out_bytes)
+    source = np.repeat(np.arange(num), np.diff(tables.out_first))
+    received_s, sent_s = np.bincount(tables.out_op, edge_s, num), np.bincount(source, edge_s, num)
     # levels have the literature's names: DOPPLER's t-level leads to the end, its b-level to the beginning
     return np.stack([mean_s, received_s, sent_s, levels.upward_s, levels.downward_s + mean_s], axis=1)

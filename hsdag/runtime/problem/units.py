@@ -39,7 +39,8 @@ def problem_of(
     graph, which has no cycles; placements and their simulation know nothing of that. Raises FileFormatError
     when a set has no device that supports all of it.
     """
-    graph, first = graph_of_problem(problem), dict[str, int]()
+    graph = graph_of_problem(problem)
+    first = dict[str, int]()
     labels = [first.setdefault(name, v) if name else v for v, name in enumerate(problem.labels.colocate)]
     sets = Partition.from_labels(np.asarray(labels, dtype=np.int64))
     kept = _acyclic_edges(graph, sets)

@@ -132,9 +132,11 @@ def machine_for(
     ``priority`` [N] are the values of the ops, by index.
     """
     n, d = problem.time_s.shape
-    order, num_edges = problem.topological_order, len(problem.edge_src)
+    order = problem.topological_order
+    num_edges = len(problem.edge_src)
     links = tuple(Links).index(semantics.links)
-    num_buses, way = {EGRESS: d, CHANNEL: d * d}.get(links, 0), IN_TURN
+    num_buses = {EGRESS: d, CHANNEL: d * d}.get(links, 0)
+    way = IN_TURN
     if mode != SEQUENTIAL:
         way = OVER_BUSES if num_buses else BY_EVENTS if len(problem.excess) > 0 else BY_STARTS
     if problem not in _GRAPHS:

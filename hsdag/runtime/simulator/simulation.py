@@ -130,7 +130,8 @@ def simulate_makespans(
     semantics = simulated(semantics)
     table = checked_placements(problem, np.asarray(placements))
     mode, values = mode_and_priority(semantics, priority, problem.num_ops)
-    makespans_s, supported = np.full(len(table), np.inf), all_supported(problem, table)
+    makespans_s = np.full(len(table), np.inf)
+    supported = all_supported(problem, table)
     table = table[supported]
     found_s = np.empty(len(table))
 
