@@ -51,7 +51,7 @@ class RecordingEvaluator(Evaluator):
         self.budget = budget or Budget()
         self.events: list[Event] = []
         self.is_cheap, self.takes_order = inner.is_cheap, inner.takes_order
-        self.for_workers = inner.for_workers
+        self.for_workers = inner if inner.is_cheap else None
         self._inner, self._should_stop, self._on_event = inner, should_stop, on_event
         self._best: Event | None = None
         self._num_spent = 0

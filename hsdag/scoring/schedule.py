@@ -55,11 +55,6 @@ class ScheduleEvaluator(Evaluator):
         of_plan = self.semantics.order in (None, Order.PRIORITY)
         return of_plan and self.objective.depends_on_order and self.semantics.execution is Execution.WORK_CONSERVING
 
-    @property
-    def for_workers(self) -> Evaluator:  # type: ignore[override]
-        """Itself."""
-        return self
-
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         """One simulated score per plan; those over memory or on a device that lacks an op fail."""
         if not plans:
@@ -110,11 +105,6 @@ class ModelEvaluator(Evaluator):
     takes_order: bool
     scale: float = 1.0
     is_cheap = True
-
-    @property
-    def for_workers(self) -> Evaluator:  # type: ignore[override]
-        """Itself."""
-        return self
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         """One simulated score per plan."""

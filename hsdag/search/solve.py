@@ -71,7 +71,6 @@ class _Search:
     ) -> None:
         self._free = with_memory(problem, options.memory_bytes)  # of pins
         self._problem = problem = with_pinned_ops(self._free, options.pins)
-        self._placer = placer
         options.semantics.check(options.objective)
         objective = scaled(options.objective, self._free, options.semantics)
         self._options = replace(options, objective=objective)
@@ -88,7 +87,7 @@ class _Search:
             steps=float(problem.num_ops + len(problem.edge_src)),
             takes_order=self._evaluator.takes_order,
             say=watcher.on_phase,
-            once=self._compute_bound,
+            once=lambda: self._compute_bound(placer.num_tried),
         )
         self._driver = Driver(
             placer,
@@ -123,12 +122,11 @@ class _Search:
     def _evaluate_first(self) -> None:
         """Evaluate and simulate some plan, as the search will."""
         some = Plan(self._units.supported.argmax(axis=1))
-        semantics = self._options.semantics
         self._evaluator.evaluate([some])
-        simulate(self._problem, self._evaluator.devices(some), one_inference(semantics), self._evaluator.priority(some))
+        self._evaluator.run(some)
 
-    def _compute_bound(self) -> None:
-        effort = LITTLE_PAIRS_EFFORT if self._placer.num_tried <= FEW_PLANS else PAIRS_EFFORT
+    def _compute_bound(self, num_tried: float) -> None:
+        effort = LITTLE_PAIRS_EFFORT if num_tried <= FEW_PLANS else PAIRS_EFFORT
         self._bound = lower_bound(self._options.objective, self._problem, self._options.semantics.execution, effort)
 
     def _start(self) -> list[Plan]:

@@ -133,7 +133,6 @@ def machine_for(
     """
     n, d = problem.time_s.shape
     order = problem.topological_order
-    num_edges = len(problem.edge_src)
     links = tuple(Links).index(semantics.links)
     num_buses = {EGRESS: d, CHANNEL: d * d}.get(links, 0)
     way = IN_TURN
@@ -166,10 +165,10 @@ def machine_for(
         buses=np.zeros(num_buses + 1, BUS),
         queue=np.zeros(n, ENTRY),
         arriving=np.zeros(n if way == BY_STARTS else 0, ENTRY),
-        bus_queue=np.zeros(num_edges if way == OVER_BUSES else 0, ENTRY),
+        bus_queue=np.zeros(len(edges) if way == OVER_BUSES else 0, ENTRY),
         events=np.zeros(n + num_buses if way >= BY_EVENTS else 0, ENTRY),
         spans=np.zeros(n if keep else 0, SPAN),
-        records=np.zeros(num_edges if keep else 0, RECORD),
+        records=np.zeros(len(edges) if keep else 0, RECORD),
         run=run,
     )
 

@@ -39,10 +39,7 @@ LITTLE_PAIRS_EFFORT = 3e4
 def lower_bound(
     objective: Objective, problem: ScheduleProblem, execution: Execution, pairs_effort: float = PAIRS_EFFORT
 ) -> Bound:
-    """A value of an objective that no plan is below, for any order and links, and what proves it.
-
-    ``pairs_effort`` is as in ``makespan_bound``.
-    """
+    """A value of an objective that no plan is below, for any order and links, and what proves it."""
     problem.check(objective)
     found = [_bound(quantity, problem, execution, pairs_effort) for quantity in objective.quantities]
     arguments = dict.fromkeys(bound.argument for bound in found)
