@@ -155,8 +155,8 @@ class Search:
         self.events = driver.recorder.events
         if self.events and driver.recorder.elapsed_s >= self.left_s:
             watcher.note(
-                f"the search has already used {driver.recorder.elapsed_s:.0f} s, and --budget {options.budget_s:.0f}s "
-                f"leaves {self.left_s:.0f} s for searching in all; raise --budget to go on"
+                f"the search has already taken the time that --budget {options.budget_s:.0f}s leaves for it; "
+                "raise --budget to go on"
             )
         watcher.on_phase("searching")
         self._search(driver, placer, is_short=is_short)

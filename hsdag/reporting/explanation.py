@@ -290,7 +290,7 @@ class Explanation(Shown, Record):
             return f"; all {rival.num_ops} ops differ"
         named = ", ".join(f"{each.op} is on {each.there}" for each in rival.differs[:MOST_NAMED])
         more = ", and others elsewhere" if len(rival.differs) > MOST_NAMED else ""
-        return f"; {rival.num_ops} ops differ: {named}{more}"
+        return f"; {'1 op differs' if rival.num_ops == 1 else f'{rival.num_ops} ops differ'}: {named}{more}"
 
     def _bound_sentence(self) -> str:
         if self.bound is None:
