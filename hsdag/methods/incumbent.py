@@ -136,8 +136,7 @@ class Incumbent(Evaluator):
     @property
     def costs(self) -> ScheduleProblem:
         """The costs of the units, of methods that need them."""
-        assert self.problem.costs is not None
-        return self.problem.costs
+        return self.problem.known_costs
 
     @property
     def elapsed_s(self) -> float:

@@ -133,8 +133,7 @@ def best_pipeline(problem: Problem, costs: WorkConservingCosts, devices: Sequenc
     supported = problem.supported & np.isin(np.arange(problem.num_devices), devices)
     if not supported.any(axis=1).all():
         return None
-    by_unit = restricted(problem, supported).costs
-    assert by_unit is not None
+    by_unit = restricted(problem, supported).known_costs
     units = fitting_stages(by_unit, MemoryCheck(by_unit, problem.semantics), balanced_stages, boundary=1.0)
     if units is None or not Plan(units).is_split:
         return None

@@ -314,8 +314,7 @@ class Search:
             self.finalists += hybrid.promising(count - len(self.finalists))
             self.num_simulated, self.calibrated = hybrid.num_simulated, hybrid.costs
         if not self.finalists and self.costs is not None:  # measuring devices alone took all of the time
-            assert self.problem.costs is not None
-            memory = MemoryCheck(self.problem.costs, self.problem.semantics)
+            memory = MemoryCheck(self.problem.known_costs, self.problem.semantics)
             plans = [p for p in _contiguous(self.problem) if p.is_split and not memory.overfull(p.placement).any()]
             values = model_values(self.problem, self.costs, plans)
             self.finalists = [plans[i] for i in np.argsort(values)[:count].tolist() if np.isfinite(values[i])]

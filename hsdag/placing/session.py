@@ -272,7 +272,6 @@ def peak_of(session: Session, problem: Problem, candidate: Candidate) -> float:
     A device that is not placed on peaks as any other one that has all ops does. Raises CandidateFailed where it is not
     known which op is where.
     """
-    assert problem.costs is not None
     names = [spec.openvino_name for spec in session.devices.placed]
     able = np.flatnonzero(problem.supported.all(axis=0)).tolist()
     whole = [names.index(candidate.target)] if candidate.target in names else able
@@ -285,7 +284,7 @@ def peak_of(session: Session, problem: Problem, candidate: Candidate) -> float:
         units = np.full(problem.num_units, whole[0])
     if units is None:
         raise CandidateFailed("its peak of memory is not known, since nothing says which op is where")
-    return float(MemoryCheck(problem.costs, problem.semantics).peak_bytes(units).max())
+    return float(MemoryCheck(problem.known_costs, problem.semantics).peak_bytes(units).max())
 
 
 def placed_candidate(session: Session, name: str, placement: Placement, executor: ExecutorName) -> Candidate:

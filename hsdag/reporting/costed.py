@@ -174,10 +174,9 @@ def last_of_units(order: IntArray, unit: IntArray) -> IntArray:
 
 def _within_memory(problem: Problem, unit: IntArray, placements: IntArray, values: FloatArray) -> FloatArray:
     """[B] the same values, infinite where a device lacks memory; units in pieces are not judged."""
-    assert problem.costs is not None  # where those of placements are known, these are
     if int(unit.max()) + 1 != problem.num_units:
         return values
-    memory = MemoryCheck(problem.costs, problem.semantics)
+    memory = MemoryCheck(problem.known_costs, problem.semantics)
     if not memory.has_limits:
         return values
     first = np.unique(problem.units.partition.labels, return_index=True)[1]
@@ -190,18 +189,14 @@ def bound_of(problem: Problem, costs: PlacementCosts, value: float) -> BoundSaid
     Under HETERO that is the minimum cut. Where devices work side by side, transfers are taken to be free: parts send
     less than units do where they compute a join twice.
     """
-    assert problem.costs is not None
-    priced = with_costs(problem, costs.costs, problem.costs.memory_bytes)
-    assert priced.costs is not None
+    priced = with_costs(problem, costs.costs, problem.known_costs.memory_bytes)
     if isinstance(costs, HeteroCosts):
         in_turn = replace(priced, ops=costs, semantics=Semantics(execution=Execution.SEQUENTIAL))
-        seconds = proven_bound(in_turn, priced.costs)
+        seconds = proven_bound(in_turn, priced.known_costs)
         found = None if seconds is None else Bound(seconds, "the minimum cut")
     else:
-        num = problem.num_devices
-        free = replace(
-            priced.costs, link_latency_s=np.zeros((num, num)), link_bandwidth_bytes_per_s=np.full((num, num), np.inf)
-        )
+        nothing = np.zeros((problem.num_devices, problem.num_devices))
+        free = replace(priced.known_costs, link_latency_s=nothing, link_bandwidth_bytes_per_s=nothing + np.inf)
         found = lower_bound(problem.objective, free, Execution.WORK_CONSERVING)
     if found is None or not np.isfinite(found.value):
         return None

@@ -66,7 +66,7 @@ class Case:
             notes.append(NO_COSTS)
         if objective.unit != "s":
             notes.append(f"Costs are in seconds: what they say is of latency, not of {objective.name}.")
-        costed = None if own is None or self.costs is None else self._costed(own)
+        costed = None if own is None or self.costs is None else self._costed(own, self.costs)
         if costed is not None and not np.isfinite(costed.value):
             notes.append("The costs say that the placement cannot run: a device lacks one of its ops.")
             costed = None
@@ -133,14 +133,13 @@ class Case:
             return {}
         return {"answer": result.summary, "left": result.bound}
 
-    def _costed(self, placement: IntArray) -> CostedPlacement:
+    def _costed(self, placement: IntArray, costs: PlacementCosts) -> CostedPlacement:
         graph, objective = self.problem.units.fine, self.problem.objective
         priority = self.placement.priority_of(graph)
         known = None if priority is None else [np.iinfo(np.int64).max if rank is None else rank for rank in priority]
         order = None if known is None else np.array(known, dtype=np.int64)
         in_seconds = objective if objective.unit == "s" else LATENCY
-        assert self.costs is not None
-        return CostedPlacement(graph, self.problem.devices, placement, order, in_seconds, self.costs)
+        return CostedPlacement(graph, self.problem.devices, placement, order, in_seconds, costs)
 
     def _prediction(self, costed: CostedPlacement | None) -> Prediction:
         latency = self.placement.latency

@@ -155,8 +155,7 @@ def model_values(problem: Problem, costs: PlacementCosts, plans: Sequence[Plan])
     units = placements_of(plans, problem.num_units)
     objective, on, priority = problem.objective, problem.expand(units), priorities_of(problem, plans)
     if objective.counts_memory:
-        assert problem.costs is not None, "a profile has the sizes, too"
-        check, legal = MemoryCheck(problem.costs, problem.semantics), [problem.is_legal(each) for each in units]
+        check, legal = MemoryCheck(problem.known_costs, problem.semantics), [problem.is_legal(each) for each in units]
         peaks = [
             check.peak_bytes(plan.placement, plan.priority).max() if is_legal else np.inf
             for plan, is_legal in zip(plans, legal, strict=True)

@@ -59,7 +59,6 @@ def training_problem(family: Family, number: int, expert: SolveOptions | None) -
     problem = family.problem(number)
     units = problem_of(problem)
     evaluator = ScheduleEvaluator.of(units)
-    assert units.costs is not None
     experts: tuple[Plan, ...] = ()
     if expert is not None:
         options = replace(expert, seed=number)
@@ -67,4 +66,4 @@ def training_problem(family: Family, number: int, expert: SolveOptions | None) -
         if answer.plan is not None:
             first, of_ops = np.unique(units.units.partition.labels, return_index=True)[1], answer.plan.priority
             experts = (Plan(answer.plan.placement[first], None if of_ops is None else of_ops[first]),)
-    return TrainingProblem(units.costs, evaluator, experts)
+    return TrainingProblem(units.known_costs, evaluator, experts)

@@ -78,8 +78,7 @@ def stages(units: Problem) -> Iterator[IntArray]:
 
     Stages come under the links as they are charged, and at other prices.
     """
-    problem, semantics = units.costs, units.semantics
-    assert problem is not None
+    problem, semantics = units.known_costs, units.semantics
     check = MemoryCheck(problem, semantics)
     by_load = np.argsort(problem.time_s.sum(axis=0), kind="stable")  # not a number where an op is not supported
     alone = (np.full(problem.num_ops, d) for d in by_load if problem.supported[:, d].all())

@@ -197,8 +197,7 @@ class ExactPlacer(Placer[O]):
 
     def _rules(self, problem: Problem, *, is_assignment: bool) -> list[MemoryRule]:
         """The rules to solve under: the first gives the bound, a later one an answer that is sure to fit."""
-        assert problem.costs is not None
-        if not memory_can_bind(problem.costs):
+        if not memory_can_bind(problem.known_costs):
             return [MemoryRule.RUNNING]
         plain = problem.semantics.links is Links.INDEPENDENT  # else copies wait, and live for longer or shorter
         first = MemoryRule.PEAK if plain and self.knows_peaks and not is_assignment else MemoryRule.RUNNING

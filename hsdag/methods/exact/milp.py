@@ -29,9 +29,6 @@ PRECISION = 1e-9
 """Of rows; SCIP's own default is too coarse for rows with a big M."""
 
 
-INFINITE = float("inf")
-
-
 @dataclass
 class LinearModel:
     """Minimise ``cost`` x over rows low <= A x <= high; filled row by row."""
@@ -54,7 +51,7 @@ class LinearModel:
         self.cost.append(cost)
         return len(self.low) - 1
 
-    def row(self, terms: Sequence[tuple[int, float]], low: float = -INFINITE, high: float = INFINITE) -> None:
+    def row(self, terms: Sequence[tuple[int, float]], low: float = -np.inf, high: float = np.inf) -> None:
         """Add low <= the sum of coefficient times variable <= high; a variable may come several times."""
         merged: dict[int, float] = {}
         for variable, coefficient in terms:
@@ -70,7 +67,7 @@ class LinearModel:
         self.row_start.extend((self.row_start[-1] + index.shape[1] * np.arange(1, len(index) + 1)).tolist())
         self.index.extend(index.ravel().tolist())
         self.value.extend(value.ravel().tolist())
-        self.row_low.extend([-INFINITE] * len(index))
+        self.row_low.extend([-np.inf] * len(index))
         self.row_high.extend([high] * len(index))
 
     def solved(self, limits: Limits, on_wait: Callable[[], None] = lambda: None) -> MilpAnswer:

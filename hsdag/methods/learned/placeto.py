@@ -364,9 +364,8 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
 
     def policy(self, problem: Problem, generator: torch.Generator) -> PlacetoPolicy:
         """Groups of the problem's units, by Merge-and-Colocate where asked for."""
-        assert problem.costs is not None
         tokens = tokens_of(problem, with_costs=True) if self.options.wide_features else None
-        groups = groups_of(problem.costs, self.options.groups, tokens)
+        groups = groups_of(problem.known_costs, self.options.groups, tokens)
         return PlacetoPolicy(PlacetoNetwork(groups, self.options, generator), groups, self.options)
 
     def needed_bytes(self, problem: Problem) -> float:
@@ -379,8 +378,7 @@ class PlacetoPlacer(LearnedPlacer[PlacetoConfig]):
 
     def penalty(self, problem: Problem) -> Callable[[Plan], float]:
         """R(p) of A.7: the simulated value and so many seconds per GB that the fullest device is over its memory."""
-        costs, semantics = problem.costs, problem.semantics
-        assert costs is not None
+        costs, semantics = problem.known_costs, problem.semantics
         check, scale_s = MemoryCheck(costs, semantics), self.options.memory_penalty / GB
 
         def penalised(plan: Plan) -> float:

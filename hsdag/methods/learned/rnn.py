@@ -31,7 +31,6 @@ class Scoring(Enum):
 class RnnConfig(TrainingOptions):
     """Hyper-parameters of the RNN-based method. Raises OptionError for wrong ones."""
 
-    plans_per_update: int = 16
     epochs: int = 2
     learning_rate: float = 1e-2
     last_learning_rate: float = 3e-4

@@ -81,8 +81,7 @@ class SchedulePlacer(ListPlacer[NoOptions]):
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:  # noqa: ARG002
         """One plan."""
-        costs, links = problem.costs, problem.semantics.links
-        assert costs is not None
+        costs, links = problem.known_costs, problem.semantics.links
         if problem.objective.is_steady:
             tables = tables_of(costs)
             yield Plan(balanced_placement(tables, self.urgency(tables), links, by_start=self.by_start))

@@ -58,8 +58,7 @@ class MetPlacer(ListPlacer[NoOptions]):
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:  # noqa: ARG002
         """One placement."""
-        assert problem.costs is not None
-        yield Plan(fastest_devices(problem.costs))
+        yield Plan(fastest_devices(problem.known_costs))
 
 
 DRAWN_AT_ONCE = 64

@@ -137,13 +137,12 @@ class RulesPlacer(ListPlacer[RulesOptions]):
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:
         """Rounds times rules plans; the same seed gives the same ones."""
-        assert problem.costs is not None
-        scheduler = RuleScheduler(tables_of(problem.costs))
+        scheduler = RuleScheduler(tables_of(problem.known_costs))
         rng = np.random.default_rng(seed)
         rules = shipped_rules() if self._given is None else self._given
         yield from (scheduler.plan(rule) for rule in rules)
         steps = len(rules) * problem.num_units * problem.num_devices
-        steps *= REPAIRING if np.isfinite(problem.costs.memory_bytes).any() else 1
+        steps *= REPAIRING if np.isfinite(problem.known_costs.memory_bytes).any() else 1
         rounds = self.options.rounds or min(max(STEPS_AT_ONCE // steps, 1), MOST_ROUNDS)
         for _ in range(1, rounds):
             for rule in changed(rules, self.options.spread, rng):

@@ -111,8 +111,7 @@ class CriticalPathPlacer(ListPlacer[CriticalPathOptions]):
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:
         """``num_runs`` plans; the same seed gives the same ones."""
-        costs, spread = problem.costs, self.options.spread
-        assert costs is not None
+        costs, spread = problem.known_costs, self.options.spread
         tables = tables_of(costs)
         level_s = levels_of(tables).upward_s
         rng = np.random.default_rng(seed)
@@ -144,13 +143,11 @@ class EnumerativePlacer(ListPlacer[NoOptions]):
     def check(cls, problem: Problem) -> None:
         """Raise OptionError when no op has a meta-op, or meta-ops depend on each other, too."""
         super().check(problem)
-        assert problem.costs is not None
-        shard_groups(problem.costs)
+        shard_groups(problem.known_costs)
 
     def proposals(self, problem: Problem, seed: int) -> Iterator[Plan]:  # noqa: ARG002
         """One placement."""
-        costs = problem.costs
-        assert costs is not None
+        costs = problem.known_costs
         tables = tables_of(costs)
         device, held = np.full(costs.num_ops, -1, dtype=np.int64), np.zeros(costs.num_devices)
         for shards in shard_groups(costs):

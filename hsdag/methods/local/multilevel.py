@@ -72,9 +72,8 @@ class MultilevelPlacer(Placer[MultilevelOptions]):
         expanded = Expanded(incumbent, coarse.units.partition.labels, kept)
         seconds, began_s, best = COARSE * incumbent.left_s, incumbent.elapsed_s, incumbent.best_score
         with suppress(GaveUp):
-            assert coarse.costs is not None  # as those of units are known
             most = expanded.evaluations_left
-            known = tuple(beam_plans(coarse.costs, BEAM * seconds, most, incumbent.check))
+            known = tuple(beam_plans(coarse.known_costs, BEAM * seconds, most, incumbent.check))
             if min(score.value for score in expanded.evaluate(known)) <= WORTH * best:
                 seconds -= incumbent.elapsed_s - began_s
                 WindowsPlacer().search(coarse, expanded, replace(limits, seconds=seconds, known=known))

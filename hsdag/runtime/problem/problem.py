@@ -55,6 +55,12 @@ class Problem:
         return len(self.devices)
 
     @property
+    def known_costs(self) -> ScheduleProblem:
+        """The costs, of a problem that was checked to have them."""
+        assert self.costs is not None
+        return self.costs
+
+    @property
     def simulated(self) -> tuple[ScheduleProblem, IntArray]:
         """The costs of a simulated machine, by op where these are known, else by unit; and [N] the unit of each op.
 

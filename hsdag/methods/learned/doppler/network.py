@@ -32,8 +32,6 @@ class DopplerConfig(TrainingOptions):
 
     plans_per_update: int = 64
     kept_per_update: int | None = 16
-    epochs: int = 1
-    learning_rate: float = 1e-3
     last_learning_rate: float = 1e-4
     entropy: float = 1e-3
     baseline: Baseline = Baseline.RANKS

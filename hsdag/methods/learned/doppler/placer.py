@@ -195,9 +195,8 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
 
     def policy(self, problem: Problem, generator: torch.Generator) -> DualPolicy:
         """SEL and PLC over the costs of the problem's units."""
-        assert problem.costs is not None
-        own = (problem.costs.num_ops, problem.costs.num_devices) if self.options.own_scores else None
-        return DualPolicy(DualNetwork(self.options, generator, own), problem.costs, self.options)
+        own = (problem.num_units, problem.num_devices) if self.options.own_scores else None
+        return DualPolicy(DualNetwork(self.options, generator, own), problem.known_costs, self.options)
 
     def learns_before(self, policy: Policy, incumbent: Incumbent, generator: torch.Generator) -> bool:
         """Stage II before stage III; the plans that are simulated are not among those that are asked for."""
