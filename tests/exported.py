@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.executor.cut import JOIN_TYPES
 
+Place = Callable[[ov.Model, Callable[[int], str]], Placement]
+Alternating = Callable[[ov.Model], Placement]
 Devices = dict[str, str]
 """By the friendly name of an op: the name of its device."""
 

@@ -9,6 +9,9 @@ import openvino as ov
 import pytest
 
 from hsdag.cli.app import run
+from hsdag.ir.graph.build import graph_of
+from hsdag.ir.graph.computation_graph import ComputationGraph
+from hsdag.models import build_model
 from hsdag.placing.place import run_place
 from hsdag.placing.result import PlaceResult
 from hsdag.runtime.measuring.latency import Protocol
@@ -41,6 +44,16 @@ def kept_search(tiny_resnet: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 
     folder = made_once(tmp_path_factory, "kept", search)
     return PlaceResult.model_validate_json((folder / "returned.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def llama() -> ov.Model:
+    return build_model("tiny_stateful_llama_int4")
+
+
+@pytest.fixture(scope="module")
+def llama_graph(llama: ov.Model) -> ComputationGraph:
+    return graph_of(llama)
 
 
 @pytest.fixture

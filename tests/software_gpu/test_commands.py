@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import openvino as ov
 import pytest
 from openvino import opset13
 
-from hsdag.cli.app import run
 from hsdag.ir.placement.placement import Placement
 from hsdag.runtime.executor.compiling import compile_placed
+from tests.hsdag.commands import answer
 from tests.software_gpu.conftest import CPU, GPU_0, GPU_1
 
 pytestmark = pytest.mark.usefixtures("short_comparisons")
@@ -35,11 +33,6 @@ def mixed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     answer = opset13.reduce_mean(opset13.add(filtered, chain), np.array([2, 3]), name="answer")
     ov.save_model(ov.Model([opset13.result(answer)], [image], "mixed"), path, compress_to_fp16=False)
     return path
-
-
-def answer(capsys: pytest.CaptureFixture[str], *arguments: object) -> Any:
-    assert run([*(str(a) for a in arguments), "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
 
 
 def test_both_gpus_are_listed_and_one_is_asked(capsys: pytest.CaptureFixture[str], mixed: Path) -> None:

@@ -56,12 +56,6 @@ def placement(tmp_path: Path) -> Path:
     return path
 
 
-def changed(change: Callable[[Json], object]) -> str:
-    document = copy.deepcopy(PROBLEM)
-    change(document)
-    return json.dumps(document)
-
-
 def test_simulate_answers_what_the_problem_says(
     capsys: pytest.CaptureFixture[str], problem: Path, placement: Path
 ) -> None:
@@ -101,11 +95,10 @@ def test_solve_answers_in_full_and_its_placement_simulates_alike(
 
 
 def test_solve_says_that_nothing_fits(capsys: pytest.CaptureFixture[str], problem: Path, tmp_path: Path) -> None:
-    def shrink(d: Json) -> None:
-        d["devices"] = [{"name": "gpu", "memory_bytes": 50}, {"name": "cpu", "memory_bytes": 50}]
-        d["ops"][2]["weight_bytes"] = 28
-
-    problem.write_text(changed(shrink))
+    small = copy.deepcopy(PROBLEM)
+    small["devices"] = [{"name": "gpu", "memory_bytes": 50}, {"name": "cpu", "memory_bytes": 50}]
+    small["ops"][2]["weight_bytes"] = 28
+    problem.write_text(json.dumps(small))
     out = tmp_path / "out.json"
     document = answer(capsys, "solve", problem, "--method", "best-device", "-o", out)
     assert (document["status"], document["placement"], document["schedule"]) == ("infeasible", None, [])

@@ -19,11 +19,7 @@ from hsdag.exports.documents import quoted, submodels
 from hsdag.ir.errors import OptionError, OutputError, PlacementError
 from hsdag.ir.graph.build import fingerprint, graph_of
 from hsdag.ir.graph.colocation import colocate
-from hsdag.ir.placement.placement import Placement
-from tests.exported import placed_by, read_back
-
-Place = Callable[[ov.Model, Callable[[int], str]], Placement]
-Alternating = Callable[[ov.Model], Placement]
+from tests.exported import Alternating, Place, placed_by, read_back
 
 SUFFIX = {
     "json": ".json", "csv": ".csv", "ir": ".xml", "python": ".py", "cpp": ".cpp", "dot": ".dot",

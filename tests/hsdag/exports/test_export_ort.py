@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,9 +20,7 @@ from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.reader import load_model
 from hsdag.ir.placement.placement import Placement
-from tests.exported import read_back
-
-Place = Callable[[ov.Model, Callable[[int], str]], Placement]
+from tests.exported import Place, read_back
 
 
 @pytest.fixture

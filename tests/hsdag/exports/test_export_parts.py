@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import openvino as ov
 import pytest
-from numpy.typing import NDArray
 from openvino import opset13 as op
 
 import hsdag
@@ -19,21 +16,13 @@ from hsdag.exports.parts import PartsManifest
 from hsdag.ir.errors import FileFormatError, OptionError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
-from hsdag.ir.placement.placement import Placement
 from hsdag.models import build_model
-from tests.exported import are_equal, random_inputs, run_parts
+from tests.exported import Alternating, Place, are_equal, random_inputs, run_parts
 from tests.model_server import Pipeline
 from tests.stateful import EXACT, placement_of, split_after
 
-Place = Callable[[ov.Model, Callable[[int], str]], Placement]
-Alternating = Callable[[ov.Model], Placement]
 DYNAMIC = {"data_shapes": ()}
 """In a placement of a model whose inputs stay dynamic."""
-
-
-def executed(model: ov.Model, placement: Placement, inputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
-    with hsdag.compile_work_conserving(model, placement) as compiled:
-        return list(compiled(inputs).to_tuple())
 
 
 def awkward() -> ov.Model:
@@ -56,7 +45,8 @@ def test_parts_and_pipelines_compute_what_our_executor_computes(
     network = awkward() if is_awkward else model
     placement = place(network, lambda s: ("FAST", "SLOW")[s // group % 2])
     inputs = random_inputs(network)
-    expected = executed(network, placement, inputs)
+    with hsdag.compile_work_conserving(network, placement) as compiled:
+        expected = list(compiled(inputs).to_tuple())
     manifest, config = (hsdag.export(placement, kind, tmp_path / kind, network).files[0] for kind in ("parts", "ovms"))
     assert are_equal(run_parts(manifest, inputs), expected)
     pipeline = Pipeline(config)

@@ -7,7 +7,6 @@ import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
@@ -25,12 +24,9 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import OptionError
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.placement.placement import CopyRecord, Placement
-from tests.exported import random_inputs
+from tests.exported import Alternating, Place, random_inputs
 from tests.hsdag.ir.shards.random_shards import outputs_of
 from tests.placements import by_hand
-
-Place = Callable[[ov.Model, Callable[[int], str]], Placement]
-Alternating = Callable[[ov.Model], Placement]
 
 PACKAGE = Path(ov.__file__).parent
 

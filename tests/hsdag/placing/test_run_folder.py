@@ -200,8 +200,7 @@ def test_two_searches_never_share_a_folder(tmp_path: Path) -> None:
 
 @pytest.fixture
 def run(kept_search: PlaceResult) -> RunFolder:
-    assert kept_search.run_folder is not None
-    return RunFolder.load(kept_search.run_folder)
+    return RunFolder.load(kept_search)
 
 
 def test_the_answer_and_its_samples_are_kept(run: RunFolder, kept_search: PlaceResult) -> None:

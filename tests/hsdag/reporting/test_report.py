@@ -5,8 +5,6 @@ from __future__ import annotations
 import shlex
 from pathlib import Path
 
-import pytest
-
 import hsdag
 from hsdag.ir.device import DeviceSpec
 from hsdag.placing.result import PlaceResult
@@ -17,22 +15,15 @@ from hsdag.scoring.base import Score
 from tests.hsdag.reporting.examples import BEGUN, EVENTS, FAST, PROFILE, RESULT, RUN, Example, event
 
 
-@pytest.fixture
-def folder(kept_search: PlaceResult) -> Path:
-    assert kept_search.run_folder is not None
-    return kept_search.run_folder
-
-
-def test_ops_are_where_the_placement_has_them(folder: Path, kept_search: PlaceResult) -> None:
-    placed = PlacedGraph.of(RunFolder.load(folder))
+def test_ops_are_where_the_placement_has_them(kept_search: PlaceResult) -> None:
+    placed = PlacedGraph.of(RunFolder.load(kept_search))
     found = {placed.graph.canonical_names[v]: placed.devices[d] for v, d in enumerate(placed.device.tolist())}
     assert found == kept_search.placement.affinity
 
 
-def test_the_placement_file_stands_for_the_run_beside_it(
-    folder: Path, kept_search: PlaceResult, tmp_path: Path
-) -> None:
-    result = hsdag.report(folder.with_suffix(".json"), tmp_path / "report.html")
+def test_the_placement_file_stands_for_the_run_beside_it(kept_search: PlaceResult, tmp_path: Path) -> None:
+    assert kept_search.run_folder is not None
+    result = hsdag.report(kept_search.run_folder.with_suffix(".json"), tmp_path / "report.html")
     assert result.files == (tmp_path / "report.html",)
     page = result.files[0].read_text().replace("&#39;", "'")
     assert all(f">{each}</p>" in page for each in kept_search.summary)

@@ -5,33 +5,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-import openvino as ov
-import pytest
 
-from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate, known_ops
 from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.graph.state import read_by_repeated, repeated_ops
-from hsdag.models import build_model
 
 
-@pytest.fixture(scope="module")
-def model() -> ov.Model:
-    return build_model("tiny_stateful_llama_int4")
-
-
-@pytest.fixture(scope="module")
-def graph(model: ov.Model) -> ComputationGraph:
-    return graph_of(model)
-
-
-def test_cache_and_attention_of_a_layer_are_one_set_and_layers_are_not(graph: ComputationGraph) -> None:
-    labels = colocate(graph).sets.labels
+def test_cache_and_attention_of_a_layer_are_one_set_and_layers_are_not(llama_graph: ComputationGraph) -> None:
+    labels = colocate(llama_graph).sets.labels
     sets = set()
     for layer in range(4):
         at = f"model.layers.{layer}.self_attn"
         names = [f"{at}.{of}/{what}" for of in ("key", "value") for what in ("read", "past", "all", "wide", "assign")]
-        found = {int(labels[graph.index_of[name]]) for name in (*names, f"{at}/attention", f"{at}/key/shape")}
+        found = {int(labels[llama_graph.index_of[name]]) for name in (*names, f"{at}/attention", f"{at}/key/shape")}
         assert len(found) == 1
         sets |= found
     assert len(sets) == 4

@@ -13,7 +13,7 @@ from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.placement.prepared import COPY_MARK, prepare
 from hsdag.ir.placement.submodels import SubmodelCollector
-from hsdag.models import DecoderSizes, build_model
+from hsdag.models import DecoderSizes
 from hsdag.models.decoder_graph import decoder_model
 from tests.stateful import CPUS, generate, placement_of, split_after, unsplit
 
@@ -96,34 +96,24 @@ def test_constants_that_share_a_name_are_not_mixed_up() -> None:
     assert found.tolist() == [10, 10, 1, 1, 12, 13, 100, 100, 3, 4]
 
 
-@pytest.fixture(scope="module")
-def llama() -> ov.Model:
-    return build_model("tiny_stateful_llama_int4")
-
-
-@pytest.fixture(scope="module")
-def graph(llama: ov.Model) -> ComputationGraph:
-    return graph_of(llama)
-
-
-def test_only_the_residual_stream_and_the_inputs_cross_between_layers(graph: ComputationGraph) -> None:
-    devices = np.asarray([split_after(graph, AFTER_LAYER_1)])
-    found = SubmodelCollector(graph).crossings(devices, 2)
+def test_only_the_residual_stream_and_the_inputs_cross_between_layers(llama_graph: ComputationGraph) -> None:
+    devices = np.asarray([split_after(llama_graph, AFTER_LAYER_1)])
+    found = SubmodelCollector(llama_graph).crossings(devices, 2)
     assert found.launches.tolist() == [[1, 1]]
     assert found.num.tolist() == [[[0, 1 + 4], [0, 0]]]
 
 
-def test_every_device_has_its_own_copy_of_what_is_repeated(llama: ov.Model, graph: ComputationGraph) -> None:
-    names = [CPUS[d].openvino_name for d in split_after(graph, AFTER_LAYER_1)]
-    nodes = {node.get_friendly_name(): node for node in prepare(llama, graph).place(names).get_ordered_ops()}
+def test_every_device_has_its_own_copy_of_what_is_repeated(llama: ov.Model, llama_graph: ComputationGraph) -> None:
+    names = [CPUS[d].openvino_name for d in split_after(llama_graph, AFTER_LAYER_1)]
+    nodes = {node.get_friendly_name(): node for node in prepare(llama, llama_graph).place(names).get_ordered_ops()}
     for spec in CPUS:
         mask = nodes[f"mask{COPY_MARK}{spec.openvino_name}"]
         assert mask.get_rt_info()["affinity"].astype(str) == spec.openvino_name
         assert len(mask.output(0).get_target_inputs()) == 2  # layers
 
 
-def test_a_split_that_makes_hetero_cut_a_variable_in_two_is_refused(llama: ov.Model, graph: ComputationGraph) -> None:
-    first, second = (np.asarray(split_after(graph, f"model.layers.{layer}/output")) for layer in (0, 1))
+def test_a_split_that_makes_hetero_cut_a_variable_in_two_is_refused(llama: ov.Model) -> None:
+    first, second = (np.asarray(split_after(graph_of(llama), f"model.layers.{layer}/output")) for layer in (0, 1))
     there_and_back = (first & ~second & 1).tolist()
     with pytest.raises(PlacementError, match=r"HETERO would lose what variable 'model\.layers\.\d\.self_attn"):
         placement_of(llama, there_and_back).compile(ov.Core(), llama)

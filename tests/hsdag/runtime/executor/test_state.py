@@ -13,7 +13,6 @@ from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
 from hsdag.ir.graph.computation_graph import ComputationGraph
 from hsdag.ir.placement.placement import Placement
-from hsdag.models import build_model
 from hsdag.runtime.executor import openvino_backend
 from hsdag.runtime.executor.cut import MODEL_INPUT
 from hsdag.runtime.executor.merging import plan_cut
@@ -24,23 +23,13 @@ AFTER_LAYER_1 = "model.layers.1/output"
 
 
 @pytest.fixture(scope="module")
-def model() -> ov.Model:
-    return build_model("tiny_stateful_llama_int4")
+def expected(llama: ov.Model) -> Generated:
+    return unsplit(llama)
 
 
 @pytest.fixture(scope="module")
-def graph(model: ov.Model) -> ComputationGraph:
-    return graph_of(model)
-
-
-@pytest.fixture(scope="module")
-def expected(model: ov.Model) -> Generated:
-    return unsplit(model)
-
-
-@pytest.fixture(scope="module")
-def halves(model: ov.Model, graph: ComputationGraph) -> WorkConservingModel:
-    return compiled(model, placement_of(model, split_after(graph, AFTER_LAYER_1), executor="work-conserving"))
+def halves(llama: ov.Model, llama_graph: ComputationGraph) -> WorkConservingModel:
+    return compiled(llama, placement_of(llama, split_after(llama_graph, AFTER_LAYER_1), executor="work-conserving"))
 
 
 def compiled(model: ov.Model, placement: Placement) -> WorkConservingModel:
@@ -74,8 +63,8 @@ def test_calls_share_one_request_whose_state_the_model_resets(halves: WorkConser
 
 
 @pytest.mark.parametrize("seed", range(2))
-def test_wherever_sets_lie_no_part_divides_a_variable(graph: ComputationGraph, seed: int) -> None:
-    sets = colocate(graph).sets
+def test_wherever_sets_lie_no_part_divides_a_variable(llama_graph: ComputationGraph, seed: int) -> None:
+    graph, sets = llama_graph, colocate(llama_graph).sets
     device = np.random.default_rng(seed).integers(2, size=sets.num_groups)[sets.labels]
     for part in plan_cut(graph, device, 2).cut.subgraphs:
         kinds = [(graph.variables[v], graph.op_types[v]) for v in part.ops if graph.variables[v]]
