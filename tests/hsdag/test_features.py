@@ -28,13 +28,6 @@ DIAMOND = graph_from_edges(
 )
 
 
-def random_graph(seed: int, density: float) -> ComputationGraph:
-    rng = np.random.default_rng(seed)
-    n = int(rng.integers(1, 30))
-    edges = [(u, v) for v in range(n) for u in range(v) if rng.random() < density]
-    return graph_from_edges(["X"] * n, edges + edges[:2])
-
-
 def test_degrees_count_parallel_edges_once_and_columns_are_what_occurs() -> None:
     assert [column.tolist() for column in degrees(DIAMOND)] == [[0, 1, 1, 2], [2, 1, 1, 0]]
     assert one_hot(np.array([0, 5, 1, 5])).tolist() == [[1, 0, 0], [0, 0, 1], [0, 1, 0], [0, 0, 1]]
@@ -69,7 +62,10 @@ def slope(graph: ComputationGraph, v: int, max_radius: int | None) -> float:
 def test_the_fractal_dimension_is_the_slope_over_hop_distances_up_to_a_radius(
     seed: int, radius: int | None, density: float
 ) -> None:
-    graph = random_graph(seed, density)
+    rng = np.random.default_rng(seed)
+    n = int(rng.integers(1, 30))
+    edges = [(u, v) for v in range(n) for u in range(v) if rng.random() < density]
+    graph = graph_from_edges(["X"] * n, edges + edges[:2])
     expected = [slope(graph, v, radius) for v in range(graph.num_ops)]
     assert fractal_dimension(graph, radius) == pytest.approx(expected, abs=1e-9)
 

@@ -28,7 +28,6 @@ from hsdag.placing.session import Session
 from hsdag.runtime.machine.devices import resolve_devices
 from hsdag.runtime.measuring.latency import Comparison, Ratio, Samples
 from hsdag.runtime.measuring.messages import Call, Candidate, ask
-from hsdag.runtime.measuring.profile import ModelProfile
 from hsdag.runtime.measuring.worker import Worker
 from hsdag.runtime.problem.pins import Pin
 from hsdag.runtime.problem.plan import Plan
@@ -128,12 +127,6 @@ def test_the_sentence_claims_no_more_than_was_measured(given: tuple[Any, ...], s
     assert speed_sentence(*positional, **last) == sentence
 
 
-def profile_of(times_s: list[list[float]]) -> ModelProfile:
-    devices = [SimpleNamespace(name=name) for name in "AB"]
-    times = [SimpleNamespace(time_s=np.array(each)) for each in times_s]
-    return cast(ModelProfile, SimpleNamespace(times=times, devices=devices))
-
-
 @pytest.mark.parametrize(
     ("answer_s", "in_turn", "share"),
     [
@@ -145,7 +138,9 @@ def profile_of(times_s: list[list[float]]) -> ModelProfile:
 def test_what_could_be_gained_at_most_is_the_harmonic_sum_or_the_quicker_device(
     answer_s: float, in_turn: bool, share: str
 ) -> None:
-    profile = profile_of([[1.0, 2.0, np.nan, 1.0], [1.0, 1.0, np.nan, np.nan]])
+    times_s = ([1.0, 2.0, np.nan, 1.0], [1.0, 1.0, np.nan, np.nan])
+    profile: Any = SimpleNamespace(times=[SimpleNamespace(time_s=np.array(each)) for each in times_s])
+    profile.devices = [SimpleNamespace(name=name) for name in "AB"]
     assert left_to_gain(profile, {"A": 4.0, "C": 0.1}, answer_s, in_turn=in_turn).startswith(share)
     assert not left_to_gain(profile, {"C": 0.1}, answer_s, in_turn=in_turn)
 

@@ -53,12 +53,6 @@ def costs_of(graph: ComputationGraph, time_s: np.ndarray, **more: Any) -> Schedu
     return ScheduleProblem.from_graph(graph, time_s, launch_s=LAUNCH_S, **links, source=CostSource.MEASURED, **more)
 
 
-def problem_of(graph: ComputationGraph, time_s: np.ndarray) -> Problem:
-    units, d = placement_units(graph), time_s.shape[1]
-    supported = np.ones((units.graph.num_ops, d), dtype=np.bool_)
-    return with_costs(Problem(units, tuple("ABC"[:d]), supported), costs_of(graph, time_s), np.full(d, np.inf))
-
-
 def case_of(
     graph: ComputationGraph, devices: str, time_s: np.ndarray, executor: ExecutorName = "hetero", **more: Any
 ) -> Case:
@@ -73,9 +67,10 @@ def case_of(
         latency=LatencyRecord(median_s=10.0, mean_s=10.0, p95_s=10.0, runs=6, measured=True),
     )
     kinds: dict[str, Any] = {"hetero": HeteroCosts, "work-conserving": WorkConservingCosts, "cuda": OpByOpCosts}
-    return Case(
-        problem_of(graph, time_s), kinds[executor].of(graph, costs_of(graph, time_s, **more)), placement, executor
-    )
+    units, d = placement_units(graph), time_s.shape[1]
+    plain = Problem(units, tuple("ABC"[:d]), np.ones((units.graph.num_ops, d), dtype=np.bool_))
+    problem = with_costs(plain, costs_of(graph, time_s), np.full(d, np.inf))
+    return Case(problem, kinds[executor].of(graph, costs_of(graph, time_s, **more)), placement, executor)
 
 
 def test_the_value_and_each_move_are_what_the_sums_say_the_largest_gain_first() -> None:

@@ -12,13 +12,10 @@ from hsdag.reporting.figures import timeline_figures
 from tests.hsdag.reporting.examples import EVIL, measured_timeline
 
 
-def shown_in(legend: Any) -> list[str]:
-    return [unescape(each) for each in re.findall(r"</b> (.*?)</span>", legend.text)]
-
-
 def test_a_timeline_is_in_milliseconds_and_its_legend_has_every_type_that_it_shows() -> None:
+    legend: Any
     legend, figure = timeline_figures(measured_timeline())
-    shown = shown_in(legend)
+    shown = [unescape(each) for each in re.findall(r"</b> (.*?)</span>", legend.text)]
     assert (set(shown), shown[-1]) == ({"Convolution", "MatMul", f"Relu{EVIL}", "Concat", "transfer"}, "transfer")
     made: Any = figure
     assert (made.x_range.start, made.x_range.end) == pytest.approx((-0.075, 7.65))

@@ -65,10 +65,6 @@ def plain_cost_s(problem: ScheduleProblem, device: IntArray, launches: Launches 
     return float(plain_costs_s(problem, device[None], launches)[0])
 
 
-def optimum_s(problem: ScheduleProblem, launches: Launches = Launches.RUNS) -> float:
-    return float(plain_costs_s(problem, every_placement(problem), launches).min())
-
-
 def search(
     problem: ScheduleProblem,
     how: Semantics = SEQUENTIAL,
@@ -89,7 +85,7 @@ def test_the_cut_of_two_devices_equals_brute_force(seed: int) -> None:
     launches = list(Launches)[seed % 3]
     problem = drawn(seed, 1 + seed % 14)
     cut = not_none(pair_cut(BoundaryCosts.of(problem, launches), 0, 1))
-    best_s = optimum_s(problem, launches)
+    best_s = float(plain_costs_s(problem, every_placement(problem), launches).min())
     assert plain_cost_s(problem, cut.placement, launches) == pytest.approx(best_s, rel=1e-12)
     assert best_s - cut.error_s - 1e-12 <= cut.bound_s <= best_s * (1 + 1e-12)
 

@@ -54,14 +54,10 @@ def scheduler_of(problem: ScheduleProblem) -> RuleScheduler:
     return RuleScheduler(tables_of(problem))
 
 
-def forty_ops(seed: int) -> ScheduleProblem:
-    links: dict[str, Any] = {"link_latency_s": 0.0, "link_bandwidth_bytes_per_s": 2.0}
-    return random_problem(seed, 40, 3, 0.1, real=True, lacks=0.0, op_overhead_s=0.01, **links)
-
-
 @pytest.mark.parametrize("seed", range(8))
 def test_the_rule_of_early_ends_is_heft(seed: int) -> None:
-    problem = forty_ops(seed)
+    links: dict[str, Any] = {"link_latency_s": 0.0, "link_bandwidth_bytes_per_s": 2.0}
+    problem = random_problem(seed, 40, 3, 0.1, real=True, lacks=0.0, op_overhead_s=0.01, **links)
     mine, heft = scheduler_of(problem).schedule(rule(end=-1.0)), HeftPlacer().schedule(problem)
     assert np.array_equal(mine.sequence, heft.sequence)
     assert np.array_equal(mine.device, heft.device)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from hsdag.ir.graph.build import graph_of
 from hsdag.ir.graph.colocation import colocate
-from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
+from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.ir.kernels import run
 from hsdag.runtime.costs.hetero_costs import HeteroCosts, placement_s, unit_costs
 from hsdag.runtime.objectives import find_objective
@@ -29,11 +29,6 @@ def case(seed: int, num_ops: int = 24) -> HeteroCosts:
     time_s = rng.uniform(1e-4, 2e-3, (num_ops, 2))
     links: dict[str, Any] = {"launch_s": 2e-4, "link_latency_s": 3e-5, "link_bandwidth_bytes_per_s": 2e8}
     return HeteroCosts.of(graph, ScheduleProblem.from_graph(graph, time_s, **links, source=CostSource.MEASURED))
-
-
-def random_placements(seed: int, count: int, num_ops: int = 24) -> np.ndarray:
-    rng = np.random.default_rng(seed)
-    return np.asarray(np.cumsum(rng.random((count, num_ops)) < 0.15, axis=1) % 2)
 
 
 def cheaper(true: HeteroCosts, factor: float) -> HeteroCosts:
@@ -58,15 +53,6 @@ def test_a_latency_is_ops_and_launches_and_crossings() -> None:
     assert found.tolist() == [5 + 6 + 7 + 0.5 + 0.25 + 0.5 + 1 + 100 / 50 + 2 + 200 / 100, 5 + 9 + 7 + 0.5]
 
 
-def random_costs(graph: ComputationGraph, time_s: np.ndarray, rng: np.random.Generator) -> ScheduleProblem:
-    d = time_s.shape[1]
-    links: dict[str, Any] = {
-        "link_latency_s": rng.uniform(0, 1, (d, d)),
-        "link_bandwidth_bytes_per_s": rng.uniform(1, 9, (d, d)),
-    }
-    return ScheduleProblem.from_graph(graph, time_s, launch_s=rng.uniform(0, 1, d), **links)
-
-
 def random_units(seed: int, num_ops: int) -> tuple[HeteroCosts, np.ndarray]:
     """A random model, or a random graph whose submodels wait for each other, and the unit of every op."""
     rng, d = np.random.default_rng(seed), 2 + seed % 2
@@ -75,7 +61,9 @@ def random_units(seed: int, num_ops: int) -> tuple[HeteroCosts, np.ndarray]:
     time_s = rng.uniform(0, 3, (graph.num_ops, d))
     time_s[:, 1:][rng.random((graph.num_ops, d - 1)) < rng.choice([0.0, 0.01])] = np.nan
     slowdown = 1.0 + rng.random((d, d)) if rng.random() < 0.5 else None
-    costs = replace(random_costs(graph, time_s, rng), slowdown=slowdown)
+    links: dict[str, Any] = {"link_latency_s": rng.uniform(0, 1, (d, d)), "launch_s": rng.uniform(0, 1, d)}
+    links["link_bandwidth_bytes_per_s"] = rng.uniform(1, 9, (d, d))
+    costs = replace(ScheduleProblem.from_graph(graph, time_s, **links), slowdown=slowdown)
     return HeteroCosts.of(graph, costs), colocate(graph).sets.labels
 
 
@@ -131,7 +119,7 @@ def test_what_every_split_costs_is_not_blamed_on_the_few_bytes_that_cross() -> N
 
 
 def test_a_weighted_sum_is_calibrated_by_one_factor_for_all_its_terms() -> None:
-    costs, some = case(3), random_placements(3, 5)
+    costs, some = case(3), np.cumsum(np.random.default_rng(3).random((5, 24)) < 0.15, axis=1) % 2
     objective = find_objective("latency=1,throughput=2").scaled(lambda _: 2.0)
     measured = 3.0 * costs.values(objective, some)
     measured[0] = np.nan  # failed

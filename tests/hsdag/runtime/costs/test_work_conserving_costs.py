@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
+from hsdag.ir.graph.computation_graph import graph_from_edges
 from hsdag.runtime.costs.work_conserving_costs import PartTable, WorkConservingCosts
 from hsdag.runtime.problem.schedule_problem import CostSource, ScheduleProblem
 
@@ -26,16 +26,12 @@ def diamond(time_s: np.ndarray) -> WorkConservingCosts:
     )
 
 
-def graph_of_case(seed: int, num_ops: int = 24) -> ComputationGraph:
-    rng = np.random.default_rng(seed)
-    edges = sorted({(int(rng.integers(max(v - 4, 0), v)), v) for v in range(1, num_ops) for _ in range(2)})
-    sizes, flops = rng.integers(1_000, 1_000_000, num_ops).tolist(), rng.uniform(1e7, 1e8, num_ops).tolist()
-    return graph_from_edges(["MatMul"] * num_ops, edges, output_bytes=sizes, flops=flops)
-
-
 def case(seed: int) -> WorkConservingCosts:
     """A random graph with random costs on two devices."""
-    graph, rng = graph_of_case(seed), np.random.default_rng(seed)
+    rng = np.random.default_rng(seed)
+    edges = sorted({(int(rng.integers(max(v - 4, 0), v)), v) for v in range(1, 24) for _ in range(2)})
+    sizes, flops = rng.integers(1_000, 1_000_000, 24).tolist(), rng.uniform(1e7, 1e8, 24).tolist()
+    graph = graph_from_edges(["MatMul"] * 24, edges, output_bytes=sizes, flops=flops)
     time_s = rng.uniform(1e-4, 2e-3, (graph.num_ops, 2))
     costs = ScheduleProblem.from_graph(graph, time_s, launch_s=1e-4, link_bandwidth_bytes_per_s=2e9)
     return WorkConservingCosts.of(graph, costs)

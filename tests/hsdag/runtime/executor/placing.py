@@ -14,11 +14,6 @@ from hsdag.ir.placement.placement import Placement
 from tests.placements import by_hand
 
 
-def specs(num_devices: int) -> list[DeviceSpec]:
-    texts = (f"CPU_{d}=CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]" for d in range(num_devices))
-    return [DeviceSpec.parse(text) for text in texts]
-
-
 def placed(
     model: ov.Model,
     device_of: Callable[[str, int], int],
@@ -30,7 +25,8 @@ def placed(
 
     On ``num_devices`` over the CPU plugin, or on ``devices``.
     """
-    chosen = list(devices or specs(num_devices))
+    plain = "CPU[INFERENCE_NUM_THREADS=1;INFERENCE_PRECISION_HINT=f32]"
+    chosen = list(devices or (DeviceSpec.parse(f"CPU_{d}={plain}") for d in range(num_devices)))
     graph = graph_of(model.clone())
     colocation = colocate(graph)
     sets = colocation.sets.labels.tolist()
