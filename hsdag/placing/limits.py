@@ -102,8 +102,7 @@ def within_difference(
     that mostly keep the limit, without knowing of it. Where no device keeps it by itself, nothing is known, and every
     plan has to be judged by its own outputs.
     """
-    alone = [problem.nearest(np.full(problem.num_units, d)) for d in range(problem.num_devices)]
-    apart = np.array([difference(plan) for plan in alone])
+    apart = np.array([difference(plan) for plan in problem.alone])
     close: BoolArray = np.asarray(apart <= limit, dtype=np.bool_)
     if close.all() or not close.any():
         return problem, ()

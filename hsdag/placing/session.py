@@ -249,10 +249,9 @@ def normalize_objective(session: Session, problem: Problem, costs: PlacementCost
     times alone, so they do without these where memory counts.
     """
     objective = problem.objective
-    alone = [problem.nearest(np.full(problem.num_units, d)) for d in range(problem.num_devices)]
 
     def best_single(term: Objective) -> float:
-        values = model_values(replace(problem, objective=term), costs, alone)
+        values = model_values(replace(problem, objective=term), costs, problem.alone)
         return float(np.min(values, initial=np.inf, where=np.isfinite(values)))
 
     found = replace(problem, objective=objective.scaled(best_single))

@@ -95,7 +95,7 @@ class Driver:
         problem, recorder = self._problem, self.recorder
         alone = [Plan(np.full(problem.num_units, d)) for d in range(problem.num_devices)]
         if not any(problem.is_legal(plan.placement) for plan in alone):
-            others = [*(problem.nearest(plan.placement) for plan in alone), *others]
+            others = [*problem.alone, *others]
         plans = [
             plan for plan in dict.fromkeys([*self.limits.known, *alone, *others]) if problem.is_legal(plan.placement)
         ]

@@ -108,10 +108,6 @@ class BoundaryCosts(NamedTuple):
             change_s=factor * self.change_s,
         )
 
-    def priced(self, held_bytes: FloatArray, s_per_held_byte: FloatArray) -> BoundaryCosts:
-        """The same where a device [D] charges for the bytes [N] that an op holds there."""
-        return self._replace(time_s=self.time_s + held_bytes[:, None] * s_per_held_byte[None, :])
-
     def cost_s(self, placement: IntArray) -> float:
         """Seconds of a placement [N]; infinite where an op is not supported."""
         work_s = float(self.time_s[np.arange(self.num_ops), placement].sum())

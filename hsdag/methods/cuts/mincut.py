@@ -235,7 +235,7 @@ def _relieved(
 
     def at(price: float) -> tuple[IntArray, bool]:
         prices[device] = price
-        dear = costs.priced(check.held_bytes, prices)
+        dear = costs._replace(time_s=costs.time_s + check.held_bytes[:, None] * prices)
         found = best_cut(dear) if costs.num_devices == 2 else expanded(dear, placement, is_over)
         return found, bool(check.overfull(found)[device])
 

@@ -20,6 +20,7 @@ Legend: U placement units, N ops, D devices, R pairs of a result and an op that 
 from __future__ import annotations
 
 import itertools
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import NamedTuple
@@ -209,13 +210,8 @@ def balanced_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:
         return None
     best = np.where(line.ticks < UNABLE, line.ticks, UNABLE).min(axis=1)
     low = max(int(best.max()), int(best.sum()) // line.ticks.shape[1]) - 1
-    while high - low > 1:
-        middle = (low + high) // 2
-        if plan.reaches(middle):
-            high = middle
-        else:
-            low = middle
-    return plan.stages(high)[inverse_of(line.order)]
+    period = low + 1 + bisect_left(range(low + 1, high), x=True, key=plan.reaches)
+    return plan.stages(period)[inverse_of(line.order)]
 
 
 def quickest_stages(line: Line, memory_bytes: FloatArray) -> IntArray | None:

@@ -54,11 +54,7 @@ class PlacedModel(CpSatModel[T]):
 
     def _keep_within_memory(self) -> None:
         """(6), or what the memory rule asks for, where it can bind; ``beside`` is the most that a running op takes."""
-        for d in range(self._p.num_devices):
-            there = [i for i, on in enumerate(self.on) if d in on]
-            capacity = self._f.capacity(d, there)
-            if capacity is None:
-                continue
+        for d, there, capacity in self._f.capacities(self.on):
             beside = self.model.new_int_var(0, capacity.size, f"beside{d}")
             for i in there:
                 self._check()

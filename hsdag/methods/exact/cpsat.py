@@ -63,10 +63,8 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
 
     def _let_no_ops_overlap_on_a_device(self) -> None:
         """(7), for ops that are not ordered by precedence with all others; with overheads for all."""
-        reach = self._f.reach
         hold = self.ticks.down(self._p.time_s + self._p.op_overhead_s)
-        ordered = (reach | reach.T | np.eye(self._p.num_ops, dtype=np.bool_)).all(axis=1)
-        free = np.flatnonzero(~ordered | (self._p.op_overhead_s > 0)).tolist()
+        free = np.flatnonzero(self._f.unordered.any(axis=1) | (self._p.op_overhead_s > 0)).tolist()
         for d in range(self._p.num_devices):
             intervals = [
                 self.model.new_optional_fixed_size_interval_var(
@@ -133,14 +131,11 @@ class IntervalModel(PlacedModel[tuple[IntArray, FloatArray]]):
 
     def _keep_peaks_within_memory(self) -> None:
         """Every result's life as an interval, beside the weights."""
-        for d in range(self._p.num_devices):
-            there = [i for i, on in enumerate(self.on) if d in on]
-            capacity = self._f.capacity(d, there)
-            if capacity is not None:
-                intervals, sizes = self._lives(d, capacity.unit_bytes)
-                left = self.model.new_int_var(0, capacity.size, f"room{d}")
-                self.model.add(left + self._total(capacity.resident, there, d) == capacity.size)
-                self.model.add_cumulative(intervals, sizes, left)
+        for d, there, capacity in self._f.capacities(self.on):
+            intervals, sizes = self._lives(d, capacity.unit_bytes)
+            left = self.model.new_int_var(0, capacity.size, f"room{d}")
+            self.model.add(left + self._total(capacity.resident, there, d) == capacity.size)
+            self.model.add_cumulative(intervals, sizes, left)
 
     def _lives(self, d: int, unit: float) -> tuple[list[cp_model.IntervalVar], list[int]]:
         """Results and copies on device d in units, from the start of op or transfer to the last use."""

@@ -5,6 +5,7 @@ Legend: N ops, E edges, D devices.
 
 from __future__ import annotations
 
+from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -50,16 +51,10 @@ class Formulation:
     memory: MemoryRule = MemoryRule.RUNNING
 
     @cached_property
-    def edges(self) -> dict[tuple[int, int], float]:
-        """Bytes by (producer, consumer), in one transfer: of parallel edges the largest, of several results the sum."""
-        p = self.problem.with_single_results
-        return dict(zip(zip(p.edge_src.tolist(), p.edge_dst.tolist(), strict=True), p.edge_bytes.tolist(), strict=True))
-
-    @cached_property
     def consumers(self) -> list[dict[int, float]]:
-        """[N] bytes by consumer."""
-        found: list[dict[int, float]] = [{} for _ in range(self.problem.num_ops)]
-        for (u, v), size in self.edges.items():
+        """[N] bytes by consumer, in one transfer: of parallel edges the largest, of several results the sum."""
+        p, found = self.problem.with_single_results, [dict[int, float]() for _ in range(self.problem.num_ops)]
+        for u, v, size in zip(p.edge_src.tolist(), p.edge_dst.tolist(), p.edge_bytes.tolist(), strict=True):
             found[u][v] = size
         return found
 
@@ -73,6 +68,11 @@ class Formulation:
                 reach[u] |= reach[v]
                 reach[u, v] = True
         return reach
+
+    @cached_property
+    def unordered(self) -> BoolArray:
+        """[N, N] whether no path leads from one op to the other; an op is ordered with itself."""
+        return ~(self.reach | self.reach.T | np.eye(self.problem.num_ops, dtype=np.bool_))
 
     @cached_property
     def allowed(self) -> BoolArray:
@@ -93,6 +93,14 @@ class Formulation:
         """[N] inputs and outputs of each op: im + om of (6)."""
         p = self.problem.with_single_results
         return np.asarray(p.output_bytes + np.bincount(p.edge_dst, p.edge_bytes, p.num_ops), dtype=np.float64)
+
+    def capacities(self, on: Sequence[Container[int]]) -> Iterator[tuple[int, list[int], Capacity]]:
+        """Each device whose memory can bind, the ops that may be there, of which ``on`` [N] knows, and that memory."""
+        for d in range(self.problem.num_devices):
+            there = [i for i, devices in enumerate(on) if d in devices]
+            capacity = self.capacity(d, there)
+            if capacity is not None:
+                yield d, there, capacity
 
     def capacity(self, d: int, there: list[int]) -> Capacity | None:
         """The memory of device d for the ops ``there`` under the memory rule; None where they cannot exceed it."""
@@ -123,7 +131,7 @@ class Formulation:
     def durations_s(self) -> list[ArrayLike]:
         """All durations that a schedule of the problem has."""
         p = self.problem
-        transfers = [self.transfer_s(size) for size in sorted(set(self.edges.values()))]
+        transfers = [self.transfer_s(size) for size in np.unique(p.with_single_results.edge_bytes)]
         return [p.time_s, [p.op_overhead_s, p.transfer_overhead_s], p.launch_s, *transfers]
 
     @cached_property

@@ -15,7 +15,7 @@ import numpy as np
 from ortools.linear_solver.python.model_builder_helper import ModelBuilderHelper, ModelSolverHelper, SolveStatus
 from scipy.sparse import csr_matrix
 
-from hsdag.ir.graph.computation_graph import BoolArray, FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import FloatArray, IntArray
 from hsdag.methods.base import NoOptions
 from hsdag.methods.exact.base import TOLERANCE, ExactSearch, OutOfTime
 from hsdag.methods.exact.cpsat import CpSatMethod
@@ -192,7 +192,7 @@ class MilpModel:
 
     def _let_no_ops_overlap(self) -> None:
         """(7), for pairs that no path orders; with overheads for all."""
-        apart = unordered(self._f) if not self._overhead else np.ones((self._p.num_ops,) * 2, dtype=np.bool_)
+        apart = self._f.unordered if not self._overhead else np.ones((self._p.num_ops,) * 2, dtype=np.bool_)
         on = np.full(self._time.shape, -1, dtype=np.int64)
         for i, choices in enumerate(self.on):
             on[i, list(choices)] = list(choices.values())
@@ -221,11 +221,7 @@ class MilpModel:
 
     def _keep_within_memory(self) -> None:
         """(6) where it can bind, in shares of the memory; ``beside`` is the most that any op takes while it runs."""
-        for d in range(self._p.num_devices):
-            there = [i for i, choices in enumerate(self.on) if d in choices]
-            capacity = self._f.capacity(d, there)
-            if capacity is None:
-                continue
+        for d, there, capacity in self._f.capacities(self.on):
             unit = float(max(capacity.size, 1))
             beside = self.linear.variable(0, float(capacity.running[there].max()) / unit)
             for i in there:
@@ -240,14 +236,9 @@ class MilpModel:
         return device, values[self.start] * self.unit_s
 
 
-def unordered(f: Formulation) -> BoolArray:
-    """[N, N] whether no path leads from one op to the other; an op is ordered with itself."""
-    return ~(f.reach | f.reach.T | np.eye(f.problem.num_ops, dtype=np.bool_))
-
-
 def num_entries(f: Formulation) -> int:
     """Entries of the rows of (3) and (7) at most: nearly all of the program; in O(N^2)."""
     n, d = f.problem.num_ops, f.problem.num_devices
-    num_pairs = n * (n - 1) // 2 if f.problem.op_overhead_s else int(unordered(f).sum()) // 2
+    num_pairs = n * (n - 1) // 2 if f.problem.op_overhead_s else int(f.unordered.sum()) // 2
     num_waits = sum(len(consumers) * (1 + len(set(consumers.values()))) // 2 for consumers in f.consumers)
     return 10 * num_pairs * d + 5 * num_waits * d * d

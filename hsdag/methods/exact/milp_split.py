@@ -192,7 +192,7 @@ def _tasks(f: Formulation, part: Segment, solver: ModuleSolver) -> list[list[Cal
 
 def _bridge(f: Formulation, part: Segment, u: int, v: int) -> ModuleAnswer:
     """A segment of one op: the transfer and the op."""
-    sent_s = float(f.transfer_s(f.edges.get((part.entry, part.exit), 0.0))[u, v]) if u >= 0 else 0.0
+    sent_s = float(f.transfer_s(f.consumers[part.entry].get(part.exit, 0.0))[u, v]) if u >= 0 else 0.0
     value_s = sent_s + float(f.problem.time_s[part.exit, v])
     return ModuleAnswer(value_s, value_s, np.array([v]), np.array([sent_s]))
 

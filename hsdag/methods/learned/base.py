@@ -1,4 +1,4 @@
-"""LearnedPlacer: the base of methods that train a policy. Legend: U placement units, D devices."""
+"""LearnedPlacer: the base of methods that train a policy."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import numpy as np
 import torch
 
 from hsdag.ir.errors import OptionError
-from hsdag.ir.graph.computation_graph import IntArray
 from hsdag.methods.base import Placer, Preset
 from hsdag.methods.incumbent import GaveUp, Incumbent, Status
 from hsdag.methods.learned.options import TrainingOptions
@@ -116,7 +115,7 @@ class LearnedPlacer(Placer[T]):
             incumbent,
             self.options,
             generator,
-            singles=singles_of(problem),
+            singles=problem.alone,
             teacher=self.teacher(policy, problem) if self.options.teacher_updates and not is_trained else None,
             penalty=self.penalty(problem),
             is_trained=is_trained,
@@ -156,9 +155,3 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-def singles_of(problem: Problem) -> list[IntArray]:
-    """[D] placements [U] of each device alone, units that it does not support on their first device that does."""
-    first = problem.supported.argmax(axis=1)
-    return [np.where(problem.supported[:, d], d, first) for d in range(problem.num_devices)]

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from hsdag.ir.errors import SearchError
-from hsdag.ir.graph.computation_graph import FloatArray, IntArray
+from hsdag.ir.graph.computation_graph import FloatArray
 from hsdag.methods.learned.options import Baseline, Reward, TrainingOptions
 from hsdag.methods.learned.policy import Exploring, Policy, Rollout
 from hsdag.runtime.problem.plan import Plan
@@ -128,7 +128,7 @@ NUM_RECENT = 10
 class Trainer:
     """Improves one policy by the plans that it draws; all randomness comes from one generator.
 
-    ``singles`` are placements [U] of single devices, ``teacher`` gives decisions to imitate first. What a policy that
+    ``singles`` are plans of single devices, ``teacher`` gives decisions to imitate first. What a policy that
     ``is_trained`` answers at once is evaluated first, ``NUM_FIRST`` plans. ``name`` and the options have to be the same
     where a stored state is resumed. ``penalty`` gives values of plans that failed, NaN where it has none.
     """
@@ -141,7 +141,7 @@ class Trainer:
         options: TrainingOptions,
         generator: torch.Generator,
         *,
-        singles: Sequence[IntArray] = (),
+        singles: Sequence[Plan] = (),
         teacher: Callable[[torch.Generator], list[Rollout]] | None = None,
         penalty: Callable[[Plan], float] | None = None,
         is_trained: bool = False,
@@ -185,7 +185,7 @@ class Trainer:
     def begin(self) -> None:
         """Have the plans of single devices evaluated, if asked, and what a trained policy answers at once."""
         if self._options.single_devices_first and self._singles:
-            self._evaluate([Plan(each) for each in self._singles], single=True)
+            self._evaluate(self._singles, single=True)
         if self._is_trained:
             draws = self.policy.draw(NUM_FIRST - 1, Exploring(), self._generator)
             self._evaluate([rollout.plan for rollout in (self.policy.best(self._generator), *draws)])

@@ -31,11 +31,6 @@ class ListSchedule:
     sequence: IntArray  # [N]
 
     @property
-    def makespan_s(self) -> float:
-        """The end of the last op."""
-        return float(self.end_s.max())
-
-    @property
     def priority(self) -> IntArray:
         """[N] the place of each op by start, then end, then sequence."""
         turn = inverse_of(self.sequence)

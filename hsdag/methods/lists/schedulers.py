@@ -136,7 +136,6 @@ class EnumerativePlacer(ListPlacer[NoOptions]):
 
     num_tried = float("inf")
     name = "enumerative"
-
     gives_order = False
 
     @classmethod

@@ -81,6 +81,11 @@ class Problem:
         is_able = self.supported[np.arange(self.num_units), unit_devices]
         return Plan(np.where(is_able, unit_devices, self.supported.argmax(axis=1)))
 
+    @property
+    def alone(self) -> list[Plan]:
+        """[D] the plans nearest to having all on one device."""
+        return [self.nearest(np.full(self.num_units, d)) for d in range(self.num_devices)]
+
     def is_legal(self, unit_devices: IntArray) -> bool:
         """Whether every unit is on a device that supports it."""
         return bool(self.supported[np.arange(self.num_units), unit_devices].all())

@@ -15,7 +15,7 @@ from torch.nn.functional import leaky_relu, one_hot, pad
 
 from hsdag.ir.graph.computation_graph import FloatArray, IntArray, inverse_of
 from hsdag.methods.incumbent import Incumbent
-from hsdag.methods.learned.base import LearnedPlacer, singles_of
+from hsdag.methods.learned.base import LearnedPlacer
 from hsdag.methods.learned.doppler import decoding
 from hsdag.methods.learned.doppler.decoding import FEATURES, SLOPE, Episodes, Rules, Scores, decode
 from hsdag.methods.learned.doppler.network import DopplerConfig, DualNetwork
@@ -216,7 +216,7 @@ class DopplerPlacer(LearnedPlacer[DopplerConfig]):
                 kept_per_update=many.kept_per_update,
             ),
             generator,
-            singles=singles_of(problem),
+            singles=problem.alone,
             teacher=self.teacher(policy, problem) if self.options.teacher_updates else None,
         )
         trainer.begin()

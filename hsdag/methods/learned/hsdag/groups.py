@@ -61,17 +61,11 @@ class Parse:
         t = self.topology
         return Partition.from_pairs(t.num_nodes, t.left[edges], t.right[edges])
 
-    @cached_property
-    def labels(self) -> torch.Tensor:
-        """[N] group of every node."""
-        return torch.tensor(self.partition.labels)
-
 
 @dataclass(frozen=True, eq=False)
 class Groups:
     """The groups of several parses of one graph; groups with the same members and kept edges are one."""
 
-    topology: Topology
     nominated: torch.Tensor  # [B K] edges, one parse after another
     kept: torch.Tensor  # [B K]
     labels: IntArray  # [B, N] group, of all, of every node in every parse
@@ -100,7 +94,6 @@ class Groups:
         is_first[first] = True
         of_node, of_edge = is_first[labels], is_first[home]
         return Groups(
-            t,
             torch.from_numpy(np.concatenate([parse.nominated for parse in parses])),
             torch.from_numpy(np.concatenate([parse.kept for parse in parses])),
             labels.reshape(num, -1),

@@ -272,7 +272,7 @@ class GroupNetwork(nn.Module):
     def next_state(self, view: View, parse: Parse) -> torch.Tensor:
         """[U, H] Z_v + Z_{v'}, v' being the group of v (Alg. 1, line 10), cut from the gradient history."""
         groups = Groups.of([parse])
-        state = view.z + self.embed(view, groups)[0][groups.distinct[parse.labels]]
+        state = view.z + self.embed(view, groups)[0][groups.distinct[torch.tensor(groups.labels[0])]]
         return unit_rows(state) if self._config.normalise else state
 
     def logits(self, pooled: torch.Tensor, groups: Groups) -> torch.Tensor:

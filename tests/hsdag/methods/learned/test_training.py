@@ -46,7 +46,7 @@ def trainer_for(
 ) -> tuple[Trainer, GroupPolicy, Additive]:
     problem, evaluator = chain(num_units, np.ones((num_units, num_devices), dtype=np.bool_)), Additive()
     policy = policy_for(problem, config)
-    singles = [np.full(num_units, d) for d in range(num_devices)]
+    singles = problem.alone
     generator = torch.Generator().manual_seed(0)
     return Trainer("hsdag", policy, evaluator, config, generator, singles=singles), policy, evaluator
 

@@ -89,8 +89,8 @@ def test_an_op_goes_where_its_consumer_will_find_its_other_input() -> None:
     )  # fmt: skip
     by_end = scheduler_of(join).schedule(rule(end=-1.0))
     by_way = scheduler_of(join).schedule(rule(way_to_the_end_by_the_op=-1.0))
-    assert (len(set(by_end.device[:2])), by_end.makespan_s) == (2, 6.9)
-    assert (len(set(by_way.device.tolist())), by_way.makespan_s) == (1, 2.9)
+    assert (len(set(by_end.device[:2])), by_end.end_s.max()) == (2, 6.9)
+    assert (len(set(by_way.device.tolist())), by_way.end_s.max()) == (1, 2.9)
 
 
 def test_rules_keep_to_the_memory_that_they_are_given() -> None:

@@ -112,7 +112,7 @@ def test_the_next_state_adds_the_embedding_of_each_units_group() -> None:
     state = network.next_state(view, parse)
     z = view.z.detach()
     for g in range(parse.partition.num_groups):
-        members = parse.labels == g
+        members = parse.partition.labels == g
         weight = 0.5  # untrained score, and the weight of a unit alone
         assert torch.allclose(state[members], z[members] + weight * z[members].mean(dim=0), atol=1e-5)
     assert not state.requires_grad
