@@ -8,7 +8,7 @@ import shutil
 import tempfile
 import weakref
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -183,7 +183,7 @@ def write_ir(model: ov.Model, xml_path: Path) -> list[Path]:
     return [xml_path, xml_path.with_suffix(".bin")]
 
 
-class FileLock:
+class FileLock(AbstractContextManager["FileLock"]):
     """A lock on a file, which is made where it is missing. It ends with this object, if it is not released before.
 
     A file system that has no locks gives none, and nobody is kept out.
@@ -206,9 +206,6 @@ class FileLock:
             raise SearchError(taken) from error
         except OSError:  # a file system without locks
             pass
-
-    def __enter__(self) -> FileLock:
-        return self
 
     def __exit__(self, *_: object) -> None:
         """Remove the file, and let others have the lock."""

@@ -10,6 +10,7 @@ import os
 import secrets
 import shlex
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -117,7 +118,7 @@ class EventRecord(PlanRecord):
         return self
 
 
-class RunFolder:
+class RunFolder(AbstractContextManager["RunFolder"]):
     """A folder in which a search is kept, while it goes on and when it has ended.
 
     ``record`` says what it is about; graph and profile of the model lie beside it, and in the end the result. Events,
@@ -131,9 +132,6 @@ class RunFolder:
         self.events_path, self.candidates_path = path / EVENTS, path / "candidates.jsonl"
         self.policy_path = path / "policy.safetensors"
         self.state = StateFile(self.policy_path)
-
-    def __enter__(self) -> RunFolder:
-        return self
 
     def __exit__(self, *_: object) -> None:
         if self._lock is not None:

@@ -6,7 +6,7 @@ import hashlib
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -46,7 +46,7 @@ SCHEDULING = ("AFFINITY", "ENABLE_CPU_PINNING", "EXCLUSIVE_ASYNC_REQUESTS", "INF
 TORCH_WORKER_COMMAND = (sys.executable, "-m", "hsdag.scoring.torch_worker")
 
 
-class Session:
+class Session(AbstractContextManager["Session"]):
     """The model read once here and once in the worker. Use as a context manager, which ends the worker.
 
     ``source`` is a path, an ``ov.Model`` or a torch module; what is not a file is written to a temporary IR, so that
@@ -118,9 +118,6 @@ class Session:
             limits = Limits(compile_s=candidate_limit_s, run_s=max(candidate_limit_s / 2, 1.0))
             self.runner = CandidateRunner(self.client, objective, limits, self.scenarios)
             self.until_end = self.until_end.pop_all()
-
-    def __enter__(self) -> Session:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.until_end.close()

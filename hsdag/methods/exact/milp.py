@@ -20,7 +20,7 @@ from hsdag.methods.base import NoOptions
 from hsdag.methods.exact.base import TOLERANCE, ExactSearch, OutOfTime
 from hsdag.methods.exact.cpsat import CpSatMethod
 from hsdag.methods.exact.formulation import Formulation, twins_of
-from hsdag.methods.exact.solving import POLL_S
+from hsdag.methods.exact.solving import POLL_S, Answer
 from hsdag.methods.incumbent import Limits
 
 MOST_OPS, MOST_ENTRIES, ENTRIES_PER_S = 20_000, 10_000_000, 500_000
@@ -70,7 +70,7 @@ class LinearModel:
         self.row_low.extend([-np.inf] * len(index))
         self.row_high.extend([high] * len(index))
 
-    def solved(self, limits: Limits, on_wait: Callable[[], None] = lambda: None) -> MilpAnswer:
+    def solved(self, limits: Limits, on_wait: Callable[[], None] = lambda: None) -> Answer[FloatArray]:
         """What SCIP finds; ``on_wait`` is called every so often, and what it raises ends the solver."""
         entries = self.value, self.index, self.row_start
         columns = map(np.array, (self.low, self.high, self.cost, self.row_low, self.row_high))
@@ -93,17 +93,9 @@ class LinearModel:
                 solver.interrupt_solve()
                 thread.join(POLL_S)
         if solver.status() == SolveStatus.INFEASIBLE:
-            return MilpAnswer(np.inf)
+            return Answer(np.inf)
         values = np.asarray(solver.variable_values()) if solver.has_solution() else None
-        return MilpAnswer(solver.best_objective_bound(), values)
-
-
-@dataclass(frozen=True, eq=False)
-class MilpAnswer:
-    """The best solution, if any, and the proven bound, infinite where there is no solution."""
-
-    bound: float
-    values: FloatArray | None = None
+        return Answer(solver.best_objective_bound(), solution=values)
 
 
 class MilpPlacer(CpSatMethod[NoOptions]):
@@ -122,8 +114,8 @@ class MilpPlacer(CpSatMethod[NoOptions]):
         model = MilpModel(search.formulation, search.horizon_s * (1 + TOLERANCE), check=search.left_s)
         answer = model.linear.solved(search.limits_left, search.wake)
         search.prove(answer.bound * model.unit_s, TOLERANCE)
-        if answer.values is not None:
-            search.consider(*model.read(answer.values))
+        if answer.solution is not None:
+            search.consider(*model.read(answer.solution))
 
 
 class MilpModel:

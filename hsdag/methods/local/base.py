@@ -9,6 +9,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from threading import Event
 from typing import ClassVar
@@ -60,7 +61,7 @@ class Source:
         return values_of(problem, takes_order=self.takes_order, has_pins=self.has_pins)
 
 
-class Annealing:
+class Annealing(AbstractContextManager["Annealing"]):
     """Chains that search side by side; with the same seed and number of proposals, on any number of threads, alike.
 
     ``sources`` are those of the chains. Use as a context manager, which ends the threads.
@@ -77,9 +78,6 @@ class Annealing:
         self._reported = list(self._found)
         self._stop = Event()
         self._pool = ThreadPoolExecutor(max(1, min(incumbent.limits.num_workers, len(sources))))
-
-    def __enter__(self) -> Annealing:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._stop.set()

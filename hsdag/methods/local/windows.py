@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -233,7 +234,7 @@ def has_schedule(problem: Problem) -> bool:
     return problem.objective == LATENCY and problem.semantics.execution is Execution.WORK_CONSERVING
 
 
-class Sweeps:
+class Sweeps(AbstractContextManager["Sweeps"]):
     """Sweeps of windows over the best plan of a search; use as a context manager, which ends the threads."""
 
     def __init__(self, incumbent: Incumbent, options: WindowsOptions) -> None:
@@ -242,9 +243,6 @@ class Sweeps:
         self._pool = ThreadPoolExecutor(max(incumbent.limits.num_workers, 1))
         self._rng, self._proposals, self._number = np.random.default_rng(incumbent.limits.seed), options.proposals, 0
         self.size, self._before = min(options.smallest, options.size), incumbent.best_score
-
-    def __enter__(self) -> Sweeps:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self._pool.shutdown(cancel_futures=True)

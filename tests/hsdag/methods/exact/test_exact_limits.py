@@ -94,7 +94,7 @@ def test_sizes_beyond_64_bits_bind_as_small_ones_do(rule: MemoryRule, scale: flo
 def test_memory_binds_in_the_linear_program() -> None:
     problem = ScheduleProblem.from_arrays([[1.0, 5.0]] * 3, [], weight_bytes=2.0, memory_bytes=[5.0, 9.0])
     model = MilpModel(Formulation(problem), 20.0)
-    values = not_none(model.linear.solved(Limits(600.0, 1)).values)
+    values = not_none(model.linear.solved(Limits(600.0, 1)).solution)
     assert values[model.makespan] * model.unit_s == pytest.approx(5.0)
 
 

@@ -39,8 +39,8 @@ def cpsat_s(problem: ScheduleProblem) -> tuple[float, float]:
 def milp_s(problem: ScheduleProblem) -> float:
     model = MilpModel(Formulation(problem), generous_horizon_s(problem))
     answer = model.linear.solved(LIMITS)
-    assert answer.values is not None
-    return float(answer.values[model.makespan]) * model.unit_s
+    assert answer.solution is not None
+    return float(answer.solution[model.makespan]) * model.unit_s
 
 
 NUM_PROBLEMS, AT_A_TIME = 40, 10
