@@ -125,7 +125,7 @@ class _Changes:
         readers = {v for u in region.ops for v in self.shapes.graph.successors.of(u).tolist()}
         first = self._one_of(sorted((readers & {*free, *inside}).difference(region.ops)))
         read = inside[first] if first in inside else self._followed(first, free)
-        axis = (self._one_of(regions) if self._tosses() else region).axes[-1]
+        axis = (self._one_of(regions) if self.rng.random() > 0.5 else region).axes[-1]
         outside = {*range(len(self.shapes.runs))}.difference(region.ops, read)
         is_one = axis is not None and axis < self.shapes.op(read[-1]).rank
         made = self.shapes.region("rows", read[-1], axis, outside) if is_one else None
@@ -148,9 +148,6 @@ class _Changes:
             raise PlacementError("there is nothing to change")
         return choices[int(self.rng.integers(len(choices)))]
 
-    def _tosses(self) -> bool:
-        return self.rng.random() > 0.5
-
     def _free(self, way: Sharding) -> list[int]:
         divided = {v for region in _divided(way) for v in region.ops}
         return [v for v, runs in enumerate(self.shapes.runs) if runs and v not in divided and v not in self.pinned]
@@ -159,7 +156,7 @@ class _Changes:
         """An op with what alone reads it, up to the next kernel and perhaps beyond."""
         graph, found = self.shapes.graph, [v]
         while len(readers := graph.successors.of(found[-1]).tolist()) == 1 and readers[0] in free:
-            if graph.op_types[readers[0]] in KERNELS and self._tosses():
+            if graph.op_types[readers[0]] in KERNELS and self.rng.random() > 0.5:
                 break
             found += readers
         return found

@@ -27,7 +27,6 @@ from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
 from hsdag.runtime.costs.work_conserving_costs import WorkConservingCosts
 from hsdag.runtime.objectives import Objective
 from hsdag.runtime.problem.bounds.makespan import lower_bound
-from hsdag.runtime.problem.bounds.simple import Bound
 from hsdag.runtime.problem.placement_costs import PlacementCosts
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.semantics import Execution, Semantics
@@ -192,8 +191,7 @@ def bound_of(problem: Problem, costs: PlacementCosts, value: float) -> BoundSaid
     priced = with_costs(problem, costs.costs, problem.known_costs.memory_bytes)
     if isinstance(costs, HeteroCosts):
         in_turn = replace(priced, ops=costs, semantics=Semantics(execution=Execution.SEQUENTIAL))
-        seconds = proven_bound(in_turn, priced.known_costs)
-        found = None if seconds is None else Bound(seconds, "the minimum cut")
+        found = proven_bound(in_turn)
     else:
         nothing = np.zeros((problem.num_devices, problem.num_devices))
         free = replace(priced.known_costs, link_latency_s=nothing, link_bandwidth_bytes_per_s=nothing + np.inf)

@@ -273,9 +273,8 @@ def _comparison(result: PlaceResult) -> Section:
 
 
 def _explanation(found: Explanation) -> Section:
-    html = (
-        "<ul>" + "".join(f"<li>{escape(sentence)}</li>" for sentence in found.sentences[len(found.answer) :]) + "</ul>"
-    )
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in found.sentences[len(found.answer) :])
+    html = f"<ul>{items}</ul>"
     for title, columns, rows in found.tables(MOST_ROWS):
         html += f"<h3>Simulated: {title}</h3>{html_table(columns, rows)}"
     return Section("explanation", "Why", "Why the placement is as it is, and what would change it.", html)

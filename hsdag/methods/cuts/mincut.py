@@ -82,9 +82,9 @@ class MincutPlacer(Placer[NoOptions]):
         plain = simple(BoundaryCosts.of(costs))
         plain.sort(key=lambda placement: len(np.unique(placement)) > 1)  # single devices first
         yield from itertools.islice((placement for placement in plain if check.fits(placement)), 1)
-        bound_s = proven_bound(problem, costs)
-        if bound_s is not None:
-            incumbent.report(bound=Bound(bound_s, "the minimum cut"))
+        bound = proven_bound(problem)
+        if bound is not None:
+            incumbent.report(bound=bound)
         is_over = partial(incumbent.is_over, CUT_SHARE)
         cuts = _within(check, incumbent) if check.has_limits else _cuts(costs, is_over)
         if problem.objective.is_steady:
@@ -93,14 +93,15 @@ class MincutPlacer(Placer[NoOptions]):
         yield from cuts
 
 
-def proven_bound(units: Problem, problem: ScheduleProblem) -> float | None:
-    """Seconds that no placement on up to two devices beats in sequential execution.
+def proven_bound(units: Problem) -> Bound | None:
+    """What no placement on up to two devices beats in sequential execution, in seconds.
 
     The bound is the cut, the optimum but for rounding, as long as memories have no limits. Where units are several ops,
     or HETERO's submodels are what is launched, it is the cut without launches and then one launch on each of two
     devices, or a single device if that takes less. More devices, the period of a model, and other executions have no
     such bound.
     """
+    problem = units.known_costs
     is_sequential, is_model = units.semantics.execution is Execution.SEQUENTIAL, isinstance(units.ops, HeteroCosts)
     if problem.num_devices > 2 or not is_sequential or (is_model and units.objective.is_steady):
         return None
@@ -111,7 +112,7 @@ def proven_bound(units: Problem, problem: ScheduleProblem) -> float | None:
     if not counts_runs:
         alone_s = float(np.min(costs.time_s.sum(axis=0) + problem.launch_s)) + costs.constant_s
         bound_s = min(alone_s, bound_s + float(np.sort(problem.launch_s)[:2].sum()))
-    return bound_s * (1 - ROUNDING)
+    return Bound(bound_s * (1 - ROUNDING), "the minimum cut")
 
 
 def _cuts(problem: ScheduleProblem, is_over: Callable[[], bool]) -> Iterator[IntArray]:
