@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from queue import SimpleQueue
@@ -28,6 +28,8 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError, ModelError
 from hsdag.ir.graph.build import ordered_ops
 from hsdag.ir.graph.colocation import known_ops
+from hsdag.ir.graph.computation_graph import inverse_of
+from hsdag.ir.graph.flops import COMPUTES_PRODUCTS, ELEMENTWISE
 from hsdag.ir.graph.folding import folded_clone
 from hsdag.ir.graph.state import repeated_ops
 from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor, incoming_ports
@@ -41,6 +43,8 @@ The CPU plugin leaves their task in its queue (2026.4.1), and runs it before the
 its place, whatever has become of the request. So these live on, and once there is one, every inference of the process
 runs in a thread of the plugin.
 """
+LEAST_FLOPS_PER_BYTE = 8.0
+"""Of a product's output: those that sum fewer terms, such as outer products, are no product that the plugin rounds."""
 CLOSE_S = 5.0
 """How long closing waits for each device."""
 
@@ -80,16 +84,46 @@ class Submodel:
     has_state: bool = False
 
 
-def build_submodels(model: ov.Model, cut: Cut) -> tuple[Submodel, ...]:
+def handed_over_in_bf16(cut: Cut, bf16: Collection[int]) -> set[Tensor]:
+    """Tensors that a device in ``bf16`` makes, or such alone read, and round: half the bytes for the same numbers.
+
+    Only those behind a matrix product or a convolution: before the first of these the CPU plugin computes in f32, such
+    as the angles of rotary embeddings. Results of the model keep their type.
+    """
+    graph = cut.graph
+    is_product = np.isin(graph.op_types, list(COMPUTES_PRODUCTS))
+    behind = is_product & (graph.flops >= LEAST_FLOPS_PER_BYTE * graph.output_bytes)
+    position = inverse_of(graph.topological_order)
+    for edge in np.argsort(position[graph.edge_src]):
+        behind[graph.edge_dst[edge]] |= behind[graph.edge_src[edge]]
+    readers: dict[Tensor, set[int]] = {}
+    for part in cut.subgraphs:
+        for tensor in part.inputs:
+            readers.setdefault(tensor, set()).add(part.device)
+    kept = {tensor for _, tensor in cut.results}
+    return {
+        tensor
+        for tensor, devices in readers.items()
+        if tensor.source != MODEL_INPUT and behind[tensor.op] and tensor not in kept
+        if cut.device[tensor.source] in bf16 or devices <= set(bf16)
+    }
+
+
+def build_submodels(
+    model: ov.Model, cut: Cut, bf16: Collection[int] = (), *, hands_over_in_bf16: bool = False
+) -> tuple[Submodel, ...]:
     """The submodels of a cut; raises ModelError for a cut of another model. ``model`` is not changed.
 
     Those of one device come from one clone, unless they have copies of repeated ops that read inputs of their own.
+    ``bf16`` are the devices that compute in it, which may hand tensors over in it.
     """
     named, graph = ordered_ops(model), cut.graph
     if tuple(name for name, _ in named) != graph.op_names:
         raise ModelError(f"the cut is of another model than {model.get_friendly_name()!r}: their ops differ")
     incoming = incoming_ports(graph)
     repeated = np.flatnonzero(repeated_ops(graph, known_ops(graph))).tolist()
+    halves = handed_over_in_bf16(cut, bf16) if hands_over_in_bf16 else set()
+    halves = {t for t in halves if named[t.op][1].output(t.port).get_element_type() == ov.Type.f32}
     clones: dict[int, list[ov.Node]] = {}
     submodels = []
     for s, part in enumerate(cut.subgraphs):
@@ -97,8 +131,8 @@ def build_submodels(model: ov.Model, cut: Cut) -> tuple[Submodel, ...]:
         if clone not in clones:
             clones[clone] = folded_clone(model, graph)[1]
         nodes = clones[clone]
-        ends = [(nodes[tensor.op], tensor.port) for tensor in part.outputs]  # a Result hands out itself
-        results = [v if v.get_type_name() == "Result" else opset13.result(v.output(port)) for v, port in ends]
+        ends = [(nodes[tensor.op], tensor) for tensor in part.outputs]  # a Result hands out itself
+        results = [v if v.get_type_name() == "Result" else _result(v, t.port, t in halves) for v, t in ends]
         results.append(opset13.result(opset13.constant(np.ones(1, dtype=np.float32))))
         parameters: dict[Tensor, ov.Node] = {}
         read = {(tensor.op, tensor.port): tensor for tensor in part.inputs}
@@ -108,15 +142,32 @@ def build_submodels(model: ov.Model, cut: Cut) -> tuple[Submodel, ...]:
                 tensor = read.get((u, out))
                 if tensor is None:
                     continue
+                given = named[u][1].output(out)
                 if tensor not in parameters:
-                    given = named[u][1].output(out)
-                    parameters[tensor] = opset13.parameter(given.get_partial_shape(), given.get_element_type())
+                    kind = ov.Type.bf16 if tensor in halves else given.get_element_type()
+                    parameters[tensor] = opset13.parameter(given.get_partial_shape(), kind)
                     parameters[tensor].set_friendly_name(f"{graph.op_names[u]}:{out}")
-                nodes[v].input(port).replace_source_output(parameters[tensor].output(0))
+                source = parameters[tensor]
+                if tensor in halves:
+                    source = opset13.convert(source, "f32")
+                elif part.device in bf16 and _is_misread(source, nodes[v]):
+                    source = opset13.maximum(source, opset13.constant(np.finfo(np.float32).min))
+                nodes[v].input(port).replace_source_output(source.output(0))
         sinks = [nodes[v] for v in part.ops if graph.op_types[v] == "Assign"]
         excerpt = ov.Model(results, sinks, list(parameters.values()), f"{graph.name}/{s}")
         submodels.append(Submodel(excerpt, tuple(parameters), part.outputs, bool(sinks)))
     return tuple(submodels)
+
+
+def _result(node: ov.Node, port: int, is_half: bool) -> ov.Node:
+    return opset13.result(opset13.convert(node.output(port), "bf16") if is_half else node.output(port))
+
+
+def _is_misread(parameter: ov.Node, reader: ov.Node) -> bool:
+    """Whether the CPU plugin may take an f32 input for one of bf16, as it does with a mask that attention adds to its
+    scores along other axes, where it computes in bf16 and the mask is an input of the model (2026.4.1)."""
+    is_single, shape = parameter.get_element_type() == ov.Type.f32, parameter.get_partial_shape()
+    return is_single and reader.get_type_name() in ELEMENTWISE and shape != reader.get_output_partial_shape(0)
 
 
 class CompiledPart:

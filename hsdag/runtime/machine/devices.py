@@ -215,11 +215,16 @@ def reduced_precision(specs: tuple[DeviceSpec, ...]) -> str:
     Devices that do not say count as reduced. Raises DeviceError as ``make_core`` does.
     """
     core = make_core(specs)
+    found = {precision_of(core, spec) for spec in specs}
+    return "a lower precision" if "" in found else " or ".join(sorted(found - {"f32"}))
+
+
+def precision_of(core: Any, spec: DeviceSpec) -> str:
+    """The precision that a device computes in, by default or by INFERENCE_PRECISION_HINT; "" where it does not say."""
     try:
-        found = {type_name(core.get_property(spec.openvino_name, PRECISION)) for spec in specs}
+        return type_name(core.get_property(spec.openvino_name, PRECISION))
     except RuntimeError:
-        return "a lower precision"
-    return " or ".join(sorted(found - {"f32"}))
+        return ""
 
 
 def _listed(name: str, known: Sequence[str]) -> str:

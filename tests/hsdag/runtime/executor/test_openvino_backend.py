@@ -240,3 +240,30 @@ def test_outputs_that_the_plugin_passes_on_are_found() -> None:
     nodes = [op.tanh(x), convert(y), convert(column(y)), convert(z)]
     model = ov.Model([op.result(node) for node in nodes], [x, y, z], "passing")
     assert passed_on(ov.Core().compile_model(model, "CPU")) == {1: 1}
+
+
+ORDERS = [op.constant(np.array(order)) for order in ((0, 2, 1, 3), (0, 2, 3, 1), (0, 2, 1, 3))]
+
+
+def test_devices_in_bf16_hand_products_over_in_it_and_read_the_mask_of_attention_as_the_f32_that_it_is() -> None:
+    rng = np.random.default_rng(0)
+    x, mask = op.parameter([1, 128, 64], np.float32, name="x"), op.parameter([1, 1, 1, 128], np.float32, name="mask")
+    near = op.matmul(x, op.constant(rng.standard_normal((64, 64), np.float32)), False, False)
+    bias = op.tanh(mask)
+    heads = [op.transpose(op.reshape(near, op.constant(np.array([1, 128, 2, 32])), False), order) for order in ORDERS]
+    scores = op.add(op.divide(op.matmul(*heads[:2], False, False), op.constant(np.float32(64))), bias)
+    seen = op.matmul(op.softmax(scores, -1), heads[2], False, False)
+    model = ov.Model([op.result(op.abs(seen)), op.result(seen)], [x, mask], "attention")
+    near_ops = {near.get_friendly_name(), bias.get_friendly_name(), "x", "mask"}
+    devices = [DeviceSpec.parse(f"CPU_{d}=CPU[INFERENCE_PRECISION_HINT={p}]") for d, p in enumerate(("f32", "bf16"))]
+    where = placed(model, lambda name, _: int(name not in near_ops), devices=devices)
+    given = {port.get_any_name(): rng.standard_normal(port.get_shape(), np.float32) for port in model.inputs}
+    wanted = ov.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})(given)
+    with compile_placed(model, where) as compiled:
+        found = compiled(given)
+        read = [pair for part in compiled._backend._parts for pair in zip(part.inputs, part.model.inputs, strict=True)]
+    names = compiled.cut.graph.op_names
+    in_bf16 = {names[tensor.op] for tensor, port in read if port.get_element_type() == ov.Type.bf16}
+    assert in_bf16 == {near.get_friendly_name()}
+    for k in range(2):
+        np.testing.assert_allclose(found[k], wanted[k], atol=0.02 * float(np.abs(wanted[k]).max()))
