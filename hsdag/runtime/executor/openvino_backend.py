@@ -85,7 +85,7 @@ class Submodel:
 
 
 def handed_over_in_bf16(cut: Cut, bf16: Collection[int]) -> set[Tensor]:
-    """Tensors that a device in ``bf16`` makes, or such alone read, and round: half the bytes for the same numbers.
+    """Tensors that a device in ``bf16`` makes, or such alone read, and rounds: half the bytes for the same numbers.
 
     Only those behind a matrix product or a convolution: before the first of these the CPU plugin computes in f32, such
     as the angles of rotary embeddings. Results of the model keep their type.
@@ -96,17 +96,9 @@ def handed_over_in_bf16(cut: Cut, bf16: Collection[int]) -> set[Tensor]:
     position = inverse_of(graph.topological_order)
     for edge in np.argsort(position[graph.edge_src]):
         behind[graph.edge_dst[edge]] |= behind[graph.edge_src[edge]]
-    readers: dict[Tensor, set[int]] = {}
-    for part in cut.subgraphs:
-        for tensor in part.inputs:
-            readers.setdefault(tensor, set()).add(part.device)
-    kept = {tensor for _, tensor in cut.results}
-    return {
-        tensor
-        for tensor, devices in readers.items()
-        if tensor.source != MODEL_INPUT and behind[tensor.op] and tensor not in kept
-        if cut.device[tensor.source] in bf16 or devices <= set(bf16)
-    }
+    read = {(tensor, part.device) for part in cut.subgraphs for tensor in part.inputs}
+    in_f32 = {tensor for tensor, device in read if {device, cut.device[tensor.source]}.isdisjoint(bf16)}
+    return {tensor for tensor, _ in read if behind[tensor.op]} - in_f32 - {tensor for _, tensor in cut.results}
 
 
 def build_submodels(
