@@ -133,6 +133,7 @@ class AutoPlacer(Placer[AutoOptions]):
         if size <= MOST_CHOICES_TO_PROVE:
             yield Turn("cpsat", 0.2)
         blocks = find_blocks(costs)
+        is_contracted = _is_contracted(problem)
         if blocks is not None:
             yield Turn("repeated", 0.9 if is_deep else 0.15)
         if not is_large:
@@ -141,14 +142,13 @@ class AutoPlacer(Placer[AutoOptions]):
             yield Turn("cpsat", 0.8, 1)
         elif size <= MOST_CHOICES_TO_SPLIT:
             yield Turn("milp-split", 0.4 if problem.objective.is_steady else 0.15)
-        is_contracted = _is_contracted(problem)
         if is_contracted and is_deep:
             yield Turn("multilevel", 1.0 if is_large else 0.5)
-        other = "windows" if is_deep else "multilevel"
+        beside = "windows" if is_deep else "multilevel" if is_contracted else None
         for number in range(1, 1000):
-            if is_deep or is_contracted:
-                yield Turn(other, 1.0 if is_large else 0.5, number)
-            yield Turn("sa", 0.5 if is_deep or is_contracted else 1.0, number)
+            if beside is not None:
+                yield Turn(beside, 1.0 if is_large else 0.5, number)
+            yield Turn("sa", 1.0 if beside is None else 0.5, number)
 
     def _first_turns(self, incumbent: Incumbent) -> Iterator[Turn]:
         """Lists and cuts; in a search that goes on, only the quick lists come again."""

@@ -28,9 +28,9 @@ from hsdag.ir.device import DeviceSpec
 from hsdag.ir.errors import ExecutionError, ModelError
 from hsdag.ir.graph.build import ordered_ops
 from hsdag.ir.graph.colocation import known_ops
-from hsdag.ir.graph.computation_graph import inverse_of
 from hsdag.ir.graph.flops import COMPUTES_PRODUCTS, ELEMENTWISE
 from hsdag.ir.graph.folding import folded_clone
+from hsdag.ir.graph.paths import longest_before
 from hsdag.ir.graph.state import repeated_ops
 from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor, incoming_ports
 from hsdag.runtime.executor.tasks import Attempt, Backend, Inbox
@@ -92,10 +92,9 @@ def handed_over_in_bf16(cut: Cut, bf16: Collection[int]) -> set[Tensor]:
     """
     graph = cut.graph
     is_product = np.isin(graph.op_types, list(COMPUTES_PRODUCTS))
-    behind = is_product & (graph.flops >= LEAST_FLOPS_PER_BYTE * graph.output_bytes)
-    position = inverse_of(graph.topological_order)
-    for edge in np.argsort(position[graph.edge_src]):
-        behind[graph.edge_dst[edge]] |= behind[graph.edge_src[edge]]
+    is_product &= graph.flops >= LEAST_FLOPS_PER_BYTE * graph.output_bytes
+    order, hops = graph.topological_order, np.zeros(len(graph.edge_src))
+    behind = is_product | (longest_before(order, graph.predecessors, is_product.astype(np.float64), hops) > 0)
     read = {(tensor, part.device) for part in cut.subgraphs for tensor in part.inputs}
     in_f32 = {tensor for tensor, device in read if {device, cut.device[tensor.source]}.isdisjoint(bf16)}
     return {tensor for tensor, _ in read if behind[tensor.op]} - in_f32 - {tensor for _, tensor in cut.results}
@@ -114,7 +113,7 @@ def build_submodels(
         raise ModelError(f"the cut is of another model than {model.get_friendly_name()!r}: their ops differ")
     incoming = incoming_ports(graph)
     repeated = np.flatnonzero(repeated_ops(graph, known_ops(graph))).tolist()
-    halves = handed_over_in_bf16(cut, bf16) if hands_over_in_bf16 else set()
+    halves = handed_over_in_bf16(cut, bf16) if bf16 and hands_over_in_bf16 else set()
     halves = {t for t in halves if named[t.op][1].output(t.port).get_element_type() == ov.Type.f32}
     clones: dict[int, list[ov.Node]] = {}
     submodels = []

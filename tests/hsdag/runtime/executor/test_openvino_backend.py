@@ -249,12 +249,17 @@ def test_devices_in_bf16_hand_products_over_in_it_and_read_the_mask_of_attention
     rng = np.random.default_rng(0)
     x, mask = op.parameter([1, 128, 64], np.float32, name="x"), op.parameter([1, 1, 1, 128], np.float32, name="mask")
     near = op.matmul(x, op.constant(rng.standard_normal((64, 64), np.float32)), False, False)
-    bias = op.tanh(mask)
-    heads = [op.transpose(op.reshape(near, op.constant(np.array([1, 128, 2, 32])), False), order) for order in ORDERS]
+    value = op.matmul(x, op.constant(rng.standard_normal((64, 64), np.float32)), False, False)
+    outer = op.matmul(op.constant(np.ones((1, 1, 1, 1), np.float32)), mask, False, False)
+    bias = op.tanh(outer)
+    shape = op.constant(np.array([1, 128, 2, 32]))
+    sources = zip((near, near, value), ORDERS, strict=True)
+    heads = [op.transpose(op.reshape(source, shape, False), order) for source, order in sources]
     scores = op.add(op.divide(op.matmul(*heads[:2], False, False), op.constant(np.float32(64))), bias)
     seen = op.matmul(op.softmax(scores, -1), heads[2], False, False)
-    model = ov.Model([op.result(op.abs(seen)), op.result(seen)], [x, mask], "attention")
-    near_ops = {near.get_friendly_name(), bias.get_friendly_name(), "x", "mask"}
+    end = op.abs(seen)
+    model = ov.Model([op.result(end), op.result(value)], [x, mask], "attention")
+    near_ops = {each.get_friendly_name() for each in (x, mask, near, value, outer, bias, end)}
     devices = [DeviceSpec.parse(f"CPU_{d}=CPU[INFERENCE_PRECISION_HINT={p}]") for d, p in enumerate(("f32", "bf16"))]
     where = placed(model, lambda name, _: int(name not in near_ops), devices=devices)
     given = {port.get_any_name(): rng.standard_normal(port.get_shape(), np.float32) for port in model.inputs}
@@ -264,6 +269,6 @@ def test_devices_in_bf16_hand_products_over_in_it_and_read_the_mask_of_attention
         read = [pair for part in compiled._backend._parts for pair in zip(part.inputs, part.model.inputs, strict=True)]
     names = compiled.cut.graph.op_names
     in_bf16 = {names[tensor.op] for tensor, port in read if port.get_element_type() == ov.Type.bf16}
-    assert in_bf16 == {near.get_friendly_name()}
+    assert in_bf16 == {near.get_friendly_name(), seen.get_friendly_name()}
     for k in range(2):
         np.testing.assert_allclose(found[k], wanted[k], atol=0.02 * float(np.abs(wanted[k]).max()))
