@@ -29,7 +29,7 @@ from hsdag.ir.placement.placement import ModelRecord, Placement, Record
 from hsdag.runtime.executor.cut import MODEL_INPUT, Cut, Tensor
 from hsdag.runtime.executor.merging import plan_cut
 from hsdag.runtime.executor.openvino_backend import Submodel, build_submodels
-from hsdag.runtime.machine.devices import PRECISION
+from hsdag.runtime.machine.devices import in_bf16
 from hsdag.runtime.objectives import find_objective
 
 MANIFEST, CONFIG = "manifest.json", "config.json"
@@ -154,9 +154,7 @@ def placed_parts(model: ov.Model, placement: Placement, *, by_load: bool = False
     names = _Names(model, cut)
     fed = dict(names.inputs)
     parts: list[Part] = []
-    given = [spec.properties.get(PRECISION, "bf16") for spec in devices]  # which a CPU may compute in by default
-    bf16 = {d for d, spec in enumerate(devices) if spec.plugin == "CPU" and given[d] == "bf16"}
-    for subgraph, submodel in zip(cut.subgraphs, build_submodels(model, cut, bf16), strict=True):
+    for subgraph, submodel in zip(cut.subgraphs, build_submodels(model, cut, in_bf16(devices)), strict=True):
         sources = names.give(submodel, fed, len(parts))
         if not submodel.model.outputs and not submodel.has_state:
             continue

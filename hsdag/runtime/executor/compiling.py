@@ -24,7 +24,7 @@ from hsdag.runtime.executor.merging import plan_cut
 from hsdag.runtime.executor.openvino_backend import CompiledPart, OpenVinoBackend, SharedMemory, build_submodels
 from hsdag.runtime.executor.requests import WorkConservingModel
 from hsdag.runtime.executor.tasks import Resource, TaskGraph
-from hsdag.runtime.machine.devices import PRECISION, precision_of, type_name
+from hsdag.runtime.machine.devices import PRECISION, in_bf16
 
 
 def compile_on(
@@ -63,9 +63,7 @@ def compile_on(
             what = f"op {first!r}" if len(part.ops) == 1 else f"the {len(part.ops)} ops from {first!r} to {last!r}"
             raise DeviceError(f"{specs[part.device].name} cannot compile {what}: {last_line(error)}") from error
 
-    own = (properties or {}).get(PRECISION)
-    precision = [type_name(own or precision_of(core, spec)) if spec.plugin == "CPU" else "" for spec in specs]
-    bf16 = {d for d, name in enumerate(precision) if name == "bf16"}
+    bf16 = in_bf16(specs, (properties or {}).get(PRECISION), core)
     submodels = build_submodels(model, plan.cut, bf16, hands_over_in_bf16=True)
     pairs = zip(plan.cut.subgraphs, submodels, strict=True)
     parts = [CompiledPart(submodel, partial(compile_part, part)) for part, submodel in pairs]

@@ -227,6 +227,17 @@ def precision_of(core: Any, spec: DeviceSpec) -> str:
         return ""
 
 
+def in_bf16(specs: Sequence[DeviceSpec], hint: str | ov.Type | None = None, core: Any = None) -> set[int]:
+    """Which of the devices are CPUs that compute in bf16, by number; a ``hint`` to all takes the place of their own.
+
+    Without a core to ask, they may be on another machine: those count that were told nothing else, too.
+    """
+    own = [
+        hint or (spec.properties.get(PRECISION, "bf16") if core is None else precision_of(core, spec)) for spec in specs
+    ]
+    return {d for d, spec in enumerate(specs) if spec.plugin == "CPU" and type_name(own[d]) == "bf16"}
+
+
 def _listed(name: str, known: Sequence[str]) -> str:
     """The name under which a device is listed, where it is: GPU means GPU.0 where there are several."""
     return next((own for own in (name, f"{name}.0", name.removesuffix(".0")) if own in known), name)

@@ -16,6 +16,7 @@ from hsdag.runtime.machine.devices import (
     canonical,
     cpu_topology,
     execution_devices,
+    in_bf16,
     list_devices,
     partition_cpu,
     reason_of,
@@ -139,6 +140,25 @@ def test_a_precision_is_for_every_device_and_contradicts_none() -> None:
     with pytest.raises(OptionError, match=r"has INFERENCE_PRECISION_HINT=f32 among its properties, and .* says bf16"):
         with_precision(devices, "bf16")
     assert not reduced_precision(devices[:1])
+
+
+@pytest.mark.parametrize(
+    ("hint", "capable", "known", "elsewhere"),
+    [
+        (None, True, {0, 1}, {0, 1}),
+        (None, False, {1}, {0, 1}),
+        ("bf16", False, {0, 1, 2}, {0, 1, 2}),
+        ("f32", True, set(), set()),
+    ],
+)
+def test_cpus_compute_in_bf16_as_told_or_as_they_say_and_on_another_machine_unless_told_otherwise(
+    hint: str | None, capable: bool, known: set[int], elsewhere: set[int]
+) -> None:
+    told = ["CPU", f"A=CPU[{PRECISION}=bf16]", f"B=CPU[{PRECISION}=f32]", "GPU"]
+    said = {"CPU": "bf16" if capable else "f32", "CPU_A": "bf16", "CPU_B": "f32", "GPU": "bf16"}
+    specs = [DeviceSpec.parse(each) for each in told]
+    core = SimpleNamespace(get_property=lambda name, _: said[name])
+    assert (in_bf16(specs, hint, core), in_bf16(specs, hint)) == (known, elsewhere)
 
 
 @pytest.mark.parametrize(
