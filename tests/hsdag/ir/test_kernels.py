@@ -52,14 +52,16 @@ def test_a_kernel_is_compiled_when_its_calls_have_taken_many_steps_or_a_search_c
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv(INTERPRETED_VARIABLE, "5")
-    often, seldom = (bare(cast("Any", _fill).py_func) for _ in range(2))
+    often, seldom, briefly = (bare(cast("Any", _fill).py_func) for _ in range(3))
     signatures = []
     for steps in (2, 3, 6):
         assert run(often, steps, np.array([(1, 0), (2, 0)], RECORD), 0.5) == 1.5
         with compiling():
             run_few(seldom, steps + 2 * (steps < 4), np.zeros(2, RECORD), 1.0)
-        signatures.append((len(often.signatures), len(seldom.signatures)))
-    assert signatures == [(0, 0), (0, 0), (1, 1)]
+            with compiling(is_short=True):
+                run(briefly, 1, np.zeros(2, RECORD), 1.0)
+        signatures.append(tuple(len(each.signatures) for each in (often, seldom, briefly)))
+    assert signatures == [(0, 0, 0), (0, 0, 0), (1, 1, 0)]
 
 
 @given(st.integers(0, 1000))

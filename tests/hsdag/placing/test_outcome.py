@@ -21,7 +21,7 @@ from hsdag.placing.answer import (
     turned_down,
 )
 from hsdag.placing.copies import Copies
-from hsdag.placing.place import ignored, proposed_candidates, slow_devices, why_uncompared
+from hsdag.placing.place import _other_executor, ignored, proposed_candidates, slow_devices, why_uncompared
 from hsdag.placing.result import Tally, Verdict
 from hsdag.placing.searching import Search
 from hsdag.placing.session import Session
@@ -278,3 +278,11 @@ def test_what_is_expected_to_be_faster_than_every_measured_split_is_compared_fir
     known = {"finalists": [split], "plans": {"placement 1": split}, "copies": {"copies 1": Copies((0, 1), period_s)}}
     found = proposed_candidates(searched([([0, 1], 1.0), ([0, 0], 2.0)], **known))
     assert (next(iter(found)), set(found)) == (first, {"placement 1", "copies 1"})
+
+
+def test_an_answer_of_hetero_is_compared_with_the_fastest_finalist_of_the_other_executor() -> None:
+    names = ["placement 1", "placement 2", "HETERO:placement 1", "HETERO:placement 2"]
+    times_s = (3.0, 2.0, 1.0, 4.0)
+    samples = {name: Samples(((s, s),) * 3) for name, s in zip(names, times_s, strict=True)}
+    final: Any = SimpleNamespace(answer=names[2], comparison=Comparison(samples, {}), finalists=names)
+    assert _other_executor(searched([]), final)[0] == "placement 2"

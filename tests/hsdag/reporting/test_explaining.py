@@ -18,7 +18,7 @@ from hsdag.ir.graph.computation_graph import ComputationGraph, graph_from_edges
 from hsdag.ir.placement.placement import ExecutorName, LatencyRecord, ModelRecord, Placement, ShardRecord
 from hsdag.placing.result import PlaceResult, PlanRecord, Row
 from hsdag.placing.subject import with_costs
-from hsdag.reporting.explaining import Case
+from hsdag.reporting.explaining import Case, _devices_of
 from hsdag.reporting.explanation import Explanation
 from hsdag.runtime.costs.hetero_costs import HeteroCosts
 from hsdag.runtime.costs.op_by_op_costs import OpByOpCosts
@@ -266,3 +266,12 @@ def test_without_a_profile_or_the_time_for_moves_the_explanation_says_what_is_mi
     assert found.value.simulated is None
     assert not found.gains
     assert any("Nothing was profiled" in note for note in found.notes)
+
+
+def test_a_whole_device_beside_parts_of_it_is_a_rival_of_a_split_and_no_place_for_its_ops() -> None:
+    parts = [DeviceSpec(name=f"CPU_{i}", plugin="CPU", properties={"INFERENCE_NUM_THREADS": "1"}) for i in range(2)]
+    devices = [DeviceSpec(name="CPU", plugin="CPU"), *parts]
+    split = case_of(CHAIN, "AAABBB", CHAIN_S).placement.model_copy(update={"devices": devices})
+    split = split.model_copy(update={"affinity": dict.fromkeys(split.affinity, "CPU_0")})
+    found = _devices_of(split)
+    assert (found.placed, found.rivals) == (tuple(parts), (devices[0],))

@@ -235,10 +235,12 @@ def test_training_lowers_the_loss_by_what_plans_keep_together_and_repeats_itself
     costs = training_problem(find_family("random-wired"), 7, None).costs
     home = np.arange(costs.num_ops) // 9 % 2
     *seen, which, _ = sample = parsing.sample_of(costs, Plan(home))
-    (network, curve), (_, again) = (parsing.trained([sample], 0) for _ in range(2))
+    (network, curve), (_, again) = (parsing.trained([sample, sample], 0) for _ in range(2))
     assert 0.9 * curve[0] > curve[-1] == again[-1]
+    is_together = (home[costs.edge_src] == home[costs.edge_dst])[which]
     with torch.no_grad():
-        logits, is_together = network(*seen)[which].numpy(), (home[costs.edge_src] == home[costs.edge_dst])[which]
+        logits, first = network(*seen)[which].numpy(), parsing.trained([], 0)[0](*seen)[which].numpy()
+    assert curve[0] == pytest.approx(np.logaddexp(0.0, np.where(is_together, -first, first)).mean(), rel=1e-5)
     assert logits[is_together].mean() > logits[~is_together].mean() + 0.5
 
 
