@@ -147,6 +147,11 @@ def test_copies_win_where_nothing_else_runs_and_are_written(tiny_bert: Path) -> 
         assert (held["C"], ops["C"], ops["A"] + ops["B"]) == (size, num, num)
         assert size <= held["A"] + held["B"] < 1.5 * size
         again = placed_candidate(session, "again", placement, "work-conserving").copies
+        order = np.arange(search.problem.num_units)[::-1].copy()
+        search.finalists, search.copies = [Plan(np.zeros_like(order), order)], {}
+        ordered = replace(final, answer="placement 1", ratios={"placement 1": final.ratios[name]})
+        ranks = dict(zip(session.graph.canonical_names, search.problem.expand(order).tolist(), strict=True))
+        assert answer_placement(search, ordered).priority == ranks
     assert (placement.method, placement.executor, placement.affinity) == ("copies", "work-conserving", {})
     whole, pipeline = placement.copies or ()
     assert (whole.device, pipeline.devices, pipeline.requests) == ("C", ("A", "B"), 3)

@@ -235,16 +235,13 @@ def test_nothing_is_measured_before_the_comparison_where_not_even_devices_alone_
     reward: str, left_s: float, is_short: bool
 ) -> None:
     notes: list[str] = []
-    options, profile = (
-        PlaceOptions(budget_s=40.0, reward=reward),
-        SimpleNamespace(times=[SimpleNamespace(compile_s=s, time_s=np.array([0.25, s])) for s in (9.0, 1.0)]),
-    )
+    options = PlaceOptions(budget_s=40.0, reward=reward)
+    profile = SimpleNamespace(times=[SimpleNamespace(compile_s=s, time_s=np.array([0.25, s])) for s in (9.0, 1.0)])
     search = SimpleNamespace(problem=SimpleNamespace(num_devices=2), profile=profile, options=options, left_s=left_s)
     search.watcher = Watcher(on_note=notes.append)
     assert Search._is_short(cast(Search, search)) is is_short
-    assert [
-        note.endswith("--budget 182s would measure 10; nothing is measured before the comparison") for note in notes
-    ] == [True] * is_short
+    end = "--budget 182s would measure 10; nothing is measured before the comparison"
+    assert [note.endswith(end) for note in notes] == [True] * is_short
 
 
 def searched(events: Sequence[tuple[list[int], float]], **found: Any) -> Search:

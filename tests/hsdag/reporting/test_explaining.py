@@ -271,7 +271,7 @@ def test_without_a_profile_or_the_time_for_moves_the_explanation_says_what_is_mi
 def test_a_whole_device_beside_parts_of_it_is_a_rival_of_a_split_and_no_place_for_its_ops() -> None:
     parts = [DeviceSpec(name=f"CPU_{i}", plugin="CPU", properties={"INFERENCE_NUM_THREADS": "1"}) for i in range(2)]
     devices = [DeviceSpec(name="CPU", plugin="CPU"), *parts]
-    split = case_of(CHAIN, "AAABBB", CHAIN_S).placement.model_copy(update={"devices": devices})
-    split = split.model_copy(update={"affinity": dict.fromkeys(split.affinity, "CPU_0")})
-    found = _devices_of(split)
+    split = case_of(CHAIN, "AAABBB", CHAIN_S).placement
+    given = {"devices": devices, "affinity": dict.fromkeys(split.affinity, "CPU_0")}
+    found = _devices_of(split.model_copy(update=given))
     assert (found.placed, found.rivals) == (tuple(parts), (devices[0],))
