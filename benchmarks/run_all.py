@@ -29,7 +29,7 @@ BENCHMARKS = {
     "real_models --models light-zfnet512 --placements 1": r"\d+ of \d+ placements right",
     "reliability executor --inferences 500": r"0 that did not end as they should",
     "reliability solve --kills 2 --row 2": r"\d of 2 kills survived",
-    "shard_truth graphs --graphs 20": r"graphs: \d+ shardings right, \d+ wrong",
+    "shard_truth graphs --graphs 20": r"graphs: \d+ right, \d+ wrong",
     "speed --largest 1000": r"simulation, 261 ops, independent links +[\d.]+ us",
     "truth simulation --models tiny_resnet --placements 5 --rounds 2": r"SIMULATED against measured: Spearman",
     "truth explanation --cases tiny_bert/hetero --budget 10s --seconds 3s": r"\d of \d cases meet the bar of 4 of 5",

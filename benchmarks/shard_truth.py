@@ -247,9 +247,9 @@ def main() -> int:
                 found = counted(f"{kind}:{name}", given.shardings, types)
                 total += found
                 if kind != "graphs":
-                    print(name, *(f"{found[key]} {key}" for key in ("right", "wrong", "none")), flush=True)
+                    print(f"{name}: {found['right']} right, {found['wrong']} wrong", flush=True)
         missed = ", ".join(sorted(name for name in RULES if not types[name])[:4])
-        print(kind, *(f"{total[key]} {key}" for key in ("right", "wrong", "none")), flush=True)
+        print(f"{kind}: {total['right']} right, {total['wrong']} wrong, {total['none']} not to be divided", flush=True)
         print(f"op types divided {sum(types[name] > 0 for name in RULES)} of {len(RULES)}, not {missed or 'one'}")
         wrong += total["wrong"]
     return 1 if wrong else 0
