@@ -78,7 +78,8 @@ class Session(AbstractContextManager["Session"]):
         check_seed(seed)
         if inputs is not None and not inputs.is_file():
             raise OptionError(f"no such file: {inputs}; --input takes an .npz file with one array per input")
-        self.devices, self.is_on_torch = devices, executor == "cuda"
+        self.devices = devices
+        self.is_on_torch = executor == "cuda"
         self._limits = dict(memory_bytes or {})
         known = [spec.name for spec in devices.all]
         for limited in self._limits:
@@ -93,7 +94,8 @@ class Session(AbstractContextManager["Session"]):
                 self.subject = read_for_torch(source, shapes, spare, folder, scenarios, len(devices.placed))
             else:
                 self.subject = read_model(source, shapes, spare, folder, scenarios)
-            graph, names = self.subject.graph, known[: len(devices.placed)]
+            graph = self.subject.graph
+            names = known[: len(devices.placed)]
             held, room = float(graph.weight_bytes.sum()), sum(self._limits.get(name, np.inf) for name in names)
             if names and room < held:
                 raise OptionError(
@@ -149,15 +151,9 @@ class Session(AbstractContextManager["Session"]):
         first = problem.supported.argmax(axis=1)
         each = np.arange(problem.num_devices)
         carriers = np.where(problem.supported, each[None, :], first[:, None])[problem.units.partition.labels]
-        profiler = Profiler(
-            self.client,
-            self.graph,
-            self._digest,
-            cache or ProfileCache.default(),
-            effort=effort,
-            on_step=on_step,
-            should_stop=should_stop,
-        )
+        kept = cache or ProfileCache.default()
+        how: dict[str, Any] = {"effort": effort or Effort(), "on_step": on_step, "should_stop": should_stop}
+        profiler = Profiler(self.client, self.graph, self._digest, kept, **how)
         return profiler.profile(self.devices.placed, carriers, side_by_side=side_by_side)
 
     def problem(
@@ -180,11 +176,10 @@ class Session(AbstractContextManager["Session"]):
 
     def too_large(self, profile: ModelProfile | None) -> dict[str, str]:
         """Why devices do not hold the whole model, by name: its weights and state exceed their memory."""
-        limits = self.memory_limits(profile)
         held = float(self.graph.weight_bytes.sum())
         return {
             name: f"the model's weights and state take {in_bytes(held)}, and it has {in_bytes(limit)}"
-            for name, limit in limits.items()
+            for name, limit in self.memory_limits(profile).items()
             if held > limit
         }
 
@@ -195,10 +190,9 @@ class Session(AbstractContextManager["Session"]):
         """
         index = {spec.openvino_name: d for d, spec in enumerate(self.devices.placed)}
         placement = np.full(problem.num_units, -1, dtype=np.int64)
-        labels = problem.units.partition.labels
         for v in np.argsort(self.graph.flops, kind="stable").tolist():  # the heaviest op of a unit speaks last
             if chosen and chosen[v] in index:
-                placement[labels[v]] = index[chosen[v]]
+                placement[problem.units.partition.labels[v]] = index[chosen[v]]
         return placement if (placement >= 0).all() and problem.is_legal(placement) else None
 
     def automatic_ops(self, target: str) -> list[str]:
@@ -320,8 +314,7 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
         raise SearchError("no trace: copies have no course of one inference; name a device, or another placement")
     try:
         if candidate.executor == "work-conserving" or session.is_on_torch:  # by the executor's own clock
-            runner = session.runner
-            asked = ask(Worker.timeline, runner.hinted(candidate), runs, runner.limits.inference_s)
+            asked = ask(Worker.timeline, session.runner.hinted(candidate), runs, session.runner.limits.inference_s)
             return replace(session.client.call(asked, 300.0), name=session.model_record.name)
         used = candidate.devices or (candidate.target,)
         shown = [spec for spec in session.devices.all if spec.openvino_name in used]
@@ -331,7 +324,8 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
         answer = session.client.call(ask(Worker.op_times, plain, shown[0].openvino_name, runs, 10.0), 300.0)
     except CandidateFailed as failure:
         raise SearchError(f"no trace: {failure.reason}") from failure
-    graph, index = session.graph, {spec.openvino_name: d for d, spec in enumerate(shown)}
+    graph = session.graph
+    index = {spec.openvino_name: d for d, spec in enumerate(shown)}
     primitives: list[tuple[list[int], float, int, str]] = answer["primitives"]
     home = dict.fromkeys((submodel for _, _, submodel, _ in primitives), 0)
     if candidate.devices is not None:
@@ -339,12 +333,14 @@ def measured_timeline(session: Session, candidate: Candidate, runs: int = 10) ->
     names, types = list(graph.op_names), list(graph.op_types)
     rows: list[tuple[int, int, float, float]] = []
     gap_s = max(answer["latency_s"] - sum(p[1] for p in primitives), 0.0) / max(len(home), 1)
-    now_s, entered = 0.0, -1
+    now_s = 0.0
+    entered = -1
     for ops, seconds, submodel, kind in primitives:
         if seconds <= 0:
             continue
         if submodel != entered:
-            now_s, entered = now_s + gap_s, submodel
+            now_s += gap_s
+            entered = submodel
         op = max(ops, key=lambda v: (graph.flops[v], -graph.position[v]), default=len(names))
         if op == len(names):
             names.append(f"{kind} added by the plugin, {len(names) - graph.num_ops + 1}")

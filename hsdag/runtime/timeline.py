@@ -103,8 +103,7 @@ class Timeline:
     @property
     def used_links(self) -> list[tuple[int, int]]:
         """Ordered pairs of devices between which something was sent, sorted."""
-        pairs = zip(self.transfers.src_device.tolist(), self.transfers.dst_device.tolist(), strict=True)
-        return sorted(set(pairs))
+        return sorted(set(zip(self.transfers.src_device.tolist(), self.transfers.dst_device.tolist(), strict=True)))
 
 
 def lanes(start_s: FloatArray, end_s: FloatArray) -> IntArray:
@@ -143,8 +142,7 @@ def trace_json(timeline: Timeline) -> str:
     if thread_names:
         events.append(_name("process_name", LINKS_PID, 0, f"links ({kind})"))
         events += [_name("thread_name", LINKS_PID, t, name) for t, name in enumerate(thread_names)]
-    timed = [*_op_events(timeline), *_transfer_events(timeline, links)]
-    events += sorted(timed, key=lambda event: event["ts"])
+    events += sorted([*_op_events(timeline), *_transfer_events(timeline, links)], key=lambda event: event["ts"])
     document = {
         "traceEvents": events,
         "displayTimeUnit": "ms",

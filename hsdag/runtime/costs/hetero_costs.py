@@ -57,7 +57,8 @@ class HeteroCosts(PlacementCosts):
     def _values_s(self, placements: IntArray, *, is_period: bool) -> FloatArray:
         num_ops = placements.shape[1]
         units = unit_costs(self, np.arange(num_ops), num_ops, is_period=is_period)
-        table, steps = np.ascontiguousarray(placements, dtype=np.int64), num_ops + len(units.nodes.net.src)
+        table = np.ascontiguousarray(placements, dtype=np.int64)
+        steps = num_ops + len(units.nodes.net.src)
         return np.array([run(placement_s, steps, units, each, np.inf) for each in table], dtype=np.float64)
 
     def calibrated(
@@ -95,12 +96,11 @@ class HeteroCosts(PlacementCosts):
 
     def _rows(self, placements: IntArray) -> FloatArray:
         """[B, P] what each parameter is multiplied with."""
-        ops, num = np.arange(placements.shape[1]), len(placements)
+        num = len(placements)
         time_s = np.nan_to_num(self.costs.time_s)
         crossed = self.collector.crossings(placements, self.costs.num_devices)
-        work_s = np.stack(
-            [np.where(placements == d, time_s[ops, d], 0.0).sum(axis=1) for d in range(self.costs.num_devices)], axis=1
-        )
+        each = [np.where(placements == d, time_s[:, d], 0.0).sum(axis=1) for d in range(self.costs.num_devices)]
+        work_s = np.stack(each, axis=1)
         parts = [work_s, crossed.launches, crossed.num.reshape(num, -1), crossed.size_bytes.reshape(num, -1)]
         return np.concatenate(parts, axis=1, dtype=np.float64)
 

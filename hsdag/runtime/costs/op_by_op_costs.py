@@ -24,7 +24,9 @@ from hsdag.runtime.simulator.values import period_s
 STEP = 1e-3
 """By this share a parameter is changed to find the derivative of the makespan."""
 
-LEVEL, TRUST, ROUNDS = 1.0, Trust(observed=0.02, scale=1.0), 2
+LEVEL = 1.0
+TRUST = Trust(observed=0.02, scale=1.0)
+ROUNDS = 2
 """How far one factor for all times may be off; how far others; how often derivatives are taken afresh."""
 
 
@@ -76,20 +78,17 @@ class OpByOpCosts(PlacementCosts):
 
     def _contributions_s(self, placements: IntArray, priority: Priorities | None) -> FloatArray:
         """[B, P] what the work of each device and all transfers contribute to makespans, which is their sum."""
-        now_s, found = self.latency_s(placements, priority), []
-        for p in range(self.costs.num_devices + 1):
-            factors = np.ones(self.costs.num_devices + 1)
-            factors[p] += STEP
-            found.append((self._scaled(factors).latency_s(placements, priority) - now_s) / STEP)
-        return np.maximum(np.stack(found, axis=1), 0.0)
+        now_s = self.latency_s(placements, priority)
+        changed = 1.0 + STEP * np.eye(self.costs.num_devices + 1)
+        found = [self._scaled(factors).latency_s(placements, priority) - now_s for factors in changed]
+        return np.maximum(np.stack(found, axis=1) / STEP, 0.0)
 
     def _scaled(self, factors: FloatArray) -> OpByOpCosts:
-        own = self.costs
         scaled = replace(
-            own,
-            time_s=own.time_s * factors[:-1],
-            link_latency_s=own.link_latency_s * factors[-1],
-            link_bandwidth_bytes_per_s=own.link_bandwidth_bytes_per_s / factors[-1],
+            self.costs,
+            time_s=self.costs.time_s * factors[:-1],
+            link_latency_s=self.costs.link_latency_s * factors[-1],
+            link_bandwidth_bytes_per_s=self.costs.link_bandwidth_bytes_per_s / factors[-1],
             source=CostSource.CALIBRATED,
         )
         return OpByOpCosts(scaled)

@@ -58,7 +58,8 @@ class PartTable:
     """Cuts placements of ``graph`` as the executor does; ``op_s`` [N, D] is NaN where a device lacks an op."""
 
     def __init__(self, graph: ComputationGraph, op_s: FloatArray) -> None:
-        self.graph, self.op_s = graph, op_s
+        self.graph = graph
+        self.op_s = op_s
         self._found: OrderedDict[tuple[Objective, bytes, bytes], Parts | None] = OrderedDict()
         self._size = 0
 
@@ -229,7 +230,8 @@ class WorkConservingCosts(PlacementCosts):
             parts = self.table.parts(placement, THROUGHPUT)
             if parts is not None:
                 load_s[:] = np.bincount(parts.device, parts.rows(self.num_devices) @ self.parameters, self.num_devices)
-        legal, periods_s = np.isfinite(loads_s[:, 0]), np.full(len(placements), np.inf)
+        legal = np.isfinite(loads_s[:, 0])
+        periods_s = np.full(len(placements), np.inf)
         periods_s[legal] = busiest_s(loads_s[legal], self.excess)
         return periods_s
 
@@ -273,10 +275,9 @@ class WorkConservingCosts(PlacementCosts):
 
     def _fitted_factors(self, rows: FloatArray) -> FloatArray:
         """[P + 1] factors of the parameters, and of what slow-downs exceed 1 by, for rows [B, P + 1] of chains."""
-        d = self.num_devices
         both = np.stack([rows[:, :-1].sum(axis=1), rows[:, -1]], axis=1)
         level = np.append(np.full(len(self.parameters), fit_factors(both, LEVEL, TRUST.observed)[0]), 1.0)
-        return level * fit_by_kind(rows * level, d, [d, 2 * d, 1], TRUST)
+        return level * fit_by_kind(rows * level, self.num_devices, [self.num_devices, 2 * self.num_devices, 1], TRUST)
 
     def _parts(self, placements: IntArray, priority: Priorities | None) -> list[Parts | None]:
         priority = priority or [None] * len(placements)
@@ -303,8 +304,7 @@ class WorkConservingCosts(PlacementCosts):
         chain = _longest_chain(schedule)
         taken_s, alone_s = (schedule.end_s - schedule.start_s)[chain], schedule.duration_s[chain]
         stretch = np.divide(taken_s, alone_s, out=np.ones_like(alone_s), where=alone_s > 0)
-        row = stretch @ parts.rows(self.num_devices)[chain]
-        return np.append(row, (taken_s - alone_s).sum())
+        return np.append(stretch @ parts.rows(self.num_devices)[chain], (taken_s - alone_s).sum())
 
 
 def _means(table: FloatArray) -> FloatArray:

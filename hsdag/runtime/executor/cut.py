@@ -82,9 +82,8 @@ def _running_ops(graph: ComputationGraph) -> RunningOps:
     atom = np.arange(n) if variable_of(graph) is None else colocate(graph).sets.labels
     is_alone = np.bincount(atom[runs], minlength=n)[atom] == 1
     producers = Csr.build(n, dst, src)
-    to_result = types[graph.edge_dst] == "Result"
     is_result = np.zeros(n, dtype=np.bool_)
-    is_result[graph.edge_src[to_result]] = True
+    is_result[graph.edge_src[types[graph.edge_dst] == "Result"]] = True
     _, once = np.unique(np.stack([graph.edge_src, graph.edge_src_port]), axis=1, return_index=True)
     return RunningOps(
         runs=runs,
@@ -169,16 +168,16 @@ def instances_of(graph: ComputationGraph, device: IntArray) -> Instances:
     and, for a join, what its producers cost there. O((N + E) D).
     """
     known = RunningOps.of(graph)
-    reads, readers = known.producers, known.readers
     again, homes = np.zeros((2, graph.num_ops, int(device.max(initial=0)) + 1), dtype=np.bool_)
-    steps, device = 0.1 * again.size, np.require(device, requirements="W")
-    joins = known.order, reads.indptr, reads.indices, known.is_join, known.read_bytes
+    steps = 0.1 * again.size
+    device = np.require(device, requirements="W")
+    joins = known.order, known.producers.indptr, known.producers.indices, known.is_join, known.read_bytes
     run(_copy_joins, steps, *joins, device, np.zeros(again.shape), again)
     is_end = known.is_result | (np.diff(graph.successors.indptr) == 0)
-    run(_find_homes, steps, known.order, readers.indptr, readers.indices, is_end, again, device, homes)
+    run(_find_homes, steps, known.order, known.readers.indptr, known.readers.indices, is_end, again, device, homes)
     rank, on = (np.ascontiguousarray(found) for found in np.nonzero(homes[known.order]))
     op = known.order[rank]
-    reader, producer = items_of(reads, op)
+    reader, producer = items_of(known.producers, op)
     atom = np.ravel_multi_index((known.atom[op], on), again.shape)
     instances = Instances(op, on, reader, reader, device, atom)
     return replace(instances, edge_src=instances.read_from[producer, on[reader]])
@@ -233,7 +232,11 @@ def cut_of(graph: ComputationGraph, instances: Instances, parts: Partition) -> C
     """The subgraphs of a grouping of instances into convex parts, which come in an order in which they can run."""
     part = parts.labels.tolist()
     has_instance = RunningOps.of(graph).runs.tolist()
-    incoming, read_from, home = read_ports(graph), instances.read_from.tolist(), instances.home.tolist()
+    known = known_ops(graph)
+    incoming = incoming_ports(graph)
+    for ports, edges in zip(incoming, read_by_repeated(graph, repeated_ops(graph, known), known), strict=True):
+        ports += [(int(graph.edge_src[e]), int(graph.edge_src_port[e])) for e in edges]
+    read_from, home = instances.read_from.tolist(), instances.home.tolist()
     members: list[list[int]] = [[] for _ in range(parts.num_groups)]
     read: list[dict[Tensor, None]] = [{} for _ in members]
     handed: list[dict[Tensor, None]] = [{} for _ in members]
@@ -259,15 +262,6 @@ def cut_of(graph: ComputationGraph, instances: Instances, parts: Partition) -> C
     columns = zip(device, members, read, handed, strict=True)
     subgraphs = tuple(Subgraph(d, tuple(ops), tuple(ins), tuple(outs)) for d, ops, ins, outs in columns)
     return Cut(graph, subgraphs, tuple(results))
-
-
-def read_ports(graph: ComputationGraph) -> list[list[tuple[int, int]]]:
-    """[N] the same as ``incoming_ports``, and what each op reads by way of repeated ops."""
-    known = known_ops(graph)
-    ports = incoming_ports(graph)
-    for found, edges in zip(ports, read_by_repeated(graph, repeated_ops(graph, known), known), strict=True):
-        found += [(int(graph.edge_src[e]), int(graph.edge_src_port[e])) for e in edges]
-    return ports
 
 
 def incoming_ports(graph: ComputationGraph) -> list[list[tuple[int, int]]]:

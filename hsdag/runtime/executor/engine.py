@@ -85,7 +85,9 @@ class Loop:
     """
 
     def __init__(self, graph: TaskGraph, backend: Backend, priority: FloatArray | None, grace_s: float) -> None:
-        self.graph, self.backend, self.grace_s = graph, backend, grace_s
+        self.graph = graph
+        self.backend = backend
+        self.grace_s = grace_s
         self.alarm: SimpleQueue[None] = SimpleQueue()  # wakes the watching thread, also from finalizers
         self.inbox = Inbox(self.help if backend.poll_s is None else partial(self.alarm.put, None))
         self.turn = threading.Lock()
@@ -290,9 +292,8 @@ class Loop:
 
     def _look(self) -> None:
         """Poll, and look at the runs whose time has come."""
-        poll_s = self.backend.poll_s
         now_s = time.perf_counter()
-        if poll_s is not None:
+        if self.backend.poll_s is not None:
             try:
                 self.backend.poll(self.inbox)
             except Exception as error:  # noqa: BLE001 - whatever it raises is the failure of all that runs
@@ -305,7 +306,7 @@ class Loop:
                 self._fail(run, reason + (self._whereabouts(run) or "its turn"))
             else:
                 self._end(run)  # what still runs keeps its resource until it comes back
-        next_poll_s = np.inf if poll_s is None or not self.runs else now_s + poll_s
+        next_poll_s = np.inf if self.backend.poll_s is None or not self.runs else now_s + self.backend.poll_s
         self.look_s = min(next_poll_s, *self.runs.values(), np.inf)
 
     def _attempts(self, run: Run) -> list[Attempt]:

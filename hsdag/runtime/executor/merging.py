@@ -105,17 +105,16 @@ def tensors_of(
 
     What an op reads twice, it reads once; inputs of the model are not tensors of an instance.
     """
-    runs, count = RunningOps.of(graph).runs, len(instances.op)
-    of_op = Csr.build(graph.num_ops, instances.op, np.arange(count))
+    runs = RunningOps.of(graph).runs
+    count = len(instances.op)
     to_result = ~runs & (np.asarray(graph.op_types) == "Result")
     edge = np.flatnonzero(runs[graph.edge_src] & (runs | to_result)[graph.edge_dst])
-    at, reader = items_of(of_op, graph.edge_dst[edge])
+    at, reader = items_of(Csr.build(graph.num_ops, instances.op, np.arange(count)), graph.edge_dst[edge])
     row, ends = edge[at], edge[to_result[graph.edge_dst[edge]]]
     rows = np.concatenate([row, ends])
     by = np.concatenate([instances.device[reader], instances.home[graph.edge_src[ends]]])
-    source = instances.read_from[graph.edge_src[rows], by]
     ports = count, int(graph.edge_src_port.max(initial=0)) + 1
-    keys = np.ravel_multi_index((source, graph.edge_src_port[rows]), ports)
+    keys = np.ravel_multi_index((instances.read_from[graph.edge_src[rows], by], graph.edge_src_port[rows]), ports)
     keys, first, tensor = np.unique(keys, return_index=True, return_inverse=True)
     tensor = tensor.reshape(-1)
     is_result = np.zeros(len(keys), dtype=np.bool_)
@@ -193,7 +192,8 @@ def _merge_all(
     ``trial`` [I], ``near`` [S, S] and the schedules are scratch.
     """
     best_s, work_s = _cost_of(g, label, count, by_load, now)
-    trials, merged = 0, True
+    trials = 0
+    merged = True
     while merged and trials < most_trials:
         merged = False
         _find_near(now, count, near)
@@ -213,7 +213,9 @@ def _merge_all(
             if merged:
                 for i in range(len(label)):
                     label[i] = trial[i]
-                count, best_s, work_s, now, tried = count - 1, cost_s, total_s, tried, now
+                count -= 1
+                best_s, work_s = cost_s, total_s
+                now, tried = tried, now
     return best_s
 
 
@@ -296,7 +298,8 @@ def _find_parts(g: InstanceGraph, label: IntArray, count: int, s: PartSchedule) 
         s.duration_s[p] += g.op_s[i]
     k = 0
     for t in range(len(g.tensor_src)):
-        p, is_written = label[g.tensor_src[t]], g.is_result[t]
+        p = label[g.tensor_src[t]]
+        is_written = g.is_result[t]
         while k < len(g.read_tensor) and g.read_tensor[k] == t:
             q = label[g.read_by[k]]
             if p != q:
@@ -330,7 +333,8 @@ def _find_b_levels(s: PartSchedule, count: int) -> bool:  # pragma: no cover - c
                     num += 1
         k += 1
     for k in range(num - 1, -1, -1):
-        p, behind_s = s.order[k], 0.0
+        p = s.order[k]
+        behind_s = 0.0
         for q in range(count):
             if s.follows[p, q]:
                 behind_s = max(behind_s, s.b_level_s[q])

@@ -30,13 +30,15 @@ class WorkConservingModel(CompiledModel):
     def __init__(
         self, model: ov.Model, cut: Cut, backend: OpenVinoBackend, engine: Engine, limit_s: float | None
     ) -> None:
-        self.inputs, self.outputs, self.cut = list(model.inputs), list(model.outputs), cut
+        self.inputs, self.outputs = list(model.inputs), list(model.outputs)
+        self.cut = cut
         op = {node.get_name(): v for v, (_, node) in enumerate(ordered_ops(model))}
         tensor_of = dict(cut.results)
         self.input_ops = [op[port.get_node().get_name()] for port in model.inputs]
         self.result_tensors = [tensor_of[op[port.get_node().get_name()]] for port in model.outputs]
         self.limit_s = limit_s
-        self._backend, self._engine = backend, engine
+        self._backend = backend
+        self._engine = engine
         self._own: WorkConservingRequest | None = None
         self._lock = threading.Lock()
 
@@ -60,8 +62,7 @@ class WorkConservingModel(CompiledModel):
             self._called().reset_state()
 
     def _called(self) -> WorkConservingRequest:
-        if self._own is None:
-            self._own = self.create_infer_request()
+        self._own = self._own or self.create_infer_request()
         return self._own
 
     def close(self) -> None:
@@ -73,7 +74,8 @@ class WorkConservingRequest(Request):
     """One inference at a time, in the manner of ``ov.InferRequest``."""
 
     def __init__(self, model: WorkConservingModel, backend: OpenVinoBackend, engine: Engine) -> None:
-        self._backend, self._engine = backend, engine  # not the model: it may hold a request of its own
+        self._backend = backend
+        self._engine = engine  # not the model: it may hold a request of its own
         self._limit_s = model.limit_s
         self._has_state = variable_of(model.cut.graph) is not None
         self._input_ops, self._result_tensors = model.input_ops, model.result_tensors

@@ -53,9 +53,12 @@ class TaskGraph:
         size_bytes: ArrayLike | None = None,
         name: str = "tasks",
     ) -> None:
-        count, pairs = len(task_names), np.asarray(edges, dtype=np.int64).reshape(-1, 2)
+        count = len(task_names)
+        pairs = np.asarray(edges, dtype=np.int64).reshape(-1, 2)
         topological_order(count, pairs[:, 0], pairs[:, 1])
-        self.name, self.task_names, self.task_types = name, task_names, task_types or ("",) * count
+        self.name = name
+        self.task_names = task_names
+        self.task_types = task_types or ("",) * count
         self.resource: IntArray = np.asarray(resource, dtype=np.int64)
         self.resources = resources
         self.edges: IntArray = np.unique(pairs, axis=0) if len(pairs) else pairs
@@ -172,7 +175,8 @@ class Run:
     def end(self) -> None:
         """Notify those who wait; called once, by the engine."""
         on_end, self._on_end = self._on_end, None
-        self.waits_for, self.is_in_turn = [], bool
+        self.waits_for = []
+        self.is_in_turn = bool
         self._ended.set()
         if on_end is not None:
             on_end(self)

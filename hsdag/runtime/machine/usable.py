@@ -77,7 +77,8 @@ class OtherPrograms:
     """The share of the processors that other programs take, from now on."""
 
     def __init__(self, seconds: Callable[[], Seconds] = Seconds.now) -> None:
-        self._seconds, self._begun = seconds, seconds()
+        self._seconds = seconds
+        self._begun = seconds()
 
     def share(self) -> float:
         """Between 0 and 1; 0 where hardly any time has passed, since the system counts in ticks."""
@@ -120,8 +121,7 @@ def usable_memory_bytes(own_groups: Path = OWN_GROUPS, mount: Path = CONTROL_GRO
     File pages that a group could drop do not count as used.
     """
     found = [_left_bytes(group) for group in own_groups_of("memory", own_groups, mount)]
-    available = float(psutil.virtual_memory().available)
-    return max(0.0, min([available, *(left for left in found if left is not None)]))
+    return max(0.0, min([float(psutil.virtual_memory().available), *(left for left in found if left is not None)]))
 
 
 def _left_bytes(group: Path) -> float | None:

@@ -50,8 +50,7 @@ class ProfileCache:
         """The document under a key, if there is a sound one that at least ``effort_s`` seconds were spent on."""
         try:
             stored = json.loads(self._path(key).read_text(encoding="utf-8"))
-            is_usable = stored["key"] == _full(key) and stored["effort_s"] >= effort_s
-            return dict(stored["value"]) if is_usable else None
+            return dict(stored["value"]) if stored["key"] == _full(key) and stored["effort_s"] >= effort_s else None
         except (OSError, ValueError, TypeError, LookupError):
             return None
 

@@ -30,8 +30,7 @@ CPU_IN_SINGLE = DeviceSpec("CPU", "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
 def outputs_on(spec: DeviceSpec, model: ov.Model, courses: Sequence[Course]) -> list[NDArray[Any]]:
     """Outputs of all inferences of courses on a device, which is loaded for that alone."""
     request = make_core((spec,)).compile_model(model, spec.openvino_name).create_infer_request()
-    runner = CourseRunner(request, model.inputs, courses, stateful=bool(model.get_variables()))
-    return runner.outputs(model.outputs)
+    return CourseRunner(request, model.inputs, courses, stateful=bool(model.get_variables())).outputs(model.outputs)
 
 
 def op_alone(
@@ -149,13 +148,15 @@ def op_by_op(
     RuntimeError where an op runs neither way, or after ``limit_s`` seconds.
     """
     state: dict[str, ov.Tensor] = {}
-    found, end_s = list[NDArray[Any]](), clock() + limit_s
+    found = list[NDArray[Any]]()
+    end_s = clock() + limit_s
     for inputs in inferences:
         excerpt = model.clone()  # compiled alone, an op forgets that its shape is dynamic
         nodes = excerpt.get_ordered_ops()
         reads = [[_key(source) for source in node.input_values()] for node in nodes]
         values = {(node, 0): tensor for node, tensor in zip(excerpt.get_parameters(), inputs, strict=True)}
-        readers, left = Counter(key for keys in reads for key in keys), dict(state)
+        readers = Counter(key for keys in reads for key in keys)
+        left = dict(state)
         for done, (node, keys) in enumerate(zip(nodes, reads, strict=True)):
             if clock() > end_s:
                 raise RuntimeError(f"op by op, {done} of {len(nodes)} ops took {limit_s:.0f} s, which is the limit")
@@ -192,10 +193,6 @@ def _outputs_of(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[o
         outputs = [ov.Tensor(port.get_element_type(), port.get_shape()) for port in node.outputs()]
         if node.evaluate(outputs, list(inputs)):
             return outputs
-    return _compiled_alone(core, node, inputs)
-
-
-def _compiled_alone(core: Any, node: ov.Node, inputs: Sequence[ov.Tensor]) -> list[ov.Tensor]:
     sources = zip(_sources(node), enumerate(inputs), strict=True)
     model, given = _alone_with(node, {k: x for source, (k, x) in sources if source.get_type_name() != "Constant"})
     compiled = core.compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
@@ -220,7 +217,8 @@ def alone(node: ov.Node, reads: Mapping[int, ov.Tensor | ov.PartialShape]) -> ov
 
     Ports that ``reads`` lacks keep what they read.
     """
-    sources, parameters = node.input_values(), []
+    sources = node.input_values()
+    parameters = []
     try:
         for k, what in reads.items():
             source = opset13.constant(what) if isinstance(what, ov.Tensor) else None
@@ -228,8 +226,7 @@ def alone(node: ov.Node, reads: Mapping[int, ov.Tensor | ov.PartialShape]) -> ov
                 source = opset13.parameter(what, sources[k].get_element_type())
                 parameters.append(source)
             node.input(k).replace_source_output(source.output(0))
-        results = [opset13.result(port) for port in node.outputs()]
-        return ov.Model(results, parameters, node.get_friendly_name()).clone()
+        return ov.Model([opset13.result(port) for port in node.outputs()], parameters, node.get_friendly_name()).clone()
     finally:
         for k, source in enumerate(sources):
             node.input(k).replace_source_output(source)

@@ -100,7 +100,8 @@ class _Stream:
     """A course, run in a thread of its own."""
 
     def __init__(self, runner: CourseRunner, course: Course) -> None:
-        self._runner, self._course = runner, course
+        self._runner = runner
+        self._course = course
         self._thread = ThreadPoolExecutor(1)
         self._running: Future[float] | None = None
 
@@ -202,9 +203,11 @@ def steady_period_s(requests: Sequence[Any], inferences: int, most_s: float = ma
 
     for request in requests:
         request.start_async()
-    begin_s, end_s, num = next_turn_s(), next_turn_s(), len(requests)
+    begin_s, end_s = next_turn_s(), next_turn_s()
+    num = len(requests)
     while num < inferences and end_s - begin_s < most_s:
-        end_s, num = next_turn_s(), num + len(requests)
+        end_s = next_turn_s()
+        num += len(requests)
     for request in requests:
         request.wait()
     return (end_s - begin_s) / num

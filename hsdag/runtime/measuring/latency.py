@@ -183,7 +183,8 @@ def warm_up(run: RunCandidate, candidate: str, protocol: Protocol, clock: Clock 
     while runs < protocol.warm_up_runs and clock() - begin <= protocol.warm_up_s:
         last = clock()
         previous, current = current, median(run(candidate, 3))
-        runs, each_s = runs + 3, (clock() - last) / 3
+        runs += 3
+        each_s = (clock() - last) / 3
         if abs(current - previous) <= protocol.warm_up_agreement * current:
             break
     return max(each_s, LEAST_RUN_S)
@@ -265,8 +266,7 @@ def half_width(spread: float, num: int, family: int = 1) -> float:
     """Of Student's interval of a mean of ``num`` values with this deviation, one of a ``family`` that hold together."""
     from scipy.special import stdtrit  # slow to import, and every command imports this module
 
-    quantile = float(stdtrit(num - 1, 1 - ERROR / max(family, 1)))
-    return quantile * spread / float(np.sqrt(num))
+    return float(stdtrit(num - 1, 1 - ERROR / max(family, 1))) * spread / float(np.sqrt(num))
 
 
 def _burst(typical_s: float, protocol: Protocol) -> int:

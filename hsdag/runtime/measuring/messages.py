@@ -52,16 +52,15 @@ class Candidate:
         """Regions that devices compute together; ``devices`` [N] of all other ops are indices of ``order``."""
         used = sorted({d for region in regions for d in region.shares}.union(devices))
         renumbered = [replace(r, shares={used.index(d): share for d, share in r.shares.items()}) for r in regions]
-        of_ops, target = tuple(order[d] for d in devices), ",".join(order[d] for d in used)
+        of_ops = tuple(order[d] for d in devices)
+        target = ",".join(order[d] for d in used)
         return Candidate(target, of_ops, executor="work-conserving", regions=tuple(renumbered))
 
     @staticmethod
     def placed(devices: Sequence[str]) -> Candidate:
         """A placement, by OpenVINO's device name per op; for the device alone where there is only one."""
         used = tuple(dict.fromkeys(devices))
-        if len(used) == 1:
-            return Candidate(used[0])
-        return Candidate("HETERO:" + ",".join(used), tuple(devices))
+        return Candidate(used[0]) if len(used) == 1 else Candidate("HETERO:" + ",".join(used), tuple(devices))
 
     @staticmethod
     def side_by_side(

@@ -110,8 +110,7 @@ def probe_model(kind: str) -> ov.Model:
     rng = np.random.default_rng(0)
 
     def weights(*shape: int) -> Any:
-        fan_in = np.prod(shape[1:])
-        return opset13.constant((rng.standard_normal(shape) * np.sqrt(2 / fan_in)).astype(np.float32))
+        return opset13.constant((rng.standard_normal(shape) * np.sqrt(2 / np.prod(shape[1:]))).astype(np.float32))
 
     given = opset13.parameter([1, CHANNELS, SIDE, SIDE], np.float32, name="x")
     node: Any = given
@@ -119,8 +118,7 @@ def probe_model(kind: str) -> ov.Model:
         kernel = weights(CHANNELS, CHANNELS, 3, 3)
         node = opset13.relu(opset13.convolution(node, kernel, [1, 1], [1, 1], [1, 1], [1, 1]))
     mean = opset13.reduce_mean(node, opset13.constant(np.array([2, 3])))
-    scores = opset13.matmul(mean, weights(CLASSES, CHANNELS), False, True)
-    return ov.Model([opset13.result(scores)], [given], kind)
+    return ov.Model([opset13.result(opset13.matmul(mean, weights(CLASSES, CHANNELS), False, True))], [given], kind)
 
 
 def times_beside(requests: Sequence[Any], for_s: float) -> TimesBeside:
@@ -133,7 +131,8 @@ def times_beside(requests: Sequence[Any], for_s: float) -> TimesBeside:
         for request in requests:
             infer_checked(request)
         for a, b in itertools.combinations(range(len(requests)), 2):
-            pair, end_s = (requests[a], requests[b]), time.perf_counter() + for_s
+            pair = (requests[a], requests[b])
+            end_s = time.perf_counter() + for_s
             while (num := len(found[a][b])) < LEAST_ROUNDS or (num < MOST_ROUNDS and time.perf_counter() < end_s):
                 alone_s = [stretch([request])[0] for request in pair]
                 both_s = stretch(pair)
@@ -168,7 +167,8 @@ def stretch(requests: Sequence[Any]) -> list[float]:
     return [(mine[-1] - begins_s[0]) / len(mine) for mine in counted]
 
 
-STEPS, LEAST_RUNS = 4, 5
+STEPS = 4
+LEAST_RUNS = 5
 """Syncs of an inference of the probe, and its inferences."""
 
 
@@ -182,7 +182,8 @@ def sync_s(core: Any, specs: Sequence[DeviceSpec], what: Probe) -> float:
 
     model = _exchanging(what)
     devices = [str(node.get_rt_info()["affinity"].value) for _, node in ordered_ops(model)]
-    steps_s, alone_s, end_s = list[Any](), list[list[float]](), time.perf_counter() + what.for_s
+    steps_s, alone_s = list[Any](), list[list[float]]()
+    end_s = time.perf_counter() + what.for_s
     with compile_on(core, model, graph_of(model), specs, devices) as both:
         request = both.create_infer_request()
         requests = [core.compile_model(model, name).create_infer_request() for name in what.devices]

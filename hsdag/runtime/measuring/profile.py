@@ -216,7 +216,8 @@ class ModelProfile(Record):
         ops then. What a probe takes for all of its tensors together, the way from one device's work to the other's, is
         taken by every crossing. Raises ValueError for a graph with another number of ops.
         """
-        links, time_s = self.links, np.stack([profile.time_s for profile in self.times], axis=1)
+        links = self.links
+        time_s = np.stack([profile.time_s for profile in self.times], axis=1)
         total_s = np.nansum(time_s, axis=0)
         share = np.divide(links.launch_s, total_s, out=np.zeros_like(total_s), where=total_s > 0)
         time_s[np.isnan(time_s).all(axis=1)] = 0.0  # what no device runs, all take along

@@ -9,7 +9,7 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -32,7 +32,8 @@ A = TypeVar("A")
 LEAST_CALL_LIMIT_S = 60.0
 """A device may take as long as the whole budget to profile, and at least this, before it counts as hanging."""
 
-SHARE_OF_MODEL, RUNS_OF_ROUND = 0.7, 4
+SHARE_OF_MODEL = 0.7
+RUNS_OF_ROUND = 4
 """Of the time for two devices side by side, what the model gets; and the inferences that one round of it takes."""
 
 AGAIN = 8
@@ -71,33 +72,31 @@ class Effort:
         )
 
 
+@dataclass(eq=False)
 class Profiler:
     """Measures one model in a worker, device by device, and keeps what it finds in a cache.
 
     ``digest`` identifies the model and its inputs: everything that times depend on beside the device.
     """
 
-    def __init__(
-        self,
-        client: WorkerClient,
-        graph: ComputationGraph,
-        digest: str,
-        cache: ProfileCache,
-        *,
-        effort: Effort | None = None,
-        on_step: Callable[[str], None] = lambda _: None,
-        should_stop: Callable[[], bool] = lambda: False,
-        clock: Callable[[], float] = time.perf_counter,
-        others: Callable[[], OtherPrograms] = OtherPrograms,
-    ) -> None:
-        self._others = others
-        self._clock, self._begin_s, self._longest_s = clock, clock(), 0.0
-        self._client, self._graph, self._digest, self._cache = client, graph, digest, cache
-        self._effort, self._on_step, self._should_stop = effort or Effort(), on_step, should_stop
+    client: WorkerClient
+    graph: ComputationGraph
+    digest: str
+    cache: ProfileCache
+    _: KW_ONLY
+    effort: Effort = field(default_factory=Effort)
+    on_step: Callable[[str], None] = lambda _: None
+    should_stop: Callable[[], bool] = lambda: False
+    clock: Callable[[], float] = time.perf_counter
+    others: Callable[[], OtherPrograms] = OtherPrograms
+
+    def __post_init__(self) -> None:
+        self._begin_s = self.clock()
+        self._longest_s = 0.0
         self._whole: dict[str, tuple[str, Mapping[str, Any]]] = {}  # by plugin, a device that runs the whole model
-        self._index = {name: v for v, name in enumerate(graph.canonical_names)}
+        self._index = {name: v for v, name in enumerate(self.graph.canonical_names)}
         of_products, of_images = (
-            graph.flops[[t == kind for t in graph.op_types]] for kind in ("MatMul", "Convolution")
+            self.graph.flops[[t == kind for t in self.graph.op_types]] for kind in ("MatMul", "Convolution")
         )
         self._kind = "image" if len(of_images) and of_images.sum() >= of_products.sum() else "matrix"
         self._tensors = f"{self._kind} of {CROSSING_CHANNELS} channels"
@@ -116,51 +115,50 @@ class Profiler:
         return ModelProfile(devices=times, links=links, contention=contention)
 
     def _step(self, what: str) -> None:
-        if self._should_stop():
+        if self.should_stop():
             raise DeviceError("profiling was interrupted")
-        self._on_step(what)
+        self.on_step(what)
 
     @property
     def _left_s(self) -> float:
-        return self._effort.total_s - (self._clock() - self._begin_s)
+        return self.effort.total_s - (self.clock() - self._begin_s)
 
     def _device(self, devices: Sequence[DeviceSpec], carrier: IntArray, d: int) -> DeviceProfile:
         """From the cache, else measured; ``carrier`` [N] is what runs each op meanwhile."""
         spec = devices[d]
-        begin_s = self._clock()
+        begin_s = self.clock()
         own = np.asarray(carrier == d)
         on = [devices[c].openvino_name for c in carrier.tolist()]
         # what times depend on; the machine is not in it: the cache is this machine's own
-        key: dict[str, Any] = {"what": "ops", "model": self._digest, "device": identity(spec)}
+        key: dict[str, Any] = {"what": "ops", "model": self.digest, "device": identity(spec)}
         if not own.all():
             key["carriers"] = [identity(other) for other in devices if other.openvino_name in on]
-        stored: Mapping[str, Any] | None = self._cache.get(key, self._effort.limit_s)
+        stored: Mapping[str, Any] | None = self.cache.get(key, self.effort.limit_s)
         if stored is not None:
-            self._on_step(f"{spec.name} was profiled before; --fresh measures it again")
+            self.on_step(f"{spec.name} was profiled before; --fresh measures it again")
         elif self._longest_s > self._left_s:
             takes = f"profiling {spec.name} takes about {self._longest_s:.0f} s"
             reason = f"{takes}, and only {max(self._left_s, 0.0):.0f} s are left for profiling"
             if not own.all() or spec.plugin not in self._whole:
                 raise DeviceError(reason)
             name, stored = self._whole[spec.plugin]
-            self._on_step(f"{reason}; its ops are taken to run as on {name}")
+            self.on_step(f"{reason}; its ops are taken to run as on {name}")
         else:
             self._step(f"profiling {spec.name}")
             stored = self._measure(spec, on)
-            self._longest_s = max(self._longest_s, self._clock() - begin_s)
-            self._cache.put(key, stored, self._effort.limit_s)
+            self._longest_s = max(self._longest_s, self.clock() - begin_s)
+            self.cache.put(key, stored, self.effort.limit_s)
         if own.all():
             self._whole.setdefault(spec.plugin, (spec.name, stored))
         return self._device_profile(spec, stored, own)
 
     def _measure(self, spec: DeviceSpec, on: list[str]) -> dict[str, Any]:
         """The worker's answer with ops by name: another file of the same model may number them otherwise."""
-        names = self._graph.canonical_names
-        effort = self._effort
-        measured = effort.runs, effort.limit_s, effort.total_s / AGAIN
+        names = self.graph.canonical_names
+        measured = self.effort.runs, self.effort.limit_s, self.effort.total_s / AGAIN
         request = ask(Worker.op_times, Candidate.placed(on), spec.openvino_name, *measured)
         try:
-            answer = self._client.call(request, effort.call_limit_s, COMPILING_LIMIT_S)
+            answer = self.client.call(request, self.effort.call_limit_s, COMPILING_LIMIT_S)
         except CandidateFailed as failure:
             raise DeviceError(f"device {spec.name!r} cannot be profiled: {with_hint(failure, spec)}") from failure
         return {**answer, "primitives": [[[names[v] for v in ops], s] for ops, s, *_ in answer["primitives"]]}
@@ -168,14 +166,14 @@ class Profiler:
     def _device_profile(self, spec: DeviceSpec, stored: Mapping[str, Any], own: np.ndarray) -> DeviceProfile:
         """Primitives spread over ops: the figure of each to its heaviest op, what has no op to all in proportion."""
         time_s = np.zeros(len(own))
-        floating = floating_ops(self._graph)
+        floating = floating_ops(self.graph)
         fused = []
         named = [[self._index[name] for name in op_names] for op_names, _ in stored["primitives"]]
         inside = {v for ops in named for v in ops} | set(np.flatnonzero(floating | ~own).tolist())
         for ops, (_, seconds) in zip(named, stored["primitives"], strict=True):
             self._add_unnamed(ops, inside)
             if ops:
-                time_s[max(ops, key=lambda v: (self._graph.flops[v], -self._graph.position[v]))] += seconds
+                time_s[max(ops, key=lambda v: (self.graph.flops[v], -self.graph.position[v]))] += seconds
             together = tuple(v for v in ops if not floating[v])
             if len(together) > 1:
                 fused.append(together)
@@ -184,7 +182,7 @@ class Profiler:
             time_s *= float(stored["latency_s"]) / total_s
         elif own.any():  # counters stand still for ops below their resolution
             candidates = np.flatnonzero(own & ~floating) if (own & ~floating).any() else np.flatnonzero(own)
-            time_s[max(candidates.tolist(), key=lambda v: self._graph.flops[v])] = float(stored["latency_s"])
+            time_s[max(candidates.tolist(), key=lambda v: self.graph.flops[v])] = float(stored["latency_s"])
         time_s[~own] = np.nan
         figures = {name: stored[name] for name in FIGURES if name in stored}
         latency_s = float(stored["latency_s"]) if own.all() else None
@@ -196,8 +194,8 @@ class Profiler:
         A plugin that computes a product together with the sum after it may name the sum alone.
         """
         for v in ops:  # grows meanwhile
-            for u in self._graph.predecessors.of(v).tolist():
-                if u not in inside and self._graph.flops[u] > 0 and set(self._graph.successors.of(u).tolist()) <= {v}:
+            for u in self.graph.predecessors.of(v).tolist():
+                if u not in inside and self.graph.flops[u] > 0 and set(self.graph.successors.of(u).tolist()) <= {v}:
                     ops.append(u)
                     inside.add(u)
 
@@ -210,18 +208,18 @@ class Profiler:
         is_whole: Callable[[dict[str, Any]], bool] = lambda _: True,
     ) -> dict[str, Any]:
         """From the cache, else measured, and kept if it is whole."""
-        stored = self._cache.get(key, effort_s)
+        stored = self.cache.get(key, effort_s)
         if stored is None:
             self._step(what)
             stored = measure()
             if is_whole(stored):
-                self._cache.put(key, stored, effort_s)
+                self.cache.put(key, stored, effort_s)
         return stored
 
     def _links(self, devices: Sequence[DeviceSpec]) -> LinkProfile:
         key = {"what": "links", "kind": self._tensors, "devices": [identity(spec) for spec in devices]}
         names = [spec.openvino_name for spec in devices]
-        stored = self._kept(key, self._effort.probe_limit_s, "profiling transfers", lambda: self._measured_links(names))
+        stored = self._kept(key, self.effort.probe_limit_s, "profiling transfers", lambda: self._measured_links(names))
         launch_s, latency_s, bandwidth = (np.array(table) for table in stored.values())
         return LinkProfile(launch_s, latency_s, bandwidth)
 
@@ -245,21 +243,20 @@ class Profiler:
         return [self._answer(ask(Worker.probe, self._probe(names, *each))) for each in PROBES]
 
     def _probe(self, names: tuple[str, ...], tensors: int, size_bytes: int) -> Probe:
-        return Probe(names, self._kind, tensors, size_bytes, self._effort.probe_runs, self._effort.probe_limit_s)
+        return Probe(names, self._kind, tensors, size_bytes, self.effort.probe_runs, self.effort.probe_limit_s)
 
     def _answer(self, request: Call[A]) -> A | None:
         try:
-            return self._client.call(request, PROBE_LIMIT_S, COMPILING_LIMIT_S)
+            return self.client.call(request, PROBE_LIMIT_S, COMPILING_LIMIT_S)
         except CandidateFailed:
             return None
 
     def syncs(self, devices: Sequence[DeviceSpec]) -> FloatArray:
         """[S, D, D] seconds of a sync of each size for each pair of devices; NaN where the executor does not run it."""
         pairs = list(itertools.combinations(range(len(devices)), 2))
-        key = {"what": "syncs", "kind": self._tensors, "devices": [identity(spec) for spec in devices]}
         stored = self._kept(
-            key,
-            self._effort.probe_limit_s,
+            {"what": "syncs", "kind": self._tensors, "devices": [identity(spec) for spec in devices]},
+            self.effort.probe_limit_s,
             "profiling syncs",
             lambda: {"syncs": [self._syncs(devices[a], devices[b]) for a, b in pairs]},
         )
@@ -277,7 +274,8 @@ class Profiler:
 
         Where other programs slowed devices down, too, this is not kept, and counts as unknown.
         """
-        others, meanwhile = self._others(), ""
+        others = self.others()
+        meanwhile = ""
 
         def is_whole(found: dict[str, Any]) -> bool:
             nonlocal meanwhile
@@ -285,10 +283,9 @@ class Profiler:
                 meanwhile = f"other programs used {share:.0%} of the processors, so "
             return all(found.values()) and not meanwhile
 
-        key = {"what": "side by side", "model": self._digest, "devices": [identity(spec) for spec in devices]}
         stored = self._kept(
-            key,
-            self._effort.pair_limit_s,
+            {"what": "side by side", "model": self.digest, "devices": [identity(spec) for spec in devices]},
+            self.effort.pair_limit_s,
             "profiling devices side by side",
             lambda: {kind: self._side_by_side(tuple(devices), kind, times) for kind in KINDS},
             is_whole,
@@ -297,7 +294,7 @@ class Profiler:
         for a, b in itertools.combinations(range(len(devices)), 2):
             if np.isnan(found.slowdown[[a, b], [b, a]]).any():
                 pair = f"{devices[a].name} and {devices[b].name}"
-                self._on_step(f"{meanwhile}the slow-down of {pair} could not be measured; none is assumed")
+                self.on_step(f"{meanwhile}the slow-down of {pair} could not be measured; none is assumed")
         return found
 
     def _side_by_side(self, devices: tuple[DeviceSpec, ...], kind: str, times: Sequence[DeviceProfile]) -> TimesBeside:
@@ -306,12 +303,11 @@ class Profiler:
         if kind == "model":
             num_rounds = LEAST_ROUNDS * math.comb(len(devices), 2)
             slowest_s = max(math.inf if t.latency_s is None else t.latency_s for t in times)
-            takes_s = sum(t.compile_s for t in times) + num_rounds * RUNS_OF_ROUND * slowest_s
-            if takes_s > self._left_s:
+            if sum(t.compile_s for t in times) + num_rounds * RUNS_OF_ROUND * slowest_s > self._left_s:
                 return []
         try:
-            request = ask(Worker.contention, devices, kind, share * self._effort.pair_limit_s)
-            return self._client.call(request, self._effort.call_limit_s, COMPILING_LIMIT_S)
+            request = ask(Worker.contention, devices, kind, share * self.effort.pair_limit_s)
+            return self.client.call(request, self.effort.call_limit_s, COMPILING_LIMIT_S)
         except CandidateFailed:
             return []
 

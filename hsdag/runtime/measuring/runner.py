@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import median
 
 import numpy as np
@@ -66,6 +66,7 @@ def unsupported_ops(client: WorkerClient, spec: DeviceSpec) -> IntArray:
     return np.flatnonzero([not device for device in chosen])
 
 
+@dataclass(eq=False)
 class CandidateRunner:
     """Compiles and runs candidates in a worker process, opening them again after the worker was lost.
 
@@ -76,29 +77,24 @@ class CandidateRunner:
     of what a value took to measure: an inference, or all that a period is measured by.
     """
 
-    def __init__(
-        self,
-        client: WorkerClient,
-        objective: Objective,
-        limits: Limits | None = None,
-        scenarios: Sequence[Scenario] = (),
-        requests: int | None = None,
-        period_s: float = PERIOD_S,
-    ) -> None:
-        self.client, self.objective, self.requests, self.period_s = client, objective, requests, period_s
-        self.peak_of: Callable[[Candidate], float] | None = None
-        self.limits = limits or Limits()
-        self.candidates: dict[str, Candidate] = {}
-        self._opened_in: dict[str, int] = {}
-        self.slowest_open_s = 0.0
-        self._values_s: list[float] = []
-        self.scenarios = tuple(scenarios)
+    client: WorkerClient
+    objective: Objective
+    limits: Limits = field(default_factory=Limits)
+    scenarios: Sequence[Scenario] = ()
+    requests: int | None = None
+    period_s: float = PERIOD_S
+    peak_of: Callable[[Candidate], float] | None = field(default=None, init=False)
+    candidates: dict[str, Candidate] = field(default_factory=dict, init=False)
+    slowest_open_s: float = field(default=0.0, init=False)
+    _opened_in: dict[str, int] = field(default_factory=dict, init=False)
+    _values_s: list[float] = field(default_factory=list, init=False)
 
     def open(self, key: str, candidate: Candidate) -> Opened:
         """Compile a candidate under a key. Raises CandidateFailed."""
         self.candidates[key] = candidate
         is_whole = candidate.devices is None  # what placements are compared with: it is worth waiting for
-        request, begin_s = ask(Worker.open, key, self.hinted(candidate), self.limits.inference_s), time.monotonic()
+        request = ask(Worker.open, key, self.hinted(candidate), self.limits.inference_s)
+        begin_s = time.monotonic()
         opened = self.client.call(request, self.limits.compile_s, COMPILING_LIMIT_S if is_whole else 0.0)
         self.slowest_open_s = max(self.slowest_open_s, time.monotonic() - begin_s)
         self._opened_in[key] = self.client.num_starts
@@ -141,7 +137,8 @@ class CandidateRunner:
             if self.peak_of is None:
                 raise CandidateFailed("its peak of memory is not known")
             return [self.peak_of(self.candidates[key])]
-        counters, num_runs = EnergyCounters.find(), 0
+        counters = EnergyCounters.find()
+        num_runs = 0
         before, begin_s = counters.counts(), time.perf_counter()
         while num_runs < runs or time.perf_counter() - begin_s < LEAST_ENERGY_S:
             num_runs += len(self.run_scenario(key, runs, None))

@@ -74,7 +74,9 @@ class Worker(CallHandler):
     """Compiled candidates by key, over one model and one set of devices."""
 
     def __init__(self, setup: WorkerSetup, tell: Callable[[Compiling], None] = lambda _: None) -> None:
-        self.setup, self.specs, self._tell = setup, setup.devices, tell
+        self.setup = setup
+        self.specs = setup.devices
+        self._tell = tell
         self.compiled: dict[str, Any] = {}
         self.references: dict[str, list[NDArray[Any]]] = {}
         self.requests: dict[str, CourseRunner] = {}
@@ -100,10 +102,9 @@ class Worker(CallHandler):
     @cached_property
     def courses(self) -> tuple[Course, ...]:
         """What the model is run on. Raises ModelError for open shapes without scenarios, HsdagError for inputs."""
-        setup = self.setup
-        if not setup.scenarios and any(port.get_partial_shape().is_dynamic for port in self.model.inputs):
+        if not self.setup.scenarios and any(port.get_partial_shape().is_dynamic for port in self.model.inputs):
             raise ModelError("the model has inputs of dynamic shapes: give --data-shape, or fix them with --shape")
-        return make_courses(self.model, setup.scenarios, setup.seed, setup.inputs)
+        return make_courses(self.model, self.setup.scenarios, self.setup.seed, self.setup.inputs)
 
     @cached_property
     def prepared(self) -> PreparedModel:
@@ -151,7 +152,8 @@ class Worker(CallHandler):
         names, properties = candidate.target.rpartition(":")[2].split(","), candidate.properties
         used = [spec for name in names for spec in self.specs if spec.openvino_name == name]
         if candidate.copies:
-            known, copies = {spec.openvino_name: spec for spec in used}, list[Any]()
+            known = {spec.openvino_name: spec for spec in used}
+            copies = list[Any]()
             for each, requests in candidate.copies:
                 over = known[each] if isinstance(each, str) else self._compiled(each, limit_s)[0]
                 copies.append((over, requests))
@@ -180,7 +182,8 @@ class Worker(CallHandler):
         devices = candidate.devices or ()
         if candidate.regions:
             found = shard(model, graph, candidate.regions, [names.index(each) for each in devices], names)
-            model, graph, devices = found.model, found.graph, tuple(names[d] for d in found.devices)
+            model, graph = found.model, found.graph
+            devices = tuple(names[d] for d in found.devices)
         given = devices, candidate.priority, candidate.properties
         with self._compiling(candidate.target):
             compiled = compile_on(self.core, model, graph, used, *given, by_load=candidate.by_load, limit_s=limit_s)
@@ -204,7 +207,8 @@ class Worker(CallHandler):
 
         Else with as many as the device asks for; a device of one stream is busy with two.
         """
-        compiled, count = self.compiled[key], requests or REQUESTS_IN_FLIGHT
+        compiled = self.compiled[key]
+        count = requests or REQUESTS_IN_FLIGHT
         if isinstance(compiled, CopiedModel):
             count = max(count, compiled.num_in_flight)
         elif hasattr(compiled, "get_property") and requests is None:  # one of OpenVINO's own
@@ -215,8 +219,7 @@ class Worker(CallHandler):
             runners = [self._infer_request(compiled) for _ in range(count)]
             period_s = 0.0
             for course in self.courses:
-                streams = [runner.stream(course) for runner in runners]
-                period_s += course.share * steady_period_s(streams, runs, most_s)
+                period_s += course.share * steady_period_s([runner.stream(course) for runner in runners], runs, most_s)
             return period_s
 
     def close(self, key: str) -> None:
@@ -298,7 +301,8 @@ class Worker(CallHandler):
         if kind == "model" and self.model.get_variables():
             return []
         model = self.model if kind == "model" else probe_model(kind)
-        names, core = [spec.openvino_name for spec in devices], self._core_of(devices)
+        names = [spec.openvino_name for spec in devices]
+        core = self._core_of(devices)
         with self._compiling(",".join(names)), device_calls():
             compiled = [core.compile_model(model, name) for name in names]
         with device_calls():
@@ -355,7 +359,8 @@ class Worker(CallHandler):
     @device_calls()
     def device_facts(self, spec: DeviceSpec) -> DeviceFacts:
         """The properties of a device."""
-        name, core = spec.openvino_name, make_core((spec,))
+        name = spec.openvino_name
+        core = make_core((spec,))
 
         def said(key: str) -> Any:
             try:
@@ -419,8 +424,7 @@ def _driver(spec: DeviceSpec, model: ov.Model) -> str | None:
         return str(core.get_property(spec.openvino_name, "NPU_DRIVER_VERSION"))
     if "GPU" not in spec.plugin:
         return None
-    header = core.compile_model(model, spec.openvino_name).export_model().read(HEADER_BYTES)
-    found = DRIVER.search(header)
+    found = DRIVER.search(core.compile_model(model, spec.openvino_name).export_model().read(HEADER_BYTES))
     return None if found is None else found[1].decode(errors="replace")
 
 
@@ -449,7 +453,8 @@ def op_times(
     index = {name: v for v, name in enumerate(names)}
     seconds: dict[str, float] = defaultdict(float)
     types: dict[str, str] = {}
-    quartiles_s, num_runs = np.zeros(3), runs
+    quartiles_s = np.zeros(3)
+    num_runs = runs
     for course in counted.courses:
         taken: dict[str, list[float]] = defaultdict(list)
         plain_s: list[float] = []

@@ -116,7 +116,8 @@ class Energy(Objective):
     name, unit, value_name = "energy", "J", "energy_j"
     meaning = "fewer joules for an inference"
     quantities = (Quantity.ENERGY,)
-    shown_unit, takes = "mJ", "times the energy"
+    shown_unit = "mJ"
+    takes = "times the energy"
 
 
 class Memory(Objective):
@@ -125,7 +126,8 @@ class Memory(Objective):
     name, unit, value_name = "memory", "B", "peak_bytes"
     meaning = "less memory on the fullest device"
     quantities = (Quantity.PEAK,)
-    shown_unit, shown_factor, takes = "MB", 1e-6, "times the memory"
+    shown_unit, shown_factor = "MB", 1e-6
+    takes = "times the memory"
 
 
 LATENCY, THROUGHPUT, ENERGY, MEMORY = Latency(), Throughput(), Energy(), Memory()
@@ -144,8 +146,10 @@ class Weighted(Objective):
     terms: tuple[tuple[Objective, float], ...]  # [T]
     scales: tuple[float, ...] | None = None  # [T]
 
-    unit, value_name, meaning = "", "weighted_sum", "a smaller weighted sum"
-    shown_unit, shown_factor, takes = "", 1.0, "times the weighted sum"
+    unit, value_name = "", "weighted_sum"
+    meaning = "a smaller weighted sum"
+    shown_unit, shown_factor = "", 1.0
+    takes = "times the weighted sum"
 
     @property
     def quantities(self) -> tuple[Quantity, ...]:  # type: ignore[override]
@@ -171,8 +175,7 @@ class Weighted(Objective):
             if term in terms:
                 raise OptionError(f"--objective {text!r} gives {name} two weights")
             terms[term] = share
-        canonical = ",".join(f"{term.name}={share:g}" for term, share in terms.items())
-        return Weighted(canonical, tuple(terms.items()))
+        return Weighted(",".join(f"{term.name}={share:g}" for term, share in terms.items()), tuple(terms.items()))
 
     def scaled(self, best_single: Callable[[Objective], float]) -> Weighted:
         """The same with the values of the best single device, or 1 in the place of a value of 0."""
@@ -181,7 +184,8 @@ class Weighted(Objective):
     def value(self, *figures: FloatArray) -> FloatArray:
         """The weighted sum."""
         assert self.scales is not None, "scaled once the problem is known"
-        known, total = dict(zip(self.quantities, figures, strict=True)), sum(share for _, share in self.terms)
+        known = dict(zip(self.quantities, figures, strict=True))
+        total = sum(share for _, share in self.terms)
         weighted: FloatArray = sum(  # type: ignore[assignment]  # there are terms
             share / total / scale * term.value(*(known[quantity] for quantity in term.quantities))
             for (term, share), scale in zip(self.terms, self.scales, strict=True)

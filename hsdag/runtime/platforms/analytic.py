@@ -43,7 +43,8 @@ def analytic_costs(graph: ComputationGraph | CoarseGraph, platform: Platform) ->
         busy_s = _op_seconds(fine, device, classes) * platform.op_time[d, classes] + platform.op_overhead_s[d]
         time_s[:, d] = np.where(np.isin(fine.op_types, list(device.unsupported)), np.nan, np.where(works, busy_s, 0.0))
     if isinstance(graph, CoarseGraph):  # NaN where a device does not support a member
-        by_op, time_s = time_s, np.zeros((graph.partition.num_groups, platform.num_devices))
+        by_op = time_s
+        time_s = np.zeros((graph.partition.num_groups, platform.num_devices))
         np.add.at(time_s, graph.partition.labels, by_op)
     return ScheduleProblem.from_graph(
         graph.graph if isinstance(graph, CoarseGraph) else graph,
@@ -65,9 +66,8 @@ def _op_seconds(graph: ComputationGraph, device: PlatformDevice, classes: IntArr
     incoming = graph.edge_bytes * width[graph.edge_src]
     read = np.bincount(graph.edge_dst, weights=incoming, minlength=graph.num_ops) + graph.weight_bytes
     read = np.where(np.isin(graph.op_types, list(READS_WHAT_IT_WRITES)), np.minimum(read, written), read)
-    arithmetic_s = graph.flops / (efficiency * peak)
     memory_s = (read + written) / (device.memory_efficiency * device.memory_bandwidth_bytes_per_s)
-    return np.asarray(np.maximum(arithmetic_s, memory_s), dtype=np.float64)
+    return np.asarray(np.maximum(graph.flops / (efficiency * peak), memory_s), dtype=np.float64)
 
 
 def _peaks_and_widths(graph: ComputationGraph, device: PlatformDevice) -> tuple[FloatArray, FloatArray]:

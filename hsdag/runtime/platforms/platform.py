@@ -242,16 +242,15 @@ def _platform(document: PlatformDocument) -> Platform:
             if name in index:
                 raise FileFormatError(f"devices[{i}].names[{j}]: {name!r} is already the name of another device")
             index[name] = len(index)
-    fitted = document.calibration
-    if fitted is not None:
-        _indices(list(fitted.devices), index, "calibration.devices")
+    if document.calibration is not None:
+        _indices(list(document.calibration.devices), index, "calibration.devices")
     devices = [
         PlatformDevice(name=name, **entry.model_dump(exclude={"names"}))
         for entry in document.devices
         for name in entry.names
     ]
     tables = _link_tables(document.links, index)
-    return Platform(document.name, document.description, tuple(devices), *tables, calibration=fitted)
+    return Platform(document.name, document.description, tuple(devices), *tables, calibration=document.calibration)
 
 
 def _link_tables(links: _Links | None, index: dict[str, int]) -> tuple[FloatArray, FloatArray]:

@@ -16,7 +16,8 @@ from hsdag.ir.graph.computation_graph import BoolArray, IntArray
 from hsdag.runtime.problem.problem import Problem
 from hsdag.runtime.problem.schedule_problem import ScheduleProblem
 
-TIME_LIMIT_S, GOOD_ENOUGH = 2.0, 0.1
+TIME_LIMIT_S = 2.0
+GOOD_ENOUGH = 0.1
 INFEASIBLE_STATUS = 2  # of scipy.optimize.milp
 
 
@@ -44,8 +45,7 @@ def pack_weights(problem: ScheduleProblem, units: Problem, limit_s: float = TIME
     ``limit_s``, and not begun where that is nothing. Results of other ops, which need room too, are left to the
     simulation.
     """
-    costs = units.costs
-    assert costs is not None
+    assert units.costs is not None
     unit = units.units.partition.labels
     largest = np.zeros((units.num_units, units.num_devices))
     np.maximum.at(largest, unit, np.where(problem.time_s > 0, problem.output_bytes[:, None], 0.0))
@@ -53,13 +53,13 @@ def pack_weights(problem: ScheduleProblem, units: Problem, limit_s: float = TIME
     able = units.supported & (needed <= problem.memory_bytes)
     if not able.any(axis=1).all():
         return PackedWeights(Packing.IMPOSSIBLE)
-    time_s = np.where(able, np.nan_to_num(costs.time_s), np.inf)
+    time_s = np.where(able, np.nan_to_num(units.costs.time_s), np.inf)
     fastest = np.argmin(time_s, axis=1)
-    if np.all(np.bincount(fastest, costs.weight_bytes, units.num_devices) <= problem.memory_bytes):
+    if np.all(np.bincount(fastest, units.costs.weight_bytes, units.num_devices) <= problem.memory_bytes):
         return PackedWeights(Packing.FOUND, fastest)
     if limit_s <= 0:
         return PackedWeights(Packing.UNKNOWN)
-    return _packed(np.where(able, time_s, 0.0), able, costs.weight_bytes, problem.memory_bytes, limit_s)
+    return _packed(np.where(able, time_s, 0.0), able, units.costs.weight_bytes, problem.memory_bytes, limit_s)
 
 
 def _packed(
@@ -70,13 +70,12 @@ def _packed(
     unit, device = np.divmod(choice, d)
     share = weight_bytes[unit] / np.maximum(memory_bytes[device], 1.0)  # 0 where there is no limit
     one_device, within = coo_array((np.ones(u * d), (unit, choice))), coo_array((share, (device, choice)))
-    rows = vstack([one_device, within]).tocsr()
     low, high = np.r_[np.ones(u), np.zeros(d)], np.ones(u + d)
     answer = milp(
         time_s.reshape(-1) / max(float(time_s.max()), 1e-300),
         integrality=np.ones(u * d),
         bounds=Bounds(0, able.reshape(-1).astype(np.float64)),
-        constraints=LinearConstraint(rows, low, high),
+        constraints=LinearConstraint(vstack([one_device, within]).tocsr(), low, high),
         options={"time_limit": limit_s, "mip_rel_gap": GOOD_ENOUGH},
     )
     if answer.x is not None:

@@ -125,8 +125,7 @@ def restricted(problem: Problem, supported: BoolArray) -> Problem:
     if costs is not None:
         costs = replace(costs, time_s=np.where(supported, costs.time_s, np.nan))
     if isinstance(ops, ScheduleProblem):
-        of_op = supported[problem.units.partition.labels]
-        ops = replace(ops, time_s=np.where(of_op, ops.time_s, np.nan))
+        ops = replace(ops, time_s=np.where(supported[problem.units.partition.labels], ops.time_s, np.nan))
     return replace(problem, supported=supported, costs=costs, ops=ops)
 
 
@@ -135,7 +134,6 @@ def with_pinned_ops(problem: ScheduleProblem, pins: Sequence[Pin]) -> SchedulePr
 
     Raises OptionError as ``pinned_devices`` and ``with_pins`` do.
     """
-    pinned = pinned_devices(problem.op_names, pins, problem.device_names)
-    found = with_pins(problem_of(problem), pinned).ops
+    found = with_pins(problem_of(problem), pinned_devices(problem.op_names, pins, problem.device_names)).ops
     assert isinstance(found, ScheduleProblem)
     return found

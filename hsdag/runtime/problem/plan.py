@@ -66,8 +66,7 @@ def priority_by_end(end_s: FloatArray, ties: FloatArray | IntArray) -> IntArray:
 
 def op_priority(problem: ScheduleProblem, unit_of_op: IntArray, unit_priority: IntArray) -> IntArray:
     """[N] distinct ranks of ops from ranks [U] of units; ops of one unit are in topological order."""
-    position = inverse_of(problem.topological_order)
-    return inverse_of(np.lexsort((position, unit_priority[unit_of_op])))
+    return inverse_of(np.lexsort((inverse_of(problem.topological_order), unit_priority[unit_of_op])))
 
 
 def unit_priority(unit_of_op: IntArray, priority: IntArray) -> IntArray:

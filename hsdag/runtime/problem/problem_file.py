@@ -130,7 +130,6 @@ def problem_from_json(text: str, origin: str = "problem") -> ScheduleProblem:
 
 def problem_to_json(problem: ScheduleProblem) -> str:
     """The document of a problem."""
-    labels = problem.labels
     ops = [
         _Op(
             name=problem.op_names[v],
@@ -138,7 +137,7 @@ def problem_to_json(problem: ScheduleProblem) -> str:
             time_s=[None if np.isnan(s) else float(s) for s in problem.time_s[v]],
             output_bytes=float(problem.output_bytes[v]),
             weight_bytes=float(problem.weight_bytes[v]),
-            **{field: label for column, field in LABELS.items() if (label := getattr(labels, column)[v])},
+            **{field: label for column, field in LABELS.items() if (label := getattr(problem.labels, column)[v])},
         )
         for v in range(problem.num_ops)
     ]
@@ -188,12 +187,11 @@ def _problem(document: ProblemDocument) -> ScheduleProblem:
     _check_ops(document.ops, memory)
     _check_acyclic(document.ops, edges)
     latency_s, bandwidth = _link_tables(document.links, k)
-    times = [[np.nan if s is None else s for s in op.time_s] for op in document.ops]
     outputs = np.array([op.output_bytes for op in document.ops])
     labels = {column: tuple(getattr(op, field) or "" for op in document.ops) for column, field in LABELS.items()}
     sizes = [e.bytes if e.bytes is not None else outputs[u] for e, u in zip(document.edges, edges[:, 0], strict=True)]
     return ScheduleProblem.from_arrays(
-        times,
+        [[np.nan if s is None else s for s in op.time_s] for op in document.ops],
         edges,
         output_bytes=outputs,
         edge_bytes=np.array(sizes, dtype=np.float64),

@@ -174,8 +174,7 @@ class ScheduleProblem:
     @cached_property
     def with_single_results(self) -> ScheduleProblem:
         """The same with all results that one op reads of another sent as one: the sum of their largest edges."""
-        pairs = np.stack([self.edge_src, self.edge_dst, self.edge_port])
-        read, of_read = np.unique(pairs, axis=1, return_inverse=True)
+        read, of_read = np.unique(np.stack([self.edge_src, self.edge_dst, self.edge_port]), axis=1, return_inverse=True)
         largest = np.zeros(read.shape[1])
         np.maximum.at(largest, of_read.reshape(-1), self.edge_bytes)
         ends, of_ends = np.unique(read[:2], axis=1, return_inverse=True)

@@ -51,5 +51,4 @@ class Semantics:
 
     def named(self) -> dict[str, str]:
         """What was chosen, by the names of the options."""
-        order = self.order or Order.FIFO
-        return {"execution": self.execution.value, "order": order.value, "links": self.links.value}
+        return {"execution": self.execution.value, "order": (self.order or Order.FIFO).value, "links": self.links.value}

@@ -64,10 +64,9 @@ def graph_of_problem(problem: ScheduleProblem) -> ComputationGraph:
     Shapes are unknown, hence of rank 0. FLOPs are unknown too; the mean of an op's times over the devices that
     support it, in seconds, stands in.
     """
-    pairs = np.stack([problem.edge_src, problem.edge_dst], axis=1).tolist()
     graph = graph_from_edges(
         problem.labels.types,
-        [(u, v) for u, v in pairs],
+        [(u, v) for u, v in np.stack([problem.edge_src, problem.edge_dst], axis=1).tolist()],
         name=problem.name,
         op_names=problem.op_names,
         shapes=[()] * problem.num_ops,
@@ -104,7 +103,6 @@ def _unit_costs(problem: ScheduleProblem, units: CoarseGraph, kept: BoolArray) -
     tensors = (problem.edge_src, problem.edge_dst, problem.edge_port, problem.edge_bytes)
     edges, edge_bytes, edge_port = unit_edges(*tensors, unit, kept)
     named = [problem.index_of[name] for name in units.graph.op_names]
-    labels = problem.labels
     order = unit[problem.topological_order] if num_units == problem.num_ops else units.graph.topological_order
     return replace(
         problem,
@@ -119,9 +117,9 @@ def _unit_costs(problem: ScheduleProblem, units: CoarseGraph, kept: BoolArray) -
         topological_order=order.copy(),
         labels=replace(
             OpLabels.empty(num_units, units.graph.op_types),
-            meta_ops=tuple(labels.meta_ops[v] for v in named),
-            roles=tuple(labels.roles[v] for v in named),
-            expressions=tuple(labels.expressions[v] for v in named),
+            meta_ops=tuple(problem.labels.meta_ops[v] for v in named),
+            roles=tuple(problem.labels.roles[v] for v in named),
+            expressions=tuple(problem.labels.expressions[v] for v in named),
         ),
     )
 

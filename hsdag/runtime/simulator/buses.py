@@ -205,7 +205,8 @@ def _start_transfers(m: Machine) -> None:
 def _slowest_s(m: Machine, result: int, to: int) -> float:
     """Seconds to bring a result to device ``to``, or to all that read it where ``to`` is -1."""
     v = m.edges[result].producer
-    home, longest_s = m.ops[v].device, 0.0
+    home = m.ops[v].device
+    longest_s = 0.0
     for k in range(result, m.ops[v + 1].first):
         away = m.ops[m.edges[k].consumer].device
         if m.edges[k].result == result and away != home and (to < 0 or away == to):
@@ -216,7 +217,8 @@ def _slowest_s(m: Machine, result: int, to: int) -> float:
 @inlined
 def _land(m: Machine, result: int, to: int, end_s: float) -> None:
     """A result sets off now and is at device ``to``, or at all that read it where ``to`` is -1, from ``end_s``."""
-    v, begin = m.edges[result].producer, m.run[0].num_records
+    v = m.edges[result].producer
+    begin = m.run[0].num_records
     for k in range(result, m.ops[v + 1].first):
         away = m.ops[m.edges[k].consumer].device
         if m.edges[k].result != result or away == m.ops[v].device or (to >= 0 and away != to):

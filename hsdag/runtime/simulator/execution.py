@@ -33,7 +33,8 @@ def run_sequential(m: Machine) -> float:
     A change of device costs a launch. After an op come its overhead and then the transfers of its results, one after
     another by port and destination index, each with its overhead. Infinite beyond the limit.
     """
-    now_s, makespan_s, previous = 0.0, 0.0, -1
+    now_s, makespan_s = 0.0, 0.0
+    previous = -1
     for v in range(len(m.order)):
         home = m.ops[v].device
         if home != previous:
@@ -53,7 +54,8 @@ def run_sequential(m: Machine) -> float:
 @inlined
 def _bring(m: Machine, v: int, result: int, now_s: float) -> float:
     """Send a result of v to all other devices that read it; the time when that is over."""
-    home, slowest_s, found = m.ops[v].device, 0.0, False
+    home = m.ops[v].device
+    slowest_s, found = 0.0, False
     for d in range(len(m.devices)):
         m.devices[d].stamp = -1
     for k in range(result, m.ops[v + 1].first):
@@ -193,7 +195,8 @@ def drained_s(load_s: FloatArray, excess: FloatArray) -> float:
 
     ``load_s`` [2 D] are the loads and room for as many figures; it is overwritten.
     """
-    num_devices, now_s = len(excess), 0.0
+    num_devices = len(excess)
+    now_s = 0.0
     while True:
         step_s = np.inf
         for d in range(num_devices):

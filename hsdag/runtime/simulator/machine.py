@@ -187,7 +187,8 @@ def _graph(problem: ScheduleProblem) -> tuple[Records, Records, IntArray]:
     ops["key"][:n] = (order << 32) | np.arange(n)
     edges["producer"], edges["consumer"], edges["size_bytes"] = src, dst, problem.edge_bytes[by_src]
     edges["result"] = np.flatnonzero(is_first)[np.cumsum(is_first) - 1]
-    best_s, readers = np.nanmin(problem.time_s, axis=1), Csr.build(n, problem.edge_src, problem.edge_dst)
+    best_s = np.nanmin(problem.time_s, axis=1)
+    readers = Csr.build(n, problem.edge_src, problem.edge_dst)
     ops["after_s"][:n] = longest_before(order[::-1].copy(), readers, best_s, np.zeros(len(src)))[order]
     return ops, edges, ports
 
@@ -250,8 +251,7 @@ def link_s(m: Machine, k: int, home: int, away: int) -> float:
 @inlined
 def is_late(m: Machine, v: int, d: int) -> bool:
     """Whether op v, which device d has started, makes the run exceed its limit: by what follows it, or by d's load."""
-    left_s = max(m.ops[v].after_s, m.devices[d].left_s)
-    late: bool = m.devices[d].until_s + left_s > m.run[0].limit_s
+    late: bool = m.devices[d].until_s + max(m.ops[v].after_s, m.devices[d].left_s) > m.run[0].limit_s
     return late
 
 

@@ -161,9 +161,7 @@ def run_loaded(m: Machine, way: tuple[int, ...]) -> float:
     """Makespan in seconds of the placement that is loaded; ``way`` is the machine's."""
     if len(way) == IN_TURN:
         return run_sequential(m)
-    if len(way) == BY_STARTS:
-        return run_independent(m)
-    return run_by_events(m, way)
+    return run_independent(m) if len(way) == BY_STARTS else run_by_events(m, way)
 
 
 def simulated(semantics: Semantics | None) -> Semantics:
@@ -190,8 +188,7 @@ def mode_and_priority(semantics: Semantics, priority: ArrayLike | None, num_ops:
         return BY_RANK, given
     if order is Order.RANDOM:
         return BY_RANK, np.random.default_rng(semantics.seed).permutation(num_ops).astype(np.float64)
-    modes = {Order.FIFO: BY_ARRIVAL, Order.DEPTH_FIRST: BY_LATEST_ARRIVAL, Order.CRITICAL_PATH: BY_PATH}
-    return modes[order], None
+    return {Order.FIFO: BY_ARRIVAL, Order.DEPTH_FIRST: BY_LATEST_ARRIVAL, Order.CRITICAL_PATH: BY_PATH}[order], None
 
 
 def checked_placements(problem: ScheduleProblem, placements: np.ndarray) -> IntArray:
@@ -225,11 +222,11 @@ def _result(
     records["op"], records["port"] = m.order[records["op"]], m.ports[records["port"]]
     records = records[np.lexsort((records["to"], records["port"], records["op"], records["start_s"]))]
     op, to, size_bytes = records["op"].copy(), records["to"].copy(), records["size_bytes"].copy()
-    transfers = TransferIntervals(op, device[op], to, records["start_s"].copy(), records["end_s"].copy(), size_bytes)
     num_transfers, transfer_bytes = len(op), float(size_bytes.sum())
     if semantics.links is Links.EGRESS:
         results, of_result = np.unique(np.stack((op, records["port"])), axis=1, return_inverse=True)
-        num_transfers, largest = results.shape[1], np.zeros(results.shape[1])
+        num_transfers = results.shape[1]
+        largest = np.zeros(results.shape[1])
         np.maximum.at(largest, of_result.reshape(-1), size_bytes)
         transfer_bytes = float(largest.sum())
     busy_s = end_s - start_s if len(m.excess) > 0 else problem.time_s[np.arange(problem.num_ops), device]
@@ -239,7 +236,7 @@ def _result(
         device=device,
         start_s=start_s,
         end_s=end_s,
-        transfers=transfers,
+        transfers=TransferIntervals(op, device[op], to, records["start_s"].copy(), records["end_s"].copy(), size_bytes),
         num_transfers=num_transfers,
         transfer_bytes=transfer_bytes,
         busy_s=np.bincount(device, busy_s, problem.num_devices).astype(np.float64),

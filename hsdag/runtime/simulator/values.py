@@ -57,15 +57,15 @@ def _figures(
         return simulate_makespans(problem, placements, semantics, priority)
     if quantity is Quantity.PERIOD:
         return period_s(problem, placements, semantics)
-    figures, legal = np.full(len(placements), np.inf), all_supported(problem, placements)
+    figures = np.full(len(placements), np.inf)
+    legal = all_supported(problem, placements)
     if quantity is Quantity.ENERGY and not problem.excess.size:
         joules = problem.time_s * problem.known_power_w
         figures[legal] = joules[np.arange(problem.num_ops), placements[legal]].sum(axis=1)
         return figures
     for b in np.flatnonzero(legal).tolist():
         run = simulate(problem, placements[b], semantics, priority)
-        is_energy = quantity is Quantity.ENERGY
-        figures[b] = run.busy_s @ problem.known_power_w if is_energy else run.peak_memory_bytes.max()
+        figures[b] = run.busy_s @ problem.known_power_w if quantity is Quantity.ENERGY else run.peak_memory_bytes.max()
     return figures
 
 
@@ -126,7 +126,8 @@ def period_of_loaded(m: Machine, load_s: FloatArray) -> float:
 @inlined
 def _send(m: Machine, v: int, result: int, load_s: FloatArray) -> None:
     """Add the transfers of a result of v to the loads of what carries them."""
-    home, num_devices, slowest_s = m.ops[v].device, len(m.devices), -1.0
+    home, num_devices = m.ops[v].device, len(m.devices)
+    slowest_s = -1.0
     for k in range(result, m.ops[v + 1].first):
         away = m.ops[m.edges[k].consumer].device
         if m.edges[k].result != result or away == home or m.devices[away].stamp == result:

@@ -142,7 +142,8 @@ class RunState:
 def task_error(error: BaseException) -> RuntimeError:
     """The error to report for a task that raised ``error``: one line, and one name for out of memory."""
     text = str(error).strip() or repr(error)
-    line, is_memory = text.splitlines()[0], isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in text
+    line = text.splitlines()[0]
+    is_memory = isinstance(error, torch.OutOfMemoryError) or "DefaultCPUAllocator" in text
     shown = RuntimeError(f"out of memory: {line}" if is_memory else line)
     shown.__cause__ = error
     return shown

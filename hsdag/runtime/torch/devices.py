@@ -86,10 +86,9 @@ def logical_device(spec: DeviceSpec) -> LogicalDevice:
 
     Raises DeviceError where it is not here or a property is unknown or out of range.
     """
-    given = spec.properties
-    threads = given.get("threads", str(usable_cpus()))
-    if set(given) - {"threads"} or not threads.isdecimal() or (given and spec.plugin != "cpu"):
-        shown = ", ".join(f"{key}={value}" for key, value in given.items())
+    threads = spec.properties.get("threads", str(usable_cpus()))
+    if set(spec.properties) - {"threads"} or not threads.isdecimal() or (spec.properties and spec.plugin != "cpu"):
+        shown = ", ".join(f"{key}={value}" for key, value in spec.properties.items())
         raise DeviceError(f"device {spec.name!r}: a device over cpu takes threads=N, and a GPU nothing, not {shown}")
     return LogicalDevice(spec.name, spec.plugin, int(threads))
 

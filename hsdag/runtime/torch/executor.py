@@ -111,7 +111,8 @@ class StreamLane:
     def poll(self, inbox: Inbox) -> None:
         """Report the tasks whose events have passed, in order."""
         while self._pending:
-            each, failure = self._pending[0], None
+            each = self._pending[0]
+            failure = None
             try:
                 if not each.event.query():  # type: ignore[no-untyped-call]
                     return
@@ -121,17 +122,18 @@ class StreamLane:
             self._pending.popleft()
             if each.attempt is None:
                 continue
-            now_s, task = time.perf_counter(), each.attempt.task
+            now_s = time.perf_counter()
             if failure is None:
                 started = each.attempt.run.start_s  # it was enqueued then; it ran after the one before it
-                started[task] = max(started[task], self._last_end_s)
+                started[each.attempt.task] = max(started[each.attempt.task], self._last_end_s)
                 self._last_end_s = now_s
-                each.state.release(task)
+                each.state.release(each.attempt.task)
             inbox.put(each.attempt, now_s, failure)
 
     def close(self) -> None:
         """Wait a while for what runs; tensors of what runs longer are never freed."""
-        limit_s, inbox = time.perf_counter() + CLOSE_S, Inbox()
+        limit_s = time.perf_counter() + CLOSE_S
+        inbox = Inbox()
         self.poll(inbox)
         while self._pending and time.perf_counter() < limit_s:
             time.sleep(1e-3)
@@ -168,8 +170,7 @@ class TorchBackend(Backend):
     def __init__(self, program: Program) -> None:
         self.states: dict[int, RunState] = {}
         ends = [(resource.device, resource.destination) for resource in program.tasks.resources]
-        devices = program.devices
-        self._lanes = [make_lane(devices[d], None if to is None else devices[to]) for d, to in ends]
+        self._lanes = [make_lane(program.devices[d], None if to is None else program.devices[to]) for d, to in ends]
         self._polled = [lane for lane in self._lanes if isinstance(lane, StreamLane)]
         self.poll_s = 0.0 if self._polled else None  # then streams are enqueued to by one thread alone
 
@@ -225,7 +226,8 @@ class TorchExecutor(Closing):
         Raises ExecutionError where an input is missing or the executor is closed.
         """
         self.residents.check()
-        state, slot = RunState(self.program, self.residents), next(self._slots)
+        state = RunState(self.program, self.residents)
+        slot = next(self._slots)
         self._backend.states[slot] = state
         try:
             return self.engine.submit(slot, limit_s=limit_s), state
@@ -257,7 +259,8 @@ class TorchRequest:
     """
 
     def __init__(self, executor: TorchExecutor, limit_s: float | None = None) -> None:
-        self.executor, self._limit_s = executor, limit_s
+        self.executor = executor
+        self._limit_s = limit_s
 
     def infer(self, **_: object) -> None:
         """Run and wait. Options of OpenVINO's have no meaning here."""

@@ -88,8 +88,7 @@ def _with(function: Callable[..., Tensor], **named: Callable[[Op], Any]) -> Buil
 
 def _gelu(op: Op) -> str:
     """Which of torch's two ways computes it; opset 2 had one alone."""
-    exact = op.opset == "opset2" or op.choice("approximation_mode", "erf", "tanh") == "erf"
-    return "none" if exact else "tanh"
+    return "none" if op.opset == "opset2" or op.choice("approximation_mode", "erf", "tanh") == "erf" else "tanh"
 
 
 def _broadcast(op: Op) -> Shape:
@@ -121,7 +120,8 @@ def _attention(op: Op) -> TensorFunction:
     A causal op reads no mask, nor does one with a mask of one element (which OpenVINO writes for none).
     """
     op.require(op.num_inputs <= 5)
-    causal, batch = bool(op.attribute("causal")), op.out_shape()[:-2]
+    causal = bool(op.attribute("causal"))
+    batch = op.out_shape()[:-2]
     masked = not causal and op.num_inputs > 3 and (len(op.shape(3)) > 0 or prod(op.shape(3)) > 1)
     scale = float(np.asarray(op.value(4)).item()) if op.num_inputs > 4 else None
 
@@ -153,11 +153,13 @@ def _sum(op: Op) -> TensorFunction:
 
 def _mvn(op: Op) -> TensorFunction:
     """Less the mean and over the deviation, along trailing axes."""
-    shape, port_1 = op.shape(), op.num_inputs > 1
+    port_1 = op.num_inputs > 1
     axes = op.axes() if port_1 else tuple(op.attribute("reduction_axes"))  # opset 2 has an attribute
     op.require(op.attribute("normalize_variance"), not port_1 or op.choice("eps_mode", "inside_sqrt"))
-    tail, eps = shape[len(shape) - len(axes) :], float(op.attribute("eps"))
+    shape = op.shape()
+    eps = float(op.attribute("eps"))
     op.require(sorted(axes) == list(range(len(shape) - len(axes), len(shape))))
+    tail = shape[len(shape) - len(axes) :]
     return lambda xs: (functional.layer_norm(xs[0], tail, eps=eps),)
 
 
@@ -198,9 +200,8 @@ def _strided_slice(op: Op) -> TensorFunction:
     op.require(min(steps, default=1) > 0)
     kinds = ("begin", "end", "new_axis", "shrink_axis", "ellipsis")
     masks = ([*op.attribute(f"{kind}_mask"), *[0] * len(begin)] for kind in kinds)  # which may be short
-    cuts = zip(begin, end, steps, *masks, strict=False)
     index: list[Any] = []
-    for first, last, step, from_start, to_end, is_new, is_lost, is_rest in cuts:
+    for first, last, step, from_start, to_end, is_new, is_lost, is_rest in zip(begin, end, steps, *masks, strict=False):
         cut = slice(None if from_start else first, None if to_end else last, step)
         index.append(... if is_rest else None if is_new else first if is_lost else cut)
     return lambda xs: (xs[0][tuple(index)],)
@@ -304,7 +305,8 @@ def _max_pool(op: Op) -> TensorFunction:
     """Values [N, C, S...]. Where something reads the indices, OpenVINO evaluates the op."""
     op.require(op.node.get_output_size() == 1 or not op.node.output(1).get_target_inputs())
     windows = _pool_windows(op)
-    pool, given = _along("max_pool", windows.kernel), (windows.strides, windows.padding, windows.dilations)
+    pool = _along("max_pool", windows.kernel)
+    given = (windows.strides, windows.padding, windows.dilations)
     return lambda xs: (pool(windows.padded(xs[0], -torch.inf), windows.kernel, *given),)
 
 
@@ -315,7 +317,8 @@ def _avg_pool(op: Op) -> TensorFunction:
     is_padded = any((*op.attribute("pads_begin"), *op.attribute("pads_end"), is_same))
     exclude = bool(op.attribute("exclude-pad")) or not is_padded  # as OpenVINO: what lies beyond is no padding
     op.require(set(windows.dilations) == {1}, not (exclude and windows.sides))  # there torch divides by other counts
-    pool, given = _along("avg_pool", windows.kernel), (windows.strides, windows.padding, False, not exclude)
+    pool = _along("avg_pool", windows.kernel)
+    given = (windows.strides, windows.padding, False, not exclude)
     return lambda xs: (pool(windows.padded(xs[0]), windows.kernel, *given),)
 
 

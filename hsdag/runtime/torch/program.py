@@ -92,17 +92,15 @@ def build_program(graph: TorchGraph, device_of: ArrayLike, devices: Sequence[Log
             continue
         if node.run is not None:
             reads = tuple(buffers[u, port, here] for u, port in node.reads)
-            ports = range(max(places[v], default=-1) + 1)
-            writes = tuple(buffers.get((v, port, here), UNUSED) for port in ports)
+            writes = tuple(buffers.get((v, port, here), UNUSED) for port in range(max(places[v], default=-1) + 1))
             works.append(Work(v, node.name, here, node.run, reads, writes))
         sent = [(port, d) for port, there in sorted(places[v].items()) for d in sorted(there - {here})]
         for port, d in sent:
             resource = channels.setdefault((here, d), len(devices) + len(channels))
             size = node.output_bytes[port] if port < len(node.output_bytes) else 0.0
             label = f"{node.name} to {devices[d].name}" + (f" (port {port})" if port else "")
-            copy = copy_between(devices[here], devices[d])
             reads, writes = (buffers[v, port, here],), (buffers[v, port, d],)
-            works.append(Work(v, label, resource, copy, reads, writes, size))
+            works.append(Work(v, label, resource, copy_between(devices[here], devices[d]), reads, writes, size))
     outputs = {name: buffers[u, port, home[u]] for name, (u, port) in graph.outputs.items()}
     uses = Counter([b for work in works for b in work.reads] + list(outputs.values()))
     return Program(
@@ -121,7 +119,8 @@ def build_program(graph: TorchGraph, device_of: ArrayLike, devices: Sequence[Log
 
 def copy_between(source: LogicalDevice, destination: LogicalDevice) -> TensorFunction:
     """What copies a result from one device to another."""
-    there, is_enqueued = destination.physical, source.is_cuda and destination.is_cuda
+    there = destination.physical
+    is_enqueued = source.is_cuda and destination.is_cuda
     if source.physical == there:
         return lambda xs: (xs[0].clone(memory_format=torch.contiguous_format),)
     return lambda xs: (xs[0].to(there, non_blocking=is_enqueued, memory_format=torch.contiguous_format),)

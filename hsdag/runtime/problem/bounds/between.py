@@ -45,7 +45,8 @@ def between_all(problem: Relaxation, prices: FloatArray, *, with_loads: bool) ->
     between ops that lie within: O(M E K), and O(M^3) for loads.
     """
     own = problem.time_s, problem.busy_s, problem.overhead_s
-    sides, steps = (_side(problem.inputs), _side(problem.outputs)), problem.num_ops * len(problem.inputs.indices)
+    sides = (_side(problem.inputs), _side(problem.outputs))
+    steps = problem.num_ops * len(problem.inputs.indices)
     found: FloatArray = run(_all_pairs, steps, *sides, own, prices, with_loads)
     return found
 
@@ -91,7 +92,8 @@ def _meet(side: Side, own: Own, v: int, anchor: int, known_s: FloatArray, is_joi
     ``known_s`` [M] is the same for these neighbours. A join looks at inputs, a fork at outputs: there v goes first, the
     overhead of each op is behind it, and the anchor itself takes no time.
     """
-    (indptr, indices, sent_s, apart_s), (time_s, busy_s, overhead_s) = side, own
+    indptr, indices, sent_s, apart_s = side
+    time_s, busy_s, overhead_s = own
     first, last = indptr[v], indptr[v + 1]
     far_s, head_s, near_s = np.empty(last - first), np.empty(last - first), np.empty(last - first)
     least_s = np.inf
@@ -134,7 +136,8 @@ def _apart(
 ) -> float:
     """Least seconds between v and ``anchor`` on different devices, ``least_s`` or more; ``other_s`` [M] is the same for
     neighbours of v: each that lies between is away from the anchor's device itself, or what is sent goes away."""
-    (indptr, indices, sent_s, apart_s), (time_s, _, _) = side, own
+    indptr, indices, sent_s, apart_s = side
+    time_s, _, _ = own
     for k in range(indptr[v], indptr[v + 1]):
         u, found_s = indices[k], np.inf
         for d in range(time_s.shape[1]):
@@ -151,7 +154,8 @@ def _apart(
 def _all_pairs(ins: Side, outs: Side, own: Own, prices: FloatArray, with_loads: bool) -> FloatArray:
     """[M, M] pairs by the first op, from the last one on, and by the second in order."""
     time_s, busy_s, overhead_s = own
-    num_ops, most = len(busy_s), prices.max()
+    num_ops = len(busy_s)
+    most = prices.max()
     from_s, to_s = np.full((num_ops, num_ops), UNRELATED), np.full((num_ops, num_ops), UNRELATED)
     apart_from_s, apart_to_s = from_s.copy(), to_s.copy()
     run_s, rate = np.empty(num_ops), np.empty(num_ops)

@@ -43,8 +43,7 @@ def lower_bound(
     problem.check(objective)
     found = [_bound(quantity, problem, execution, pairs_effort) for quantity in objective.quantities]
     arguments = dict.fromkeys(bound.argument for bound in found)
-    value = objective.value(*(np.array(bound.value) for bound in found))
-    return Bound(float(value), ", and ".join(arguments))
+    return Bound(float(objective.value(*(np.array(bound.value) for bound in found))), ", and ".join(arguments))
 
 
 def _bound(quantity: Quantity, problem: ScheduleProblem, execution: Execution, pairs_effort: float) -> Bound:
@@ -110,7 +109,8 @@ def largest_refuted_s(
     count = int(np.clip((EFFORT / problem.busy_s.size) ** 0.5, LEAST_MOMENTS, MOST_MOMENTS))
     span_s = problem.time_s.min(axis=1)
     begins_s, ends_s = (_moments(np.concatenate([x, x + span_s]), count) for x in (head_s, tail_s))
-    inputs, own = problem.inputs, np.repeat(np.arange(problem.num_ops), np.diff(problem.inputs.indptr))
+    inputs = problem.inputs
+    own = np.repeat(np.arange(problem.num_ops), np.diff(problem.inputs.indptr))
     apart_s = (inputs.apart_s + problem.time_s[own]).min(axis=1)
     is_inner = (inputs.indices > 0) & (own < problem.num_ops - 1)
     # [E] the makespan from which on both ops of an edge may be on different devices
@@ -118,8 +118,8 @@ def largest_refuted_s(
 
     def excess_s(makespan_s: float) -> float:
         joined = changes_s > makespan_s * (1 + TOLERANCE)
-        ends, shape = (own[joined], inputs.indices[joined]), (problem.num_ops, problem.num_ops)
-        edges = coo_array((np.ones(len(ends[0])), ends), shape=shape)
+        ends = (own[joined], inputs.indices[joined])
+        edges = coo_array((np.ones(len(ends[0])), ends), shape=(problem.num_ops, problem.num_ops))
         cluster = connected_components(edges, directed=False)[1].astype(np.int64)  # [M]
         due_s = makespan_s - tail_s + problem.overhead_s
         steps = problem.busy_s.size * len(begins_s) * len(ends_s) / 10
@@ -166,7 +166,9 @@ def _excess(
 
     ``first_s`` and ``last_s`` [C] are when clusters may begin and have to end, ``tables`` [4, C, K] is scratch.
     """
-    (num_ops, num_devices), count, most_s = busy_s.shape, len(first_s), -np.inf
+    num_ops, num_devices = busy_s.shape
+    count = len(first_s)
+    most_s = -np.inf
     work_s, before_s, after_s, inside_s = tables[0], tables[1], tables[2], tables[3]
     for begin_s in begins_s:
         for end_s in ends_s:
@@ -176,7 +178,8 @@ def _excess(
             for v in range(num_ops):
                 early_s, late_s = max(0.0, begin_s - head_s[v]), max(0.0, due_s[v] - end_s)
                 for d in range(num_devices):
-                    run_s, c = busy_s[v, d], cluster[v]
+                    run_s = busy_s[v, d]
+                    c = cluster[v]
                     work_s[c, d] += run_s
                     before_s[c, d] += min(run_s, early_s)
                     after_s[c, d] += min(run_s, late_s)

@@ -52,7 +52,8 @@ class Relaxation:
         n, d = problem.time_s.shape
         place = inverse_of(problem.topological_order) + 1
         pair, of_pair = np.unique(place[problem.edge_src] * (n + 2) + place[problem.edge_dst], return_inverse=True)
-        src, dst, size_bytes = pair // (n + 2), pair % (n + 2), np.zeros(len(pair))
+        src, dst = np.divmod(pair, n + 2)
+        size_bytes = np.zeros(len(pair))
         np.maximum.at(size_bytes, of_pair.reshape(-1), problem.edge_bytes)  # results are sent side by side
         first, last = (1 + np.flatnonzero(np.bincount(ends, minlength=n + 1)[1:] == 0) for ends in (dst, src))
         size_bytes = np.concatenate([size_bytes, np.full(len(first) + len(last), -1.0)])  # -1: free

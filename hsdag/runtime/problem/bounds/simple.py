@@ -55,7 +55,8 @@ def shared_load(problem: ScheduleProblem) -> tuple[float, FloatArray]:
 
 def critical_path_s(problem: ScheduleProblem) -> float:
     """Seconds of the longest path, every op on its best device and every transfer free, in O(N D + E)."""
-    best_s, inputs = _best_s(problem), Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
+    best_s = _best_s(problem)
+    inputs = Csr.build(problem.num_ops, problem.edge_dst, problem.edge_src)
     before_s = longest_before(problem.topological_order, inputs, best_s, np.zeros(len(problem.edge_src)))
     return float((before_s + best_s).max())
 
@@ -94,5 +95,4 @@ def dual_load(
 def loads_of_ops(time_s: FloatArray, prices: FloatArray) -> FloatArray:
     """[D] loads where each op of ``time_s`` [N, D], infinite where unsupported, runs where it costs least."""
     cheapest = np.argmin(time_s * prices, axis=1)
-    run_s = time_s[np.arange(len(time_s)), cheapest]
-    return np.bincount(cheapest, run_s, time_s.shape[1]).astype(np.float64)
+    return np.bincount(cheapest, time_s[np.arange(len(time_s)), cheapest], time_s.shape[1]).astype(np.float64)

@@ -80,7 +80,7 @@ def crashes(_: object) -> None:
 
 
 def device(profiler: Profiler, d: int = 0, carriers: list[int] | None = None) -> DeviceProfile:
-    return profiler._device(PARTS, np.array(carriers or [d] * profiler._graph.num_ops), d)
+    return profiler._device(PARTS, np.array(carriers or [d] * profiler.graph.num_ops), d)
 
 
 @pytest.mark.parametrize(
