@@ -108,11 +108,6 @@ _PARAMETERS = {"set": "settings", "pin": "pins", "input": "inputs"}
 """Of functions, where they are called otherwise than options."""
 
 
-def _in_parameters(message: str) -> str:
-    """A message on options of the command line as one on parameters: ``partition_cpu`` for ``--partition-cpu``."""
-    return re.sub(r"(?<![\w-])--([a-z][a-z-]*)", lambda m: _PARAMETERS.get(m[1], m[1]).replace("-", "_"), message)
-
-
 _KINDS: Mapping[str, Any] = {"int": Integral, "float": Real, "Any": object}
 
 
@@ -132,8 +127,9 @@ def checked(call: Callable[P, R]) -> Callable[P, R]:
         try:
             return call(*args, **kwargs)
         except HsdagError as error:
-            if not SAYS_FLAGS.get():
-                error.args = (_in_parameters(str(error)),)
+            if not SAYS_FLAGS.get():  # ``partition_cpu`` for ``--partition-cpu``
+                flag = r"(?<![\w-])--([a-z][a-z-]*)"
+                error.args = (re.sub(flag, lambda m: _PARAMETERS.get(m[1], m[1]).replace("-", "_"), str(error)),)
             raise
 
     return checking

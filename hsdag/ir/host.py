@@ -95,10 +95,8 @@ def start_process(command: Sequence[str], log: IO[bytes]) -> tuple[subprocess.Po
             environment = {**os.environ, HANDLE: str(theirs.fileno())}
             streams = {"stdin": subprocess.DEVNULL, "stdout": log, "stderr": log}
             apart = subprocess.CREATE_NEW_PROCESS_GROUP  # which a Ctrl-C at the console does not reach
-            process = subprocess.Popen(command, **streams, close_fds=False, env=environment, creationflags=apart)
-            return process, ours
-        given = theirs.fileno()
-        return subprocess.Popen(command, stdin=given, stdout=log, stderr=log, start_new_session=True), ours
+            return subprocess.Popen(command, **streams, close_fds=False, env=environment, creationflags=apart), ours
+        return subprocess.Popen(command, stdin=theirs.fileno(), stdout=log, stderr=log, start_new_session=True), ours
 
 
 def connection_to_parent() -> Connection:

@@ -137,7 +137,8 @@ class Request(ABC):
             self.set_input_tensor(key, value)
             return
         index = port_index(self.model_inputs, key, "input")
-        own, array, port = self._own[index], np.asarray(value), self.model_inputs[index]
+        own, port = self._own[index], self.model_inputs[index]
+        array = np.asarray(value)
         if not _takes(port, array.shape):
             raise OptionError(f"input {key!r} takes an array of shape {_sizes(port)}, not {list(array.shape)}")
         if array.shape != tuple(own.shape):

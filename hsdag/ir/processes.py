@@ -8,6 +8,7 @@ any more comes from a process that has been ended.
 from __future__ import annotations
 
 import contextlib
+import math
 import signal
 import subprocess
 import sys
@@ -17,9 +18,9 @@ import time
 import traceback
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
-from typing import Any, Generic, NoReturn, Protocol, Self, TypeVar, cast
+from typing import IO, Any, Generic, NoReturn, Protocol, Self, TypeVar, cast
 
 from hsdag.ir.errors import ExecutionError, HsdagError
 from hsdag.ir.host import connection_to_parent, die_first, die_with_parent, kill_with_children, start_process
@@ -41,7 +42,8 @@ TOLD_AFTER_S = 5.0
 BUSY = 0.02
 """Seconds of processor time for each second that goes by, below which a process does not count as computing."""
 
-WATCH_S, MEMORY_SHARE = 0.2, 0.9
+WATCH_S = 0.2
+MEMORY_SHARE = 0.9
 """How often a working process is looked at, and how much of the memory that is free when it starts it may take."""
 
 EXIT_LIMIT_S = 10.0
@@ -72,7 +74,8 @@ class CandidateFailed(Exception):  # noqa: N818 - an ending we expect, not an er
     def __init__(self, reason: str, *, lost_worker: bool = False, is_late: bool = False) -> None:
         super().__init__(reason)
         self.reason = reason
-        self.lost_worker, self.is_late = lost_worker, is_late
+        self.lost_worker = lost_worker
+        self.is_late = is_late
 
 
 class WorkerDefect(Exception):  # noqa: N818 - no error of the user's
@@ -158,6 +161,7 @@ class Closing(ABC):
         self.close()
 
 
+@dataclass(eq=False)
 class WorkerClient(Closing):
     """Calls a worker process, with a time limit each.
 
@@ -168,25 +172,20 @@ class WorkerClient(Closing):
     a context manager.
     """
 
-    def __init__(
-        self,
-        setup: Request[None],
-        command: Sequence[str],
-        usable_bytes: Callable[[], float] = lambda: float("inf"),
-        name: str = "worker",
-    ) -> None:
-        self.setup = setup
-        self.num_starts = 0
-        self.memory_bytes: float | None = None
-        self.should_abandon: Callable[[], bool] = lambda: False
-        self.on_wait: Callable[[str], None] = lambda _: None
-        self.on_question: Callable[[Any], Any] = lambda _: None
-        self._usable_bytes, self._most_bytes, self._name = usable_bytes, float("inf"), name
-        self._command = list(command)
-        self._process: subprocess.Popen[bytes] | None = None
-        self._connection: Connection | None = None
-        self._is_set_up = False
-        self._log = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the client
+    setup: Request[None]
+    command: Sequence[str]
+    usable_bytes: Callable[[], float] = lambda: float("inf")
+    name: str = "worker"
+    num_starts: int = field(default=0, init=False)
+    memory_bytes: float | None = field(default=None, init=False)
+    should_abandon: Callable[[], bool] = lambda: False
+    on_wait: Callable[[str], None] = lambda _: None
+    on_question: Callable[[Any], Any] = lambda _: None
+    _most_bytes: float = field(default=math.inf, init=False)
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _connection: Connection | None = field(default=None, init=False)
+    _is_set_up: bool = field(default=False, init=False)
+    _log: IO[bytes] = field(default_factory=tempfile.TemporaryFile, init=False)  # closed with the client
 
     @property
     def is_running(self) -> bool:
@@ -203,7 +202,14 @@ class WorkerClient(Closing):
         """
         self.begin()
         if not self._is_set_up:
-            self._set_up()
+            try:
+                self._exchange(self.setup, START_LIMIT_S)
+                self._is_set_up = True
+            except CandidateFailed as failure:
+                raise HsdagError(f"the {self.name} process cannot start: {failure.reason}") from failure
+            finally:
+                if not self._is_set_up:
+                    self.restart()
         return self._exchange(request, limit_s, compiling_s)
 
     def close(self) -> None:
@@ -218,27 +224,15 @@ class WorkerClient(Closing):
         self._log.seek(0)
         self._log.truncate()
         self.num_starts += 1
-        given = self.memory_bytes
-        self._most_bytes = MEMORY_SHARE * self._usable_bytes() if given is None else given
-        self._process, self._connection = start_process(self._command, self._log)
-
-    def _set_up(self) -> None:
-        try:
-            self._exchange(self.setup, START_LIMIT_S)
-            self._is_set_up = True
-        except CandidateFailed as failure:
-            self.restart()
-            raise HsdagError(f"the {self._name} process cannot start: {failure.reason}") from failure
-        except BaseException:
-            self.restart()
-            raise
+        self._most_bytes = MEMORY_SHARE * self.usable_bytes() if self.memory_bytes is None else self.memory_bytes
+        self._process, self._connection = start_process(self.command, self._log)
 
     def _exchange(self, request: Request[A], limit_s: float, compiling_s: float = 0.0) -> A:
         """Send and wait; a watchdog kills a worker that is late, which ends any wait, for half a message too."""
         assert self._process is not None
         watchdog = _Watchdog(self._process, limit_s, compiling_s, self._most_bytes)
         watchdog.start()
-        has_ended, answer = False, None
+        has_ended = False
         try:
             answer = self._answer_to(request, watchdog)
         except (EOFError, OSError):
@@ -264,7 +258,7 @@ class WorkerClient(Closing):
         """Send a request, and read on until its answer comes. Raises EOFError or OSError when the worker ends."""
         assert self._connection is not None
         begin_s = time.monotonic()
-        compiled_s, is_told = begin_s, False
+        tell_s = math.inf
         self._connection.send(request)
         while True:
             if self._connection.poll(POLL_S):
@@ -273,18 +267,18 @@ class WorkerClient(Closing):
                     self._connection.send(self.on_question(answer.content))
                 elif isinstance(answer, Compiling):
                     watchdog.compiling = answer.target
-                    compiled_s, is_told = time.monotonic(), False
+                    tell_s = time.monotonic() + TOLD_AFTER_S
                 else:
                     return answer
-            if watchdog.compiling and not is_told and time.monotonic() - compiled_s > TOLD_AFTER_S:
+            if watchdog.compiling and time.monotonic() > tell_s:
                 self.on_wait(f"waiting for {watchdog.compiling} to compile; GPUs may take minutes the first time")
-                is_told = True
+                tell_s = math.inf
             if self.should_abandon() and time.monotonic() - begin_s > PATIENCE_S:
                 self._lost("was given up when the search was interrupted")
 
     def _lost(self, reason: str, *, is_late: bool = False) -> NoReturn:
         self.restart()
-        raise CandidateFailed(f"the {self._name} {reason}", lost_worker=True, is_late=is_late)
+        raise CandidateFailed(f"the {self.name} {reason}", lost_worker=True, is_late=is_late)
 
     def _epitaph(self) -> str:
         """How the process ended, with the last line it printed."""
@@ -300,7 +294,8 @@ class WorkerClient(Closing):
 
     def restart(self) -> None:
         """End the process; the next call starts another one."""
-        process, self._process, self._is_set_up = self._process, None, False
+        process, self._process = self._process, None
+        self._is_set_up = False
         if process is None:
             return
         kill_with_children(process)
@@ -321,7 +316,10 @@ class _Watchdog(threading.Thread):
         super().__init__(daemon=True)
         self.compiling: str | None = None
         self.is_overdue = self.is_overfull = False
-        self._process, self._left_s, self._compiling_s, self._most_bytes = process, limit_s, compiling_s, most_bytes
+        self._process = process
+        self._left_s = limit_s
+        self._compiling_s = compiling_s
+        self._most_bytes = most_bytes
         self._is_cancelled = threading.Event()
 
     def cancel(self) -> None:

@@ -149,14 +149,13 @@ def _graph_of(model: ov.Model) -> ComputationGraph:
 
 def fingerprint(graph: ComputationGraph) -> str:
     """SHA-256 over types, shapes, element types and edges under canonical names; weights are left out."""
-    names = graph.canonical_names
     lines = [
         f"op\t{name}\t{graph.op_types[v]}\t{graph.shape_of(v)}\t{graph.element_types[v]}"
-        for v, name in enumerate(names)
+        for v, name in enumerate(graph.canonical_names)
     ]
     columns = (graph.edge_src, graph.edge_src_port, graph.edge_dst, graph.edge_dst_port)
     for s, sp, d, dp in zip(*(column.tolist() for column in columns), strict=True):
-        lines.append(f"edge\t{names[s]}\t{sp}\t{names[d]}\t{dp}")
+        lines.append(f"edge\t{graph.canonical_names[s]}\t{sp}\t{graph.canonical_names[d]}\t{dp}")
     return "sha256:" + hashlib.sha256("\n".join(sorted(lines)).encode()).hexdigest()
 
 
@@ -190,9 +189,7 @@ def sizes_of(port: Any) -> Shape:
     if shape.is_static:
         known = shape.to_shape()
         return tuple([known[axis] for axis in range(len(known))])  # OpenVINO is ten times as slow to iterate over it
-    if shape.rank.is_dynamic:
-        return ()
-    return tuple(d.get_max_length() if d.get_max_length() > 0 else 1 for d in shape)
+    return () if shape.rank.is_dynamic else tuple(d.get_max_length() if d.get_max_length() > 0 else 1 for d in shape)
 
 
 def bytes_of(port: Any, sizes: Shape) -> int:

@@ -80,8 +80,7 @@ def placement_units(
     pinned = np.full(fine.num_ops, -1) if pinned is None else pinned
     fused = [[v for v in ops if not constraints.floating[v]] for ops in together]
     fused = [ops for ops in fused if len({int(pinned[v]) for v in ops if pinned[v] >= 0}) <= 1]
-    sets = constraints.joined(fine, fused)
-    units = coarsen(fine, sets, constraints.edge_kept)
+    units = coarsen(fine, constraints.joined(fine, fused), constraints.edge_kept)
     wanted = np.full(units.graph.num_ops, -1, dtype=np.int64)
     np.maximum.at(wanted, units.partition.labels, pinned)
     chains = _cut_chains(units, chain_partition(units.graph), max_share, wanted)
@@ -99,7 +98,8 @@ def _cut_chains(units: CoarseGraph, chains: Partition, max_share: float, wanted:
     piece = np.zeros(graph.num_ops, dtype=np.int64)
     current, filled, last = [0] * chains.num_groups, [0.0] * chains.num_groups, [-2] * chains.num_groups
     for v in graph.topological_order.tolist():
-        chain, work = int(chains.labels[v]), float(graph.flops[v])
+        chain = int(chains.labels[v])
+        work = float(graph.flops[v])
         is_full = starts_work[v] and filled[chain] > 0 and filled[chain] + work > limit
         if is_full or wanted[v] != last[chain]:
             current[chain] += 1
@@ -113,9 +113,8 @@ def _cut_chains(units: CoarseGraph, chains: Partition, max_share: float, wanted:
 def _quotient_graph(fine: ComputationGraph, partition: Partition, crossing: IntArray) -> ComputationGraph:
     groups = partition.num_groups
     labels = partition.labels
-    by_position = fine.topological_order
     first = np.empty(groups, dtype=np.int64)
-    first[labels[by_position[::-1]]] = by_position[::-1]
+    first[labels[fine.topological_order[::-1]]] = fine.topological_order[::-1]
     last, heaviest = np.empty(groups, dtype=np.int64), np.empty(groups, dtype=np.int64)
     results_first = np.lexsort((fine.position, np.isin(fine.op_types, "Result", invert=True)))
     last[labels[results_first]] = results_first

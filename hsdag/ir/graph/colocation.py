@@ -118,8 +118,7 @@ def floating_ops(graph: ComputationGraph) -> BoolArray:
 def known_ops(graph: ComputationGraph) -> BoolArray:
     """[N] ops whose value is known from constants and static shapes alone, and that have a consumer."""
     types = graph.op_types
-    predecessors = graph.predecessors
-    indptr, indices = predecessors.indptr.tolist(), predecessors.indices.tolist()
+    indptr, indices = graph.predecessors.indptr.tolist(), graph.predecessors.indices.tolist()
     floating = [False] * graph.num_ops
     for v in graph.topological_order.tolist():
         if types[v] == "Constant":
@@ -128,8 +127,7 @@ def known_ops(graph: ComputationGraph) -> BoolArray:
             floating[v] = graph.is_dynamic is None or not graph.is_dynamic[indices[indptr[v]]]
         elif indptr[v] < indptr[v + 1] and types[v] not in NEVER_FLOATING_TYPES:
             floating[v] = all(floating[u] for u in indices[indptr[v] : indptr[v + 1]])
-    has_consumer = np.diff(graph.successors.indptr) > 0
-    return np.asarray(floating, dtype=np.bool_) & has_consumer
+    return np.asarray(floating, dtype=np.bool_) & (np.diff(graph.successors.indptr) > 0)
 
 
 def kept_compressed(graph: ComputationGraph) -> BoolArray:
@@ -159,15 +157,13 @@ def _set_ranks(graph: ComputationGraph, sets: Partition, src: IntArray, dst: Int
     sets = Partition.from_labels(sets.cycles(src, dst)[sets.labels])
     first = np.full(sets.num_groups, graph.num_ops)
     np.minimum.at(first, sets.labels, graph.position)
-    order = ranked_order(sets.num_groups, *sets.quotient_edges(src, dst), first)
-    return inverse_of(order)[sets.labels]
+    return inverse_of(ranked_order(sets.num_groups, *sets.quotient_edges(src, dst), first))[sets.labels]
 
 
 def _owners(graph: ComputationGraph, floating: BoolArray, rank: IntArray) -> IntArray:
     """[N] for a floating op the op of the least ``rank`` [N] that consumes it and does not float."""
     ranks = rank.tolist()
-    successors = graph.successors
-    indptr, indices = successors.indptr.tolist(), successors.indices.tolist()
+    indptr, indices = graph.successors.indptr.tolist(), graph.successors.indices.tolist()
     owner = list(range(graph.num_ops))
     for v in graph.topological_order[::-1].tolist():
         if floating[v]:

@@ -88,8 +88,7 @@ class ComputationGraph:
         more = (self.weight_bytes, self.flops, self.topological_order, self.variables, self.canonical_names)
         if any(len(column) != n for column in (*columns, *more)):
             raise ValueError(f"every op column of graph {self.name!r} needs {n} entries")
-        per_edge = (self.edge_dst, self.edge_src_port, self.edge_dst_port, self.edge_bytes)
-        if any(len(column) != e for column in per_edge):
+        if any(len(column) != e for column in (self.edge_dst, self.edge_src_port, self.edge_dst_port, self.edge_bytes)):
             raise ValueError(f"every edge column of graph {self.name!r} needs {e} entries")
         if len(set(self.op_names)) != n:
             raise ValueError(f"op names of graph {self.name!r} are not unique")
@@ -223,7 +222,8 @@ def ranked_order(num_ops: int, src: IntArray, dst: IntArray, rank: ArrayLike) ->
 
     O(N log N + E). The edges form no cycle.
     """
-    successors, ranks = Csr.build(num_ops, src, dst), np.asarray(rank).tolist()
+    successors = Csr.build(num_ops, src, dst)
+    ranks = np.asarray(rank).tolist()
     waiting = np.bincount(dst, minlength=num_ops).tolist()
     ready = [(ranks[v], v) for v in range(num_ops) if not waiting[v]]
     heapq.heapify(ready)

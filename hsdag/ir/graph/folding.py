@@ -47,7 +47,11 @@ def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, li
         and not kept[op_of_clone(source)]
     ]
     sources = {(s.get_node().get_name(), s.get_index()): s for s in (port.get_source_output() for port in ports)}
-    values = dict(zip(sources, _folded(list(sources.values())), strict=True))
+    donor = copied_constants(list(sources.values()))  # what OpenVINO cannot fold is a copy
+    manager = Manager()
+    manager.register_pass(ConstantFolding())
+    manager.run_passes(donor)
+    values = dict(zip(sources, (result.input_value(0) for result in donor.get_results()), strict=True))
     for port in ports:
         source = port.get_source_output()
         port.replace_source_output(values[source.get_node().get_name(), source.get_index()])
@@ -57,15 +61,6 @@ def folded_clone(model: ov.Model, graph: ComputationGraph) -> tuple[ov.Model, li
 def op_of_clone(node: ov.Node) -> int:
     """The op that a node named by ``folded_clone`` corresponds to; output k of an op folds into a constant ``op.k``."""
     return int(node.get_friendly_name().partition(".")[0])
-
-
-def _folded(values: Sequence[ov.Output]) -> list[ov.Output]:
-    """Constants in place of values that depend on constants alone; what OpenVINO cannot fold is a copy."""
-    donor = copied_constants(values)
-    manager = Manager()
-    manager.register_pass(ConstantFolding())
-    manager.run_passes(donor)
-    return [result.input_value(0) for result in donor.get_results()]
 
 
 def copied_constants(values: Sequence[ov.Output]) -> ov.Model:

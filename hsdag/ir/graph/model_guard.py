@@ -75,7 +75,8 @@ class ModelGuard:
 
     def __init__(self) -> None:
         self._client: WorkerClient | None = None
-        self._owner, self._ends_s = 0, math.inf
+        self._owner = 0
+        self._ends_s = math.inf
         self._turn = threading.Lock()
         atexit.register(self.close)
 

@@ -41,7 +41,8 @@ class Partition:
 
         Every component is a tree of links to smaller items, whose roots are joined until each has one.
         """
-        links, joined = np.arange(num_items, dtype=np.int64), None
+        links = np.arange(num_items, dtype=np.int64)
+        joined = None
         while joined is None or (links != joined).any():
             joined = links.copy()
             np.minimum.at(links, joined[left], joined[right])
@@ -83,5 +84,4 @@ class Partition:
         """Distinct edges between different groups, sorted by (source, destination)."""
         s, d = self.labels[src], self.labels[dst]
         keep = s != d
-        keys = np.unique(s[keep] * np.int64(self.num_groups) + d[keep])
-        return np.divmod(keys, self.num_groups)
+        return np.divmod(np.unique(s[keep] * np.int64(self.num_groups) + d[keep]), self.num_groups)

@@ -16,10 +16,10 @@ def longest_before(order: IntArray, inputs: Csr, op_costs: FloatArray, edge_cost
     the longest path that follows each op. ``op_costs`` is [N], ``edge_costs`` [E] by index of the edge. O(N + E).
     """
     indptr, indices, edges = inputs.indptr.tolist(), inputs.indices.tolist(), edge_costs[inputs.edges].tolist()
-    costs, longest, behind = op_costs.tolist(), [0.0] * len(order), [0.0] * len(order)
-    for v in order.tolist():
+    longest, behind = [0.0] * len(order), [0.0] * len(order)
+    for v, cost in zip(order.tolist(), op_costs[order].tolist(), strict=True):
         first, last = indptr[v], indptr[v + 1]
         if first < last:
             longest[v] = max(map(add, [behind[u] for u in indices[first:last]], edges[first:last]))
-        behind[v] = longest[v] + costs[v]
+        behind[v] = longest[v] + cost
     return np.array(longest, dtype=np.float64)

@@ -20,7 +20,8 @@ from hsdag.ir.graph.model_guard import GUARD
 Shapes = Mapping[str, tuple[int, ...]]
 """Fixed shape per input name; the empty name means the only input."""
 
-LIKELY_SIZE, LIKELY_TOKENS = 64, "128,1+1024"
+LIKELY_SIZE = 64
+LIKELY_TOKENS = "128,1+1024"
 
 TOKEN_INPUTS = ("input_ids", "attention_mask", "position_ids", "beam_idx")
 """Inputs of a language model, of which ``--tokens`` gives the shapes."""
@@ -206,7 +207,8 @@ def parse_shapes(text: str, option: str = "--shape", least: int = 1) -> dict[str
     if re.fullmatch(r"\d{1,99}(\s*,\s*\d{1,99})*", plain):
         shapes = {"": tuple(int(size) for size in plain.split(","))}
     else:
-        shapes, end = {}, 0
+        shapes = {}
+        end = 0
         while end < len(text):
             match = _SHAPE_ITEM.match(text, end)
             if match is None:

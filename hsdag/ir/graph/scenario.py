@@ -124,9 +124,8 @@ def _of_tokens(item: str, option: str) -> Scenario:
         raise OptionError(f"--tokens {option!r}: {item!r} has no new token, or too many")
     steps = [past - new, new, new] if past > new else [past, new] if past else [new]
     shapes = [((1, n), (1, end), (1, n), (1,)) for n, end in zip(steps, np.cumsum(steps).tolist(), strict=True)]
-    inferences = tuple(dict(zip(TOKEN_INPUTS, each, strict=True)) for each in shapes)
     weight = _weight(match[3], f"--tokens {option!r}") if match[3] else 1.0
-    return Scenario(inferences, weight, item)
+    return Scenario(tuple(dict(zip(TOKEN_INPUTS, each, strict=True)) for each in shapes), weight, item)
 
 
 def _shown(shapes: Shapes) -> str:

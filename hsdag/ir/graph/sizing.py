@@ -25,7 +25,8 @@ def sized(graph: ComputationGraph, model: ov.Model, scenarios: Sequence[Scenario
     ReadValue has the largest state of its variable as ``weight_bytes``. Shapes, and so the fingerprint, stay the
     model's. Raises ModelError where the model does not take the shapes.
     """
-    weights, sizing = shares(scenarios), _Sizing(graph, model)
+    weights = shares(scenarios)
+    sizing = _Sizing(graph, model)
     each = zip(*(sizing.sizes(scenario) for scenario in scenarios), strict=True)
     flops, output_bytes, edge_bytes, state_bytes = map(np.stack, each)
     return replace(
@@ -57,7 +58,8 @@ class _Sizing:
 
     def __init__(self, graph: ComputationGraph, model: ov.Model) -> None:
         clone = model.clone()
-        self._graph, self._nodes = graph, twins_of(model, clone)
+        self._graph = graph
+        self._nodes = twins_of(model, clone)
         self._inputs = {input_name(port): port.get_node() for port in clone.inputs}
         variables = list(enumerate(graph.variables))
         self._reads = {name: v for v, name in variables if graph.op_types[v] == "ReadValue"}
@@ -88,8 +90,9 @@ class _Sizing:
             self._infer(
                 inputs | {self._states[name]: state.get(name, self._own[name]) for name in self._states}, scenario
             )
-            if not state:
-                state = {name: self._initial(name) for name in self._states}
+            if not state:  # empty, or the variable's own where nothing initialises it
+                reads = [(name, self._nodes[v], self._own[name]) for name, v in self._reads.items()]
+                state = {name: x.input(0).get_partial_shape() if x.get_input_size() else own for name, x, own in reads}
                 self._infer({self._states[name]: shape for name, shape in state.items()}, scenario)
             state |= {name: self._nodes[v].input(0).get_partial_shape() for name, v in self._writes.items()}
             for name, v in self._reads.items():
@@ -98,17 +101,11 @@ class _Sizing:
         outputs = [list(node.outputs()) for node in self._nodes]
         for name, v in self._reads.items():
             outputs[v] = [self._states[name].output(0)]
-        graph = self._graph
-        edges = zip(graph.edge_dst.tolist(), graph.edge_dst_port.tolist(), strict=True)
+        edges = zip(self._graph.edge_dst.tolist(), self._graph.edge_dst_port.tolist(), strict=True)
         ports = [self._nodes[dst].input(port) for dst, port in edges]
         flops = np.array([self._flops(node) for node in self._nodes])
         output_bytes = np.array([float(sum(map(_bytes, each))) for each in outputs])
         return flops, output_bytes, np.array([float(_bytes(port)) for port in ports]), state_bytes
-
-    def _initial(self, name: str) -> ov.PartialShape:
-        """The shape of a variable's empty state, or its own where nothing initialises it."""
-        read = self._nodes[self._reads[name]]
-        return read.input(0).get_partial_shape() if read.get_input_size() else self._own[name]
 
     def _infer(self, shapes: Mapping[Any, ov.PartialShape], scenario: Scenario) -> None:
         for parameter, shape in shapes.items():

@@ -92,7 +92,8 @@ def tied_by_state(graph: ComputationGraph, floating: BoolArray) -> list[tuple[in
 
 def _attention_behind(graph: ComputationGraph, stored: int, floating: BoolArray) -> list[int]:
     """The attention that reads a cache, as one op or as products of data, behind ops that move it."""
-    found, met, to_do = [], {stored}, [stored]
+    found = []
+    met, to_do = {stored}, [stored]
     while to_do:
         for u in graph.successors.of(to_do.pop()).tolist():
             if u in met:

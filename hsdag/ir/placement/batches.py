@@ -74,7 +74,8 @@ class Batches:
     """Divides what one caller infers at a time over the copies of a model."""
 
     def __init__(self, model: CopiedModel, *, is_by_rows: bool) -> None:
-        self._model, self._is_by_rows = model, is_by_rows
+        self._model = model
+        self._is_by_rows = is_by_rows
         self._rows = rows_of([*model.inputs, *model.outputs])
         self.tried: dict[int, list[tuple[float, float]]] = {}  # by N: seconds as a whole and divided; 0 never pays
 
@@ -94,11 +95,11 @@ class Batches:
             return None
         (count,) = counts
         if self._rows > 0:
-            is_several = count > self._rows and count % self._rows == 0
-            return self._joined(arrays, count, self._rows) if is_several else None
+            return self._joined(arrays, count, self._rows) if count > self._rows and count % self._rows == 0 else None
         if count < len(model.copies) or any(copy.num_busy for copy in model.copies):
             return None
-        tried, each = self.tried.setdefault(count, []), -(-count // (PIECES * len(model.copies)))
+        tried = self.tried.setdefault(count, [])
+        each = -(-count // (PIECES * len(model.copies)))
         if len(tried) >= TRIALS:
             whole_s, divided_s = np.min(tried, axis=0).tolist()
             return self._joined(arrays, count, each) if divided_s < whole_s else None

@@ -19,7 +19,8 @@ def sharded_fields(
     regions: Sequence[Region], homes: Sequence[int], graph: ComputationGraph, devices: Sequence[str]
 ) -> dict[str, Any]:
     """Fields of a placement file that say how a model is divided; ``homes`` [N] are the devices of all other ops."""
-    keys, divided = graph.canonical_names, {v for region in regions for v in region.ops}
+    keys = graph.canonical_names
+    divided = {v for region in regions for v in region.ops}
     shards = tuple(
         ShardRecord(
             scheme=region.scheme,
@@ -70,12 +71,11 @@ def divided(model: ov.Model, placement: Placement) -> tuple[ov.Model, Placement]
     regions, devices = regions_of(placement, graph)
     names = [device.name for device in placement.devices]
     found = shard(model, graph, regions, devices, names)
-    keys = found.graph.canonical_names
     changes = {
         "version": FORMAT_VERSION,
         "model": ModelRecord.of(found.graph, placement.model.name),
-        "affinity": {key: names[d] for key, d in zip(keys, found.devices, strict=True)},
-        "names": dict(zip(keys, found.graph.op_names, strict=True)),
+        "affinity": {key: names[d] for key, d in zip(found.graph.canonical_names, found.devices, strict=True)},
+        "names": dict(zip(found.graph.canonical_names, found.graph.op_names, strict=True)),
         "shards": None,
         "priority": None,
     }

@@ -128,7 +128,8 @@ def regroup(net: Net, parts: Split, scratch: IntArray, start: int, count: int) -
     members = scratch[:count]
     for i in range(count):
         v = parts.group[start + i]
-        members[i], label[v], parts.size[v] = v, v, 0
+        members[i] = label[v] = v
+        parts.size[v] = 0
     for v in members:
         for e in range(net.first[v], net.constant[v]):
             if not parts.boundary[e]:
@@ -241,7 +242,8 @@ def split(net: Net, work: Workspace, device: IntArray) -> None:
 @bare
 def join(net: Net, work: Workspace, device: IntArray) -> bool:
     """Join neighbours on one device; whether some submodels wait for each other, which ``work.rings`` then tells."""
-    parts, rings, count = work.parts, work.rings, len(device)
+    parts, rings = work.parts, work.rings
+    count = len(device)
     is_split = False
     for v in range(count):
         parts.group[v] = v
@@ -356,7 +358,8 @@ def _find_cuts(net: Net, work: Workspace, s: int, num_cut: int) -> int:
         if not work.returned[v]:
             continue
         for e in range(net.first[v], net.first[v + 1]):
-            u, is_constant = net.src[e], e >= net.constant[v]
+            u = net.src[e]
+            is_constant = e >= net.constant[v]
             if parts.boundary[e] or (not is_constant and work.returned[u]):
                 continue
             leads = INPUTS if is_constant else above[u]
@@ -397,7 +400,8 @@ def _share_inputs(net: Net, work: Workspace, s: int, num_doubtful: int, num_cut:
     The start of such an edge depends on that input, and so does its other end, by way of a node of s whose result
     leaves s on the way, or that reads another submodel. Up to 64 inputs are looked at together.
     """
-    parts, begin = work.parts, work.parts.start[s]
+    parts = work.parts
+    begin = parts.start[s]
     last = begin + parts.size[s]
     high = parts.group[last - 1]
     while begin < last and num_doubtful:
@@ -448,7 +452,8 @@ def open_rings(net: Net, work: Workspace, num_cut: int) -> int:
     The node of least rank on any ring goes first. Only the ring that it was on is looked at again. The edges that were
     cut are added to the ``num_cut`` in ``work.cut``; how many there are then.
     """
-    parts, rings, num = work.parts, work.rings, 0
+    parts, rings = work.parts, work.rings
+    num = 0
     for s in range(len(work.chosen)):
         if parts.size[s]:
             work.chosen[num] = s
@@ -465,8 +470,7 @@ def open_rings(net: Net, work: Workspace, num_cut: int) -> int:
             if not parts.boundary[e]:
                 work.cut[num_cut] = e
                 num_cut += 1
-        num_changed = _isolate(net, work, v)
-        for s in work.changed[:num_changed]:
+        for s in work.changed[: _isolate(net, work, v)]:
             for u in parts.group[parts.start[s] : parts.start[s] + parts.size[s]]:
                 _rerank(net, parts, rings.ring, u, work.ranks)
                 for i in range(net.out_first[u], net.out_first[u + 1]):

@@ -249,8 +249,7 @@ class Placement(Record):
         if self.copies:
             each = [[c.device] * graph.num_ops if c.device else self.pipeline(c).homes_of(graph) for c in self.copies]
             return ["+".join(homes) for homes in zip(*each, strict=True)]
-        divided = {op: "+".join(region.shares) for region in self.shards or () for op in region.ops}
-        homes = {**self.affinity, **divided}
+        homes = {**self.affinity, **{op: "+".join(region.shares) for region in self.shards or () for op in region.ops}}
         return [homes[op] for op in graph.canonical_names]
 
     def pipeline(self, copy: CopyRecord) -> Placement:

@@ -59,14 +59,14 @@ class SubmodelCollector:
 
     def crossings(self, devices: IntArray, num_devices: int) -> Crossings:
         """Launches and crossings of placements [B, N] of ops."""
-        nodes, work, scratch = self.nodes, Workspace.of(self.nodes.net), np.zeros(num_devices, dtype=np.int64)
+        work = Workspace.of(self.nodes.net)
+        scratch = np.zeros(num_devices, dtype=np.int64)
         links = (len(devices), num_devices, num_devices)
         found = Crossings(np.zeros(links[:2], np.int64), np.zeros(links, np.int64), np.zeros(links))
-        for b, device in enumerate(np.ascontiguousarray(devices[:, nodes.op], dtype=np.int64)):
+        for b, device in enumerate(np.ascontiguousarray(devices[:, self.nodes.op], dtype=np.int64)):
             label = self._label(device, work)
             found.launches[b] = np.bincount(device[label == np.arange(len(label))], minlength=num_devices)
-            of_b = scratch, found.num[b], found.size_bytes[b]
-            run(count_crossings, self._steps, nodes, device, label, *of_b)
+            run(count_crossings, self._steps, self.nodes, device, label, scratch, found.num[b], found.size_bytes[b])
         return found
 
     @property
@@ -116,7 +116,8 @@ def count_crossings(
                 if away == home:
                     stays = stays or label[u] != label[v]
                 elif reached[away] != t:
-                    reached[away], goes = t, True
+                    reached[away] = t
+                    goes = True
                     count[home, away] += 1
                     size_bytes[home, away] += tensors.size_bytes[t]
             if stays and not goes:
@@ -126,7 +127,8 @@ def count_crossings(
 
 def _expanded(graph: ComputationGraph, is_placed: bool) -> Nodes:
     """Ops in topological order, each after the copies that it reads, then numbered anew: copies last."""
-    floats, kept, sources = known_ops(graph), kept_compressed(graph), graph.predecessors
+    floats, kept = known_ops(graph), kept_compressed(graph)
+    sources = graph.predecessors
     repeated = np.zeros(graph.num_ops, np.bool_) if is_placed else repeated_ops(graph, floats)
     by_repeated = read_by_repeated(graph, repeated, floats)
     is_known = np.isin(graph.op_types, ["Constant", *SHAPE_OF_TYPES]) & floats
@@ -149,7 +151,8 @@ def _expanded(graph: ComputationGraph, is_placed: bool) -> Nodes:
     ops, table = np.array(op, dtype=np.int64), np.array(edges, dtype=np.int64).reshape(-1, 3)
     order = np.argsort(floats[ops], kind="stable")
     ends = inverse_of(order)[table[:, :2]]
-    own, is_result = int(np.sum(~floats[ops])), np.isin(graph.op_types, ["Result"])[ops[order]]
+    own = int(np.sum(~floats[ops]))
+    is_result = np.isin(graph.op_types, ["Result"])[ops[order]]
     net, edge = net_of(ends, table[:, 2], graph.edge_src_port, own, np.array(is_input, np.bool_)[order], is_result)
     return Nodes(net, _tensors(net, edge, graph), ops[order[:own]])
 
@@ -175,7 +178,8 @@ def net_of(
     ``ends`` are those of all edges between nodes, ``edge`` the edges of the graph that they are, ``ports`` by edge of
     the graph.
     """
-    count, (src, dst) = len(is_input), ends.T
+    count = len(is_input)
+    src, dst = ends.T
     tensor = np.unique(np.stack((src, ports[edge])), axis=1, return_inverse=True)[1].reshape(-1)
     is_alone = np.bincount(tensor)[tensor] == 1
     num_readers = np.bincount(src[~is_result[dst]], minlength=count).astype(np.int64)

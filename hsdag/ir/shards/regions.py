@@ -104,13 +104,15 @@ class Shapes:
     def _pieces_of(self, region: Region, first: int, last: int) -> _Pieces | None:
         if not 0 <= first < last <= self.extent(region):
             return None
-        axis_of, end = dict(zip(region.ops, region.axes, strict=True)), region.axes[-1]
+        axis_of = dict(zip(region.ops, region.axes, strict=True))
         if not self._has_attention_of_states(axis_of):
             return None
+        end = region.axes[-1]
         wanted = {} if end is None else {region.ops[-1]: Span(end, first, last)}
         found: _Pieces = {}
         for v in reversed(region.ops):
-            span, op = wanted.get(v), self.op(v)
+            span = wanted.get(v)
+            op = self.op(v)
             piece = piece_of(op, span) if span is not None else None if found else partial_piece(op, first, last)
             if piece is None or (span is not None and not 0 <= span.first < span.last):
                 return None
@@ -159,14 +161,14 @@ class Shapes:
 
         ``share`` is that of a partial result.
         """
-        axes = self.op(v).outputs[0]
-        done = share if span is None else (span.last - span.first) / axes[span.axis]
+        done = share if span is None else (span.last - span.first) / self.op(v).outputs[0][span.axis]
         is_cut = any(need is not None and self.producer(v, port) < 0 for port, need in enumerate(piece.inputs))
         return done if is_cut else done + (1.0 - done) * self._reading(v)
 
     def _part_read(self, v: int) -> float:
         """The part of an op's time that its weights take to read."""
-        held, pending = 0.0, [v] if self.op(v).type in ("MatMul", "Convolution") else []
+        held = 0.0
+        pending = [v] if self.op(v).type in ("MatMul", "Convolution") else []
         while pending:
             known = [u for u in self.graph.predecessors.of(pending.pop()).tolist() if not self.runs[u]]
             held += float(self.graph.weight_bytes[known].sum())
@@ -214,8 +216,8 @@ class Shapes:
 
     def extent(self, region: Region) -> int:
         """The size of what the region's end divides."""
-        op, axis = self.op(region.ops[-1]), region.axes[-1]
-        if axis is not None:
+        op = self.op(region.ops[-1])
+        if (axis := region.axes[-1]) is not None:
             return op.outputs[0][axis]
         ends = contraction(op)
         assert ends is not None  # a region of partial results ends in an op that sums

@@ -154,8 +154,7 @@ class _Writer:
         for port in range(len(node.inputs())):
             u = self.shapes.producer(v, port)
             if u in self._made:
-                index = node.input_value(port).get_index()
-                node.input(port).replace_source_output(self._value(u, index, device, None))
+                node.input(port).replace_source_output(self._value(u, node.input_value(port).get_index(), device, None))
         self._made[v] = [_Made(device, None, is_partial=False, node=node)]
         self.kept[node.get_name()] = device
         self.work[node.get_name()] = v, 1.0
@@ -191,11 +190,13 @@ class _Writer:
 
     def _shape_of_divided(self, v: int, device: int) -> bool:
         """Whether an op is the shape of a divided tensor: then it is that of a shard, with the size of the whole."""
-        node, made = self.shapes.nodes[v], self._made.get(self.shapes.producer(v, 0), [])
+        node = self.shapes.nodes[v]
+        made = self._made.get(self.shapes.producer(v, 0), [])
         if node.get_type_name() not in SHAPE_OF_TYPES or not made or made[0].span is None:
             return False
-        own, index = next((each for each in made if each.device == device), made[0]), node.input_value(0).get_index()
-        shape = self._named(_created(node, [own.node.output(index)], {}), v, own.device, "/own").output(0)
+        own = next((each for each in made if each.device == device), made[0])
+        given = own.node.output(node.input_value(0).get_index())
+        shape = self._named(_created(node, [given], {}), v, own.device, "/own").output(0)
         axis = made[0].span.axis
         self._add(v, device, None, self._with_number(shape, axis, shape_of(node.input_value(0))[axis], v, device), 1.0)
         return True
@@ -235,7 +236,8 @@ class _Writer:
 
     def _variable(self, read: int, device: int, span: Span) -> Any:
         if (read, device) not in self._variables:
-            node, info = self.shapes.nodes[read], VariableInfo()
+            node = self.shapes.nodes[read]
+            info = VariableInfo()
             shape = node.get_output_partial_shape(0)
             shape[span.axis] = span.last - span.first
             info.data_shape, info.data_type = shape, node.get_output_element_type(0)
@@ -278,8 +280,7 @@ class _Writer:
             values = sliced_constant(node, span, fills=self.fills)
             if values is not None:
                 return self._named(values, v, device, "/weights").output(0)
-        op = Op(node)
-        piece = piece_of(op, span)
+        piece = piece_of(Op(node), span)
         if piece is None:
             return self._sliced(source, v, device, span)
         inputs = [
@@ -361,7 +362,8 @@ def _cover(made: Sequence[_Made], wanted: Span, device: int) -> list[tuple[_Made
     """Who gives which part of a range, counted from where its own begins; what the device has itself comes first."""
     parts = [(each, each.span) for each in made if each.span is not None]
     own = next((part for part in parts if part[0].device == device), None)
-    found, at = list[tuple[_Made, Span]](), wanted.first
+    found = list[tuple[_Made, Span]]()
+    at = wanted.first
     while at < wanted.last:
         having = [part for part in parts if part[1].first <= at < part[1].last]
         if not having:
@@ -418,7 +420,8 @@ def _finished(model: ov.Model, graph: ComputationGraph, writer: _Writer) -> Shar
             node.set_friendly_name(graph.op_names[int(number)] + rest)
     model.validate_nodes_and_infer_types()
     name_uniquely(model)
-    written, ordered = writer.device | writer.kept, model.get_ordered_ops()
+    written = writer.device | writer.kept
+    ordered = model.get_ordered_ops()
     device = dict(written)
     for node in ordered:
         if node.get_type_name() == "Result":  # where what it names is made
@@ -430,11 +433,12 @@ def _finished(model: ov.Model, graph: ComputationGraph, writer: _Writer) -> Shar
                 device[name] = device[node.get_name()]
     names = [node.get_name() for node in ordered]
     origin, work = zip(*(writer.work.get(name, (-1, 0.0)) for name in names), strict=True)
-    found, homes = graph_of(model), [device.get(name, 0) for name in names]
+    found = graph_of(model)
+    homes = [device.get(name, 0) for name in names]
     if writer.sinks:  # inputs go with the state that they are read beside
-        constraints, types = colocate(found), found.op_types
+        constraints = colocate(found)
         labels, members = constraints.sets.labels, constraints.sets.members
-        for v in [v for v, kind in enumerate(types) if kind == "Parameter"]:
+        for v in [v for v, kind in enumerate(found.op_types) if kind == "Parameter"]:
             together = [u for u in members.of(labels[v]).tolist() if not constraints.floating[u]]
-            homes[v] = next((homes[u] for u in together if types[u] not in NOT_COMPUTED), homes[v])
+            homes[v] = next((homes[u] for u in together if found.op_types[u] not in NOT_COMPUTED), homes[v])
     return ShardedModel(found, tuple(homes), origin, work, model)

@@ -183,9 +183,9 @@ def _window(op: Op, span: Span, kernel: int, stride: int, dilation: int) -> tupl
 
 def _kernel(op: Op, axis: int) -> tuple[int, int, int]:
     """The size, stride and dilation of windows along a spatial axis."""
-    attributes, k = op.attributes, axis - 2
-    size = attributes["kernel"][k] if "kernel" in attributes else op.inputs[1][axis - op.rank]
-    return size, attributes["strides"][k], attributes.get("dilations", [1] * (k + 1))[k]
+    k = axis - 2
+    size = op.attributes["kernel"][k] if "kernel" in op.attributes else op.inputs[1][axis - op.rank]
+    return size, op.attributes["strides"][k], op.attributes.get("dilations", [1] * (k + 1))[k]
 
 
 def convolution(op: Op, span: Span) -> Piece | None:
@@ -225,8 +225,7 @@ def pool(op: Op, span: Span) -> Piece | None:
             return None
         for other in range(2, op.rank):
             if other != span.axis:
-                reach = _reach(op, other)
-                attributes["pads_end"][other - 2] = max(reach - op.inputs[0][other], 0)
+                attributes["pads_end"][other - 2] = max(_reach(op, other) - op.inputs[0][other], 0)
     if any(attributes["pads_end"][other - 2] >= _extent(op, other) for other in range(2, op.rank)):
         return None  # a window would lie in the padding, which plugins refuse
     return Piece((rows,), {**attributes, "rounding_type": "floor"})
@@ -252,9 +251,7 @@ def concat(op: Op, span: Span) -> Piece | None:
 def transpose(op: Op, span: Span) -> Piece | None:
     """The axis that the order puts there."""
     order = op.constant(1)
-    if order is None:
-        return None
-    return op.only(span.along((order or list(range(op.rank))[::-1])[span.axis]))
+    return None if order is None else op.only(span.along((order or list(range(op.rank))[::-1])[span.axis]))
 
 
 def through_reshape(source: Shape, target: Shape, span: Span) -> Span | None:
@@ -289,11 +286,12 @@ def reshape(op: Op, span: Span) -> Piece | None:
     source = through_reshape(op.inputs[0], op.outputs[0], span)
     if source is None:
         return None
-    pattern, keeps_zeros = op.constant(1), bool(op.attributes.get("special_zero"))
+    pattern = op.constant(1)
+    keeps_zeros = pattern is not None and bool(op.attributes.get("special_zero"))
     if pattern is None:
         if op.outputs[0].count(-1) > 1:
             return None
-        pattern, keeps_zeros = list(op.outputs[0]), False
+        pattern = list(op.outputs[0])
     if pattern[span.axis] > 0 or (pattern[span.axis] == 0 and source.axis != span.axis):
         pattern = [span.last - span.first if axis == span.axis else each for axis, each in enumerate(pattern)]
     return Piece((source, None), {"special_zero": keeps_zeros}, {1: np.array(pattern)})
@@ -358,10 +356,11 @@ def batch_norm(op: Op, span: Span) -> Piece | None:
 
 def gather(op: Op, span: Span) -> Piece | None:
     """Axes of the data beside the one that is looked up, and those of the indices."""
-    axes, indices = op.axes(2), len(op.inputs[1])
+    axes = op.axes(2)
     if axes is None or op.attributes.get("batch_dims", 0):
         return None
     (axis,) = axes
+    indices = len(op.inputs[1])
     if axis <= span.axis < axis + indices:
         return op.only(span.along(span.axis - axis), port=1)
     return op.only(span if span.axis < axis else span.along(span.axis - indices + 1))
@@ -380,9 +379,7 @@ def attention(op: Op, span: Span) -> Piece | None:
 def pad(op: Op, span: Span) -> Piece | None:
     """Along the axes that get no padding."""
     begins, ends = op.constant(1), op.constant(2)
-    if begins is None or ends is None or begins[span.axis] or ends[span.axis]:
-        return None
-    return op.only(span)
+    return None if begins is None or ends is None or begins[span.axis] or ends[span.axis] else op.only(span)
 
 
 def strided_slice(op: Op, span: Span) -> Piece | None:
@@ -405,7 +402,8 @@ def broadcast_op(op: Op, span: Span) -> Piece | None:
     """Axes along which it repeats nothing, or which it makes; the target gets the size of the range."""
     if op.attributes["mode"] not in ("numpy", "bidirectional"):
         return None
-    source, size = broadcast(op.inputs[0], op.rank, span), span.last - span.first
+    source = broadcast(op.inputs[0], op.rank, span)
+    size = span.last - span.first
     target = op.constant(1) or (None if -1 in op.outputs[0] else list(op.outputs[0]))
     count = len(target) if target is not None else op.inputs[1][0]
     axis = span.axis - (op.rank - count)
