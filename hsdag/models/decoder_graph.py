@@ -43,7 +43,9 @@ def decoder_model(name: str, sizes: DecoderSizes, precision: WeightPrecision, se
 
 class _Decoder:
     def __init__(self, sizes: DecoderSizes, precision: WeightPrecision, rng: np.random.Generator) -> None:
-        self.sizes, self.precision, self.rng = sizes, precision, rng
+        self.sizes = sizes
+        self.precision = precision
+        self.rng = rng
         count = sizes.tokens
         self.ids, self.seen, self.positions = self.parameters = [
             op.parameter([1, count] if count else [-1, -1], np.int64, name=name)
@@ -57,9 +59,9 @@ class _Decoder:
 
     def model(self, name: str) -> ov.Model:
         """From token numbers [B, T] to logits [B, T, vocabulary]."""
-        cos, sin, mask = (*self._rotary(), self._mask())
-        table = self._table("model.embed_tokens.weight")
-        x = op.gather(table, op.convert(self.ids, np.int32), FIRST, name="embed")
+        cos, sin = self._rotary()
+        mask = self._mask()
+        x = op.gather(self._table("model.embed_tokens.weight"), op.convert(self.ids, np.int32), FIRST, name="embed")
         for layer in range(self.sizes.layers):
             at = f"model.layers.{layer}"
             attended = self._attention(at, self._norm(f"{at}.input_layernorm", x), cos, sin, mask)
@@ -68,11 +70,10 @@ class _Decoder:
             part = self._experts(f"{at}.mlp", inner) if self.sizes.experts else self._feed_forward(f"{at}.mlp", inner)
             x = op.add(x, part, name=f"{at}/output")
         head = op.matmul(self._norm("model.norm", x), self._table("lm_head.weight"), False, True, name="lm_head")
-        result = op.result(head, name="logits/result")
         for parameter in self.parameters:
             parameter.output(0).get_tensor().set_names({parameter.get_friendly_name()})
         head.output(0).get_tensor().set_names({"logits"})
-        model = ov.Model([result], self.assigns, self.parameters, name)
+        model = ov.Model([op.result(head, name="logits/result")], self.assigns, self.parameters, name)
         name_by_consumer(model)
         return model
 
@@ -111,7 +112,8 @@ class _Decoder:
         frequencies = (ROTARY_BASE ** (-np.arange(0, size, 2, dtype=np.float32) / size)).reshape(1, -1, 1)
         places = op.convert(op.unsqueeze(self.positions, SECOND), np.float32)
         half = op.transpose(op.matmul(frequencies, places, False, False), [0, 2, 1])
-        full, heads = op.concat([half, half], -1), op.constant(SECOND)
+        full = op.concat([half, half], -1)
+        heads = op.constant(SECOND)
         cos, sin = (op.unsqueeze(turn(full), heads) for turn in (op.cos, op.sin))
         cos.set_friendly_name("rotary/cos4")
         sin.set_friendly_name("rotary/sin4")
@@ -121,16 +123,15 @@ class _Decoder:
         """[B, 1, T, S]: 0 where a token sees another, HIDDEN_TOKEN elsewhere."""
         zero, one = op.constant(FIRST), op.constant(SECOND)
         new, all_ = (op.gather(op.shape_of(x), one, zero) for x in (self.ids, self.seen))
-        before = op.subtract(all_, new, name="mask/before")
         columns = op.range(zero, all_, one, "i64")
-        rows = op.unsqueeze(op.range(before, all_, one, "i64"), one)
-        real = op.unsqueeze(op.convert(self.seen, "boolean"), [1, 2])
-        visible = op.logical_and(op.less_equal(columns, rows), real)
+        rows = op.unsqueeze(op.range(op.subtract(all_, new, name="mask/before"), all_, one, "i64"), one)
+        visible = op.logical_and(op.less_equal(columns, rows), op.unsqueeze(op.convert(self.seen, "boolean"), [1, 2]))
         return op.select(visible, _real(0.0), _real(HIDDEN_TOKEN), name="mask")
 
     def _attention(self, at: str, x: Value, cos: Value, sin: Value, mask: Value) -> Value:
         """Grouped attention to all tokens so far, [B, T, D]."""
-        sizes, at = self.sizes, f"{at}.self_attn"
+        sizes = self.sizes
+        at = f"{at}.self_attn"
         query, key, value = (
             self._heads(self._linear(f"{at}.{name}_proj", x, count * sizes.head_size, sizes.hidden), count)
             for name, count in (("q", sizes.heads), ("k", sizes.key_heads), ("v", sizes.key_heads))
@@ -177,7 +178,8 @@ class _Decoder:
 
     def _shared_shape(self, at: str, key: Value) -> Value:
         """[B, K, A / K, S, H] as numbers."""
-        sizes, shape = self.sizes, op.shape_of(key, name=f"{at}/key/shape")
+        sizes = self.sizes
+        shape = op.shape_of(key, name=f"{at}/key/shape")
         first = op.constant(FIRST)
         outer, length = (op.gather(shape, axes, first) for axes in ([0, 1], [2]))
         copies, size = (op.constant([number]) for number in (sizes.heads // sizes.key_heads, sizes.head_size))
@@ -191,10 +193,9 @@ class _Decoder:
 
     def _feed_forward(self, at: str, x: Value) -> Value:
         """SwiGLU (Shazeer 2020, eq. 6), [B, T, D]."""
-        inner, width = self.sizes.intermediate, self.sizes.hidden
-        gate = _silu(self._linear(f"{at}.gate_proj", x, inner, width))
-        up = self._linear(f"{at}.up_proj", x, inner, width)
-        return self._linear(f"{at}.down_proj", op.multiply(gate, up), width, inner)
+        gate = _silu(self._linear(f"{at}.gate_proj", x, self.sizes.intermediate, self.sizes.hidden))
+        up = self._linear(f"{at}.up_proj", x, self.sizes.intermediate, self.sizes.hidden)
+        return self._linear(f"{at}.down_proj", op.multiply(gate, up), self.sizes.hidden, self.sizes.intermediate)
 
     def _experts(self, at: str, x: Value) -> Value:
         """The active experts of each token, weighted; computed for all tokens by all experts at once, [B, T, D]."""
@@ -209,8 +210,7 @@ class _Decoder:
         down = self._weight(f"{at}.experts.down_proj.weight", sizes.experts, width, sizes.intermediate)
         found = op.matmul(op.multiply(_silu(gate), up), down, False, True, name=f"{at}.experts.down_proj")
         answers = op.reshape(found, [sizes.experts, 0, width], True)
-        shares = op.unsqueeze(self._shares(at, flat), np.int64(2))
-        total = op.reduce_sum(op.multiply(answers, shares), [0], False)
+        total = op.reduce_sum(op.multiply(answers, op.unsqueeze(self._shares(at, flat), np.int64(2))), [0], False)
         return op.reshape(total, op.shape_of(x), False)
 
     def _shares(self, at: str, x: Value) -> Value:
@@ -248,8 +248,7 @@ def half_weight(name: str, values: Array) -> ov.Output:
 def byte_weight(name: str, values: Array) -> ov.Output:
     """Values [..., K] as unsigned bytes with a scale and a zero point for every row."""
     codes, zero, scale = _quantised(values, 255)
-    stored = op.constant(codes, name=name)
-    return _widened(name, stored, op.constant(zero, name=f"{name}/zero_point"), scale, None)
+    return _widened(name, op.constant(codes, name=name), op.constant(zero, name=f"{name}/zero_point"), scale, None)
 
 
 def nibble_weight(name: str, values: Array, group: int) -> ov.Output:
@@ -263,8 +262,7 @@ def _quantised(values: Array, largest: int) -> tuple[NDArray[np.uint8], NDArray[
     low, high = np.minimum(values.min(-1, keepdims=True), 0), np.maximum(values.max(-1, keepdims=True), 0)
     scale = (np.maximum(high - low, 1e-5) / largest).astype(np.float16)
     zero = np.clip(np.rint(-low / scale), 0, largest)
-    codes = np.clip(np.rint(values / scale) + zero, 0, largest)
-    return codes.astype(np.uint8), zero.astype(np.uint8), scale
+    return np.clip(np.rint(values / scale) + zero, 0, largest).astype(np.uint8), zero.astype(np.uint8), scale
 
 
 def _nibbles(name: str, codes: NDArray[np.uint8]) -> ov.Node:

@@ -87,18 +87,16 @@ class Expression:
 
     def flops(self, inputs: Sequence[TensorType]) -> float:
         """Operations of the outermost operation; assembling operands from parts counts as none (ir/graph/flops.py)."""
-        types = self._operand_types(inputs)
-        shapes, out = [t.shape for t in types], self.result(inputs)
+        shapes = [t.shape for t in self._operand_types(inputs)]
+        out = self.result(inputs)
         if self.name == "einsum":
             sizes, kept = _letter_sizes(self.argument, shapes)
             return prod(sizes.values()) * (2.0 if set(sizes) - set(kept) else 1.0)
         if self.name in ("add", "maximum"):
-            return float(prod(out.shape) * (len(types) - 1))
+            return float(prod(out.shape) * (len(shapes) - 1))
         if self.name == "mul" and out.element_type == "c64":
             return 6.0 * prod(out.shape)
-        if self.name == "affine":
-            return 2.0 * prod(out.shape)
-        return op_flops(self.op_type, shapes, out.shape, {})
+        return 2.0 * prod(out.shape) if self.name == "affine" else op_flops(self.op_type, shapes, out.shape, {})
 
     def _operand_types(self, inputs: Sequence[TensorType]) -> list[TensorType]:
         return [inputs[x] if isinstance(x, int) else x.result(inputs) for x in self.operands]
@@ -148,7 +146,8 @@ def _parse(text: str, start: int) -> tuple[Expression, int]:
     head = _HEAD.match(text, start)
     if head is None or head[1] not in _OPERATIONS:
         raise ValueError(f"expression {text!r}: the name of an operation is expected at character {start}")
-    end, operands = head.end(), list[Expression | int]()
+    end = head.end()
+    operands = list[Expression | int]()
     if end == len(text) or text[end] != "(":
         return Expression(head[1], head[2] or ""), end
     while text[end] != ")":

@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 WeightPrecision: TypeAlias = Literal["fp16", "int8", "int4"]
 """How weights are stored: halves, bytes with a scale and a zero point per row, or four bits with those per group."""
 
-NORM_EPS, ROTARY_BASE = 1e-5, 10_000.0
+NORM_EPS = 1e-5
+ROTARY_BASE = 10_000.0
 """Of the decoders' RMS norms and rotary positions."""
 
 

@@ -86,7 +86,8 @@ def _add_cell(
     Its two inputs are brought to its ``shape`` by a 1x1 convolution each, in the halving cells too: there the published
     ones have branches of stride 2.
     """
-    elements, filters, results = prod(shape), shape[1], list[int]()
+    elements, filters = prod(shape), shape[1]
+    results = list[int]()
     for i, op in enumerate(inputs):
         channels = network.type_of(op).shape[1]
         flops, weights = 2.0 * channels * elements, channels * filters
@@ -98,8 +99,10 @@ def _add_cell(
             per_element, weights = float(window), 0
             if op_type == "Convolution":
                 per_element, weights = 2.0 * (window + filters), (window + filters) * filters
-            source, own, flops = results[read], f"{name}.n{n}.{side}", per_element * elements
-            ends.append(network.add(own, op_type, [source], shape, flops, weights) if op_type else source)
+            op = results[read]
+            if op_type:
+                op = network.add(f"{name}.n{n}.{side}", op_type, [op], shape, per_element * elements, weights)
+            ends.append(op)
         results.append(network.add(f"{name}.n{n}", "Add", list(dict.fromkeys(ends)), shape))
     read_ones = {i for reads, _ in wiring for i in reads}
     ends = [op for i, op in enumerate(results) if i not in read_ones]
@@ -177,7 +180,8 @@ def nmt(sizes: NmtSizes) -> Workload:
         context = model.add(f"{name}.context", "MatMul", [shares, memory], (batch, w), flops)
         return product(f"{name}.attention", [context, top, joint], 2 * w, w)
 
-    weights, table = cell_weights("encoder", w), weight("encoder.embedding", sizes.vocabulary, w)
+    weights = cell_weights("encoder", w)
+    table = weight("encoder.embedding", sizes.vocabulary, w)
     tops = [step(f"encoder.t{t}", table, [], weights) for t in range(words)]
     memory = model.add("memory", "Concat", tops, (batch, words, w))
     weights = cell_weights("decoder", 2 * w if sizes.feeds_attention else w)
@@ -215,7 +219,9 @@ class PtbSizes:
 def ptb(sizes: PtbSizes) -> Workload:
     """The unrolled model, (nodes + 3) steps + nodes + 2 ops: all steps read the same weights, ops of type Parameter."""
     model = WorkloadBuilder(f"ptb-{sizes.nodes}x{sizes.steps}-seed{sizes.seed}")
-    rng, w, state_shape = np.random.default_rng(sizes.seed), sizes.width, (sizes.batch, sizes.width)
+    rng = np.random.default_rng(sizes.seed)
+    w = sizes.width
+    state_shape = (sizes.batch, w)
     reads = [int(rng.integers(n)) for n in range(1, sizes.nodes)]
     activations = [str(rng.choice(("Tanh", "ReLU", "Sigmoid", "Identity"))) for _ in range(sizes.nodes)]
     ends = sorted(set(range(sizes.nodes)) - set(reads))

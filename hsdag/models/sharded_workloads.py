@@ -22,10 +22,10 @@ def chainmm(num_devices: int, size: int = 10_000) -> Workload:
     D E is cut into 2 x k x 2 (rows, inner, columns), the other two products into k x 2 x 2. Raises OptionError
     where the size is not even or not a multiple of k.
     """
-    k, shape = num_devices, (size, size)
+    k = num_devices
     sharder = Sharder("chainmm", k)
     a, b, c, d, e = (
-        sharder.input(name, shape, parts)
+        sharder.input(name, (size, size), parts)
         for name, parts in (("A", (k, 2)), ("B", (2, 2)), ("C", (k, 2)), ("D", (2, k)), ("E", (k, 2)))
     )
     de = sharder.einsum("DE", "ij,jk->ik", {"i": 2, "j": k, "k": 2}, d, e)
@@ -40,7 +40,8 @@ def ffnn(num_devices: int, batch: int = 2**15, width: int = 2**5, hidden: int = 
     X is [batch, width], W1 [width, hidden], W2 [hidden, width]. For k >= 4 there are 46k + 13 nodes (197 for four
     devices). The formations of the two products add the biases. Raises OptionError where an axis cannot be cut.
     """
-    k, cut = num_devices, min(4, num_devices)
+    k = num_devices
+    cut = min(4, num_devices)
     sharder = Sharder("ffnn", k)
     x = sharder.input("X", (batch, width), (k, 1))
     w1 = sharder.input("W1", (width, hidden), (1, cut))
@@ -55,17 +56,14 @@ def ffnn(num_devices: int, batch: int = 2**15, width: int = 2**5, hidden: int = 
 
 def softmax(sharder: Sharder, name: str, x: Sharded, parts: tuple[int, ...]) -> Sharded:
     """The softmax of ``x`` along its last axis, every step of it cut into ``parts``."""
-    peak = sharder.reduce(f"{name}.max", "max", x, parts)
-    shifted = sharder.elementwise(f"{name}.sub", "sub", [x, peak], parts)
+    shifted = sharder.elementwise(f"{name}.sub", "sub", [x, sharder.reduce(f"{name}.max", "max", x, parts)], parts)
     raised = sharder.elementwise(f"{name}.exp", "exp", [shifted])
-    total = sharder.reduce(f"{name}.sum", "sum", raised, parts)
-    return sharder.elementwise(f"{name}.div", "div", [raised, total])
+    return sharder.elementwise(f"{name}.div", "div", [raised, sharder.reduce(f"{name}.sum", "sum", raised, parts)])
 
 
 def rms_norm(sharder: Sharder, name: str, x: Sharded, parts: tuple[int, ...] | None = None) -> Sharded:
     """x / sqrt(mean(x^2) + EPSILON), means over the last axis: sums by the tiles of ``x``, the result in ``parts``."""
-    square = sharder.elementwise(f"{name}.square", "square", [x])
-    total = sharder.reduce(f"{name}.sum", "sum", square, x.parts)
+    total = sharder.reduce(f"{name}.sum", "sum", sharder.elementwise(f"{name}.square", "square", [x]), x.parts)
     mean = sharder.elementwise(f"{name}.mean", f"affine:factor={1 / x.shape[-1]!r},offset={EPSILON!r}", [total])
     inverse = sharder.elementwise(f"{name}.rsqrt", "rsqrt", [mean])
     return sharder.elementwise(f"{name}.scale", "mul", [x, inverse], parts)
@@ -89,14 +87,15 @@ def llama_block(num_devices: int, *blocks: LlamaSizes) -> Workload:
     activations ``x`` and complex ``frequencies`` [tokens, head size / 2], which every block reads. Names of a later
     block begin with its number. Raises OptionError where an axis cannot be cut.
     """
-    sh, parts, each = Sharder("llama-block", num_devices), _grid(num_devices), blocks or (LlamaSizes(),)
+    sh = Sharder("llama-block", num_devices)
+    parts = _grid(num_devices)
+    each = blocks or (LlamaSizes(),)
     first = each[0]
     x = sh.input("x", (first.tokens, first.width), parts, "f16")
     frequencies = sh.input("frequencies", (first.tokens, first.width // first.heads // 2), (parts[0], 1), "c64")
     for number, sizes in enumerate(each):
         sh.prefix = f"{number}." if number else ""
-        added = _attention(sh, sizes, x, parts, frequencies, None)
-        x = _feed_forward(sh, sizes, added, (1, num_devices))
+        x = _feed_forward(sh, sizes, _attention(sh, sizes, x, parts, frequencies, None), (1, num_devices))
     return sh.build({"y": x})
 
 
@@ -106,8 +105,10 @@ def llama_layer(num_devices: int, sizes: LlamaSizes = LlamaSizes()) -> Workload:
     Queries are cut along the tokens, so every softmax is local. Inputs are the embedded tokens ``x`` and
     ``frequencies`` [tokens, head size], cosine and sine in turn. Raises OptionError where an axis cannot be cut.
     """
-    sh, parts = Sharder("llama-layer", num_devices), _grid(num_devices)
-    tokens, width, rows = sizes.tokens, sizes.width, (parts[0], 1)
+    sh = Sharder("llama-layer", num_devices)
+    parts = _grid(num_devices)
+    tokens, width = sizes.tokens, sizes.width
+    rows = (parts[0], 1)
     x = sh.input("x", (tokens, width), parts, "f16")
     angles = sh.input("frequencies", (tokens, width // sizes.heads), rows, "f32")
     frequencies = sh.each("frequencies.complex", "complex", angles, (1, 1))
@@ -166,8 +167,7 @@ def _attention(
     def rotated(name: str, cuts: dict[str, int]) -> Sharded:
         """Heads with rotary positions: pairs, as complex numbers, times the frequencies of their token."""
         wide = sh.elementwise(f"{name}.f32", "convert:f32", [project(name, cuts)])
-        pairs = sh.each(f"{name}.complex", "complex", wide)
-        turned = sh.elementwise(f"{name}.rotate", "mul", [pairs, frequencies])
+        turned = sh.elementwise(f"{name}.rotate", "mul", [sh.each(f"{name}.complex", "complex", wide), frequencies])
         return sh.elementwise(f"{name}.f16", "convert:f16", [sh.each(f"{name}.real", "real", turned)])
 
     query, key, value = rotated("Q", of_queries), rotated("K", of_keys), project("V", of_keys)
@@ -177,15 +177,15 @@ def _attention(
         scores = sh.elementwise("scores.mask", "add", [scores, mask])
     wide = sh.elementwise("scores.f32", "convert:f32", [scores])
     shares = softmax(sh, "softmax", wide, (h, scored.get("q", 1), scored.get("t", 1)))
-    weights = sh.elementwise("softmax.f16", "convert:f16", [shares])
-    mixed = sh.einsum("AV", "hqt,htd->hqd", scored, weights, value)
+    mixed = sh.einsum("AV", "hqt,htd->hqd", scored, sh.elementwise("softmax.f16", "convert:f16", [shares]), value)
     joint = sh.input("O.weight", (sizes.heads, size, sizes.width), (h, 1, of_queries.get("e", 1)), "f16")
     return sh.elementwise("residual1", "add", [sh.einsum("O", "htd,hde->te", of_queries, mixed, joint), x])
 
 
 def _feed_forward(sh: Sharder, sizes: LlamaSizes, x: Sharded, parts: tuple[int, int]) -> Sharded:
     """W2 (silu(W1 y) * W3 y) for the normed y added to ``x``, [tokens, width]: cut along tokens and the hidden axis."""
-    (rows, columns), shape = parts, (sizes.width, sizes.hidden)
+    rows, columns = parts
+    shape = (sizes.width, sizes.hidden)
     cuts = {"t": rows, "f": columns}
     normed = _norm(sh, sizes, "norm2", x, (rows, 1))
     gate, up = (
@@ -227,7 +227,8 @@ class RandomChain:
 
     def formula(self) -> tuple[Expression, tuple[Shape, ...]]:
         """The formula, whose number i stands for matrix ``Mi``, and the shapes of the matrices; drawn from its root."""
-        rng, shapes = np.random.default_rng([self.seed, 0]), list[Shape]()
+        rng = np.random.default_rng([self.seed, 0])
+        shapes = list[Shape]()
 
         def size() -> int:
             """Elements of an axis, log-uniform."""
@@ -260,7 +261,8 @@ def random_chain(num_devices: int, drawn: RandomChain) -> Workload:
 
     Every matrix and product draws its own cuts; a product has at most 2k shards, and at most k for a tile.
     """
-    k, (formula, shapes) = num_devices, drawn.formula()
+    k = num_devices
+    formula, shapes = drawn.formula()
     sharder = Sharder(f"chain-{drawn.matrices}-seed{drawn.seed}", k)
     rng = np.random.default_rng([drawn.seed, 1, k])
 
@@ -313,7 +315,8 @@ class TransformerSizes:
     @staticmethod
     def drawn(seed: int, num_devices: int) -> TransformerSizes:
         """Sizes that k devices divide: 32 to 512 tokens and up to 4 heads a device, 32 to 128 elements a head."""
-        rng, k = np.random.default_rng(seed), num_devices
+        rng = np.random.default_rng(seed)
+        k = num_devices
         groups = int(rng.choice([h for h in range(1, k + 1) if k % h == 0]))
         heads, head_size = groups * int(rng.integers(1, 4 * k // groups + 1)), int(rng.choice((32, 64, 128)))
         return TransformerSizes(
@@ -333,7 +336,8 @@ def transformer(num_devices: int, sizes: TransformerSizes) -> Workload:
     A block with r row parts, h head groups and s = k / h token parts has 14 r + 22 k + 2 s + 6 h nodes. Gains of norms
     and the scale of scores belong to the weights behind them. Raises OptionError where an axis cannot be cut.
     """
-    sh, h, width = Sharder("transformer", num_devices), sizes.head_groups, sizes.width
+    sh = Sharder("transformer", num_devices)
+    h, width = sizes.head_groups, sizes.width
     s = num_devices // h
     by_head, wide = (width, sizes.heads, sizes.head_size), (width, sizes.hidden)
     x = sh.input("x", (sizes.tokens, width), (sizes.row_parts, 1))

@@ -50,8 +50,8 @@ class Sharded:
     def _gather(self, ranges: Ranges, index: Index, inner: Ranges) -> Node:
         axis = len(index)
         if axis == len(self.shape):
-            op, steps = int(self.tiles[index]), (size // cut for size, cut in zip(self.shape, self.parts, strict=True))
-            is_whole = inner == tuple((0, step) for step in steps)
+            op = int(self.tiles[index])
+            is_whole = inner == tuple((0, size // cut) for size, cut in zip(self.shape, self.parts, strict=True))
             return op if is_whole else Expression("slice", format_ranges(inner), (op,))
         step = self.shape[axis] // self.parts[axis]
         first, last = ranges[axis]
@@ -101,8 +101,7 @@ class Sharder:
         def compute(index: Index, ranges: Ranges, meta_op: str) -> int:
             return self._add(name, index, operation, [x.aligned(ranges) for x in operands], meta_op)
 
-        shape = np.broadcast_shapes(*(x.shape for x in operands))
-        return self._tiled(name, shape, parts or operands[0].parts, compute)
+        return self._tiled(name, np.broadcast_shapes(*(x.shape for x in operands)), parts or operands[0].parts, compute)
 
     def each(self, name: str, operation: str, x: Sharded, parts: Shape | None = None) -> Sharded:
         """One op per tile of ``x``, cut into ``parts``, whose result may have another shape than the tile."""

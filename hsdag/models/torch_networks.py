@@ -144,7 +144,8 @@ class ResNet(nn.Module):
         self.conv = nn.Conv2d(3, sizes.stem, 7, 2, padding=3, bias=False)
         self.norm = nn.BatchNorm2d(sizes.stem)
         self.pool = nn.MaxPool2d(3, 2, padding=1)
-        self.stages, channels = nn.Sequential(), sizes.stem
+        self.stages = nn.Sequential()
+        channels = sizes.stem
         for stage_idx, (width, depth) in enumerate(zip(sizes.widths, sizes.depths, strict=True)):
             stage = nn.Sequential()
             for block_idx in range(depth):
@@ -197,13 +198,8 @@ class Branches(nn.Module):
         return torch.cat([branch(x) for branch in self.branches], dim=1)
 
 
-def inception_module(written: str, c: int, divisor: int) -> tuple[nn.Module, int]:
-    """A module for ``c`` input channels, and its output channels; those written are divided."""
-    branches, channels = zip(*(_branch(branch.split(), c, divisor) for branch in written.split("|")), strict=True)
-    return (Branches(*branches) if len(branches) > 1 else branches[0]), sum(channels)
-
-
 def _branch(layers: Sequence[str], c: int, divisor: int) -> tuple[nn.Sequential, int]:
+    """A branch of a module for ``c`` input channels, and its output channels; those written are divided."""
     branch = nn.Sequential()
     for layer in layers:
         if layer in ("mean", "max"):
@@ -233,18 +229,19 @@ class Inception(nn.Module):
             [form.format(n) for n in channels]
             for form, channels in ((MODULE_35, sizes.pool_channels), (MODULE_17, sizes.mid_channels))
         )
-        modules = (STEM, *of_35, REDUCTION_35, *of_17, REDUCTION_17, *[MODULE_8] * sizes.num_expanded)
-        self.features, c = nn.Sequential(), 3
-        for written in modules:
-            module, c = inception_module(written, c, sizes.divisor)
-            self.features.append(module)
+        self.features = nn.Sequential()
+        c = 3
+        for written in (STEM, *of_35, REDUCTION_35, *of_17, REDUCTION_17, *[MODULE_8] * sizes.num_expanded):
+            made = (_branch(branch.split(), c, sizes.divisor) for branch in written.split("|"))
+            branches, channels = zip(*made, strict=True)
+            self.features.append(Branches(*branches) if len(branches) > 1 else branches[0])
+            c = sum(channels)
         self.mean = nn.AdaptiveAvgPool2d(1)
         self.classifier = nn.Linear(c, sizes.classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         """[B, 3, H, W] -> logits [B, K]."""
-        x = self.features(transform_input(images))
-        logits: torch.Tensor = self.classifier(torch.flatten(self.mean(x), 1))
+        logits: torch.Tensor = self.classifier(torch.flatten(self.mean(self.features(transform_input(images))), 1))
         return logits
 
 
@@ -272,8 +269,7 @@ class BertAttention(nn.Module):
     def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         """Tokens [B, T, D] and the mask added to the scores [B, 1, 1, T] -> [B, T, D]."""
         query, key, value = (self._split(part(x)) for part in (self.query, self.key, self.value))
-        scores = query @ key.transpose(-1, -2) / self.scale + bias
-        context = torch.softmax(scores, dim=-1) @ value
+        context = torch.softmax(query @ key.transpose(-1, -2) / self.scale + bias, dim=-1) @ value
         projected: torch.Tensor = self.output(context.permute(0, 2, 1, 3).reshape(x.shape))
         return projected
 
@@ -296,8 +292,7 @@ class BertLayer(nn.Module):
     def forward(self, x: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
         """Tokens [B, T, D] and the mask added to the scores [B, 1, 1, T] -> [B, T, D]."""
         x = self.attention_norm(self.attention(x, bias) + x)
-        forwarded = self.output(functional.gelu(self.intermediate(x)))
-        normalised: torch.Tensor = self.output_norm(forwarded + x)
+        normalised: torch.Tensor = self.output_norm(self.output(functional.gelu(self.intermediate(x))) + x)
         return normalised
 
 

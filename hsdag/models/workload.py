@@ -48,7 +48,8 @@ class WorkloadBuilder:
     """Collects ops in topological order; the methods that add one return its index."""
 
     def __init__(self, name: str, element_type: str = "f32") -> None:
-        self._name, self._element_type = name, element_type
+        self._name = name
+        self._element_type = element_type
         self._ops: list[_Op] = []
 
     def type_of(self, op: int) -> TensorType:
@@ -68,8 +69,7 @@ class WorkloadBuilder:
 
         ``flops`` are by default those of its type and shapes.
         """
-        if flops is None:
-            flops = op_flops(op_type, [self.type_of(op).shape for op in sources], shape, {})
+        flops = op_flops(op_type, [self.type_of(op).shape for op in sources], shape, {}) if flops is None else flops
         weight_bytes = ELEMENT_BYTES[self._element_type] * num_weights
         return self._add(_Op(name, op_type, sources, TensorType(shape, self._element_type), flops, weight_bytes))
 
