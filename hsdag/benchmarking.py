@@ -240,7 +240,6 @@ def bench(
         for_s = PERIOD_S if tuning.iterations is None else math.inf
         flight = CandidateRunner(session.client, THROUGHPUT, session.runner.limits, (), tuning.requests, for_s)
         throughput, _, _ = _measure(flight, candidates, tuning.protocol(half_s), seed)
-        timeline = measured_timeline(session, next(iter(candidates.values()))) if with_timeline else None
         rows = _rows(candidates, latency, throughput, opened, scenario_s)
         return BenchResult(
             versus=next(name for name in candidates if name in latency.samples),
@@ -248,7 +247,7 @@ def bench(
             rows=sorted(rows, key=lambda row: -row.ratio),
             failures=dict(latency.failures),
             in_flight_failures={n: reason for n, reason in throughput.failures.items() if n in latency.samples},
-            timeline=timeline,
+            timeline=measured_timeline(session, next(iter(candidates.values()))) if with_timeline else None,
         )
 
 

@@ -22,7 +22,8 @@ OTHER_COLOUR, LINK_COLOUR = "#bbbbbb", "#7a7a7a"
 MAX_TYPES = 10
 """Entries of the legend; where there are more types, the last entry is all the others."""
 
-BAR, LINK_ROW, LANES_SHOWN = 0.8, 0.5, 8
+BAR, LINK_ROW = 0.8, 0.5
+LANES_SHOWN = 8
 """Height of a bar in its row; of a link's row beside a device's, which is 1; transfers that may share a row."""
 MAX_OUTLINED = 600
 """Bars up to which they have an outline: most of more would be narrower than it."""
@@ -45,7 +46,8 @@ def op_bars(timeline: Timeline) -> Bars:
 
 def link_bars(timeline: Timeline) -> Bars:
     """A bar for each transfer, in the row of its link, whose height is shared by transfers that overlap."""
-    sent, num_devices = timeline.transfers, len(timeline.device_names)
+    sent = timeline.transfers
+    num_devices = len(timeline.device_names)
     top, height = np.zeros(len(sent.op)), np.zeros(len(sent.op))
     for row, (src, dst) in enumerate(timeline.used_links):
         own = np.flatnonzero((sent.src_device == src) & (sent.dst_device == dst))

@@ -107,7 +107,9 @@ def heaviest_ops(graph: ComputationGraph, profile: ModelProfile) -> tuple[list[H
     """
     pairs = np.asarray([(ops[0], v) for ops in profile.fused for v in ops[1:]], dtype=np.int64).reshape(-1, 2)
     groups = Partition.from_pairs(graph.num_ops, pairs[:, 0], pairs[:, 1])
-    names, floating, num_devices = [spec.name for spec in profile.devices], floating_ops(graph), len(profile.devices)
+    names = [spec.name for spec in profile.devices]
+    floating = floating_ops(graph)
+    num_devices = len(profile.devices)
     time_s = np.stack(
         [np.bincount(groups.labels, device.time_s, groups.num_groups) for device in profile.times], axis=1
     )  # NaN where any op of the group is unsupported
@@ -122,20 +124,18 @@ def heaviest_ops(graph: ComputationGraph, profile: ModelProfile) -> tuple[list[H
         head = max(
             [v for v in members if not floating[v]] or members, key=lambda v: (graph.flops[v], -graph.position[v])
         )
-        known = {name: s for name, s in zip(names, time_s[g].tolist(), strict=True) if not np.isnan(s)}
         rows.append(
             HeavyOp(
                 name=graph.op_names[head],
                 type=graph.op_types[head],
                 fused_ops=sum(not floating[v] for v in members) or len(members),
-                time_s=known,
+                time_s={name: s for name, s in zip(names, time_s[g].tolist(), strict=True) if not np.isnan(s)},
                 best=names[winner[g]] if is_won[g] else None,
                 share=float(best_s[g] / best_s.sum()),
             )
         )
-    wins = np.bincount(winner[is_won], minlength=num_devices)
     saved_s = np.bincount(winner[is_won], gain_s[is_won], num_devices).astype(np.float64)
-    return rows, wins.astype(np.int64), saved_s
+    return rows, np.bincount(winner[is_won], minlength=num_devices).astype(np.int64), saved_s
 
 
 @checked
@@ -162,7 +162,8 @@ def profile(
     given: dict[str, Any] = {"shapes": input_shapes(shape), "scenarios": scenarios, "seed": seed}
     with Session(model, found, **given, inputs=None if inputs is None else Path(inputs)) as session:
         profile = session.profile(ProfileCache(None) if fresh else None, on_step=on_step, side_by_side=True)
-        problem, costs = session.problem(profile=profile), profile.costs(session.graph)
+        problem = session.problem(profile=profile)
+        costs = profile.costs(session.graph)
     heaviest, wins, saved_s = heaviest_ops(session.graph, profile)
     whole = ("latency_s", "spread", "runs", "compile_s", "first_s", "resident_bytes", "device_bytes", "memory_bytes")
     profiled = [
@@ -200,8 +201,7 @@ def assumed_costs(
 ) -> ScheduleProblem:
     """A model's costs on a platform that is not here, by its figures. Raises ModelError as reading does."""
     graph = read_sized(source, shapes, scenarios)
-    costs = tied(analytic_costs(graph, platform), placement_units(graph))
-    return replace(costs, model=ModelRecord.of(graph))
+    return replace(tied(analytic_costs(graph, platform), placement_units(graph)), model=ModelRecord.of(graph))
 
 
 def tied(problem: ScheduleProblem, units: CoarseGraph) -> ScheduleProblem:

@@ -74,8 +74,7 @@ def _build_workload(name: str, output: Path, platform: str | None, as_json: bool
     write_problem(problem, output)
     counts = {"ops": problem.num_ops, "edges": len(problem.edge_src), "devices": problem.num_devices}
     if as_json:
-        built = BuiltWorkload(name=name, path=output, **counts, source=problem.source.value)
-        print_json(built.model_dump(mode="json"))
+        print_json(BuiltWorkload(name=name, path=output, **counts, source=problem.source.value).model_dump(mode="json"))
     else:
         shown = ", ".join(f"{count} {what}" for what, count in counts.items())
         typer.echo(f"wrote {output}: {shown}; costs are {problem.source.value}")

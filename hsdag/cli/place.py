@@ -32,14 +32,14 @@ def place(
     from hsdag.runtime.objectives import find_objective
     from hsdag.search.options import parse_duration
 
-    budget_s, objective = parse_duration(given["budget"]), find_objective(given["objective"])
+    budget_s = parse_duration(given["budget"])
+    objective = find_objective(given["objective"])
     named = workload_path(model) if given["executor"] == "cuda" else None
     if named is None:
         check_model_path(model)
     written = output or (named or model).with_suffix(".placement.json")
     folder = run or written.with_suffix(".run")
-    read = model_files(model, given["inputs"])
-    check_not_read([written, folder], read)
+    check_not_read([written, folder], model_files(model, given["inputs"]))
     if folder.resolve() == written.resolve():
         raise OutputError(f"the run folder cannot be {written} itself; name another one with --run")
     final_s, _ = Pace().comparison_s(budget_s)

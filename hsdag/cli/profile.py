@@ -47,7 +47,8 @@ def profile(
         of_model: dict[str, Any] = {"shape": shape, "data_shape": data_shapes or (), "tokens": tokens, "inputs": inputs}
         how: dict[str, Any] = {"seed": seed, "fresh": fresh, "on_step": say}
         answer = measured_profile(model, devices, partition_cpu=partition_cpu, **of_model, **how)
-        problem, answer = answer.schedule, answer.model_copy(update={"costs": str(written)})
+        problem = answer.schedule
+        answer = answer.model_copy(update={"costs": str(written)})
     elif devices is not None or partition_cpu is not None:
         raise OptionError("--platform brings its own devices: leave out --devices and --partition-cpu")
     else:
@@ -109,7 +110,7 @@ def _show_pairs(result: ProfileResult) -> None:
 
 def _show_heaviest(result: ProfileResult, top: int) -> None:
     """The ops that take longest, each group of fused ops as one, and what each device is best for."""
-    names, rows = [device.name for device in result.devices], result.heaviest[:top]
+    names = [device.name for device in result.devices]
     cells = [
         [
             row.name,
@@ -119,11 +120,11 @@ def _show_heaviest(result: ProfileResult, top: int) -> None:
             row.best or "-",
             f"{100 * row.share:.1f}%",
         ]
-        for row in rows
+        for row in result.heaviest[:top]
     ]
     if cells:
         columns = ["op", "type", "ops fused", *(f"{name} ms" for name in names), "best on", "share"]
-        print_table(f"the {len(rows)} heaviest of {len(result.heaviest)}, each computed as one", columns, cells)
+        print_table(f"the {len(cells)} heaviest of {len(result.heaviest)}, each computed as one", columns, cells)
         won = [[device.name, str(device.wins), milliseconds(device.saved_s)] for device in result.devices]
         print_table(None, ["device", "best for", "saves there ms"], won)
 

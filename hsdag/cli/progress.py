@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 LOG_EVERY_S = 5.0
 """Between two lines where stderr is not a terminal."""
 
-COMPARING, WAITING = "comparing", ("compiling the search", "loading the method")
+COMPARING = "comparing"
+WAITING = ("compiling the search", "loading the method")
 """What the phases of the final comparison, and those that are no part of the budget, begin with."""
 
 NUM_FIRST = 64
@@ -40,14 +41,18 @@ class Estimate:
     def __init__(
         self, budget_s: float | None, final_s: float = 0.0, clock: Callable[[], float] = time.monotonic
     ) -> None:
-        self._budget_s, self._each_s, self._clock = budget_s or 0.0, (budget_s or 0.0) + final_s, clock
+        self._budget_s = budget_s or 0.0
+        self._each_s = (budget_s or 0.0) + final_s
+        self._clock = clock
         self._begin_s = self._began_s = clock()
         self._waits_from_s: float | None = None
-        self._done, self._count, self._is_known = 0, 1, bool(self._each_s)
+        self._done, self._count = 0, 1
+        self._is_known = bool(self._each_s)
 
     def begin(self, number: int, count: int) -> None:
         """One more search begins."""
-        self._done, self._count, self._began_s = number - 1, count, self._clock()
+        self._done, self._count = number - 1, count
+        self._began_s = self._clock()
 
     def wait(self, *, waits: bool) -> None:
         """Whether what begins now is not part of the work."""
@@ -62,7 +67,9 @@ class Estimate:
 
     def update(self, done: int, count: int) -> None:
         """So many updates are done."""
-        self._done, self._count, self._began_s, self._is_known = done, count, self._clock(), True
+        self._done, self._count = done, count
+        self._began_s = self._clock()
+        self._is_known = True
         self._each_s = (self._began_s - self._begin_s) / max(done, 1)
 
     @property

@@ -60,8 +60,7 @@ def solve(
     from hsdag.search.options import parse_duration
 
     check_files([output, trace], [problem])
-    text = find_objective(given["objective"]).text
-    with SearchProgress(parse_duration(given["budget"]), text=text) as progress:
+    with SearchProgress(parse_duration(given["budget"]), text=find_objective(given["objective"]).text) as progress:
         progress.on_phase(f"loading the method {given['method']}")
         solution = api.solve(
             problem,
@@ -107,8 +106,7 @@ def _show_schedule(solution: SolveResult, run: Simulation) -> None:
     names = problem.device_names
     show_semantics(problem.name, solution.semantics)
     if problem.num_ops > SCHEDULE_SHOWN:
-        counts = np.bincount(run.device, minlength=len(names)).tolist()
-        loads = zip(names, counts, run.busy_s.tolist(), strict=True)
+        loads = zip(names, np.bincount(run.device, minlength=len(names)).tolist(), run.busy_s.tolist(), strict=True)
         print_table(None, ["device", "ops", "busy ms"], [[name, str(n), milliseconds(s)] for name, n, s in loads])
         return
     times = zip(run.device.tolist(), run.start_s.tolist(), run.end_s.tolist(), strict=True)

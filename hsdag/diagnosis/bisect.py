@@ -81,9 +81,7 @@ class Bisection(Record):
     @property
     def is_own(self) -> bool | None:
         """Whether the op that was found differs by itself; else it shows what came before. None where not known."""
-        if self.alone is None or self.alone.failure is not None:
-            return None
-        return self.alone.differs
+        return None if self.alone is None or self.alone.failure is not None else self.alone.differs
 
     @computed_field  # type: ignore[prop-decorator]
     @property
@@ -124,7 +122,8 @@ class Bisector:
     """Looks at ops of a graph through ``look``, which gives the probe of an op; each is looked at once."""
 
     def __init__(self, graph: ComputationGraph, look: Callable[[int], Probe]) -> None:
-        self._graph, self._look = graph, look
+        self._graph = graph
+        self._look = look
         self.probes: dict[int, Probe] = {}
         self.is_op: BoolArray = ~floating_ops(graph) & ~np.isin(graph.op_types, ("Parameter", "Result", "Assign"))
         self._order: list[int] = graph.topological_order.tolist()

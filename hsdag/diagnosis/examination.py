@@ -100,14 +100,15 @@ def examine(
     a ``budget`` in all. A model of dynamic shapes is run on those of ``data_shape`` or ``tokens``. Raises ModelError
     for a model that cannot be read, or does not take the shapes, DeviceError for a list of devices that is malformed.
     """
-    shapes, scenarios, budget_s = input_shapes(shape), parse_scenarios(data_shape, tokens), parse_duration(budget)
+    shapes = input_shapes(shape)
+    scenarios = parse_scenarios(data_shape, tokens)
+    budget_s = parse_duration(budget)
     own = source.clone() if isinstance(source, ov.Model) else source  # a caller's model is left as it is
     model = None if source is None else load_model(own, shapes, dynamic=True)
     typical = () if model is None else tuple(scenario.of(model) for scenario in scenarios)
     with ExitStack() as stack:
         path = None if model is None else model_file(source, model, stack)
-        setup = WorkerSetup(path, (), shapes, scenarios=typical)
-        client = stack.enter_context(worker_client(setup, command))
+        client = stack.enter_context(worker_client(WorkerSetup(path, (), shapes, scenarios=typical), command))
         questions = Questions(client, budget_s, on_step)
         listed = sorted(_listed(questions), key=lambda name: name.startswith("CPU"))  # HETERO stays on a CPU
         named = named_devices(devices, partition_cpu, listed)

@@ -187,7 +187,8 @@ def inspect(
     are profiled, for what they could gain by computing the model together. Raises ModelError and DeviceError as reading
     and loading do, OptionError where devices are named for a model of open sizes.
     """
-    shapes, scenarios = input_shapes(shape), parse_scenarios(data_shape, tokens)
+    shapes = input_shapes(shape)
+    scenarios = parse_scenarios(data_shape, tokens)
     loaded = load_model(model, shapes, dynamic=True)
     of_model = [scenario.of(loaded) for scenario in scenarios]
     graph = graph_of(loaded)
@@ -204,7 +205,7 @@ def inspect(
         "colocation_sets_and_chains": placement_units(graph, max_share=1.0),
         "placement_units": placement_units(graph),
     }
-    unsupported, shards = None, None
+    unsupported = shards = None
     if is_known and (devices is not None or graph.num_ops <= ASK_DEVICES_UP_TO):
         found = resolve_devices(devices, None)
         if devices is not None and len(found.placed) > 1:

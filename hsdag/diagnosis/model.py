@@ -63,12 +63,14 @@ class HeteroChoice(Record):
         for variable, name in zip(graph.variables, home.tolist(), strict=True):
             if variable:
                 places.setdefault(variable, {})[name or "no device"] = None
-        names, found = tuple(dict.fromkeys((*devices, *filter(None, chosen)))), []
+        names = tuple(dict.fromkeys((*devices, *filter(None, chosen))))
+        found = []
         for name in names:
             read = np.unique(graph.edge_src[home[graph.edge_dst] == name])
             weight_bytes = int(graph.weight_bytes[read].sum())
             found.append(HeteroDevice(name=name, ops=int((home == name).sum()), weight_bytes=weight_bytes))
-        nowhere, failure = [v for v, name in enumerate(chosen) if not name], None
+        nowhere = [v for v, name in enumerate(chosen) if not name]
+        failure = None
         if nowhere:
             op = f"{graph.op_names[nowhere[0]]!r} ({graph.op_types[nowhere[0]]})"
             failure = f"no device of {', '.join(devices)} runs {len(nowhere)} of {graph.num_ops} ops, for example {op}"
@@ -104,7 +106,8 @@ def examined_model(
 ) -> ModelReport:
     """A model, with findings on what HETERO would do with it and on its numbers."""
     name_uniquely(model)
-    graph, specs = graph_of(model), tuple(spec for spec, _ in devices)
+    graph = graph_of(model)
+    specs = tuple(spec for spec, _ in devices)
     refused = {spec.name: _refused(questions, graph, spec) for spec in specs}
     hetero = _chosen(questions, graph, specs, refused)
     memory = {spec.openvino_name: facts.memory_bytes for spec, facts in devices}
@@ -141,8 +144,7 @@ def examined_model(
 
 def _refused(questions: Questions, graph: ComputationGraph, spec: DeviceSpec) -> list[str] | None:
     """Ops that a device does not run, which is a finding; None where it does not answer."""
-    question = ask(Worker.choices, spec.openvino_name, (spec,))
-    chosen = questions.ask(spec.name, "asking which ops it runs", question)
+    chosen = questions.ask(spec.name, "asking which ops it runs", ask(Worker.choices, spec.openvino_name, (spec,)))
     if chosen is None:
         return None
     ops = [v for v, name in enumerate(chosen) if not name and graph.op_types[v] not in ENDS]

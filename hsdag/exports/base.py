@@ -96,7 +96,8 @@ def export_placement(
     Raises OptionError for an unknown format and where a model is needed but not given, PlacementError when the model
     is another one, and OutputError when a file cannot be written.
     """
-    exporter, out_path = find_exporter(format), Path(out_path)
+    exporter = find_exporter(format)
+    out_path = Path(out_path)
     written_files(format, out_path)
     if exporter.needs_model and model is None:
         raise OptionError(f"--format {format} needs the model the placement is for: name it with --model")

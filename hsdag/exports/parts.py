@@ -178,10 +178,9 @@ class _Names:
         self._graph = cut.graph
         op = {node.get_name(): v for v, (_, node) in enumerate(ordered_ops(model))}
         given = _unique(input_name(port) for port in model.inputs)
-        nodes = (port.get_node().get_name() for port in model.inputs)
         self.inputs = {
             Tensor(MODEL_INPUT, op[node], 0): TensorSource(part=None, name=name)
-            for node, name in zip(nodes, given, strict=True)
+            for node, name in zip((port.get_node().get_name() for port in model.inputs), given, strict=True)
         }
         tensor_of = dict(cut.results)
         self.outputs = {

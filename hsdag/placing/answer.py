@@ -51,7 +51,8 @@ def speed_sentence(
     none; ``wholes`` what to do with whole devices that were faster; ``uncompared`` why no split was compared.
     ``budget_s`` was to be spent.
     """
-    word, others = "faster" if takes == LATENCY.takes else "better", dict(disallowed or {})
+    word = "faster" if takes == LATENCY.takes else "better"
+    others = dict(disallowed or {})
     no_answer = None if best_single is None else others.pop(best_single, None)
     down = [f"{name} was {word}, but {reason}" for name, reason in (turned_down or {}).items() if name != answer]
     if best_single is None:
@@ -164,7 +165,8 @@ def left_to_gain(profile: ModelProfile, measured_s: Mapping[str, float], answer_
     with np.errstate(divide="ignore"):
         each_s = np.nanmin(known, axis=0) if in_turn else 1.0 / np.nansum(1.0 / known, axis=0)
     left = 1.0 - float(each_s.sum()) * min(scale) / answer_s
-    devices, how = " and ".join(alone), "one after another, as HETERO runs them" if in_turn else "side by side"
+    devices = " and ".join(alone)
+    how = "one after another, as HETERO runs them" if in_turn else "side by side"
     if left < WORTH_SAYING:
         return f"Nothing more could be gained over {devices} {how} (simulated bound)."
     return f"At most {100 * left:.0f}% of the time could still be gained over {devices} {how} (simulated bound)."

@@ -50,8 +50,7 @@ def divide(
     taken = tuple(chosen("scheme", name, SCHEMES) for name in schemes) or SCHEMES
     model = load_model(path, shapes, dynamic=True)
     graph = graph_of(model)
-    op_s = CutCosts.assumed(graph, len(specs)).op_s
-    costs = ShardCosts(op_s, np.ones(len(specs)), 0.0, 0.0)
+    costs = ShardCosts(CutCosts.assumed(graph, len(specs)).op_s, np.ones(len(specs)), 0.0, 0.0)
     found = ShardChooser(shapes_of(model, graph), costs, _shares(shares, len(specs)), taken).best()
     if found is None:
         raise OptionError("no region of this model can be divided over these devices; name two, or other schemes")

@@ -81,12 +81,14 @@ def proposed_copies(
     """
     if session.is_on_torch or options.pins or not options.objective.is_steady or options.executor == "hetero":
         return {}
-    placed, too_large = session.devices.placed, session.too_large(profile)
+    placed = session.devices.placed
+    too_large = session.too_large(profile)
     able = [d for d, spec in enumerate(placed) if spec.name not in too_large and not len(session.unsupported_ops(spec))]
     if profile is None:
         found = [Copies(tuple(able), np.inf)] if len(able) > 1 else []
     else:
-        proposals, others = ShardProposals(session, options, profile), [d for d in range(len(placed)) if d not in able]
+        proposals = ShardProposals(session, options, profile)
+        others = [d for d in range(len(placed)) if d not in able]
         costs = proposals.costs
         whole_s = np.nan_to_num(costs.cut_costs.op_s).sum(axis=0) + costs.cut_costs.launch_s
         over = [best_pipeline(problem, costs, others), proposals.beside(others)]

@@ -33,7 +33,8 @@ FINAL_CANDIDATES, WARM_UP_RUNS, RUNS_EACH_ROUND = 4, 4, 2
 """It has the time to compile, warm up and measure so many candidates."""
 LEAST_FINAL_SHARE = 0.5
 """Of its time, which the comparison has although the search took longer than it should, or checking needs more."""
-PROCESS_S, CHECK_RUNS = 1.5, 8
+PROCESS_S = 1.5
+CHECK_RUNS = 8
 """What a process takes that loads OpenVINO, and the inferences of candidate and reference in a check of outputs."""
 TIMELINE_SHARE, TIMELINE_INFERENCES = 0.05, 14
 """A timeline of the answer is measured where compiling it twice and so many inferences take at most this share of the
@@ -143,7 +144,8 @@ class Verifier:
     }
 
     def __init__(self, runner: CandidateRunner, check: Check) -> None:
-        self._runner, self.check = runner, check
+        self._runner = runner
+        self.check = check
         self._tolerance: float | None = check.max_difference
         self._own_difference = 0.0  # of the whole model, between precisions
         self._open: set[ReferenceName] = set()
@@ -169,7 +171,8 @@ class Verifier:
 
         Of a device alone there is none where precision alone changes the model's outputs more than rounding may.
         """
-        first, reasons = Verdict(self.check.reference, self.check.least), []
+        first = Verdict(self.check.reference, self.check.least)
+        reasons = []
         third: ReferenceName = "cpu" if self.check.reference == "op-by-op" else "op-by-op"
         for opinion in (self.check.reference,) if self.check.is_limit else (self.check.reference, third):
             try:
@@ -178,8 +181,8 @@ class Verifier:
                 reasons.append(f"its outputs could not be compared with {opinion}: {failure.reason}")
                 continue
             relative = difference["max_relative"]
-            apart, least = math.inf if relative is None else relative, self.check.least
-            tolerance = least if apart <= least else self._measured_tolerance()
+            apart = math.inf if relative is None else relative
+            tolerance = self.check.least if apart <= self.check.least else self._measured_tolerance()
             verdict = Verdict(opinion, tolerance, difference)
             if apart <= tolerance:
                 return verdict
@@ -232,8 +235,7 @@ class Verifier:
     def _difference(self, name: str, opinion: ReferenceName) -> Difference:
         key = _REFERENCE.format(opinion)
         if opinion not in self._open:
-            exact = self.check.is_limit and opinion == "cpu"
-            self._runner.open(key, _EXACT_CPU if exact else self.REFERENCES[opinion])
+            self._runner.open(key, _EXACT_CPU if self.check.is_limit and opinion == "cpu" else self.REFERENCES[opinion])
             self._open.add(opinion)
         return self._runner.difference(name, key)
 

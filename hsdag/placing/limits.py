@@ -45,7 +45,7 @@ def disallowed_devices(session: Session, options: PlaceOptions, profile: ModelPr
 
 def _overfull(session: Session, profile: ModelProfile) -> dict[str, str]:
     """Devices on which the simulated peak of an inference exceeds the memory; the same ops peak alike anywhere."""
-    problem, limits = session.problem(profile=profile, is_free=True), session.memory_limits(profile)
+    problem = session.problem(profile=profile, is_free=True)
     able = np.flatnonzero(problem.supported.all(axis=0))
     if problem.costs is None or not len(able):
         return {}
@@ -53,14 +53,15 @@ def _overfull(session: Session, profile: ModelProfile) -> dict[str, str]:
     peak = float(peaks.max())
     return {
         name: f"an inference peaks at {in_bytes(peak)}, and it has {in_bytes(limit)}"
-        for name, limit in limits.items()
+        for name, limit in session.memory_limits(profile).items()
         if peak > limit * (1 + MEMORY_TOLERANCE)
     }
 
 
 def disallowed_start(session: Session, start: Placement, profile: ModelProfile) -> str | None:
     """Why the placement to start with is ruled out: it takes more memory than its devices have; None if not."""
-    limits, problem = session.memory_limits(profile), session.problem(profile=profile, is_free=True)
+    limits = session.memory_limits(profile)
+    problem = session.problem(profile=profile, is_free=True)
     names = {device.name: device.openvino_name for device in start.devices}
     chosen = start.devices_of(session.graph)
     index = {spec.name: d for d, spec in enumerate(session.devices.placed)}
@@ -79,15 +80,15 @@ def disallowed_start(session: Session, start: Placement, profile: ModelProfile) 
 
 def check_start(session: Session, start: Placement) -> None:
     """Raise OptionError where the placement to start with has a pinned op on another device."""
-    placed, graph = start.devices_of(session.graph), session.graph
+    placed = start.devices_of(session.graph)
     names = [spec.name for spec in session.devices.placed]
     pinned = session.model.pinned
     assert pinned is not None  # a session's model has them
     for v in np.flatnonzero(pinned != NOT_PINNED).tolist():
         if placed[v] != names[pinned[v]]:
             raise OptionError(
-                f"the placement to start with has op {graph.op_names[v]!r} on {placed[v]}, and --pin puts it on "
-                f"{names[pinned[v]]}; leave one of them out"
+                f"the placement to start with has op {session.graph.op_names[v]!r} on {placed[v]}, and --pin puts it "
+                f"on {names[pinned[v]]}; leave one of them out"
             )
 
 

@@ -142,7 +142,8 @@ def _devices(options: PlaceOptions) -> DeviceSet:
     if options.executor != "cuda":
         found = resolve_devices(options.devices, options.partition_cpu)
         if options.precision:
-            hinted, num = with_precision(found.all, options.precision), len(found.placed)
+            hinted = with_precision(found.all, options.precision)
+            num = len(found.placed)
             found = DeviceSet(hinted[:num], hinted[num:])
             make_core(found.all)  # which refuses what a device does not have
         return found
@@ -227,7 +228,8 @@ def result_of(
     Where the search is kept on disk, with a measured run of the answer if there is time for one.
     """
     session, options, folder = search.session, search.options, search.folder
-    subject, devices, rows = session.subject, session.devices.all, rows_of(search, final)
+    subject, devices = session.subject, session.devices.all
+    rows = rows_of(search, final)
     too_large = {name: f"it was left out: {why}" for name, why in session.too_large(search.profile).items()}
     hardware = {f"device {spec.name}": str(identity(spec).get("hardware", "")) for spec in devices}
     return PlaceResult(
@@ -264,8 +266,10 @@ def result_of(
 def answer_placement(search: Search, final: FinalComparison) -> Placement:
     """The answer, as a placement file holds it."""
     session, options, graph, problem = search.session, search.options, search.session.graph, search.problem
-    ratio, versus, ops = final.ratios[final.answer], final.best_single, graph.canonical_names
-    priority, method, seed = None, options.method, options.seed
+    ratio, versus = final.ratios[final.answer], final.best_single
+    ops = graph.canonical_names
+    priority = None
+    method, seed = options.method, options.seed
     is_own = final.answer in final.finalists and not final.answer.startswith(UNDER_HETERO)
     executor = options.search_executor if is_own or session.is_on_torch else "hetero"
     if final.answer in search.plans and (order := search.plans[final.answer].priority) is not None:
@@ -319,7 +323,8 @@ def rows_of(search: Search, final: FinalComparison) -> tuple[Row, ...]:
     """Every candidate that was measured, fastest first."""
     rows = []
     for name, samples in final.comparison.samples.items():
-        record, ratio = samples.record(), final.ratios[name]
+        record = samples.record()
+        ratio = final.ratios[name]
         row = Row(
             name=name,
             median=final.comparison.median(name),
@@ -393,10 +398,9 @@ def _sentence(search: Search, final: FinalComparison, *, interrupted: bool) -> s
 
 def _no_single(search: Search, final: FinalComparison) -> str:
     """Why there is no best single device; empty where there is one."""
-    session = search.session
     if final.best_single is not None:
         return ""
-    return NO_MEMORY if len(session.too_large(search.profile)) == len(session.devices.all) else NO_SINGLE
+    return NO_MEMORY if len(search.session.too_large(search.profile)) == len(search.session.devices.all) else NO_SINGLE
 
 
 def _other_executor(search: Search, final: FinalComparison) -> tuple[str, tuple[str, str]]:
@@ -429,30 +433,27 @@ def _bound(search: Search, final: FinalComparison) -> str:
     if search.profile is None or search.options.objective is not LATENCY:
         return ""
     median_s = {name: final.comparison.median(name) for name in final.comparison.samples}
-    in_turn = search.options.executor == "hetero"
-    return left_to_gain(search.profile, median_s, median_s[final.answer], in_turn=in_turn)
+    return left_to_gain(search.profile, median_s, median_s[final.answer], in_turn=search.options.executor == "hetero")
 
 
 def _dividing(search: Search, model_path: str | None) -> str | None:
     """The command that divides the CPU, where it is the only device."""
-    words, names = search.options.arguments, [spec.openvino_name for spec in search.session.devices.placed]
-    if names != ["CPU"] or words is None or model_path is None or search.session.is_on_torch:
+    names = [spec.openvino_name for spec in search.session.devices.placed]
+    if names != ["CPU"] or search.options.arguments is None or model_path is None or search.session.is_on_torch:
         return None
-    return command_line(["hsdag", "place", model_path, *words, "--partition-cpu", "2"])
+    return command_line(["hsdag", "place", model_path, *search.options.arguments, "--partition-cpu", "2"])
 
 
 def weight_bytes_of(search: Search, final: FinalComparison) -> dict[str, float]:
     """Weights and state by device, of the answer; empty where it is on a device that is not placed on."""
     session, names = search.session, search.problem.devices
     if final.answer in search.shardings and search.proposals is not None:
-        divided = search.proposals.sharded(search.shardings[final.answer])
-        return dict(weights_by_device(session, divided))
+        return dict(weights_by_device(session, search.proposals.sharded(search.shardings[final.answer])))
     if final.answer in search.copies:
         copies = search.copies[final.answer]
         each = [held_bytes(session.graph, homes, session.widens) for homes in copies.homes(search.problem)]
         if isinstance(copies.pipeline, Sharding) and search.proposals is not None:
-            shards = search.proposals.sharded(copies.pipeline)
-            each.append(np.array([*weights_by_device(session, shards).values()]))
+            each.append(np.array([*weights_by_device(session, search.proposals.sharded(copies.pipeline)).values()]))
         return dict(zip(names, np.sum(each, axis=0).tolist(), strict=True))
     devices = _answer_devices(search, final)
     if not set(devices) <= set(names):
@@ -463,10 +464,9 @@ def weight_bytes_of(search: Search, final: FinalComparison) -> dict[str, float]:
 
 def why_uncompared(search: Search, final: FinalComparison) -> str | None:
     """Why no split placement has a figure in the comparison; None where one has."""
-    comparison = final.comparison
-    if any(name in comparison.samples for name in final.finalists):
+    if any(name in final.comparison.samples for name in final.finalists):
         return None
-    failed = [comparison.failures[name] for name in final.finalists if name in comparison.failures]
+    failed = [final.comparison.failures[name] for name in final.finalists if name in final.comparison.failures]
     if failed:
         reasons = "; ".join(dict.fromkeys(failed))
         return f"no split placement was compared ({reasons})"
@@ -483,8 +483,8 @@ def why_uncompared(search: Search, final: FinalComparison) -> str | None:
 
 def _timeline(search: Search, final: FinalComparison, answer: Candidate) -> Timeline | None:
     """A measured run of the answer; None where that takes too long, or fails."""
-    taken_s, run_s = final.opened[final.answer].compile_s, final.comparison.median(final.answer)
-    if not Pace(taken_s, run_s, taken_s).timeline_s(search.options.budget_s):
+    taken_s = final.opened[final.answer].compile_s
+    if not Pace(taken_s, final.comparison.median(final.answer), taken_s).timeline_s(search.options.budget_s):
         return None
     with suppress(SearchError):
         return measured_timeline(search.session, answer, TIMELINE_RUNS)
@@ -512,9 +512,8 @@ def proposed_candidates(search: Search) -> dict[str, Candidate]:
     divided |= {name: copies.candidate(session, search.problem) for name, copies in search.copies.items()}
     ran = [each for each in search.events if each.score.failure is None]
     alone, split = ([e.score.value for e in ran if e.plan.is_split is kind] for kind in (False, True))
-    of_profile = 1.0  # devices may be slower now than they were when the model was profiled, or faster
-    if search.proposals is not None and alone:
-        of_profile = min(alone) / search.proposals.whole_s
+    # devices may be slower now than they were when the model was profiled, or faster
+    of_profile = min(alone) / search.proposals.whole_s if search.proposals is not None and alone else 1.0
     predicted_s = [of_profile * each.predicted_s for each in search.shardings.values()]
     predicted_s += [each.period_s for each in search.copies.values()]
     is_first = min(predicted_s, default=np.inf) < min(split, default=np.inf)
@@ -533,11 +532,12 @@ def ignored(options: PlaceOptions) -> str | None:
 
 def automatic_candidates(session: Session) -> dict[str, Candidate]:
     """OpenVINO's own choices by the names users know; none over devices that it does not have."""
-    devices, candidates = session.devices, dict[str, Candidate]()
+    candidates = dict[str, Candidate]()
     if session.is_on_torch:
         return candidates
-    shown, is_steady = {spec.openvino_name: spec.name for spec in devices.all}, session.model.objective.is_steady
-    for target in automatic_targets(devices.placed, devices.rivals):
+    shown = {spec.openvino_name: spec.name for spec in session.devices.all}
+    is_steady = session.model.objective.is_steady
+    for target in automatic_targets(session.devices.placed, session.devices.rivals):
         mode, _, names = target.partition(":")
         label = ",".join(shown[name] for name in names.split(","))
         cumulative = {"PERFORMANCE_HINT": "CUMULATIVE_THROUGHPUT"} if is_steady and mode == "AUTO" else {}

@@ -82,9 +82,7 @@ class CostsRecord(Record):
         """The record of calibrated costs; None where the executor's costs are those of the profile."""
         if isinstance(costs, HeteroCosts):
             return CostsRecord(**{name: figures(getattr(costs.costs, name)) for name in OF_HETERO})
-        if isinstance(costs, WorkConservingCosts):
-            return CostsRecord(parameters=costs.parameters.tolist())
-        return None
+        return CostsRecord(parameters=costs.parameters.tolist()) if isinstance(costs, WorkConservingCosts) else None
 
     def applied(self, costs: PlacementCosts) -> PlacementCosts:
         """The profile's costs with the figures of the record. Raises ValueError where these do not fit."""
@@ -289,8 +287,7 @@ class PlaceResult(Shown, Record):
         return self.lines or (self.sentence,)
 
     def _repr_html_(self) -> str:
-        chosen = next(i for i, row in enumerate(self.rows) if row.is_answer)
-        return html_summary(str(self), *self.table(), chosen)
+        return html_summary(str(self), *self.table(), next(i for i, row in enumerate(self.rows) if row.is_answer))
 
 
 def read_result(path: Path) -> PlaceResult:

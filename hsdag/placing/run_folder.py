@@ -128,7 +128,9 @@ class RunFolder(AbstractContextManager["RunFolder"]):
     """
 
     def __init__(self, path: Path, record: RunRecord, lock: FileLock | None = None) -> None:
-        self.path, self.record, self._lock = path, record, lock
+        self.path = path
+        self.record = record
+        self._lock = lock
         self.events_path, self.candidates_path = path / EVENTS, path / "candidates.jsonl"
         self.policy_path = path / "policy.safetensors"
         self.state = StateFile(self.policy_path)
@@ -207,11 +209,11 @@ class RunFolder(AbstractContextManager["RunFolder"]):
 
     def append(self, event: Event) -> None:
         """Write one event to the disk. Raises OutputError."""
-        plan, score = PlanRecord.of(event.plan, len(self.record.devices)), event.score
-        value = score.value if score.failure is None else None
+        plan = PlanRecord.of(event.plan, len(self.record.devices))
+        value = event.score.value if event.score.failure is None else None
         _append(
             self.events_path,
-            [EventRecord(**dict(plan), value=value, failure=score.failure, elapsed_s=event.elapsed_s)],
+            [EventRecord(**dict(plan), value=value, failure=event.score.failure, elapsed_s=event.elapsed_s)],
         )
 
     @property

@@ -80,7 +80,9 @@ class Search:
     def __init__(
         self, session: Session, options: PlaceOptions, watcher: Watcher | None = None, begin_s: float | None = None
     ) -> None:
-        self.session, self.options, self.watcher = session, options, watcher or Watcher()
+        self.session = session
+        self.options = options
+        self.watcher = watcher or Watcher()
         self.begin_s = time.monotonic() if begin_s is None else begin_s
         self.problem = self._problem_of(None)
         self.profile: ModelProfile | None = None
@@ -89,7 +91,8 @@ class Search:
         self.calibrated: PlacementCosts | None = None
         self.folder: RunFolder | None = None
         self.events: list[Event] = []
-        self.num_simulated, self.finalists = 0, list[Plan]()
+        self.num_simulated = 0
+        self.finalists = list[Plan]()
         self.under_hetero: Plan | None = None
         self.shardings: dict[str, Sharding] = {}
         self.proposals: ShardProposals | None = None
@@ -104,12 +107,14 @@ class Search:
         """
         session, options, watcher = self.session, self.options, self.watcher
         begin_s = time.monotonic()
-        session.client.should_abandon, session.client.on_wait = watcher.should_stop, watcher.on_phase
+        session.client.should_abandon = watcher.should_stop
+        session.client.on_wait = watcher.on_phase
         self.prepare()
         verifier = Verifier(session.runner, check_of(session, options))
         if verifier.check.is_limit:
             self._keep_difference(verifier)
-        problem, placer = self.problem, options.placer(is_cheap=self.costs is not None)
+        problem = self.problem
+        placer = options.placer(is_cheap=self.costs is not None)
         placer.check(problem)
         if run_folder is not None:
             self.folder = self._open(run_folder, resume=resume)
@@ -122,7 +127,8 @@ class Search:
             objection=(lambda key: verifier.compared(key).reason) if verifier.check.is_limit else None,
         )
         if self.costs is not None and not watcher.should_stop():
-            costs, some = self.costs, [Plan(problem.supported.argmax(axis=1))]
+            costs = self.costs
+            some = [Plan(problem.supported.argmax(axis=1))]
             self.compiling_s = compile_search(
                 placer,
                 problem,
@@ -134,8 +140,8 @@ class Search:
             begin_s += self.compiling_s
         if self.shardings and self.proposals is not None:
             watcher.on_phase("measuring shards")
-            limit_s, found = MEASURED_SHARE * self._most_s, list(self.shardings.values())
-            self.shardings = named(self.proposals.measured(found, limit_s, watcher.should_stop))
+            found = list(self.shardings.values())
+            self.shardings = named(self.proposals.measured(found, MEASURED_SHARE * self._most_s, watcher.should_stop))
         self._before_s = time.monotonic() - self.begin_s - self.compiling_s
         self.left_s = self._for_search_s
         is_short = self._is_short()
@@ -179,7 +185,8 @@ class Search:
     @property
     def pace(self) -> Pace:
         """What candidates take, by the profile and by those that were opened and measured so far."""
-        runner, is_steady = self.session.runner, Quantity.PERIOD in self.options.objective.quantities
+        runner = self.session.runner
+        is_steady = Quantity.PERIOD in self.options.objective.quantities
         runs = (REQUESTS_IN_FLIGHT, runner.value_s / RUNS_EACH_ROUND) if is_steady else (1, runner.value_s)
         return Pace.of(self.profile, runner.slowest_open_s, *runs)
 
@@ -211,7 +218,8 @@ class Search:
             return
         proposals = ShardProposals(session, options, profile)
         if options.executor != "hetero":
-            self.proposals, self.shardings = proposals, named(proposals.proposed())
+            self.proposals = proposals
+            self.shardings = named(proposals.proposed())
         note = told_under_hetero(proposals) if options.executor == "hetero" else None
         if self.proposals is not None and not self.shardings:
             note = told_undivided(proposals)
@@ -267,7 +275,8 @@ class Search:
     def _is_short(self) -> bool:
         """Whether there is no time to measure before the comparison, which is said then."""
         num_first = self.problem.num_devices + 1
-        pace, measurement = Pace.of(self.profile), self.options.chosen_preset.measurement
+        pace = Pace.of(self.profile)
+        measurement = self.options.chosen_preset.measurement
         each_s = pace.compile_s + (measurement.warm_ups + measurement.runs) * pace.run_s
         if self.options.resolved_reward != "hybrid" or self.left_s >= num_first * each_s:
             return False
@@ -390,7 +399,8 @@ def search_in_slices(
     next ones lasts as long as all before it, but leaves as much of the budget as it takes. Raises SearchStopped at the
     end of the budget.
     """
-    limits, searched_s = driver.limits, 0.0
+    limits = driver.limits
+    searched_s = 0.0
     for number in itertools.count():
         left_s = driver.recorder.budget.seconds - driver.recorder.elapsed_s
         slice_s = min(max(searched_s, FIRST_SLICE * limits.seconds), 0.5 * left_s)

@@ -61,8 +61,7 @@ class Subject:
     @property
     def reduces_precision(self) -> bool:
         """Whether an op that depends on data computes in less than single precision."""
-        computes = ~floating_ops(self.graph)
-        return bool(np.isin(np.array(self.graph.element_types), ("f16", "bf16"))[computes].any())
+        return bool(np.isin(np.array(self.graph.element_types), ("f16", "bf16"))[~floating_ops(self.graph)].any())
 
 
 def read_model(
@@ -84,7 +83,8 @@ def read_model(
     if shapes or spare:
         fixed = [port for port in model.inputs if port.get_partial_shape().is_static]
         shapes = {input_name(port): tuple(port.get_shape()) for port in fixed}
-    of_model, graph = tuple(scenario.of(model) for scenario in scenarios), graph_of(model)
+    of_model = tuple(scenario.of(model) for scenario in scenarios)
+    graph = graph_of(model)
     return Subject(sized(graph, model, of_model) if of_model else graph, path, name, dict(shapes or {}), of_model)
 
 
@@ -113,24 +113,23 @@ def read_workload(source: Any, num_devices: int, folder: Path) -> Subject:
         if not isinstance(source, Workload):
             name, source = workload_called(str(source), num_devices)
         graph = source.graph
-        nothing = ("",) * graph.num_ops
-        labels = OpLabels(graph.op_types, nothing, source.meta_ops, source.roles, source.expressions)
+        labels = OpLabels(graph.op_types, ("",) * graph.num_ops, source.meta_ops, source.roles, source.expressions)
         time_s = np.ones((graph.num_ops, 1))  # on one device, which say nothing
         problem = ScheduleProblem.from_graph(graph, time_s, ("any",), source=CostSource.ANALYTIC)
         problem = replace(problem, labels=labels)
         write_problem(problem, path)
         name = name or graph.name
     else:
-        problem, path = read_problem(Path(source)), Path(source)
+        problem = read_problem(Path(source))
+        path = Path(source)
         graph, name = graph_of_problem(problem), problem.name
     for op, text in zip(problem.op_names, problem.labels.expressions, strict=True):
         if not text:
             raise ModelError(
                 f"op {op!r} of {name!r} has no expression, so it cannot be run: the problem holds costs alone"
             )
-    units = replace(problem_of(problem).units, fine=graph)
     labels = replace(problem.labels, canonical=graph.canonical_names)
-    return Subject(graph, path, name, units=units, labels=labels)
+    return Subject(graph, path, name, units=replace(problem_of(problem).units, fine=graph), labels=labels)
 
 
 @dataclass(frozen=True, eq=False)
@@ -173,8 +172,8 @@ class PlacedModel:
             supported[units.partition.labels[ops[works[ops]]], d] = False
         nowhere = np.flatnonzero(~supported.any(axis=1))
         if len(nowhere):
-            op, listed = units.graph.op_names[nowhere[0]], ", ".join(names)
-            raise DeviceError(f"op {op!r} and the ops tied to it run on none of {listed}; add a device that runs it")
+            what = f"op {units.graph.op_names[nowhere[0]]!r} and the ops tied to it"
+            raise DeviceError(f"{what} run on none of {', '.join(names)}; add a device that runs it")
         problem = Problem(units, names, supported, self.objective)
         if profile is not None:
             limits = profile.memory_bytes if memory_bytes is None else memory_bytes
@@ -220,9 +219,8 @@ def with_costs(problem: Problem, costs: ScheduleProblem, memory_bytes: FloatArra
         slowdown=costs.slowdown,
     )
     floats = floating_ops(fine)
-    sent = ~floats[fine.edge_src] & ~floats[fine.edge_dst]
     tensors = (fine.edge_src, fine.edge_dst, fine.edge_src_port, fine.edge_bytes)
-    edges, edge_bytes, edge_port = unit_edges(*tensors, labels, sent)
+    edges, edge_bytes, edge_port = unit_edges(*tensors, labels, ~floats[fine.edge_src] & ~floats[fine.edge_dst])
     src, dst = edges.T.copy()
     by_unit = replace(by_unit, edge_src=src, edge_dst=dst, edge_bytes=edge_bytes, edge_port=edge_port)
     return replace(problem, costs=by_unit)

@@ -129,12 +129,11 @@ def simulated_gains(costed: CostedPlacement, problem: Problem, limit_s: float) -
     other device runs, or has the memory for.
     """
     begin_s = time.monotonic()
-    graph = costed.graph
     unit = pieces(problem, costed.placement)
-    heaviest = last_of_units(np.lexsort((graph.flops, costed.time_s)), unit)
+    heaviest = last_of_units(np.lexsort((costed.graph.flops, costed.time_s)), unit)
     home = costed.placement[heaviest]
     values = np.full((len(home), len(costed.devices)), np.nan)  # [U, D] with each unit on each device
-    values[np.bincount(unit, ~floating_ops(graph)) == 0] = costed.value  # such units are not run anywhere
+    values[np.bincount(unit, ~floating_ops(costed.graph)) == 0] = costed.value  # such units are not run anywhere
     values[~problem.supported[problem.units.partition.labels[heaviest]]] = np.inf
     values[np.arange(len(home)), home] = np.inf
     longest_first = np.argsort(-np.bincount(unit, costed.time_s), kind="stable")
@@ -151,10 +150,11 @@ def simulated_gains(costed: CostedPlacement, problem: Problem, limit_s: float) -
     gains = []
     for u in np.argsort(-moved, kind="stable").tolist():
         if np.isfinite(moved[u]):
-            op, ops = int(heaviest[u]), tuple(graph.op_names[v] for v in np.flatnonzero(unit == u).tolist())
+            op = int(heaviest[u])
+            ops = tuple(costed.graph.op_names[v] for v in np.flatnonzero(unit == u).tolist())
             where = costed.devices[home[u]], costed.devices[best[u]]
             gain = float(moved[u]) - costed.value
-            gains.append(Gain(graph.op_names[op], graph.op_types[op], ops, *where, float(moved[u]), gain))
+            gains.append(Gain(costed.graph.op_names[op], costed.graph.op_types[op], ops, *where, float(moved[u]), gain))
     return tuple(gains), int(unmoved.sum())
 
 
@@ -190,8 +190,7 @@ def bound_of(problem: Problem, costs: PlacementCosts, value: float) -> BoundSaid
     """
     priced = with_costs(problem, costs.costs, problem.known_costs.memory_bytes)
     if isinstance(costs, HeteroCosts):
-        in_turn = replace(priced, ops=costs, semantics=Semantics(execution=Execution.SEQUENTIAL))
-        found = proven_bound(in_turn)
+        found = proven_bound(replace(priced, ops=costs, semantics=Semantics(execution=Execution.SEQUENTIAL)))
     else:
         nothing = np.zeros((problem.num_devices, problem.num_devices))
         free = replace(priced.known_costs, link_latency_s=nothing, link_bandwidth_bytes_per_s=nothing + np.inf)

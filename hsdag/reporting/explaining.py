@@ -53,19 +53,18 @@ class Case:
         problem = self.problem
         if self.placement.shards or self.placement.copies:
             return self._spread()
-        named, objective = self.placement.devices_of(problem.units.fine), problem.objective
+        named = self.placement.devices_of(problem.units.fine)
         index = {name: d for d, name in enumerate(problem.devices)}
-        notes, own = list[str](), None
-        if set(named) <= set(index):
-            own = np.array([index[name] for name in named], dtype=np.int64)
+        notes = list[str]()
+        own = np.array([index[name] for name in named], dtype=np.int64) if set(named) <= set(index) else None
         if own is None:
             used = " and ".join(dict.fromkeys(named))
             searched = " and ".join(problem.devices)
             notes.append(f"The search placed ops on {searched}, not on {used}: what each op gains there is not known.")
         elif self.costs is None:
             notes.append(NO_COSTS)
-        if objective.unit != "s":
-            notes.append(f"Costs are in seconds: what they say is of latency, not of {objective.name}.")
+        if problem.objective.unit != "s":
+            notes.append(f"Costs are in seconds: what they say is of latency, not of {problem.objective.name}.")
         costed = None if own is None or self.costs is None else self._costed(own, self.costs)
         if costed is not None and not np.isfinite(costed.value):
             notes.append("The costs say that the placement cannot run: a device lacks one of its ops.")
@@ -81,7 +80,7 @@ class Case:
         return Explanation(
             model=self.placement.model.name,
             executor=self.executor,
-            objective=objective.name,
+            objective=problem.objective.name,
             **self._answer(),
             ops={name: named.count(name) for name in dict.fromkeys((*problem.devices, *named))},
             value=self._prediction(costed),
@@ -128,18 +127,16 @@ class Case:
 
     def _answer(self) -> dict[str, Any]:
         """What the search said of the placement, where that was its answer, and of what is left to gain."""
-        result = self.result
-        if result is None or self.placement != result.placement:
+        if self.result is None or self.placement != self.result.placement:
             return {}
-        return {"answer": result.summary, "left": result.bound}
+        return {"answer": self.result.summary, "left": self.result.bound}
 
     def _costed(self, placement: IntArray, costs: PlacementCosts) -> CostedPlacement:
-        graph, objective = self.problem.units.fine, self.problem.objective
-        priority = self.placement.priority_of(graph)
+        priority = self.placement.priority_of(self.problem.units.fine)
         known = None if priority is None else [np.iinfo(np.int64).max if rank is None else rank for rank in priority]
         order = None if known is None else np.array(known, dtype=np.int64)
-        in_seconds = objective if objective.unit == "s" else LATENCY
-        return CostedPlacement(graph, self.problem.devices, placement, order, in_seconds, costs)
+        in_seconds = self.problem.objective if self.problem.objective.unit == "s" else LATENCY
+        return CostedPlacement(self.problem.units.fine, self.problem.devices, placement, order, in_seconds, costs)
 
     def _prediction(self, costed: CostedPlacement | None) -> Prediction:
         latency = self.placement.latency
@@ -160,12 +157,11 @@ class Case:
             if (own is None or not np.array_equal(placement, own)) and (not split or len(np.unique(placement)) > 1)
         }
         if others and self.result is not None:
-            comparison = self.result.comparison
-            best = comparison.fastest(list(others))
-            ratio = comparison.ratio(self.result.answer.name, best)
+            best = self.result.comparison.fastest(list(others))
+            ratio = self.result.comparison.ratio(self.result.answer.name, best)
             ci95 = (ratio.low, ratio.high) if ratio.is_known else None
             differs = differences(self.problem, own, others[best], costed)
-            return Rival(best, True, ratio.value, ci95, comparison.median(best), *differs)
+            return Rival(best, True, ratio.value, ci95, self.result.comparison.median(best), *differs)
         if costed is None or not gains or (split and len(costed.devices) < 2):
             return None
         move = gains[-1]
@@ -179,7 +175,8 @@ class Case:
         if result is None or self.placement.affinity != result.placement.affinity:
             return {}
         samples, answer = result.comparison.samples, result.answer.name
-        labels, sizes = problem.units.partition.labels, (problem.num_units, problem.num_devices)
+        labels = problem.units.partition.labels
+        sizes = (problem.num_units, problem.num_devices)
         plans = {name: np.full(len(labels), d) for d, name in enumerate(problem.devices)}
         plans |= {name: problem.expand(each.plan(*sizes, RESULT).placement) for name, each in result.finalists.items()}
         beside = samples.keys() - {answer, *result.turned_down} if answer in samples else ()
@@ -192,7 +189,8 @@ def differences(
     """The units that another placement [N] has elsewhere, the longest first, and how many ops these are."""
     if placement is None:
         return (), 0
-    graph, names, unit = problem.units.fine, problem.devices, pieces(problem, placement)
+    graph, names = problem.units.fine, problem.devices
+    unit = pieces(problem, placement)
     weight = graph.flops if costed is None else np.nan_to_num(costed.costs.costs.time_s).max(axis=1)
     taken = graph.flops if costed is None else costed.time_s
     heaviest = last_of_units(np.lexsort((graph.flops, taken)), unit)
@@ -254,10 +252,10 @@ def explain(
         if isinstance(placement, Placement):
             raise OptionError("a placement in memory is explained by a run or a model: name one")
         return explain_run(RunFolder.load(placement), chosen)
-    objective, devices = find_objective(chosen.objective), _devices_of(chosen)
+    objective = find_objective(chosen.objective)
     with Session(
         model,
-        devices,
+        _devices_of(chosen),
         shapes=input_shapes(shape),
         spare=chosen.model.input_shapes,
         scenarios=parse_scenarios(chosen.data_shapes or (), None),
@@ -265,9 +263,9 @@ def explain(
         executor=chosen.executor,
     ) as session:
         chosen.homes_of(session.graph)
-        overlaps = chosen.executor != "hetero" or objective.is_steady
-        profile = session.profile(on_step=on_step, side_by_side=overlaps)
-        problem, costs = session.problem(profile=profile), session.model.costs(profile, chosen.executor)
+        profile = session.profile(on_step=on_step, side_by_side=chosen.executor != "hetero" or objective.is_steady)
+        problem = session.problem(profile=profile)
+        costs = session.model.costs(profile, chosen.executor)
     if isinstance(costs, HeteroCosts):
         problem = replace(problem, ops=costs)
     return Case(problem, costs, chosen, chosen.executor).explained()

@@ -115,9 +115,7 @@ class Prediction:
     @property
     def ratio(self) -> float | None:
         """How well the costs know this placement; 1 is best."""
-        if self.simulated is None or self.measured is None:
-            return None
-        return self.simulated / self.measured
+        return None if self.simulated is None or self.measured is None else self.simulated / self.measured
 
 
 CAUSES: dict[str, Callable[[str], str]] = {
@@ -206,7 +204,6 @@ class Explanation(Shown, Record):
             [f"{each.kind} {each.name}".strip(), f"{1e3 * each.seconds:.4g}", f"{100 * each.gain:.1f}"]
             for each in self.limits
         ]
-        unit = objective.shown_unit
         found = [
             (
                 f"the longest of {len(self.regions)} regions that devices divide, without syncs",
@@ -215,7 +212,7 @@ class Explanation(Shown, Record):
             ),
             (
                 "what ops gain from where they are",
-                ["op", "type", "on", "moved to", f"then {unit}", f"more {unit}"],
+                ["op", "type", "on", "moved to", f"then {objective.shown_unit}", f"more {objective.shown_unit}"],
                 gains,
             ),
             ("what takes time, and what the placement would gain without it", ["cost", "ms", "gain at most %"], limits),
@@ -223,7 +220,8 @@ class Explanation(Shown, Record):
         return [(title, columns, rows) for title, columns, rows in found if rows]
 
     def _value_sentence(self) -> str:
-        value, where = self.value, " and ".join(f"{count} ops on {name}" for name, count in self.ops.items() if count)
+        value = self.value
+        where = " and ".join(f"{count} ops on {name}" for name, count in self.ops.items() if count)
         known = [f"{1e3 * value.measured:.4g} ms measured"] if value.measured is not None else []
         if value.simulated is not None:
             ratio = "" if value.ratio is None else f", {value.ratio:.2f} times what was measured"
@@ -245,16 +243,16 @@ class Explanation(Shown, Record):
         return found
 
     def _gain_sentences(self) -> list[str]:
-        found, value = [], self.value.simulated
-        if not self.gains or not value:
+        found = []
+        if not self.gains or not self.value.simulated:
             return []
         first, last = self.gains[0], self.gains[-1]
         if first.gain > 0:
             found.append(
                 f"Moving {first.op} from {first.device} to {first.other} would cost most: {1e3 * first.gain:.3g} ms, "
-                f"{100 * first.gain / value:.1f}% (simulated)."
+                f"{100 * first.gain / self.value.simulated:.1f}% (simulated)."
             )
-        if last.gain < -WORTH_SAYING * value:
+        if last.gain < -WORTH_SAYING * self.value.simulated:
             found.append(
                 f"By the costs, {last.op} would be better on {last.other}, by {-1e3 * last.gain:.3g} ms (simulated); "
                 "no measurement has confirmed that."

@@ -35,7 +35,8 @@ if TYPE_CHECKING:
 HATCHES = (" ", "/", ".", "x", "-", "\\", "o", "|", "+", "*")
 """Of devices, in order; the colours are those of Gantt charts."""
 
-UNPLACED_COLOUR, MOST_LETTERS = "#9a9a9a", 48
+UNPLACED_COLOUR = "#9a9a9a"
+MOST_LETTERS = 48
 """The colour of ops that are nowhere; letters of the label of a row, which leave room for the figure."""
 
 
@@ -144,9 +145,8 @@ def _timeline(timeline: Timeline, colours: Mapping[str, str]) -> Any:
     )
     made.ygrid.visible = False
     types = [timeline.op_types[op] for op in timeline.ops.op.tolist()]
-    shades = [colours[each] for each in types]
     names = [timeline.op_names[op] for op in timeline.ops.op.tolist()]
-    source = _bars(op_bars(timeline), name=names, type=types, colour=shades)
+    source = _bars(op_bars(timeline), name=names, type=types, colour=[colours[each] for each in types])
     line = {"line_color": "white", "line_width": 0.5} if len(types) <= MAX_OUTLINED else {"line_color": None}
     ops = made.quad(source=source, fill_color="colour", **SIDES, **line)
     made.add_tools(HoverTool(renderers=[ops], tooltips=[("op", "@name"), ("type", "@type"), ("ms", "@ms{0.0000}")]))

@@ -37,7 +37,8 @@ LOOK = {
     "selection_line_width": 2,
 }
 
-LEAST_REACH, LEAST_ROWS, ROW_PX = 8.0, 3.5, 35
+LEAST_REACH, LEAST_ROWS = 8.0, 3.5
+ROW_PX = 35
 """Layers, and rows, on both sides of the middle that are shown at least; and the height that a row may have."""
 
 STUB = 0.9
@@ -105,16 +106,16 @@ def draw_layers(graph: ComputationGraph) -> LayeredDrawing:
     layer = layers_of(graph, is_known)
     edge = np.unique(np.stack([graph.edge_src, graph.edge_dst], axis=1), axis=0).reshape(-1, 2)
     shown = np.flatnonzero(~is_known)
-    index = np.cumsum(~is_known) - 1
     is_long = layer[edge[:, 1]] - layer[edge[:, 0]] > (LAYERS_SHOWN if len(shown) > LARGE else graph.num_ops)
     is_drawn = ~is_known[edge].any(axis=1) & ~is_long
-    drawn = igraph.Graph(n=len(shown), edges=index[edge[is_drawn]].tolist(), directed=True)
+    drawn = igraph.Graph(n=len(shown), edges=(np.cumsum(~is_known) - 1)[edge[is_drawn]].tolist(), directed=True)
     layout = drawn.layout_sugiyama(layers=layer[shown].tolist(), hgap=ROW, maxiter=MAX_SWEEPS)
     place = np.zeros((graph.num_ops, 2))
     place[shown] = np.asarray(layout.coords, dtype=np.float64).reshape(-1, 2)[:, ::-1]
     _place_known(graph, is_known, layer, place)
     bends = dict(zip(np.flatnonzero(is_drawn).tolist(), layout.edge_routing, strict=True))
-    gap, points, route_edge = [np.nan, np.nan], list[list[float]](), list[int]()
+    gap = [np.nan, np.nan]
+    points, route_edge = list[list[float]](), list[int]()
     for e, ends in enumerate(edge.tolist()):
         (x, y), (right, row) = place[ends].tolist()
         between = [[x + STUB, y], gap, [right - STUB, row]] if is_long[e] else [b[::-1] for b in bends.get(e, ())]
@@ -154,7 +155,8 @@ class PlacedGraph:
     @staticmethod
     def of(run: RunFolder) -> PlacedGraph:
         """The graph of a search with its answer, or without a placement while there is none."""
-        devices, device = run.problem.devices, np.full(run.graph.num_ops, -1, dtype=np.int64)
+        devices = run.problem.devices
+        device = np.full(run.graph.num_ops, -1, dtype=np.int64)
         if run.placement is not None:
             names = run.placement.homes_of(run.graph)
             devices = (*devices, *sorted(set(names) - set(devices)))

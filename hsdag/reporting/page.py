@@ -42,7 +42,8 @@ CSS = (HERE / "page.css").read_text(encoding="utf-8")
 FEWEST, MOST = 4, 80
 """Layers that make a list worth having, and that can be looked through."""
 
-SMALLEST, OTHERS = 400, "other ops"
+SMALLEST = 400
+OTHERS = "other ops"
 """The share of all ops, as one of so many, that a layer has at least; what ops are called that are in none."""
 
 MOST_ROWS, MOST_OPS = 8, 40
@@ -93,13 +94,13 @@ def report_html(run: RunFolder) -> str:
     from bokeh.resources import Resources
     from jinja2 import Environment, FileSystemLoader
 
-    sections, name = sections_of(run), run.record.model.name
+    sections = sections_of(run)
     template = Environment(loader=FileSystemLoader(HERE), autoescape=True).get_template("page.html.jinja")
     day = [] if run.result is None else [run.result.finished[:10]]
     devices = ", ".join(run.problem.devices)
     known: dict[str, Any] = {
         "macros": MACROS,
-        "name": name,
+        "name": run.record.model.name,
         "subtitle": " · ".join([run.record.objective, f"{run.record.executor} executor", devices, *day]),
         "answer": [sentence_of(run)] if run.result is None else run.result.summary,
         "facts": facts_of(run),
@@ -109,7 +110,7 @@ def report_html(run: RunFolder) -> str:
         "footer": f"Written by hsdag {__version__}. Figures are measured unless they are called simulated.",
     }
     document = _document([figure for section in sections for figure in section.figures])
-    title = f"{name}, placed by hsdag"
+    title = f"{run.record.model.name}, placed by hsdag"
     return str(file_html(document, Resources(mode="inline"), title, template=template, template_variables=known))
 
 
@@ -179,14 +180,18 @@ def sections_of(run: RunFolder) -> list[Section]:
     """All sections that have something to show."""
     objective, result = run.problem.objective, run.result
     placed = PlacedGraph.of(run)
-    source = op_source(placed)
-    found = [] if result is None else [_comparison(result)]
+    found = []
+    if result is not None:
+        columns, table = result.table()
+        table = [[name.removesuffix(" *"), *rest] for name, *rest in table]
+        html = html_table(columns, table, result.rows.index(result.answer))
+        found = [Section("comparison", "Comparison", COMPARISON_LEAD, html)]
     if run.placement is not None:
         with suppress(HsdagError):  # where it cannot be told why the answer is as it is
             found.append(_explanation(explain_run(run)))
     layers = layers_html(placed)
     lead = GRAPH_LEAD + LARGE_LEAD * bool(layers)
-    found.append(Section("graph", "Graph", lead, layers, graph_figure(placed, source)))
+    found.append(Section("graph", "Graph", lead, layers, graph_figure(placed, op_source(placed))))
     if result is not None and result.timeline is not None:
         found.append(_timeline(run, result.timeline))
     if any(event.score.failure is None for event in run.events):
@@ -253,7 +258,8 @@ def layers_html(placed: PlacedGraph) -> str:
 
 
 def _profile(placed: PlacedGraph) -> str:
-    graph, rows = placed.graph, []
+    graph = placed.graph
+    rows = []
     known = np.flatnonzero(np.isfinite(placed.time_s).any(axis=0))
     longest = np.argsort(-placed.cost_s, kind="stable")[:MOST_OPS]
     for v in longest[placed.cost_s[longest] > 0].tolist():
@@ -263,13 +269,6 @@ def _profile(placed: PlacedGraph) -> str:
         shape = "×".join(map(str, graph.shape_of(v))) or "scalar"
         rows.append([graph.op_names[v], graph.op_types[v], placed.name_of(int(placed.device[v])), *times, shape])
     return html_table(["op", "type", "device", *(f"{placed.devices[d]}, ms" for d in known), "shape"], rows)
-
-
-def _comparison(result: PlaceResult) -> Section:
-    columns, rows = result.table()
-    rows = [[name.removesuffix(" *"), *rest] for name, *rest in rows]
-    html = html_table(columns, rows, result.rows.index(result.answer))
-    return Section("comparison", "Comparison", COMPARISON_LEAD, html)
 
 
 def _explanation(found: Explanation) -> Section:

@@ -73,7 +73,8 @@ def next_steps_of(run: RunFolder) -> tuple[NextStep, ...]:
         return command_line(["hsdag", "place", model, *words, *more])
 
     if placement is None or result is None or result.interrupted:
-        text, words = "The search can go on where it stopped", command("--resume", "--run", str(run.path))
+        text = "The search can go on where it stopped"
+        words = command("--resume", "--run", str(run.path))
         if words is None:
             return (NextStep(f"{text}: begin it again as before, with resume and its run folder, {run.path}."),)
         return (NextStep(f"{text}.", words),)
@@ -81,7 +82,8 @@ def next_steps_of(run: RunFolder) -> tuple[NextStep, ...]:
     if len(used) == 1:
         text = f"Run the model on {used[0]} as it is; there is nothing to install. A longer search may find more."
         return (NextStep(text, command("--budget", f"{4 * result.budget_s:.0f}s")),)
-    beside, model = result.placement_file or str(run.path.with_suffix(".json")), model or "model.xml"
+    beside = result.placement_file or str(run.path.with_suffix(".json"))
+    model = model or "model.xml"
     again = command_line(["hsdag", "bench", model, "--placement", beside])
     check = NextStep("See on the machine that will serve whether it is as fast there:", again)
     if placement.executor == "cuda":
