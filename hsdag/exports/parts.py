@@ -272,8 +272,7 @@ def write_parts(placement: Placement, source: ModelSource, out_path: Path) -> li
             placement=placement,
         )
         (folder / MANIFEST).write_text(manifest.model_dump_json(indent=1) + "\n", encoding="utf-8")
-    files = (out_path / name for record in records for name in (record.xml, record.bin))
-    return [out_path / MANIFEST, *files]
+    return [out_path / MANIFEST, *(out_path / name for record in records for name in (record.xml, record.bin))]
 
 
 def _placed(placement: Placement, source: ModelSource) -> PlacedParts:
@@ -334,7 +333,8 @@ def write_pipeline(placement: Placement, source: ModelSource, out_path: Path) ->
 def _write_copies(placement: Placement, source: ModelSource, out_path: Path, name: str) -> list[Path]:
     """The model once, and in ``config.json`` a served model for each copy, NAME_DEVICE, over the same files."""
     assert source.model is not None
-    model, specs = unplaced_clone(placement, source.model), {device.name: device for device in placement.devices}
+    model = unplaced_clone(placement, source.model)
+    specs = {device.name: device for device in placement.devices}
     entries = []
     for copy in placement.copies or ():
         if copy.device is None:

@@ -41,10 +41,10 @@ class ShardProposals:
     """
 
     def __init__(self, session: Session, options: PlaceOptions, profile: ModelProfile) -> None:
-        self.session, graph = session, session.graph
+        self.session = session
         self.is_possible = options.objective is LATENCY and not session.is_on_torch
         self.is_steady = options.objective.is_steady
-        self.costs = WorkConservingCosts.of(graph, profile.costs(graph), profile.links.syncs)
+        self.costs = WorkConservingCosts.of(session.graph, profile.costs(session.graph), profile.links.syncs)
         self.limits = session.memory_limits(profile)
         self.factors = ShardFactors()
         pinned = session.model.pinned
@@ -130,12 +130,11 @@ class ShardProposals:
         """The graph of the model divided so."""
         found = next((made for each, made in self._made if each == sharding), None)
         if found is None:
-            names = [spec.name for spec in self.session.devices.placed]
-            how = sharding.regions, sharding.devices, names
+            how = sharding.regions, sharding.devices, [spec.name for spec in self.session.devices.placed]
             made = shard(self.model, self.session.graph, *how, fills=False, known=self.shapes)
-            found, scenarios = made.outline, self.session.scenarios
-            if scenarios:
-                found = replace(found, graph=sized(found.graph, made.model, scenarios))
+            found = made.outline
+            if self.session.scenarios:
+                found = replace(found, graph=sized(found.graph, made.model, self.session.scenarios))
             self._made.append((sharding, found))
         return found
 
@@ -181,7 +180,8 @@ def named(shardings: Sequence[Sharding]) -> dict[str, Sharding]:
 
 def shard_costs(costs: WorkConservingCosts) -> ShardCosts:
     """What shards take by costs of the whole: devices slow each other down, and parts start, write and read."""
-    own, per_byte = costs.cut_costs, costs.cut_costs.read_s_per_byte + costs.cut_costs.write_s_per_byte
+    own = costs.cut_costs
+    per_byte = own.read_s_per_byte + own.write_s_per_byte
     slowdown = np.ones(costs.num_devices) if costs.slowdown is None else costs.slowdown.max(axis=1)
     return ShardCosts(own.op_s, slowdown, float(own.launch_s.max()), float(per_byte.max()))
 

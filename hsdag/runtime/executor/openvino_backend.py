@@ -93,8 +93,8 @@ def handed_over_in_bf16(cut: Cut, bf16: Collection[int]) -> set[Tensor]:
     graph = cut.graph
     is_product = np.isin(graph.op_types, list(COMPUTES_PRODUCTS))
     is_product &= graph.flops >= LEAST_FLOPS_PER_BYTE * graph.output_bytes
-    order, hops = graph.topological_order, np.zeros(len(graph.edge_src))
-    behind = is_product | (longest_before(order, graph.predecessors, is_product.astype(np.float64), hops) > 0)
+    steps, hops = is_product.astype(np.float64), np.zeros(len(graph.edge_src))
+    behind = is_product | (longest_before(graph.topological_order, graph.predecessors, steps, hops) > 0)
     read = {(tensor, part.device) for part in cut.subgraphs for tensor in part.inputs}
     in_f32 = {tensor for tensor, device in read if {device, cut.device[tensor.source]}.isdisjoint(bf16)}
     return {tensor for tensor, _ in read if behind[tensor.op]} - in_f32 - {tensor for _, tensor in cut.results}
@@ -108,7 +108,8 @@ def build_submodels(
     Those of one device come from one clone, unless they have copies of repeated ops that read inputs of their own.
     ``bf16`` are the devices that compute in it, which may hand tensors over in it.
     """
-    named, graph = ordered_ops(model), cut.graph
+    named = ordered_ops(model)
+    graph = cut.graph
     if tuple(name for name, _ in named) != graph.op_names:
         raise ModelError(f"the cut is of another model than {model.get_friendly_name()!r}: their ops differ")
     incoming = incoming_ports(graph)
@@ -157,8 +158,8 @@ def _result(node: ov.Node, port: int, is_half: bool) -> ov.Node:
 def _is_misread(parameter: ov.Node, reader: ov.Node) -> bool:
     """Whether the CPU plugin may take an f32 input for one of bf16, as it does with a mask that attention adds to its
     scores along other axes, where it computes in bf16 and the mask is an input of the model (2026.4.1)."""
-    is_single, shape = parameter.get_element_type() == ov.Type.f32, parameter.get_partial_shape()
-    return is_single and reader.get_type_name() in ELEMENTWISE and shape != reader.get_output_partial_shape(0)
+    is_added = parameter.get_element_type() == ov.Type.f32 and reader.get_type_name() in ELEMENTWISE
+    return is_added and parameter.get_partial_shape() != reader.get_output_partial_shape(0)
 
 
 class CompiledPart:
@@ -401,8 +402,7 @@ class OpenVinoBackend(Backend):
         self._device: list[int] = cut.device.tolist()
         self._memory = memory
         self._results = {tensor for _, tensor in cut.results}
-        num_devices = max(self._device, default=-1) + 1
-        self._threads = [DeviceThread(f"hsdag-device-{d}") for d in range(num_devices)]
+        self._threads = [DeviceThread(f"hsdag-device-{d}") for d in range(max(self._device, default=-1) + 1)]
         self.slots: dict[int, Slot] = {}
         self._numbers = itertools.count()
         self._is_closed = False
