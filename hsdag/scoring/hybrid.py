@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, field, replace
 
 import numpy as np
 
@@ -57,6 +57,7 @@ class HybridSchedule:
         return HybridSchedule(first=np.inf, share=np.inf, patience=5)
 
 
+@dataclass(eq=False)
 class HybridEvaluator(Evaluator):
     """Answers with simulated values, or measured ones where a plan was measured.
 
@@ -67,41 +68,36 @@ class HybridEvaluator(Evaluator):
     Plans that exceed the memory of a device fail.
     """
 
+    problem: Problem
+    prior: PlacementCosts
+    measured: RecordingEvaluator
+    schedule: HybridSchedule = field(default_factory=HybridSchedule)
+    kept: InitVar[Sequence[Plan]] = ()
+    keep: Callable[[Sequence[Plan]], None] = lambda _: None
+    on_round: Callable[[str], None] = lambda _: None
     is_cheap = True
 
-    def __init__(
-        self,
-        problem: Problem,
-        costs: PlacementCosts,
-        measured: RecordingEvaluator,
-        schedule: HybridSchedule | None = None,
-        *,
-        kept: Sequence[Plan] = (),
-        keep: Callable[[Sequence[Plan]], None] = lambda _: None,
-        on_round: Callable[[str], None] = lambda _: None,
-    ) -> None:
-        self._prior, self._problem, self._measured = costs, problem, measured
-        self.takes_order = measured.takes_order
-        self._model = ModelEvaluator(problem, costs, measured.takes_order)
-        self._schedule = schedule or HybridSchedule()
-        self._on_round = on_round
-        self.measures = self._schedule.measured_each > 0
-        self._keep, self._kept = keep, set(kept)
+    def __post_init__(self, kept: Sequence[Plan]) -> None:
+        self.takes_order = self.measured.takes_order
+        self._model = ModelEvaluator(self.problem, self.prior, self.takes_order)
+        self.measures = self.schedule.measured_each > 0
+        self._kept = set(kept)
         self._seen = dict.fromkeys(kept, np.inf)  # the value under the present costs
         self._known: dict[Plan, Score] = {}
         self._leaders: list[Plan] = []
         self._num_asked, self._num_spent, self._idle_rounds = 0, 0, 0
-        self._next_round = self._schedule.first
-        self._round_s = measured.elapsed_s
-        graph, labels = problem.units.graph, problem.units.partition.labels
-        columns = [np.bincount(labels, column, problem.num_units) for column in np.nan_to_num(costs.costs.time_s).T]
+        self._next_round = self.schedule.first
+        self._round_s = self.measured.elapsed_s
+        graph, labels = self.problem.units.graph, self.problem.units.partition.labels
+        times_s = np.nan_to_num(self.prior.costs.time_s).T
+        columns = [np.bincount(labels, column, self.problem.num_units) for column in times_s]
         self._terms = Terms(graph.edge_src, graph.edge_dst, np.stack(columns, axis=1).astype(np.float64))
         self._recalibrate()
 
     @property
     def progress(self) -> float:
         """The share of the plans that may be asked about."""
-        return self._num_asked / self._schedule.most
+        return self._num_asked / self.schedule.most
 
     @property
     def num_simulated(self) -> int:
@@ -111,18 +107,18 @@ class HybridEvaluator(Evaluator):
     @property
     def has_converged(self) -> bool:
         """Whether the last rounds of measurements found nothing better."""
-        return 0 < self._schedule.patience <= self._idle_rounds
+        return 0 < self.schedule.patience <= self._idle_rounds
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
         """One score per plan. Raises SearchStopped when the schedule or the budget says so."""
         self.check()
         scores = self.report(plans)
-        waited_s = self._measured.elapsed_s - self._round_s
-        if self._num_asked >= self._next_round or waited_s > self._schedule.share * self._measured.budget.seconds:
+        waited_s = self.measured.elapsed_s - self._round_s
+        if self._num_asked >= self._next_round or waited_s > self.schedule.share * self.measured.budget.seconds:
             self.measure_promising()
-            self._next_round = self._num_asked + min(self._num_asked, self._schedule.longest)
-            self._round_s = self._measured.elapsed_s
-        if self._num_asked >= self._schedule.most or self.has_converged:
+            self._next_round = self._num_asked + min(self._num_asked, self.schedule.longest)
+            self._round_s = self.measured.elapsed_s
+        if self._num_asked >= self.schedule.most or self.has_converged:
             raise SearchStopped
         return scores
 
@@ -138,7 +134,7 @@ class HybridEvaluator(Evaluator):
 
     def check(self) -> None:
         """Raise SearchStopped when the budget is spent."""
-        self._measured.check()
+        self.measured.check()
 
     def simulated(self, plans: Sequence[Plan]) -> FloatArray:
         """[B] simulated values; infinite where a plan is illegal or too large for a device's memory."""
@@ -161,16 +157,16 @@ class HybridEvaluator(Evaluator):
 
     def measure_promising(self) -> None:
         """Measure what the rule chooses of the most promising plans, and recalibrate. Raises SearchStopped."""
-        if not self._schedule.measured_each:
+        if not self.schedule.measured_each:
             return
-        before, chosen = self._best(), self._chosen()
-        if chosen:
+        before = self._best()
+        if chosen := self._chosen():
             try:
-                self._measured.evaluate(chosen)
+                self.measured.evaluate(chosen)
             finally:
                 self._recalibrate()
-        self._idle_rounds = 0 if self._best() < (1.0 - self._schedule.gain) * before else self._idle_rounds + 1
-        self._on_round(f"{self.num_simulated} placements simulated, {self._measured.num_evaluations} measured")
+        self._idle_rounds = 0 if self._best() < (1.0 - self.schedule.gain) * before else self._idle_rounds + 1
+        self.on_round(f"{self.num_simulated} placements simulated, {self.measured.num_evaluations} measured")
 
     def _chosen(self) -> list[Plan]:
         """What to measure next: what is expected to improve on the best, else the least simulated value.
@@ -178,27 +174,24 @@ class HybridEvaluator(Evaluator):
         For the expectation knows no errors of costs but those of its terms, and only measuring shows what boundaries
         cost.
         """
-        candidates = self.promising(MOST_CANDIDATES)
-        if not candidates:
+        if not (candidates := self.promising(MOST_CANDIDATES)):
             return []
-        done = [e for e in self._measured.events if e.score.failure is None and e.plan.is_split]
-        num_units = self._problem.num_units
+        done = [e for e in self.measured.events if e.score.failure is None and e.plan.is_split]
         simulated = self.simulated([event.plan for event in done])
         usable = np.isfinite(simulated)
         measured = np.array([event.score.value for event in done], dtype=np.float64)[usable]
-        known = placements_of([event.plan for event in done], num_units)[usable]
+        known = placements_of([event.plan for event in done], self.problem.num_units)[usable]
         evidence = Evidence(self._best(), known, measured, simulated[usable], self._terms)
         values = np.array([self._seen[plan] for plan in candidates])
-        placements = placements_of(candidates, num_units)
-        chosen = expected_improvement(placements, values, evidence, self._schedule.measured_each) or [0]
+        placements = placements_of(candidates, self.problem.num_units)
+        chosen = expected_improvement(placements, values, evidence, self.schedule.measured_each) or [0]
         return [candidates[i] for i in chosen]
 
     def _least(self, count: int, plans: Sequence[Plan]) -> list[Plan]:
         """The simulated plans over several devices of the least values, least first, with the best order of each."""
         best: dict[Plan, Plan] = {}
         for plan in plans:
-            other = best.setdefault(plan.unordered, plan)
-            if self._seen[plan] < self._seen[other]:
+            if self._seen[plan] < self._seen[best.setdefault(plan.unordered, plan)]:
                 best[plan.unordered] = plan
         legal = [plan for plan in best.values() if plan.is_split and np.isfinite(self._seen[plan])]
         return heapq.nsmallest(count, legal, key=self._seen.__getitem__)
@@ -206,21 +199,19 @@ class HybridEvaluator(Evaluator):
     def _keep_promising(self, plans: Sequence[Plan]) -> None:
         """Hand over those that are among the best so far, before anything else can happen to them."""
         self._leaders = self._least(KEPT, [*self._leaders, *plans])
-        new = [plan for plan in self._leaders if plan not in self._kept]
-        if new:
-            self._keep(new)
+        if new := [plan for plan in self._leaders if plan not in self._kept]:
+            self.keep(new)
             self._kept |= set(new)
 
     def _recalibrate(self) -> None:
         """Fit the costs to all that was measured so far, starting from the profile each time."""
         self.version += 1
-        self._known = {event.plan: event.score for event in self._measured.events}
-        done = [event for event in self._measured.events if event.score.failure is None]
-        if done:
-            ops = self._problem.expand(placements_of([event.plan for event in done], self._problem.num_units))
-            priority = priorities_of(self._problem, [event.plan for event in done])
+        self._known = {event.plan: event.score for event in self.measured.events}
+        if done := [event for event in self.measured.events if event.score.failure is None]:
+            ops = self.problem.expand(placements_of([event.plan for event in done], self.problem.num_units))
+            priority = priorities_of(self.problem, [event.plan for event in done])
             measured = np.array([event.score.value for event in done], dtype=np.float64)
-            costs, scale = self._prior.fitted(self._problem.objective, ops, measured, priority)
+            costs, scale = self.prior.fitted(self.problem.objective, ops, measured, priority)
             self._model = replace(self._model, costs=costs, scale=scale)
         self.for_workers = self._model
         seen = list(self._seen)
@@ -229,5 +220,5 @@ class HybridEvaluator(Evaluator):
         self._keep_promising([plan for plan in seen if plan not in self._known])
 
     def _best(self) -> float:
-        best = self._measured.best()
+        best = self.measured.best()
         return best[0].score.value if best else np.inf

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeAlias
 
@@ -34,23 +35,19 @@ def candidate_of(problem: Problem, devices: Sequence[DeviceSpec], plan: Plan, ex
     return Candidate.side_by_side(of_ops, names, priority, by_load=problem.objective.is_steady, executor=executor)
 
 
+@dataclass(eq=False)
 class MeasuredEvaluator(Evaluator):
     """Latency (or period) of plans, which ``runner`` opens and runs one at a time in its worker process."""
 
-    def __init__(
-        self,
-        problem: Problem,
-        devices: Sequence[DeviceSpec],
-        runner: CandidateRunner,
-        measurement: SearchMeasurement | None = None,
-        executor: ExecutorName = "hetero",
-        *,
-        objection: Objection | None = None,
-    ) -> None:
-        self.problem, self._runner, self._measurement = problem, runner, measurement or SearchMeasurement()
-        self._objection = objection or (lambda _: None)
-        self._devices, self._executor = tuple(devices), executor
-        self.takes_order = executor != "hetero" and problem.objective.depends_on_order
+    problem: Problem
+    devices: Sequence[DeviceSpec]
+    runner: CandidateRunner
+    measurement: SearchMeasurement = field(default_factory=SearchMeasurement)
+    executor: ExecutorName = "hetero"
+    objection: Objection | None = None
+
+    def __post_init__(self) -> None:
+        self.takes_order = self.executor != "hetero" and self.problem.objective.depends_on_order
         self._best_s = np.inf
 
     def evaluate(self, plans: Sequence[Plan]) -> list[Score]:
@@ -61,10 +58,10 @@ class MeasuredEvaluator(Evaluator):
         if not self.problem.is_legal(plan.placement):
             return Score.failed(UNSUPPORTED)
         try:
-            self._runner.open(_KEY, candidate_of(self.problem, self._devices, plan, self._executor))
-            reason = self._objection(_KEY)
-            value = math.inf if reason else self._measurement.seconds(partial(self._runner.run, _KEY), self._best_s)
-            self._runner.close(_KEY)
+            self.runner.open(_KEY, candidate_of(self.problem, self.devices, plan, self.executor))
+            reason = None if self.objection is None else self.objection(_KEY)
+            value = math.inf if reason else self.measurement.seconds(partial(self.runner.run, _KEY), self._best_s)
+            self.runner.close(_KEY)
         except CandidateFailed as failure:
             return Score.failed(failure.reason)
         self._best_s = min(self._best_s, value)

@@ -40,8 +40,7 @@ class MemoryCheck:
 
     def reason(self, device: IntArray, priority: IntArray | None = None) -> str | None:
         """Why a placement [N] with ranks [N] does not fit; None where it does."""
-        full = self.overfull(device, priority)
-        if not full.any():
+        if not (full := self.overfull(device, priority)).any():
             return None
         names = ", ".join(self.problem.device_names[d] for d in np.flatnonzero(full))
         return f"the memory of {names} is exceeded"

@@ -33,8 +33,7 @@ class PolicyFile:
 def write_policy(path: Path, weights: Mapping[str, ArrayLike], card: Mapping[str, Any]) -> None:
     """Write a policy, atomically. Raises OutputError when that fails."""
     text = json.dumps({"format": FORMAT, "version": VERSION, **card}, allow_nan=False)
-    data = save({name: np.ascontiguousarray(tensor) for name, tensor in weights.items()}, {"card": text})
-    write_atomically(path, data)
+    write_atomically(path, save({name: np.ascontiguousarray(each) for name, each in weights.items()}, {"card": text}))
 
 
 def read_policy(path: Path, method: str) -> PolicyFile:
@@ -54,8 +53,7 @@ def read_policy(path: Path, method: str) -> PolicyFile:
         raise _no_policy(path, f"its card says {str(card)[:99]}, not {FORMAT!r} version {VERSION}")
     if card.get("method", method) != method:
         raise FileFormatError(f"{path} is a policy of method {card['method']!r}, not of {method!r}")
-    broken = [name for name, tensor in weights.items() if not np.isfinite(tensor).all()]
-    if broken:
+    if broken := [name for name, tensor in weights.items() if not np.isfinite(tensor).all()]:
         raise _no_policy(path, f"the weights {', '.join(broken)} are not finite")
     return PolicyFile(weights, card)
 

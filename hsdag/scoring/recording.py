@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import InitVar, dataclass, field
 
 import numpy as np
 
@@ -31,6 +31,7 @@ class Budget:
     evaluations: float = float("inf")
 
 
+@dataclass(eq=False)
 class RecordingEvaluator(Evaluator):
     """Wraps an evaluator: no plan is evaluated twice, and nothing found is lost.
 
@@ -39,20 +40,16 @@ class RecordingEvaluator(Evaluator):
     matter, it is left out.
     """
 
-    def __init__(
-        self,
-        inner: Evaluator,
-        budget: Budget | None = None,
-        past: Sequence[Event] = (),
-        *,
-        should_stop: Callable[[], bool] = lambda: False,
-        on_event: Callable[[Event], None] = lambda _: None,
-    ) -> None:
-        self.budget = budget or Budget()
+    inner: Evaluator
+    budget: Budget = field(default_factory=Budget)
+    past: InitVar[Sequence[Event]] = ()
+    should_stop: Callable[[], bool] = lambda: False
+    on_event: Callable[[Event], None] = lambda _: None
+
+    def __post_init__(self, past: Sequence[Event]) -> None:
         self.events: list[Event] = []
-        self.is_cheap, self.takes_order = inner.is_cheap, inner.takes_order
-        self.for_workers = inner if inner.is_cheap else None
-        self._inner, self._should_stop, self._on_event = inner, should_stop, on_event
+        self.is_cheap, self.takes_order = self.inner.is_cheap, self.inner.takes_order
+        self.for_workers = self.inner if self.inner.is_cheap else None
         self._best: Event | None = None
         self._num_spent = 0
         self.bound: Bound | None = None
@@ -85,7 +82,7 @@ class RecordingEvaluator(Evaluator):
 
     def check(self) -> None:
         """Raise SearchStopped when the search has to end."""
-        if self._should_stop() or self.elapsed_s >= self.budget.seconds:
+        if self.should_stop() or self.elapsed_s >= self.budget.seconds:
             raise SearchStopped
 
     def best(self, count: int = 1) -> list[Event]:
@@ -118,14 +115,13 @@ class RecordingEvaluator(Evaluator):
         waiting = list(dict.fromkeys(plan for plan in plans if plan not in self._cache))
         while waiting:
             check()
-            room = min(most - self.num_evaluations, len(waiting) if self.is_cheap else 1)
-            if room < 1:
+            if (room := min(most - self.num_evaluations, len(waiting) if self.is_cheap else 1)) < 1:
                 raise SearchStopped
             some, waiting = waiting[: int(room)], waiting[int(room) :]
-            for plan, score in zip(some, self._inner.evaluate(some), strict=True):
+            for plan, score in zip(some, self.inner.evaluate(some), strict=True):
                 event = Event(plan, score, self.elapsed_s)
                 self._note(event)
-                self._on_event(event)
+                self.on_event(event)
         return [self._cache[plan] for plan in plans]
 
     def _note(self, event: Event) -> None:

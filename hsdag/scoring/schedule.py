@@ -152,13 +152,13 @@ def priorities_of(problem: Problem, plans: Sequence[Plan]) -> list[IntArray | No
 
 def model_values(problem: Problem, costs: PlacementCosts, plans: Sequence[Plan]) -> FloatArray:
     """[B] simulated values of a model's plans for the problem's objective; infinite where one is illegal."""
-    units = placements_of(plans, problem.num_units)
-    objective, on, priority = problem.objective, problem.expand(units), priorities_of(problem, plans)
-    if objective.counts_memory:
-        check, legal = MemoryCheck(problem.known_costs, problem.semantics), [problem.is_legal(each) for each in units]
+    on = problem.expand(placements_of(plans, problem.num_units))
+    priority = priorities_of(problem, plans)
+    if problem.objective.counts_memory:
+        check = MemoryCheck(problem.known_costs, problem.semantics)
         peaks = [
-            check.peak_bytes(plan.placement, plan.priority).max() if is_legal else np.inf
-            for plan, is_legal in zip(plans, legal, strict=True)
+            check.peak_bytes(plan.placement, plan.priority).max() if problem.is_legal(plan.placement) else np.inf
+            for plan in plans
         ]
-        return costs.values(objective, on, priority, np.array(peaks, dtype=np.float64))
-    return costs.values(objective, on, priority)
+        return costs.values(problem.objective, on, priority, np.array(peaks, dtype=np.float64))
+    return costs.values(problem.objective, on, priority)

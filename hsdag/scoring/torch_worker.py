@@ -89,8 +89,8 @@ def of_problem(setup: WorkerSetup) -> Source:
     def reference(_: Candidate, __: float | None, inputs: Inputs) -> Arrays:
         sources = [[u for u, _ in node.reads] for node in graph.nodes]
         given = {name: torch.as_tensor(x) for name, x in inputs.items()}
-        wanted, order = [v for v, _ in graph.outputs.values()], graph.order.tolist()
-        values = double_values(problem.labels.expressions, sources, order, given, set(wanted))
+        wanted = [v for v, _ in graph.outputs.values()]
+        values = double_values(problem.labels.expressions, sources, graph.order.tolist(), given, set(wanted))
         return [values[v].numpy() for v in wanted]
 
     inputs = random_inputs(graph, setup.seed)
@@ -136,8 +136,7 @@ class TorchWorker(CallHandler):
 
     def run(self, key: str, runs: int, stop_after_s: float, scenario: int | None = None) -> list[float]:  # noqa: ARG002
         """Makespans, ending early after ``stop_after_s``; there are no scenarios."""
-        timed_s = timed(self._requests[key], runs, stop_after_s, warm_ups=0, least_runs=1)
-        return [latency_s for latency_s, _ in timed_s]
+        return [latency_s for latency_s, _ in timed(self._requests[key], runs, stop_after_s, warm_ups=0, least_runs=1)]
 
     def throughput(self, key: str, requests: int | None, runs: int, most_s: float = math.inf) -> float:
         """Several inferences of one executor in flight."""
@@ -147,8 +146,7 @@ class TorchWorker(CallHandler):
     def close(self, key: str) -> None:
         """Forget a candidate; nothing where there is none."""
         self._references.pop(key, None)
-        request = self._requests.pop(key, None)
-        if request is not None:
+        if (request := self._requests.pop(key, None)) is not None:
             request.executor.close()
 
     def difference(self, key: str, reference: str) -> Distance:
@@ -194,8 +192,7 @@ class TorchWorker(CallHandler):
         with request.executor as executor:
             compile_s = time.perf_counter() - begin_s
             found = timed(request, runs, for_s)
-        graph = self._source.graph
-        taken_s = np.zeros((len(found), graph.num_nodes))
+        taken_s = np.zeros((len(found), self._source.graph.num_nodes))
         for k, (_, timeline) in enumerate(found):
             taken_s[k, executor.program.node_of[timeline.ops.op]] = timeline.ops.end_s - timeline.ops.start_s
         low, middle, high = np.quantile([latency_s for latency_s, _ in found], [0.25, 0.5, 0.75])
@@ -206,7 +203,7 @@ class TorchWorker(CallHandler):
             sharing = sum(other.torch_device == device.torch_device for other in self._devices.values())
             memory_bytes = float(torch.cuda.get_device_properties(device.physical).total_memory) / sharing
         return {
-            "primitives": [[[v], s, 0, graph.nodes[v].op_type] for v, s in enumerate(median_s) if s > 0],
+            "primitives": [[[v], s, 0, self._source.graph.nodes[v].op_type] for v, s in enumerate(median_s) if s > 0],
             "latency_s": float(middle),
             "spread": float((high - low) / middle),
             "runs": len(found),

@@ -129,10 +129,8 @@ def problem_graph(problem: ScheduleProblem) -> TorchGraph:
             raise ModelError(f"op {name!r} of {problem.name!r} has no expression, so it cannot be run")
         size_bytes, op_type = float(problem.output_bytes[v]), problem.labels.types[v]
         reads = tuple((u, 0) for u in predecessors.of(v).tolist())
-        part = input_part(text)
-        if part is not None:
-            feed = _feed(name, *part, size_bytes)
-            nodes.append(TorchNode(name, op_type, feed=feed, output_bytes=(size_bytes,)))
+        if (part := input_part(text)) is not None:
+            nodes.append(TorchNode(name, op_type, feed=_feed(name, *part, size_bytes), output_bytes=(size_bytes,)))
             continue
         run = _with_one_result(build_expression(text, len(reads)))
         if reads:
@@ -170,11 +168,12 @@ def double_values(
     Where only those of ``wanted`` count, the others are dropped after their last use. Raises as ``build_expression``.
     """
     doubled = {name: x.to(torch.complex128 if x.is_complex() else torch.float64) for name, x in inputs.items()}
-    nothing, last = torch.zeros(()), {u: v for v in order for u in sources[v]}
+    nothing = torch.zeros(())
+    last = {u: v for v in order for u in sources[v]}
     values = [nothing] * len(expressions)
     for v in order:
-        part, read = input_part(expressions[v]), sources[v]
-        if part is not None:
+        read = sources[v]
+        if (part := input_part(expressions[v])) is not None:
             values[v] = doubled[part[0]][tuple(slice(*ends) for ends in part[1])]
         else:
             values[v] = build_expression(expressions[v], len(read), wide=True)([values[u] for u in read])

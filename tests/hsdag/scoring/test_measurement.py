@@ -70,5 +70,5 @@ def test_hetero_takes_no_order_and_a_period_hangs_on_none(
     problem, plan = replace(plain, objective=objective), Plan(np.array([0, 1]), np.array([1, 0]))
     assert candidate_of(problem, devices, plan, executor).priority == priority
     assert candidate_of(problem, devices, plan.unordered, executor).priority is None
-    measured = MeasuredEvaluator(problem, devices, cast(CandidateRunner, Crashing()), None, executor)
+    measured = MeasuredEvaluator(problem, devices, cast(CandidateRunner, Crashing()), executor=executor)
     assert measured.takes_order is takes_order
